@@ -1,0 +1,20 @@
+package engine
+
+import "github.com/pawlq/pawl/internal/task"
+
+// Ack ends a task with success. Repeated with the same token it gives the first answer again.
+func Ack(r *Round, h Hold, result Result) (Settled, error) {
+	from, ended, err := r.held("ack", h)
+	if err != nil {
+		if ended != nil && ended.Outcome == task.OutcomeSucceeded {
+			return Settled{State: task.Succeeded}, nil
+		}
+		return Settled{}, err
+	}
+	to := *from
+	r.finish(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to, task.Succeeded, "")
+	if len(result.Data) > 0 {
+		r.tx.Set(idKey(h.Namespace, tabResult, h.ID), result.encode())
+	}
+	return Settled{State: task.Succeeded}, nil
+}

@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Check proves promise 9 on the rows of a namespace: it rebuilds every index, counter, lane and deadline from the
+// execution states and compares them with what is stored. It returns what does not agree, at most 100 findings.
+func Check(from store.Reader, ns string) []string {
+	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}}
+	c.readTasks()
+	c.compareTables()
+	c.compareLanes()
+	c.compareCounts()
+	c.checkKeys()
+	return c.findings
+}
+
+type checker struct {
+	from     store.Reader
+	ns       string
+	tasks    map[task.ID]*Exec
+	want     map[string][]byte // index rows that must be there
+	counts   map[string]*counts
+	lanes    map[string]*laneCheck
+	findings []string
+}
+
+type laneCheck struct {
+	count int64
+	first uint64
+}
+
+func (c *checker) find(format string, args ...any) {
+	if len(c.findings) < 100 {
+		c.findings = append(c.findings, fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *checker) scan(tab byte, fn func(k, v []byte)) {
+	lo, hi := tableBounds(c.ns, tab)
+	c.from.Scan(lo, hi, func(k, v []byte) bool { fn(k, v); return true })
+}
+
+func (c *checker) readTasks() {
+	c.tasks = map[task.ID]*Exec{}
+	c.scan(tabExec, func(k, v []byte) {
+		x, err := decodeExec(v)
+		if err != nil {
+			c.find("state of %s: %v", idAt(k), err)
+			return
+		}
+		c.tasks[idAt(k)] = x
+		c.expect(idAt(k), x)
+	})
+	envelopes := 0
+	c.scan(tabEnvelope, func(k, v []byte) {
+		envelopes++
+		x := c.tasks[idAt(k)]
+		e, err := decodeEnvelope(c.ns, idAt(k), v)
+		switch {
+		case err != nil:
+			c.find("envelope of %s: %v", idAt(k), err)
+		case x == nil:
+			c.find("task %s has an envelope but no state", idAt(k))
+		case e.Queue != x.Queue || e.Type != x.Type || e.Key != x.Key:
+			c.find("task %s: envelope and state name different lanes", idAt(k))
+		}
+	})
+	if envelopes != len(c.tasks) {
+		c.find("%d envelopes for %d states", envelopes, len(c.tasks))
+	}
+}
+
+// expect notes the rows that must be there because of a task.
+func (c *checker) expect(id task.ID, x *Exec) {
+	q := c.countsOf(x.Queue)
+	if n := q.of(x.State, x.Priority); n != nil {
+		*n++
+	}
+	switch x.State {
+	case task.Ready:
+		c.expectRow(readyKey(c.ns, x.Queue, x.lane(), x.Seq), encodeReady(id, x.ReadyAt))
+		l := c.laneOf(laneKey(c.ns, tabLane, x.Queue, x.lane()))
+		l.count++
+		l.first = min(l.first, x.Seq)
+	case task.Scheduled, task.Retrying:
+		c.expectRow(waitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+	case task.Dead, task.Poisoned:
+		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), nil)
+	}
+	if at, kind := x.deadline(); kind != 0 {
+		key := deadlineKey(at, kind, c.ns, id[:])
+		if _, ok := c.from.Get(archiveKey(c.ns, x.EndedAt, id)); !ok || kind != onForget {
+			c.expectRow(key, nil)
+		}
+	}
+	if x.awaitsStart() {
+		c.expectRow(deadlineKey(x.ExpiresAt, onExpiry, c.ns, id[:]), nil)
+	}
+	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
+		c.find("task %s: its claim is without nonce or beyond its bound", id)
+	}
+	if x.State.Ended() != (x.EndedAt != 0) {
+		c.find("task %s is %s but its end is %d", id, x.State, x.EndedAt)
+	}
+	if _, ok := c.from.Get(idKey(c.ns, tabCheckpoint, id)); ok != x.Checkpointed {
+		c.find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
+	}
+}
+
+func (c *checker) countsOf(queue string) *counts {
+	if c.counts[queue] == nil {
+		c.counts[queue] = &counts{}
+	}
+	return c.counts[queue]
+}
+
+func (c *checker) laneOf(key []byte) *laneCheck {
+	l := c.lanes[string(key)]
+	if l == nil {
+		l = &laneCheck{first: 1<<64 - 1}
+		c.lanes[string(key)] = l
+	}
+	return l
+}
+
+func (c *checker) expectRow(key, value []byte) { c.want[string(key)] = value }
+
+// compareTables finds index rows that are missing, superfluous or different.
+func (c *checker) compareTables() {
+	check := func(k, v []byte) {
+		want, ok := c.want[string(k)]
+		switch {
+		case !ok:
+			c.find("row %q stands for nothing", k)
+		case !bytes.Equal(want, v):
+			c.find("row %q is %x, expected %x", k, v, want)
+		}
+		delete(c.want, string(k))
+	}
+	for _, tab := range []byte{tabReady, tabWaiting, tabDead} {
+		c.scan(tab, check)
+	}
+	c.from.Scan(deadlines, after(deadlines), func(k, v []byte) bool {
+		d, ok := parseDeadline(k)
+		switch {
+		case !ok:
+			c.find("deadline %x can't be read", k)
+		case d.ns == c.ns && d.kind != onKey && d.kind != onRequest && d.kind != onClaimKey:
+			check(k, v)
+		}
+		return true
+	})
+	for _, k := range slices.Sorted(maps.Keys(c.want)) {
+		c.find("row %q is missing", k)
+	}
+}
+
+func (c *checker) compareLanes() {
+	c.scan(tabLane, func(k, v []byte) {
+		count, first, err := decodeLane(v)
+		l := c.laneOf(k)
+		if err != nil || count != l.count || first > l.first {
+			c.find("lane %q counts %d from %d, expected %d from %d (%v)", k, count, first, l.count, l.first, err)
+		}
+		delete(c.lanes, string(k))
+	})
+	for k, l := range c.lanes {
+		c.find("lane %q of %d tasks has no row", k, l.count)
+	}
+}
+
+func (c *checker) compareCounts() {
+	c.scan(tabCounts, func(k, v []byte) {
+		name := string(k[len(c.ns)+2 : len(k)-1])
+		got, err := decodeCounts(v)
+		if want := *c.countsOf(name); err != nil || got != want {
+			c.find("queue %q counts %+v, expected %+v (%v)", name, got, want, err)
+		}
+		delete(c.counts, name)
+	})
+	for name, n := range c.counts {
+		if *n != (counts{}) {
+			c.find("queue %q has tasks %+v but no counters", name, *n)
+		}
+	}
+}
+
+// checkKeys: a key's row has a deadline that ends it, and attempts and results belong to tasks.
+func (c *checker) checkKeys() {
+	for tab, kind := range map[byte]deadlineKind{tabKey: onKey, tabRequest: onRequest} {
+		c.scan(tab, func(k, v []byte) {
+			row, err := decodeKey(v)
+			if _, ok := c.from.Get(deadlineKey(row.until, kind, c.ns, k[len(c.ns)+2:])); err != nil || !ok {
+				c.find("key %q never ends (%v)", k, err)
+			}
+		})
+	}
+	c.scan(tabAttempt, func(k, v []byte) {
+		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])
+		x := c.tasks[id]
+		if _, err := decodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence && x.State == task.Claimed {
+			c.find("attempt %d of task %s belongs to nothing (%v)", fence, id, err)
+		}
+	})
+	c.scan(tabResult, func(k, _ []byte) {
+		if x := c.tasks[idAt(k)]; x == nil || x.State != task.Succeeded {
+			c.find("result of task %s belongs to nothing", idAt(k))
+		}
+	})
+}

@@ -1,0 +1,301 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Share is a queue of a claim, and its weight if the claim is weighted.
+type Share struct {
+	Queue  string
+	Weight int
+}
+
+// ClaimRequest says what a worker takes. The caller has checked it.
+type ClaimRequest struct {
+	Namespace string
+	Queues    []Share
+	Weighted  bool // by the weights, exactly; else the first queue that has a task
+	Types     []string
+	Max       int
+	MaxBytes  int           // of payloads; the first task is given whatever its size
+	Lease     time.Duration // 0: the queue's
+	Worker    string
+	ClaimKey  string
+	Entropy   uint64 // from which the tokens' nonces are derived
+}
+
+// Claimed is a task as a worker gets it.
+type Claimed struct {
+	*Envelope
+	Exec        *Exec
+	Token       task.Token
+	LastAttempt int
+	Timeout     time.Duration // of this run; 0: none
+	Checkpoint  []byte
+}
+
+// runGrace is how long a worker has, after a run's timeout, to say that it timed out.
+const runGrace = 10 * time.Second
+
+// ClaimTasks takes up to Max tasks; none if nothing may run. A repeat with the same claim key gets the claims of the
+// first call that still hold.
+func ClaimTasks(r *Round, c *ClaimRequest) []Claimed {
+	if c.ClaimKey != "" {
+		if again, ok := r.reclaim(c); ok {
+			return again
+		}
+	}
+	var got []Claimed
+	size := 0
+	p := r.picker(c)
+	for len(got) < c.Max {
+		q := p.pick()
+		if q == nil {
+			break
+		}
+		t := r.claimFrom(q, c, c.MaxBytes-size, len(got) > 0)
+		if t == nil {
+			p.undo()
+			break
+		}
+		size += len(t.Payload)
+		got = append(got, *t)
+	}
+	if c.ClaimKey != "" && len(got) > 0 {
+		r.rememberClaims(c, got)
+	}
+	return got
+}
+
+// picker chooses the queue of each next task of a claim.
+type picker struct {
+	r      *Round
+	c      *ClaimRequest
+	credit []int // of the weighted queues, kept by the leader; nil: strict order
+	before []int // the credit before the last pick
+}
+
+func (r *Round) picker(c *ClaimRequest) *picker {
+	p := &picker{r: r, c: c}
+	if c.Weighted {
+		p.credit = r.l.sharesOf(c)
+		p.before = make([]int, len(p.credit))
+	}
+	return p
+}
+
+// pick returns nil when no queue has a task.
+func (p *picker) pick() *queue {
+	if p.credit == nil {
+		for _, s := range p.c.Queues {
+			if q := p.runnable(s.Queue); q != nil {
+				return q
+			}
+		}
+		return nil
+	}
+	copy(p.before, p.credit)
+	at := smooth(p.credit, func(i int) int {
+		if p.runnable(p.c.Queues[i].Queue) == nil {
+			return 0
+		}
+		return p.c.Queues[i].Weight
+	})
+	if at < 0 {
+		return nil
+	}
+	return p.runnable(p.c.Queues[at].Queue)
+}
+
+// undo takes the last pick back: its task did not fit.
+func (p *picker) undo() { copy(p.credit, p.before) }
+
+func (p *picker) runnable(name string) *queue {
+	if q := p.r.queue(p.c.Namespace, name); q != nil && q.runnable(p.c.Types) {
+		return q
+	}
+	return nil
+}
+
+// runnable says whether the queue has a task of one of the types that may run now.
+func (q *queue) runnable(types []string) bool {
+	if q.config.Paused {
+		return false
+	}
+	for _, p := range task.Priorities {
+		if q.lanes.has(p, types) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxShares bounds how many weighted sets of queues are remembered. Beyond it all are forgotten, which costs each less
+// than one turn.
+const maxShares = 10_000
+
+// sharesOf is the credit of a weighted set of queues: one for each distinct set, whoever claims.
+func (l *Leader) sharesOf(c *ClaimRequest) []int {
+	var name strings.Builder
+	name.WriteString(c.Namespace)
+	for _, s := range c.Queues {
+		name.WriteByte(0)
+		name.WriteString(s.Queue)
+		name.WriteByte('=')
+		name.WriteString(strconv.Itoa(s.Weight))
+	}
+	credit := l.shares[name.String()]
+	if credit == nil {
+		if len(l.shares) >= maxShares {
+			clear(l.shares)
+		}
+		credit = make([]int, len(c.Queues))
+		l.shares[name.String()] = credit
+	}
+	return credit
+}
+
+// smooth is one step of smooth weighted round robin: every candidate gains its weight, the richest is chosen and pays
+// the sum. A candidate of weight 0 has nothing to give: it is passed over and saves no credit. -1 if all are.
+func smooth(credit []int, weight func(i int) int) int {
+	best, sum := -1, 0
+	for i := range credit {
+		w := weight(i)
+		if w == 0 {
+			credit[i] = 0
+			continue
+		}
+		credit[i] += w
+		sum += w
+		if best < 0 || credit[i] > credit[best] {
+			best = i
+		}
+	}
+	if best >= 0 {
+		credit[best] -= sum
+	}
+	return best
+}
+
+// claimFrom takes the next task of a queue, or none if it would not fit into room bytes and others were taken already.
+func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) *Claimed {
+	credit := q.credit
+	p := q.nextPriority(c.Types)
+	l := q.lanes.next(r, q, p, c.Types)
+	id := l.head[0].id
+	e := readEnvelope(r.tx, q.ns, id)
+	if bounded && len(e.Payload) > room {
+		q.credit = credit
+		return nil
+	}
+	from, err := r.exec(q.ns, id)
+	corrupt(err)
+	return r.claim(q, c, e, from)
+}
+
+// nextPriority chooses among the priorities that have a task of the types. One must have.
+func (q *queue) nextPriority(types []string) task.Priority {
+	s := q.config.Settings
+	if s.Weighted() {
+		return task.Priorities[smooth(q.credit[:], func(i int) int {
+			if q.lanes.has(task.Priorities[i], types) {
+				return s.Weights[i]
+			}
+			return 0
+		})]
+	}
+	return task.Priorities[slices.IndexFunc(task.Priorities[:], func(p task.Priority) bool { return q.lanes.has(p, types) })]
+}
+
+func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Claimed {
+	to := *from
+	to.State = task.Claimed
+	to.Fence++
+	lease := c.Lease
+	if lease == 0 {
+		lease = q.config.Settings.Lease
+	}
+	timeout := q.timeoutOf(e)
+	run := task.MaxRun
+	if timeout > 0 {
+		run = timeout + runGrace
+	}
+	until := r.now.Add(run)
+	to.Claim = Claim{
+		Nonce:  mix(c.Entropy ^ mix(to.Fence) ^ chanceBits(e.ID)),
+		Worker: c.Worker, At: r.now, Lease: lease,
+		Until: min(r.now.Add(lease), until), RunUntil: until,
+	}
+	to.Progress, to.ProgressText = 0, ""
+	r.move(q.ns, e.ID, q, from, &to)
+	return r.claimed(q, e, &to)
+}
+
+func (r *Round) claimed(q *queue, e *Envelope, x *Exec) *Claimed {
+	t := &Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e)}
+	if x.Checkpointed {
+		t.Checkpoint, _ = r.tx.Get(idKey(q.ns, tabCheckpoint, e.ID))
+	}
+	return t
+}
+
+func (l *Leader) token(x *Exec) task.Token {
+	return task.Token{Epoch: l.office.Epoch, Fence: x.Fence, Nonce: x.Claim.Nonce}
+}
+
+// rememberClaims makes the claim repeatable until its shortest lease would have ended.
+func (r *Round) rememberClaims(c *ClaimRequest, got []Claimed) {
+	row := claimKeyRow{until: got[0].Exec.Claim.Until}
+	for _, t := range got {
+		row.until = min(row.until, t.Exec.Claim.Until)
+		row.claims = append(row.claims, claimRef{t.ID, t.Exec.Fence})
+	}
+	key := claimKeyKey(c.Namespace, c.ClaimKey)
+	r.tx.Set(key, row.encode())
+	r.remind(row.until, onClaimKey, c.Namespace, key[len(c.Namespace)+2:])
+}
+
+// reclaim answers a repeated claim with those of its claims that still hold.
+func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
+	row, ok := r.tx.Get(claimKeyKey(c.Namespace, c.ClaimKey))
+	if !ok {
+		return nil, false
+	}
+	k, err := decodeClaimKey(row)
+	corrupt(err)
+	if k.until <= r.now {
+		return nil, false
+	}
+	var again []Claimed
+	for _, ref := range k.claims {
+		x, err := r.exec(c.Namespace, ref.id)
+		if err != nil || x.State != task.Claimed || x.Fence != ref.fence {
+			continue
+		}
+		e := readEnvelope(r.tx, c.Namespace, ref.id)
+		q := r.queue(c.Namespace, x.Queue)
+		again = append(again, *r.claimed(q, e, x))
+	}
+	return again, true
+}
+
+func chanceBits(id task.ID) (bits uint64) {
+	for _, b := range id {
+		bits = bits<<7 ^ bits>>57 ^ uint64(b)
+	}
+	return bits
+}
+
+// leaseEnd is where an extension puts the end of a lease.
+func (c *Claim) leaseEnd(now store.Time, lease time.Duration) store.Time {
+	if lease == 0 {
+		lease = c.Lease
+	}
+	return min(now.Add(lease), c.RunUntil)
+}

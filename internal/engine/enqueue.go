@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// dedupWindow is how long at least a repeated request id finds its task, whatever the task's retention.
+const dedupWindow = 10 * time.Minute
+
+// NewTask is a filled and checked spec with what the broker adds to it.
+type NewTask struct {
+	task.Spec
+	Namespace string
+	// ID is derived from the request id if that is a UUIDv7 (then the task's row is the record of the request), else new.
+	ID task.ID
+	// Fresh says that nobody can have used ID before, so that no row is looked for.
+	Fresh bool
+}
+
+// Accepted is the answer to an enqueue.
+type Accepted struct {
+	ID        task.ID
+	State     task.State
+	CreatedAt store.Time
+	Duplicate bool // a key or request had this task already
+}
+
+// Enqueue makes a task.
+//
+// Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id stands
+// for a task of other content; queue_full.
+func Enqueue(r *Round, n *NewTask) (Accepted, error) {
+	q := r.queue(n.Namespace, n.Queue)
+	if q == nil {
+		return Accepted{}, ErrUnknownQueue
+	}
+	print := fingerprint(n)
+	if a, err := r.earlier(n, print); a.Duplicate || err != nil {
+		return a, err
+	}
+	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting() >= most {
+		return Accepted{}, &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
+			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
+	}
+	x := r.newExec(n)
+	if err := task.CheckRunAt("run_at", x.RunAt.Time(), r.now.Time()); err != nil {
+		return Accepted{}, err
+	}
+	e := Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
+		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
+		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers}
+	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), e.encode())
+	r.move(n.Namespace, n.ID, q, nil, x)
+	r.rememberKeys(n, print)
+	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now}, nil
+}
+
+// ErrUnknownQueue: the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no
+// caller sees it.
+var ErrUnknownQueue = task.NotFound("queue", "")
+
+func (r *Round) newExec(n *NewTask) *Exec {
+	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
+		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now}
+	if n.Delay > 0 {
+		x.RunAt = r.now.Add(n.Delay)
+	}
+	if !n.RunAt.IsZero() {
+		x.RunAt = max(store.TimeOf(n.RunAt), 0)
+	}
+	if n.ExpiresIn > 0 {
+		x.ExpiresAt = r.now.Add(n.ExpiresIn)
+	}
+	if x.RunAt > r.now {
+		x.State = task.Scheduled
+	} else {
+		r.makeReady(x)
+	}
+	return x
+}
+
+// makeReady puts a task at the end of its lane.
+func (r *Round) makeReady(x *Exec) {
+	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.nextSeq()
+}
+
+// earlier finds the task that an idempotency key or a request id stands for already.
+func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
+	if n.IdempotencyKey != "" {
+		if a, err := r.byKey(idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), n, print, "idempotency_key", n.IdempotencyKey); a.Duplicate || err != nil {
+			return a, err
+		}
+	}
+	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
+		return r.byKey(idKey(n.Namespace, tabRequest, n.RequestID), n, print, "request_id", n.RequestID.String())
+	}
+	if n.Fresh {
+		return Accepted{}, nil
+	}
+	x, err := r.exec(n.Namespace, n.ID)
+	if err != nil {
+		return Accepted{}, nil // not found: the request is new
+	}
+	if readEnvelope(r.tx, n.Namespace, n.ID).Fingerprint != print {
+		return Accepted{}, reused("request_id", n.RequestID.String(), n.ID)
+	}
+	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true}, nil
+}
+
+func (r *Round) byKey(row []byte, n *NewTask, print uint64, field, value string) (Accepted, error) {
+	k, ok := r.keyRow(row)
+	if !ok || k.until <= r.now {
+		return Accepted{}, nil
+	}
+	if k.fingerprint != print {
+		return Accepted{}, reused(field, value, k.id)
+	}
+	a := Accepted{ID: k.id, Duplicate: true, State: task.Succeeded, CreatedAt: store.Time(k.id.UnixMilli() * 1000)}
+	if x, err := r.exec(n.Namespace, k.id); err == nil {
+		a.State, a.CreatedAt = x.State, x.CreatedAt
+	}
+	return a, nil
+}
+
+func (r *Round) keyRow(key []byte) (keyRow, bool) {
+	row, ok := r.tx.Get(key)
+	if !ok {
+		return keyRow{}, false
+	}
+	k, err := decodeKey(row)
+	corrupt(err)
+	return k, true
+}
+
+func (r *Round) rememberKeys(n *NewTask, print uint64) {
+	if n.IdempotencyKey != "" {
+		r.setKey(n.Namespace, onKey, idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), keyRow{n.ID, print, r.now.Add(n.IdempotencyTTL)})
+	}
+	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
+		r.setKey(n.Namespace, onRequest, idKey(n.Namespace, tabRequest, n.RequestID), keyRow{n.ID, print, r.now.Add(dedupWindow)})
+	}
+}
+
+// setKey writes a row that ends by itself. A row that it replaces has its own deadline, which then finds a later end.
+func (r *Round) setKey(ns string, kind deadlineKind, key []byte, k keyRow) {
+	r.tx.Set(key, k.encode())
+	r.remind(k.until, kind, ns, key[len(ns)+2:])
+}
+
+func reused(field, value string, id task.ID) error {
+	return &task.Error{Code: task.CodeConflict, Field: field,
+		Message: fmt.Sprintf("%s %q stands for task %s, which has another type, payload or queue", field, value, id)}
+}
+
+// fingerprint sums up what must be the same when a key is used again.
+func fingerprint(n *NewTask) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.WriteString(n.Queue)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.WriteString(n.Type)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.WriteString(n.ContentType)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.Write(n.Payload)
+	return d.Sum64()
+}

@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Extension asks for more time and says how far the run is.
+type Extension struct {
+	Lease      time.Duration // from now; 0: as long as the claim's
+	Progress   *Progress
+	Checkpoint *[]byte // given to the next attempt; empty: forget the last one
+}
+
+// Progress is what a handler says of its way.
+type Progress struct {
+	Percent float64
+	Text    string
+}
+
+// Extend moves the end of a lease to later, never to earlier, and never beyond the bound of the run.
+func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
+	from, _, err := r.held("extend", h)
+	if err != nil {
+		return 0, err
+	}
+	to := *from
+	to.Claim.Until = max(from.Claim.Until, from.Claim.leaseEnd(r.now, e.Lease))
+	to.Claim.Orphaned = false
+	if r.now >= from.Claim.RunUntil {
+		return 0, &task.Error{Code: task.CodeWrongState, State: from.State,
+			Message: fmt.Sprintf("extend %q: the run began at %s and may not be extended any more", h.ID, from.Claim.At.Time().Format(time.RFC3339))}
+	}
+	if e.Progress != nil {
+		to.Progress, to.ProgressText = e.Progress.Percent, e.Progress.Text
+	}
+	if e.Checkpoint != nil {
+		key := idKey(h.Namespace, tabCheckpoint, h.ID)
+		if to.Checkpointed = len(*e.Checkpoint) > 0; to.Checkpointed {
+			r.tx.Set(key, *e.Checkpoint)
+		} else {
+			r.tx.Delete(key)
+		}
+	}
+	r.move(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
+	return to.Claim.Until, nil
+}

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Fall says what a handler asks for after a failed run.
+type Fall uint8
+
+const (
+	FallRetry   Fall = iota // again later; dead when the attempts have run out
+	FallDead                // not retryable
+	FallDiscard             // end it on purpose
+	FallPoison              // the payload can't be read
+)
+
+// FailRequest is how a run failed.
+type FailRequest struct {
+	Fall    Fall
+	Failure Failure
+	RetryIn *time.Duration // in place of the backoff
+}
+
+// Fail ends an attempt without success. Repeated with the same token it gives the first answer again.
+func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
+	from, ended, err := r.held("fail", h)
+	if err != nil {
+		if ended != nil && ended.failed() {
+			return ended.answer(), nil
+		}
+		return Settled{}, err
+	}
+	q := r.queueOf(h.Namespace, from)
+	to := *from
+	outcome := task.OutcomeFailed
+	switch f.Fall {
+	case FallDead:
+		to.Failures++
+		outcome = task.OutcomeDead
+		r.bury(h.Namespace, h.ID, q, from, &to, task.ReasonNotRetryable, f.Failure)
+	case FallDiscard:
+		outcome = task.OutcomeDiscarded
+		r.finish(h.Namespace, h.ID, q, from, &to, task.Discarded, task.ReasonHandler)
+	case FallPoison:
+		outcome = task.OutcomePoisoned
+		r.finish(h.Namespace, h.ID, q, from, &to, task.Poisoned, task.ReasonUnreadable)
+	default:
+		r.retry(h, q, from, &to, f)
+	}
+	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, f.Failure)
+	return settled(&to), nil
+}
+
+// retry puts a failed task off, or buries it when its attempts have run out.
+func (r *Round) retry(h Hold, q *queue, from, to *Exec, f FailRequest) {
+	to.Failures++
+	if to.used() >= q.maxAttempts(to) {
+		r.bury(h.Namespace, h.ID, q, from, to, task.ReasonExhausted, f.Failure)
+		return
+	}
+	delay := q.retryOf(readEnvelope(r.tx, h.Namespace, h.ID)).Delay(to.used(), chance(h.ID, to.Fence))
+	if f.RetryIn != nil {
+		delay = *f.RetryIn
+	}
+	to.RunAt = r.now.Add(delay)
+	if delay > 0 {
+		to.State = task.Retrying
+	} else {
+		r.makeReady(to)
+	}
+	r.move(h.Namespace, h.ID, q, from, to)
+}
+
+// failed says whether a call of Fail ended the attempt.
+func (a *Attempt) failed() bool {
+	switch a.Outcome {
+	case task.OutcomeFailed, task.OutcomeDead, task.OutcomeDiscarded, task.OutcomePoisoned:
+		return true
+	}
+	return false
+}
+
+// answer is what the verb that ended the attempt was told.
+func (a *Attempt) answer() Settled { return Settled{State: a.Then, NextRunAt: a.NextRunAt} }
+
+// settled is the answer to a verb that left its task like this.
+func settled(x *Exec) Settled {
+	s := Settled{State: x.State}
+	if x.State.Waiting() {
+		s.NextRunAt = x.RunAt
+	}
+	return s
+}

@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Retry gives an ended task that did not succeed a new life with fresh attempts, and a retrying one its next attempt
+// now. It keeps id, idempotency key and attempt log. A delay puts it off.
+func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
+	from, err := r.exec(ns, id)
+	if err != nil {
+		return err
+	}
+	switch from.State {
+	case task.Dead, task.Poisoned, task.Discarded, task.Cancelled, task.Retrying:
+	default:
+		return task.WrongState("retry", id, from.State)
+	}
+	q := r.queue(ns, from.Queue)
+	if q == nil {
+		return ErrUnknownQueue
+	}
+	to := *from
+	if from.State.Ended() {
+		to.Exhausted = to.Failures + to.Crashes
+		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt = 0, 0, "", 0
+	}
+	to.RunAt = r.now.Add(delay)
+	switch {
+	case delay <= 0:
+		r.makeReady(&to)
+	case from.State.Ended():
+		to.State = task.Scheduled
+	}
+	r.move(ns, id, q, from, &to)
+	return nil
+}
+
+// RunNow makes a scheduled or retrying task ready.
+func RunNow(r *Round, ns string, id task.ID) error {
+	from, err := r.exec(ns, id)
+	if err != nil {
+		return err
+	}
+	switch from.State {
+	case task.Ready:
+		return nil
+	case task.Scheduled, task.Retrying:
+	default:
+		return task.WrongState("run", id, from.State)
+	}
+	to := *from
+	to.RunAt = r.now
+	r.makeReady(&to)
+	r.move(ns, id, r.queueOf(ns, from), from, &to)
+	return nil
+}
+
+// Discard ends a task that waits, or drops a dead letter or poisoned task. The caller has archived a dead letter, as it
+// was when it ended at time ended; if it has changed since, it is left alone.
+func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
+	from, err := r.exec(ns, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case from.State == task.Discarded:
+		return nil
+	case from.State.Waiting():
+	case (from.State == task.Dead || from.State == task.Poisoned) && from.EndedAt == ended:
+	default:
+		return task.WrongState("discard", id, from.State)
+	}
+	to := *from
+	r.finish(ns, id, r.queueOf(ns, from), from, &to, task.Discarded, task.ReasonOperator)
+	return nil
+}
+
+// ForgetArchived removes a dead letter that has been archived as it was when it ended at time ended, and whose retention
+// is over.
+func ForgetArchived(r *Round, ns string, id task.ID, ended store.Time) {
+	r.tx.Delete(archiveKey(ns, ended, id))
+	x, err := r.exec(ns, id)
+	if err != nil || x.EndedAt != ended || x.KeptUntil > r.now || (x.State != task.Dead && x.State != task.Poisoned) {
+		return
+	}
+	r.forget(ns, id, x)
+}
+
+// Edit is a change of a task that waits.
+type Edit struct {
+	RunAt       *time.Time
+	Priority    task.Priority // 0: as it is
+	Payload     *[]byte
+	MaxAttempts int // 0: as it is
+}
+
+// Update changes a task that is not claimed and has not ended.
+func Update(r *Round, ns string, id task.ID, e Edit) error {
+	from, err := r.exec(ns, id)
+	if err != nil {
+		return err
+	}
+	if !from.State.Waiting() {
+		return task.WrongState("update", id, from.State)
+	}
+	if e.RunAt != nil {
+		if err := task.CheckRunAt("run_at", *e.RunAt, r.now.Time()); err != nil {
+			return err
+		}
+	}
+	to := *from
+	if e.Priority != 0 {
+		to.Priority = e.Priority
+	}
+	if e.MaxAttempts != 0 {
+		to.MaxAttempts = e.MaxAttempts
+	}
+	if e.RunAt != nil {
+		r.due(&to, store.TimeOf(*e.RunAt))
+	}
+	if e.Payload != nil {
+		env := readEnvelope(r.tx, ns, id)
+		env.Payload = *e.Payload
+		r.tx.Set(idKey(ns, tabEnvelope, id), env.encode())
+	}
+	r.move(ns, id, r.queueOf(ns, from), from, &to)
+	return nil
+}
+
+// due gives a waiting task another due time.
+func (r *Round) due(x *Exec, at store.Time) {
+	x.RunAt = at
+	switch {
+	case at > r.now && x.State == task.Ready:
+		x.State = task.Scheduled
+	case at <= r.now && x.State != task.Ready:
+		r.makeReady(x)
+	}
+}

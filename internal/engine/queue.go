@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// PutQueue makes the shard's copy of a queue's configuration what the system shard says. An older version than the one
+// that is there changes nothing.
+func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
+	q := r.queue(ns, name)
+	if q == nil {
+		q = &queue{queueName: queueName{ns, name}, lanes: newLanes()}
+		r.l.queues[q.queueName] = q
+		r.touch(q)
+	} else if q.config.Version >= config.Version {
+		return
+	}
+	if q.config.Settings.Weights != config.Settings.Weights {
+		q.credit = [3]int{}
+	}
+	q.config = config
+	r.tx.Set(queueKey(ns, tabQueue, name), config.Encode())
+	if !config.Paused {
+		r.Woken = append(r.Woken, Woken{ns, name})
+	}
+}
+
+// DropQueue removes the shard's copy of a queue that has no task left, except such as have ended for good.
+func DropQueue(r *Round, ns, name string) error {
+	q := r.queue(ns, name)
+	if q == nil {
+		return nil
+	}
+	if c := q.counts; c.waiting()+c.claimed+c.dead+c.poisoned > 0 {
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
+			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.waiting(), c.claimed, c.dead, c.poisoned)}
+	}
+	delete(r.l.queues, q.queueName)
+	r.tx.Delete(queueKey(ns, tabQueue, name))
+	r.tx.Delete(queueKey(ns, tabCounts, name))
+	return nil
+}
+
+// QueueInfo is how a queue stands in one shard.
+type QueueInfo struct {
+	Config                                       task.QueueConfig
+	Scheduled, Claimed, Retrying, Dead, Poisoned int64
+	Ready                                        [3]int64 // by priority, high first
+	Held                                         int64    // of the ready: may not run now
+	OldestReady                                  time.Duration
+}
+
+// Queue tells how a queue stands.
+func Queue(r *Round, ns, name string) (QueueInfo, error) {
+	q := r.queue(ns, name)
+	if q == nil {
+		return QueueInfo{}, task.NotFound("queue", name)
+	}
+	c := q.counts
+	i := QueueInfo{Config: q.config, Scheduled: c.scheduled, Claimed: c.claimed, Retrying: c.retrying, Dead: c.dead,
+		Poisoned: c.poisoned, Ready: c.ready}
+	if q.config.Paused {
+		i.Held = c.ready[0] + c.ready[1] + c.ready[2]
+	}
+	for _, p := range task.Priorities {
+		if l := q.lanes.next(r, q, p, nil); l != nil {
+			i.OldestReady = max(i.OldestReady, r.now.Sub(l.head[0].readyAt))
+		}
+	}
+	return i, nil
+}
+
+// Purge discards up to limit of the tasks of a queue that waited at time before, and says whether there may be more.
+func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more bool, err error) {
+	q := r.queue(ns, name)
+	if q == nil {
+		return 0, false, task.NotFound("queue", name)
+	}
+	for _, t := range r.waiting(q, before, limit) {
+		to := *t.exec
+		r.finish(ns, t.id, q, t.exec, &to, task.Discarded, task.ReasonPurged)
+		n++
+	}
+	return n, n == limit, nil
+}
+
+type found struct {
+	id   task.ID
+	exec *Exec
+}
+
+// waiting finds up to limit tasks that wait in a queue since before a time.
+func (r *Round) waiting(q *queue, before store.Time, limit int) (tasks []found) {
+	take := func(id task.ID) bool {
+		x, err := r.exec(q.ns, id)
+		corrupt(err)
+		if x.CreatedAt <= before {
+			tasks = append(tasks, found{id, x})
+		}
+		return len(tasks) < limit
+	}
+	prefix := queueKey(q.ns, tabReady, q.name)
+	r.tx.Scan(prefix, after(prefix), func(_, v []byte) bool {
+		id, _, ok := decodeReady(v)
+		if !ok {
+			corrupt(fmt.Errorf("a ready row of queue %q", q.name))
+		}
+		return take(id)
+	})
+	for _, s := range []task.State{task.Scheduled, task.Retrying} {
+		if len(tasks) < limit {
+			prefix := statePrefix(q.ns, tabWaiting, q.name, s)
+			r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool { return take(idAt(k)) })
+		}
+	}
+	return tasks
+}

@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Release gives a task back without using up an attempt: at its old place, or, with a delay, later (a snooze). Repeated
+// with the same token it gives the first answer again.
+func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
+	from, ended, err := r.held("release", h)
+	if err != nil {
+		if ended != nil && (ended.Outcome == task.OutcomeReleased || ended.Outcome == task.OutcomeSnoozed) {
+			return ended.answer(), nil
+		}
+		return Settled{}, err
+	}
+	to := *from
+	outcome := task.OutcomeReleased
+	if delay > 0 {
+		outcome = task.OutcomeSnoozed
+		to.Snoozes++
+		to.State, to.RunAt = task.Scheduled, r.now.Add(delay)
+	} else {
+		to.Releases++
+		to.State, to.ReadyAt = task.Ready, r.now
+	}
+	r.move(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
+	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, Failure{})
+	return settled(&to), nil
+}

@@ -1,0 +1,410 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Office says since when and under which conditions a leader serves.
+type Office struct {
+	Epoch  uint32     // of the shard: part of every claim token
+	Began  store.Time // the shard's time when the leader took office
+	Before store.Time // the shard's last time before that
+}
+
+// Leader is what the leader of a shard remembers between rounds: settings, counters, the heads of lanes and the shares of
+// weighted claims. All of it can be read again from the state. It changes while a round runs, so it must be thrown away
+// when a round does not commit. It belongs to the shard's loop.
+type Leader struct {
+	office Office
+	limits task.Limits
+	queues map[queueName]*queue
+	shares map[string][]int // credit of weighted sets of queues
+	next   store.Time       // no deadline lies before this
+}
+
+type queueName struct{ ns, name string }
+
+// NewLeader starts the memory of a leader.
+func NewLeader(o Office, l task.Limits) *Leader {
+	return &Leader{office: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{}}
+}
+
+// NextDeadline is a time before which Tick has nothing to do.
+func (l *Leader) NextDeadline() store.Time { return l.next }
+
+// queue is the leader's memory of one queue.
+type queue struct {
+	queueName
+	config task.QueueConfig
+	counts counts
+	lanes  lanes
+	credit [3]int // smooth weighted round robin over the priorities
+	dirty  bool
+}
+
+// Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
+// another. Seal must be called once after the last.
+type Round struct {
+	tx     *store.Tx
+	l      *Leader
+	now    store.Time
+	ready  uint64 // tasks made ready in this round
+	queues []*queue
+	lanes  []*dirtyLane
+	Effects
+}
+
+type dirtyLane struct {
+	q *queue
+	l *lane
+}
+
+// Effects are what others want to know of a round once it is committed.
+type Effects struct {
+	Woken []Woken      // queues that got ready tasks, and may be named more than once
+	Ended []Ended      // tasks that came to an end
+	Dead  []DeadLetter // those among them that want a log line
+	Lost  []Lost       // claims that ended without their holder's doing
+	// ToArchive says that dead letters wait for the archive.
+	ToArchive bool
+}
+
+// Woken names a queue with new ready tasks.
+type Woken struct{ Namespace, Queue string }
+
+// Ended names a task that came to an end.
+type Ended struct {
+	ID    task.ID
+	State task.State
+}
+
+// Lost names a claim that ended without its holder's doing.
+type Lost struct {
+	ID     task.ID
+	Token  task.Token
+	Reason string // as of a stale claim
+}
+
+// DeadLetter is what is logged of a task that became a dead letter.
+type DeadLetter struct {
+	Namespace string
+	ID        task.ID
+	Exec      Exec
+	Failure   Failure // of the last attempt
+	Headers   map[string]string
+}
+
+// Begin starts a round over tx.
+func (l *Leader) Begin(tx *store.Tx) *Round {
+	return &Round{tx: tx, l: l, now: tx.Now()}
+}
+
+// Now is the shard's time of the round.
+func (r *Round) Now() store.Time { return r.now }
+
+// seqBits leaves room for a million tasks that become ready in one round.
+const seqBits = 20
+
+// nextSeq gives a task that becomes ready its place: rounds are ordered by their index in the log.
+func (r *Round) nextSeq() uint64 {
+	r.ready++
+	if r.ready >= 1<<seqBits {
+		panic(fmt.Sprintf("over %d tasks became ready in one round", 1<<seqBits))
+	}
+	return r.tx.Index()<<seqBits | r.ready
+}
+
+// Seal writes the counters and lanes that the round changed.
+func (r *Round) Seal() {
+	for _, q := range r.queues {
+		q.dirty = false
+		r.tx.Set(queueKey(q.ns, tabCounts, q.name), q.counts.encode())
+	}
+	for _, d := range r.lanes {
+		d.l.dirty = false
+		key := laneKey(d.q.ns, tabLane, d.q.name, d.l.laneName)
+		if d.l.count == 0 {
+			r.tx.Delete(key)
+		} else {
+			r.tx.Set(key, d.l.encode())
+		}
+	}
+	r.queues, r.lanes = nil, nil
+}
+
+// queue returns the memory of a queue, reading it if need be; nil if the shard has no such queue.
+func (r *Round) queue(ns, name string) *queue {
+	qn := queueName{ns, name}
+	if q := r.l.queues[qn]; q != nil {
+		return q
+	}
+	row, ok := r.tx.Get(queueKey(ns, tabQueue, name))
+	if !ok {
+		return nil
+	}
+	config, err := task.DecodeQueueConfig(row)
+	corrupt(err)
+	q := &queue{queueName: qn, config: config, lanes: newLanes()}
+	if row, ok = r.tx.Get(queueKey(ns, tabCounts, name)); ok {
+		q.counts, err = decodeCounts(row)
+		corrupt(err)
+	}
+	r.readLanes(q)
+	r.l.queues[qn] = q
+	return q
+}
+
+// readLanes finds the lanes of a queue that are not empty.
+func (r *Round) readLanes(q *queue) {
+	prefix := queueKey(q.ns, tabLane, q.name)
+	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
+		name, ok := parseLane(k[len(prefix):])
+		count, first, err := decodeLane(v)
+		corrupt(err)
+		if !ok {
+			corrupt(fmt.Errorf("lane key %q", k))
+		}
+		q.lanes.add(&lane{laneName: name, count: count, scan: first})
+		return true
+	})
+}
+
+// parseLane reads what follows the queue in a lane's key.
+func parseLane(k []byte) (n laneName, ok bool) {
+	if len(k) < 3 || k[len(k)-1] != 0 {
+		return n, false
+	}
+	n.priority = task.Priority(k[0])
+	for i, b := range k[1:] {
+		if b == 0 {
+			n.key, n.typ = string(k[1:1+i]), string(k[1+i+1:len(k)-1])
+			return n, n.priority >= task.High && n.priority <= task.Low
+		}
+	}
+	return n, false
+}
+
+// fill reads the next tasks of a lane into its head.
+func (r *Round) fill(q *queue, l *lane) {
+	prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
+	from := binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], l.scan)
+	l.head = make([]readyTask, 0, min(l.count, headCap))
+	r.tx.Scan(from, after(prefix), func(k, v []byte) bool {
+		id, readyAt, ok := decodeReady(v)
+		if !ok {
+			corrupt(fmt.Errorf("ready row %q", k))
+		}
+		t := readyTask{binary.BigEndian.Uint64(k[len(k)-8:]), id, readyAt}
+		l.head = append(l.head, t)
+		l.scan = t.seq + 1
+		return len(l.head) < headCap
+	})
+	if len(l.head) == 0 {
+		corrupt(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.laneName, q.name, l.count, l.scan))
+	}
+}
+
+// Exec reads where a task is.
+func (r *Round) exec(ns string, id task.ID) (*Exec, error) { return readExec(r.tx, ns, id) }
+
+func readExec(from store.Reader, ns string, id task.ID) (*Exec, error) {
+	row, ok := from.Get(idKey(ns, tabExec, id))
+	if !ok {
+		return nil, task.NotFound("task", id.String())
+	}
+	x, err := decodeExec(row)
+	corrupt(err)
+	return x, nil
+}
+
+func readEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
+	row, ok := from.Get(idKey(ns, tabEnvelope, id))
+	if !ok {
+		corrupt(fmt.Errorf("task %s has no envelope", id))
+	}
+	e, err := decodeEnvelope(ns, id, row)
+	corrupt(err)
+	return e
+}
+
+// move takes a task from one place in its life to another: it keeps counters, lanes and deadlines in step with the row,
+// so that no verb has to. From is the row as it was, nil for a new task; to is the row as it shall be.
+func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
+	if from != nil {
+		if !from.State.CanBecome(to.State) {
+			panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
+		}
+		r.leave(ns, id, q, from)
+	}
+	r.enter(ns, id, q, to)
+	r.tx.Set(idKey(ns, tabExec, id), to.encode())
+}
+
+func (r *Round) leave(ns string, id task.ID, q *queue, x *Exec) {
+	r.count(q, x, -1)
+	switch {
+	case x.State == task.Ready:
+		r.leaveLane(q, x)
+	case x.State == task.Scheduled || x.State == task.Retrying:
+		r.tx.Delete(waitKey(ns, q.name, x.State, x.RunAt, id))
+	case x.State == task.Dead || x.State == task.Poisoned:
+		r.tx.Delete(deadKey(ns, q.name, x.State, x.EndedAt, id))
+		if x.KeptUntil <= r.now {
+			r.tx.Delete(archiveKey(ns, x.EndedAt, id))
+		}
+	}
+	if at, kind := x.deadline(); kind != 0 {
+		r.tx.Delete(deadlineKey(at, kind, ns, id[:]))
+	}
+	if x.awaitsStart() {
+		r.tx.Delete(deadlineKey(x.ExpiresAt, onExpiry, ns, id[:]))
+	}
+}
+
+func (r *Round) enter(ns string, id task.ID, q *queue, x *Exec) {
+	r.count(q, x, +1)
+	switch {
+	case x.State == task.Ready:
+		r.enterLane(q, id, x)
+		r.Woken = append(r.Woken, Woken{ns, q.name})
+	case x.State == task.Scheduled || x.State == task.Retrying:
+		r.tx.Set(waitKey(ns, q.name, x.State, x.RunAt, id), nil)
+	case x.State == task.Dead || x.State == task.Poisoned:
+		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), nil)
+	}
+	if at, kind := x.deadline(); kind != 0 {
+		r.remind(at, kind, ns, id[:])
+	}
+	if x.awaitsStart() {
+		r.remind(x.ExpiresAt, onExpiry, ns, id[:])
+	}
+}
+
+// deadline is when time alone would move a task, and how.
+func (x *Exec) deadline() (store.Time, deadlineKind) {
+	switch {
+	case x.State == task.Scheduled || x.State == task.Retrying:
+		return x.RunAt, onDue
+	case x.State == task.Claimed:
+		return x.Claim.Until, onLease
+	case x.State.Ended():
+		return x.KeptUntil, onForget
+	}
+	return 0, 0
+}
+
+// awaitsStart says whether the task would be discarded if it were not started in time.
+func (x *Exec) awaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x.State.Waiting() }
+
+// remind sets a deadline.
+func (r *Round) remind(at store.Time, kind deadlineKind, ns string, rest []byte) {
+	r.tx.Set(deadlineKey(at, kind, ns, rest), nil)
+	r.l.next = min(r.l.next, at)
+}
+
+func (r *Round) count(q *queue, x *Exec, n int64) {
+	if c := q.counts.of(x.State, x.Priority); c != nil {
+		*c += n
+		r.touch(q)
+	}
+}
+
+func (r *Round) touch(q *queue) {
+	if !q.dirty {
+		q.dirty = true
+		r.queues = append(r.queues, q)
+	}
+}
+
+func (r *Round) enterLane(q *queue, id task.ID, x *Exec) {
+	name := x.lane()
+	l := q.lanes.byName[name]
+	if l == nil {
+		l = &lane{laneName: name, scan: x.Seq}
+		l.insert(readyTask{x.Seq, id, x.ReadyAt})
+		q.lanes.add(l)
+	} else if first := l.first(); true {
+		l.insert(readyTask{x.Seq, id, x.ReadyAt})
+		if l.first() != first {
+			q.lanes.moved(l)
+		}
+	}
+	r.touchLane(q, l)
+	r.tx.Set(readyKey(q.ns, q.name, name, x.Seq), encodeReady(id, x.ReadyAt))
+}
+
+func (r *Round) leaveLane(q *queue, x *Exec) {
+	name := x.lane()
+	l := q.lanes.byName[name]
+	if l == nil {
+		corrupt(fmt.Errorf("ready task at %d lies in no lane of queue %q", x.Seq, q.name))
+	}
+	first := l.first()
+	l.remove(x.Seq)
+	r.touchLane(q, l)
+	switch {
+	case l.count == 0:
+		q.lanes.drop(l)
+	case l.first() != first:
+		q.lanes.moved(l)
+	}
+	r.tx.Delete(readyKey(q.ns, q.name, name, x.Seq))
+}
+
+func (r *Round) touchLane(q *queue, l *lane) {
+	if !l.dirty {
+		l.dirty = true
+		r.lanes = append(r.lanes, &dirtyLane{q, l})
+	}
+}
+
+// corrupt stops the replica: the state can't be what was written.
+func corrupt(err error) {
+	if err != nil {
+		panic(&store.Failure{Err: fmt.Errorf("damaged state: %w", err)})
+	}
+}
+
+// chance is a number from 0 to 1 drawn from a task and a step of its life, the same on every try.
+func chance(id task.ID, step uint64) float64 {
+	return float64(mix(binary.BigEndian.Uint64(id[8:])^mix(step))>>11) / (1 << 53)
+}
+
+// mix scatters the bits of a number (the finaliser of splitmix64).
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// retryOf, timeoutOf and maxAttempts: a task's own rule goes before its queue's.
+func (q *queue) retryOf(e *Envelope) task.Retry {
+	if e.Retry != nil {
+		return *e.Retry
+	}
+	return q.config.Settings.Retry
+}
+
+func (q *queue) timeoutOf(e *Envelope) time.Duration {
+	if e.Timeout > 0 {
+		return e.Timeout
+	}
+	return q.config.Settings.Timeout
+}
+
+func (q *queue) maxAttempts(x *Exec) int {
+	if x.MaxAttempts > 0 {
+		return x.MaxAttempts
+	}
+	return q.config.Settings.MaxAttempts
+}
+
+// lastAttempt is the number of the attempt that would be the last one: what is shown beside the number of the current one.
+func (q *queue) lastAttempt(x *Exec) int { return x.Exhausted + q.maxAttempts(x) }

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Hold names a claim: whoever shows the token of the current claim may end or extend it.
+type Hold struct {
+	Namespace string
+	ID        task.ID
+	Token     task.Token
+}
+
+// Settled is the answer to a verb on a claim.
+type Settled struct {
+	State     task.State
+	NextRunAt store.Time // when the task waits for another attempt
+}
+
+// held finds a claim that still holds, or what became of it.
+//
+// If the attempt was ended by one of the verbs, its record is returned with ErrStaleClaim, so that a repeated call can
+// be given the first answer again.
+func (r *Round) held(verb string, h Hold) (*Exec, *Attempt, error) {
+	x, err := r.exec(h.Namespace, h.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.Token.Fence == x.Fence && h.Token.Nonce == x.Claim.Nonce && x.State == task.Claimed {
+		if h.Token.Epoch != r.l.office.Epoch {
+			return nil, nil, stale(verb, h, task.StaleExpired, "the claim was made before the shard was recovered", x)
+		}
+		return x, nil, nil
+	}
+	ended, ok := r.endedAttempt(h, x)
+	if !ok {
+		// A token that this task never gave is nobody's: say no more than for a task that does not exist.
+		return nil, nil, task.NotFound("task", h.ID.String())
+	}
+	return nil, ended, r.staleness(verb, h, x, ended)
+}
+
+// endedAttempt is the record of the attempt that a token began.
+func (r *Round) endedAttempt(h Hold, x *Exec) (*Attempt, bool) {
+	if x.State == task.Succeeded && h.Token.Fence == x.Fence {
+		return x.success(), h.Token.Nonce == x.Claim.Nonce
+	}
+	row, ok := r.tx.Get(attemptKey(h.Namespace, h.ID, h.Token.Fence))
+	if !ok {
+		return nil, false
+	}
+	a, err := decodeAttempt(h.Token.Fence, row)
+	corrupt(err)
+	return a, a.Nonce == h.Token.Nonce
+}
+
+// staleness says why a claim no longer holds.
+func (r *Round) staleness(verb string, h Hold, x *Exec, ended *Attempt) error {
+	switch {
+	case ended.Outcome == task.OutcomeCancelled:
+		return stale(verb, h, task.StaleCancelled, "the task was cancelled", x)
+	case ended.Outcome != task.OutcomeLeaseLost && ended.Outcome != task.OutcomeLeaderless && ended.Outcome != task.OutcomeTimedOut:
+		return stale(verb, h, task.StaleCompleted, fmt.Sprintf("attempt %d was ended already: %s", ended.Number, ended.Outcome), x)
+	case x.State == task.Cancelled:
+		return stale(verb, h, task.StaleCancelled, "the lease was lost, then the task was cancelled", x)
+	case x.Fence == h.Token.Fence:
+		return stale(verb, h, task.StaleExpired, "the lease was lost", x)
+	case x.State == task.Claimed:
+		return stale(verb, h, task.StaleReclaimed, fmt.Sprintf("the lease was lost, reclaimed by %q at fence %d", x.Claim.Worker, x.Fence), x)
+	}
+	return stale(verb, h, task.StaleReclaimed, fmt.Sprintf("the lease was lost, reclaimed at fence %d, now %s", x.Fence, x.State), x)
+}
+
+func stale(verb string, h Hold, reason, why string, x *Exec) error {
+	e := &task.Error{Code: task.CodeStaleClaim, Reason: reason, State: x.State,
+		Message: fmt.Sprintf("%s %q at fence %d: %s", verb, h.ID, h.Token.Fence, why)}
+	if reason == task.StaleReclaimed && x.State == task.Claimed {
+		e.Holder = x.Claim.Worker
+	}
+	return e
+}
+
+// success is the record of the attempt that succeeded, which has no row of its own.
+func (x *Exec) success() *Attempt {
+	a := x.attempt(x.EndedAt, task.OutcomeSucceeded)
+	a.Then = task.Succeeded
+	return a
+}
+
+// attempt is the record of the last claim, ended at a time with an outcome.
+func (x *Exec) attempt(at store.Time, o task.Outcome) *Attempt {
+	return &Attempt{Fence: x.Fence, Number: x.Attempt(), Nonce: x.Claim.Nonce, Worker: x.Claim.Worker, StartedAt: x.Claim.At,
+		EndedAt: at, Waited: max(x.Claim.At.Sub(x.ReadyAt), 0), Outcome: o}
+}
+
+// maxAttemptLog is how many attempts a task remembers. Releases and snoozes use up no attempt, so their number has no
+// other bound.
+const maxAttemptLog = 1000
+
+// endAttempt writes the record of an attempt of from that led to to.
+func (r *Round) endAttempt(ns string, id task.ID, from, to *Exec, o task.Outcome, f Failure) {
+	a := from.attempt(r.now, o)
+	a.Failure, a.Then, a.Reason = f, to.State, to.Reason
+	if to.State.Waiting() {
+		a.NextRunAt = to.RunAt
+	}
+	r.tx.Set(attemptKey(ns, id, a.Fence), a.encode())
+	if a.Fence > maxAttemptLog {
+		r.tx.Delete(attemptKey(ns, id, a.Fence-maxAttemptLog))
+	}
+}
+
+// finish brings a task to an end state.
+func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.State, reason string) {
+	to.State, to.Reason, to.EndedAt = s, reason, r.now
+	keep := q.config.Settings.Retention.Of(s)
+	if to.Retention != nil {
+		keep = *to.Retention
+	}
+	// The row of a task is also the record of its request id.
+	to.KeptUntil = max(r.now.Add(keep), to.CreatedAt.Add(dedupWindow))
+	if from.Checkpointed && s == task.Succeeded {
+		r.tx.Delete(idKey(ns, tabCheckpoint, id))
+		to.Checkpointed = false
+	}
+	r.move(ns, id, q, from, to)
+	r.Ended = append(r.Ended, Ended{id, s})
+}
+
+// bury makes a task a dead letter.
+func (r *Round) bury(ns string, id task.ID, q *queue, from, to *Exec, reason string, f Failure) {
+	r.finish(ns, id, q, from, to, task.Dead, reason)
+	r.Dead = append(r.Dead, DeadLetter{Namespace: ns, ID: id, Exec: *to, Failure: f, Headers: readEnvelope(r.tx, ns, id).Headers})
+}
+
+func (r *Round) queueOf(ns string, x *Exec) *queue {
+	q := r.queue(ns, x.Queue)
+	if q == nil {
+		corrupt(fmt.Errorf("a task lies in queue %q, which the shard does not have", x.Queue))
+	}
+	return q
+}

@@ -1,0 +1,399 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// TestStories runs the stories in testdata. After every step the tables are checked.
+//
+// Tasks are called t1, t2 … in the order of their making. A verb on a task shows the token of its latest claim, or with
+// fence=N of an earlier one.
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &story{world: newWorld(t), tokens: map[string][]task.Token{}}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out := s.step(d)
+			if err := s.check(); err != nil {
+				t.Errorf("%s: after %s: %v", d.Pos, d.Cmd, err)
+			}
+			return strings.TrimRight(out, "\n") + "\n"
+		})
+	})
+}
+
+type story struct {
+	*world
+	tasks  []task.ID
+	tokens map[string][]task.Token // by task, in the order of the fences
+}
+
+func (s *story) step(d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "enqueue":
+		return s.enqueueStep(d)
+	case "claim":
+		return s.claimStep(d)
+	case "ack", "fail", "release", "extend":
+		return s.settleStep(d)
+	case "cancel", "retry", "run-now", "discard", "update":
+		return s.operateStep(d)
+	case "queue":
+		return s.queueStep(d)
+	case "purge":
+		n, err := run(s.world, func(r *Round) (int, error) {
+			n, _, err := Purge(r, "default", d.CmdArgs[0].Key, s.now, 1000)
+			return n, err
+		})
+		return answer(err, "discarded %d", n)
+	case "wait":
+		from := s.now
+		s.pass(duration(d.CmdArgs[0].Key))
+		return fmt.Sprintf("%s later", s.now.Sub(from))
+	case "new-leader":
+		s.takeOffice()
+		return "in office"
+	case "down":
+		s.now = s.now.Add(duration(d.CmdArgs[0].Key))
+		s.takeOffice()
+		return "in office"
+	case "show":
+		return s.show(d.CmdArgs[0].Key)
+	case "list":
+		return s.list(d)
+	case "groups":
+		return s.groups(d)
+	}
+	return "unknown command " + d.Cmd
+}
+
+func (s *story) enqueueStep(d *datadriven.TestData) string {
+	spec := task.Spec{Type: "job", Queue: arg(d, "queue"), Key: arg(d, "key"), IdempotencyKey: arg(d, "idempotency-key"),
+		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")),
+		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), IdempotencyTTL: duration(arg(d, "ttl"))}
+	if v := arg(d, "type"); v != "" {
+		spec.Type = v
+	}
+	if v := arg(d, "retention"); v != "" {
+		keep := duration(v)
+		spec.Retention = &keep
+	}
+	if v := arg(d, "retry"); v != "" {
+		spec.Retry = &task.Retry{Initial: duration(v), Factor: 2, Max: time.Hour}
+	}
+	spec.Priority, _ = task.ParsePriority(arg(d, "priority"))
+	if v := arg(d, "request"); v != "" {
+		spec.RequestID = task.NewID(1, 0, uint64(number(v)))
+	}
+	if v := arg(d, "request-v4"); v != "" {
+		spec.RequestID = task.ID{15: byte(number(v))}
+	}
+	var lines []string
+	for range max(number(arg(d, "n")), 1) {
+		a, err := s.enqueue(spec)
+		if err == nil && !slices.Contains(s.tasks, a.ID) {
+			s.tasks = append(s.tasks, a.ID)
+		}
+		dup := ""
+		if a.Duplicate {
+			dup = " (duplicate)"
+		}
+		lines = append(lines, answer(err, "%s %s%s", s.name(a.ID), a.State, dup))
+	}
+	if len(lines) > 4 {
+		return lines[0] + " … " + lines[len(lines)-1]
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (s *story) claimStep(d *datadriven.TestData) string {
+	c := ClaimRequest{Max: number(arg(d, "max")), MaxBytes: number(arg(d, "max-bytes")), Lease: duration(arg(d, "lease")),
+		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types")}
+	for _, q := range list(d, "queues") {
+		name, weight, weighted := strings.Cut(q, "=")
+		c.Weighted = weighted
+		c.Queues = append(c.Queues, Share{name, number(weight)})
+	}
+	if c.Queues == nil {
+		c.Queues = []Share{{Queue: "default"}}
+	}
+	got := s.claim(c)
+	if len(got) == 0 {
+		return "nothing"
+	}
+	var b strings.Builder
+	for _, t := range got {
+		name := s.name(t.ID)
+		if tokens := s.tokens[name]; int(t.Exec.Fence) > len(tokens) {
+			s.tokens[name] = append(tokens, t.Token)
+		}
+		if arg(d, "brief") != "" {
+			fmt.Fprintf(&b, "%s ", name)
+			continue
+		}
+		fmt.Fprintf(&b, "%s %s/%s attempt %d of %d, fence %d, until +%s", name, t.Queue, t.Type, t.Exec.Attempt(), t.LastAttempt,
+			t.Exec.Fence, t.Exec.Claim.Until.Sub(s.now))
+		if len(t.Checkpoint) > 0 {
+			fmt.Fprintf(&b, ", checkpoint %q", t.Checkpoint)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (s *story) settleStep(d *datadriven.TestData) string {
+	name := d.CmdArgs[0].Key
+	tokens := s.tokens[name]
+	hold := Hold{Namespace: "default", ID: s.id(name)}
+	switch fence := number(arg(d, "fence")); {
+	case arg(d, "token") == "foreign":
+		hold.Token = task.Token{Epoch: 1, Fence: 1, Nonce: 42}
+	case fence > 0:
+		hold.Token = tokens[fence-1]
+	default:
+		hold.Token = tokens[len(tokens)-1]
+	}
+	switch d.Cmd {
+	case "extend":
+		e := Extension{Lease: duration(arg(d, "lease"))}
+		if v := arg(d, "checkpoint"); v != "" {
+			checkpoint := []byte(v)
+			e.Checkpoint = &checkpoint
+		}
+		if v := arg(d, "progress"); v != "" {
+			e.Progress = &Progress{Percent: float64(number(v))}
+		}
+		until, err := run(s.world, func(r *Round) (time.Duration, error) {
+			until, err := Extend(r, hold, e)
+			return until.Sub(s.now), err
+		})
+		return answer(err, "until +%s", until)
+	}
+	out, err := run(s.world, func(r *Round) (Settled, error) {
+		switch d.Cmd {
+		case "ack":
+			return Ack(r, hold, Result{Data: []byte(arg(d, "result"))})
+		case "release":
+			return Release(r, hold, duration(arg(d, "delay")))
+		}
+		f := FailRequest{Failure: Failure{Message: arg(d, "error")},
+			Fall: Fall(slices.Index([]string{"", "dead", "discard", "poison"}, arg(d, "outcome")))}
+		if v := arg(d, "retry-in"); v != "" {
+			in := duration(v)
+			f.RetryIn = &in
+		}
+		return Fail(r, hold, f)
+	})
+	next := ""
+	if out.NextRunAt > s.now {
+		next = fmt.Sprintf(", next run in %s", out.NextRunAt.Sub(s.now).Round(time.Second))
+	}
+	return answer(err, "%s%s%s", out.State, next, s.effects())
+}
+
+// effects are what the last round told besides its answer.
+func (s *story) effects() (out string) {
+	for _, l := range s.last.Lost {
+		out += fmt.Sprintf("; %s lost at fence %d: %s", s.name(l.ID), l.Token.Fence, l.Reason)
+	}
+	for _, dead := range s.last.Dead {
+		out += fmt.Sprintf("; dead letter %s: %s, %q", s.name(dead.ID), dead.Exec.Reason, dead.Failure.Message)
+	}
+	return out
+}
+
+func (s *story) operateStep(d *datadriven.TestData) string {
+	id := s.id(d.CmdArgs[0].Key)
+	_, err := run(s.world, func(r *Round) (struct{}, error) {
+		var err error
+		switch d.Cmd {
+		case "cancel":
+			err = Cancel(r, "default", id)
+		case "retry":
+			err = Retry(r, "default", id, duration(arg(d, "delay")))
+		case "run-now":
+			err = RunNow(r, "default", id)
+		case "discard":
+			x, missing := r.exec("default", id)
+			if missing != nil {
+				return struct{}{}, missing
+			}
+			err = Discard(r, "default", id, x.EndedAt)
+		case "update":
+			e := Edit{MaxAttempts: number(arg(d, "max-attempts"))}
+			e.Priority, _ = task.ParsePriority(arg(d, "priority"))
+			if v := arg(d, "run-in"); v != "" {
+				at := s.now.Add(duration(v)).Time()
+				e.RunAt = &at
+			}
+			if v := arg(d, "payload"); v != "" {
+				payload := []byte(v)
+				e.Payload = &payload
+			}
+			err = Update(r, "default", id, e)
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		return answer(err, "")
+	}
+	v, err := Show(s.store, "default", id)
+	if err != nil {
+		return answer(err, "")
+	}
+	return v.Exec.State.String() + s.effects()
+}
+
+// queueStep makes a queue or changes it if it is given settings, and shows it.
+func (s *story) queueStep(d *datadriven.TestData) string {
+	name := d.CmdArgs[0].Key
+	if len(d.CmdArgs) > 1 {
+		set := task.DefaultSettings()
+		for i, w := range list(d, "weights") {
+			set.Weights[i] = number(w)
+		}
+		set.MaxLength = int64(number(arg(d, "max-length")))
+		if v := arg(d, "lease"); v != "" {
+			set.Lease = duration(v)
+		}
+		if v := arg(d, "max-attempts"); v != "" {
+			set.MaxAttempts = number(v)
+		}
+		s.putQueue(name, set, arg(d, "paused") != "")
+	}
+	i, err := run(s.world, func(r *Round) (QueueInfo, error) { return Queue(r, "default", name) })
+	return answer(err, "scheduled %d, ready %v, claimed %d, retrying %d, held %d, dead %d, poisoned %d, oldest %s",
+		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady)
+}
+
+func (s *story) show(name string) string {
+	v, err := Show(s.store, "default", s.id(name))
+	if err != nil {
+		return answer(err, "")
+	}
+	x := v.Exec
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s (%s) %s %s/%s, max attempts %d, failures %d, crashes %d, releases %d, snoozes %d\n", s.name(v.ID), x.State,
+		x.State.Status(), x.Reason, v.Queue, v.Type, v.MaxAttempts(), x.Failures, x.Crashes, x.Releases, x.Snoozes)
+	if len(v.Payload)+len(v.Result.Data) > 0 {
+		fmt.Fprintf(&b, "  payload %q, result %q\n", v.Payload, v.Result.Data)
+	}
+	for _, a := range v.Attempts {
+		fmt.Fprintf(&b, "  attempt %d, fence %d, %q, %s after %s, waited %s: %s %s\n", a.Number, a.Fence, a.Worker, a.Outcome,
+			a.EndedAt.Sub(a.StartedAt), a.Waited, a.Then, a.Failure.Message)
+	}
+	return b.String()
+}
+
+func (s *story) list(d *datadriven.TestData) string {
+	f := Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Text: arg(d, "q")}
+	for _, name := range list(d, "states") {
+		state, _ := task.ParseState(name)
+		f.States = append(f.States, state)
+	}
+	limit := max(number(arg(d, "limit")), 1)
+	var names []string
+	var cursor []byte
+	for {
+		p, err := List(s.store, "default", f, cursor, limit)
+		if err != nil {
+			return answer(err, "")
+		}
+		for _, v := range p.Tasks {
+			names = append(names, s.name(v.ID))
+		}
+		if cursor = p.Next; cursor == nil {
+			return strings.Join(names, " ") + "\n"
+		}
+	}
+}
+
+func (s *story) groups(d *datadriven.TestData) string {
+	groups, partial := GroupDead(s.store, "default", d.CmdArgs[0].Key, task.Dead)
+	var b strings.Builder
+	for _, g := range groups {
+		fmt.Fprintf(&b, "%d %s %q, newest %s\n", g.Count, g.Type, g.Message, s.name(g.Sample))
+	}
+	fmt.Fprintf(&b, "partial %t", partial)
+	return b.String()
+}
+
+func (s *story) id(name string) task.ID {
+	n := number(strings.TrimPrefix(name, "t"))
+	if n < 1 || n > len(s.tasks) {
+		return task.ID{0xff}
+	}
+	return s.tasks[n-1]
+}
+
+func (s *story) name(id task.ID) string { return "t" + strconv.Itoa(slices.Index(s.tasks, id)+1) }
+
+func answer(err error, format string, args ...any) string {
+	if err == nil {
+		return fmt.Sprintf(format, args...)
+	}
+	var e *task.Error
+	if errors.As(err, &e) {
+		message := uuids.ReplaceAllString(e.Message, "ID")
+		if e.Reason != "" {
+			return fmt.Sprintf("refused: %s/%s: %s", e.Code, e.Reason, message)
+		}
+		return fmt.Sprintf("refused: %s: %s", e.Code, message)
+	}
+	return "error: " + err.Error()
+}
+
+func arg(d *datadriven.TestData, key string) string {
+	for _, a := range d.CmdArgs {
+		if a.Key == key {
+			if len(a.Vals) == 0 {
+				return "yes"
+			}
+			return strings.Join(a.Vals, ",")
+		}
+	}
+	return ""
+}
+
+func list(d *datadriven.TestData, key string) []string {
+	v := arg(d, key)
+	if v == "" {
+		return nil
+	}
+	parts := strings.Split(v, ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
+
+func duration(s string) time.Duration {
+	if s == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func number(s string) int {
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}

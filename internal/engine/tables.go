@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The key layout. Every key begins with its namespace and a zero byte, then the table's letter; names inside a key end
+// with a zero byte, which no name has. Numbers are big-endian, so that rows lie in their order.
+//
+//	ns 0 e id                                envelope: written once
+//	ns 0 s id                                execution state
+//	ns 0 r id                                result
+//	ns 0 c id                                checkpoint
+//	ns 0 a id fence                          an attempt that ended otherwise than by success
+//	ns 0 l queue 0 prio key 0 type 0 seq     a ready task, in its lane
+//	ns 0 L queue 0 prio key 0 type 0         a lane that is not empty: count and head
+//	ns 0 w queue 0 state run_at id           a scheduled or retrying task
+//	ns 0 d queue 0 state ended id            a dead letter or poisoned task
+//	ns 0 k queue 0 key                       an idempotency key
+//	ns 0 q request                           a request id that is no UUIDv7
+//	ns 0 g claim_key                         the claims that a claim key got
+//	ns 0 Q queue 0                           settings and pause of a queue, copied from the system shard
+//	ns 0 n queue 0                           counters of a queue
+//	ns 0 x ended id                          a dead letter whose retention is over, to be archived
+//	0 t time kind ns 0 …                     a deadline; what follows names the row it is for
+const (
+	tabEnvelope   = 'e'
+	tabExec       = 's'
+	tabResult     = 'r'
+	tabCheckpoint = 'c'
+	tabAttempt    = 'a'
+	tabReady      = 'l'
+	tabLane       = 'L'
+	tabWaiting    = 'w'
+	tabDead       = 'd'
+	tabKey        = 'k'
+	tabRequest    = 'q'
+	tabClaimKey   = 'g'
+	tabQueue      = 'Q'
+	tabCounts     = 'n'
+	tabArchive    = 'x'
+)
+
+var deadlines = []byte{0, 't'}
+
+// Kinds of deadlines. The values are stored.
+type deadlineKind byte
+
+const (
+	onDue      deadlineKind = 1 + iota // scheduled or retrying: becomes ready
+	onLease                            // claimed: the lease ends
+	onExpiry                           // not started yet: discarded
+	onForget                           // ended: its rows go
+	onKey                              // an idempotency key ends
+	onRequest                          // a request id ends
+	onClaimKey                         // a claim key ends
+)
+
+// table begins a key.
+func table(ns string, tab byte, room int) []byte {
+	k := make([]byte, 0, len(ns)+2+room)
+	k = append(k, ns...)
+	return append(k, 0, tab)
+}
+
+// tableBounds are the limits of a whole table.
+func tableBounds(ns string, tab byte) (lo, hi []byte) {
+	return table(ns, tab, 0), table(ns, tab+1, 0)
+}
+
+func idKey(ns string, tab byte, id task.ID) []byte {
+	return append(table(ns, tab, 16), id[:]...)
+}
+
+func attemptKey(ns string, id task.ID, fence uint64) []byte {
+	k := append(table(ns, tabAttempt, 24), id[:]...)
+	return binary.BigEndian.AppendUint64(k, fence)
+}
+
+func queueKey(ns string, tab byte, queue string) []byte {
+	return append(append(table(ns, tab, len(queue)+1), queue...), 0)
+}
+
+// laneKey is the row of a lane, or with tabReady the prefix of its tasks.
+func laneKey(ns string, tab byte, queue string, l laneName) []byte {
+	k := table(ns, tab, len(queue)+len(l.key)+len(l.typ)+12)
+	k = append(append(k, queue...), 0)
+	k = append(k, byte(l.priority))
+	k = append(append(k, l.key...), 0)
+	return append(append(k, l.typ...), 0)
+}
+
+func readyKey(ns, queue string, l laneName, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(laneKey(ns, tabReady, queue, l), seq)
+}
+
+func waitKey(ns, queue string, s task.State, runAt store.Time, id task.ID) []byte {
+	return timedKey(statePrefix(ns, tabWaiting, queue, s), runAt, id)
+}
+
+func deadKey(ns, queue string, s task.State, ended store.Time, id task.ID) []byte {
+	return timedKey(statePrefix(ns, tabDead, queue, s), ended, id)
+}
+
+func archiveKey(ns string, ended store.Time, id task.ID) []byte {
+	return timedKey(table(ns, tabArchive, 24), ended, id)
+}
+
+func statePrefix(ns string, tab byte, queue string, s task.State) []byte {
+	k := table(ns, tab, len(queue)+2+24)
+	return append(append(k, queue...), 0, byte(s))
+}
+
+func timedKey(prefix []byte, at store.Time, id task.ID) []byte {
+	return append(binary.BigEndian.AppendUint64(prefix, uint64(max(at, 0))), id[:]...)
+}
+
+func idempotencyKey(ns, queue, key string) []byte {
+	k := table(ns, tabKey, len(queue)+1+len(key))
+	return append(append(append(k, queue...), 0), key...)
+}
+
+func claimKeyKey(ns, key string) []byte {
+	return append(table(ns, tabClaimKey, len(key)), key...)
+}
+
+// deadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table.
+func deadlineKey(at store.Time, kind deadlineKind, ns string, rest []byte) []byte {
+	k := make([]byte, 0, 2+8+1+len(ns)+1+len(rest))
+	k = append(k, deadlines...)
+	k = binary.BigEndian.AppendUint64(k, uint64(max(at, 0)))
+	k = append(k, byte(kind))
+	k = append(append(k, ns...), 0)
+	return append(k, rest...)
+}
+
+// deadline is a parsed deadlineKey.
+type deadline struct {
+	at   store.Time
+	kind deadlineKind
+	ns   string
+	rest []byte
+}
+
+func parseDeadline(k []byte) (deadline, bool) {
+	if len(k) < 12 {
+		return deadline{}, false
+	}
+	d := deadline{at: store.Time(binary.BigEndian.Uint64(k[2:])), kind: deadlineKind(k[10])}
+	for i, b := range k[11:] {
+		if b == 0 {
+			d.ns, d.rest = string(k[11:11+i]), append([]byte(nil), k[11+i+1:]...)
+			return d, true
+		}
+	}
+	return deadline{}, false
+}
+
+func errDeadline(k []byte) error { return fmt.Errorf("deadline key %x", k) }
+
+// after is the smallest key behind all keys with this prefix.
+func after(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return end[:i+1]
+		}
+	}
+	return []byte{0xff, 0xff}
+}
+
+// idAt reads the task id that ends a key.
+func idAt(k []byte) (id task.ID) {
+	copy(id[:], k[len(k)-16:])
+	return id
+}

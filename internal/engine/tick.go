@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// tickLimit bounds the deadlines of one round, so that 100,000 tasks due at once do not hold up other calls.
+const tickLimit = 1000
+
+// officeGrace is how long a lease lasts at least after a leader took office, so that holders can extend or end what they
+// could not while nobody served.
+const officeGrace = 15 * time.Second
+
+// Tick lets time pass: it does what is due, up to a bound. Afterwards NextDeadline says when to call it again.
+func Tick(r *Round) {
+	if r.l.next > r.now {
+		return
+	}
+	var due []deadline
+	lo := deadlineKey(r.l.next, 0, "", nil)
+	r.tx.Scan(lo, deadlineKey(r.now+1, 0, "", nil), func(k, _ []byte) bool {
+		d, ok := parseDeadline(k)
+		if !ok {
+			corrupt(errDeadline(k))
+		}
+		due = append(due, d)
+		return len(due) < tickLimit
+	})
+	for _, d := range due {
+		r.tx.Delete(deadlineKey(d.at, d.kind, d.ns, d.rest))
+	}
+	r.l.next = math.MaxInt64
+	for _, d := range due {
+		r.pass(d)
+	}
+	if len(due) == tickLimit {
+		r.l.next = due[len(due)-1].at
+		return
+	}
+	r.l.next = min(r.l.next, r.l.lookAhead(r.tx, r.now+1))
+}
+
+// lookAhead finds a time before which no deadline lies.
+//
+// Simply taking the first row behind now would walk over the tombstones of every lease that was given up before its
+// end, a second's worth for each second of the lease. So it looks into windows that grow while they cost little.
+func (l *Leader) lookAhead(tx *store.Tx, from store.Time) store.Time {
+	const (
+		firstWindow = 100 * time.Millisecond
+		costly      = 2000 // rows and tombstones passed
+	)
+	for window := firstWindow; ; window *= 4 {
+		to := from.Add(window)
+		if window > 10*365*24*time.Hour {
+			to = math.MaxInt64
+		}
+		key, cost, ok := tx.First(deadlineKey(from, 0, "", nil), deadlineKey(to, 0, "", nil))
+		switch {
+		case ok:
+			d, valid := parseDeadline(key)
+			if !valid {
+				corrupt(errDeadline(key))
+			}
+			return d.at
+		case cost > costly || to == math.MaxInt64:
+			return to
+		}
+		from = to
+	}
+}
+
+// pass does what one deadline is for, if the task still waits for it.
+func (r *Round) pass(d deadline) {
+	switch d.kind {
+	case onKey, onRequest, onClaimKey:
+		r.endKey(d)
+		return
+	}
+	if len(d.rest) != 16 {
+		corrupt(errDeadline(d.rest))
+	}
+	id := task.ID(d.rest)
+	x, err := r.exec(d.ns, id)
+	if err != nil {
+		return
+	}
+	switch at, kind := x.deadline(); {
+	case d.kind == onExpiry:
+		if x.awaitsStart() && x.ExpiresAt == d.at {
+			to := *x
+			r.finish(d.ns, id, r.queueOf(d.ns, x), x, &to, task.Discarded, task.ReasonExpired)
+		}
+	case kind != d.kind || at != d.at:
+		return
+	case kind == onDue:
+		to := *x
+		r.makeReady(&to)
+		r.move(d.ns, id, r.queueOf(d.ns, x), x, &to)
+	case kind == onLease:
+		r.leaseEnds(d.ns, id, x)
+	case kind == onForget:
+		r.forgetInTime(d.ns, id, x)
+	}
+}
+
+// leaseEnds takes a claim back from a worker that vanished.
+func (r *Round) leaseEnds(ns string, id task.ID, x *Exec) {
+	q := r.queueOf(ns, x)
+	to := *x
+	if grace := r.l.office.Began.Add(min(x.Claim.Lease, officeGrace)); r.now < grace {
+		to.Claim.Until = grace
+		to.Claim.Orphaned = x.Claim.Until <= r.l.office.Began
+		r.move(ns, id, q, x, &to)
+		return
+	}
+	outcome := task.OutcomeLeaseLost
+	switch {
+	case x.Claim.Orphaned:
+		outcome = task.OutcomeLeaderless
+		r.backInPlace(ns, id, q, x, &to)
+	case x.Claim.Until >= x.Claim.RunUntil:
+		outcome = task.OutcomeTimedOut
+		r.retry(Hold{Namespace: ns, ID: id}, q, x, &to, FailRequest{Failure: timedOut})
+	default:
+		to.Crashes++
+		if to.used() >= q.maxAttempts(&to) {
+			r.bury(ns, id, q, x, &to, task.ReasonLeaseLost, vanished)
+		} else {
+			r.backInPlace(ns, id, q, x, &to)
+		}
+	}
+	r.endAttempt(ns, id, x, &to, outcome, failureOf(outcome))
+	r.lose(id, x, task.StaleExpired)
+}
+
+var (
+	timedOut = Failure{Type: "timeout", Message: "the run exceeded its timeout"}
+	vanished = Failure{Type: "lease_lost", Message: "the worker vanished: its lease ended"}
+)
+
+func failureOf(o task.Outcome) Failure {
+	switch o {
+	case task.OutcomeTimedOut:
+		return timedOut
+	case task.OutcomeLeaseLost:
+		return vanished
+	}
+	return Failure{}
+}
+
+// backInPlace makes a claimed task ready where it was.
+func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *Exec) {
+	to.State, to.ReadyAt = task.Ready, r.now
+	r.move(ns, id, q, from, to)
+}
+
+// forgetInTime removes a task whose retention is over. A dead letter goes through the archive first.
+func (r *Round) forgetInTime(ns string, id task.ID, x *Exec) {
+	if x.State == task.Dead || x.State == task.Poisoned {
+		r.tx.Set(archiveKey(ns, x.EndedAt, id), nil)
+		r.ToArchive = true
+		return
+	}
+	r.forget(ns, id, x)
+}
+
+// forget deletes every row of an ended task.
+func (r *Round) forget(ns string, id task.ID, x *Exec) {
+	if x.State == task.Dead || x.State == task.Poisoned {
+		q := r.queueOf(ns, x)
+		r.leave(ns, id, q, x)
+	}
+	r.tx.Delete(idKey(ns, tabEnvelope, id))
+	r.tx.Delete(idKey(ns, tabExec, id))
+	if x.State == task.Succeeded {
+		r.tx.Delete(idKey(ns, tabResult, id))
+	}
+	if x.Checkpointed {
+		r.tx.Delete(idKey(ns, tabCheckpoint, id))
+	}
+	if x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1 {
+		prefix := idKey(ns, tabAttempt, id)
+		var keys [][]byte
+		r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool {
+			keys = append(keys, append([]byte(nil), k...))
+			return true
+		})
+		for _, k := range keys {
+			r.tx.Delete(k)
+		}
+	}
+}
+
+// endKey removes a key row whose time is over. One that was set anew has a later deadline of its own.
+func (r *Round) endKey(d deadline) {
+	tab := map[deadlineKind]byte{onKey: tabKey, onRequest: tabRequest, onClaimKey: tabClaimKey}[d.kind]
+	key := append(table(d.ns, tab, len(d.rest)), d.rest...)
+	row, ok := r.tx.Get(key)
+	if !ok {
+		return
+	}
+	var until store.Time
+	if d.kind == onClaimKey {
+		c, err := decodeClaimKey(row)
+		corrupt(err)
+		until = c.until
+	} else {
+		k, err := decodeKey(row)
+		corrupt(err)
+		until = k.until
+	}
+	if until <= r.now {
+		r.tx.Delete(key)
+	}
+}

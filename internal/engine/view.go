@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// View is everything known of a task.
+type View struct {
+	*Envelope
+	Exec       *Exec
+	Result     Result
+	Checkpoint []byte
+	Attempts   []*Attempt // those that have ended, the oldest first
+	Settings   task.Settings
+}
+
+// MaxAttempts is the number of the attempt that would be the last one.
+func (v *View) MaxAttempts() int {
+	if v.Exec.MaxAttempts > 0 {
+		return v.Exec.Exhausted + v.Exec.MaxAttempts
+	}
+	return v.Exec.Exhausted + v.Settings.MaxAttempts
+}
+
+// LastFailure is what the last failed attempt said.
+func (v *View) LastFailure() Failure {
+	for i := len(v.Attempts) - 1; i >= 0; i-- {
+		if f := v.Attempts[i].Failure; f != (Failure{}) {
+			return f
+		}
+	}
+	return Failure{}
+}
+
+// Show reads a task with all that belongs to it.
+func Show(from store.Reader, ns string, id task.ID) (*View, error) {
+	x, err := readExec(from, ns, id)
+	if err != nil {
+		return nil, err
+	}
+	return show(from, ns, id, x), nil
+}
+
+func show(from store.Reader, ns string, id task.ID, x *Exec) *View {
+	v := &View{Envelope: readEnvelope(from, ns, id), Exec: x, Settings: readSettings(from, ns, x.Queue), Attempts: readAttempts(from, ns, id)}
+	if x.State == task.Succeeded {
+		v.Attempts = append(v.Attempts, x.success())
+		if row, ok := from.Get(idKey(ns, tabResult, id)); ok {
+			var err error
+			v.Result, err = decodeResult(row)
+			corrupt(err)
+		}
+	}
+	if x.Checkpointed {
+		v.Checkpoint, _ = from.Get(idKey(ns, tabCheckpoint, id))
+	}
+	return v
+}
+
+func readAttempts(from store.Reader, ns string, id task.ID) (log []*Attempt) {
+	prefix := idKey(ns, tabAttempt, id)
+	from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+		a, err := decodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v)
+		corrupt(err)
+		log = append(log, a)
+		return true
+	})
+	return log
+}
+
+// readSettings are the queue's, or the defaults for a queue that is gone.
+func readSettings(from store.Reader, ns, queue string) task.Settings {
+	row, ok := from.Get(queueKey(ns, tabQueue, queue))
+	if !ok {
+		return task.DefaultSettings()
+	}
+	c, err := task.DecodeQueueConfig(row)
+	corrupt(err)
+	return c.Settings
+}
+
+// Filter selects tasks: what is set must match.
+type Filter struct {
+	Queue         string
+	States        []task.State // any of them
+	Type          string
+	Tag           string
+	Key           string
+	Worker        string
+	Error         string // part of the last failure's message
+	CreatedAfter  store.Time
+	CreatedBefore store.Time
+	Text          string // part of the payload
+}
+
+// Page is what a list answers: it may be empty although there is more.
+type Page struct {
+	Tasks []*View
+	Next  []byte // where the next page begins; nil at the end
+}
+
+// scanLimit bounds the rows that one page of a list reads.
+const scanLimit = 10_000
+
+// List reads a page of up to limit tasks, newest first. Cursor is Next of the page before, or nil.
+func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Page, error) {
+	if f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned) {
+		return f.page(from, ns, statePrefix(ns, tabDead, f.Queue, f.States[0]), cursor, limit)
+	}
+	return f.page(from, ns, table(ns, tabExec, 0), cursor, limit)
+}
+
+// page reads backwards through rows whose keys end with a task's id.
+func (f *Filter) page(from store.Reader, ns string, prefix, cursor []byte, limit int) (Page, error) {
+	hi := after(prefix)
+	if cursor != nil {
+		if len(cursor) != 16 && len(cursor) != 24 {
+			return Page{}, task.Invalid("cursor", "is not one that a list gave")
+		}
+		hi = append(prefix[:len(prefix):len(prefix)], cursor...)
+	}
+	var p Page
+	read := 0
+	from.ScanBack(prefix, hi, func(k, row []byte) bool {
+		if read == scanLimit || len(p.Tasks) == limit {
+			return false
+		}
+		read++
+		p.Next = append(p.Next[:0], k[len(prefix):]...)
+		id := idAt(k)
+		var x *Exec
+		var err error
+		if len(row) > 0 {
+			x, err = decodeExec(row)
+		} else {
+			x, err = readExec(from, ns, id)
+		}
+		corrupt(err)
+		if v := f.match(from, ns, id, x); v != nil {
+			p.Tasks = append(p.Tasks, v)
+		}
+		return true
+	})
+	if read < scanLimit && len(p.Tasks) < limit {
+		p.Next = nil
+	}
+	return p, nil
+}
+
+// match returns the task if the filter selects it. What is cheap to know is asked first.
+func (f *Filter) match(from store.Reader, ns string, id task.ID, x *Exec) *View {
+	switch {
+	case f.Queue != "" && x.Queue != f.Queue,
+		f.Type != "" && x.Type != f.Type,
+		f.Key != "" && x.Key != f.Key,
+		f.Worker != "" && x.Claim.Worker != f.Worker,
+		f.CreatedAfter != 0 && x.CreatedAt <= f.CreatedAfter,
+		f.CreatedBefore != 0 && x.CreatedAt >= f.CreatedBefore,
+		len(f.States) > 0 && !hasState(f.States, x.State):
+		return nil
+	}
+	v := show(from, ns, id, x)
+	switch {
+	case f.Tag != "" && !hasTag(v.Tags, f.Tag),
+		f.Error != "" && !strings.Contains(v.LastFailure().Message, f.Error),
+		f.Text != "" && !bytes.Contains(v.Payload, []byte(f.Text)):
+		return nil
+	}
+	return v
+}
+
+func hasState(states []task.State, s task.State) bool {
+	for _, have := range states {
+		if have == s {
+			return true
+		}
+	}
+	return false
+}
+
+func hasTag(tags []string, tag string) bool {
+	for _, have := range tags {
+		if have == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// ToArchive reads up to limit dead letters whose retention is over.
+func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
+	lo, hi := tableBounds(ns, tabArchive)
+	from.Scan(lo, hi, func(k, _ []byte) bool {
+		if v, err := Show(from, ns, idAt(k)); err == nil {
+			views = append(views, v)
+		}
+		return len(views) < limit
+	})
+	return views
+}

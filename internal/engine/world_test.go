@@ -1,0 +1,176 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// world is a shard without Raft: rounds are applied at once to a store in memory, at a time that tests move.
+type world struct {
+	t      testing.TB
+	store  *store.Store
+	leader *Leader
+	now    store.Time
+	index  uint64
+	last   Effects // of the last round
+	ids    uint64
+}
+
+// dawn is when worlds begin.
+var dawn = store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+
+func newWorld(t testing.TB) *world {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	w := &world{t: t, store: s, now: dawn}
+	w.takeOffice()
+	return w
+}
+
+// takeOffice throws the leader's memory away, as a new leader does.
+func (w *world) takeOffice() {
+	w.leader = NewLeader(Office{Epoch: 1, Began: w.now, Before: w.store.Applied().Time}, task.DefaultLimits())
+}
+
+// round runs calls against one Tx and applies it.
+func (w *world) round(calls ...func(r *Round)) {
+	w.index++
+	tx := w.store.Begin(w.now, w.index)
+	defer tx.Close()
+	r := w.leader.Begin(tx)
+	for _, call := range calls {
+		call(r)
+	}
+	r.Seal()
+	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: w.now}, tx.Seal(0)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.last = r.Effects
+}
+
+// run is one call in a round of its own. A refusal must leave nothing behind.
+func run[T any](w *world, call func(r *Round) (T, error)) (out T, err error) {
+	w.round(func(r *Round) {
+		before := r.tx.Size()
+		out, err = call(r)
+		if err != nil && r.tx.Size() != before {
+			w.t.Fatalf("refused with %v, but wrote", err)
+		}
+	})
+	return out, err
+}
+
+// pass lets time go by, doing what is due when it is due.
+func (w *world) pass(d time.Duration) {
+	end := w.now.Add(d)
+	for {
+		next := max(w.leader.NextDeadline(), w.now)
+		if next > end {
+			break
+		}
+		w.now = next
+		w.round(Tick)
+	}
+	w.now = end
+}
+
+func (w *world) putQueue(name string, s task.Settings, paused bool) {
+	w.round(func(r *Round) {
+		version := uint64(1)
+		if q := r.queue("default", name); q != nil {
+			version = q.config.Version + 1
+		}
+		PutQueue(r, "default", name, task.QueueConfig{Version: version, Settings: s, Paused: paused, CreatedAt: w.now.Time()})
+	})
+}
+
+func (w *world) newID() task.ID {
+	w.ids++
+	return task.NewID(1, int64(w.now)/1000, mix(w.ids))
+}
+
+func (w *world) enqueue(s task.Spec) (Accepted, error) {
+	s.Fill()
+	if err := s.Check(task.DefaultLimits()); err != nil {
+		return Accepted{}, err
+	}
+	n := &NewTask{Spec: s, Namespace: "default", ID: w.newID(), Fresh: true}
+	if s.RequestID.IsV7() {
+		n.ID, n.Fresh = s.RequestID, false
+	}
+	a, err := run(w, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
+	if errors.Is(err, ErrUnknownQueue) {
+		w.putQueue(s.Queue, task.DefaultSettings(), false)
+		return run(w, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
+	}
+	return a, err
+}
+
+func (w *world) claim(c ClaimRequest) (got []Claimed) {
+	c.Namespace = "default"
+	if c.Max == 0 {
+		c.Max = 1
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 4 << 20
+	}
+	w.ids++
+	c.Entropy = mix(w.ids)
+	w.round(func(r *Round) { got = ClaimTasks(r, &c) })
+	return got
+}
+
+// check proves promise 9, and that the leader's memory says the same as the rows.
+func (w *world) check() error {
+	if found := Check(w.store, "default"); len(found) > 0 {
+		return fmt.Errorf("%d findings: %q", len(found), found)
+	}
+	tx := w.store.Begin(w.now, w.index+1)
+	defer tx.Close()
+	fresh := NewLeader(w.leader.office, task.DefaultLimits()).Begin(tx)
+	for name, q := range w.leader.queues {
+		again := fresh.queue(name.ns, name.name)
+		if again == nil || again.counts != q.counts || len(again.lanes.byName) != len(q.lanes.byName) {
+			return fmt.Errorf("queue %q: memory %+v, rows %+v", name.name, q, again)
+		}
+		for ln, l := range q.lanes.byName {
+			if err := sameLane(tx, q, l, again.lanes.byName[ln]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func sameLane(tx *store.Tx, q *queue, l, again *lane) error {
+	if again == nil || again.count != l.count {
+		return fmt.Errorf("lane %v: memory counts %d, rows %+v", l.laneName, l.count, again)
+	}
+	prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
+	i, ok := 0, true
+	tx.Scan(prefix, after(prefix), func(k, _ []byte) bool {
+		seq := binary.BigEndian.Uint64(k[len(k)-8:])
+		if i < len(l.head) {
+			ok = ok && l.head[i].seq == seq
+		} else {
+			ok = ok && seq >= l.scan
+		}
+		i++
+		return true
+	})
+	if !ok || i != int(l.count) {
+		return fmt.Errorf("lane %v: head %v, scan %d, count %d do not match %d rows", l.laneName, l.head, l.scan, l.count, i)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package store
+
+import "time"
+
+// Time is a shard's time: microseconds since 1970.
+type Time int64
+
+// TimeOf converts a wall-clock time, cutting it to microseconds.
+func TimeOf(t time.Time) Time { return Time(t.UnixMicro()) }
+
+// Time converts back, in UTC.
+func (t Time) Time() time.Time { return time.UnixMicro(int64(t)).UTC() }
+
+// Add returns t+d.
+func (t Time) Add(d time.Duration) Time { return t + Time(d/time.Microsecond) }
+
+// Sub returns t-u.
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Microsecond }
+
+// TimeSource is where a clock reads time. Elapsed is monotonic from any start, and goes on while the machine is
+// suspended.
+type TimeSource struct {
+	Wall    func() time.Time
+	Elapsed func() time.Duration
+}
+
+// SystemTime reads the operating system's clocks.
+func SystemTime() TimeSource {
+	return TimeSource{Wall: time.Now, Elapsed: sinceBoot}
+}
+
+// maxSlew is how far a clock leans towards the wall clock: 500 millionths, what NTP allows itself. So a jump of the
+// wall clock by an hour moves the shard's time by less than 2 s in the next hour, and makes nothing early.
+const maxSlew = 500e-6
+
+// Clock is a shard's time while its leader is in office: it starts at the later of the wall clock and the shard's last
+// time, runs on monotonic time, and leans towards the wall clock. It belongs to the shard's loop.
+type Clock struct {
+	src  TimeSource
+	now  float64 // microseconds; a float keeps what the slew adds between readings
+	read time.Duration
+	last Time
+}
+
+// TakeOffice starts the clock of a new leader whose state was last at time last.
+func TakeOffice(src TimeSource, last Time) *Clock {
+	start := max(TimeOf(src.Wall()), last)
+	return &Clock{src: src, now: float64(start), read: src.Elapsed(), last: start}
+}
+
+// Now returns the shard's time. It never runs backwards.
+func (c *Clock) Now() Time {
+	elapsed := c.src.Elapsed()
+	if step := elapsed - c.read; step > 0 {
+		c.read = elapsed
+		us := float64(step) / float64(time.Microsecond)
+		ahead := float64(TimeOf(c.src.Wall())) - (c.now + us)
+		lean := us * maxSlew
+		c.now += us + min(max(ahead, -lean), lean)
+	}
+	c.last = max(c.last, Time(c.now))
+	return c.last
+}

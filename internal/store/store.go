@@ -1,0 +1,349 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// formatVersion is the Pebble format that stores are written in. It is pinned: a newer library must not change what is
+// on disk before a release decides so. It is at least the version that detects damage in the middle of a log.
+const formatVersion = pebble.FormatValueSeparation
+
+// rowVersion opens the store's own rows.
+const rowVersion = 1
+
+// Own keys begin with a zero byte, which no namespace does. Keys from 0x00 0x01 on are free for the shard's users.
+var (
+	identityKey = []byte{0x00, 0x00, 'i'}
+	positionKey = []byte{0x00, 0x00, 'p'}
+)
+
+// Identity says whose state a directory holds. A store opened with another one than it was created with is refused.
+type Identity struct {
+	Cluster [16]byte
+	Node    uint64
+	Shard   uint32
+}
+
+// Config says where a store lies and how much memory it may take.
+type Config struct {
+	Dir      string
+	FS       vfs.FS // nil: the operating system's
+	Identity Identity
+
+	// MemTableSize is how many bytes of writes gather in memory before they are flushed; two such tables may exist.
+	MemTableSize int
+	// Cache is shared by the stores of a node; nil: a small one of its own.
+	Cache *pebble.Cache
+
+	Logger *slog.Logger
+	// Fatal is called, at most once, when the state can't be read or written. The store is unusable from then on.
+	Fatal func(error)
+}
+
+// Position is the place of an applied entry in the shard's log.
+type Position struct {
+	Index, Term uint64
+	// Time is the shard's time when the entry was made.
+	Time Time
+	// Conf is the shard's membership after the entry, in a form that only the shard reads.
+	Conf []byte
+}
+
+// Store is one shard's state. Its methods may be called from any goroutine, except that Begin and Apply belong to the
+// shard's loop.
+type Store struct {
+	cfg     Config
+	db      *pebble.DB
+	applied atomic.Pointer[Position]
+	failed  atomic.Bool
+}
+
+// ErrIdentity: the directory holds the state of another cluster, node or shard.
+var ErrIdentity = errors.New("state of another cluster, node or shard")
+
+// Open opens the state in cfg.Dir, creating it if the directory is empty or absent.
+func Open(cfg Config) (*Store, error) {
+	if cfg.FS == nil {
+		cfg.FS = vfs.Default
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MemTableSize == 0 {
+		cfg.MemTableSize = 32 << 20
+	}
+	s := &Store{cfg: cfg}
+	fresh, err := isEmptyDir(cfg.FS, cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+	}
+	if fresh {
+		if err := s.create(); err != nil {
+			return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+		}
+	}
+	if s.db, err = pebble.Open(cfg.Dir, s.options()); err != nil {
+		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+	}
+	if err := s.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("state in %q: %w", cfg.Dir, err), s.db.Close())
+	}
+	return s, nil
+}
+
+// create makes an empty store that knows whose it is.
+func (s *Store) create() error {
+	db, err := pebble.Open(s.cfg.Dir, s.options())
+	if err != nil {
+		return err
+	}
+	if err := db.Set(identityKey, encodeIdentity(s.cfg.Identity), pebble.NoSync); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	return errors.Join(db.Flush(), db.Close())
+}
+
+func (s *Store) load() error {
+	id, ok := s.Get(identityKey)
+	if !ok {
+		// A crash between creating the directory and the first flush: nothing else can be in it.
+		if !s.isBlank() {
+			return fmt.Errorf("%w: it has rows but no identity", ErrIdentity)
+		}
+		if err := s.db.Set(identityKey, encodeIdentity(s.cfg.Identity), pebble.NoSync); err != nil {
+			return err
+		}
+		if err := s.db.Flush(); err != nil {
+			return err
+		}
+	} else if got, err := decodeIdentity(id); err != nil {
+		return err
+	} else if got != s.cfg.Identity {
+		return fmt.Errorf("%w: it is of cluster %x, node %d, shard %d; expected cluster %x, node %d, shard %d", ErrIdentity,
+			got.Cluster, got.Node, got.Shard, s.cfg.Identity.Cluster, s.cfg.Identity.Node, s.cfg.Identity.Shard)
+	}
+	pos, err := s.position(false)
+	if err != nil {
+		return err
+	}
+	s.applied.Store(&pos)
+	return nil
+}
+
+func (s *Store) isBlank() bool {
+	blank := true
+	s.Scan([]byte{0x00}, []byte{0xff}, func(_, _ []byte) bool { blank = false; return false })
+	return blank
+}
+
+// Close flushes nothing: what is not flushed is in the log.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Applied is the position of the last entry applied.
+func (s *Store) Applied() Position { return *s.applied.Load() }
+
+// Durable is the last position that would be there after a power loss at this moment.
+func (s *Store) Durable() (Position, error) {
+	return s.position(true)
+}
+
+func (s *Store) position(durable bool) (Position, error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{
+		LowerBound: positionKey, UpperBound: append(positionKey[:len(positionKey):len(positionKey)], 0),
+		OnlyReadGuaranteedDurable: durable,
+	})
+	if err != nil {
+		return Position{}, err
+	}
+	defer it.Close()
+	if !it.First() {
+		return Position{}, it.Error()
+	}
+	return decodePosition(it.Value())
+}
+
+// Flush makes everything applied durable. It may take long.
+func (s *Store) Flush() error { return s.db.Flush() }
+
+// Apply makes the effects of an entry, as Tx.Seal returned it, and its position part of the state. On return they can be
+// read; they are durable later (Durable). Entries must come in order.
+func (s *Store) Apply(pos Position, entry []byte) error {
+	if last := s.Applied(); pos.Index <= last.Index {
+		return fmt.Errorf("apply at index %d: already at %d", pos.Index, last.Index)
+	}
+	b := s.db.NewBatchWithSize(len(entry) + 128)
+	defer b.Close()
+	if len(entry) > 0 {
+		if err := checkEntry(entry); err != nil {
+			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
+		}
+		repr := make([]byte, len(entry), len(entry)+128) // Pebble writes into it, and the log still owns entry
+		copy(repr, entry)
+		if err := b.SetRepr(repr); err != nil {
+			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
+		}
+	}
+	if err := b.Set(positionKey, encodePosition(pos), nil); err != nil {
+		return err
+	}
+	if err := s.db.Apply(b, pebble.NoSync); err != nil {
+		return fmt.Errorf("apply at index %d: %w", pos.Index, err)
+	}
+	s.applied.Store(&pos)
+	return nil
+}
+
+// checkEntry refuses bytes that Tx.Seal can't have made, so that a damaged entry stops the replica instead of doing
+// whatever Pebble makes of it.
+func checkEntry(entry []byte) error {
+	count := uint32(0)
+	head, ok := batchrepr.ReadHeader(entry)
+	if !ok {
+		return fmt.Errorf("entry of %d bytes is cut short", len(entry))
+	}
+	for r := batchrepr.Read(entry); len(r) > 0; count++ {
+		kind, key, _, ok, err := r.Next()
+		switch {
+		case err != nil || !ok:
+			return fmt.Errorf("entry is damaged at row %d", count)
+		case kind != pebble.InternalKeyKindSet && kind != pebble.InternalKeyKindDelete:
+			return fmt.Errorf("entry has a row of unknown kind %d", kind)
+		case len(key) == 0 || len(key) > 1 && key[0] == 0 && key[1] == 0:
+			return fmt.Errorf("entry writes the store's own key %x", key)
+		}
+	}
+	if count != head.Count {
+		return fmt.Errorf("entry has %d rows, its head says %d", count, head.Count)
+	}
+	return nil
+}
+
+func (s *Store) options() *pebble.Options {
+	log := pebbleLogger{s}
+	o := &pebble.Options{
+		FS:                          s.cfg.FS,
+		FormatMajorVersion:          formatVersion,
+		DisableWAL:                  true,
+		Cache:                       s.cfg.Cache,
+		MemTableSize:                uint64(s.cfg.MemTableSize),
+		MemTableStopWritesThreshold: 3,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       20,
+		LBaseMaxBytes:               64 << 20,
+		Logger:                      log,
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { s.fail(fmt.Errorf("background work: %w", err)) },
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.fail(fmt.Errorf("damaged file %q: %w", i.Path, i.Details)) },
+		},
+	}
+	if s.cfg.Cache == nil {
+		o.CacheSize = 8 << 20
+	}
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].BlockSize = 16 << 10
+		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+	}
+	return o
+}
+
+// fail reports the first failure.
+func (s *Store) fail(err error) {
+	if s.failed.CompareAndSwap(false, true) && s.cfg.Fatal != nil {
+		s.cfg.Fatal(fmt.Errorf("state in %q: %w", s.cfg.Dir, err))
+	}
+}
+
+// Failure is what reads panic with when the state can't be read. The shard's loop recovers it and stops the replica:
+// no code above could do better, so none has to carry the error.
+type Failure struct{ Err error }
+
+func (f *Failure) Error() string { return f.Err.Error() }
+func (f *Failure) Unwrap() error { return f.Err }
+
+func (s *Store) failRead(err error) {
+	err = fmt.Errorf("state in %q: read: %w", s.cfg.Dir, err)
+	s.fail(err)
+	panic(&Failure{err})
+}
+
+func isEmptyDir(fs vfs.FS, dir string) (bool, error) {
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return false, err
+	}
+	names, err := fs.List(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	return len(names) == 0, err
+}
+
+func encodeIdentity(id Identity) []byte {
+	b := append([]byte{rowVersion}, id.Cluster[:]...)
+	b = binary.BigEndian.AppendUint64(b, id.Node)
+	return binary.BigEndian.AppendUint32(b, id.Shard)
+}
+
+func decodeIdentity(b []byte) (Identity, error) {
+	var id Identity
+	if len(b) != 1+16+8+4 || b[0] != rowVersion {
+		return id, fmt.Errorf("identity row of %d bytes: unknown form", len(b))
+	}
+	copy(id.Cluster[:], b[1:])
+	id.Node = binary.BigEndian.Uint64(b[17:])
+	id.Shard = binary.BigEndian.Uint32(b[25:])
+	return id, nil
+}
+
+func encodePosition(p Position) []byte {
+	b := make([]byte, 0, 32+len(p.Conf))
+	b = append(b, rowVersion)
+	b = binary.AppendUvarint(b, p.Index)
+	b = binary.AppendUvarint(b, p.Term)
+	b = binary.AppendUvarint(b, uint64(p.Time))
+	return append(b, p.Conf...)
+}
+
+func decodePosition(b []byte) (Position, error) {
+	if len(b) == 0 || b[0] != rowVersion {
+		return Position{}, fmt.Errorf("position row of %d bytes: unknown form", len(b))
+	}
+	b = b[1:]
+	var f [3]uint64
+	for i := range f {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return Position{}, errors.New("position row is cut short")
+		}
+		f[i], b = v, b[n:]
+	}
+	if f[2] > math.MaxInt64 {
+		return Position{}, errors.New("position row: time out of range")
+	}
+	return Position{Index: f[0], Term: f[1], Time: Time(f[2]), Conf: append([]byte(nil), b...)}, nil
+}
+
+// pebbleLogger passes on what Pebble says. Fatalf must not return, or Pebble would go on after a failed write.
+type pebbleLogger struct{ s *Store }
+
+func (l pebbleLogger) Infof(format string, args ...any) {}
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.s.cfg.Logger.Error("state store", "dir", l.s.cfg.Dir, "error", fmt.Sprintf(format, args...))
+}
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	l.s.fail(err)
+	panic(&Failure{err})
+}

@@ -1,0 +1,174 @@
+package store
+
+import (
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Reader reads a shard's state at one point. Slices given to callbacks are valid only within them; those returned may
+// be kept, but not changed.
+type Reader interface {
+	// Get returns the value of key, and whether there is one.
+	Get(key []byte) ([]byte, bool)
+	// Scan calls fn for the rows from lo up to but without hi, in order, until fn returns false.
+	Scan(lo, hi []byte, fn func(key, value []byte) bool)
+	// ScanBack is Scan from the last row to the first.
+	ScanBack(lo, hi []byte, fn func(key, value []byte) bool)
+}
+
+// Tx is the work of one round: it sees the state and its own writes. It is not safe for concurrent use.
+//
+// Reads panic with *Failure when the state can't be read.
+type Tx struct {
+	reads
+	s     *Store
+	batch *pebble.Batch
+	now   Time
+	index uint64
+	// Local is free for the layer that runs the round.
+	Local any
+}
+
+// Begin starts a round at the shard's time now that will become the log's entry index.
+func (s *Store) Begin(now Time, index uint64) *Tx {
+	b := s.db.NewIndexedBatch()
+	return &Tx{reads: reads{s, b}, s: s, batch: b, now: now, index: index}
+}
+
+// Now is the shard's time of the round. It never runs backwards from round to round.
+func (t *Tx) Now() Time { return t.now }
+
+// Index is where in the log the round will stand.
+func (t *Tx) Index() uint64 { return t.index }
+
+// Set writes a row.
+func (t *Tx) Set(key, value []byte) {
+	if err := t.batch.Set(key, value, nil); err != nil {
+		panic(err) // only a closed batch or a row of over 4 GiB
+	}
+}
+
+// Delete removes a row if it is there.
+func (t *Tx) Delete(key []byte) {
+	if err := t.batch.Delete(key, nil); err != nil {
+		panic(err)
+	}
+}
+
+// First returns the first key from lo up to but without hi, and how many rows and remains of deleted rows it passed.
+func (t *Tx) First(lo, hi []byte) (key []byte, cost int, ok bool) {
+	it := iterate(t.s, t.from, lo, hi)
+	if ok = it.First(); ok {
+		key = append(key, it.Key()...)
+	}
+	stats := it.Stats()
+	cost = stats.ForwardStepCount[pebble.InternalIterCall]
+	t.finish(it)
+	return key, cost, ok
+}
+
+// Size is the number of bytes written so far.
+func (t *Tx) Size() int { return t.batch.Len() }
+
+// Empty says whether nothing was written.
+func (t *Tx) Empty() bool { return t.batch.Empty() }
+
+// Seal returns what was written, for Apply, behind a prefix of room bytes that the caller fills. The Tx stays readable
+// until Close.
+func (t *Tx) Seal(room int) []byte {
+	repr := t.batch.Repr()
+	entry := make([]byte, room+len(repr))
+	copy(entry[room:], repr)
+	return entry
+}
+
+// Close frees the Tx. It must be called exactly once.
+func (t *Tx) Close() {
+	if err := t.batch.Close(); err != nil {
+		t.s.fail(err)
+	}
+}
+
+// Snapshot is the state as it was at one moment.
+type Snapshot struct {
+	reads
+	snap *pebble.Snapshot
+}
+
+// Snapshot returns the state as it is now. Close it soon: it keeps old rows alive.
+func (s *Store) Snapshot() *Snapshot {
+	snap := s.db.NewSnapshot()
+	return &Snapshot{reads{s, snap}, snap}
+}
+
+// Close frees the snapshot.
+func (s *Snapshot) Close() { _ = s.snap.Close() } // it can fail only when closed twice
+
+// reads implements Reader over anything of Pebble's that can be read.
+type reads struct {
+	store *Store
+	from  pebble.Reader
+}
+
+func (r reads) Get(key []byte) ([]byte, bool) { return get(r.store, r.from, key) }
+
+func (r reads) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
+	it := iterate(r.store, r.from, lo, hi)
+	for ok := it.First(); ok; ok = it.Next() {
+		if !fn(it.Key(), it.Value()) {
+			break
+		}
+	}
+	r.finish(it)
+}
+
+func (r reads) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
+	it := iterate(r.store, r.from, lo, hi)
+	for ok := it.Last(); ok; ok = it.Prev() {
+		if !fn(it.Key(), it.Value()) {
+			break
+		}
+	}
+	r.finish(it)
+}
+
+func (r reads) finish(it *pebble.Iterator) {
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		r.store.failRead(err)
+	}
+}
+
+// Get reads the latest applied state.
+func (s *Store) Get(key []byte) ([]byte, bool) { return get(s, s.db, key) }
+
+// Scan reads the latest applied state.
+func (s *Store) Scan(lo, hi []byte, fn func(key, value []byte) bool) { reads{s, s.db}.Scan(lo, hi, fn) }
+
+// ScanBack reads the latest applied state.
+func (s *Store) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
+	reads{s, s.db}.ScanBack(lo, hi, fn)
+}
+
+func get(s *Store, from pebble.Reader, key []byte) ([]byte, bool) {
+	v, closer, err := from.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false
+	}
+	if err != nil {
+		s.failRead(err)
+	}
+	out := append(make([]byte, 0, len(v)), v...)
+	if err := closer.Close(); err != nil {
+		s.failRead(err)
+	}
+	return out, true
+}
+
+func iterate(s *Store, from pebble.Reader, lo, hi []byte) *pebble.Iterator {
+	it, err := from.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
+	if err != nil {
+		s.failRead(err)
+	}
+	return it
+}

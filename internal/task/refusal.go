@@ -1,0 +1,86 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code names a kind of refusal. The codes are part of the public contract.
+type Code string
+
+const (
+	CodeInvalidArgument  Code = "invalid_argument"
+	CodeUnauthenticated  Code = "unauthenticated"
+	CodePermissionDenied Code = "permission_denied"
+	CodeNotFound         Code = "not_found"
+	CodeConflict         Code = "conflict"
+	CodeStaleClaim       Code = "stale_claim"
+	CodeWrongState       Code = "wrong_state"
+	CodePayloadTooLarge  Code = "payload_too_large"
+	CodeQueueFull        Code = "queue_full"
+	CodeRateLimited      Code = "rate_limited"
+	CodeUnavailable      Code = "unavailable"
+)
+
+// Reasons of a stale claim.
+const (
+	StaleExpired   = "expired"   // the lease ended; not claimed again yet
+	StaleReclaimed = "reclaimed" // another claim holds the task, or held it
+	StaleCancelled = "cancelled" // the task was cancelled
+	StaleCompleted = "completed" // the attempt has been ended already
+)
+
+// Error is a refusal: the call was understood and nothing was changed.
+type Error struct {
+	Code       Code
+	Message    string
+	Reason     string        // of a stale claim
+	Field      string        // of an invalid argument: its name in the API
+	Holder     string        // of a reclaimed claim: the worker that holds the task
+	State      State         // of a wrong state
+	RetryAfter time.Duration // when a repeat may do better
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Is matches the sentinels below: the same code, and the same reason if the target has one.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code && (t.Reason == "" || t.Reason == e.Reason)
+}
+
+// Sentinels for errors.Is.
+var (
+	ErrInvalidArgument = &Error{Code: CodeInvalidArgument}
+	ErrNotFound        = &Error{Code: CodeNotFound}
+	ErrConflict        = &Error{Code: CodeConflict}
+	ErrStaleClaim      = &Error{Code: CodeStaleClaim}
+	ErrWrongState      = &Error{Code: CodeWrongState}
+	ErrPayloadTooLarge = &Error{Code: CodePayloadTooLarge}
+	ErrQueueFull       = &Error{Code: CodeQueueFull}
+	ErrUnavailable     = &Error{Code: CodeUnavailable}
+)
+
+// Invalid refuses the value of a field, naming the rule that it breaks.
+func Invalid(field, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
+}
+
+// NotFound refuses a call on something that does not exist.
+func NotFound(what, name string) *Error {
+	return &Error{Code: CodeNotFound, Message: fmt.Sprintf("%s %q: not found", what, clip(name))}
+}
+
+// WrongState refuses a verb that the task's state does not allow.
+func WrongState(verb string, id ID, s State) *Error {
+	return &Error{Code: CodeWrongState, State: s, Message: fmt.Sprintf("%s %q: the task is %s", verb, id, s)}
+}
+
+// Unavailable says that the call did not run for now.
+func Unavailable(after time.Duration, format string, args ...any) *Error {
+	return &Error{Code: CodeUnavailable, RetryAfter: after, Message: fmt.Sprintf(format, args...)}
+}
+
+// AsError finds the refusal in err.
+func AsError(err error) (*Error, bool) { return errors.AsType[*Error](err) }

@@ -1,0 +1,43 @@
+package task
+
+import (
+	"math"
+	"time"
+)
+
+// Retry says how long a failed task waits before its next attempt.
+type Retry struct {
+	Initial time.Duration `json:"initial"`
+	Factor  float64       `json:"factor"`
+	Max     time.Duration `json:"max"`
+	Jitter  float64       `json:"jitter"` // a share from 0 to 1
+}
+
+// DefaultRetry: 30 s, 60 s, 120 s … 30 min, each with up to a quarter on top, so that tasks that failed together do not
+// come back together.
+var DefaultRetry = Retry{Initial: 30 * time.Second, Factor: 2, Max: 30 * time.Minute, Jitter: 0.25}
+
+// Delay is the wait after the n-th used attempt, n counting from 1. Chance is a number from 0 to 1 that places the wait
+// within the jitter.
+func (r Retry) Delay(n int, chance float64) time.Duration {
+	d := float64(r.Initial) * math.Pow(r.Factor, float64(max(n-1, 0)))
+	if !(d < float64(r.Max)) { // also when it overflowed
+		d = float64(r.Max)
+	}
+	return time.Duration(d + d*r.Jitter*chance)
+}
+
+// Check refuses a policy outside the rules.
+func (r Retry) Check(field string) error {
+	switch {
+	case r.Initial < 0 || r.Initial > maxDelay:
+		return Invalid(field+".initial", "%v is not between 0 and %v", r.Initial, maxDelay)
+	case r.Max < r.Initial || r.Max > maxDelay:
+		return Invalid(field+".max", "%v is not between initial (%v) and %v", r.Max, r.Initial, maxDelay)
+	case !(r.Factor >= 1 && r.Factor <= 100):
+		return Invalid(field+".factor", "%v is not between 1 and 100", r.Factor)
+	case !(r.Jitter >= 0 && r.Jitter <= 1):
+		return Invalid(field+".jitter", "%v is not between 0 and 1", r.Jitter)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package task
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Settings are the rules of a queue. They are stored as JSON: fields may be added, but never renamed.
+type Settings struct {
+	// Weights shares claims among the priorities, high first; all zero means strict order.
+	Weights     [3]int        `json:"weights"`
+	Retry       Retry         `json:"retry"`
+	MaxAttempts int           `json:"max_attempts"`
+	Lease       time.Duration `json:"lease"`
+	Timeout     time.Duration `json:"timeout"` // of one run; 0: none
+	Retention   Retention     `json:"retention"`
+	MaxLength   int64         `json:"max_length"` // waiting tasks at most; 0: no limit
+}
+
+// Retention says how long tasks are kept after their end.
+type Retention struct {
+	Succeeded time.Duration `json:"succeeded"`
+	Discarded time.Duration `json:"discarded"`
+	Cancelled time.Duration `json:"cancelled"`
+	Dead      time.Duration `json:"dead"`
+	Poisoned  time.Duration `json:"poisoned"`
+}
+
+// Of is the retention of an end state.
+func (r Retention) Of(s State) time.Duration {
+	switch s {
+	case Discarded:
+		return r.Discarded
+	case Cancelled:
+		return r.Cancelled
+	case Dead:
+		return r.Dead
+	case Poisoned:
+		return r.Poisoned
+	}
+	return r.Succeeded
+}
+
+const day = 24 * time.Hour
+
+// DefaultSettings are those of a queue that nobody configured.
+func DefaultSettings() Settings {
+	return Settings{
+		Retry:       DefaultRetry,
+		MaxAttempts: 5,
+		Lease:       30 * time.Second,
+		Retention:   Retention{Succeeded: day, Discarded: day, Cancelled: day, Dead: 14 * day, Poisoned: 14 * day},
+	}
+}
+
+// Weighted says whether priorities share claims by weight.
+func (s Settings) Weighted() bool { return s.Weights != [3]int{} }
+
+// Check refuses settings outside the rules.
+func (s Settings) Check() error {
+	if s.Weighted() {
+		for i, w := range s.Weights {
+			if w < 1 || w > MaxWeight {
+				return Invalid("weights."+Priorities[i].String(), "%d is not between 1 and %d", w, MaxWeight)
+			}
+		}
+	}
+	if err := s.Retry.Check("retry"); err != nil {
+		return err
+	}
+	if s.MaxAttempts < 1 || s.MaxAttempts > maxAttempts {
+		return Invalid("max_attempts", "%d is not between 1 and %d", s.MaxAttempts, maxAttempts)
+	}
+	if err := CheckLease("lease", s.Lease); err != nil {
+		return err
+	}
+	if s.Timeout < 0 || s.Timeout > MaxRun {
+		return Invalid("timeout", "%v is not between 0 and %v", s.Timeout, MaxRun)
+	}
+	for _, state := range []State{Succeeded, Discarded, Cancelled, Dead, Poisoned} {
+		if err := checkRetention("retention."+state.String(), s.Retention.Of(state)); err != nil {
+			return err
+		}
+	}
+	if s.MaxLength < 0 {
+		return Invalid("max_length", "%d is negative", s.MaxLength)
+	}
+	return nil
+}
+
+// QueueConfig is what operators say of a queue: its settings and whether it is paused. The system shard owns it; every
+// shard with a part of the queue keeps a copy, and decides by that copy only.
+type QueueConfig struct {
+	Version      uint64    `json:"version"` // grows with each change
+	Settings     Settings  `json:"settings"`
+	Paused       bool      `json:"paused,omitempty"`
+	PausedReason string    `json:"paused_reason,omitempty"`
+	PausedAt     time.Time `json:"paused_at,omitzero"`
+	CreatedAt    time.Time `json:"created_at"`
+}
+
+const queueConfigVersion = 1
+
+// Encode is the stored form.
+func (c QueueConfig) Encode() []byte {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // only finite numbers get past Settings.Check
+	}
+	return append([]byte{queueConfigVersion}, b...)
+}
+
+// DecodeQueueConfig is the inverse of Encode.
+func DecodeQueueConfig(b []byte) (QueueConfig, error) {
+	c := QueueConfig{Settings: DefaultSettings()}
+	if len(b) == 0 || b[0] != queueConfigVersion {
+		return c, fmt.Errorf("queue configuration of %d bytes: unknown form", len(b))
+	}
+	if err := json.Unmarshal(b[1:], &c); err != nil {
+		return c, fmt.Errorf("queue configuration: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,241 @@
+package task
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Spec is what a producer says of a task. Zero values mean: not said.
+type Spec struct {
+	Type           string
+	Payload        []byte
+	ContentType    string // "" or "application/json": a JSON value
+	Queue          string
+	Priority       Priority
+	Delay          time.Duration
+	RunAt          time.Time
+	IdempotencyKey string
+	IdempotencyTTL time.Duration
+	RequestID      ID // a UUID of any version
+	MaxAttempts    int
+	Retry          *Retry
+	Timeout        time.Duration
+	ExpiresIn      time.Duration
+	Retention      *time.Duration
+	Key            string
+	Tags           []string
+	Headers        map[string]string
+}
+
+// Limits bound what callers can send. Those that operators may change are fields, the others constants.
+type Limits struct {
+	Payload int // bytes of a payload or a result
+	Name    int // bytes of a queue name, type, key, tag, idempotency key or worker
+	Batch   int // tasks in one batch
+}
+
+// DefaultLimits are those of API.md.
+func DefaultLimits() Limits { return Limits{Payload: 1 << 20, Name: 256, Batch: 1000} }
+
+// Limits that nobody changes, because the stored form or the engine's work per call depends on them.
+const (
+	MaxRun          = 24 * time.Hour // one run, whatever its extensions
+	MaxCheckpoint   = 64 << 10       // bytes
+	MaxErrorText    = 8 << 10        // bytes of a message or a stack; longer ones are cut
+	MaxProgressText = 1 << 10        // bytes
+	MaxClaim        = 1000           // tasks in one claim
+	MaxClaimQueues  = 100            // queues in one claim
+	MaxClaimTypes   = 1000           // types in one claim
+	MaxWeight       = 1000           // of a queue or priority
+	MinLease        = time.Second
+	MaxLease        = 12 * time.Hour
+	DefaultKeyTTL   = day
+	MaxHold         = 365 * day // retention and idempotency keys
+
+	maxDelay       = 365 * day
+	maxAttempts    = 1000
+	maxTags        = 32
+	maxHeaders     = 64
+	maxHeaderBytes = 16 << 10
+)
+
+// DefaultQueue is the queue of a task that names none.
+const DefaultQueue = "default"
+
+// Fill puts defaults in place of what was not said, where they do not depend on the queue.
+func (s *Spec) Fill() {
+	if s.Queue == "" {
+		s.Queue = DefaultQueue
+	}
+	if s.Priority == 0 {
+		s.Priority = Normal
+	}
+	if s.IdempotencyKey != "" && s.IdempotencyTTL == 0 {
+		s.IdempotencyTTL = DefaultKeyTTL
+	}
+}
+
+// Check refuses a filled spec outside the rules, naming field, value and rule.
+func (s *Spec) Check(l Limits) error {
+	if err := s.checkNames(l); err != nil {
+		return err
+	}
+	if len(s.Payload) > l.Payload {
+		return &Error{Code: CodePayloadTooLarge, Field: "payload",
+			Message: Invalid("payload", "%d bytes, at most %d are allowed", len(s.Payload), l.Payload).Message}
+	}
+	if s.Priority < High || s.Priority > Low {
+		return Invalid("priority", "%d is not high, normal or low", s.Priority)
+	}
+	if s.MaxAttempts < 0 || s.MaxAttempts > maxAttempts {
+		return Invalid("max_attempts", "%d is not between 1 and %d", s.MaxAttempts, maxAttempts)
+	}
+	if s.Retry != nil {
+		if err := s.Retry.Check("retry"); err != nil {
+			return err
+		}
+	}
+	return s.checkTimes()
+}
+
+func (s *Spec) checkNames(l Limits) error {
+	if s.Type == "" {
+		return Invalid("type", "is needed")
+	}
+	for _, f := range []struct{ field, value string }{
+		{"type", s.Type}, {"idempotency_key", s.IdempotencyKey}, {"key", s.Key}, {"content_type", s.ContentType},
+	} {
+		if err := CheckName(f.field, f.value, l); err != nil {
+			return err
+		}
+	}
+	if err := CheckQueue("queue", s.Queue, l); err != nil {
+		return err
+	}
+	if len(s.Tags) > maxTags {
+		return Invalid("tags", "%d tags, at most %d are allowed", len(s.Tags), maxTags)
+	}
+	for _, tag := range s.Tags {
+		if tag == "" {
+			return Invalid("tags", "a tag is empty")
+		}
+		if err := CheckName("tags", tag, l); err != nil {
+			return err
+		}
+	}
+	return checkHeaders(s.Headers)
+}
+
+func (s *Spec) checkTimes() error {
+	switch {
+	case s.Delay != 0 && !s.RunAt.IsZero():
+		return Invalid("delay", "%v is given beside run_at: only one of them is allowed", s.Delay)
+	case s.Delay < 0 || s.Delay > maxDelay:
+		return Invalid("delay", "%v is not between 0 and %v", s.Delay, maxDelay)
+	case !s.RunAt.IsZero() && (s.RunAt.Year() < 1970 || s.RunAt.Year() > 9999):
+		return Invalid("run_at", "the year %d is not between 1970 and 9999", s.RunAt.Year())
+	case s.Timeout < 0 || s.Timeout > MaxRun:
+		return Invalid("timeout", "%v is not between 0 and %v", s.Timeout, MaxRun)
+	case s.ExpiresIn < 0 || s.ExpiresIn > maxDelay:
+		return Invalid("expires_in", "%v is not between 0 and %v", s.ExpiresIn, maxDelay)
+	case s.IdempotencyTTL != 0 && s.IdempotencyKey == "":
+		return Invalid("idempotency_ttl", "%v is given without idempotency_key", s.IdempotencyTTL)
+	case s.IdempotencyTTL < 0 || s.IdempotencyTTL > MaxHold:
+		return Invalid("idempotency_ttl", "%v is not between 0 and %v", s.IdempotencyTTL, MaxHold)
+	}
+	if s.Retention != nil {
+		return checkRetention("retention", *s.Retention)
+	}
+	return nil
+}
+
+// CheckRunAt refuses a due time too far from now.
+func CheckRunAt(field string, at, now time.Time) error {
+	if at.Sub(now) > maxDelay {
+		return Invalid(field, "%s is more than %v away", at.Format(time.RFC3339), maxDelay)
+	}
+	return nil
+}
+
+// CheckName refuses a text that can't be part of a key: too long, not UTF-8, or with control characters.
+func CheckName(field, value string, l Limits) error {
+	if len(value) > l.Name {
+		return Invalid(field, "%q has %d bytes, at most %d are allowed", clip(value), len(value), l.Name)
+	}
+	if !utf8.ValidString(value) {
+		return Invalid(field, "%q is not UTF-8", clip(value))
+	}
+	if strings.ContainsFunc(value, unicode.IsControl) {
+		return Invalid(field, "%q has a control character", clip(value))
+	}
+	return nil
+}
+
+// CheckQueue refuses a queue name that would not be at home in a URL, a file or a metric's label.
+func CheckQueue(field, name string, l Limits) error {
+	if name == "" {
+		return Invalid(field, "is needed")
+	}
+	if len(name) > l.Name {
+		return Invalid(field, "%q has %d bytes, at most %d are allowed", clip(name), len(name), l.Name)
+	}
+	for _, c := range []byte(name) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._-:", c) >= 0) {
+			return Invalid(field, "%q has a character other than letters, digits and . _ - :", clip(name))
+		}
+	}
+	if name == "." || name == ".." {
+		return Invalid(field, "%q is not a name", name)
+	}
+	return nil
+}
+
+// CheckLease refuses a lease outside its bounds.
+func CheckLease(field string, d time.Duration) error {
+	if d < MinLease || d > MaxLease {
+		return Invalid(field, "%v is not between %v and %v", d, MinLease, MaxLease)
+	}
+	return nil
+}
+
+func checkRetention(field string, d time.Duration) error {
+	if d < 0 || d > MaxHold {
+		return Invalid(field, "%v is not between 0 and %v", d, MaxHold)
+	}
+	return nil
+}
+
+func checkHeaders(headers map[string]string) error {
+	if len(headers) > maxHeaders {
+		return Invalid("headers", "%d headers, at most %d are allowed", len(headers), maxHeaders)
+	}
+	size := 0
+	for name, value := range headers {
+		size += len(name) + len(value)
+		if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+			return Invalid("headers", "%q is not a name", clip(name))
+		}
+		if !utf8.ValidString(value) {
+			return Invalid("headers", "the value of %q is not UTF-8", clip(name))
+		}
+	}
+	if size > maxHeaderBytes {
+		return Invalid("headers", "%d bytes, at most %d are allowed", size, maxHeaderBytes)
+	}
+	return nil
+}
+
+// Cut shortens a text to at most n bytes of valid UTF-8. Texts from handlers are cut, not refused: a failure must not
+// be lost because its stack is long.
+func Cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

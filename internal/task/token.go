@@ -1,0 +1,49 @@
+package task
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+)
+
+// Token is a claim token: proof of one claim of a task. Its fence grows by one with each claim of the task; the nonce
+// keeps tokens from being guessed; the epoch is that of the shard, which a recovery from permanent loss raises, so that
+// tokens from before match nothing after.
+type Token struct {
+	Epoch uint32
+	Fence uint64
+	Nonce uint64
+}
+
+const tokenVersion = 1
+
+// String is the token as workers see it: opaque text of at most 32 characters.
+func (t Token) String() string {
+	var b [1 + 2*binary.MaxVarintLen64 + 8]byte
+	b[0] = tokenVersion
+	n := 1 + binary.PutUvarint(b[1:], uint64(t.Epoch))
+	n += binary.PutUvarint(b[n:], t.Fence)
+	binary.BigEndian.PutUint64(b[n:], t.Nonce)
+	return base64.RawURLEncoding.EncodeToString(b[:n+8])
+}
+
+// ParseToken is the inverse of String.
+func ParseToken(s string) (Token, error) {
+	bad := Invalid("claim_token", "%q is not a claim token", clip(s))
+	if s == "" {
+		return Token{}, Invalid("claim_token", "is needed")
+	}
+	b, err := base64.RawURLEncoding.DecodeString(clip(s))
+	if err != nil || len(b) == 0 || b[0] != tokenVersion {
+		return Token{}, bad
+	}
+	epoch, n := binary.Uvarint(b[1:])
+	if n <= 0 || epoch > 1<<32-1 {
+		return Token{}, bad
+	}
+	b = b[1+n:]
+	fence, n := binary.Uvarint(b)
+	if n <= 0 || len(b) != n+8 {
+		return Token{}, bad
+	}
+	return Token{Epoch: uint32(epoch), Fence: fence, Nonce: binary.BigEndian.Uint64(b[n:])}, nil
+}
