@@ -73,6 +73,17 @@ func ClaimTasks(r *Round, c *ClaimRequest) []Claimed {
 	return got
 }
 
+// Runnable says whether a claim would get something.
+func Runnable(r *Round, c *ClaimRequest) bool {
+	p := picker{r: r, c: c}
+	for _, s := range c.Queues {
+		if p.runnable(s.Queue) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // picker chooses the queue of each next task of a claim.
 type picker struct {
 	r      *Round

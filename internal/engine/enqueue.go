@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -63,7 +64,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 
 // ErrUnknownQueue: the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no
 // caller sees it.
-var ErrUnknownQueue = task.NotFound("queue", "")
+var ErrUnknownQueue = errors.New("the shard has no such queue")
 
 func (r *Round) newExec(n *NewTask) *Exec {
 	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,

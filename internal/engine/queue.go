@@ -29,6 +29,9 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	}
 }
 
+// HasQueue says whether the shard has a copy of the queue's configuration.
+func HasQueue(r *Round, ns, name string) bool { return r.queue(ns, name) != nil }
+
 // DropQueue removes the shard's copy of a queue that has no task left, except such as have ended for good.
 func DropQueue(r *Round, ns, name string) error {
 	q := r.queue(ns, name)

@@ -11,7 +11,7 @@ import (
 
 // Office says since when and under which conditions a leader serves.
 type Office struct {
-	Epoch  uint32     // of the shard: part of every claim token
+	Epoch  uint64     // of the shard: part of every claim token
 	Began  store.Time // the shard's time when the leader took office
 	Before store.Time // the shard's last time before that
 }

@@ -203,3 +203,6 @@ func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
 	})
 	return views
 }
+
+// ShowIn reads a task as it will be after the round.
+func ShowIn(r *Round, ns string, id task.ID) (*View, error) { return Show(r.tx, ns, id) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -280,14 +279,32 @@ func (s *Store) failRead(err error) {
 }
 
 func isEmptyDir(fs vfs.FS, dir string) (bool, error) {
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(fs, dir); err != nil {
 		return false, err
 	}
 	names, err := fs.List(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return true, nil
-	}
 	return len(names) == 0, err
+}
+
+// makeDir makes a directory, and those above it, so that their names survive a power loss.
+func makeDir(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(dir); err == nil {
+		return nil
+	}
+	parent := fs.PathDir(dir)
+	if parent != dir {
+		if err := makeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	d, err := fs.OpenDir(parent)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func encodeIdentity(id Identity) []byte {

@@ -9,7 +9,7 @@ import (
 // keeps tokens from being guessed; the epoch is that of the shard, which a recovery from permanent loss raises, so that
 // tokens from before match nothing after.
 type Token struct {
-	Epoch uint32
+	Epoch uint64
 	Fence uint64
 	Nonce uint64
 }
@@ -20,7 +20,7 @@ const tokenVersion = 1
 func (t Token) String() string {
 	var b [1 + 2*binary.MaxVarintLen64 + 8]byte
 	b[0] = tokenVersion
-	n := 1 + binary.PutUvarint(b[1:], uint64(t.Epoch))
+	n := 1 + binary.PutUvarint(b[1:], t.Epoch)
 	n += binary.PutUvarint(b[n:], t.Fence)
 	binary.BigEndian.PutUint64(b[n:], t.Nonce)
 	return base64.RawURLEncoding.EncodeToString(b[:n+8])
@@ -37,7 +37,7 @@ func ParseToken(s string) (Token, error) {
 		return Token{}, bad
 	}
 	epoch, n := binary.Uvarint(b[1:])
-	if n <= 0 || epoch > 1<<32-1 {
+	if n <= 0 {
 		return Token{}, bad
 	}
 	b = b[1+n:]
@@ -45,5 +45,5 @@ func ParseToken(s string) (Token, error) {
 	if n <= 0 || len(b) != n+8 {
 		return Token{}, bad
 	}
-	return Token{Epoch: uint32(epoch), Fence: fence, Nonce: binary.BigEndian.Uint64(b[n:])}, nil
+	return Token{Epoch: epoch, Fence: fence, Nonce: binary.BigEndian.Uint64(b[n:])}, nil
 }

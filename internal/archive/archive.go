@@ -1,0 +1,267 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config says where an archive lies and how much it keeps.
+type Config struct {
+	Dir      string
+	MaxBytes int64         // of all files; the oldest file goes first; default 1 GiB
+	MaxAge   time.Duration // of a file's last record; default 90 days
+	FileSize int64         // at which a new file is begun; default MaxBytes/16
+}
+
+// Archive is a directory of files of JSON lines. Its methods may be called from any goroutine.
+type Archive struct {
+	cfg  Config
+	root *os.Root
+
+	mu   sync.Mutex
+	file *os.File // the newest, open for appending; nil until the first record
+	name string
+	size int64
+	line int
+}
+
+// Defaults of Config.
+const (
+	DefaultMaxBytes = 1 << 30
+	DefaultMaxAge   = 90 * 24 * time.Hour
+)
+
+const (
+	prefix = "dead-"
+	suffix = ".jsonl"
+)
+
+// ErrNoRecord: nothing lies at the place.
+var ErrNoRecord = errors.New("no such record in the archive")
+
+// Open opens the archive in cfg.Dir, creating the directory if need be.
+func Open(cfg Config) (*Archive, error) {
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = DefaultMaxBytes
+	}
+	if cfg.MaxAge == 0 {
+		cfg.MaxAge = DefaultMaxAge
+	}
+	if cfg.FileSize == 0 {
+		cfg.FileSize = max(cfg.MaxBytes/16, 1)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	root, err := os.OpenRoot(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	return &Archive{cfg: cfg, root: root}, nil
+}
+
+// Close closes the files.
+func (a *Archive) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var err error
+	if a.file != nil {
+		err = a.file.Close()
+	}
+	return errors.Join(err, a.root.Close())
+}
+
+// Append adds records, each a JSON value without newlines, and returns where each lies. On return they are on stable
+// storage. After an error some may be.
+func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.begin(now); err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	var buf bytes.Buffer
+	for _, r := range records {
+		if bytes.IndexByte(r, '\n') >= 0 {
+			return nil, errors.New("archive: a record has a newline")
+		}
+		buf.Write(r)
+		buf.WriteByte('\n')
+		a.line++
+		places = append(places, a.name+":"+strconv.Itoa(a.line))
+	}
+	n, err := a.file.Write(buf.Bytes())
+	a.size += int64(n)
+	if err == nil {
+		err = a.file.Sync()
+	}
+	if err != nil {
+		// What is in the file now is unknown: leave it, and begin a new one with the next record.
+		err = errors.Join(err, a.file.Close())
+		a.file = nil
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	return places, nil
+}
+
+// begin makes sure that a file is open with room in it.
+func (a *Archive) begin(now time.Time) error {
+	if a.file != nil && a.size < a.cfg.FileSize {
+		return nil
+	}
+	if a.file != nil {
+		if err := a.file.Close(); err != nil {
+			return err
+		}
+		a.file = nil
+	}
+	names, err := a.files()
+	if err != nil {
+		return err
+	}
+	if err := a.trim(names, now); err != nil {
+		return err
+	}
+	name := prefix + now.UTC().Format("20060102T150405.000000000Z") + suffix
+	if len(names) > 0 && name <= names[len(names)-1] { // a clock that went back must not put the new before the old
+		name = strings.TrimSuffix(names[len(names)-1], suffix) + "~" + suffix
+	}
+	f, err := a.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := a.syncDir(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	a.file, a.name, a.size, a.line = f, name, 0, 0
+	return nil
+}
+
+func (a *Archive) syncDir() error {
+	d, err := a.root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// trim removes whole files, the oldest first, that are too old or too many.
+func (a *Archive) trim(names []string, now time.Time) error {
+	var total int64
+	for _, name := range slices.Backward(names) {
+		info, err := a.root.Stat(name)
+		if err != nil {
+			return err
+		}
+		total += info.Size()
+		if total > a.cfg.MaxBytes-a.cfg.FileSize || now.Sub(info.ModTime()) > a.cfg.MaxAge {
+			if err := a.root.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// files lists the files, the oldest first.
+func (a *Archive) files() ([]string, error) {
+	d, err := a.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	if err = errors.Join(err, d.Close()); err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) || !strings.HasSuffix(n, suffix) })
+	slices.Sort(names)
+	return names, nil
+}
+
+// Read returns the record at a place, as Append gave it.
+func (a *Archive) Read(place string) ([]byte, error) {
+	name, line, ok := parsePlace(place)
+	if !ok {
+		return nil, fmt.Errorf("%w: %q", ErrNoRecord, place)
+	}
+	lines, err := a.lines(name)
+	if errors.Is(err, os.ErrNotExist) || err == nil && line > len(lines) {
+		return nil, fmt.Errorf("%w: %q", ErrNoRecord, place)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	return lines[line-1], nil
+}
+
+// List calls fn for the records, newest first, until it returns false, and returns where to go on: "" at the end. Cursor
+// is what an earlier call returned, or "".
+func (a *Archive) List(cursor string, fn func(place string, record []byte) bool) (next string, err error) {
+	names, err := a.files()
+	if err != nil {
+		return "", fmt.Errorf("archive: %w", err)
+	}
+	last, below, ok := parsePlace(cursor)
+	if cursor != "" && !ok {
+		return "", fmt.Errorf("%w: %q", ErrNoRecord, cursor)
+	}
+	for _, name := range slices.Backward(names) {
+		if cursor != "" && name > last {
+			continue
+		}
+		lines, err := a.lines(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // trimmed at this moment
+		}
+		if err != nil {
+			return "", fmt.Errorf("archive: %w", err)
+		}
+		from := len(lines)
+		if name == last {
+			from = min(below-1, from)
+		}
+		for i := from; i >= 1; i-- {
+			place := name + ":" + strconv.Itoa(i)
+			if !fn(place, lines[i-1]) {
+				return place, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// lines reads a file. A last line without its newline was never answered for: a crash cut it.
+func (a *Archive) lines(name string) (lines [][]byte, err error) {
+	f, err := a.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return lines, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, line[:len(line)-1])
+	}
+}
+
+func parsePlace(place string) (name string, line int, ok bool) {
+	name, number, found := strings.Cut(place, ":")
+	line, err := strconv.Atoi(number)
+	if !found || err != nil || line < 1 || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) || strings.ContainsAny(name, "/\\") {
+		return "", 0, false
+	}
+	return name, line, true
+}

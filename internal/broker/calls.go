@@ -1,0 +1,225 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Enqueue makes tasks in one shard, which has their queues. The specs are filled and checked. Each task is answered by
+// itself; an error is for all of them.
+func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs []task.Spec) ([]Enqueued, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	if b.cfg.Room != nil {
+		if err := b.cfg.Room(); err != nil {
+			return nil, Stamp{}, err
+		}
+	}
+	tasks, queues := r.newTasks(ns, specs)
+	return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
+		out := make([]Enqueued, len(tasks))
+		for i := range tasks {
+			out[i].Accepted, out[i].Err = engine.Enqueue(round, &tasks[i])
+		}
+		return out, nil
+	})
+}
+
+// withQueues runs a call in a shard that has a copy of each of the queues, bringing it there if need be.
+func withQueues[T any](ctx context.Context, r *replica, ns string, queues []string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
+	out, at, err := change(ctx, r, func(round *engine.Round) (out T, err error) {
+		for _, q := range queues {
+			if !engine.HasQueue(round, ns, q) {
+				return out, engine.ErrUnknownQueue
+			}
+		}
+		return fn(round)
+	})
+	if !errors.Is(err, engine.ErrUnknownQueue) {
+		return out, at, err
+	}
+	for _, q := range queues {
+		if err := r.b.cfg.EnsureQueue(ctx, r.id, ns, q); err != nil {
+			return out, at, err
+		}
+	}
+	out, at, err = change(ctx, r, fn)
+	if errors.Is(err, engine.ErrUnknownQueue) {
+		err = task.Unavailable(time.Second, "shard %d: a queue was deleted at this moment", r.id)
+	}
+	return out, at, err
+}
+
+// newTasks gives ids to the tasks of an enqueue, and lists their queues.
+func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask, queues []string) {
+	now, _ := r.shard.Now()
+	tasks = make([]engine.NewTask, len(specs))
+	last := ""
+	seen := map[string]bool{}
+	for i, s := range specs {
+		n := engine.NewTask{Spec: s, Namespace: ns}
+		if s.RequestID.IsV7() {
+			n.ID = task.NewID(r.id, s.RequestID.UnixMilli(), requestBits(ns, s.RequestID))
+		} else {
+			n.ID, n.Fresh = task.NewID(r.id, int64(now)/1000, rand.Uint64()), true
+		}
+		tasks[i] = n
+		if s.Queue != last && !seen[s.Queue] {
+			seen[s.Queue] = true
+			queues = append(queues, s.Queue)
+		}
+		last = s.Queue
+	}
+	return tasks, queues
+}
+
+// requestBits derives the random part of a task's id from its request, so that a repeated request names the same task.
+func requestBits(ns string, request task.ID) uint64 {
+	var d xxhash.Digest
+	d.ResetWithSeed(binary.BigEndian.Uint64(request[:8]))
+	_, _ = d.Write(request[8:])
+	_, _ = d.WriteString(ns)
+	return d.Sum64()
+}
+
+// Settle runs verbs on claims of one shard, each answered by itself.
+func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]Settled, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
+		out := make([]Settled, len(calls))
+		for i := range calls {
+			out[i] = settle(round, &calls[i])
+		}
+		return out, nil
+	})
+}
+
+func settle(round *engine.Round, c *Settle) (out Settled) {
+	var s engine.Settled
+	switch c.Verb {
+	case Ack:
+		s, out.Err = engine.Ack(round, c.Hold, c.Result)
+	case Fail:
+		s, out.Err = engine.Fail(round, c.Hold, c.Fail)
+	case Release:
+		s, out.Err = engine.Release(round, c.Hold, c.Delay)
+	case Extend:
+		out.LeaseUntil, out.Err = engine.Extend(round, c.Hold, c.Extend)
+		out.State = task.Claimed
+		return out
+	}
+	out.State, out.NextRunAt = s.State, s.NextRunAt
+	return out
+}
+
+// Task reads a task, waiting up to wait for its end.
+func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*View, Stamp, error) {
+	r, err := b.replicaOf(id)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	show := func(from store.Reader) (*View, error) { return engine.Show(from, ns, id) }
+	if wait <= 0 {
+		return read(ctx, r, show)
+	}
+	ended, forget := r.results.wait(id)
+	defer forget()
+	v, at, err := read(ctx, r, show)
+	if err != nil || v.Exec.State.Ended() {
+		return v, at, err
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	case <-b.draining:
+	case <-ctx.Done():
+		return nil, at, ctx.Err()
+	}
+	return read(ctx, r, show)
+}
+
+// Tasks reads a page of a shard's tasks, newest first. Cursor is Next of the page before.
+func (b *Broker) Tasks(ctx context.Context, shardID uint32, ns string, f Filter, cursor []byte, limit int) (Page, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return Page{}, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) (Page, error) { return engine.List(from, ns, f, cursor, limit) })
+}
+
+// Cancel ends a task that has not ended.
+func (b *Broker) Cancel(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
+	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Cancel(r, ns, id) })
+}
+
+// Retry gives a task a new life, or its next attempt now.
+func (b *Broker) Retry(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
+	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Retry(r, ns, id, 0) })
+}
+
+// RunNow makes a scheduled or retrying task ready.
+func (b *Broker) RunNow(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
+	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.RunNow(r, ns, id) })
+}
+
+// Update changes a task that waits.
+func (b *Broker) Update(ctx context.Context, ns string, id task.ID, e Edit) (*View, Stamp, error) {
+	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Update(r, ns, id, e) })
+}
+
+// Discard ends a task that waits, or drops a dead letter, which is archived first.
+func (b *Broker) Discard(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
+	v, at, err := b.Task(ctx, ns, id, 0)
+	if err != nil {
+		return nil, at, err
+	}
+	if v.Exec.State == task.Dead || v.Exec.State == task.Poisoned {
+		if err := b.file(causeDiscard, []*View{v}); err != nil {
+			return nil, at, err
+		}
+	}
+	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Discard(r, ns, id, v.Exec.EndedAt) })
+}
+
+// operate changes one task and reads it.
+func (b *Broker) operate(ctx context.Context, ns string, id task.ID, fn func(*engine.Round) error) (*View, Stamp, error) {
+	r, err := b.replicaOf(id)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	v, at, err := change(ctx, r, func(round *engine.Round) (*View, error) {
+		if err := fn(round); err != nil {
+			return nil, err
+		}
+		return engine.ShowIn(round, ns, id)
+	})
+	if !errors.Is(err, engine.ErrUnknownQueue) {
+		return v, at, err
+	}
+	old, at, err := b.Task(ctx, ns, id, 0)
+	if err != nil {
+		return nil, at, err
+	}
+	return withQueues(ctx, r, ns, []string{old.Queue}, func(round *engine.Round) (*View, error) {
+		if err := fn(round); err != nil {
+			return nil, err
+		}
+		return engine.ShowIn(round, ns, id)
+	})
+}

@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// replica is one shard on this node, with what its leader keeps in memory.
+type replica struct {
+	id    uint32
+	b     *Broker
+	log   *slog.Logger
+	shard *shard.Shard
+
+	// Owned by the shard's loop; leader is nil while another node leads.
+	leader *engine.Leader
+	claims waitingClaims
+	served []serving // claims of the round that runs, to be delivered once it is committed
+
+	applied  atomic.Uint64 // log index of the last round
+	deadline atomic.Int64  // shard time before which there is nothing to do
+	wake     chan struct{} // the deadline moved to earlier
+	toFile   chan struct{} // dead letters wait for the archive
+	results  results
+	watches  watches
+}
+
+func newReplica(b *Broker, id uint32) *replica {
+	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id),
+		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1)}
+	r.deadline.Store(math.MaxInt64)
+	return r
+}
+
+func (r *replica) hooks() shard.Hooks {
+	return shard.Hooks{Elected: r.elected, BeforeSeal: r.beforeSeal, Committed: r.committed, Dropped: r.dropped}
+}
+
+// round is the engine's round over tx, begun by the first call of the round.
+func (r *replica) round(tx *store.Tx) *engine.Round {
+	round, ok := tx.Local.(*engine.Round)
+	if !ok {
+		round = r.leader.Begin(tx)
+		tx.Local = round
+	}
+	return round
+}
+
+func (r *replica) elected(o shard.Office) {
+	r.leader = engine.NewLeader(engine.Office{Epoch: o.Epoch, Began: o.Began, Before: o.Before}, r.b.cfg.Limits)
+	r.setDeadline(0)
+	poke(r.toFile)
+}
+
+// beforeSeal feeds waiting claims with what the round made ready, so that an enqueue and the claim of its task share one
+// commit.
+func (r *replica) beforeSeal(tx *store.Tx) {
+	round := r.round(tx)
+	r.feed(round)
+	round.Seal()
+}
+
+func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
+	round := r.round(tx)
+	r.applied.Store(at.Index)
+	r.deliver(at)
+	r.results.ended(round.Ended)
+	r.watches.lost(round.Lost)
+	for i := range round.Dead {
+		r.logDead(&round.Dead[i])
+	}
+	if round.ToArchive {
+		poke(r.toFile)
+	}
+	r.setDeadline(r.leader.NextDeadline())
+}
+
+func (r *replica) dropped() {
+	r.leader = nil
+	r.served = nil
+	r.claims.again()
+}
+
+// setDeadline is called by the shard's loop only.
+func (r *replica) setDeadline(at store.Time) {
+	if before := r.deadline.Swap(int64(at)); int64(at) < before {
+		poke(r.wake)
+	}
+}
+
+// passTime lets time pass in the shard when there is something to do, and sleeps otherwise.
+func (r *replica) passTime(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(r.untilDeadline())
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+			continue
+		case <-timer.C:
+		}
+		if now, leads := r.shard.Now(); !leads || int64(now) < r.deadline.Load() {
+			continue
+		}
+		_, _, err := change(ctx, r, func(round *engine.Round) (struct{}, error) {
+			engine.Tick(round)
+			return struct{}{}, nil
+		})
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn("letting time pass", "error", err)
+		}
+	}
+}
+
+// idleLook is how often the deadline is looked at although nothing moved it: a leader's clock leans towards the wall
+// clock, so a long sleep drifts.
+const idleLook = 30 * time.Second
+
+func (r *replica) untilDeadline() time.Duration {
+	now, leads := r.shard.Now()
+	if !leads {
+		return idleLook
+	}
+	wait := store.Time(r.deadline.Load()) - now
+	if wait > store.Time(idleLook/time.Microsecond) {
+		return idleLook
+	}
+	return max(time.Duration(wait)*time.Microsecond, 0)
+}
+
+// logDead writes the one line that a dead letter leaves in the log. It never holds the payload.
+func (r *replica) logDead(d *engine.DeadLetter) {
+	attrs := []any{"task", d.ID.String(), "namespace", d.Namespace, "queue", d.Exec.Queue, "type", d.Exec.Type, "reason", d.Exec.Reason,
+		"attempts", d.Exec.Failures + d.Exec.Crashes, "failures", d.Exec.Failures, "crashes", d.Exec.Crashes,
+		"worker", d.Exec.Claim.Worker, "error", task.Cut(d.Failure.Message, 1024)}
+	if d.Failure.Type != "" {
+		attrs = append(attrs, "error_type", d.Failure.Type)
+	}
+	if len(d.Headers) > 0 {
+		headers := make([]any, 0, 2*len(d.Headers))
+		for name, value := range d.Headers {
+			headers = append(headers, name, task.Cut(value, 256))
+		}
+		attrs = append(attrs, slog.Group("headers", headers...))
+	}
+	r.log.Warn("task dead-lettered", attrs...)
+}
+
+// poke fills a channel of one place.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The engine's and the shard's words, for callers that know neither.
+type (
+	Stamp      = shard.Stamp
+	Accepted   = engine.Accepted
+	Attempt    = engine.Attempt
+	Claimed    = engine.Claimed
+	Edit       = engine.Edit
+	Extension  = engine.Extension
+	Failing    = engine.FailRequest
+	Failure    = engine.Failure
+	Filter     = engine.Filter
+	Group      = engine.Group
+	Hold       = engine.Hold
+	Lost       = engine.Lost
+	Page       = engine.Page
+	Progress   = engine.Progress
+	QueueInfo  = engine.QueueInfo
+	Result     = engine.Result
+	Share      = engine.Share
+	View       = engine.View
+	ClaimCall  = engine.ClaimRequest
+	Time       = store.Time
+	FailResult = engine.Fall
+)
+
+// What a handler asks for after a failed run.
+const (
+	FailRetry   = engine.FallRetry
+	FailDead    = engine.FallDead
+	FailDiscard = engine.FallDiscard
+	FailPoison  = engine.FallPoison
+)
+
+// TimeOf converts a wall-clock time.
+func TimeOf(t time.Time) Time { return store.TimeOf(t) }
+
+// Enqueued is the answer for one task of an enqueue.
+type Enqueued struct {
+	Accepted
+	Err error // if set, nothing was stored
+}
+
+// Verb names what a settle does with a claim.
+type Verb uint8
+
+const (
+	Ack Verb = 1 + iota
+	Fail
+	Extend
+	Release
+)
+
+// Settle is one verb on a claim, with what it needs.
+type Settle struct {
+	Verb   Verb
+	Hold   Hold
+	Result Result        // of Ack
+	Fail   Failing       // of Fail
+	Extend Extension     // of Extend
+	Delay  time.Duration // of Release: a snooze
+}
+
+// Settled is the answer to a Settle.
+type Settled struct {
+	State      task.State
+	NextRunAt  Time // of Fail and Release
+	LeaseUntil Time // of Extend
+	Err        error
+}
+
+// Selection names dead letters or poisoned tasks of a queue, either by ids or by a filter.
+type Selection struct {
+	Queue  string
+	State  task.State // Dead or Poisoned
+	IDs    []task.ID
+	Filter Filter
+	Max    int64   // 0: all that match
+	Rate   float64 // of a replay: tasks that become due in a second; 0: all at once
+	DryRun bool
+}

@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The benchmarks run rounds without Raft and fsync: what the engine itself costs. Figures are per task.
+
+const benchBatch = 100
+
+// benchPayload is 1 KiB that compresses about as well as JSON does, by half.
+func benchPayload() []byte {
+	p := make([]byte, 1024)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := 0; i < len(p)/2; i++ {
+		p[i] = byte(rng.Uint32())
+	}
+	return p
+}
+
+func benchWorld(b *testing.B) *world {
+	s, err := store.Open(store.Config{Dir: b.TempDir(), FS: vfs.Default})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	w := &world{t: b, store: s, now: dawn}
+	w.takeOffice()
+	w.putQueue("default", task.DefaultSettings(), false)
+	return w
+}
+
+func (w *world) enqueueMany(n int, payload []byte) {
+	w.round(func(r *Round) {
+		for range n {
+			_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: task.Spec{Type: "job", Queue: "default",
+				Priority: task.Normal, Payload: payload}})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkEnqueue(b *testing.B) {
+	w := benchWorld(b)
+	payload := benchPayload()
+	cpu := cpuTime()
+	for b.Loop() {
+		w.now += 1000
+		w.enqueueMany(benchBatch, payload)
+	}
+	reportPerTask(b, cpu)
+}
+
+// reportPerTask says what a task cost in time, and in CPU time of the whole process with flushes and compactions.
+func reportPerTask(b *testing.B, before time.Duration) {
+	tasks := float64(b.N) * benchBatch
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/tasks, "ns/task")
+	b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/tasks, "cpu-ns/task")
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkLife takes tasks through enqueue, claim and ack, each in a round of its own, over a backlog.
+func BenchmarkLife(b *testing.B) {
+	for _, backlog := range []int{0, 1_000, 1_000_000} {
+		b.Run(name(backlog), func(b *testing.B) {
+			w := benchWorld(b)
+			payload := benchPayload()
+			for range backlog / 1000 {
+				w.now += 1000
+				w.enqueueMany(1000, payload)
+			}
+			cpu := cpuTime()
+			for b.Loop() {
+				w.now += 1000
+				w.enqueueMany(benchBatch, payload)
+				got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
+				w.round(func(r *Round) {
+					for _, t := range got {
+						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, Result{}); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			reportPerTask(b, cpu)
+		})
+	}
+}
+
+func name(backlog int) string {
+	switch {
+	case backlog >= 1_000_000:
+		return "behind 1M"
+	case backlog > 0:
+		return "behind 1k"
+	}
+	return "empty"
+}

@@ -1,0 +1,358 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// model is the life of tasks in the most obvious form: a list of tasks, and loops over all of them. It knows one rule a
+// verb and nothing of lanes, rows or rounds.
+type model struct {
+	tasks  []*modelTask
+	paused map[string]bool
+	places int
+}
+
+type modelTask struct {
+	id              task.ID
+	queue, typ, key string
+	priority        task.Priority
+	state           task.State
+	runAt, until    store.Time
+	place           int // order of becoming ready
+	fence, failures int
+	crashes, most   int
+	replayedAt      int // attempts used up before the last replay
+	worker          string
+}
+
+func (m *model) ready(t *modelTask) {
+	m.places++
+	t.state, t.place = task.Ready, m.places
+}
+
+// claim is what a strict claim for one queue must get.
+func (m *model) claim(queue string, types []string) *modelTask {
+	var best *modelTask
+	for _, t := range m.tasks {
+		if t.state != task.Ready || t.queue != queue || m.paused[queue] || len(types) > 0 && !slices.Contains(types, t.typ) {
+			continue
+		}
+		if best == nil || t.priority < best.priority || t.priority == best.priority && t.place < best.place {
+			best = t
+		}
+	}
+	return best
+}
+
+// pass does what time alone does up to now, in the order of the deadlines.
+func (m *model) pass(now store.Time) {
+	for {
+		var first *modelTask
+		var at store.Time
+		for _, t := range m.tasks {
+			due, waits := t.due()
+			if waits && due <= now && (first == nil || due < at || due == at && less(t, first)) {
+				first, at = t, due
+			}
+		}
+		if first == nil {
+			return
+		}
+		if first.state != task.Claimed {
+			m.ready(first)
+			continue
+		}
+		if first.crashes++; first.used() >= first.most {
+			first.state = task.Dead
+		} else {
+			first.state = task.Ready // at its old place
+		}
+	}
+}
+
+func (t *modelTask) used() int { return t.failures + t.crashes - t.replayedAt }
+
+func (t *modelTask) due() (store.Time, bool) {
+	switch t.state {
+	case task.Scheduled, task.Retrying:
+		return t.runAt, true
+	case task.Claimed:
+		return t.until, true
+	}
+	return 0, false
+}
+
+// less is the order of deadlines at the same time: due tasks before leases, then by id.
+func less(a, b *modelTask) bool {
+	if (a.state == task.Claimed) != (b.state == task.Claimed) {
+		return b.state == task.Claimed
+	}
+	return slices.Compare(a.id[:], b.id[:]) < 0
+}
+
+// TestModel runs random verbs against the engine and the model. PAWL_SEED repeats a run.
+func TestModel(t *testing.T) {
+	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+	if s := os.Getenv("PAWL_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = []uint64{seed}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			d := &duel{world: newWorld(t), m: &model{paused: map[string]bool{}}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			for _, q := range duelQueues {
+				d.putQueue(q, task.DefaultSettings(), false)
+			}
+			for step := range 1500 {
+				what := d.step()
+				if err := d.compare(); err != nil {
+					t.Fatalf("PAWL_SEED=%d, step %d, %s: %v", seed, step, what, err)
+				}
+			}
+			for what, n := range d.seen {
+				t.Logf("%s: %d", what, n)
+			}
+		})
+	}
+}
+
+var duelQueues = []string{"a", "b"}
+
+// duel is the engine against the model.
+type duel struct {
+	*world
+	m      *model
+	rng    *rand.Rand
+	tokens map[task.ID][]task.Token
+	seen   map[string]int
+}
+
+func (d *duel) step() string {
+	if d.seen == nil {
+		d.seen = map[string]int{}
+	}
+	steps := []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
+		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.leaderStep}
+	what := steps[d.rng.IntN(len(steps))]()
+	d.seen[what]++
+	return what
+}
+
+func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
+
+func (d *duel) enqueueStep() string {
+	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(duelQueues...), Key: d.pick("", "", "k"), MaxAttempts: 1 + d.rng.IntN(4),
+		Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
+	if d.rng.IntN(3) == 0 {
+		s.Delay = time.Duration(d.rng.IntN(60)) * time.Second
+	}
+	a, err := d.enqueue(s)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	t := &modelTask{id: a.ID, queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts,
+		state: task.Scheduled, runAt: d.now.Add(s.Delay)}
+	d.m.tasks = append(d.m.tasks, t)
+	if s.Delay == 0 {
+		d.m.ready(t)
+	}
+	return "enqueue"
+}
+
+func (d *duel) claimStep() string {
+	queue := d.pick(duelQueues...)
+	var types []string
+	if d.rng.IntN(2) == 0 {
+		types = []string{d.pick("x", "y", "z")}
+	}
+	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
+	got := d.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3))})
+	want := d.m.claim(queue, types)
+	switch {
+	case want == nil && len(got) == 0:
+		return "claim of nothing"
+	case want == nil || len(got) == 0 || got[0].ID != want.id:
+		d.t.Fatalf("claim of %q %v got %v, the model gives %+v", queue, types, got, want)
+	}
+	want.state, want.until, want.worker = task.Claimed, d.now.Add(lease), got[0].Exec.Claim.Worker
+	want.fence++
+	if int(got[0].Exec.Fence) != want.fence || got[0].Exec.Attempt() != want.failures+want.crashes+1 {
+		d.t.Fatalf("fence %d attempt %d, the model has %+v", got[0].Exec.Fence, got[0].Exec.Attempt(), want)
+	}
+	d.tokens[want.id] = append(d.tokens[want.id], got[0].Token)
+	return "claim"
+}
+
+// settleStep shows any token that was ever given.
+func (d *duel) settleStep() string {
+	t := d.any(func(t *modelTask) bool { return len(d.tokens[t.id]) > 0 })
+	if t == nil {
+		return "nothing to settle"
+	}
+	tokens := d.tokens[t.id]
+	fence := 1 + d.rng.IntN(len(tokens))
+	if d.rng.IntN(3) > 0 {
+		fence = len(tokens)
+	}
+	hold := Hold{Namespace: "default", ID: t.id, Token: tokens[fence-1]}
+	holds := t.state == task.Claimed && fence == t.fence
+	switch verb := d.pick("ack", "fail", "fail", "release", "snooze", "extend"); verb {
+	case "extend":
+		lease := time.Duration(1+d.rng.IntN(60)) * time.Second
+		_, err := run(d.world, func(r *Round) (store.Time, error) { return Extend(r, hold, Extension{Lease: lease}) })
+		if holds {
+			t.until = max(t.until, d.now.Add(lease))
+		}
+		return d.judge(verb, holds, false, err)
+	case "ack":
+		_, err := run(d.world, func(r *Round) (Settled, error) { return Ack(r, hold, Result{}) })
+		repeated := t.state == task.Succeeded && fence == t.fence
+		if holds {
+			t.state = task.Succeeded
+		}
+		return d.judge(verb, holds, repeated, err)
+	default:
+		return d.giveBack(verb, hold, t, holds)
+	}
+}
+
+func (d *duel) giveBack(verb string, hold Hold, t *modelTask, holds bool) string {
+	var out Settled
+	var err error
+	delay := time.Duration(0)
+	if verb == "fail" {
+		out, err = run(d.world, func(r *Round) (Settled, error) { return Fail(r, hold, FailRequest{}) })
+	} else {
+		if verb == "snooze" {
+			delay = 5 * time.Second
+		}
+		out, err = run(d.world, func(r *Round) (Settled, error) { return Release(r, hold, delay) })
+	}
+	if !holds {
+		return d.judge(verb, false, err == nil, err) // whether it is a repeat the stories show
+	}
+	switch {
+	case verb == "release":
+		t.state = task.Ready
+	case verb == "snooze":
+		t.state, t.runAt = task.Scheduled, d.now.Add(delay)
+	default:
+		if t.failures++; t.used() >= t.most {
+			t.state = task.Dead
+		} else {
+			t.state = task.Retrying
+			t.runAt = d.now.Add(task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}.Delay(t.used(), 0))
+		}
+	}
+	if err == nil && out.State != t.state {
+		d.t.Fatalf("%s answered %s, the model has %s", verb, out.State, t.state)
+	}
+	return d.judge(verb, true, false, err)
+}
+
+// judge compares the answer with what must be: accepted if the claim holds or the call is a repeat, else stale.
+func (d *duel) judge(verb string, holds, repeated bool, err error) string {
+	switch {
+	case (holds || repeated) && err == nil:
+		return verb
+	case !holds && !repeated && errors.Is(err, task.ErrStaleClaim):
+		return "stale " + verb
+	}
+	d.t.Fatalf("%s answered %v; the claim holds: %t, a repeat: %t", verb, err, holds, repeated)
+	return ""
+}
+
+func (d *duel) passStep() string {
+	d.pass(time.Duration(d.rng.IntN(20000)) * time.Millisecond)
+	d.m.pass(d.now)
+	return "time"
+}
+
+func (d *duel) cancelStep() string {
+	t := d.any(func(*modelTask) bool { return d.rng.IntN(4) == 0 })
+	if t == nil {
+		return "nothing to cancel"
+	}
+	_, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", t.id) })
+	switch {
+	case t.state.Ended() && t.state != task.Cancelled:
+		if !errors.Is(err, task.ErrWrongState) {
+			d.t.Fatalf("cancel of a task that is %s: %v", t.state, err)
+		}
+		return "late cancel"
+	case err != nil:
+		d.t.Fatal(err)
+	}
+	t.state = task.Cancelled
+	return "cancel"
+}
+
+func (d *duel) retryStep() string {
+	t := d.any(func(t *modelTask) bool { return t.state == task.Dead })
+	if t == nil {
+		return "nothing to replay"
+	}
+	_, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", t.id, 0) })
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	t.replayedAt = t.failures + t.crashes
+	d.m.ready(t)
+	return "replay"
+}
+
+func (d *duel) pauseStep() string {
+	q := d.pick(duelQueues...)
+	d.m.paused[q] = !d.m.paused[q]
+	d.putQueue(q, task.DefaultSettings(), d.m.paused[q])
+	return "pause"
+}
+
+func (d *duel) leaderStep() string {
+	// The new office begins long ago, so that its grace for leases, which the stories show, plays no part here.
+	d.takeOffice()
+	d.leader.office.Began -= store.Time(time.Hour / time.Microsecond)
+	return "new leader"
+}
+
+func (d *duel) any(ok func(*modelTask) bool) *modelTask {
+	for range 20 {
+		if len(d.m.tasks) == 0 {
+			return nil
+		}
+		if t := d.m.tasks[d.rng.IntN(len(d.m.tasks))]; ok(t) {
+			return t
+		}
+	}
+	return nil
+}
+
+// compare holds the engine's tasks against the model's, and checks the tables now and then.
+func (d *duel) compare() error {
+	for _, t := range d.m.tasks {
+		x, err := readExec(d.store, "default", t.id)
+		if err != nil {
+			return err
+		}
+		if x.State != t.state || int(x.Fence) != t.fence || x.Failures != t.failures || x.Crashes != t.crashes {
+			return fmt.Errorf("task %s is %s, fence %d, failures %d, crashes %d; the model has %+v", t.id, x.State, x.Fence, x.Failures, x.Crashes, t)
+		}
+	}
+	if d.rng.IntN(10) == 0 {
+		return d.check()
+	}
+	return nil
+}
