@@ -75,17 +75,24 @@ func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait ti
 
 // claimOnce puts a claim into a round and waits for its answer; not done means that it has to be asked again.
 func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <-chan time.Time) (d delivery, done bool, err error) {
-	_, at, err := change(ctx, r, func(round *engine.Round) (struct{}, error) {
+	again, at, err := change(ctx, r, func(round *engine.Round) (again []Claimed, err error) {
 		w.call.Entropy = rand.Uint64()
-		if got := engine.ClaimTasks(round, &w.call); len(got) > 0 {
+		got, repeat := engine.ClaimTasks(round, &w.call)
+		switch {
+		case repeat:
+			return got, nil
+		case len(got) > 0:
 			r.served = append(r.served, serving{w, got})
-		} else if park {
+		case park:
 			r.claims.park(w)
 		}
-		return struct{}{}, nil
+		return nil, nil
 	})
 	if err != nil {
 		return d, true, r.giveUp(w, err)
+	}
+	if again != nil {
+		return delivery{again, at}, true, nil
 	}
 	if !park {
 		select {
@@ -258,7 +265,8 @@ func (r *replica) feed(round *engine.Round) {
 				continue
 			}
 			w.call.Entropy = rand.Uint64()
-			r.served = append(r.served, serving{w, engine.ClaimTasks(round, &w.call)})
+			got, _ := engine.ClaimTasks(round, &w.call)
+		r.served = append(r.served, serving{w, got})
 		}
 	}
 }

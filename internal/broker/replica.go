@@ -114,6 +114,7 @@ func (r *replica) passTime(ctx context.Context) {
 		}
 		_, _, err := change(ctx, r, func(round *engine.Round) (struct{}, error) {
 			engine.Tick(round)
+			r.setDeadline(r.leader.NextDeadline()) // a round that writes nothing is not committed
 			return struct{}{}, nil
 		})
 		if err != nil && ctx.Err() == nil {

@@ -43,15 +43,14 @@ type Claimed struct {
 // runGrace is how long a worker has, after a run's timeout, to say that it timed out.
 const runGrace = 10 * time.Second
 
-// ClaimTasks takes up to Max tasks; none if nothing may run. A repeat with the same claim key gets the claims of the
-// first call that still hold.
-func ClaimTasks(r *Round, c *ClaimRequest) []Claimed {
+// ClaimTasks takes up to Max tasks; none if nothing may run. A repeat with the same claim key changes nothing and gets
+// the claims of the first call that still hold.
+func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 	if c.ClaimKey != "" {
 		if again, ok := r.reclaim(c); ok {
-			return again
+			return again, true
 		}
 	}
-	var got []Claimed
 	size := 0
 	p := r.picker(c)
 	for len(got) < c.Max {
@@ -70,7 +69,7 @@ func ClaimTasks(r *Round, c *ClaimRequest) []Claimed {
 	if c.ClaimKey != "" && len(got) > 0 {
 		r.rememberClaims(c, got)
 	}
-	return got
+	return got, false
 }
 
 // Runnable says whether a claim would get something.

@@ -127,7 +127,7 @@ func (w *world) claim(c ClaimRequest) (got []Claimed) {
 	}
 	w.ids++
 	c.Entropy = mix(w.ids)
-	w.round(func(r *Round) { got = ClaimTasks(r, &c) })
+	w.round(func(r *Round) { got, _ = ClaimTasks(r, &c) })
 	return got
 }
 

@@ -1,0 +1,400 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// world is a broker with one data shard in memory, in fake time.
+type world struct {
+	*Broker
+	t    *testing.T
+	dead *archive.Archive
+	log  *syncBuffer
+}
+
+// syncBuffer is a log that tests read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+const (
+	one = 1 // the data shard
+	ns  = "default"
+)
+
+// inWorld runs a test in a bubble of fake time.
+func inWorld(t *testing.T, test func(w *world)) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, log: &syncBuffer{}}
+		start := time.Now()
+		src := store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(start) }}
+		fs := vfs.NewMem()
+		fatal := func(err error) { t.Error(err) }
+		logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
+		w.must(err)
+		state, err := store.Open(store.Config{Dir: "state", FS: fs, Identity: store.Identity{Shard: one}, Fatal: fatal})
+		w.must(err)
+		w.dead, err = archive.Open(archive.Config{Dir: dir})
+		w.must(err)
+		var group *shard.Shard
+		w.Broker = New(Config{Limits: task.DefaultLimits(), Archive: w.dead, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+			Namespaces: func() []string { return []string{ns} },
+			EnsureQueue: func(ctx context.Context, id uint32, ns, queue string) error {
+				return w.CopyQueues(ctx, id, ns, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
+			}})
+		w.must(w.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
+			group, err = shard.Start(shard.Config{ID: one, Node: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h, Time: src, Fatal: fatal})
+			return group, err
+		}))
+		w.Start()
+		time.Sleep(5 * time.Second) // until there is a leader
+		test(w)
+		w.Stop()
+		group.Stop()
+		w.must(errors.Join(state.Close(), logs.Close(), w.dead.Close()))
+	})
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) enqueue(specs ...task.Spec) []task.ID {
+	w.t.Helper()
+	for i := range specs {
+		specs[i].Type = "job"
+		specs[i].Fill()
+	}
+	got, _, err := w.Enqueue(context.Background(), one, ns, specs)
+	w.must(err)
+	var ids []task.ID
+	for _, e := range got {
+		w.must(e.Err)
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func call(queues ...string) ClaimCall {
+	c := ClaimCall{Namespace: ns, Max: 1, MaxBytes: 1 << 20, Worker: "w"}
+	for _, q := range queues {
+		c.Queues = append(c.Queues, Share{Queue: q})
+	}
+	return c
+}
+
+// claim runs a claim beside the test and sends its tasks, or nil.
+func (w *world) claim(ctx context.Context, c ClaimCall, wait time.Duration) <-chan []Claimed {
+	out := make(chan []Claimed, 1)
+	go func() {
+		got, _, err := w.Claim(ctx, one, c, wait)
+		if err != nil && ctx.Err() == nil {
+			w.t.Error(err)
+		}
+		out <- got
+	}()
+	synctest.Wait()
+	return out
+}
+
+func (w *world) settle(s Settle) Settled {
+	w.t.Helper()
+	got, _, err := w.Settle(context.Background(), one, []Settle{s})
+	w.must(err)
+	return got[0]
+}
+
+func hold(c Claimed) Hold { return Hold{Namespace: ns, ID: c.ID, Token: c.Token} }
+
+func TestWaitingClaimsAreFedInTheirOrder(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		first := w.claim(ctx, call("a", "b"), time.Minute)
+		second := w.claim(ctx, call("b"), time.Minute)
+		third := w.claim(ctx, call("b", "a"), time.Minute)
+		ids := w.enqueue(task.Spec{Queue: "b"}, task.Spec{Queue: "b"}, task.Spec{Queue: "a"})
+		for i, got := range []<-chan []Claimed{first, second, third} {
+			tasks := <-got
+			want := []task.ID{ids[2], ids[0], ids[1]}[i] // the first prefers a
+			if len(tasks) != 1 || tasks[0].ID != want {
+				t.Errorf("claim %d got %v, want %s", i, tasks, want)
+			}
+		}
+	})
+}
+
+func TestAClaimIsFedInTheRoundOfTheEnqueue(t *testing.T) {
+	inWorld(t, func(w *world) {
+		got := w.claim(context.Background(), call("a"), time.Minute)
+		w.enqueue(task.Spec{Queue: "warm"})
+		_, _, before := w.Leader(one)
+		w.enqueue(task.Spec{Queue: "a"})
+		<-got
+		// One round creates the queue at its first use, one takes the task in and gives it out.
+		if _, _, after := w.Leader(one); after > before+2 {
+			t.Errorf("%d rounds for an enqueue and its claim", after-before)
+		}
+	})
+}
+
+func TestOnlyListedTypesAreFed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		rare := call("a")
+		rare.Types = []string{"rare"}
+		other := w.claim(context.Background(), rare, time.Minute)
+		any := w.claim(context.Background(), call("a"), time.Minute)
+		w.enqueue(task.Spec{Queue: "a"})
+		if got := <-any; len(got) != 1 {
+			t.Errorf("got %v", got)
+		}
+		if got := <-other; got != nil {
+			t.Errorf("a claim for another type got %v", got)
+		}
+	})
+}
+
+func TestAClaimEndsEmptyInTime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		began := time.Now()
+		if got := <-w.claim(context.Background(), call("a"), 20*time.Second); got != nil || time.Since(began) != 20*time.Second {
+			t.Errorf("got %v after %s", got, time.Since(began))
+		}
+		began = time.Now()
+		w.enqueue(task.Spec{Queue: "a"})
+		if got := <-w.claim(context.Background(), call("a"), 0); len(got) != 1 || time.Since(began) > time.Second {
+			t.Errorf("got %v after %s", got, time.Since(began))
+		}
+	})
+}
+
+// A claim whose caller went away must not keep its task, nor use up an attempt.
+func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for range 50 {
+			ctx, cancel := context.WithCancel(context.Background())
+			got := w.claim(ctx, call("a"), time.Minute)
+			go cancel()
+			ids := w.enqueue(task.Spec{Queue: "a"})
+			tasks := <-got
+			synctest.Wait()
+			v, _, err := w.Task(context.Background(), ns, ids[0], 0)
+			w.must(err)
+			switch {
+			case len(tasks) == 0 && (v.Exec.State != task.Ready || v.Exec.Attempt() != 1):
+				t.Fatalf("nobody got the task, and it is %s at attempt %d", v.Exec.State, v.Exec.Attempt())
+			case len(tasks) == 1 && v.Exec.State != task.Claimed:
+				t.Fatalf("the task was given, and it is %s", v.Exec.State)
+			}
+			_, _, err = w.Cancel(context.Background(), ns, ids[0])
+			w.must(err)
+		}
+	})
+}
+
+func TestARepeatedClaimGetsTheSameTasks(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ids := w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
+		c := call("a")
+		c.ClaimKey = "k"
+		for range 3 {
+			if got := <-w.claim(context.Background(), c, time.Minute); len(got) != 1 || got[0].ID != ids[0] || got[0].Exec.Fence != 1 {
+				t.Errorf("got %v", got)
+			}
+		}
+		// Also when both waited for the task.
+		c.ClaimKey = "l"
+		c.Queues[0].Queue = "b"
+		first, second := w.claim(context.Background(), c, time.Minute), w.claim(context.Background(), c, time.Minute)
+		w.enqueue(task.Spec{Queue: "b"}, task.Spec{Queue: "b"})
+		if a, b := <-first, <-second; len(a) != 1 || len(b) != 1 || a[0].Token != b[0].Token {
+			t.Errorf("got %v and %v", a, b)
+		}
+	})
+}
+
+func TestTimePasses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		began := time.Now()
+		w.enqueue(task.Spec{Queue: "a", Delay: 10 * time.Second})
+		got := <-w.claim(context.Background(), call("a"), time.Minute)
+		if after := time.Since(began); len(got) != 1 || after < 10*time.Second || after > 10*time.Second+10*time.Millisecond {
+			t.Fatalf("a task due in 10s was claimed after %s: %v", after, got)
+		}
+		// The lease ends, and another worker gets it.
+		again := <-w.claim(context.Background(), call("a"), time.Minute)
+		if len(again) != 1 || again[0].Exec.Attempt() != 2 || time.Since(began) > 41*time.Second {
+			t.Fatalf("after %s: %v", time.Since(began), again)
+		}
+		if s := w.settle(Settle{Verb: Ack, Hold: hold(got[0])}); !errors.Is(s.Err, &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleReclaimed}) {
+			t.Errorf("the first holder's ack: %v", s.Err)
+		}
+		if s := w.settle(Settle{Verb: Ack, Hold: hold(again[0])}); s.Err != nil {
+			t.Errorf("the second holder's ack: %v", s.Err)
+		}
+	})
+}
+
+func TestIdleCostsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		got := w.claim(context.Background(), call("a"), time.Hour)
+		w.enqueue(task.Spec{Queue: "b", Delay: 48 * time.Hour})
+		_, _, before := w.Leader(one)
+		if tasks := <-got; tasks != nil {
+			t.Errorf("got %v", tasks)
+		}
+		if _, _, after := w.Leader(one); after != before {
+			t.Errorf("%d rounds in an idle hour", after-before)
+		}
+	})
+}
+
+func TestResultIsWaitedFor(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ids := w.enqueue(task.Spec{Queue: "a"})
+		type answer struct {
+			v   *View
+			err error
+		}
+		waiting := make(chan answer, 1)
+		go func() {
+			v, _, err := w.Task(context.Background(), ns, ids[0], time.Minute)
+			waiting <- answer{v, err}
+		}()
+		claimed := <-w.claim(context.Background(), call("a"), 0)
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		w.settle(Settle{Verb: Ack, Hold: hold(claimed[0]), Result: Result{Data: []byte("42")}})
+		a := <-waiting
+		w.must(a.err)
+		if string(a.v.Result.Data) != "42" || time.Since(began) > time.Second {
+			t.Errorf("result %q after %s", a.v.Result.Data, time.Since(began))
+		}
+		if v, _, err := w.Task(context.Background(), ns, w.enqueue(task.Spec{Queue: "a"})[0], 5*time.Second); err != nil || v.Exec.State != task.Ready {
+			t.Errorf("a wait in vain: %+v, %v", v, err)
+		}
+	})
+}
+
+func TestHolderLearnsOfItsLoss(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
+		c := call("a")
+		c.Max = 3
+		claimed := <-w.claim(context.Background(), c, 0)
+		watch := w.WatchClaims(10)
+		defer watch.Close()
+		for _, t := range claimed {
+			watch.Add(t.ID, t.Token)
+		}
+		_, _, err := w.Cancel(context.Background(), ns, claimed[0].ID)
+		w.must(err)
+		if l := <-watch.Lost(); l.ID != claimed[0].ID || l.Reason != task.StaleCancelled {
+			t.Errorf("got %+v", l)
+		}
+		watch.Remove(claimed[1].ID, claimed[1].Token)
+		time.Sleep(31 * time.Second)
+		if l := <-watch.Lost(); l.ID != claimed[2].ID || l.Reason != task.StaleExpired {
+			t.Errorf("got %+v", l)
+		}
+		if len(watch.Lost()) > 0 {
+			t.Error("a claim that was removed is told of")
+		}
+	})
+}
+
+func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
+	inWorld(t, func(w *world) {
+		hour := time.Hour
+		w.enqueue(task.Spec{Queue: "a", Payload: []byte(`"secret"`), MaxAttempts: 1, Retention: &hour, Headers: map[string]string{"traceparent": "00-abc"}})
+		claimed := <-w.claim(context.Background(), call("a"), 0)
+		w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: Failing{Failure: Failure{Message: "smtp closed"}}})
+		line := w.log.String()
+		for _, want := range []string{"dead-lettered", claimed[0].ID.String(), "queue=a", "type=job", "reason=attempts_exhausted", `error="smtp closed"`, "headers.traceparent=00-abc"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("the log line lacks %q: %s", want, line)
+			}
+		}
+		if strings.Contains(line, "secret") || strings.Count(line, "dead-lettered") != 1 {
+			t.Errorf("the log line: %s", line)
+		}
+		time.Sleep(61 * time.Minute) // its retention
+		if _, _, err := w.Task(context.Background(), ns, claimed[0].ID, 0); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("after its retention: %v", err)
+		}
+		tasks, places, next, err := w.Archived(ns, "a", "", 10)
+		w.must(err)
+		if len(tasks) != 1 || tasks[0].ID != claimed[0].ID.String() || tasks[0].Attempts[0].Message != "smtp closed" || string(tasks[0].Payload) != `"secret"` || next != "" {
+			t.Fatalf("archived: %+v", tasks)
+		}
+		if again, err := w.ArchivedAt(places[0]); err != nil || again.ID != tasks[0].ID {
+			t.Errorf("at %q: %+v, %v", places[0], again, err)
+		}
+	})
+}
+
+func TestReplayByFilter(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for i := range 12 {
+			w.enqueue(task.Spec{Queue: "a", MaxAttempts: 1})
+			claimed := <-w.claim(context.Background(), call("a"), 0)
+			w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: Failing{Failure: Failure{Message: fmt.Sprintf("cause %d", i%2)}}})
+		}
+		s := Selection{Queue: "a", State: task.Dead, Filter: Filter{Error: "cause 1"}, DryRun: true}
+		matched, done, _, err := w.Replay(context.Background(), one, ns, s)
+		if err != nil || matched != 6 || done != 0 {
+			t.Fatalf("dry run: %d, %d, %v", matched, done, err)
+		}
+		s.DryRun, s.Max, s.Rate = false, 4, 2
+		matched, done, _, err = w.Replay(context.Background(), one, ns, s)
+		if err != nil || matched != 4 || done != 4 {
+			t.Fatalf("replay: %d, %d, %v", matched, done, err)
+		}
+		began := time.Now()
+		for i := range 4 { // two a second
+			if got := <-w.claim(context.Background(), call("a"), time.Minute); len(got) != 1 || time.Since(began).Round(100*time.Millisecond) != time.Duration(i)*500*time.Millisecond {
+				t.Fatalf("replayed task %d came after %s: %v", i, time.Since(began), got)
+			}
+		}
+		matched, done, _, err = w.DiscardDead(context.Background(), one, ns, Selection{Queue: "a", State: task.Dead})
+		if err != nil || matched != 8 || done != 8 {
+			t.Fatalf("discard: %d, %d, %v", matched, done, err)
+		}
+		if tasks, _, _, err := w.Archived(ns, "", "", 100); err != nil || len(tasks) != 8 {
+			t.Errorf("%d archived, %v", len(tasks), err)
+		}
+	})
+}

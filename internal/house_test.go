@@ -1,0 +1,138 @@
+// Package internal holds the test of the house: which package may import which, and that each says what it does and what
+// it does not know.
+package internal
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pawlq/pawl"
+
+// mayImport is the table of docs/architecture.md: the packages of ours that each package's code, without its tests, may
+// import.
+var mayImport = map[string][]string{
+	"":                   {"api/pawl/v1"},
+	"api/pawl/v1":        {},
+	"cmd/pawl":           {"", "embedded", "internal/node"},
+	"embedded":           {"", "internal/node"},
+	"pawltest":           {"", "internal/node"},
+	"examples":           {"", "embedded"},
+	"internal/archive":   {},
+	"internal/broker":    {"internal/archive", "internal/engine", "internal/shard", "internal/store", "internal/task"},
+	"internal/cluster":   {"internal/store", "internal/task"},
+	"internal/engine":    {"internal/store", "internal/task"},
+	"internal/gateway":   {"api/pawl/v1", "internal/broker", "internal/cluster", "internal/task"},
+	"internal/node":      {"internal/archive", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/shard", "internal/store", "internal/task"},
+	"internal/raftlog":   {},
+	"internal/shard":     {"internal/raftlog", "internal/store"},
+	"internal/store":     {},
+	"internal/task":      {},
+	"test":               {"", "api/pawl/v1", "internal/node", "pawltest"},
+	"internal/transport": {},
+}
+
+// onlyIn says which packages may use a library that the others must not know.
+var onlyIn = map[string][]string{
+	"go.etcd.io/raft/v3":               {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
+	"github.com/cockroachdb/pebble/v2": {"internal/store", "internal/raftlog", "internal/node"},
+	"google.golang.org/grpc":           {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway"},
+}
+
+// sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.
+func sourceFiles(t *testing.T, fn func(pkg, path string, f *ast.File)) {
+	root := ".."
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "testdata" || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		pkg, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		if pkg = filepath.ToSlash(pkg); pkg == "." {
+			pkg = ""
+		}
+		fn(pkg, path, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestImports(t *testing.T) {
+	sourceFiles(t, func(pkg, path string, f *ast.File) {
+		allowed, known := mayImport[pkg]
+		if strings.HasPrefix(pkg, "examples/") {
+			allowed, known = mayImport["examples"], true
+		}
+		if !known {
+			t.Errorf("%s: package %q has no row in the table", path, pkg)
+		}
+		for _, spec := range f.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ours, ok := strings.CutPrefix(name, module); ok && !slices.Contains(allowed, strings.TrimPrefix(ours, "/")) {
+				t.Errorf("%s imports %s, which is not in the table", path, name)
+			}
+			for library, where := range onlyIn {
+				if (name == library || strings.HasPrefix(name, library+"/")) && !slices.Contains(where, pkg) {
+					t.Errorf("%s imports %s, which only %q may", path, name, where)
+				}
+			}
+		}
+	})
+}
+
+func TestPackageComments(t *testing.T) {
+	comments := map[string]string{}
+	sourceFiles(t, func(pkg, _ string, f *ast.File) {
+		comments[pkg] += f.Doc.Text()
+	})
+	for pkg, text := range comments {
+		if strings.HasPrefix(pkg, "api/") || strings.HasPrefix(pkg, "examples") {
+			continue
+		}
+		if len(strings.Fields(text)) < 15 {
+			t.Errorf("package %q says too little: %q", pkg, text)
+		}
+		if lower := strings.ToLower(text); strings.HasPrefix(pkg, "internal/") && !strings.Contains(lower, "know") {
+			t.Errorf("package %q does not say what it does not know: %q", pkg, text)
+		}
+	}
+}
+
+func TestNoFileIsTooLong(t *testing.T) {
+	const most = 700
+	sourceFiles(t, func(_, path string, _ *ast.File) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		generated := strings.HasSuffix(path, ".pb.go")
+		if lines := strings.Count(string(b), "\n"); lines > most && !generated {
+			t.Errorf("%s has %d lines, more than %d: it may hold two ideas", path, lines, most)
+		}
+	})
+}
