@@ -199,7 +199,7 @@ func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) *Cl
 	p := q.nextPriority(c.Types)
 	l := q.lanes.next(r, q, p, c.Types)
 	id := l.head[0].id
-	e := readEnvelope(r.tx, q.ns, id)
+	e := r.envelope(q.ns, id)
 	if bounded && len(e.Payload) > room {
 		q.credit = credit
 		return nil
@@ -282,13 +282,13 @@ func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
 	if k.until <= r.now {
 		return nil, false
 	}
-	var again []Claimed
+	again := make([]Claimed, 0, len(k.claims))
 	for _, ref := range k.claims {
 		x, err := r.exec(c.Namespace, ref.id)
 		if err != nil || x.State != task.Claimed || x.Fence != ref.fence {
 			continue
 		}
-		e := readEnvelope(r.tx, c.Namespace, ref.id)
+		e := r.envelope(c.Namespace, ref.id)
 		q := r.queue(c.Namespace, x.Queue)
 		again = append(again, *r.claimed(q, e, x))
 	}

@@ -53,11 +53,13 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if err := task.CheckRunAt("run_at", x.RunAt.Time(), r.now.Time()); err != nil {
 		return Accepted{}, err
 	}
-	e := Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
+	e := &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
 		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
 		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers}
 	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), e.encode())
 	r.move(n.Namespace, n.ID, q, nil, x)
+	r.l.hot.keepEnvelope(n.ID, e)
+	r.idsOf(n.Namespace).add(n.ID)
 	r.rememberKeys(n, print)
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now}, nil
 }
@@ -101,7 +103,7 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
 		return r.byKey(idKey(n.Namespace, tabRequest, n.RequestID), n, print, "request_id", n.RequestID.String())
 	}
-	if n.Fresh {
+	if n.Fresh || r.idsOf(n.Namespace).isNew(n.ID) {
 		return Accepted{}, nil
 	}
 	x, err := r.exec(n.Namespace, n.ID)

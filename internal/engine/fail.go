@@ -60,7 +60,7 @@ func (r *Round) retry(h Hold, q *queue, from, to *Exec, f FailRequest) {
 		r.bury(h.Namespace, h.ID, q, from, to, task.ReasonExhausted, f.Failure)
 		return
 	}
-	delay := q.retryOf(readEnvelope(r.tx, h.Namespace, h.ID)).Delay(to.used(), chance(h.ID, to.Fence))
+	delay := q.retryOf(r.envelope(h.Namespace, h.ID)).Delay(to.used(), chance(h.ID, to.Fence))
 	if f.RetryIn != nil {
 		delay = *f.RetryIn
 	}

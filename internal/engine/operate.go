@@ -127,6 +127,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 		env.Payload = *e.Payload
 		r.tx.Set(idKey(ns, tabEnvelope, id), env.encode())
 	}
+	r.l.hot.drop(id) // with the old payload
 	r.move(ns, id, r.queueOf(ns, from), from, &to)
 	return nil
 }

@@ -25,13 +25,16 @@ type Leader struct {
 	queues map[queueName]*queue
 	shares map[string][]int // credit of weighted sets of queues
 	next   store.Time       // no deadline lies before this
+	hot    hot
+	ids    map[string]*newIDs // by namespace
 }
 
 type queueName struct{ ns, name string }
 
 // NewLeader starts the memory of a leader.
 func NewLeader(o Office, l task.Limits) *Leader {
-	return &Leader{office: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{}}
+	return &Leader{office: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
+		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}}
 }
 
 // NextDeadline is a time before which Tick has nothing to do.
@@ -209,8 +212,31 @@ func (r *Round) fill(q *queue, l *lane) {
 	}
 }
 
-// Exec reads where a task is.
-func (r *Round) exec(ns string, id task.ID) (*Exec, error) { return readExec(r.tx, ns, id) }
+// exec reads where a task is. The row must not be changed: verbs work on a copy.
+func (r *Round) exec(ns string, id task.ID) (*Exec, error) {
+	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns {
+		return t.exec, nil
+	}
+	return readExec(r.tx, ns, id)
+}
+
+func (r *Round) envelope(ns string, id task.ID) *Envelope {
+	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns && t.env != nil {
+		return t.env
+	}
+	return readEnvelope(r.tx, ns, id)
+}
+
+// idsOf tells which ids of a namespace are new.
+func (r *Round) idsOf(ns string) *newIDs {
+	n := r.l.ids[ns]
+	if n == nil {
+		n = &newIDs{}
+		n.load(r.tx, ns)
+		r.l.ids[ns] = n
+	}
+	return n
+}
 
 func readExec(from store.Reader, ns string, id task.ID) (*Exec, error) {
 	row, ok := from.Get(idKey(ns, tabExec, id))
@@ -243,6 +269,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	}
 	r.enter(ns, id, q, to)
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
+	r.l.hot.keep(ns, id, q, to)
 }
 
 func (r *Round) leave(ns string, id task.ID, q *queue, x *Exec) {

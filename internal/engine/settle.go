@@ -133,7 +133,7 @@ func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.S
 // bury makes a task a dead letter.
 func (r *Round) bury(ns string, id task.ID, q *queue, from, to *Exec, reason string, f Failure) {
 	r.finish(ns, id, q, from, to, task.Dead, reason)
-	r.Dead = append(r.Dead, DeadLetter{Namespace: ns, ID: id, Exec: *to, Failure: f, Headers: readEnvelope(r.tx, ns, id).Headers})
+	r.Dead = append(r.Dead, DeadLetter{Namespace: ns, ID: id, Exec: *to, Failure: f, Headers: r.envelope(ns, id).Headers})
 }
 
 func (r *Round) queueOf(ns string, x *Exec) *queue {

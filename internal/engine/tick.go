@@ -174,6 +174,7 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 		q := r.queueOf(ns, x)
 		r.leave(ns, id, q, x)
 	}
+	r.l.hot.drop(id)
 	r.tx.Delete(idKey(ns, tabEnvelope, id))
 	r.tx.Delete(idKey(ns, tabExec, id))
 	if x.State == task.Succeeded {

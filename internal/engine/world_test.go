@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -136,6 +137,9 @@ func (w *world) check() error {
 	if found := Check(w.store, "default"); len(found) > 0 {
 		return fmt.Errorf("%d findings: %q", len(found), found)
 	}
+	if err := w.checkHot(); err != nil {
+		return err
+	}
 	tx := w.store.Begin(w.now, w.index+1)
 	defer tx.Close()
 	fresh := NewLeader(w.leader.office, task.DefaultLimits()).Begin(tx)
@@ -151,6 +155,33 @@ func (w *world) check() error {
 		}
 	}
 	return nil
+}
+
+// checkHot proves that what is kept in memory is what is stored, and that an id called new is not stored.
+func (w *world) checkHot() error {
+	size := 0
+	for id, t := range w.leader.hot.tasks {
+		size += t.size()
+		x, err := readExec(w.store, t.ns, id)
+		if err != nil || !bytes.Equal(x.encode(), t.exec.encode()) {
+			return fmt.Errorf("task %s: memory has %+v, the row %+v (%v)", id, t.exec, x, err)
+		}
+		if t.env != nil && !bytes.Equal(t.env.encode(), readEnvelope(w.store, t.ns, id).encode()) {
+			return fmt.Errorf("task %s: memory and row have different envelopes", id)
+		}
+	}
+	if size != w.leader.hot.bytes {
+		return fmt.Errorf("memory of %d bytes counts %d", size, w.leader.hot.bytes)
+	}
+	lo, hi := tableBounds("default", tabExec)
+	var bad error
+	w.store.Scan(lo, hi, func(k, _ []byte) bool {
+		if n := w.leader.ids["default"]; n != nil && n.isNew(idAt(k)) {
+			bad = fmt.Errorf("task %s is stored and called new", idAt(k))
+		}
+		return bad == nil
+	})
+	return bad
 }
 
 func sameLane(tx *store.Tx, q *queue, l, again *lane) error {
