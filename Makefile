@@ -1,0 +1,54 @@
+# make prints its targets.
+.DEFAULT_GOAL := help
+SHELL := bash
+
+GO ?= go
+BUF_VERSION := 1.75.0
+BUF := .cache/buf/node_modules/.bin/buf
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: test
+test: ## all tests, each benchmark once
+	$(GO) vet ./...
+	$(GO) test ./...
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
+
+.PHONY: check
+check: fmt-check lint generate-check race ## what CI adds to the tests
+
+.PHONY: fmt-check
+fmt-check: ## gofmt would change nothing
+	@files=$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')); \
+	if [ -n "$$files" ]; then echo "gofmt would change: $$files"; exit 1; fi
+
+.PHONY: lint
+lint: ## staticcheck
+	$(GO) tool staticcheck ./...
+
+.PHONY: generate
+generate: $(BUF) ## make the code of api/ anew from its .proto files
+	cd api && ../$(BUF) lint && ../$(BUF) generate
+
+.PHONY: generate-check
+generate-check: generate ## the generated code is what the .proto files say
+	@changed=$$(git status --porcelain api); \
+	if [ -n "$$changed" ]; then echo "generated code was changed: $$changed"; git --no-pager diff --stat api; exit 1; fi
+
+$(BUF):
+	mkdir -p .cache/buf
+	npm install --prefix .cache/buf --no-save --no-audit --no-fund --loglevel=error @bufbuild/buf@$(BUF_VERSION)
+
+.PHONY: race
+race: ## the tests of everything concurrent, under the race detector
+	$(GO) test -race ./internal/... .
+
+.PHONY: vuln
+vuln: ## known vulnerabilities of what we stand on (needs the internet)
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
+
+.PHONY: bench
+bench: ## all benchmarks
+	$(GO) test -run '^$$' -bench . ./...
