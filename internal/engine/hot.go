@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"bytes"
+	"slices"
+
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -70,6 +73,39 @@ func (h *hot) keepEnvelope(id task.ID, e *Envelope) {
 		t.env = e
 		h.put(id, t)
 	}
+}
+
+// warm reads the rows of tasks that will be claimed next, all at once and in the order of their keys: one by one, each
+// would cost the read of a block.
+func (r *Round) warm(ns string, tasks []readyTask) {
+	ids := make([]task.ID, 0, len(tasks))
+	for _, t := range tasks {
+		if h, ok := r.l.hot.tasks[t.id]; !ok || h.env == nil {
+			ids = append(ids, t.id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
+	execs := make([]*Exec, len(ids))
+	r.tx.GetEach(keysOf(ns, tabExec, ids), func(i int, row []byte) {
+		x, err := decodeExec(row)
+		corrupt(err)
+		execs[i] = x
+	})
+	r.tx.GetEach(keysOf(ns, tabEnvelope, ids), func(i int, row []byte) {
+		e, err := decodeEnvelope(ns, ids[i], bytes.Clone(row))
+		corrupt(err)
+		if execs[i] != nil {
+			r.l.hot.put(ids[i], hotTask{ns: ns, exec: execs[i], env: e})
+		}
+	})
+}
+
+func keysOf(ns string, tab byte, ids []task.ID) [][]byte {
+	keys := make([][]byte, len(ids))
+	for i, id := range ids {
+		keys[i] = idKey(ns, tab, id)
+	}
+	return keys
 }
 
 // newIDs tells, without a read, that an id derived from a request can't have been used: such ids begin with the

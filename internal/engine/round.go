@@ -210,6 +210,7 @@ func (r *Round) fill(q *queue, l *lane) {
 	if len(l.head) == 0 {
 		corrupt(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.laneName, q.name, l.count, l.scan))
 	}
+	r.warm(q.ns, l.head)
 }
 
 // exec reads where a task is. The row must not be changed: verbs work on a copy.
