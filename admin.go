@@ -1,0 +1,241 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// Admin are the operator's calls: queues, dead letters, single tasks, the server.
+type Admin struct{ client *Client }
+
+// Admin gives the operator's calls.
+func (c *Client) Admin() Admin { return Admin{c} }
+
+// QueueSettings are the rules of a queue. In answers every field has its effective value; in PutQueue a zero field means the default.
+type QueueSettings struct {
+	Weights     *PriorityWeights // nil: strict order of priorities
+	Retry       RetryPolicy
+	MaxAttempts int           // default 5
+	Lease       time.Duration // default 30 s
+	Timeout     time.Duration // of one run; default: none
+	Keep        Keep
+	MaxLength   int64 // waiting tasks at most; 0: no limit
+}
+
+// PriorityWeights shares claims among the priorities that have tasks, each 1 to 1,000.
+type PriorityWeights struct{ High, Normal, Low int }
+
+// Keep is how long tasks that have ended are kept, by how they ended.
+type Keep struct {
+	Succeeded time.Duration // default 24 h
+	Discarded time.Duration // default 24 h
+	Cancelled time.Duration // default 24 h
+	Dead      time.Duration // default 14 days
+	Poisoned  time.Duration // default 14 days
+}
+
+// QueueInfo is everything the broker knows of a queue.
+type QueueInfo struct {
+	Name            string
+	Paused          bool
+	PausedReason    string
+	PausedAt        time.Time
+	Depth           Depth
+	ReadyByPriority ReadyByPriority
+	OldestReady     time.Duration // how long the oldest ready task has been ready
+	Settings        QueueSettings
+	Version         int64 // of the settings: grows with each change
+	CreatedAt       time.Time
+}
+
+// Depth counts the tasks of a queue by state.
+type Depth struct {
+	Scheduled, Ready, Claimed, Retrying int64
+	Held                                int64 // of the ready: may not run now
+	Dead, Poisoned                      int64
+}
+
+// ReadyByPriority counts the ready tasks.
+type ReadyByPriority struct{ High, Normal, Low int64 }
+
+// Queues goes over all queues by name.
+func (a Admin) Queues(ctx context.Context) iter.Seq2[*QueueInfo, error] {
+	return pages(func(cursor string) (Page[*QueueInfo], error) {
+		return a.QueuesPage(ctx, PageRequest{Cursor: cursor})
+	})
+}
+
+// QueuesPage gives one page of the queues.
+func (a Admin) QueuesPage(ctx context.Context, page PageRequest) (Page[*QueueInfo], error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.ListQueues, &pawlv1.ListQueuesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return Page[*QueueInfo]{}, fmt.Errorf("list queues: %w", err)
+	}
+	out := Page[*QueueInfo]{NextCursor: resp.GetNextCursor()}
+	for _, p := range resp.GetItems() {
+		out.Items = append(out.Items, queueOf(p))
+	}
+	return out, nil
+}
+
+// Queue gives one queue, or ErrNotFound.
+func (a Admin) Queue(ctx context.Context, name string) (*QueueInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.GetQueue, &pawlv1.GetQueueRequest{Queue: name})
+	return queueAnswer("queue", name, resp.GetQueue(), err)
+}
+
+// PutQueue replaces the settings of a queue, creating it if need be.
+func (a Admin) PutQueue(ctx context.Context, name string, settings QueueSettings) (*QueueInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto()})
+	return queueAnswer("put queue", name, resp.GetQueue(), err)
+}
+
+// PutQueueIf is PutQueue if the settings still have this version, and ErrConflict otherwise: nobody's change gets lost.
+func (a Admin) PutQueueIf(ctx context.Context, name string, version int64, settings QueueSettings) (*QueueInfo, error) {
+	req := &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto(), IfVersion: &version}
+	resp, err := call(ctx, a.client, false, a.client.operator.PutQueue, req)
+	return queueAnswer("put queue", name, resp.GetQueue(), err)
+}
+
+// DeleteQueue removes an empty queue; one with tasks is ErrWrongState.
+func (a Admin) DeleteQueue(ctx context.Context, name string) error {
+	if _, err := call(ctx, a.client, false, a.client.operator.DeleteQueue, &pawlv1.DeleteQueueRequest{Queue: name}); err != nil {
+		return fmt.Errorf("delete queue %q: %w", name, err)
+	}
+	return nil
+}
+
+// PauseQueue stops claims from a queue; tasks are still accepted, and those that run go on.
+func (a Admin) PauseQueue(ctx context.Context, name, reason string) (*QueueInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: reason})
+	return queueAnswer("pause queue", name, resp.GetQueue(), err)
+}
+
+// ResumeQueue ends a pause.
+func (a Admin) ResumeQueue(ctx context.Context, name, reason string) (*QueueInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: reason})
+	return queueAnswer("resume queue", name, resp.GetQueue(), err)
+}
+
+// PurgeQueue discards the tasks that wait in a queue and says how many; it doesn't erase them.
+func (a Admin) PurgeQueue(ctx context.Context, name, reason string) (discarded int64, err error) {
+	resp, err := call(ctx, a.client, false, a.client.operator.PurgeQueue, &pawlv1.PurgeQueueRequest{Queue: name, Reason: reason})
+	if err != nil {
+		return 0, fmt.Errorf("purge queue %q: %w", name, err)
+	}
+	return resp.GetDiscarded(), nil
+}
+
+// RetryTask makes a retrying or ended task ready now, with fresh attempts if it had ended. A succeeded one is ErrWrongState.
+func (a Admin) RetryTask(ctx context.Context, id string) (*TaskInfo, error) {
+	resp, err := call(ctx, a.client, false, a.client.operator.RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
+	return taskAnswer("retry", id, resp.GetTask(), err)
+}
+
+// RunTaskNow makes a scheduled or retrying task ready now.
+func (a Admin) RunTaskNow(ctx context.Context, id string) (*TaskInfo, error) {
+	resp, err := call(ctx, a.client, false, a.client.operator.RunTaskNow, &pawlv1.RunTaskNowRequest{TaskId: id})
+	return taskAnswer("run now", id, resp.GetTask(), err)
+}
+
+// DiscardTask ends a task that waits, or drops a dead letter.
+func (a Admin) DiscardTask(ctx context.Context, id, reason string) (*TaskInfo, error) {
+	resp, err := call(ctx, a.client, false, a.client.operator.DiscardTask, &pawlv1.DiscardTaskRequest{TaskId: id, Reason: reason})
+	return taskAnswer("discard", id, resp.GetTask(), err)
+}
+
+// ServerInfo is who answers.
+type ServerInfo struct {
+	Version   string
+	ClusterID string
+	Node      string
+	Now       time.Time // by the clock of its system shard
+	Shards    []ShardInfo
+}
+
+// ShardInfo is one shard as the server sees it.
+type ShardInfo struct {
+	Shard  uint32
+	Leader string // node; "" if there is none
+	Index  uint64 // applied
+	Term   uint64
+}
+
+// Server tells who answers.
+func (a Admin) Server(ctx context.Context) (*ServerInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.GetServer, &pawlv1.GetServerRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	out := &ServerInfo{Version: resp.GetVersion(), ClusterID: resp.GetClusterId(), Node: resp.GetNode(), Now: timeOf(resp.GetNow())}
+	for _, p := range resp.GetShards() {
+		out.Shards = append(out.Shards, ShardInfo{Shard: p.GetShard(), Leader: p.GetLeader(), Index: p.GetIndex(), Term: p.GetTerm()})
+	}
+	return out, nil
+}
+
+func queueAnswer(verb, name string, p *pawlv1.Queue, err error) (*QueueInfo, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", verb, name, err)
+	}
+	return queueOf(p), nil
+}
+
+func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*TaskInfo, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", verb, id, err)
+	}
+	return infoOf(p), nil
+}
+
+func (s QueueSettings) proto() *pawlv1.QueueSettings {
+	out := &pawlv1.QueueSettings{
+		Retry: s.Retry.proto(), MaxAttempts: clampInt32(s.MaxAttempts),
+		Lease: durationOrNil(s.Lease), Timeout: durationOrNil(s.Timeout), MaxLength: s.MaxLength,
+		Retention: &pawlv1.Retention{
+			Succeeded: durationOrNil(s.Keep.Succeeded), Discarded: durationOrNil(s.Keep.Discarded), Cancelled: durationOrNil(s.Keep.Cancelled),
+			Dead: durationOrNil(s.Keep.Dead), Poisoned: durationOrNil(s.Keep.Poisoned),
+		},
+	}
+	if w := s.Weights; w != nil {
+		out.Weights = &pawlv1.PriorityWeights{High: clampInt32(w.High), Normal: clampInt32(w.Normal), Low: clampInt32(w.Low)}
+	}
+	return out
+}
+
+func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
+	r := p.GetRetention()
+	out := QueueSettings{
+		Retry: retryPolicyOf(p.GetRetry()), MaxAttempts: int(p.GetMaxAttempts()),
+		Lease: p.GetLease().AsDuration(), Timeout: p.GetTimeout().AsDuration(), MaxLength: p.GetMaxLength(),
+		Keep: Keep{
+			Succeeded: r.GetSucceeded().AsDuration(), Discarded: r.GetDiscarded().AsDuration(), Cancelled: r.GetCancelled().AsDuration(),
+			Dead: r.GetDead().AsDuration(), Poisoned: r.GetPoisoned().AsDuration(),
+		},
+	}
+	if w := p.GetWeights(); w != nil {
+		out.Weights = &PriorityWeights{High: int(w.GetHigh()), Normal: int(w.GetNormal()), Low: int(w.GetLow())}
+	}
+	return out
+}
+
+func queueOf(p *pawlv1.Queue) *QueueInfo {
+	if p == nil {
+		return nil
+	}
+	d, r := p.GetDepth(), p.GetReadyByPriority()
+	return &QueueInfo{
+		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
+		Depth: Depth{
+			Scheduled: d.GetScheduled(), Ready: d.GetReady(), Claimed: d.GetClaimed(), Retrying: d.GetRetrying(), Held: d.GetHeld(),
+			Dead: d.GetDead(), Poisoned: d.GetPoisoned(),
+		},
+		ReadyByPriority: ReadyByPriority{High: r.GetHigh(), Normal: r.GetNormal(), Low: r.GetLow()},
+		OldestReady:     time.Duration(p.GetOldestReadyAgeSeconds() * float64(time.Second)),
+		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
+	}
+}

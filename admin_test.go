@@ -1,0 +1,158 @@
+package pawl_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// Each operator's call sends what it was given and gives what the broker answers.
+func TestAdminCalls(t *testing.T) {
+	at := timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	queue := &pawlv1.Queue{
+		Queue: "mail", Paused: true, PausedReason: "fire", Depth: &pawlv1.Depth{Ready: 3, Dead: 1}, ReadyByPriority: &pawlv1.ReadyByPriority{High: 2, Low: 1},
+		OldestReadyAgeSeconds: 1.5, Version: 4, Settings: &pawlv1.QueueSettings{
+			MaxAttempts: 5, Lease: durationpb.New(30 * time.Second), Weights: &pawlv1.PriorityWeights{High: 7, Normal: 2, Low: 1},
+			Retention: &pawlv1.Retention{Dead: durationpb.New(time.Hour)}, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(time.Second), Jitter: proto.Float64(0)},
+		},
+	}
+	wantQueue := `{mail true fire 0001-01-01T00:00:00Z {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0} 4 0001-01-01T00:00:00Z}`
+	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
+		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
+	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}
+	settings := pawl.QueueSettings{MaxAttempts: 9, Weights: &pawl.PriorityWeights{High: 1, Normal: 1, Low: 1}, Keep: pawl.Keep{Dead: time.Hour}}
+	ctx := context.Background()
+	ids := func(items []*pawl.TaskInfo) string {
+		var out []string
+		for _, i := range items {
+			out = append(out, fmt.Sprint(i.ID, " ", i.State, " ", i.Status, " ", i.Reason, " ", i.AttemptLog[0].Outcome, " ", i.LastFailure().Message))
+		}
+		return strings.Join(out, ";")
+	}
+	for _, c := range []struct {
+		method string
+		call   func(pawl.Admin) (any, error)
+		req    string // of protobuf, as %v prints it, without spaces
+		resp   proto.Message
+		want   string
+	}{
+		{"ListQueues", func(a pawl.Admin) (any, error) { return collect(a.Queues(ctx)) }, ``,
+			&pawlv1.ListQueuesResponse{Items: []*pawlv1.Queue{queue}}, `[` + wantQueue + `]`},
+		{"GetQueue", func(a pawl.Admin) (any, error) { return a.Queue(ctx, "mail") }, `queue:"mail"`, &pawlv1.GetQueueResponse{Queue: queue}, wantQueue},
+		{"PutQueue", func(a pawl.Admin) (any, error) { return a.PutQueue(ctx, "mail", settings) },
+			`queue:"mail"settings:{weights:{high:1normal:1low:1}retry:{}max_attempts:9retention:{dead:{seconds:3600}}}`, &pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
+		{"PutQueue", func(a pawl.Admin) (any, error) { return a.PutQueueIf(ctx, "mail", 0, pawl.QueueSettings{}) },
+			`queue:"mail"settings:{retry:{}retention:{}}if_version:0`, &pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
+		{"DeleteQueue", func(a pawl.Admin) (any, error) { return nil, a.DeleteQueue(ctx, "mail") }, `queue:"mail"`, &pawlv1.DeleteQueueResponse{}, `null`},
+		{"PauseQueue", func(a pawl.Admin) (any, error) { return a.PauseQueue(ctx, "mail", "fire") }, `queue:"mail"reason:"fire"`, &pawlv1.PauseQueueResponse{Queue: queue}, wantQueue},
+		{"ResumeQueue", func(a pawl.Admin) (any, error) { return a.ResumeQueue(ctx, "mail", "ok") }, `queue:"mail"reason:"ok"`, &pawlv1.ResumeQueueResponse{Queue: queue}, wantQueue},
+		{"PurgeQueue", func(a pawl.Admin) (any, error) { return a.PurgeQueue(ctx, "mail", "old") }, `queue:"mail"reason:"old"`, &pawlv1.PurgeQueueResponse{Discarded: 7}, `7`},
+		{"ListDead", func(a pawl.Admin) (any, error) {
+			items, err := collect(a.Dead(ctx, pawl.Filter{Queue: "mail", Error: "boom"}))
+			return ids(items), err
+		}, `filter:{queue:"mail"error:"boom"}`, &pawlv1.ListDeadResponse{Items: []*pawlv1.Task{dead}}, `t1 dead failed attempts_exhausted failed boom`},
+		{"ListPoisoned", func(a pawl.Admin) (any, error) {
+			items, err := collect(a.Poisoned(ctx, pawl.Filter{Queue: "mail"}))
+			return ids(items), err
+		}, `filter:{queue:"mail"}`, &pawlv1.ListPoisonedResponse{Items: []*pawlv1.Task{dead}}, `t1 dead failed attempts_exhausted failed boom`},
+		{"GroupDead", func(a pawl.Admin) (any, error) { return a.GroupDead(ctx, "mail", true) }, `queue:"mail"poisoned:true`,
+			&pawlv1.GroupDeadResponse{Groups: []*pawlv1.DeadGroup{{Fingerprint: "f", Type: "x", Message: "m", Count: 3, FirstAt: at, LastAt: at, SampleTaskId: "t1"}}, Partial: true},
+			`{[{f x m 3 2026-01-02T03:04:05Z 2026-01-02T03:04:05Z t1}] true}`},
+		{"ReplayDead", func(a pawl.Admin) (any, error) {
+			return a.ReplayDead(ctx, pawl.DeadSelection{Queue: "mail", Filter: &pawl.Filter{Type: "x"}, Max: 10, Rate: 50, DryRun: true, Reason: "fixed"})
+		}, `queue:"mail"filter:{type:"x"}max:10rate:50dry_run:truereason:"fixed"`, &pawlv1.ReplayDeadResponse{Matched: 5, Replayed: 4}, `{5 4}`},
+		{"DiscardDead", func(a pawl.Admin) (any, error) {
+			return a.DiscardDead(ctx, pawl.DeadSelection{Queue: "mail", TaskIDs: []string{"t1"}, Poisoned: true})
+		}, `queue:"mail"task_ids:"t1"poisoned:true`, &pawlv1.DiscardDeadResponse{Matched: 5, Discarded: 4}, `{5 4}`},
+		{"ListArchive", func(a pawl.Admin) (any, error) {
+			items, err := collect(a.Archive(ctx, "mail"))
+			return fmt.Sprint(items[0].Task.ID, items[0].Cause, items[0].Place, items[0].ArchivedAt), err
+		}, `queue:"mail"`, &pawlv1.ListArchiveResponse{Items: []*pawlv1.ArchivedTask{{Task: dead, ArchivedAt: at, Cause: "purge", Place: "f:1"}}}, `t1purgef:12026-01-02 03:04:05 +0000 UTC`},
+		{"RestoreArchive", func(a pawl.Admin) (any, error) {
+			out, err := a.RestoreArchive(ctx, "f:1", "f:2")
+			return fmt.Sprint(out[0].TaskID, out[1].Place, errors.Is(out[1].Err, pawl.ErrNotFound)), err
+		}, `places:"f:1"places:"f:2"`, &pawlv1.RestoreArchiveResponse{Results: []*pawlv1.RestoredTask{{Place: "f:1", TaskId: "t9"}, {Place: "f:2", Error: &pawlv1.Error{Code: "not_found"}}}}, `t9f:2true`},
+		{"RetryTask", func(a pawl.Admin) (any, error) { i, err := a.RetryTask(ctx, "t1"); return i.State, err }, `task_id:"t1"`, &pawlv1.RetryTaskResponse{Task: task}, `ready`},
+		{"RunTaskNow", func(a pawl.Admin) (any, error) { i, err := a.RunTaskNow(ctx, "t1"); return i.State, err }, `task_id:"t1"`, &pawlv1.RunTaskNowResponse{Task: task}, `ready`},
+		{"DiscardTask", func(a pawl.Admin) (any, error) { i, err := a.DiscardTask(ctx, "t1", "no"); return i.State, err }, `task_id:"t1"reason:"no"`, &pawlv1.DiscardTaskResponse{Task: task}, `ready`},
+		{"GetServer", func(a pawl.Admin) (any, error) { return a.Server(ctx) }, ``, &pawlv1.GetServerResponse{Version: "v", ClusterId: "c", Node: "n", Now: at,
+			Shards: []*pawlv1.ShardInfo{{Shard: 1, Leader: "n", Index: 2, Term: 3}}}, `{v c n 2026-01-02T03:04:05Z [{1 n 2 3}]}`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			var method, req string
+			f.operator = func(m string, r any) (any, bool) {
+				method, req = m, strings.ReplaceAll(fmt.Sprint(r), " ", "")
+				return c.resp, true
+			}
+			got, err := c.call(client.Admin())
+			if err != nil || method != c.method || req != c.req {
+				t.Errorf("%s: sent %s %s, error %v, want %s", c.method, method, req, err, c.req)
+			}
+			if flat(got) != c.want {
+				t.Errorf("%s: got\n%s, want\n%s", c.method, flat(got), c.want)
+			}
+		})
+	}
+}
+
+// flat prints what v is made of, in the order of its fields.
+func flat(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	out := string(data)
+	// Leave out the names: {"A":1,"B":2} is {1 2}.
+	var b strings.Builder
+	for i := 0; i < len(out); i++ {
+		if out[i] == '"' {
+			end := i + 1 + strings.IndexByte(out[i+1:], '"')
+			if end+1 < len(out) && out[end+1] == ':' {
+				i = end + 1
+				continue
+			}
+			b.WriteString(out[i+1 : end])
+			i = end
+			continue
+		}
+		if out[i] == ',' {
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteByte(out[i])
+	}
+	return b.String()
+}
+
+func collect[T any](seq func(yield func(T, error) bool)) (out []T, err error) {
+	for item, err := range seq {
+		if err != nil {
+			return out, err
+		}
+		out = append(out, item)
+	}
+	return out, nil
+}
+
+func TestAdminRefusesWhatIsAmbiguous(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := start(t)
+		_, err := client.Admin().DiscardDead(t.Context(), pawl.DeadSelection{Queue: "mail"})
+		wantErr(t, "discard without a selection", err, pawl.ErrInvalidArgument)
+		_, err = client.Admin().DiscardDead(t.Context(), pawl.DeadSelection{Queue: "mail", Filter: &pawl.Filter{}, Rate: 1})
+		wantErr(t, "discard with a rate", err, pawl.ErrInvalidArgument)
+	})
+}

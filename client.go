@@ -1,0 +1,160 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// Version of the SDK, as workers tell it to the broker.
+const Version = "0.1.0"
+
+// Client is a connection to a broker. Its methods may be called by any number of goroutines.
+//
+// A call that finds the broker unavailable is repeated with growing pauses until it is answered, its context ends, or
+// WithRetryFor is over, if a repeat can do no harm. A call whose context ended may still have happened.
+type Client struct {
+	conn     *grpc.ClientConn
+	producer pawlv1.ProducerServiceClient
+	worker   pawlv1.WorkerServiceClient
+	operator pawlv1.OperatorServiceClient
+	log      *slog.Logger
+	retryFor time.Duration
+	gather   gatherer
+	budget   retryBudget
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+}
+
+// Dial makes a client of the broker at addr: "host:port", "host" (port 7295) or "unix:///path". It does not wait for a
+// connection: that is made by the first call, and made anew whenever it breaks. Close it when done.
+//
+// Connections are in plaintext to this machine; to others Dial wants WithTLS or WithPlaintext.
+func Dial(addr string, opts ...DialOption) (*Client, error) {
+	cfg := dialConfig{log: slog.Default(), retryFor: defaultRetryFor, eager: eagerRequests}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	target, err := cfg.target(addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target, cfg.grpcOptions(addr)...)
+	if err != nil {
+		return nil, fmt.Errorf("pawl: dial %q: %w", addr, err)
+	}
+	c := &Client{
+		conn:     conn,
+		producer: pawlv1.NewProducerServiceClient(conn),
+		worker:   pawlv1.NewWorkerServiceClient(conn),
+		operator: pawlv1.NewOperatorServiceClient(conn),
+		log:      cfg.log,
+		retryFor: cfg.retryFor,
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.gather.client, c.gather.eager = c, cfg.eager
+	c.budget.tokens = maxRetryTokens
+	return c, nil
+}
+
+// Close ends the calls that are under way and the connection. Workers must have been drained before.
+func (c *Client) Close() error {
+	c.cancel()
+	c.gather.close()
+	return c.conn.Close()
+}
+
+// call runs one RPC. If repeat is set it is run again while the broker is unavailable.
+func call[Req, Resp any](ctx context.Context, c *Client, repeat bool, rpc func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
+	start := time.Now()
+	for try := 0; ; try++ {
+		resp, err := rpc(ctx, req)
+		if err == nil {
+			c.budget.succeeded()
+			return resp, nil
+		}
+		err = c.failed(callError(ctx, err))
+		if !repeat || !errors.Is(err, ErrUnavailable) || time.Since(start) > c.retryFor {
+			return resp, err
+		}
+		if stop := c.pause(ctx, try, err); stop != nil {
+			return resp, stop
+		}
+	}
+}
+
+// failed replaces the error of a call that Close ended.
+func (c *Client) failed(err error) error {
+	if err != nil && c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return err
+}
+
+const (
+	firstPause = 20 * time.Millisecond
+	maxPause   = 2 * time.Second
+)
+
+// pause waits before the next try of a call that was answered with err, or returns why there is none.
+func (c *Client) pause(ctx context.Context, try int, err error) error {
+	t := time.NewTimer(max(backoffAfter(try, firstPause, maxPause), c.budget.take(time.Now()), retryAfter(err)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w (after %w)", ctx.Err(), err)
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// backoffAfter doubles from first to limit, less up to a half at random, so that clients don't come back in step.
+func backoffAfter(try int, first, limit time.Duration) time.Duration {
+	d := min(first<<min(try, 16), limit)
+	return d/2 + rand.N(d/2+1)
+}
+
+// retryBudget paces the repeats of all calls of a client, so that a broker that is slow to come back is not met by a
+// storm: ten at once, then one for each ten calls that succeed, and five a second in any case.
+type retryBudget struct {
+	mu     sync.Mutex
+	tokens float64
+	last   time.Time
+}
+
+const (
+	maxRetryTokens    = 10
+	tokensPerSuccess  = 0.1
+	retryTokensPerSec = 5
+)
+
+func (b *retryBudget) succeeded() {
+	b.mu.Lock()
+	b.tokens = min(b.tokens+tokensPerSuccess, maxRetryTokens)
+	b.mu.Unlock()
+}
+
+// take uses one token and says how long to wait for it. The wait is bounded: then the call's own end decides.
+func (b *retryBudget) take(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.last.IsZero() {
+		b.tokens = min(b.tokens+now.Sub(b.last).Seconds()*retryTokensPerSec, maxRetryTokens)
+	}
+	b.last = now
+	b.tokens = max(b.tokens-1, -maxPause.Seconds()*retryTokensPerSec)
+	if b.tokens >= 0 {
+		return 0
+	}
+	return time.Duration(-b.tokens / retryTokensPerSec * float64(time.Second))
+}

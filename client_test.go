@@ -1,0 +1,488 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+type welcome struct {
+	To string `json:"to"`
+}
+
+func (welcome) TaskType() string { return "mail.welcome" }
+
+type resize struct{ Width int }
+
+func (resize) TaskType() string { return "image.resize" }
+func (resize) TaskOptions() []pawl.Option {
+	return []pawl.Option{pawl.Queue("images"), pawl.MaxAttempts(2), pawl.Low}
+}
+
+// wantErr checks an error by errors.Is.
+func wantErr(t testing.TB, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: got error %v, want %v", what, got, want)
+	}
+}
+
+func TestEnqueueSendsEveryOption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		at := time.Now().Add(time.Hour)
+		ref, err := client.Enqueue(t.Context(), welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.High, pawl.At(at), pawl.IdempotencyKey("k"),
+			pawl.IdempotencyTTL(time.Hour), pawl.MaxAttempts(7), pawl.Retry(pawl.RetryPolicy{Initial: time.Second, Factor: 3, Jitter: pawl.NoJitter}),
+			pawl.Timeout(time.Minute), pawl.ExpiresIn(2*time.Minute), pawl.Retention(3*time.Minute), pawl.Key("acme"), pawl.Tags("a", "b"),
+			pawl.Tags("c"), pawl.Header("traceparent", "00-1"), pawl.RequestID("0190a8b2-0000-7000-8000-000000000000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ref.ID != "t1" || ref.State != pawl.StateReady || ref.Duplicate || ref.CreatedAt.IsZero() {
+			t.Errorf("ref: got %+v", ref)
+		}
+		s := f.enqueues[0][0]
+		got := fmt.Sprint(s.Type, string(s.Payload), s.Queue, s.Priority, s.RunAt.AsTime().Equal(at), s.IdempotencyKey, s.IdempotencyTtl.AsDuration(), s.MaxAttempts,
+			s.Retry.Initial.AsDuration(), s.Retry.Factor, *s.Retry.Jitter, s.Retry.Max, s.Timeout.AsDuration(), s.ExpiresIn.AsDuration(),
+			s.Retention.AsDuration(), s.Key, s.Tags, s.Headers, s.RequestId)
+		want := `mail.welcome{"to":"a@example.com"}mailPRIORITY_HIGH true k 1h0m0s 7 1s 3 0 <nil> 1m0s 2m0s 3m0s acme [a b c] map[traceparent:00-1] 0190a8b2-0000-7000-8000-000000000000`
+		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
+			t.Errorf("spec:\ngot  %s\nwant %s", got, want)
+		}
+	})
+}
+
+func TestEnqueueOptionsOfTheType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		if _, err := client.Enqueue(t.Context(), resize{Width: 1}, pawl.MaxAttempts(9), pawl.In(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		s := f.enqueues[0][0]
+		if s.Queue != "images" || s.MaxAttempts != 9 || s.Priority != pawlv1.Priority_PRIORITY_LOW || s.Delay.AsDuration() != time.Minute {
+			t.Errorf("got %v, want queue images and low of the type, 9 attempts of the call", s)
+		}
+	})
+}
+
+// Two calls go out at once. What comes while they are in flight is gathered: into requests of 16, until eight are in flight.
+func TestEnqueueGathers(t *testing.T) {
+	for _, c := range []struct {
+		calls int
+		want  string
+	}{
+		{1, "[1]"}, {2, "[1 1]"}, {12, "[1 1 10]"}, {2 + 6*16, "[1 1 16 16 16 16 16 16]"}, {2 + 6*16 + 70, "[1 1 16 16 16 16 16 16 70]"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			hold := make(chan struct{})
+			f.before = func(string) error { <-hold; return nil }
+			refs := make(chan string, c.calls)
+			for i := range c.calls {
+				go func() {
+					ref, err := client.Enqueue(t.Context(), welcome{To: fmt.Sprint(i)})
+					if err != nil {
+						t.Error(err)
+					}
+					refs <- ref.ID
+				}()
+				synctest.Wait()
+			}
+			close(hold)
+			seen := map[string]bool{}
+			for range c.calls {
+				seen[<-refs] = true
+			}
+			var sizes []int
+			for _, r := range f.enqueues {
+				sizes = append(sizes, len(r))
+			}
+			slices.Sort(sizes)
+			if len(seen) != c.calls || fmt.Sprint(sizes) != c.want {
+				t.Errorf("%d calls: got %d tasks in requests of %v, want %s", c.calls, len(seen), sizes, c.want)
+			}
+		})
+	}
+}
+
+func TestEnqueueBatchLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		items := make([]pawl.Item, 2500)
+		for i := range items {
+			items[i] = pawl.Item{Args: welcome{To: fmt.Sprint(i)}}
+		}
+		big := pawl.RawTask{Type: "big", Payload: make([]byte, 3<<20), ContentType: "application/octet-stream"}
+		items = append(items, pawl.Item{Args: big}, pawl.Item{Args: big})
+		out, err := client.EnqueueBatch(t.Context(), items)
+		if err != nil || len(out) != 2502 {
+			t.Fatalf("got %d answers, error %v", len(out), err)
+		}
+		for i, e := range out {
+			if e.Err != nil || e.Ref.ID != fmt.Sprintf("t%d", i+1) {
+				t.Fatalf("item %d: got %+v", i, e)
+			}
+		}
+		var sizes []int
+		for _, r := range f.enqueues {
+			sizes = append(sizes, len(r))
+		}
+		if fmt.Sprint(sizes) != "[1000 1000 501 1]" {
+			t.Errorf("requests: got %v, want [1000 1000 501 1]", sizes)
+		}
+	})
+}
+
+func TestEnqueueBatchAnswersForEachItem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		unavailable := 1
+		f.refuse = func(s *pawlv1.TaskSpec) *pawlv1.Error {
+			switch {
+			case s.Queue == "full":
+				return &pawlv1.Error{Code: "queue_full", RetryAfter: durationpb.New(time.Second)}
+			case s.Queue == "leaderless" && unavailable > 0:
+				unavailable--
+				return &pawlv1.Error{Code: "unavailable"}
+			}
+			return nil
+		}
+		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{
+			{Args: welcome{}}, {Args: welcome{}, Options: []pawl.Option{pawl.Queue("full")}}, {Args: pawl.RawTask{}},
+			{Args: welcome{}, Options: []pawl.Option{pawl.Queue("leaderless")}}, {Args: welcome{}, Options: []pawl.Option{pawl.Queue("\xff")}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, "full", out[1].Err, pawl.ErrQueueFull)
+		wantErr(t, "no type", out[2].Err, pawl.ErrInvalidArgument)
+		wantErr(t, "not UTF-8", out[4].Err, pawl.ErrInvalidArgument)
+		var e *pawl.Error
+		if !errors.As(out[1].Err, &e) || e.RetryAfter != time.Second {
+			t.Errorf("full: got %#v, want RetryAfter 1s", out[1].Err)
+		}
+		if out[0].Ref == nil || out[3].Ref == nil {
+			t.Errorf("got %+v and %+v, want both accepted", out[0], out[3])
+		}
+	})
+}
+
+// The first answer gets lost. The repeat carries the same request id, so that there is one task.
+func TestEnqueueRepeatsWithTheSameRequestID(t *testing.T) {
+	for _, gathered := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			lose := 2
+			f.after = func(method string) error {
+				if lose--; lose >= 0 {
+					return status.Error(codes.Unavailable, "connection reset")
+				}
+				return nil
+			}
+			var ref *pawl.Ref
+			if gathered {
+				out, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: welcome{}}, {Args: resize{}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ref = out[0].Ref
+			} else {
+				var err error
+				if ref, err = client.Enqueue(t.Context(), welcome{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if ref.ID != "t1" || !ref.Duplicate || len(f.enqueues) != 3 {
+				t.Errorf("gathered %v: got %+v after %d requests, want t1, a duplicate, after 3", gathered, ref, len(f.enqueues))
+			}
+			for _, r := range f.enqueues {
+				if id := r[0].RequestId; id != f.enqueues[0][0].RequestId || len(id) != 36 || id[14] != '7' {
+					t.Errorf("request id %q, want the UUIDv7 of the first try, %q", id, f.enqueues[0][0].RequestId)
+				}
+			}
+		})
+	}
+}
+
+func TestEnqueueSurvivesABrokenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
+			t.Fatal(err)
+		}
+		cut := false
+		f.before = func(string) error {
+			if !cut {
+				cut = true
+				f.cut()
+			}
+			return nil
+		}
+		ref, err := client.Enqueue(t.Context(), welcome{})
+		if err != nil || ref.ID != "t2" || len(f.tasks) != 2 {
+			t.Errorf("got %+v, %v and %d tasks, want t2 of 2", ref, err, len(f.tasks))
+		}
+	})
+}
+
+func TestCallsGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithRetryFor(10*time.Second))
+		tries := 0
+		f.before = func(string) error { tries++; return errUnavailable }
+		begin := time.Now()
+		_, err := client.Enqueue(t.Context(), welcome{})
+		wantErr(t, "enqueue", err, pawl.ErrUnavailable)
+		if took := time.Since(begin); took < 10*time.Second || took > 13*time.Second || tries < 5 || tries > 40 {
+			t.Errorf("gave up after %s and %d tries, want 10 s to 13 s and 5 to 40", took, tries)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = client.Task(ctx, "t1")
+		wantErr(t, "task", err, context.DeadlineExceeded)
+		wantErr(t, "task", err, pawl.ErrUnavailable)
+	})
+}
+
+// One caller of a batch gives up; the others get their answers. A batch that nobody waits for is given up as a whole.
+func TestEnqueueRespectsEachContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		hold, calls := make(chan struct{}), make(chan string, 10)
+		f.before = func(method string) error { calls <- method; <-hold; return nil }
+		answers := make(chan error, 10)
+		enqueue := func(ctx context.Context) {
+			go func() { _, err := client.Enqueue(ctx, welcome{}); answers <- err }()
+			synctest.Wait()
+		}
+		impatient, giveUp := context.WithCancel(t.Context())
+		enqueue(t.Context())
+		enqueue(t.Context())
+		enqueue(impatient)
+		enqueue(t.Context())
+		giveUp()
+		wantErr(t, "waiting", <-answers, context.Canceled)
+		f.set(func() { f.before = nil })
+		close(hold)
+		for range 3 {
+			if err := <-answers; err != nil {
+				t.Error(err)
+			}
+		}
+		if len(f.tasks) != 3 {
+			t.Errorf("got %d tasks, want 3: the call that was given up was not yet sent", len(f.tasks))
+		}
+	})
+}
+
+// A batch that nobody waits for any more is given up, and what comes next goes out.
+func TestAbandonedBatchIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		hold := make(chan struct{})
+		f.before = func(method string) error {
+			if method == "EnqueueBatch" {
+				<-hold
+			}
+			return nil
+		}
+		impatient, giveUp := context.WithCancel(t.Context())
+		var batches sync.WaitGroup
+		for range 10 * 16 { // more than may be in flight
+			batches.Go(func() {
+				_, err := client.Enqueue(impatient, welcome{})
+				if err != nil {
+					wantErr(t, "given up", err, context.Canceled)
+				}
+			})
+		}
+		synctest.Wait()
+		giveUp()
+		batches.Wait()
+		for range 2 {
+			if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
+				t.Error(err)
+			}
+		}
+		close(hold)
+	})
+}
+
+// Restoring makes new tasks, so that a repeat would do harm.
+func TestRestoreIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		calls := 0
+		f.before = func(string) error { calls++; return errUnavailable }
+		_, err := client.Admin().RestoreArchive(t.Context(), "f:1")
+		wantErr(t, "restore", err, pawl.ErrUnavailable)
+		if calls != 1 {
+			t.Errorf("got %d calls, want 1", calls)
+		}
+	})
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		f.before = func(string) error { return errUnavailable }
+		answers := make(chan error, 9)
+		for range 8 {
+			go func() { _, err := client.Enqueue(t.Context(), welcome{}); answers <- err }()
+		}
+		go func() { _, err := client.Task(t.Context(), "t1"); answers <- err }()
+		synctest.Wait()
+		client.Close()
+		for range 9 {
+			wantErr(t, "call", <-answers, pawl.ErrClosed)
+		}
+		_, err := client.Enqueue(t.Context(), welcome{})
+		wantErr(t, "after Close", err, pawl.ErrClosed)
+	})
+}
+
+// A broker that says nothing, and calls that wait for their turn.
+func TestCloseEndsCallsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		hold, answers := make(chan struct{}), make(chan error, 10)
+		f.before = func(string) error { <-hold; return nil }
+		for range 10 {
+			go func() { _, err := client.Enqueue(t.Context(), welcome{}); answers <- err }()
+		}
+		synctest.Wait()
+		client.Close()
+		for range 10 {
+			wantErr(t, "call", <-answers, pawl.ErrClosed)
+		}
+		close(hold)
+	})
+}
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		from error
+		want error
+	}{
+		{refusal(codes.FailedPrecondition, &pawlv1.Error{Code: "stale_claim", Reason: "reclaimed", Holder: "w7"}), pawl.ErrStaleClaim},
+		{refusal(codes.FailedPrecondition, &pawlv1.Error{Code: "wrong_state", State: pawlv1.State_STATE_DEAD}), pawl.ErrWrongState},
+		{refusal(codes.InvalidArgument, &pawlv1.Error{Code: "invalid_argument", Field: "queue"}), pawl.ErrInvalidArgument},
+		{refusal(codes.AlreadyExists, &pawlv1.Error{Code: "conflict"}), pawl.ErrConflict},
+		{refusal(codes.ResourceExhausted, &pawlv1.Error{Code: "queue_full"}), pawl.ErrQueueFull},
+		{refusal(codes.ResourceExhausted, &pawlv1.Error{Code: "payload_too_large"}), pawl.ErrPayloadTooLarge},
+		{status.Error(codes.ResourceExhausted, "slow down"), pawl.ErrRateLimited},
+		{status.Error(codes.NotFound, "?"), pawl.ErrNotFound},
+		{status.Error(codes.Unauthenticated, "?"), pawl.ErrUnauthenticated},
+		{status.Error(codes.PermissionDenied, "?"), pawl.ErrPermissionDenied},
+		{status.Error(codes.Internal, "?"), pawl.ErrInternal},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			f.before = func(string) error { return c.from }
+			_, err := client.Cancel(t.Context(), "t1", "")
+			wantErr(t, c.from.Error(), err, c.want)
+			var e *pawl.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("%v is no *pawl.Error", err)
+			}
+			if c.want == pawl.ErrStaleClaim && (e.Reason != "reclaimed" || e.Holder != "w7") || c.want == pawl.ErrWrongState && e.State != pawl.StateDead ||
+				c.want == pawl.ErrInvalidArgument && e.Field != "queue" {
+				t.Errorf("details lost: %#v", e)
+			}
+		})
+	}
+}
+
+func TestWaitListUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		for i := range 5 {
+			if _, err := client.Enqueue(t.Context(), welcome{To: fmt.Sprint(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var ids []string
+		for info, err := range client.List(t.Context(), pawl.Filter{States: []pawl.State{pawl.StateReady}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, info.ID)
+		}
+		if got := strings.Join(ids, " "); got != "t1 t2 t3 t4 t5" {
+			t.Errorf("list: got %s, want t1 to t5 over three pages", got)
+		}
+		for _, err := range client.List(t.Context(), pawl.Filter{States: []pawl.State{"nowhere"}}) {
+			wantErr(t, "list", err, pawl.ErrInvalidArgument)
+		}
+		if info, err := client.Update(t.Context(), "t1", pawl.Change{Priority: pawl.High}); err != nil || info.Priority != pawl.High {
+			t.Errorf("update: got %+v, %v", info, err)
+		}
+		_, err := client.Update(t.Context(), "t1", pawl.Change{Priority: "urgent"})
+		wantErr(t, "update", err, pawl.ErrInvalidArgument)
+		// A wait longer than the longest that one call may take.
+		go func() {
+			time.Sleep(5 * time.Minute)
+			f.set(func() { f.take(f.tasks["t1"], pawlv1.State_STATE_DEAD, "") })
+		}()
+		info, err := client.Wait(t.Context(), "t1")
+		var ended *pawl.EndedError
+		if !errors.As(err, &ended) || ended.Task != info || info.State != pawl.StateDead {
+			t.Errorf("wait: got %+v, %v, want an EndedError", info, err)
+		}
+	})
+}
+
+func TestDialTargets(t *testing.T) {
+	dialer := pawl.WithDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("no") })
+	for _, c := range []struct {
+		addr string
+		opts []pawl.DialOption
+		ok   bool
+	}{
+		{"localhost:7295", nil, true}, {"localhost", nil, true}, {"127.0.0.1:1", nil, true}, {"[::1]:7295", nil, true}, {"::1", nil, true}, {"unix:///run/pawl", nil, true},
+		{"pawl.example.com:7295", nil, false}, {"10.0.0.1", nil, false}, {"", nil, false}, {"http://localhost:7295", nil, false},
+		{"pawl.example.com:7295", []pawl.DialOption{pawl.WithTLS(nil)}, true}, {"10.0.0.1", []pawl.DialOption{pawl.WithPlaintext()}, true},
+		{"anything", []pawl.DialOption{dialer}, true},
+	} {
+		client, err := pawl.Dial(c.addr, c.opts...)
+		if (err == nil) != c.ok {
+			t.Errorf("Dial(%q): got error %v, want ok %v", c.addr, err, c.ok)
+		}
+		if err == nil {
+			client.Close()
+		}
+	}
+}
+
+func TestTokenIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithToken("s3cret"))
+		f.set(func() { f.greet = nil })
+		if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.token; got != "Bearer s3cret" {
+			t.Errorf("authorization: got %q", got)
+		}
+	})
+}
+
+func tokenOf(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return strings.Join(md.Get("authorization"), ",")
+}

@@ -1,0 +1,154 @@
+package pawl
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	defaultPort = "7295"
+	// maxMessage is the limit of one gRPC message on both sides.
+	maxMessage = 16 << 20
+	// The window is the bytes in flight before the receiver reads: some batches.
+	streamWindow = 2 << 20
+	connWindow   = 8 << 20
+	// A connection that answers no ping for 15 s is dead, and is made anew.
+	pingEvery   = 10 * time.Second
+	pingTimeout = 5 * time.Second
+	// defaultRetryFor outlasts a restart or a change of leader.
+	defaultRetryFor = 30 * time.Second
+)
+
+// DialOption configures a Client.
+type DialOption func(*dialConfig)
+
+type dialConfig struct {
+	tls       *tls.Config
+	plaintext bool
+	token     string
+	log       *slog.Logger
+	dialer    func(context.Context, string) (net.Conn, error)
+	retryFor  time.Duration
+	eager     int
+	grpc      []grpc.DialOption
+}
+
+// WithTLS encrypts the connection. A nil config means the system's roots.
+func WithTLS(config *tls.Config) DialOption {
+	return func(c *dialConfig) {
+		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+		if config != nil {
+			c.tls = config.Clone()
+		}
+	}
+}
+
+// WithPlaintext allows a connection without TLS to an address that is not on this machine.
+func WithPlaintext() DialOption { return func(c *dialConfig) { c.plaintext = true } }
+
+// WithToken sends the token with each call, as "authorization: Bearer token".
+func WithToken(token string) DialOption { return func(c *dialConfig) { c.token = token } }
+
+// WithLogger sets where the client and its workers log. The default is slog.Default at the time of Dial.
+func WithLogger(log *slog.Logger) DialOption { return func(c *dialConfig) { c.log = log } }
+
+// WithDialer makes the connections itself: in-memory pipes, proxies, tunnels. It is given the address of Dial
+// and implies WithPlaintext.
+func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) DialOption {
+	return func(c *dialConfig) { c.dialer = dial }
+}
+
+// WithRetryFor sets how long a call is repeated while the broker is unavailable, if its context does not end before.
+// The default is 30 s; 0 means that nothing is repeated. Workers reconnect for ever, whatever is set here.
+func WithRetryFor(d time.Duration) DialOption { return func(c *dialConfig) { c.retryFor = d } }
+
+// WithGRPC passes options on to grpc.NewClient: interceptors, stats handlers.
+func WithGRPC(opts ...grpc.DialOption) DialOption {
+	return func(c *dialConfig) { c.grpc = append(c.grpc, opts...) }
+}
+
+// withEager sets how many small requests of gathered enqueues may be in flight; for the benchmark that chose eagerRequests.
+func withEager(n int) DialOption { return func(c *dialConfig) { c.eager = n } }
+
+// grpcOptions says how to reach addr.
+func (c *dialConfig) grpcOptions(addr string) []grpc.DialOption {
+	creds := insecure.NewCredentials()
+	if c.tls != nil {
+		creds = credentials.NewTLS(c.tls)
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithDisableServiceConfig(), // what is repeated, and how, is decided here
+		grpc.WithDisableRetry(),
+	}
+	if c.token != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer(c.token)))
+	}
+	if c.dialer != nil {
+		dial := c.dialer
+		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, addr) }))
+	}
+	return append(opts, c.grpc...)
+}
+
+// target checks addr ("host", "host:port" or "unix:///path") and gives it in gRPC's notation.
+func (c *dialConfig) target(addr string) (string, error) {
+	if c.dialer != nil {
+		return "passthrough:///" + addr, nil
+	}
+	if strings.HasPrefix(addr, "unix:") {
+		return addr, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		host, port = strings.Trim(addr, "[]"), defaultPort
+	}
+	if host == "" || strings.ContainsAny(host, "/ ") || strings.Contains(port, "/") {
+		return "", invalid("addr", "%q is not host:port", addr)
+	}
+	if c.tls == nil && !c.plaintext && !loopback(host) {
+		return "", invalid("addr", "%q is not on this machine: add pawl.WithTLS, or pawl.WithPlaintext for a network that you trust", addr)
+	}
+	return "dns:///" + net.JoinHostPort(host, port), nil
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// bearer is a token as gRPC's credentials of each call.
+type bearer string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: Dial has decided already.
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// String keeps the token out of logs.
+func (bearer) String() string { return fmt.Sprintf("bearer(%s)", "…") }

@@ -1,0 +1,244 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Welcome is the payload of the tasks of type mail.welcome.
+type Welcome struct {
+	To string `json:"to"`
+}
+
+func (Welcome) TaskType() string { return "mail.welcome" }
+
+// broker starts a broker for an example; yours is at an address such as "localhost:7295".
+func broker() (addr string, stop func()) {
+	f := newFake()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go f.server.Serve(l)
+	slog.SetLogLoggerLevel(slog.LevelError)
+	return l.Addr().String(), f.stop
+}
+
+// A producer gives a task to the broker, a worker runs it, and the producer gets its result.
+func Example() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr) // "localhost:7295"
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	mux := pawl.NewMux()
+	pawl.Handle(mux, func(ctx context.Context, t *pawl.Task[Welcome]) error {
+		return t.SetResult("sent to " + t.Args.To)
+	})
+	ctx, drain := context.WithCancel(context.Background())
+	worker := pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Weighted{"mail": 7, "default": 3}, Concurrency: 50})
+	ended := make(chan error)
+	go func() { ended <- worker.Run(ctx) }()
+
+	ref, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.IdempotencyKey("welcome-42"))
+	if err != nil {
+		panic(err)
+	}
+	result, err := pawl.ResultOf[string](ctx, ref)
+	fmt.Println(result, err)
+
+	drain()
+	fmt.Println(<-ended)
+	// Output:
+	// sent to a@example.com <nil>
+	// <nil>
+}
+
+// The same key in the same queue gives the first task again.
+func ExampleClient_Enqueue() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+
+	first, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"), pawl.High, pawl.Timeout(time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	again, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"))
+	fmt.Println(again.ID == first.ID, again.Duplicate, err)
+	// Output: true true <nil>
+}
+
+// One bad task doesn't sink the others.
+func ExampleClient_EnqueueBatch() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	items := []pawl.Item{
+		{Args: Welcome{To: "a@example.com"}, Options: []pawl.Option{pawl.Queue("mail")}},
+		{Args: pawl.RawTask{Payload: []byte(`{}`)}}, // without a type
+	}
+	results, err := client.EnqueueBatch(context.Background(), items)
+	if err != nil {
+		panic(err) // some got no answer
+	}
+	for _, r := range results {
+		fmt.Println(r.Ref != nil, r.Err)
+	}
+	// Output:
+	// true <nil>
+	// false enqueue: item 1: pawl: invalid_argument: type: is empty
+}
+
+// RawTask is for types that are known only at run time.
+func ExampleRawTask() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	ref, err := client.Enqueue(context.Background(), pawl.RawTask{Type: "image.scale", Payload: []byte{0xff, 0xd8}, ContentType: "image/jpeg"})
+	if err != nil {
+		panic(err)
+	}
+	info, err := client.Task(context.Background(), ref.ID)
+	fmt.Println(info.Type, info.State, len(info.Payload), err)
+	// Output: image.scale ready 2 <nil>
+}
+
+func ExampleRef_Wait() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+
+	ref, err := client.Enqueue(ctx, Welcome{To: "a@example.com"})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := client.Cancel(ctx, ref.ID, "the account is gone"); err != nil {
+		panic(err)
+	}
+	info, err := ref.Wait(ctx)
+	var ended *pawl.EndedError
+	fmt.Println(info.State, errors.As(err, &ended), errors.Is(err, pawl.ErrCancelled))
+	// Output: cancelled true true
+}
+
+// Refusals are tested by their sentinel, and looked into as *pawl.Error.
+func ExampleError() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	_, err = client.Task(context.Background(), "none")
+	var refused *pawl.Error
+	if errors.Is(err, pawl.ErrNotFound) && errors.As(err, &refused) {
+		fmt.Println(refused.Code, "-", refused.Message)
+	}
+	// Output: not_found - no task none
+}
+
+func ExampleClient_List() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+
+	for _, to := range []string{"a", "b", "c"} {
+		if _, err := client.Enqueue(ctx, Welcome{To: to}, pawl.Tags("signup")); err != nil {
+			panic(err)
+		}
+	}
+	for task, err := range client.List(ctx, pawl.Filter{Tag: "signup", States: []pawl.State{pawl.StateReady}}) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(task.Type, task.State, task.Tags)
+	}
+	// Output:
+	// mail.welcome ready [signup]
+	// mail.welcome ready [signup]
+	// mail.welcome ready [signup]
+}
+
+func ExampleClient_Admin() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	server, err := client.Admin().Server(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	for _, s := range server.Shards {
+		fmt.Printf("shard %d is led by %s\n", s.Shard, s.Leader)
+	}
+	// Output: shard 1 is led by n1
+}
+
+// A loop of one's own in place of a Worker.
+func ExampleClaims() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+	if _, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}); err != nil {
+		panic(err)
+	}
+
+	claims, err := client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"urgent", "default"}, Max: 10, Wait: 20 * time.Second})
+	if err != nil {
+		panic(err)
+	}
+	for _, c := range claims {
+		var args Welcome
+		if err := c.Decode(&args); err != nil {
+			panic(err)
+		}
+		fmt.Println(args.To, client.Claims().Ack(ctx, c))
+	}
+	// Output: a@example.com <nil>
+}

@@ -1,0 +1,403 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+const (
+	// maxFramesInFlight is how many frames of endings may wait for their answers before the next gathers, as a group commit does.
+	// BenchmarkWorker chose it.
+	maxFramesInFlight = 2
+	// A stream that says nothing for so long, plus up to a quarter, is opened anew: what the two sides believe of each other's
+	// slots begins afresh, so that no lost grant can make a worker deaf.
+	deafAfter = time.Minute
+	// closeTimeout is how long the broker may take to finish a stream that the worker has closed.
+	closeTimeout = 2 * time.Second
+
+	firstReconnect = 50 * time.Millisecond
+	maxReconnect   = 5 * time.Second
+	// steady is how long a stream must last for the next reconnect to begin with short pauses again.
+	steady = 5 * time.Second
+	// firstResend and maxResend bound the pauses before an end that the broker could not take is told again.
+	firstResend = 100 * time.Millisecond
+	maxResend   = 5 * time.Second
+)
+
+// outbox is what the stream has to carry. Guarded by shift.mu.
+type outbox struct {
+	endings []*hold // in the order in which they ended
+	extends []*hold
+	frames  []int // endings of each frame that has no answer yet, oldest first
+	quiet   bool  // the broker has been told to push nothing more
+}
+
+// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error
+// only if the broker refuses the worker before it ever served it.
+func (s *shift) link(ctx context.Context, closing <-chan struct{}) error {
+	served := false
+	for try := 0; ; try++ {
+		start := time.Now()
+		heard, err := s.session(ctx, closing)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-closing:
+			return nil
+		default:
+		}
+		if time.Since(start) > steady {
+			served, try = true, 0
+		}
+		served = served || heard
+		if !served && final(err) {
+			return err
+		}
+		pause := max(backoffAfter(try, firstReconnect, maxReconnect), min(retryAfter(err), maxReconnect))
+		if err != nil && !errors.Is(err, io.EOF) {
+			s.cfg.Logger.Warn("work stream broke", "worker", s.cfg.Name, "error", err, "again_in", pause)
+		}
+		if !sleep(ctx, closing, pause) {
+			return nil
+		}
+	}
+}
+
+// final reports whether repeating can't help: the broker doesn't want this worker.
+func final(err error) bool {
+	return errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermissionDenied) || errors.Is(err, ErrClosed)
+}
+
+func sleep(ctx context.Context, closing <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-closing:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+var errBrokerDrains = &Error{Code: codeUnavailable, Message: "the broker shuts down"}
+
+type workStream = interface {
+	Send(*pawlv1.WorkRequest) error
+	Recv() (*pawlv1.WorkResponse, error)
+	CloseSend() error
+}
+
+// session opens a stream and works with it until it ends; io.EOF means that both sides had finished. heard reports whether the broker
+// said anything.
+func (s *shift) session(ctx context.Context, closing <-chan struct{}) (heard bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.client.worker.Work(ctx)
+	if err != nil {
+		return false, s.client.failed(callError(ctx, err))
+	}
+	if err := stream.Send(s.attach(time.Now())); err != nil && !errors.Is(err, io.EOF) {
+		return false, s.client.failed(callError(ctx, err))
+	}
+	defer s.detach()
+	s.cfg.Logger.Info("work stream open", "worker", s.cfg.Name, "types", len(s.hello.Types), "slots", s.cfg.Concurrency)
+
+	renew := make(chan struct{}, 1)
+	watch := time.AfterFunc(deafAfter+rand.N(deafAfter/4), func() { signal(renew) })
+	defer watch.Stop()
+	var sender sync.WaitGroup
+	sender.Go(func() { s.sendFrames(ctx, cancel, stream, closing, renew) })
+	defer sender.Wait()
+	defer cancel()
+
+	draining := false
+	for {
+		frame, err := stream.Recv()
+		if errors.Is(err, io.EOF) && draining {
+			return heard, errBrokerDrains
+		}
+		if errors.Is(err, io.EOF) {
+			return heard, io.EOF
+		}
+		if err != nil {
+			return heard, s.client.failed(callError(ctx, err))
+		}
+		heard = true
+		watch.Reset(deafAfter + rand.N(deafAfter/4))
+		s.receive(frame, time.Now())
+		if frame.GetDraining() {
+			draining = true
+			signal(renew)
+		}
+	}
+}
+
+// attach makes the first frame of a new stream. All that the broker has not confirmed is queued again, and all leases are extended, which
+// tells whether they still hold.
+func (s *shift) attach(now time.Time) *pawlv1.WorkRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out = outbox{}
+	for _, h := range s.claims {
+		switch {
+		case h.phase == ended && h.due.IsZero():
+			s.out.endings = append(s.out.endings, h)
+		case h.phase == running:
+			h.due = now
+			s.sweepAt(now)
+		}
+	}
+	s.slots.granted = 0
+	first := &pawlv1.WorkRequest{Hello: s.hello, Quiet: s.quiet}
+	if !s.quiet {
+		first.Grant = s.grantLocked()
+	}
+	s.out.quiet = s.quiet
+	if s.stats.Connected = true; !s.contact.opened.IsZero() {
+		s.stats.Reconnects++
+	}
+	s.contact.opened, s.contact.heard = now, false
+	signal(s.sendMore)
+	return first
+}
+
+// contact tells a stream that works from one that the broker refuses again and again. Guarded by shift.mu.
+type contact struct {
+	opened time.Time // the newest stream
+	heard  bool      // anything on it
+	lost   time.Time // when the last one that worked ended
+}
+
+// solid reports whether the newest stream has shown that it works, by a word from the broker or by lasting.
+func (c *contact) solid(now time.Time) bool { return c.heard || now.Sub(c.opened) > steady }
+
+func (s *shift) detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.contact.solid(time.Now()) {
+		s.contact.lost = time.Now()
+	}
+	s.stats.Connected = false
+}
+
+// sendFrames sends what there is to send until the stream ends, or it is to be closed: by drain for good, or because it is to be opened anew.
+func (s *shift) sendFrames(ctx context.Context, cancel context.CancelFunc, stream workStream, closing, renew <-chan struct{}) {
+	for {
+		for frame := s.nextFrame(time.Now()); frame != nil; frame = s.nextFrame(time.Now()) {
+			if stream.Send(frame) != nil {
+				return // Recv tells why
+			}
+		}
+		select {
+		case <-s.sendMore:
+			continue
+		case <-ctx.Done():
+			return
+		case <-closing:
+		case <-renew:
+		}
+		// Close in good order: the broker pushes nothing more, answers what it has, and ends the stream; what it pushed before is received.
+		if stream.Send(&pawlv1.WorkRequest{Quiet: true}) != nil || stream.CloseSend() != nil {
+			return
+		}
+		if sleep(ctx, nil, closeTimeout) {
+			cancel()
+		}
+		return
+	}
+}
+
+// nextFrame gathers what the broker should hear now, nil if nothing.
+func (s *shift) nextFrame(now time.Time) *pawlv1.WorkRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	frame := &pawlv1.WorkRequest{}
+	room := len(s.out.frames) < maxFramesInFlight
+	frame.Settle = s.out.take(now, room)
+	if s.quiet && !s.out.quiet {
+		frame.Quiet, s.out.quiet = true, true
+	}
+	// Free slots ride with the endings that freed them, unless the broker has no other.
+	if !s.quiet && (room || s.slots.granted == 0) {
+		frame.Grant = s.grantLocked()
+	}
+	if frame.Settle == nil && frame.Grant == 0 && !frame.Quiet {
+		return nil
+	}
+	return frame
+}
+
+// grantLocked gives all free slots to the broker, fewer if too many ends wait for confirmation.
+func (s *shift) grantLocked() int32 {
+	free := s.cfg.Concurrency - s.slots.busy - s.slots.granted
+	unsettled := len(s.claims) - s.slots.busy
+	free = max(0, min(free, s.cfg.Concurrency+maxSettleItems-unsettled))
+	s.slots.granted += free
+	return clampInt32(free)
+}
+
+// take makes a settle frame of all extensions and, if there is room for a frame in flight, of the endings.
+func (o *outbox) take(now time.Time, room bool) *pawlv1.SettleRequest {
+	if len(o.extends) == 0 && (!room || len(o.endings) == 0) {
+		return nil
+	}
+	req := &pawlv1.SettleRequest{}
+	n := min(len(o.extends), maxSettleItems)
+	for _, h := range o.extends[:n] {
+		if h.phase == running {
+			req.Extends = append(req.Extends, h.extension(now))
+		}
+	}
+	o.extends = slices.Delete(o.extends, 0, n)
+	if room {
+		o.takeEndings(req, maxSettleItems-n)
+	}
+	return req
+}
+
+func (o *outbox) takeEndings(req *pawlv1.SettleRequest, limit int) {
+	size, n := 0, 0
+	for n < min(len(o.endings), limit) {
+		e := o.endings[n].end
+		if size += e.size(); n > 0 && size > maxSettleBytes {
+			break
+		}
+		e.addTo(req)
+		n++
+	}
+	o.endings = slices.Delete(o.endings, 0, n)
+	if n > 0 {
+		o.frames = append(o.frames, n)
+	}
+}
+
+// answered counts n answers to endings; they come in the order of the frames.
+func (o *outbox) answered(n int) {
+	for n > 0 && len(o.frames) > 0 {
+		if o.frames[0] > n {
+			o.frames[0] -= n
+			return
+		}
+		n -= o.frames[0]
+		o.frames = slices.Delete(o.frames, 0, 1)
+	}
+}
+
+func (h *hold) extension(now time.Time) *pawlv1.ExtendRequest {
+	h.extended = now
+	req := &pawlv1.ExtendRequest{TaskId: h.claim.ID, ClaimToken: h.claim.Token, Lease: durationOrNil(h.lease), Progress: h.progress}
+	h.progress = nil
+	return req
+}
+
+// receive takes one frame of the broker.
+func (s *shift) receive(frame *pawlv1.WorkResponse, now time.Time) {
+	s.mu.Lock()
+	s.stats.LastContact, s.contact.heard = now, true
+	s.mu.Unlock()
+	if settled := frame.GetSettled(); settled != nil {
+		s.settled(settled, now)
+	}
+	for _, l := range frame.GetLost() {
+		s.lose(l.GetClaimToken(), l.GetReason())
+	}
+	if len(frame.GetTasks()) > 0 {
+		s.accept(frame.GetTasks(), now)
+	}
+}
+
+// refusal is an answer with an error, kept for the time after the lock.
+type refusal struct {
+	h   *hold
+	end ending
+	err *Error
+}
+
+// settled takes the answers to settle frames.
+func (s *shift) settled(r *pawlv1.SettleResponse, now time.Time) {
+	var refused []refusal
+	s.mu.Lock()
+	s.out.answered(len(r.GetAcks()) + len(r.GetFails()) + len(r.GetReleases()))
+	for _, list := range [...][]*pawlv1.Settled{r.GetAcks(), r.GetFails(), r.GetReleases()} {
+		for _, p := range list {
+			h := s.claims[p.GetClaimToken()]
+			if h == nil || h.phase != ended {
+				continue // an answer for the second time
+			}
+			if p.GetError() == nil {
+				delete(s.claims, p.GetClaimToken())
+				continue
+			}
+			refused = append(refused, refusal{h, h.end, errorOf(p.GetError())})
+			s.refusedLocked(h, errorOf(p.GetError()), now)
+		}
+	}
+	quiet := s.quiet
+	s.mu.Unlock()
+	signal(s.sendMore)
+	if quiet {
+		signal(s.calmer)
+	}
+	for _, x := range refused {
+		s.log(x.h).Warn("the broker refused how the task ended", "verb", x.end.verb(), "error", x.err)
+	}
+	for _, p := range r.GetExtends() {
+		s.extended(p)
+	}
+}
+
+// refusedLocked decides what becomes of an end that the broker did not take.
+func (s *shift) refusedLocked(h *hold, err *Error, now time.Time) {
+	switch err.Code {
+	case codeUnavailable, codeRateLimited, codeInternal:
+		h.due = now.Add(max(backoffAfter(h.tries, firstResend, maxResend), min(err.RetryAfter, maxResend)))
+		h.tries++
+		s.sweepAt(h.due)
+	case codeInvalidArgument, codePayloadTooLarge:
+		if h.fallback {
+			delete(s.claims, h.claim.Token)
+			return
+		}
+		h.fallback = true
+		s.endLocked(h, h.end.fallback(&h.claim, err))
+	default: // stale, or not there: it ended otherwise
+		delete(s.claims, h.claim.Token)
+	}
+}
+
+// fallback replaces an end that the broker can't take: a result that is too large makes a dead letter, since another run would only give it
+// again; a delay out of bounds makes a plain failure.
+func (e ending) fallback(c *Claim, err *Error) ending {
+	if e.ack != nil {
+		return ending{fail: failOf(c, DeadLetter(err))}
+	}
+	return ending{fail: failOf(c, err)}
+}
+
+// extended takes the answer to one extension.
+func (s *shift) extended(p *pawlv1.Settled) {
+	if e := p.GetError(); e != nil {
+		if e.GetCode() == codeStaleClaim || e.GetCode() == codeNotFound {
+			s.lose(p.GetClaimToken(), e.GetReason())
+		}
+		return // unavailable: the next extension is due before the lease ends
+	}
+	s.mu.Lock()
+	h := s.claims[p.GetClaimToken()]
+	if h != nil {
+		h.confirm(h.extended)
+	}
+	s.mu.Unlock()
+	if h != nil && p.GetCancelRequested() {
+		h.cancel(ErrCancelled)
+	}
+}

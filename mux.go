@@ -1,0 +1,96 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"unicode/utf8"
+)
+
+// Handler runs one claimed task. nil means success; errors fail the attempt or steer (DeadLetter, Discard, RetryIn, Snooze, Poison).
+//
+// Its context ends when the task's timeout is over, the task is cancelled, the lease is lost or the worker has drained for
+// too long: context.Cause tells which. Handlers must be safe for concurrent use, and for being run more than once for one task.
+type Handler func(ctx context.Context, c *Claim) error
+
+// Middleware wraps a handler: logging, metrics, transactions.
+type Middleware func(next Handler) Handler
+
+// Mux leads each task to the handler of its type. A worker claims only the types of its mux.
+type Mux struct {
+	mu         sync.Mutex
+	handlers   map[string]Handler
+	middleware []Middleware
+}
+
+// NewMux makes a mux without handlers.
+func NewMux() *Mux { return &Mux{handlers: make(map[string]Handler)} }
+
+// Handle registers the handler of T's type. The payload is decoded from JSON; one that doesn't decode poisons its task.
+// A second handler for a type panics.
+func Handle[T Args](m *Mux, handle func(ctx context.Context, t *Task[T]) error) {
+	var none T
+	m.HandleFunc(none.TaskType(), func(ctx context.Context, c *Claim) error {
+		t := &Task[T]{Claim: c}
+		if err := c.Decode(&t.Args); err != nil {
+			return err
+		}
+		return handle(ctx, t)
+	})
+}
+
+// HandleFunc registers the handler of a type by its name. A second handler for a type panics, and so does an empty type.
+func (m *Mux) HandleFunc(taskType string, h Handler) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case taskType == "" || !utf8.ValidString(taskType):
+		panic(fmt.Sprintf("pawl: %q is not a task type", taskType))
+	case h == nil:
+		panic(fmt.Sprintf("pawl: handler of type %q is nil", taskType))
+	case m.handlers[taskType] != nil:
+		panic(fmt.Sprintf("pawl: type %q has a handler already", taskType))
+	}
+	m.handlers[taskType] = h
+}
+
+// Use wraps all handlers, those that exist and those to come. The first middleware is the outermost.
+func (m *Mux) Use(middleware ...Middleware) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.middleware = append(m.middleware, middleware...)
+}
+
+// Types names the types that have a handler, sorted.
+func (m *Mux) Types() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.handlers))
+}
+
+// Handler gives the mux as one handler, with its middleware, as it is now: what is registered later doesn't change it.
+// It lets tests run a task without a worker.
+func (m *Mux) Handler() Handler {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	handlers := maps.Clone(m.handlers)
+	var h Handler = func(ctx context.Context, c *Claim) error {
+		handle, ok := handlers[c.Type]
+		if !ok {
+			return &unknownType{c.Type}
+		}
+		return handle(ctx, c)
+	}
+	for _, wrap := range slices.Backward(m.middleware) {
+		h = wrap(h)
+	}
+	return h
+}
+
+// unknownType: the broker pushed what the worker did not ask for. The task goes back for a worker that knows it.
+type unknownType struct{ name string }
+
+// Error names the type.
+func (e *unknownType) Error() string { return fmt.Sprintf("pawl: no handler for type %q", e.name) }

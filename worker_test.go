@@ -1,0 +1,729 @@
+package pawl_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// work runs a worker until the returned stop, which gives Run's error.
+func work(t testing.TB, client *pawl.Client, mux *pawl.Mux, cfg pawl.WorkerConfig) (*pawl.Worker, func() error) {
+	t.Helper()
+	w := pawl.NewWorker(client, mux, cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	synctest.Wait()
+	stop := func() error {
+		cancel()
+		err := <-done
+		done <- err
+		return err
+	}
+	t.Cleanup(func() { stop() })
+	return w, stop
+}
+
+// handle makes a mux with one handler for welcome.
+func handle(h func(ctx context.Context, t *pawl.Task[welcome]) error) *pawl.Mux {
+	mux := pawl.NewMux()
+	pawl.Handle(mux, h)
+	return mux
+}
+
+func enqueue(t testing.TB, client *pawl.Client, opts ...pawl.Option) *pawl.Ref {
+	t.Helper()
+	ref, err := client.Enqueue(t.Context(), welcome{To: "a@example.com"}, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func TestWorkerRunsTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		mux := pawl.NewMux()
+		var order []string
+		mux.Use(func(next pawl.Handler) pawl.Handler {
+			return func(ctx context.Context, c *pawl.Claim) error {
+				order = append(order, "outer "+c.Type)
+				err := next(ctx, c)
+				order = append(order, string(pawl.OutcomeOf(err)))
+				return err
+			}
+		}, func(next pawl.Handler) pawl.Handler {
+			return func(ctx context.Context, c *pawl.Claim) error {
+				order = append(order, "inner")
+				return next(ctx, c)
+			}
+		})
+		pawl.Handle(mux, func(ctx context.Context, t *pawl.Task[welcome]) error {
+			return t.SetResult(fmt.Sprint(t.Args.To, t.Type, t.Attempt, t.Fence, t.Headers, t.Queue))
+		})
+		mux.HandleFunc("raw", func(ctx context.Context, c *pawl.Claim) error {
+			c.SetRawResult("text/plain", c.Payload)
+			return nil
+		})
+		w, stop := work(t, client, mux, pawl.WorkerConfig{Queues: pawl.Weighted{"mail": 7, "default": 3}, Name: "w1", Lease: time.Minute})
+		ref := enqueue(t, client, pawl.Queue("mail"), pawl.Header("a", "b"))
+		got, err := pawl.ResultOf[string](t.Context(), ref)
+		if want := `a@example.commail.welcome11map[a:b]mail`; err != nil || strings.ReplaceAll(got, " ", "") != want {
+			t.Errorf("result: got %q, %v, want %q", got, err, want)
+		}
+		raw, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "raw", Payload: []byte("\x00\xff"), ContentType: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := raw.Wait(t.Context()); err != nil || string(info.Result) != "\x00\xff" {
+			t.Errorf("raw: got %+v, %v", info, err)
+		}
+		if err := w.Health(); err != nil || !w.Stats().Connected || w.Stats().Succeeded != 2 {
+			t.Errorf("got health %v, stats %+v", err, w.Stats())
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		f.mu.Lock()
+		h := f.hellos[0]
+		f.mu.Unlock()
+		if got := fmt.Sprint(h.Queues, h.Order, h.Types, h.Lease.AsDuration(), h.Worker); strings.ReplaceAll(got, " ", "") !=
+			`[queue:"default"weight:3queue:"mail"weight:7]ORDER_WEIGHTED[mail.welcomeraw]1m0sw1` {
+			t.Errorf("hello: got %s", got)
+		}
+		if got := strings.Join(order[:4], ", "); got != "outer mail.welcome, inner, succeeded, outer raw" {
+			t.Errorf("middleware: got %s", got)
+		}
+		if w.Health() == nil {
+			t.Error("a worker that has stopped is healthy")
+		}
+	})
+}
+
+func TestWorkerRefusesBadConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := start(t)
+		mux := handle(func(context.Context, *pawl.Task[welcome]) error { return nil })
+		for name, cfg := range map[string]pawl.WorkerConfig{
+			"weight":      {Queues: pawl.Weighted{"a": 0}},
+			"no queues":   {Queues: pawl.Strict{}},
+			"twice":       {Queues: pawl.Strict{"a", "a"}},
+			"concurrency": {Concurrency: -1},
+			"lease":       {Lease: time.Millisecond},
+		} {
+			wantErr(t, name, pawl.NewWorker(client, mux, cfg).Run(t.Context()), pawl.ErrInvalidArgument)
+		}
+		wantErr(t, "no handlers", pawl.NewWorker(client, pawl.NewMux(), pawl.WorkerConfig{}).Run(t.Context()), pawl.ErrInvalidArgument)
+	})
+}
+
+func TestHandlerErrorsSteer(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		run  func(context.Context, *pawl.Task[welcome]) error
+		want string // state, then the settle request
+	}{
+		"plain":      {func(context.Context, *pawl.Task[welcome]) error { return fmt.Errorf("send: %w", boom) }, "RETRYING RETRY 0s *errors.errorString send: boom"},
+		"retry in":   {func(context.Context, *pawl.Task[welcome]) error { return pawl.RetryIn(time.Hour, boom) }, "RETRYING RETRY 1h0m0s *errors.errorString boom"},
+		"dead":       {func(context.Context, *pawl.Task[welcome]) error { return pawl.DeadLetter(boom) }, "DEAD DEAD 0s *errors.errorString boom"},
+		"wrapped":    {func(context.Context, *pawl.Task[welcome]) error { return fmt.Errorf("x: %w", pawl.DeadLetter(boom)) }, "DEAD DEAD 0s *errors.errorString x: boom"},
+		"discard":    {func(context.Context, *pawl.Task[welcome]) error { return pawl.Discard(boom) }, "DISCARDED DISCARD 0s *errors.errorString boom"},
+		"poison":     {func(context.Context, *pawl.Task[welcome]) error { return pawl.Poison(boom) }, "POISONED POISON 0s *errors.errorString boom"},
+		"snooze":     {func(context.Context, *pawl.Task[welcome]) error { return pawl.Snooze(time.Minute) }, "SCHEDULED release 1m0s"},
+		"panic":      {func(context.Context, *pawl.Task[welcome]) error { panic("oh") }, "RETRYING RETRY 0s panic panic: oh"},
+		"goexit":     {func(context.Context, *pawl.Task[welcome]) error { runtime.Goexit(); return nil }, "RETRYING RETRY 0s *errors.errorString handler called runtime.Goexit"},
+		"not UTF-8":  {func(context.Context, *pawl.Task[welcome]) error { return errors.New("\xff!") }, "RETRYING RETRY 0s *errors.errorString \uFFFD!"},
+		"big result": {func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(make([]byte, 1<<20)) }, "DEAD DEAD 0s *pawl.Error pawl: payload_too_large"},
+		"timeout": {func(ctx context.Context, _ *pawl.Task[welcome]) error { <-ctx.Done(); return context.Cause(ctx) },
+			"RETRYING RETRY 0s timeout timeout of 20s is over: context deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, client := start(t)
+				work(t, client, handle(c.run), pawl.WorkerConfig{Concurrency: 1})
+				ref := enqueue(t, client, pawl.Timeout(20*time.Second))
+				time.Sleep(25 * time.Second)
+				got := strings.TrimPrefix(f.task(t, ref.ID).state.String(), "STATE_")
+				frames := f.frames()
+				last := frames[len(frames)-1]
+				for _, r := range last.Fails {
+					got += fmt.Sprint(" ", strings.TrimPrefix(r.Outcome.String(), "FAIL_OUTCOME_"), " ", r.RetryIn.AsDuration(), " ", r.Error.Type, " ", r.Error.Message)
+					if (name == "panic") != strings.Contains(r.Error.Stack, "worker_test.go") {
+						t.Errorf("stack: got %q", r.Error.Stack)
+					}
+				}
+				for _, r := range last.Releases {
+					got += fmt.Sprint(" release ", r.Delay.AsDuration())
+				}
+				if got != c.want {
+					t.Errorf("got  %s\nwant %s", got, c.want)
+				}
+				// The slot goes on.
+				enqueue(t, client, pawl.Timeout(20*time.Second))
+				time.Sleep(25 * time.Second)
+				if next := f.task(t, "t2").state; next == pawlv1.State_STATE_CLAIMED || next == pawlv1.State_STATE_READY {
+					t.Errorf("the next task: got %s, want that it ran", next)
+				}
+			})
+		})
+	}
+}
+
+func TestPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := start(t)
+		work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
+		for _, payload := range []string{`{"to":7}`, `{`} {
+			ref, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "mail.welcome", Payload: []byte(payload)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := ref.Wait(t.Context())
+			if err == nil || info.State != pawl.StatePoisoned || !strings.Contains(err.Error(), "payload of type") {
+				t.Errorf("payload %s: got %v, want poisoned", payload, err)
+			}
+		}
+	})
+}
+
+func TestProgressAndCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		work(t, client, handle(func(ctx context.Context, t *pawl.Task[welcome]) error {
+			var page int
+			if _, err := t.LastCheckpoint(&page); err != nil || page == 7 {
+				return err
+			}
+			for n := range 100 {
+				if err := t.Progress(ctx, float64(n), "sending"); err != nil {
+					return err
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if err := t.Checkpoint(ctx, 7); err != nil {
+				return err
+			}
+			return pawl.Snooze(1)
+		}), pawl.WorkerConfig{})
+		ref := enqueue(t, client)
+		time.Sleep(5*time.Second + time.Millisecond)
+		if got := f.task(t, ref.ID).progress.GetPercent(); got < 38 || got > 50 {
+			t.Errorf("progress after 5 s: got %v, want 38 to 50", got)
+		}
+		time.Sleep(6 * time.Second)
+		got := f.task(t, ref.ID)
+		if string(got.check) != "7" || len(got.extends) < 9 || len(got.extends) > 16 {
+			t.Errorf("got checkpoint %s and %d extensions, want 7 and about one a second", got.check, len(got.extends))
+		}
+		f.set(func() { f.ready = append(f.ready, f.tasks[ref.ID]); f.pump() })
+		if _, err := ref.Wait(t.Context()); err != nil {
+			t.Errorf("the next attempt did not find the checkpoint: %v", err)
+		}
+	})
+}
+
+func TestLeaseIsExtended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		work(t, client, handle(func(ctx context.Context, _ *pawl.Task[welcome]) error {
+			select {
+			case <-time.After(5 * time.Minute):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}), pawl.WorkerConfig{})
+		begin := time.Now()
+		ref := enqueue(t, client)
+		if _, err := ref.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		last := begin
+		extends := f.task(t, ref.ID).extends
+		for _, at := range extends {
+			if gap := at.Sub(last); gap < 9*time.Second || gap > 11*time.Second {
+				t.Errorf("gap between extensions: got %s, want a third of 30 s", gap)
+			}
+			last = at
+		}
+		if len(extends) < 28 {
+			t.Errorf("got %d extensions in 5 min, want at least 28", len(extends))
+		}
+	})
+}
+
+// untilDone is a handler that tells why its context ended.
+func untilDone(causes chan<- error) *pawl.Mux {
+	return handle(func(ctx context.Context, _ *pawl.Task[welcome]) error {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return context.Cause(ctx)
+	})
+}
+
+func TestContextEndsWithTheClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   func(f *fake, client *pawl.Client, id string)
+		after time.Duration
+		cause error
+		told  bool // whether the broker hears of the end: not of a claim that it has taken away
+	}{
+		"cancelled": {func(_ *fake, client *pawl.Client, id string) {
+			client.Cancel(context.Background(), id, "")
+		}, time.Millisecond, pawl.ErrCancelled, false},
+		"lost": {func(f *fake, _ *pawl.Client, id string) {
+			f.set(func() { f.take(f.tasks[id], pawlv1.State_STATE_READY, "reclaimed") })
+		}, time.Millisecond, pawl.ErrLeaseLost, false},
+		"extend refused": {func(f *fake, _ *pawl.Client, id string) {
+			f.set(func() { f.tasks[id].token = "" })
+		}, 11 * time.Second, pawl.ErrLeaseLost, false},
+		"broker silent": {func(f *fake, _ *pawl.Client, id string) {
+			f.set(func() { f.mute = true })
+		}, 31 * time.Second, pawl.ErrLeaseLost, true},
+		"cancel requested": {func(f *fake, _ *pawl.Client, id string) {
+			f.set(func() { f.cancelling = true })
+		}, 11 * time.Second, pawl.ErrCancelled, true},
+		"lost in an outage": {func(f *fake, _ *pawl.Client, id string) {
+			f.cut()
+			f.set(func() { f.tasks[id].token = "" })
+		}, time.Second, pawl.ErrLeaseLost, false},
+		"timeout": {func(*fake, *pawl.Client, string) {}, time.Minute + time.Second, context.DeadlineExceeded, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, client := start(t)
+				causes := make(chan error, 1)
+				_, stop := work(t, client, untilDone(causes), pawl.WorkerConfig{})
+				ref := enqueue(t, client, pawl.Timeout(time.Minute))
+				synctest.Wait()
+				begin := time.Now()
+				c.end(f, client, ref.ID)
+				wantErr(t, "cause", <-causes, c.cause)
+				if took := time.Since(begin); took > c.after {
+					t.Errorf("the context ended after %s, want at most %s", took, c.after)
+				}
+				f.set(func() { f.mute = false })
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				told := slices.ContainsFunc(f.frames(), func(r *pawlv1.SettleRequest) bool { return len(r.Acks)+len(r.Fails)+len(r.Releases) > 0 })
+				if told != c.told {
+					t.Errorf("end of the claim told: got %v, want %v", told, c.told)
+				}
+			})
+		})
+	}
+}
+
+func TestDrainLetsHandlersFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		_, stop := work(t, client, handle(func(ctx context.Context, _ *pawl.Task[welcome]) error {
+			time.Sleep(20 * time.Second)
+			return ctx.Err()
+		}), pawl.WorkerConfig{})
+		ref := enqueue(t, client)
+		synctest.Wait()
+		begin := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			enqueue(t, client) // while it drains
+		}()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took != 20*time.Second {
+			t.Errorf("drained in %s, want the 20 s of the handler", took)
+		}
+		if got := f.task(t, ref.ID).state; got != pawlv1.State_STATE_SUCCEEDED {
+			t.Errorf("state: got %s", got)
+		}
+		if got := f.task(t, "t2"); got.fence != 0 {
+			t.Errorf("a task that came during the drain was claimed: %+v", got)
+		}
+	})
+}
+
+func TestDrainReleasesWhatDoesNotFinish(t *testing.T) {
+	for name, stubborn := range map[string]bool{"obedient": false, "stubborn": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, client := start(t)
+				causes, release := make(chan error, 1), make(chan struct{})
+				_, stop := work(t, client, handle(func(ctx context.Context, _ *pawl.Task[welcome]) error {
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					if stubborn {
+						<-release
+					}
+					return ctx.Err()
+				}), pawl.WorkerConfig{DrainTimeout: 10 * time.Second})
+				ref := enqueue(t, client)
+				synctest.Wait()
+				begin := time.Now()
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begin); took < 10*time.Second || took > 12*time.Second {
+					t.Errorf("drained in %s, want 10 s to 12 s", took)
+				}
+				wantErr(t, "cause", <-causes, pawl.ErrDraining)
+				got, frames := f.task(t, ref.ID), f.frames()
+				if got.state != pawlv1.State_STATE_READY || got.attempt != 1 || len(frames[len(frames)-1].Releases) != 1 {
+					t.Errorf("got %s, attempt %d, want released: ready, attempt 1", got.state, got.attempt)
+				}
+				close(release)
+			})
+		})
+	}
+}
+
+// What the broker pushes before it has heard that the worker is quiet goes back at once.
+func TestDrainReleasesLatePushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		ran := 0
+		_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { ran++; return nil }), pawl.WorkerConfig{})
+		f.set(func() { f.held = true })
+		ref := enqueue(t, client)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := f.task(t, ref.ID); got.state != pawlv1.State_STATE_READY || ran != 0 || got.fence != 1 {
+			t.Errorf("got %s, fence %d, ran %d times, want released, 1, 0", got.state, got.fence, ran)
+		}
+	})
+}
+
+// The answers to acks get lost with the connection. They are told again on the new one, and a running task is acked there.
+func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		proceed := make(chan struct{})
+		w, stop := work(t, client, handle(func(ctx context.Context, t *pawl.Task[welcome]) error {
+			if t.ID == "t3" {
+				<-proceed
+			}
+			return ctx.Err()
+		}), pawl.WorkerConfig{})
+		enqueue(t, client)
+		synctest.Wait()
+		f.set(func() { f.loseAnswers = true })
+		enqueue(t, client)
+		enqueue(t, client)
+		synctest.Wait()
+		if got := w.Stats(); got.Unsettled != 1 || got.Running != 1 {
+			t.Errorf("stats: got %+v, want one unsettled and one running", got)
+		}
+		f.cut()
+		f.set(func() { f.loseAnswers = false })
+		time.Sleep(time.Second)
+		close(proceed)
+		synctest.Wait()
+		if got := w.Stats(); got.Unsettled != 0 || got.Running != 0 || got.Reconnects != 1 {
+			t.Errorf("stats: got %+v, want nothing unsettled or running after 1 reconnect", got)
+		}
+		for _, id := range []string{"t1", "t2", "t3"} {
+			if got := f.task(t, id); got.state != pawlv1.State_STATE_SUCCEEDED || got.fence != 1 {
+				t.Errorf("%s: got %s after %d claims", id, got.state, got.fence)
+			}
+		}
+		acks := 0
+		for _, r := range f.frames() {
+			for _, a := range r.Acks {
+				if a.TaskId == "t2" {
+					acks++
+				}
+			}
+		}
+		if acks != 2 {
+			t.Errorf("t2 was acked %d times, want again on the new stream: 2", acks)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Without a connection handlers go on, and what they end with is told when there is one; a lease that ends meanwhile ends the context.
+func TestLongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		w, stop := work(t, client, handle(func(ctx context.Context, t *pawl.Task[welcome]) error {
+			if t.ID == "t1" {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			time.Sleep(10 * time.Second)
+			return t.SetResult("done")
+		}), pawl.WorkerConfig{})
+		enqueue(t, client)
+		enqueue(t, client)
+		synctest.Wait()
+		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return errUnavailable } })
+		f.cut()
+		time.Sleep(2 * time.Minute)
+		wantErr(t, "health", w.Health(), pawl.ErrUnavailable)
+		if got := w.Stats(); got.Connected || got.Running != 0 || got.Unsettled != 2 || got.LeasesLost != 1 {
+			t.Errorf("stats: got %+v", got)
+		}
+		f.set(func() { f.greet = nil })
+		time.Sleep(10 * time.Second)
+		if got := f.task(t, "t2"); string(got.result) != `"done"` {
+			t.Errorf("t2: got %s, %s", got.state, got.result)
+		}
+		if got := f.task(t, "t1"); got.fence != 2 {
+			t.Errorf("t1: got %s after %d claims, want released and claimed again", got.state, got.fence)
+		}
+		if err := w.Health(); err != nil {
+			t.Error(err)
+		}
+		f.set(func() { f.take(f.tasks["t1"], pawlv1.State_STATE_CANCELLED, "cancelled") })
+		stop()
+	})
+}
+
+// A broker that takes grants and forgets them makes no worker deaf: a silent stream is opened anew.
+func TestSilentStreamIsOpenedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		w, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
+		f.set(func() {
+			for s := range f.streams {
+				s.credit = 0
+			}
+		})
+		begin := time.Now()
+		ref := enqueue(t, client)
+		if _, err := ref.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 80*time.Second || w.Stats().Reconnects != 1 {
+			t.Errorf("the task took %s and %d reconnects, want at most 80 s and 1", took, w.Stats().Reconnects)
+		}
+		stop()
+	})
+}
+
+func TestDrainingBrokerIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		w, _ := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
+		f.set(func() {
+			for s := range f.streams {
+				s.say(&pawlv1.WorkResponse{Draining: true})
+			}
+		})
+		time.Sleep(time.Second)
+		if got := w.Stats(); got.Reconnects != 1 || !got.Connected {
+			t.Errorf("stats: got %+v, want 1 reconnect", got)
+		}
+		if _, err := enqueue(t, client).Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestUnavailableSettleIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
+		tries := 0
+		f.set(func() {
+			f.settleIt = func(string) *pawlv1.Error {
+				if tries++; tries < 5 {
+					return &pawlv1.Error{Code: "unavailable"}
+				}
+				return nil
+			}
+		})
+		if _, err := enqueue(t, client).Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := stop(); err != nil || tries != 5 {
+			t.Errorf("got %v after %d tries, want 5", err, tries)
+		}
+	})
+}
+
+func TestStaleSettleIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		proceed := make(chan struct{})
+		w, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { <-proceed; return nil }), pawl.WorkerConfig{})
+		ref := enqueue(t, client)
+		synctest.Wait()
+		f.set(func() { f.tasks[ref.ID].token = "other" })
+		close(proceed)
+		synctest.Wait()
+		if got := w.Stats(); got.Unsettled != 0 || got.Running != 0 {
+			t.Errorf("stats: got %+v, want nothing left", got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRunSaysWhatIsUnconfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
+		f.set(func() {
+			f.loseAnswers = true
+			f.before = func(method string) error {
+				if method == "Settle" {
+					return errUnavailable
+				}
+				return nil
+			}
+		})
+		enqueue(t, client)
+		synctest.Wait()
+		begin := time.Now()
+		err := stop()
+		wantErr(t, "Run", err, pawl.ErrUnavailable)
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("drained in %s", took)
+		}
+	})
+}
+
+func TestRefusedWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		mux := handle(func(context.Context, *pawl.Task[welcome]) error { return nil })
+		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
+		wantErr(t, "Run", pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(t.Context()), pawl.ErrPermissionDenied)
+
+		// Once served, a worker comes again whatever it is told.
+		f.set(func() { f.greet = nil })
+		work(t, client, mux, pawl.WorkerConfig{})
+		enqueue(t, client)
+		synctest.Wait()
+		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
+		f.cut()
+		time.Sleep(time.Minute)
+		f.set(func() { f.greet = nil })
+		if _, err := enqueue(t, client).Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While two frames wait for their answers, endings gather.
+func TestSettlesGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		f.set(func() { f.loseAnswers = true })
+		_, stop := work(t, client, handle(func(_ context.Context, t *pawl.Task[welcome]) error {
+			time.Sleep(time.Duration(len(t.ID)) * time.Second) // t1 to t9 end before t10 to t99
+			return nil
+		}), pawl.WorkerConfig{Concurrency: 100, DrainTimeout: -1})
+		for range 60 {
+			enqueue(t, client)
+		}
+		time.Sleep(20 * time.Second)
+		frames, acks := 0, 0
+		for _, r := range f.frames() {
+			if len(r.Acks) > 0 {
+				frames, acks = frames+1, acks+len(r.Acks)
+			}
+		}
+		if frames != 2 || acks == 0 {
+			t.Errorf("got %d frames with %d acks, want 2 frames", frames, acks)
+		}
+		f.set(func() { f.loseAnswers = false })
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		for n := range 60 {
+			id := fmt.Sprintf("t%d", n+1)
+			if got := f.task(t, id).state; got != pawlv1.State_STATE_SUCCEEDED {
+				t.Errorf("%s: %s", id, got)
+			}
+		}
+	})
+}
+
+func TestClaimsByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		for range 5 {
+			enqueue(t, client)
+		}
+		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Max: 5})
+		if err != nil || len(claims) != 5 {
+			t.Fatalf("got %d claims, %v", len(claims), err)
+		}
+		if _, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{}); !errors.Is(err, pawl.ErrInvalidArgument) {
+			t.Errorf("claim without queues: got %v", err)
+		}
+		c := claims[0]
+		if err := c.Progress(t.Context(), 50, "half"); err != nil {
+			t.Error(err)
+		}
+		if err := c.Checkpoint(t.Context(), map[string]int{"page": 3}); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(c.SetResult(1), client.Claims().Ack(t.Context(), c), client.Claims().Ack(t.Context(), c)); err != nil {
+			t.Errorf("ack, and again: %v", err)
+		}
+		if s, err := client.Claims().Fail(t.Context(), claims[1], pawl.DeadLetter(errors.New("x"))); err != nil || s.State != pawl.StateDead {
+			t.Errorf("fail: got %+v, %v", s, err)
+		}
+		if s, err := client.Claims().Release(t.Context(), claims[2], time.Minute); err != nil || s.State != pawl.StateScheduled {
+			t.Errorf("release: got %+v, %v", s, err)
+		}
+		f.set(func() { f.tasks[claims[3].ID].token = "other" })
+		_, err = client.Claims().Extend(t.Context(), claims[3], pawl.Extension{})
+		wantErr(t, "extend", err, pawl.ErrStaleClaim)
+		out, err := client.Claims().SettleAll(t.Context(), []pawl.Settlement{{Claim: claims[4], Err: pawl.Snooze(time.Second)}, {Claim: claims[3]}, {Claim: c}})
+		if err != nil || len(out) != 3 || out[0].State != pawl.StateScheduled || !errors.Is(out[1].Err, pawl.ErrStaleClaim) || out[2].State != pawl.StateSucceeded {
+			t.Errorf("settle: got %+v, %v", out, err)
+		}
+		got := f.task(t, c.ID)
+		var check map[string]int
+		if json.Unmarshal(got.check, &check); got.progress.Percent != 50 || check["page"] != 3 || string(got.result) != "1" {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestMux(t *testing.T) {
+	mux := handle(func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(t.Args.To) })
+	c := &pawl.Claim{Type: "mail.welcome", Payload: []byte(`{"to":"x"}`)}
+	if err := mux.Handler()(t.Context(), c); err != nil || string(c.Result()) != `"x"` {
+		t.Errorf("a handler without a worker: got %v, result %s", err, c.Result())
+	}
+	if err := mux.Handler()(t.Context(), &pawl.Claim{Type: "other"}); err == nil {
+		t.Error("a type without a handler: got no error")
+	}
+	for name, register := range map[string]func(){
+		"twice": func() { pawl.Handle(mux, func(context.Context, *pawl.Task[welcome]) error { return nil }) },
+		"empty": func() { mux.HandleFunc("", func(context.Context, *pawl.Claim) error { return nil }) },
+		"nil":   func() { mux.HandleFunc("x", nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			register()
+		}()
+	}
+}
