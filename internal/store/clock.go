@@ -36,16 +36,18 @@ const maxSlew = 500e-6
 // Clock is a shard's time while its leader is in office: it starts at the later of the wall clock and the shard's last
 // time, runs on monotonic time, and leans towards the wall clock. It belongs to the shard's loop.
 type Clock struct {
-	src  TimeSource
-	now  float64 // microseconds; a float keeps what the slew adds between readings
-	read time.Duration
-	last Time
+	src   TimeSource
+	start Time          // when it took office
+	began time.Duration // the source's Elapsed then
+	read  time.Duration // Elapsed at the last reading
+	lean  float64       // microseconds gained towards the wall clock since; a float, since a reading may gain less than one
+	last  Time
 }
 
 // TakeOffice starts the clock of a new leader whose state was last at time last.
 func TakeOffice(src TimeSource, last Time) *Clock {
-	start := max(TimeOf(src.Wall()), last)
-	return &Clock{src: src, now: float64(start), read: src.Elapsed(), last: start}
+	start, elapsed := max(TimeOf(src.Wall()), last), src.Elapsed()
+	return &Clock{src: src, start: start, began: elapsed, read: elapsed, last: start}
 }
 
 // Now returns the shard's time. It never runs backwards.
@@ -53,11 +55,12 @@ func (c *Clock) Now() Time {
 	elapsed := c.src.Elapsed()
 	if step := elapsed - c.read; step > 0 {
 		c.read = elapsed
-		us := float64(step) / float64(time.Microsecond)
-		ahead := float64(TimeOf(c.src.Wall())) - (c.now + us)
-		lean := us * maxSlew
-		c.now += us + min(max(ahead, -lean), lean)
+		most := float64(step) / float64(time.Microsecond) * maxSlew
+		ahead := float64(TimeOf(c.src.Wall()) - c.at())
+		c.lean += min(max(ahead, -most), most)
 	}
-	c.last = max(c.last, Time(c.now))
+	c.last = max(c.last, c.at())
 	return c.last
 }
+
+func (c *Clock) at() Time { return c.start.Add(c.read-c.began) + Time(c.lean) }

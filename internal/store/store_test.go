@@ -1,0 +1,216 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+var me = Identity{Cluster: [16]byte{1}, Node: 1, Shard: 7}
+
+func open(t testing.TB, fs vfs.FS, id Identity) *Store {
+	t.Helper()
+	s, err := Open(Config{Dir: "state", FS: fs, Identity: id, Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// round applies writes "key=value" and "-key" as the entry that follows.
+func round(t testing.TB, s *Store, writes ...string) {
+	t.Helper()
+	at := s.Applied()
+	tx := s.Begin(at.Time+1, at.Index+1)
+	defer tx.Close()
+	for _, w := range writes {
+		key, value, set := strings.Cut(w, "=")
+		if set {
+			tx.Set([]byte(key), []byte(value))
+		} else {
+			tx.Delete([]byte(strings.TrimPrefix(key, "-")))
+		}
+	}
+	if err := s.Apply(Position{Index: at.Index + 1, Term: 3, Time: tx.Now(), Conf: []byte("conf")}, tx.Seal(0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rows(r Reader) (all []string) {
+	r.Scan([]byte("a"), []byte("z"), func(k, v []byte) bool {
+		all = append(all, fmt.Sprintf("%s=%s", k, v))
+		return true
+	})
+	return all
+}
+
+func TestTxSeesItsOwnWrites(t *testing.T) {
+	s := open(t, vfs.NewMem(), me)
+	defer s.Close()
+	round(t, s, "a=1", "b=2", "c=3")
+	tx := s.Begin(10, 2)
+	defer tx.Close()
+	tx.Set([]byte("b"), []byte("20"))
+	tx.Delete([]byte("c"))
+	tx.Set([]byte("d"), []byte("4"))
+	if got := strings.Join(rows(tx), " "); got != "a=1 b=20 d=4" {
+		t.Errorf("the Tx sees %s", got)
+	}
+	if got := strings.Join(rows(s), " "); got != "a=1 b=2 c=3" {
+		t.Errorf("before it is applied the store has %s", got)
+	}
+	if _, ok := tx.Get([]byte("c")); ok {
+		t.Error("a deleted row is there")
+	}
+	var each []string
+	tx.GetEach([][]byte{[]byte("a"), []byte("aa"), []byte("c"), []byte("d")}, func(i int, v []byte) { each = append(each, fmt.Sprintf("%d %s", i, v)) })
+	if got := strings.Join(each, "; "); got != "0 1; 3 4" {
+		t.Errorf("GetEach gave %s", got)
+	}
+	if key, _, ok := tx.First([]byte("aa"), []byte("z")); !ok || string(key) != "b" {
+		t.Errorf("First gave %q, %t", key, ok)
+	}
+	var back []string
+	tx.ScanBack([]byte("a"), []byte("z"), func(k, _ []byte) bool { back = append(back, string(k)); return len(back) < 2 })
+	if fmt.Sprint(back) != "[d b]" {
+		t.Errorf("ScanBack gave %q", back)
+	}
+}
+
+func TestSnapshotStands(t *testing.T) {
+	s := open(t, vfs.NewMem(), me)
+	defer s.Close()
+	round(t, s, "a=1")
+	snap := s.Snapshot()
+	defer snap.Close()
+	round(t, s, "a=2", "b=3")
+	if got := strings.Join(rows(snap), " "); got != "a=1" {
+		t.Errorf("the snapshot has %s", got)
+	}
+}
+
+// After a power loss the state is that after some entry that was applied, at least the one that Durable named, and the
+// position says which.
+func TestPowerLossLeavesAPrefix(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		fs := vfs.NewCrashableMem()
+		s := open(t, fs, me)
+		history := []string{""}
+		durable := Position{}
+		for range 30 {
+			round(t, s, fmt.Sprintf("k%d=%d", rng.IntN(10), rng.IntN(100)), fmt.Sprintf("-k%d", rng.IntN(10)))
+			history = append(history, strings.Join(rows(s), " "))
+			if rng.IntN(8) == 0 {
+				if err := s.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var err error
+			if durable, err = s.Durable(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, after, me)
+		at := s.Applied()
+		if at.Index < durable.Index {
+			t.Errorf("seed %d: entry %d was durable, %d is left", seed, durable.Index, at.Index)
+		}
+		if got := strings.Join(rows(s), " "); got != history[at.Index] {
+			t.Errorf("seed %d: at entry %d the state is %q, it was %q", seed, at.Index, got, history[at.Index])
+		}
+		if at.Index > 0 && (at.Term != 3 || string(at.Conf) != "conf" || at.Time != Time(at.Index)) {
+			t.Errorf("seed %d: position %+v", seed, at)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	s := open(t, vfs.NewMem(), me)
+	defer s.Close()
+	round(t, s, "a=1")
+	tx := s.Begin(1, 2)
+	defer tx.Close()
+	tx.Set([]byte("a"), []byte("2"))
+	good := tx.Seal(0)
+	own := s.Begin(1, 2)
+	defer own.Close()
+	own.Set(positionKey, []byte("x"))
+	for name, entry := range map[string][]byte{
+		"cut short":   good[:len(good)-1],
+		"too short":   good[:5],
+		"wrong count": append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 9}, good[9:]...),
+		"own row":     own.Seal(0),
+	} {
+		if err := s.Apply(Position{Index: 2, Term: 1}, entry); err == nil {
+			t.Errorf("an entry that is %s was applied", name)
+		}
+	}
+	if err := s.Apply(Position{Index: 1, Term: 1}, good); err == nil {
+		t.Error("an entry was applied twice")
+	}
+	if got := strings.Join(rows(s), " "); got != "a=1" || s.Applied().Index != 1 {
+		t.Errorf("after refusals the state is %s at %d", got, s.Applied().Index)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, me)
+	round(t, s, "a=1")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []Identity{{Cluster: [16]byte{2}, Node: 1, Shard: 7}, {Cluster: [16]byte{1}, Node: 2, Shard: 7}, {Cluster: [16]byte{1}, Node: 1, Shard: 8}} {
+		if _, err := Open(Config{Dir: "state", FS: fs, Identity: other}); !errors.Is(err, ErrIdentity) {
+			t.Errorf("opened as %+v: %v", other, err)
+		}
+	}
+	s = open(t, fs, me)
+	defer s.Close()
+}
+
+func FuzzApply(f *testing.F) {
+	s := open(f, vfs.NewMem(), me)
+	tx := s.Begin(1, 1)
+	tx.Set([]byte("a"), []byte("1"))
+	tx.Delete([]byte("b"))
+	f.Add(tx.Seal(0))
+	f.Add([]byte{})
+	tx.Close()
+	f.Fuzz(func(t *testing.T, entry []byte) {
+		given := bytes.Clone(entry)
+		at := s.Applied()
+		_ = s.Apply(Position{Index: at.Index + 1, Term: 1}, entry) // any answer, but no panic
+		if !bytes.Equal(given, entry) {
+			t.Error("Apply changed the entry, which belongs to the log")
+		}
+	})
+}
+
+func FuzzDecodeRows(f *testing.F) {
+	f.Add(encodePosition(Position{Index: 1, Term: 2, Time: 3, Conf: []byte("c")}))
+	f.Add(encodeIdentity(me))
+	f.Fuzz(func(t *testing.T, row []byte) {
+		if p, err := decodePosition(row); err == nil {
+			if again, err := decodePosition(encodePosition(p)); err != nil || again.Index != p.Index || again.Time != p.Time {
+				t.Errorf("%+v became %+v: %v", p, again, err)
+			}
+		}
+		if id, err := decodeIdentity(row); err == nil && !bytes.Equal(encodeIdentity(id), row) {
+			t.Errorf("identity %+v has two forms", id)
+		}
+	})
+}
