@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -183,13 +184,8 @@ func parseLane(k []byte) (n laneName, ok bool) {
 		return n, false
 	}
 	n.priority = task.Priority(k[0])
-	for i, b := range k[1:] {
-		if b == 0 {
-			n.key, n.typ = string(k[1:1+i]), string(k[1+i+1:len(k)-1])
-			return n, n.priority >= task.High && n.priority <= task.Low
-		}
-	}
-	return n, false
+	n.key, n.typ, ok = strings.Cut(string(k[1:len(k)-1]), "\x00")
+	return n, ok && n.priority >= task.High && n.priority <= task.Low
 }
 
 // fill reads the next tasks of a lane into its head.

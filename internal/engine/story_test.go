@@ -14,12 +14,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestStories runs the stories in testdata. After every step the tables are checked.
+// TestStories runs the stories in testdata/stories. After every step the tables are checked.
 //
 // Tasks are called t1, t2 … in the order of their making. A verb on a task shows the token of its latest claim, or with
 // fence=N of an earlier one.
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := &story{world: newWorld(t), tokens: map[string][]task.Token{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out := s.step(d)
