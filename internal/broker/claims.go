@@ -266,7 +266,7 @@ func (r *replica) feed(round *engine.Round) {
 			}
 			w.call.Entropy = rand.Uint64()
 			got, _ := engine.ClaimTasks(round, &w.call)
-		r.served = append(r.served, serving{w, got})
+			r.served = append(r.served, serving{w, got})
 		}
 	}
 }

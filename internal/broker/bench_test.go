@@ -1,0 +1,123 @@
+package broker
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The benchmarks run the whole write path on a real disk with its syncs, without the network. BenchmarkBareSync of
+// package shard says what the disk allows.
+
+func benchBroker(b *testing.B) *Broker {
+	dir := b.TempDir()
+	must := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	logs, err := raftlog.Open(raftlog.Config{Dir: dir + "/log"})
+	must(err)
+	state, err := store.Open(store.Config{Dir: dir + "/state", Identity: store.Identity{Shard: one}})
+	must(err)
+	dead, err := archive.Open(archive.Config{Dir: dir + "/archive"})
+	must(err)
+	var group *shard.Shard
+	br := New(Config{Limits: task.DefaultLimits(), Archive: dead, Namespaces: func() []string { return nil }})
+	must(br.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
+		group, err = shard.Start(shard.Config{ID: one, Node: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h})
+		return group, err
+	}))
+	br.Start()
+	b.Cleanup(func() {
+		br.Stop()
+		group.Stop()
+		_, _, _ = state.Close(), logs.Close(), dead.Close()
+	})
+	must(br.CopyQueues(context.Background(), one, ns, map[string]task.QueueConfig{"q": {Version: 1, Settings: task.DefaultSettings()}}))
+	return br
+}
+
+func benchSpecs(n int) []task.Spec {
+	specs := make([]task.Spec, n)
+	for i := range specs {
+		specs[i] = task.Spec{Type: "job", Queue: "q", Payload: make([]byte, 1024)}
+		specs[i].Fill()
+	}
+	return specs
+}
+
+func benchmarkEnqueue(b *testing.B, br *Broker, batch int) {
+	b.ReportAllocs()
+	b.SetBytes(int64(batch) * 1024)
+	b.RunParallel(func(pb *testing.PB) {
+		specs := benchSpecs(batch)
+		for pb.Next() {
+			if _, _, err := br.Enqueue(context.Background(), one, ns, specs); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+func BenchmarkEnqueueOne(b *testing.B) {
+	br := benchBroker(b)
+	b.SetParallelism(1)
+	specs := benchSpecs(1)
+	for b.Loop() {
+		if _, _, err := br.Enqueue(context.Background(), one, ns, specs); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+func BenchmarkEnqueue64Callers(b *testing.B) {
+	br := benchBroker(b)
+	b.SetParallelism(32)
+	benchmarkEnqueue(b, br, 1)
+}
+
+func BenchmarkEnqueueBatch1000(b *testing.B) {
+	br := benchBroker(b)
+	b.SetParallelism(2)
+	benchmarkEnqueue(b, br, 1000)
+}
+
+// BenchmarkClaimAck takes tasks out of a full queue, 100 at a time, by four callers.
+func BenchmarkClaimAck(b *testing.B) {
+	br := benchBroker(b)
+	const batch = 100
+	for range max(b.N*batch/1000, 1) + 1 {
+		if _, _, err := br.Enqueue(context.Background(), one, ns, benchSpecs(1000)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var done atomic.Int64
+	b.SetParallelism(2)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			got, _, err := br.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: batch, MaxBytes: 4 << 20}, 0)
+			if err != nil {
+				b.Error(err)
+			}
+			acks := make([]Settle, len(got))
+			for i, t := range got {
+				acks[i] = Settle{Verb: Ack, Hold: hold(t)}
+			}
+			if _, _, err := br.Settle(context.Background(), one, acks); err != nil {
+				b.Error(err)
+			}
+			done.Add(int64(len(got)))
+		}
+	})
+	b.ReportMetric(float64(done.Load())/b.Elapsed().Seconds(), "tasks/s")
+}

@@ -1,0 +1,305 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// wornDisk returns a disk with tables, two write-ahead logs and marks, whose log holds entries up to 60, and the first
+// entry that is not compacted. Up to entry promised, the marks know of them.
+func wornDisk(t *testing.T, clean bool) (d *disk, first, promised uint64) {
+	d = newDisk(t)
+	s := d.openShard(Start{})
+	next := uint64(1)
+	add := func(n int) {
+		var es []*pb.Entry
+		for range n {
+			es = append(es, &pb.Entry{Index: new(next), Term: new(uint64(1)), Data: payload(next)})
+			next++
+		}
+		save(t, s, hardState(1, 1, next-1), es)
+	}
+	add(10)
+	add(10)
+	if err := d.log.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	s = d.openShard(Start{})
+	for range 10 {
+		add(2)
+	}
+	if err := s.Compact(5); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		add(1)
+	}
+	if err := d.log.marks.sync(); err != nil {
+		t.Fatal(err)
+	}
+	if clean {
+		for range 10 {
+			add(1)
+		}
+		d.close()
+		return d, 6, next - 1
+	}
+	promised = next - 1
+	for range 10 {
+		add(1)
+	}
+	d.losePower(50, 1)
+	return d, 6, promised
+}
+
+func payload(index uint64) []byte {
+	return fmt.Appendf(nil, "%d%s", index, strings.Repeat(string(rune('a'+index%26)), 700))
+}
+
+// files returns the paths of all files.
+func (d *disk) files() (out []string) {
+	for _, dir := range []string{"/data/raft", "/data/raft/log"} {
+		names, err := d.mem.List(dir)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, n := range names {
+			if n != "log" && n != "LOCK" {
+				out = append(out, path.Join(dir, n))
+			}
+		}
+	}
+	return out
+}
+
+func (d *disk) read(file string) []byte {
+	f, err := d.mem.Open(file)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return b
+}
+
+func (d *disk) write(file string, b []byte) {
+	f, err := d.mem.Create(file, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(b); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *disk) copy() *disk {
+	return &disk{t: d.t, mem: d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})}
+}
+
+// lost says which promised entry is missing though the log opened without complaint; 0: none.
+func (d *disk) lost(first, promised uint64) (index uint64, refused error) {
+	log, err := Open(d.config())
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	s, err := log.Shard(7, Start{Index: first - 1, Term: 1})
+	if err != nil {
+		return 0, err
+	}
+	es, err := s.Entries(first, promised+1, 1<<40)
+	if err != nil {
+		return first, nil
+	}
+	for i := first; i <= promised; i++ {
+		if i-first >= uint64(len(es)) || string(es[i-first].GetData()) != string(payload(i)) {
+			return i, nil
+		}
+	}
+	return 0, nil
+}
+
+// One flipped bit, anywhere in any file, loses nothing that was promised without somebody saying so.
+func TestFlippedBitIsNoticed(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		t.Run(fmt.Sprintf("closed=%v", clean), func(t *testing.T) {
+			t.Parallel()
+			worn, first, promised := wornDisk(t, clean)
+			if index, err := worn.copy().lost(first, promised); index != 0 || err != nil {
+				t.Fatalf("nothing flipped: entry %d is lost; %v", index, err)
+			}
+			flips, refusals := 0, 0
+			for _, file := range worn.files() {
+				size := len(worn.read(file))
+				for at := 0; at < size; at += stride {
+					if worn.flip(file, min(at+flips%64, size-1), flips%8, first, promised) {
+						refusals++
+					}
+					flips++
+				}
+			}
+			t.Logf("%d flips, %d refused", flips, refusals)
+			if refusals == 0 {
+				t.Error("no flip was refused")
+			}
+		})
+	}
+}
+
+// flip flips a bit in a copy of the disk and says whether the log was refused.
+func (d *disk) flip(file string, at, bit int, first, promised uint64) bool {
+	worn := d.copy()
+	b := worn.read(file)
+	b[at] ^= 1 << bit
+	worn.write(file, b)
+	index, err := worn.lost(first, promised)
+	if index != 0 {
+		d.t.Errorf("bit %d of byte %d of %d in %q flipped: entry %d is lost, and nobody says so", bit, at, len(b), file, index)
+	}
+	if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrIdentity) {
+		d.t.Errorf("bit %d of byte %d in %q flipped: refused with %v, want ErrDamaged", bit, at, file, err)
+	}
+	return err != nil
+}
+
+// A file cut short is noticed too, or harmless.
+func TestCutFileIsNoticed(t *testing.T) {
+	worn, first, promised := wornDisk(t, true)
+	for _, file := range worn.files() {
+		whole := worn.read(file)
+		for n := 0; n < len(whole); n += max(stride, len(whole)/50) {
+			d := worn.copy()
+			d.write(file, whole[:n])
+			if index, err := d.lost(first, promised); index != 0 {
+				t.Errorf("%q cut to %d of %d bytes: entry %d is lost, and nobody says so", file, n, len(whole), index)
+			} else if err != nil && !errors.Is(err, ErrDamaged) {
+				t.Errorf("%q cut to %d bytes: refused with %v, want ErrDamaged", file, n, err)
+			}
+		}
+		d := worn.copy()
+		if err := d.mem.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if index, err := d.lost(first, promised); index != 0 {
+			t.Errorf("%q removed: entry %d is lost, and nobody says so", file, index)
+		} else if err != nil && !errors.Is(err, ErrDamaged) {
+			t.Errorf("%q removed: refused with %v, want ErrDamaged", file, err)
+		}
+	}
+}
+
+// Whatever is refused can be opened by accepting the loss, with a prefix of what there was, under a new epoch.
+func TestDamageCanBeAccepted(t *testing.T) {
+	worn, first, promised := wornDisk(t, true)
+	kept := map[bool]int{}
+	for _, file := range worn.files() {
+		whole := worn.read(file)
+		for at := 17; at < len(whole); at += max(stride, len(whole)/20) {
+			d := worn.copy()
+			b := append([]byte(nil), whole...)
+			b[at] ^= 0x10
+			d.write(file, b)
+			if _, err := d.lost(first, promised); err == nil {
+				continue
+			}
+			d.acceptDamage(fmt.Sprintf("%s at %d", file, at), first, kept)
+			if _, err := d.lost(first, first-1); err != nil {
+				t.Errorf("%s at %d: still refused: %v", file, at, err)
+			}
+		}
+	}
+	if kept[true] == 0 || kept[false] == 0 {
+		t.Errorf("kept some entries %d times, none %d times: both should happen", kept[true], kept[false])
+	}
+}
+
+func (d *disk) acceptDamage(where string, first uint64, kept map[bool]int) {
+	d.t.Helper()
+	cfg := d.config()
+	cfg.AcceptDataLoss = true
+	log, err := Open(cfg)
+	if err != nil {
+		d.t.Errorf("%s: accepted, but %v", where, err)
+		return
+	}
+	s, err := log.Shard(7, Start{Index: first - 1, Term: 1})
+	if err != nil {
+		d.t.Errorf("%s: accepted, but %v", where, err)
+		return
+	}
+	last, _ := s.LastIndex()
+	kept[last >= first]++
+	if s.Epoch() != 1 {
+		d.t.Errorf("%s: epoch is %d, want 1", where, s.Epoch())
+	}
+	if last >= first {
+		es, err := s.Entries(first, last+1, 1<<40)
+		if err != nil {
+			d.t.Errorf("%s: %v", where, err)
+		}
+		for _, e := range es {
+			if string(e.GetData()) != string(payload(e.GetIndex())) {
+				d.t.Errorf("%s: entry %d holds something else", where, e.GetIndex())
+			}
+		}
+	}
+	if err := log.Close(); err != nil {
+		d.t.Errorf("%s: %v", where, err)
+	}
+}
+
+func FuzzDecodeSlot(f *testing.F) {
+	b := make([]byte, slotHead+2*markLen+4)
+	m := marks{id: us, seq: 5, of: map[uint32]mark{1: {1, 0, position{7, 3}}, 9: {9, 2, position{1, 1}}}}
+	m.encodeSlot(b)
+	f.Add(b)
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _, of, err := decodeSlot(b)
+		if err == nil && len(of) > maxShards {
+			t.Errorf("%d marks", len(of))
+		}
+	})
+}
+
+func FuzzDecodeEntry(f *testing.F) {
+	for _, e := range entries(3, 1, 2) {
+		b := make([]byte, entrySize(e))
+		putEntry(b, e)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := decodeEntry(b)
+		if err != nil {
+			return
+		}
+		again := make([]byte, entrySize(e))
+		putEntry(again, e)
+		f, err := decodeEntry(again)
+		if err != nil || f.GetIndex() != e.GetIndex() || f.GetTerm() != e.GetTerm() || string(f.GetData()) != string(e.GetData()) {
+			t.Errorf("decoded %x as %v, and that encoded as %v, %v", b, e, f, err)
+		}
+	})
+}
+
+func FuzzDecodeHardState(f *testing.F) {
+	f.Add(encodeHardState(hardState(1, 2, 3)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if hs, err := decodeHardState(b); err == nil && hs.Term == nil {
+			t.Error("no term")
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package raftlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// The marks file is two slots, written in turn, so that a torn write leaves the other. A slot is
+//
+//	"pawlmark" | identity 25 | sequence 8 | count 4 | count × (shard 4, epoch 8, term 8, index 8) | CRC-32C 4
+const (
+	slotMagic  = "pawlmark"
+	slotHead   = len(slotMagic) + identityLen + 8 + 4
+	markLen    = 4 + 8 + 8 + 8
+	slotLen    = 32 << 10
+	maxShards  = (slotLen - slotHead - 4) / markLen // 1,168
+	markPeriod = 100 * time.Millisecond
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// mark says what a shard's log had reached: the term of its hard state, which covers its vote, and its last index.
+type mark struct {
+	shard uint32
+	epoch uint64
+	position
+}
+
+// marks is the file of the marks of a node. Any goroutine may use it.
+type marks struct {
+	path string
+	id   Identity
+	file vfs.File
+	fail func(error)
+
+	kick chan struct{} // has a token when something is to be written
+	quit chan struct{}
+	idle chan struct{} // closed when the writer goroutine has ended
+
+	io sync.Mutex // held over a write and its fsync, taken before mu
+
+	mu    sync.Mutex // never held over I/O: the write path takes it
+	of    map[uint32]mark
+	seq   uint64
+	dirty bool
+	err   error // of the first failed write; there is no second
+}
+
+// openMarks reads the marks. A nil of says that there is no file, and an error that both slots are damaged.
+func openMarks(fs vfs.FS, path string, id Identity) (m *marks, err error) {
+	m = &marks{path: path, id: id, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{})}
+	b, err := readFile(fs, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var first error
+	for slot := range 2 {
+		lo := min(slot*slotLen, len(b))
+		owner, seq, of, err := decodeSlot(b[lo:min(lo+slotLen, len(b))])
+		if err == nil {
+			err = id.check(owner)
+		}
+		if errors.Is(err, ErrIdentity) {
+			return m, err
+		}
+		if err != nil {
+			first = errors.Join(first, fmt.Errorf("slot %d: %w", slot, err))
+		} else if m.of == nil || seq > m.seq {
+			m.seq, m.of = seq, of
+		}
+	}
+	if m.of == nil {
+		return m, &DamageError{File: path, From: 0, To: int64(len(b)), Reason: first.Error()}
+	}
+	return m, nil
+}
+
+// create writes a new file with the marks in m. It takes the place of an old one at once or not at all.
+func (m *marks) create(fs vfs.FS) error {
+	if m.of == nil {
+		m.of = make(map[uint32]mark)
+	}
+	tmp := m.path + ".new"
+	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	m.seq++
+	b := make([]byte, 2*slotLen) // both slots, so that later writes don't change the file's size
+	m.encodeSlot(b[m.slot():][:slotLen])
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(tmp, m.path); err != nil {
+		return err
+	}
+	return syncDir(fs, fs.PathDir(m.path))
+}
+
+// start opens the file for writing and starts the writer goroutine, which ends in close.
+func (m *marks) start(fs vfs.FS, fail func(error)) (err error) {
+	m.fail = fail
+	if m.file, err = fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified); err != nil {
+		return err
+	}
+	go m.write()
+	return nil
+}
+
+// write syncs what advance noted, once in a markPeriod.
+func (m *marks) write() {
+	defer close(m.idle)
+	pause := time.NewTimer(markPeriod)
+	defer pause.Stop()
+	for {
+		select {
+		case <-m.quit:
+			return
+		case <-m.kick:
+		}
+		if err := m.sync(); err != nil {
+			return
+		}
+		pause.Reset(markPeriod)
+		select {
+		case <-m.quit:
+			return
+		case <-pause.C:
+		}
+	}
+}
+
+// get returns the mark of a shard.
+func (m *marks) get(shard uint32) (mark, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k, ok := m.of[shard]
+	return k, ok
+}
+
+// advance notes what a log has reached, to be synced soon.
+func (m *marks) advance(shard uint32, to position) {
+	m.mu.Lock()
+	k := m.of[shard]
+	k.position = to
+	m.of[shard], m.dirty = k, true
+	m.mu.Unlock()
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// set syncs a mark before it returns.
+func (m *marks) set(k mark) error {
+	m.mu.Lock()
+	_, known := m.of[k.shard]
+	full := !known && len(m.of) == maxShards
+	if !full {
+		m.of[k.shard], m.dirty = k, true
+	}
+	m.mu.Unlock()
+	if full {
+		return fmt.Errorf("marks %q: a node has at most %d shards", m.path, maxShards)
+	}
+	return m.sync()
+}
+
+// sync writes the marks as they are now, unless that is done already: by the time it has the lock, a write that was
+// under way is over.
+func (m *marks) sync() error {
+	m.io.Lock()
+	defer m.io.Unlock()
+	m.mu.Lock()
+	if m.err != nil || !m.dirty {
+		defer m.mu.Unlock()
+		return m.err
+	}
+	m.seq++
+	b := make([]byte, slotHead+len(m.of)*markLen+4)
+	m.encodeSlot(b)
+	at := m.slot()
+	m.dirty = false
+	m.mu.Unlock()
+
+	_, err := m.file.WriteAt(b, at)
+	if err == nil {
+		err = m.file.SyncData()
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("marks %q: %w", m.path, err)
+	m.mu.Lock()
+	m.err = err
+	m.mu.Unlock()
+	m.fail(err)
+	return err
+}
+
+// slot is where the marks numbered seq lie in the file: never where those before them do.
+func (m *marks) slot() int64 { return int64(m.seq%2) * slotLen }
+
+// close syncs the marks exactly.
+func (m *marks) close() error {
+	close(m.quit)
+	<-m.idle
+	return errors.Join(m.sync(), m.file.Close())
+}
+
+// encodeSlot writes the marks into b.
+func (m *marks) encodeSlot(b []byte) {
+	p := append(b[:0], slotMagic...)
+	p = append(p, m.id.encode()...)
+	p = binary.BigEndian.AppendUint64(p, m.seq)
+	p = binary.BigEndian.AppendUint32(p, uint32(len(m.of)))
+	for _, k := range m.of {
+		p = binary.BigEndian.AppendUint32(p, k.shard)
+		p = binary.BigEndian.AppendUint64(p, k.epoch)
+		p = binary.BigEndian.AppendUint64(p, k.term)
+		p = binary.BigEndian.AppendUint64(p, k.index)
+	}
+	binary.BigEndian.AppendUint32(p, crc32.Checksum(p, castagnoli))
+}
+
+// decodeSlot reads the marks and whose they are from b.
+func decodeSlot(b []byte) (owner []byte, seq uint64, of map[uint32]mark, err error) {
+	if len(b) < slotHead+4 || string(b[:len(slotMagic)]) != slotMagic {
+		return nil, 0, nil, fmt.Errorf("slot of %d bytes: unknown form", len(b))
+	}
+	p := b[len(slotMagic):]
+	owner, p = p[:identityLen], p[identityLen:]
+	seq, p = binary.BigEndian.Uint64(p), p[8:]
+	count, p := binary.BigEndian.Uint32(p), p[4:]
+	if count > uint32(maxShards) || len(p) < int(count)*markLen+4 {
+		return nil, 0, nil, fmt.Errorf("slot of %d bytes: cut short", len(b))
+	}
+	end := slotHead + int(count)*markLen
+	if crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
+		return nil, 0, nil, errors.New("checksum does not match")
+	}
+	of = make(map[uint32]mark, count)
+	for ; count > 0; count, p = count-1, p[markLen:] {
+		k := mark{shard: binary.BigEndian.Uint32(p), epoch: binary.BigEndian.Uint64(p[4:])}
+		k.term, k.index = binary.BigEndian.Uint64(p[12:]), binary.BigEndian.Uint64(p[20:])
+		of[k.shard] = k
+	}
+	return owner, seq, of, nil
+}
+
+// readFile reads a file that is at most a marks file.
+func readFile(fs vfs.FS, path string) ([]byte, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 2*slotLen))
+	return b, errors.Join(err, f.Close())
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,473 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+var us = Identity{Cluster: [16]byte{1}, Node: 1}
+
+// disk is a directory on a file system that can lose power.
+type disk struct {
+	t   *testing.T
+	mem *vfs.MemFS
+	log *Log
+}
+
+func newDisk(t *testing.T) *disk { return &disk{t: t, mem: vfs.NewCrashableMem()} }
+
+func (d *disk) config() Config {
+	return Config{Dir: "/data/raft", FS: d.mem, Identity: us, MemTableSize: 256 << 10}
+}
+
+func (d *disk) open() *Log {
+	d.t.Helper()
+	log, err := Open(d.config())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.log = log
+	return log
+}
+
+func (d *disk) openShard(at Start) *ShardLog {
+	d.t.Helper()
+	s, err := d.open().Shard(7, at)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return s
+}
+
+func (d *disk) close() {
+	d.t.Helper()
+	if err := d.log.Close(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// losePower leaves what was synced, and percent of the rest.
+func (d *disk) losePower(percent int, seed uint64) {
+	d.t.Helper()
+	after := d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 1))})
+	d.close()
+	d.mem = after
+}
+
+func entries(term, from, to uint64) []*pb.Entry {
+	var out []*pb.Entry
+	for i := from; i <= to; i++ {
+		out = append(out, &pb.Entry{Index: new(i), Term: new(term), Data: fmt.Appendf(nil, "entry %d of term %d", i, term)})
+	}
+	return out
+}
+
+func hardState(term, vote, commit uint64) *pb.HardState {
+	return &pb.HardState{Term: new(term), Vote: new(vote), Commit: new(commit)}
+}
+
+func save(t *testing.T, s *ShardLog, hs *pb.HardState, es []*pb.Entry) {
+	t.Helper()
+	if err := s.Save(hs, es); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantLog checks what a log holds: "3:1 4:1 5:2" means entries 3 to 5 of terms 1, 1 and 2.
+func wantLog(t *testing.T, s *ShardLog, want string) {
+	t.Helper()
+	first, _ := s.FirstIndex()
+	last, _ := s.LastIndex()
+	var got []string
+	if last >= first {
+		es, err := s.Entries(first, last+1, 1<<40)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range es {
+			got = append(got, fmt.Sprintf("%d:%d", e.GetIndex(), e.GetTerm()))
+			if term, err := s.Term(e.GetIndex()); err != nil || term != e.GetTerm() {
+				t.Errorf("term of entry %d is %d, %v; want %d", e.GetIndex(), term, err, e.GetTerm())
+			}
+			if want := fmt.Sprintf("entry %d of term %d", e.GetIndex(), e.GetTerm()); string(e.GetData()) != want {
+				t.Errorf("entry %d holds %q, want %q", e.GetIndex(), e.GetData(), want)
+			}
+		}
+	}
+	if got := strings.Join(got, " "); got != want {
+		t.Errorf("log holds %q, want %q", got, want)
+	}
+}
+
+func wantHard(t *testing.T, s *ShardLog, term, vote, commit uint64) {
+	t.Helper()
+	hs, _, _ := s.InitialState()
+	if hs.GetTerm() != term || hs.GetVote() != vote || hs.GetCommit() != commit {
+		t.Errorf("hard state is term %d, vote %d, commit %d; want %d, %d, %d", hs.GetTerm(), hs.GetVote(), hs.GetCommit(), term, vote, commit)
+	}
+}
+
+func TestSaveSurvivesPowerLoss(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, hardState(1, 1, 0), nil)
+	save(t, s, nil, entries(1, 1, 2))
+	save(t, s, hardState(1, 1, 2), entries(1, 3, 3))
+	save(t, s, hardState(1, 1, 3), nil) // only the commit index: may be lost
+	wantHard(t, s, 1, 1, 3)
+	wantLog(t, s, "1:1 2:1 3:1")
+
+	d.losePower(0, 1)
+	s = d.openShard(Start{})
+	wantLog(t, s, "1:1 2:1 3:1")
+	wantHard(t, s, 1, 1, 2)
+
+	d.close()
+	s = d.openShard(Start{Index: 3, Term: 1})
+	wantHard(t, s, 1, 1, 3) // the state has applied it, so it is committed
+	d.close()
+}
+
+func TestConflictReplacesSuffix(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, hardState(1, 1, 0), entries(1, 1, 6))
+	save(t, s, hardState(2, 2, 0), entries(2, 3, 4))
+	wantLog(t, s, "1:1 2:1 3:2 4:2")
+	d.losePower(0, 1)
+	s = d.openShard(Start{})
+	wantLog(t, s, "1:1 2:1 3:2 4:2")
+	save(t, s, nil, entries(2, 5, 5))
+	save(t, s, hardState(3, 3, 0), entries(3, 2, 2))
+	wantLog(t, s, "1:1 2:3")
+	d.close()
+	wantLog(t, d.openShard(Start{}), "1:1 2:3")
+	d.close()
+}
+
+// A cut back log is shorter than it was on purpose, at whatever moment the power goes.
+func TestCutBackAtEveryCrash(t *testing.T) {
+	for op := 1; op < 200; op++ {
+		d := newDisk(t)
+		s := d.openShard(Start{})
+		save(t, s, hardState(1, 1, 0), entries(1, 1, 6))
+		d.close() // the marks say 6
+		mem := d.mem
+		crashed, seen := (*vfs.MemFS)(nil), 0
+		var mu sync.Mutex
+		cfg := d.config()
+		cfg.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(o errorfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if o.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+				if seen++; seen == op && crashed == nil {
+					crashed = mem.CrashClone(vfs.CrashCloneCfg{})
+				}
+			}
+			return nil
+		}))
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = log.Shard(7, Start{}); err != nil {
+			t.Fatal(err)
+		}
+		save(t, s, hardState(2, 2, 0), nil)
+		save(t, s, nil, entries(2, 3, 4))
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if crashed == nil {
+			if op < 5 {
+				t.Fatalf("only %d writes seen", op)
+			}
+			return
+		}
+		d.mem = crashed
+		s = d.openShard(Start{}) // must not be refused
+		if last, _ := s.LastIndex(); last != 6 && last != 4 {
+			t.Errorf("crash at write %d: log ends at %d", op, last)
+		}
+		d.close()
+	}
+	t.Fatal("never came to an end")
+}
+
+func TestCompact(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, hardState(1, 1, 5), entries(1, 1, 5))
+	if err := s.Compact(3); err != nil {
+		t.Fatal(err)
+	}
+	wantLog(t, s, "4:1 5:1")
+	if _, err := s.Entries(3, 5, 1<<20); !errors.Is(err, raft.ErrCompacted) {
+		t.Errorf("entries below the start: %v, want ErrCompacted", err)
+	}
+	if _, err := s.Term(2); !errors.Is(err, raft.ErrCompacted) {
+		t.Errorf("term below the start: %v, want ErrCompacted", err)
+	}
+	if term, err := s.Term(3); term != 1 || err != nil {
+		t.Errorf("term of the start: %d, %v", term, err)
+	}
+	if err := s.Compact(5); err != nil {
+		t.Fatal(err)
+	}
+	wantLog(t, s, "")
+	d.close()
+	s = d.openShard(Start{Index: 5, Term: 1})
+	wantLog(t, s, "")
+	save(t, s, nil, entries(1, 6, 6))
+	wantLog(t, s, "6:1")
+	d.close()
+}
+
+// The state may come back without what the log was compacted for: then entries are missing for good.
+func TestStateBehindLogIsRefused(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, hardState(1, 1, 5), entries(1, 1, 5))
+	if err := s.Compact(3); err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	_, err := d.open().Shard(7, Start{Index: 2, Term: 1})
+	if !errors.Is(err, ErrDamaged) {
+		t.Errorf("got %v, want ErrDamaged", err)
+	}
+	d.close()
+}
+
+func TestLogBelowAppliedIsReset(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{Index: 9, Term: 4})
+	wantLog(t, s, "")
+	wantHard(t, s, 4, 0, 9)
+	save(t, s, hardState(5, 1, 9), entries(5, 10, 10))
+	d.losePower(0, 1)
+	s = d.openShard(Start{Index: 20, Term: 5})
+	wantLog(t, s, "")
+	wantHard(t, s, 5, 1, 20)
+	rn, err := raft.NewRawNode(&raft.Config{ID: 1, ElectionTick: 10, HeartbeatTick: 1, Storage: s, Applied: 20, MaxInflightMsgs: 1, Logger: &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rn.HasReady() {
+		t.Error("raft has something to do")
+	}
+	d.close()
+}
+
+func TestTailIsBounded(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	big := make([]byte, 100<<10)
+	for i := uint64(1); i <= 100; i++ {
+		save(t, s, nil, []*pb.Entry{{Index: new(i), Term: new(uint64(1)), Data: big}})
+	}
+	sum := 0
+	for _, e := range s.tail {
+		sum += len(e.GetData())
+	}
+	if sum != s.tailLen || sum > maxTail {
+		t.Errorf("tail has %d bytes, counts %d, may have %d", sum, s.tailLen, maxTail)
+	}
+	for _, lo := range []uint64{1, 50, 90, 100} {
+		es, err := s.Entries(lo, 101, 250<<10)
+		if err != nil || es[0].GetIndex() != lo || len(es) > 2 {
+			t.Errorf("entries from %d: %d of them, %v", lo, len(es), err)
+		}
+	}
+	d.close()
+}
+
+// A log that comes back shorter than it was known to be has lost what was promised.
+func TestShorterThanMarkIsRefused(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
+	early := d.mem.CrashClone(vfs.CrashCloneCfg{})
+	save(t, s, nil, entries(3, 6, 9))
+	d.close()
+	copyFile(t, d.mem, early, "/data/raft/marks") // a disk that kept the marks and lost the end of the log
+
+	d.mem = early
+	_, err := d.open().Shard(7, Start{Index: 2, Term: 3})
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "entries 6 to 9 of shard 7 are lost") {
+		t.Errorf("got %v", err)
+	}
+	d.close()
+
+	if _, err := d.open().Shard(7, Start{Index: 9, Term: 3}); err != nil {
+		t.Errorf("what the state has is not lost: %v", err)
+	}
+	d.close()
+}
+
+func TestAcceptDataLossBeginsAnEpoch(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
+	early := d.mem.CrashClone(vfs.CrashCloneCfg{})
+	save(t, s, nil, entries(3, 6, 9))
+	d.close()
+	copyFile(t, d.mem, early, "/data/raft/marks")
+	d.mem = early
+	cfg := d.config()
+	cfg.AcceptDataLoss = true
+	for range 2 { // the second time there is nothing to accept
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = log.Shard(7, Start{Index: 2, Term: 3}); err != nil {
+			t.Fatal(err)
+		}
+		wantLog(t, s, "1:3 2:3 3:3 4:3 5:3")
+		wantHard(t, s, 4, 0, 2)
+		if s.Epoch() != 1 {
+			t.Errorf("epoch is %d, want 1", s.Epoch())
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := d.openShard(Start{Index: 2, Term: 3}); s.Epoch() != 1 {
+		t.Errorf("epoch is %d, want 1", s.Epoch())
+	}
+	d.close()
+}
+
+func TestLostVoteIsRefused(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
+	early := d.mem.CrashClone(vfs.CrashCloneCfg{})
+	save(t, s, hardState(4, 2, 0), nil)
+	late := d.mem.CrashClone(vfs.CrashCloneCfg{}) // no Close, no 100 ms: the mark is there already
+	d.close()
+	copyFile(t, late, early, "/data/raft/marks")
+	d.mem = early
+	if _, err := d.open().Shard(7, Start{}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("got %v, want ErrDamaged", err)
+	}
+	d.close()
+}
+
+func TestOtherIdentityIsRefused(t *testing.T) {
+	d := newDisk(t)
+	d.open()
+	d.close()
+	cfg := d.config()
+	cfg.Identity.Node = 2
+	if _, err := Open(cfg); !errors.Is(err, ErrIdentity) {
+		t.Errorf("got %v, want ErrIdentity", err)
+	}
+}
+
+func TestMissingFiles(t *testing.T) {
+	for _, gone := range []string{"marks", "log"} {
+		d := newDisk(t)
+		s := d.openShard(Start{})
+		save(t, s, hardState(1, 1, 0), entries(1, 1, 5))
+		d.close()
+		if err := d.mem.RemoveAll("/data/raft/" + gone); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(d.config()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("without %q: %v, want ErrDamaged", gone, err)
+		}
+		cfg := d.config()
+		cfg.AcceptDataLoss = true
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = log.Shard(7, Start{Index: 2, Term: 1}); err != nil || s.Epoch() != 1 {
+			t.Errorf("without %q, loss accepted: %v, epoch %d", gone, err, s.Epoch())
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTwoShardsAreApart(t *testing.T) {
+	d := newDisk(t)
+	log := d.open()
+	a, err := log.Shard(1, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := log.Shard(2, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, a, nil, entries(1, 1, 3))
+	save(t, b, nil, entries(2, 1, 2))
+	if err := a.Reset(5, 2); err != nil {
+		t.Fatal(err)
+	}
+	wantLog(t, a, "")
+	wantLog(t, b, "1:2 2:2")
+	d.close()
+}
+
+// After a failed fsync the disk may hold anything, and the next fsync may succeed: nothing is saved any more.
+func TestFailedSyncIsFinal(t *testing.T) {
+	for _, file := range []string{".log", "marks"} {
+		var on atomic.Bool
+		var fatals atomic.Int32
+		cfg := newDisk(t).config()
+		cfg.Fatal = func(error) { fatals.Add(1) }
+		cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			sync := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
+			if sync && strings.HasSuffix(op.Path, file) && on.CompareAndSwap(true, false) { // once
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := log.Shard(7, Start{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(t, s, hardState(1, 1, 0), entries(1, 1, 1))
+		on.Store(true)
+		for i := uint64(2); i <= 4; i++ {
+			if err := s.Save(hardState(i, 1, 0), entries(i, i, i)); err == nil {
+				t.Errorf("save %d succeeded after a failed fsync of %q", i, file)
+			}
+		}
+		if n := fatals.Load(); n != 1 {
+			t.Errorf("fatal was called %d times", n)
+		}
+		// The log isn't closed: a process that comes here ends.
+	}
+}
+
+func copyFile(t *testing.T, from, to *vfs.MemFS, path string) {
+	t.Helper()
+	if err := to.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := vfs.Clone(from, to, path, path, vfs.CloneSync); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+}

@@ -1,0 +1,291 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// maxWaiting is how many calls may wait for a round. More would wait longer than their callers do.
+const maxWaiting = 1 << 16
+
+var (
+	// ErrUnknown: the call may have taken effect, or may yet, or never will.
+	ErrUnknown = errors.New("outcome unknown")
+	// ErrStopped: the replica is stopped; the call did not run.
+	ErrStopped = errors.New("shard is stopped")
+	// ErrBusy: too many calls are waiting; the call did not run.
+	ErrBusy = errors.New("shard has too many calls waiting")
+	// ErrTooLarge: the call wrote more than an entry can hold; nothing of it was kept.
+	ErrTooLarge = errors.New("call writes too much for one entry")
+)
+
+// NotLeader says that the call did not run, because this replica is not the leader.
+type NotLeader struct {
+	Leader uint64 // who is, as far as known here; 0: nobody
+}
+
+func (e *NotLeader) Error() string {
+	if e.Leader == 0 {
+		return "not the leader; there is none"
+	}
+	return fmt.Sprintf("not the leader, node %d is", e.Leader)
+}
+
+// PanicError is what a call gets that panicked or broke the rule of refusals. Nothing of it was kept.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("call panicked: %v", e.Value) }
+
+// Stamp is where and when a call took effect. Two calls on a shard took effect in the order of their indexes; for one
+// that wrote nothing, Index is the entry that it read the state after.
+type Stamp struct {
+	Shard uint32
+	Index uint64
+	Term  uint64
+	Time  store.Time
+}
+
+// Update runs fn in a round on the leader and returns its result when the round is committed and applied. Fn runs on
+// the shard's loop, so it must not block; it may run again if its round was dropped, so it must leave no trace but
+// through tx and its result; and it may still run after Update has returned ErrUnknown.
+//
+// An error from fn is a refusal: fn must have written nothing, which it does by deciding first, then writing. The
+// refusal is returned as it is once a majority has confirmed that this was the leader. Other errors: *NotLeader,
+// ErrStopped, ErrBusy and ErrTooLarge say that the call had no effect, as does the context's own error; ErrUnknown that it
+// may have had one. An error that wraps both ErrUnknown and the context's means that the context ended too late.
+func Update[T any](ctx context.Context, s *Shard, fn func(*store.Tx) (T, error)) (T, Stamp, error) {
+	var out T
+	c := newCall(ctx)
+	c.update = func(tx *store.Tx) (err error) {
+		out, err = fn(tx)
+		return err
+	}
+	if err := s.do(c); err != nil {
+		var zero T // out may be the loop's still
+		return zero, c.stampIfDone(), err
+	}
+	return out, c.stamp, nil
+}
+
+// View runs fn on the caller's goroutine against the state as it was at some moment during the call. Only the leader
+// answers. Errors are as for Update; fn's own is returned as it is.
+func View[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)) (out T, at Stamp, err error) {
+	c := newCall(ctx)
+	if err := s.do(c); err != nil {
+		return out, Stamp{}, err
+	}
+	defer c.view.release()
+	defer func() {
+		if p := recover(); p != nil {
+			f, ok := p.(*store.Failure)
+			if !ok {
+				panic(p)
+			}
+			err = f // the store has reported it
+		}
+	}()
+	out, err = fn(c.view.snap)
+	return out, c.stamp, err
+}
+
+// The life of a call. The caller may leave it at any time before it is answered.
+const (
+	callWaiting = iota
+	callTaken   // by the loop
+	callAnswered
+	callLeft // by its caller
+)
+
+// call is a caller waiting for the loop. All fields but state belong to the loop until done is closed, then to the
+// caller.
+type call struct {
+	ctx    context.Context
+	state  atomic.Int32
+	done   chan struct{}
+	update func(*store.Tx) error // nil: a view
+	wrote  bool
+
+	refusal error // what update returned
+	err     error // what the caller gets
+	stamp   Stamp
+	view    *view
+}
+
+func newCall(ctx context.Context) *call { return &call{ctx: ctx, done: make(chan struct{})} }
+
+// take makes the call the loop's, unless its caller has left. A call that goes into a second round is taken already.
+func (c *call) take() bool {
+	if c.state.Load() == callTaken {
+		return true
+	}
+	return c.state.CompareAndSwap(callWaiting, callTaken)
+}
+
+// answer ends the call. It returns false if the caller has left, or has an answer.
+func (c *call) answer(at Stamp, err error) bool {
+	if s := c.state.Load(); s == callAnswered || s == callLeft {
+		return false
+	}
+	c.stamp, c.err = at, err
+	if c.state.CompareAndSwap(callTaken, callAnswered) || c.state.CompareAndSwap(callWaiting, callAnswered) {
+		close(c.done)
+		return true
+	}
+	return false
+}
+
+func (c *call) stampIfDone() Stamp {
+	if c.state.Load() == callAnswered {
+		return c.stamp
+	}
+	return Stamp{}
+}
+
+// do waits until the loop has answered c, or its context ends.
+func (s *Shard) do(c *call) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.calls.push(c); err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-c.ctx.Done():
+	}
+	if c.state.CompareAndSwap(callWaiting, callLeft) {
+		return c.ctx.Err()
+	}
+	if c.state.CompareAndSwap(callTaken, callLeft) {
+		if c.update == nil {
+			return c.ctx.Err()
+		}
+		return fmt.Errorf("%w: %w", ErrUnknown, c.ctx.Err())
+	}
+	<-c.done // answered at this very moment
+	return c.err
+}
+
+// queue holds the calls that wait for the loop.
+type queue struct {
+	wake chan struct{} // has a token when there may be calls
+
+	mu      sync.Mutex
+	updates []*call
+	views   []*call
+	closed  error // what calls get that come too late
+}
+
+func newQueue() *queue { return &queue{wake: make(chan struct{}, 1)} }
+
+func (q *queue) push(c *call) error {
+	q.mu.Lock()
+	err := q.closed
+	switch {
+	case err != nil:
+	case len(q.updates)+len(q.views) >= maxWaiting:
+		err = ErrBusy
+	case c.update == nil:
+		q.views = append(q.views, c)
+	default:
+		q.updates = append(q.updates, c)
+	}
+	q.mu.Unlock()
+	if err == nil {
+		q.signal()
+	}
+	return err
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeUpdates returns at most n of the waiting updates, oldest first.
+func (q *queue) takeUpdates(n int) []*call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n = min(n, len(q.updates))
+	out := q.updates[:n:n]
+	if q.updates = q.updates[n:]; len(q.updates) == 0 {
+		q.updates = nil
+	}
+	return out
+}
+
+// putBack makes calls the first ones that wait.
+func (q *queue) putBack(calls []*call) {
+	if len(calls) == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.updates = append(calls[:len(calls):len(calls)], q.updates...)
+	q.mu.Unlock()
+}
+
+func (q *queue) takeViews() []*call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := q.views
+	q.views = nil
+	return out
+}
+
+func (q *queue) hasUpdates() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.updates) > 0
+}
+
+// refuse answers all waiting calls with err.
+func (q *queue) refuse(err error) {
+	q.mu.Lock()
+	calls := append(q.views, q.updates...)
+	q.views, q.updates = nil, nil
+	q.mu.Unlock()
+	for _, c := range calls {
+		c.answer(Stamp{}, err)
+	}
+}
+
+// close refuses all calls from now on.
+func (q *queue) close(err error) {
+	q.mu.Lock()
+	q.closed = err
+	q.mu.Unlock()
+	q.refuse(err)
+}
+
+// view is a snapshot that several calls read.
+type view struct {
+	snap    *store.Snapshot
+	readers atomic.Int32
+	open    *sync.WaitGroup // of the shard's views
+}
+
+// newView opens a snapshot for n readers.
+func newView(snap *store.Snapshot, n int, open *sync.WaitGroup) *view {
+	v := &view{snap: snap, open: open}
+	v.readers.Store(int32(n))
+	open.Add(1)
+	return v
+}
+
+func (v *view) release() {
+	if v.readers.Add(-1) == 0 {
+		v.snap.Close()
+		v.open.Done()
+	}
+}

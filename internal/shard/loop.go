@@ -1,0 +1,451 @@
+package shard
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+const (
+	// maxMessage is how many bytes of entries go into one message, and are applied between two looks at the rest of
+	// the world. One larger entry goes alone.
+	maxMessage = 1 << 20
+	// maxInflight is how many messages of entries may be under way to a peer.
+	maxInflight = 64
+	// maxDrain is how many messages are taken from the inbox before what they lead to is written.
+	maxDrain = 64
+)
+
+// loop owns a replica: the Raft node, the log, writes to the state, the round. All its fields belong to its goroutine.
+type loop struct {
+	*Shard
+	raft *raft.RawNode
+	log  *raftlog.ShardLog
+
+	conf  []byte // membership, as in the state's position
+	alone bool   // this replica is the only voter
+
+	soft   raft.SoftState
+	term   uint64
+	office *office // nil: not the leader, or not all applied yet
+	round  *round  // the one in flight
+	reads  map[uint64]*read
+	readID uint64
+
+	upkeep *upkeep
+}
+
+// office is this replica's time as leader.
+type office struct {
+	Office
+	clock *store.Clock
+}
+
+// newLoop brings log and state together and makes the Raft node.
+func newLoop(s *Shard) (l *loop, err error) {
+	defer func() {
+		if p := recover(); p != nil { // etcd's raft panics if the log can't be read
+			err = asFailure(p)
+		}
+	}()
+	l = &loop{Shard: s, reads: make(map[uint64]*read)}
+	if err := l.bootstrap(); err != nil {
+		return nil, err
+	}
+	at := s.cfg.State.Applied()
+	conf := new(pb.ConfState)
+	if err := proto.Unmarshal(at.Conf, conf); err != nil {
+		return nil, fmt.Errorf("membership in the state: %w", err)
+	}
+	if err = l.setConf(conf); err != nil {
+		return nil, err
+	}
+	if l.log, err = s.cfg.Log.Shard(s.cfg.ID, raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf}); err != nil {
+		return nil, err
+	}
+	if l.raft, err = raft.NewRawNode(l.raftConfig(at.Index)); err != nil {
+		return nil, err
+	}
+	hs, _, _ := l.log.InitialState()
+	l.term = hs.GetTerm()
+	if l.alone {
+		err = l.raft.Campaign() // there is nobody to wait for
+	}
+	if err == nil {
+		l.upkeep = newUpkeep(s.cfg.State)
+	}
+	return l, err
+}
+
+// bootstrap gives an empty state its first position, that of the same first entry on all replicas. It is durable before
+// the log begins.
+func (l *loop) bootstrap() error {
+	if l.cfg.State.Applied().Index > 0 {
+		return nil
+	}
+	if len(l.cfg.Voters) == 0 {
+		return errors.New("the state is empty, and no voters are given")
+	}
+	conf, err := encodeConf(&pb.ConfState{Voters: l.cfg.Voters})
+	if err != nil {
+		return err
+	}
+	if err := l.cfg.State.Apply(store.Position{Index: 1, Term: 1, Conf: conf}, nil); err != nil {
+		return err
+	}
+	return l.cfg.State.Flush()
+}
+
+func encodeConf(conf *pb.ConfState) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(conf)
+}
+
+func (l *loop) raftConfig(applied uint64) *raft.Config {
+	return &raft.Config{
+		ID:                        l.cfg.Node,
+		ElectionTick:              l.cfg.ElectionTicks,
+		HeartbeatTick:             1,
+		Storage:                   l.log,
+		Applied:                   applied,
+		MaxSizePerMsg:             maxMessage,
+		MaxCommittedSizePerReady:  maxMessage,
+		MaxUncommittedEntriesSize: uint64(2 * (l.cfg.Limits.RoundBytes + l.cfg.Limits.CallBytes)),
+		MaxInflightMsgs:           maxInflight,
+		MaxInflightBytes:          maxInflight * maxMessage,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		ReadOnlyOption:            raft.ReadOnlySafe,
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+		Logger:                    raftLogger{l.cfg.Logger, l.cfg.ID},
+	}
+}
+
+// run is the loop's goroutine. It ends when the shard is stopped or fails.
+func (l *loop) run() {
+	err := l.serve()
+	l.leader.Store(&leadership{term: l.term})
+	l.abandonOffice(ErrStopped)
+	l.calls.close(ErrStopped)
+	l.upkeep.stop()
+	if err != nil {
+		l.cfg.Logger.Error("replica stops", "shard", l.cfg.ID, "error", err)
+		l.cfg.Fatal(fmt.Errorf("shard %d: %w", l.cfg.ID, err))
+	}
+	close(l.done)
+}
+
+// serve turns until the shard is stopped or something fails. Panics end it too: of the state's reads, of etcd's raft
+// and of hooks. No answer leaves after one.
+func (l *loop) serve() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = asFailure(p)
+		}
+	}()
+	tick := time.NewTicker(l.cfg.TickInterval)
+	defer tick.Stop()
+	for {
+		if err := l.turn(); err != nil {
+			return err
+		}
+		select {
+		case <-l.stop:
+			return nil
+		case <-tick.C:
+			l.raft.Tick()
+			if err := l.tick(); err != nil {
+				return err
+			}
+		case m := <-l.inbox:
+			l.step(m)
+		case err := <-l.upkeep.flushed:
+			l.upkeep.flushing = false
+			if err = errors.Join(err, l.cut()); err != nil {
+				return err
+			}
+		case <-l.calls.wake:
+		}
+	}
+}
+
+func asFailure(p any) error {
+	var f *store.Failure
+	if err, ok := p.(error); ok && errors.As(err, &f) {
+		return f
+	}
+	return fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+}
+
+// step hands messages to Raft: what it says of those that it doesn't want is of no use.
+func (l *loop) step(m *pb.Message) {
+	for n := 0; ; n++ {
+		_ = l.raft.Step(m)
+		if n == maxDrain {
+			return
+		}
+		select {
+		case m = <-l.inbox:
+		default:
+			return
+		}
+	}
+}
+
+// turn starts what can be started, and does what Raft asks for until it asks for nothing.
+func (l *loop) turn() error {
+	// Callers who were just answered may have more to ask: let them, or the next round starts with the first few of
+	// them, and the others wait for two.
+	runtime.Gosched()
+	l.startReads()
+	if err := l.startRound(); err != nil {
+		return err
+	}
+	for l.raft.HasReady() {
+		if err := l.handle(l.raft.Ready()); err != nil {
+			return err
+		}
+	}
+	if l.office != nil && l.round == nil && l.calls.hasUpdates() {
+		l.calls.signal()
+	}
+	return nil
+}
+
+// handle does what a Ready asks for, in this order: its entries are on disk before any message that follows from them
+// leaves and before anything is applied. A leader's own messages may leave before: they promise nothing for its disk.
+func (l *loop) handle(rd raft.Ready) error {
+	if !raft.IsEmptySnap(rd.Snapshot) {
+		return fmt.Errorf("a snapshot came from node %d, and none can be installed", l.soft.Lead)
+	}
+	l.observe(rd)
+	leads := l.soft.RaftState == raft.StateLeader
+	if leads {
+		l.send(rd.Messages)
+	}
+	if err := l.log.Save(rd.HardState, rd.Entries); err != nil {
+		return err
+	}
+	if !leads {
+		l.send(rd.Messages)
+	}
+	for _, e := range rd.CommittedEntries {
+		if err := l.apply(e); err != nil {
+			return err
+		}
+	}
+	for _, rs := range rd.ReadStates {
+		l.confirm(rs)
+	}
+	l.raft.Advance(rd)
+	l.takeOffice()
+	return nil
+}
+
+func (l *loop) send(ms []*pb.Message) {
+	if len(ms) > 0 && l.cfg.Transport != nil {
+		l.cfg.Transport.Send(ms)
+	}
+}
+
+// observe notes term and leader, and ends this replica's office when they change.
+func (l *loop) observe(rd raft.Ready) {
+	if !raft.IsEmptyHardState(rd.HardState) {
+		l.term = rd.HardState.GetTerm()
+	}
+	if rd.SoftState != nil {
+		l.soft = *rd.SoftState
+	}
+	if old := l.leader.Load(); old.node != l.soft.Lead || old.term != l.term {
+		l.leader.Store(&leadership{l.soft.Lead, l.term})
+	}
+	if l.office != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.office.Term) {
+		l.abandonOffice(&NotLeader{l.soft.Lead})
+	}
+}
+
+// takeOffice begins this replica's work as leader once an entry of its term is applied: then so is all before it.
+func (l *loop) takeOffice() {
+	at := l.cfg.State.Applied()
+	if l.office != nil || l.soft.RaftState != raft.StateLeader || at.Term != l.term {
+		return
+	}
+	clock := store.TakeOffice(l.cfg.Time, at.Time)
+	l.office = &office{Office{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.log.Epoch()}, clock}
+	l.publishTime()
+	l.cfg.Hooks.Elected(l.office.Office)
+	l.calls.signal()
+}
+
+// abandonOffice ends this replica's work as leader: what was in flight is unknown, what wrote nothing did not happen,
+// because of cause.
+func (l *loop) abandonOffice(cause error) {
+	if l.office == nil {
+		return
+	}
+	l.office = nil
+	l.clock.Store(nil)
+	if r := l.round; r != nil {
+		l.round = nil
+		r.end(cause)
+	}
+	for id, r := range l.reads {
+		delete(l.reads, id)
+		r.refuse(cause)
+	}
+	l.cfg.Hooks.Dropped()
+}
+
+// apply makes a committed entry part of the state, or only its position if its guard doesn't hold.
+func (l *loop) apply(e *pb.Entry) error {
+	last := l.cfg.State.Applied()
+	pos := store.Position{Index: e.GetIndex(), Term: e.GetTerm(), Time: last.Time, Conf: l.conf}
+	var h header
+	var body []byte
+	holds := false
+	switch {
+	case e.GetType() != pb.EntryNormal:
+		if err := l.changeConf(e); err != nil {
+			return err
+		}
+		pos.Conf = l.conf
+	case len(e.GetData()) > 0:
+		var err error
+		if h, body, err = parseEntry(e.GetData()); err != nil {
+			return fmt.Errorf("entry %d: %w", pos.Index, err)
+		}
+		if holds = h.holds(pos.Index, pos.Term); holds {
+			pos.Time = max(last.Time, h.time)
+		} else {
+			body = nil
+		}
+	}
+	if err := l.cfg.State.Apply(pos, body); err != nil {
+		return err
+	}
+	l.upkeep.applied(len(e.GetData()))
+	if r := l.round; r != nil && len(e.GetData()) > 0 && r.header == h {
+		l.settle(r, holds, Stamp{l.cfg.ID, pos.Index, pos.Term, pos.Time})
+	}
+	return nil
+}
+
+// changeConf applies a change of membership.
+func (l *loop) changeConf(e *pb.Entry) error {
+	var change pb.ConfChangeI
+	var err error
+	if e.GetType() == pb.EntryConfChange {
+		c := new(pb.ConfChange)
+		change, err = c, proto.Unmarshal(e.GetData(), c)
+	} else {
+		c := new(pb.ConfChangeV2)
+		change, err = c, proto.Unmarshal(e.GetData(), c)
+	}
+	if err != nil {
+		return fmt.Errorf("entry %d: change of membership: %w", e.GetIndex(), err)
+	}
+	return l.setConf(l.raft.ApplyConfChange(change))
+}
+
+func (l *loop) setConf(conf *pb.ConfState) (err error) {
+	l.alone = len(conf.Voters) == 1 && conf.Voters[0] == l.cfg.Node && len(conf.VotersOutgoing) == 0
+	l.conf, err = encodeConf(conf)
+	return err
+}
+
+// read is callers who wait until a majority confirms that this is the leader: views, and refusals of a round that wrote
+// nothing.
+type read struct {
+	calls []*call
+	stamp Stamp // of the refusals
+}
+
+// startReads asks for confirmation of the waiting views, all with one question.
+func (l *loop) startReads() {
+	if l.office == nil {
+		if !l.electing() {
+			l.calls.refuse(&NotLeader{l.soft.Lead})
+		}
+		return
+	}
+	views := l.calls.takeViews()
+	waiting := views[:0]
+	for _, c := range views {
+		if c.take() {
+			waiting = append(waiting, c)
+		}
+	}
+	if len(waiting) > 0 {
+		l.ask(&read{calls: waiting})
+	}
+}
+
+// electing says whether this replica is about to take office, so that calls may wait for it.
+func (l *loop) electing() bool {
+	return l.soft.RaftState == raft.StateLeader || l.alone
+}
+
+// ask sends the question that confirms r.
+func (l *loop) ask(r *read) {
+	if planted("shard-no-confirm") {
+		r.answer(l)
+		return
+	}
+	l.readID++
+	l.reads[l.readID] = r
+	l.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, l.readID))
+}
+
+// confirm answers the calls of a read. All entries up to rs.Index are applied: the leader applies what it commits
+// before it hands out read states.
+func (l *loop) confirm(rs raft.ReadState) {
+	id := binary.BigEndian.Uint64(rs.RequestCtx)
+	r := l.reads[id]
+	if r == nil {
+		return
+	}
+	if at := l.cfg.State.Applied().Index; rs.Index > at {
+		panic(fmt.Sprintf("shard %d: read at %d confirmed with only %d applied", l.cfg.ID, rs.Index, at))
+	}
+	r.answer(l)
+	delete(l.reads, id)
+}
+
+func (r *read) answer(l *loop) {
+	views := 0
+	for _, c := range r.calls {
+		if c.update == nil {
+			views++
+		}
+	}
+	if views == 0 {
+		for _, c := range r.calls {
+			c.answer(r.stamp, c.refusal)
+		}
+		return
+	}
+	at := l.cfg.State.Applied()
+	v := newView(l.cfg.State.Snapshot(), views, &l.views)
+	for _, c := range r.calls {
+		c.view = v
+		if !c.answer(Stamp{l.cfg.ID, at.Index, l.office.Term, l.office.clock.Now()}, nil) {
+			v.release()
+		}
+	}
+}
+
+func (r *read) refuse(err error) {
+	for _, c := range r.calls {
+		c.answer(Stamp{}, err)
+	}
+}

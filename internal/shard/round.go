@@ -1,0 +1,163 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"go.etcd.io/raft/v3"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// round is calls that share one entry.
+type round struct {
+	header
+	tx    *store.Tx
+	calls []*call // that ran, in order
+	rest  []*call // that didn't run yet
+}
+
+// startRound runs the waiting calls, if the last round is done, and proposes what they wrote.
+func (l *loop) startRound() error {
+	if l.office == nil || l.round != nil || l.unapplied() {
+		return nil
+	}
+	calls := l.calls.takeUpdates(l.cfg.Limits.RoundCalls)
+	if len(calls) == 0 {
+		return nil
+	}
+	h := header{l.office.Term, l.cfg.State.Applied().Index, l.office.clock.Now()}
+	r := &round{header: h, tx: l.cfg.State.Begin(h.time, h.base+1), calls: make([]*call, 0, len(calls)), rest: calls}
+	l.round = r
+	for len(r.rest) > 0 && r.tx.Size() < l.cfg.Limits.RoundBytes {
+		c := r.rest[0]
+		if err := l.runCall(r, c); err != nil {
+			r.rest = r.rest[1:]
+			c.answer(Stamp{}, err)
+			l.abandon(r)
+			return nil
+		}
+		r.rest = r.rest[1:]
+	}
+	l.calls.putBack(r.rest)
+	r.rest = nil
+	l.cfg.Hooks.BeforeSeal(r.tx)
+	if r.tx.Empty() {
+		l.finishEmpty(r)
+		return nil
+	}
+	return l.propose(r)
+}
+
+// unapplied says whether the log has entries that the state has not: a round must be computed on all of them.
+func (l *loop) unapplied() bool {
+	last, _ := l.log.LastIndex()
+	return last != l.cfg.State.Applied().Index
+}
+
+// runCall runs one call in a round, unless its caller has left. An error means that the round can't be kept.
+func (l *loop) runCall(r *round, c *call) error {
+	if !c.take() {
+		return nil
+	}
+	before := r.tx.Size()
+	if err := c.run(r.tx); err != nil {
+		return err
+	}
+	c.wrote = r.tx.Size() != before
+	if c.refusal != nil && c.wrote {
+		return &PanicError{Value: fmt.Sprintf("call refused with %q, but had written %d bytes", c.refusal, r.tx.Size()-before)}
+	}
+	if n := r.tx.Size() - before; n > l.cfg.Limits.CallBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, n, l.cfg.Limits.CallBytes)
+	}
+	r.calls = append(r.calls, c)
+	return nil
+}
+
+// run calls update and catches its panics, except that of a state that can't be read.
+func (c *call) run(tx *store.Tx) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		var f *store.Failure
+		if e, ok := p.(error); ok && errors.As(e, &f) {
+			panic(f)
+		}
+		err = &PanicError{Value: p, Stack: debug.Stack()}
+	}()
+	c.refusal = c.update(tx)
+	return nil
+}
+
+// abandon throws a round away that is certain not to take effect. Its calls run again, before any others.
+func (l *loop) abandon(r *round) {
+	l.round = nil
+	r.tx.Close()
+	l.calls.putBack(r.rest)
+	l.calls.putBack(r.calls)
+	l.calls.signal()
+	l.cfg.Hooks.Dropped()
+	l.cfg.Hooks.Elected(l.office.Office)
+}
+
+// finishEmpty asks for confirmation of the answers of a round that wrote nothing.
+func (l *loop) finishEmpty(r *round) {
+	l.round = nil
+	r.tx.Close()
+	if len(r.calls) > 0 {
+		l.ask(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
+	}
+}
+
+// propose puts a round into the log.
+func (l *loop) propose(r *round) error {
+	entry := r.tx.Seal(headerLen)
+	r.header.put(entry)
+	err := l.raft.Propose(entry)
+	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being handed over
+		for _, c := range r.calls {
+			c.answer(Stamp{}, &NotLeader{})
+		}
+		r.calls = nil
+		l.abandon(r)
+		return nil
+	}
+	if planted("shard-early-answer") {
+		r.answer(Stamp{l.cfg.ID, r.base + 1, r.term, r.time})
+	}
+	return err
+}
+
+// settle ends the round in flight, whose entry is applied, or was dropped by its guard.
+func (l *loop) settle(r *round, holds bool, at Stamp) {
+	if !holds {
+		l.abandon(r)
+		return
+	}
+	l.cfg.Hooks.Committed(r.tx, at)
+	l.round = nil
+	r.tx.Close()
+	r.answer(at)
+}
+
+func (r *round) answer(at Stamp) {
+	for _, c := range r.calls {
+		c.answer(at, c.refusal)
+	}
+}
+
+// end answers the calls of a round that nobody will hear of again: what wrote may have happened, what didn't, did not.
+func (r *round) end(cause error) {
+	r.tx.Close()
+	for _, c := range append(r.calls, r.rest...) {
+		if c.wrote && !planted("shard-unknown-as-not-run") {
+			c.answer(Stamp{}, ErrUnknown)
+		} else {
+			c.answer(Stamp{}, cause)
+		}
+	}
+}

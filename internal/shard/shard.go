@@ -1,0 +1,207 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// Transport carries messages to other replicas of the group.
+type Transport interface {
+	// Send must not block. It may lose, delay, repeat and reorder messages.
+	Send([]*pb.Message)
+}
+
+// Office is what a leader begins its term with.
+type Office struct {
+	Term uint64
+	// Began is the shard's time when the leader took office, and Before the last one of the leader before it, which may
+	// be much older: nobody served in between.
+	Began, Before store.Time
+	// Epoch grows when the loss of a part of the log was accepted.
+	Epoch uint64
+}
+
+// Hooks tie the shard to the layer that keeps memory for the leader. All are called on the shard's loop, and must not
+// block. Any may be nil.
+type Hooks struct {
+	// Elected: this replica is the leader, and has applied everything that was committed before. Its memory is empty.
+	Elected func(Office)
+	// BeforeSeal is called after the calls of a round, before it becomes an entry. It may read and write tx.
+	BeforeSeal func(tx *store.Tx)
+	// Committed: the round of tx is committed and applied; its calls are answered after this. It isn't called for a
+	// round that wrote nothing.
+	Committed func(tx *store.Tx, at Stamp)
+	// Dropped: a round didn't commit, or nobody knows whether it did, or the leader's term ended. All memory must be
+	// thrown away. Elected follows, at once if the leader is still in office, with the same term then.
+	Dropped func()
+}
+
+// Config says what a shard runs on. Neither Log nor State is closed by the shard.
+type Config struct {
+	ID   uint32
+	Node uint64 // this replica's Raft id; not 0
+	// Voters are the first members of a group that is being created; every one of them must be given the same. They
+	// are not read when State has a position already.
+	Voters []uint64
+
+	Log       *raftlog.Log
+	State     *store.Store
+	Transport Transport // may be nil if this node is the only voter
+	Hooks     Hooks
+	Time      store.TimeSource
+
+	TickInterval  time.Duration // 0: 100 ms
+	ElectionTicks int           // without a word from the leader before a replica stands for election; 0: 10
+	Limits        Limits
+
+	Logger *slog.Logger
+	// Fatal is called, at most once, on the shard's loop, when the replica can't go on and all its calls are answered. It
+	// must not block, nor call Stop. The process should end.
+	Fatal func(error)
+}
+
+// Limits bound what a shard takes on at once. Zero values mean the defaults.
+type Limits struct {
+	// RoundBytes is where a round takes no more calls: 4 MiB, so that one fsync stays short.
+	RoundBytes int
+	// RoundCalls is how many calls a round takes: 4,096.
+	RoundCalls int
+	// CallBytes is how much one call may write: 16 MiB. More gets ErrTooLarge. So an entry has at most RoundBytes and
+	// CallBytes, and what the hook BeforeSeal adds.
+	CallBytes int
+	// ReplayBytes and ReplayEntries are how much log may be younger than what the state has flushed: 64 MiB and 100,000.
+	// More is flushed, so that a restart replays little.
+	ReplayBytes, ReplayEntries uint64
+}
+
+func (c *Config) setDefaults() {
+	def(&c.TickInterval, 100*time.Millisecond)
+	def(&c.ElectionTicks, 10)
+	def(&c.Limits.RoundBytes, 4<<20)
+	def(&c.Limits.RoundCalls, 4096)
+	def(&c.Limits.CallBytes, 16<<20)
+	def(&c.Limits.ReplayBytes, 64<<20)
+	def(&c.Limits.ReplayEntries, 100_000)
+	if c.Time.Wall == nil {
+		c.Time = store.SystemTime()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Fatal == nil {
+		c.Fatal = func(error) {}
+	}
+	c.Hooks.setDefaults()
+}
+
+func (h *Hooks) setDefaults() {
+	if h.Elected == nil {
+		h.Elected = func(Office) {}
+	}
+	if h.BeforeSeal == nil {
+		h.BeforeSeal = func(*store.Tx) {}
+	}
+	if h.Committed == nil {
+		h.Committed = func(*store.Tx, Stamp) {}
+	}
+	if h.Dropped == nil {
+		h.Dropped = func() {}
+	}
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Shard is one replica of a shard. Its methods may be called from any goroutine.
+type Shard struct {
+	cfg   Config
+	calls *queue
+	inbox chan *pb.Message
+	views sync.WaitGroup // snapshots that callers read
+
+	leader atomic.Pointer[leadership]
+	clock  atomic.Pointer[reading] // nil: not in office
+
+	stop     chan struct{}
+	stopOnce sync.Once
+	done     chan struct{} // closed when the loop has ended
+}
+
+type leadership struct{ node, term uint64 }
+
+// reading is the shard's time at a moment of monotonic time.
+type reading struct {
+	at      store.Time
+	elapsed time.Duration
+}
+
+// maxInbox is how many messages from peers may wait. Raft sends again what is lost.
+const maxInbox = 256
+
+// Start starts a replica: on what its log and state hold, or as a new one if they are empty.
+func Start(cfg Config) (*Shard, error) {
+	cfg.setDefaults()
+	s := &Shard{
+		cfg:   cfg,
+		calls: newQueue(),
+		inbox: make(chan *pb.Message, maxInbox),
+		stop:  make(chan struct{}),
+		done:  make(chan struct{}),
+	}
+	s.leader.Store(&leadership{})
+	l, err := newLoop(s)
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", cfg.ID, err)
+	}
+	go l.run()
+	return s, nil
+}
+
+// Stop stops the replica. On return its goroutines have ended, and no snapshot is open.
+func (s *Shard) Stop() {
+	s.stopOnce.Do(func() { close(s.stop) })
+	<-s.done
+	s.views.Wait()
+}
+
+// ErrInboxFull: a message was dropped.
+var ErrInboxFull = errors.New("inbox is full")
+
+// Step takes a message from another replica. It doesn't block; Raft makes up for a message that is dropped.
+func (s *Shard) Step(m *pb.Message) error {
+	select {
+	case s.inbox <- m:
+		return nil
+	default:
+		return ErrInboxFull
+	}
+}
+
+// Leader returns who leads in which term, as far as this replica knows; node 0: nobody.
+func (s *Shard) Leader() (node, term uint64) {
+	l := s.leader.Load()
+	return l.node, l.term
+}
+
+// Now returns the shard's time if this replica is in office. It may be off by less than a millisecond from that of
+// rounds, either way.
+func (s *Shard) Now() (store.Time, bool) {
+	r := s.clock.Load()
+	if r == nil {
+		return 0, false
+	}
+	return r.at.Add(s.cfg.Time.Elapsed() - r.elapsed), true
+}

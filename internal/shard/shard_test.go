@@ -1,0 +1,439 @@
+package shard
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// bench is a shard of one in memory, whose hooks are written down.
+type bench struct {
+	*Shard
+	t     *testing.T
+	mem   *vfs.MemFS
+	log   *raftlog.Log
+	state *store.Store
+	loop  *loop
+
+	mu     sync.Mutex
+	hooks  []string
+	fatals []error
+}
+
+// fixture is how a bench differs from the usual.
+type fixture struct {
+	mem        *vfs.MemFS
+	inject     errorfs.Injector
+	voters     []uint64
+	limits     Limits
+	time       store.TimeSource
+	beforeSeal func(*bench, *store.Tx)
+}
+
+func startBench(t *testing.T, f fixture) *bench {
+	t.Helper()
+	b := &bench{t: t, mem: f.mem}
+	if b.mem == nil {
+		b.mem = vfs.NewCrashableMem()
+	}
+	fs := vfs.FS(b.mem)
+	if f.inject != nil {
+		fs = errorfs.Wrap(fs, f.inject)
+	}
+	fatal := func(err error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.fatals = append(b.fatals, err)
+	}
+	var err error
+	if b.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, Fatal: fatal}); err != nil {
+		t.Fatal(err)
+	}
+	if b.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, Fatal: fatal}); err != nil {
+		t.Fatal(err)
+	}
+	if f.voters == nil {
+		f.voters = []uint64{1}
+	}
+	cfg := Config{ID: 1, Node: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits, Time: f.time}
+	cfg.Hooks = Hooks{
+		Elected: func(o Office) { b.note("elected %d", o.Term) },
+		BeforeSeal: func(tx *store.Tx) {
+			if f.beforeSeal != nil {
+				f.beforeSeal(b, tx)
+			}
+		},
+		Committed: func(_ *store.Tx, at Stamp) { b.note("committed %d", at.Index) },
+		Dropped:   func() { b.note("dropped") },
+	}
+	cfg.setDefaults()
+	b.Shard = &Shard{cfg: cfg, calls: newQueue(), inbox: make(chan *pb.Message, maxInbox), stop: make(chan struct{}), done: make(chan struct{})}
+	b.leader.Store(&leadership{})
+	if b.loop, err = newLoop(b.Shard); err != nil {
+		t.Fatal(err)
+	}
+	go b.loop.run()
+	return b
+}
+
+func (b *bench) note(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hooks = append(b.hooks, fmt.Sprintf(format, args...))
+}
+
+// wantHooks checks which hooks were called since it was last asked.
+func (b *bench) wantHooks(want ...string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Equal(b.hooks, want) {
+		b.t.Errorf("hooks were %q, want %q", b.hooks, want)
+	}
+	b.hooks = nil
+}
+
+func (b *bench) close() {
+	b.t.Helper()
+	b.Stop()
+	if err := errors.Join(b.log.Close(), b.state.Close()); err != nil {
+		b.t.Error(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.fatals) > 0 {
+		b.t.Errorf("fatal: %v", b.fatals)
+	}
+}
+
+// set writes a row.
+func (b *bench) set(key, value string) (Stamp, error) {
+	_, at, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (struct{}, error) {
+		tx.Set([]byte(key), []byte(value))
+		return struct{}{}, nil
+	})
+	return at, err
+}
+
+func (b *bench) get(key string) string {
+	b.t.Helper()
+	v, _, err := View(context.Background(), b.Shard, func(r store.Reader) (string, error) {
+		v, _ := r.Get([]byte(key))
+		return string(v), nil
+	})
+	if err != nil {
+		b.t.Error(err)
+	}
+	return v
+}
+
+func TestUpdateAndView(t *testing.T) {
+	b := startBench(t, fixture{})
+	at, err := b.set("a", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at.Shard != 1 || at.Index != 3 || at.Term != 2 || at.Time == 0 { // 1 is the bootstrap's, 2 the leader's own
+		t.Errorf("stamp is %+v", at)
+	}
+	if got := b.get("a"); got != "1" {
+		t.Errorf("a is %q", got)
+	}
+	if node, term := b.Leader(); node != 1 || term != 2 {
+		t.Errorf("node %d leads in term %d", node, term)
+	}
+	if _, ok := b.Now(); !ok {
+		t.Error("no time in office")
+	}
+	_, seen, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (struct{}, error) { return struct{}{}, errRefused })
+	if err != errRefused || seen.Index != 3 {
+		t.Errorf("refused with %v at %+v", err, seen)
+	}
+	b.wantHooks("elected 2", "committed 3")
+	b.close()
+	b.wantHooks("dropped")
+	if _, err := b.set("a", "2"); err != ErrStopped {
+		t.Errorf("after Stop: %v", err)
+	}
+	if _, ok := b.Now(); ok {
+		t.Error("time out of office")
+	}
+}
+
+// An entry that was computed on another state is dropped by every replica. The leader runs the calls again.
+func TestGuard(t *testing.T) {
+	once := sync.Once{}
+	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
+		once.Do(func() { // a proposal that nobody planned, computed on something else, takes the round's place
+			stale := b.state.Begin(tx.Now(), 77)
+			stale.Set([]byte("stale"), []byte("x"))
+			entry := stale.Seal(headerLen)
+			header{b.loop.office.Term, 76, tx.Now()}.put(entry)
+			stale.Close()
+			if err := b.loop.raft.Propose(entry); err != nil {
+				t.Error(err)
+			}
+		})
+	}})
+	runs := 0
+	_, at, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (struct{}, error) {
+		runs++
+		tx.Set([]byte("k"), fmt.Append(nil, tx.Index()))
+		return struct{}{}, nil
+	})
+	if err != nil || runs != 2 || at.Index != 5 {
+		t.Errorf("ran %d times, stamp %+v, %v", runs, at, err)
+	}
+	if got := b.get("k"); got != "5" {
+		t.Errorf("the call wrote for index %s, and stands at 5", got)
+	}
+	if got := b.get("stale"); got != "" {
+		t.Error("an entry took effect on a state that it was not computed on")
+	}
+	b.wantHooks("elected 2", "dropped", "elected 2", "committed 5")
+	b.close()
+}
+
+func TestMisbehavingCall(t *testing.T) {
+	for _, how := range []string{"panics", "writes and refuses"} {
+		b := startBench(t, fixture{})
+		release := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { // holds the loop until the others wait
+			_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (struct{}, error) { <-release; return struct{}{}, nil })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		bad := func(tx *store.Tx) (struct{}, error) {
+			tx.Set([]byte("bad"), []byte("x"))
+			if how == "panics" {
+				panic("on purpose")
+			}
+			return struct{}{}, errRefused
+		}
+		for i := range 8 {
+			wg.Go(func() {
+				if i == 4 {
+					var p *PanicError
+					if _, _, err := Update(context.Background(), b.Shard, bad); !errors.As(err, &p) {
+						t.Errorf("a call that %s got %v", how, err)
+					}
+				} else if _, err := b.set(fmt.Sprint("good", i), "x"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(release)
+		wg.Wait()
+		for i := range 8 {
+			if got := b.get(fmt.Sprint("good", i)); i != 4 && got != "x" {
+				t.Errorf("good%d is %q after a call that %s", i, got, how)
+			}
+		}
+		if got := b.get("bad"); got != "" {
+			t.Errorf("something was kept of a call that %s", how)
+		}
+		b.close()
+	}
+}
+
+// A caller that leaves before its call ran knows that it didn't; one that leaves later doesn't know.
+func TestContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		release := make(chan struct{})
+		slow := func(tx *store.Tx) (struct{}, error) {
+			tx.Set([]byte("slow"), []byte("x"))
+			<-release
+			return struct{}{}, nil
+		}
+		ran := false
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		wg.Go(func() {
+			_, _, err := Update(ctx, b.Shard, slow)
+			if !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("left while it ran: %v", err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			_, _, err := Update(ctx, b.Shard, func(*store.Tx) (struct{}, error) { ran = true; return struct{}{}, nil })
+			if errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("left before it ran: %v", err)
+			}
+		})
+		wg.Wait()
+		close(release)
+		if got := b.get("slow"); got != "x" {
+			t.Errorf("the call that ran wrote %q", got)
+		}
+		if ran {
+			t.Error("a call ran that its caller was told did not")
+		}
+		b.close()
+	})
+}
+
+// Alone among three, a replica answers nothing.
+func TestNotLeader(t *testing.T) {
+	b := startBench(t, fixture{voters: []uint64{1, 2, 3}})
+	var no *NotLeader
+	if _, err := b.set("a", "1"); !errors.As(err, &no) || no.Leader != 0 {
+		t.Errorf("update: %v", err)
+	}
+	_, _, err := View(context.Background(), b.Shard, func(store.Reader) (int, error) { return 0, nil })
+	if !errors.As(err, &no) {
+		t.Errorf("view: %v", err)
+	}
+	b.close()
+	b.wantHooks()
+}
+
+// A disk that fails once, even if it works again after that, ends the replica; what was answered before is there.
+func TestDiskFails(t *testing.T) {
+	for _, fault := range []string{"sync", "write"} {
+		var on atomic.Bool
+		b := startBench(t, fixture{inject: errorfs.InjectorFunc(func(op errorfs.Op) error {
+			sync := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
+			hit := fault == "sync" && sync || fault == "write" && op.Kind == errorfs.OpFileWrite
+			if hit && strings.HasSuffix(op.Path, ".log") && on.CompareAndSwap(true, false) {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})})
+		if _, err := b.set("before", "x"); err != nil {
+			t.Fatal(err)
+		}
+		on.Store(true)
+		if _, err := b.set("during", "x"); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s fails: %v, want ErrUnknown", fault, err)
+		}
+		if _, err := b.set("after", "x"); !errors.Is(err, ErrStopped) {
+			t.Errorf("after %s failed: %v, want ErrStopped", fault, err)
+		}
+		b.Stop()
+		b.mu.Lock()
+		if len(b.fatals) != 2 { // of the log and the shard
+			t.Errorf("%s fails: fatal was called with %v", fault, b.fatals)
+		}
+		b.mu.Unlock()
+		// The stores aren't closed: a process that comes here ends.
+		again := startBench(t, fixture{mem: b.mem.CrashClone(vfs.CrashCloneCfg{})})
+		if again.get("before") != "x" || again.get("after") != "" {
+			t.Errorf("after a restart: before is %q, after is %q", again.get("before"), again.get("after"))
+		}
+		again.close()
+	}
+}
+
+// A state that can't be read ends the replica.
+func TestStateFails(t *testing.T) {
+	var on atomic.Bool
+	b := startBench(t, fixture{inject: errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if on.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpFileReadAt {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})})
+	for i := range 100 {
+		if _, err := b.set(fmt.Sprint("k", i), strings.Repeat("v", 30_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.state.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	on.Store(true)
+	_, _, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (bool, error) {
+		_, ok := tx.Get([]byte("k50"))
+		return ok, nil
+	})
+	if err == nil {
+		t.Error("the call was answered")
+	}
+	b.Stop()
+	if len(b.fatals) == 0 {
+		t.Error("fatal was not called")
+	}
+	on.Store(false)
+	if err := errors.Join(b.log.Close(), b.state.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShardTimeNeverFalls(t *testing.T) {
+	wall, elapsed := time.Unix(2000, 0), time.Hour
+	src := store.TimeSource{Wall: func() time.Time { return wall }, Elapsed: func() time.Duration { return elapsed }}
+	b := startBench(t, fixture{time: src})
+	first, err := b.set("a", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.close()
+	wall = time.Unix(1000, 0) // the wall clock was set back while we were down
+	var began, before store.Time
+	b = startBench(t, fixture{mem: b.mem, time: src})
+	at, err := b.set("a", "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, before = b.loop.office.Began, b.loop.office.Before
+	if at.Time < first.Time || before != first.Time || began < before {
+		t.Errorf("time went from %d to %d; office began at %d after %d", first.Time, at.Time, began, before)
+	}
+	b.close()
+}
+
+func FuzzParseEntry(f *testing.F) {
+	b := make([]byte, headerLen, headerLen+4)
+	header{3, 4, 5}.put(b)
+	f.Add(append(b, "body"...))
+	f.Add([]byte{entryVersion})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, body, err := parseEntry(b)
+		if err != nil {
+			return
+		}
+		again := make([]byte, headerLen)
+		h.put(again)
+		if string(append(again, body...)) != string(b) {
+			t.Errorf("parsed %x, and put it together as %x", b, again)
+		}
+	})
+}
+
+// An entry of a newer release stops the replica: to skip it would part it from the others.
+func TestUnknownEntryStops(t *testing.T) {
+	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
+		if err := b.loop.raft.Propose(binary.BigEndian.AppendUint64([]byte{entryVersion + 1}, 1<<60)); err != nil {
+			t.Error(err)
+		}
+	}})
+	if _, err := b.set("a", "1"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("got %v, want ErrUnknown", err)
+	}
+	b.Stop()
+	if len(b.fatals) != 1 {
+		t.Errorf("fatal was called with %v", b.fatals)
+	}
+	b.fatals = nil
+	b.close()
+}
