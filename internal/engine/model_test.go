@@ -116,7 +116,7 @@ func TestModel(t *testing.T) {
 			for _, q := range duelQueues {
 				d.putQueue(q, task.DefaultSettings(), false)
 			}
-			for step := range 1500 {
+			for step := range modelSteps {
 				what := d.step()
 				if err := d.compare(); err != nil {
 					t.Fatalf("PAWL_SEED=%d, step %d, %s: %v", seed, step, what, err)

@@ -1,0 +1,6 @@
+//go:build !race
+
+package engine
+
+// modelSteps is how long a random run is.
+const modelSteps = 1500
