@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newArchive(a *app) *cobra.Command {
+	return group("archive", "Dead letters that have left the queue",
+		`A dead letter that leaves by retention, discard or purge is written to the dead-letter archive
+first, with payload, error and attempt log.`,
+		newArchiveLs(a), newArchiveRestore(a))
+}
+
+func newArchiveLs(a *app) *cobra.Command {
+	var list listFlags
+	var queue string
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List the archive, newest first", Args: cobra.NoArgs,
+		Example: "  pawl dlq archive ls --queue mail",
+	}
+	list.add(cmd)
+	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.check(); err != nil {
+			return err
+		}
+		items, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[pawl.ArchivedTask], error) {
+			return client.Admin().ArchivePage(ctx, queue, p)
+		})
+		if err != nil {
+			return err
+		}
+		view := listView[archivedView]{Items: make([]archivedView, len(items)), NextCursor: next}
+		for i, it := range items {
+			view.Items[i] = archivedView{viewTask(it.Task), it.ArchivedAt, it.Cause, it.Place}
+		}
+		err = a.print(view, func(w io.Writer) { writeArchive(w, items) })
+		if next != "" && a.format == "table" {
+			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		}
+		return err
+	})
+	return cmd
+}
+
+func writeArchive(w io.Writer, items []pawl.ArchivedTask) {
+	now := time.Now()
+	rows := make([][]string, len(items))
+	for i, it := range items {
+		message := ""
+		if f := it.Task.LastFailure(); f != nil {
+			message = short(f.Message, 60)
+		}
+		rows[i] = []string{it.Place, it.Task.ID, it.Task.Type, it.Task.Queue, it.Cause, ago(it.ArchivedAt, now), message}
+	}
+	columns(w, "PLACE|ID|TYPE|QUEUE|CAUSE|ARCHIVED|ERROR", rows)
+}
+
+func newArchiveRestore(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "restore PLACE...", Short: "Enqueue archived dead letters again, as new tasks", Args: cobra.MinimumNArgs(1),
+		Long:    "Enqueue archived dead letters again, as new tasks. PLACE is the first column of \"pawl dlq archive ls\".",
+		Example: "  pawl dlq archive restore 'dead-000001.jsonl:1'",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		type restored struct {
+			Place  string `json:"place"`
+			TaskID string `json:"task_id,omitempty"`
+			Error  string `json:"error,omitempty"`
+		}
+		var views []restored
+		var refused error
+		for part := range slices.Chunk(args, 1000) {
+			results, err := client.Admin().RestoreArchive(cmd.Context(), part...)
+			if err != nil {
+				return err
+			}
+			for _, r := range results {
+				v := restored{Place: r.Place, TaskID: r.TaskID}
+				if r.Err != nil {
+					v.Error = oneLine(r.Err)
+					refused = errors.Join(refused, fmt.Errorf("%s: %w", r.Place, r.Err))
+				}
+				views = append(views, v)
+			}
+		}
+		err := a.print(struct {
+			Results []restored `json:"results"`
+		}{views}, func(w io.Writer) {
+			for _, v := range views {
+				if v.Error == "" {
+					fmt.Fprintln(w, v.TaskID)
+				}
+			}
+		})
+		return errors.Join(err, refused)
+	})
+	return cmd
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+// benchFlags are what all cases share.
+type benchFlags struct {
+	payload                       sizeValue
+	keep, duration                time.Duration
+	producers, batch, tasks       int
+	slots, rate, deep, claimBatch int
+	dir                           string
+	pid                           int
+}
+
+// benchLine is what a case prints: one line of JSON.
+type benchLine struct {
+	Case     string       `json:"case"`
+	Rate     float64      `json:"rate"`
+	Unit     string       `json:"unit"`
+	Count    int64        `json:"count"`
+	Seconds  float64      `json:"seconds"`
+	Latency  *percentiles `json:"latency_ms,omitempty"`
+	Of       string       `json:"latency_of,omitempty"`
+	Payload  int64        `json:"payload_bytes"`
+	Setting  string       `json:"setting,omitempty"`
+	Depth    *depthLine   `json:"depth,omitempty"`
+	Bare     *bareLine    `json:"bare,omitempty"`
+	Server   string       `json:"server"`
+	Version  string       `json:"version"`
+	CPUs     int          `json:"cpus"`
+	MemoryMB float64      `json:"server_resident_mb,omitempty"`
+}
+
+// benchCase is one case of the benchmark.
+type benchCase struct {
+	use, short string
+	duration   time.Duration // default
+	flags      func(*cobra.Command, *benchFlags)
+	run        func(ctx context.Context, r *rig) (*benchLine, error)
+}
+
+var benchCases = []benchCase{
+	{"bare", "What the machine gives: an empty gRPC call, one synced write", time.Second, nil, benchBare},
+	{"enqueue", "One producer that waits for each answer", 10 * time.Second, nil, benchEnqueue},
+	{"enqueue-parallel", "Many producers in one process, each waiting for its answers", 10 * time.Second, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.producers, "producers", 64, "producers at once")
+	}, benchEnqueueParallel},
+	{"enqueue-batch", "Batches", time.Minute, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.batch, "batch", 1000, "tasks in a batch")
+		cmd.Flags().IntVar(&f.producers, "producers", 2, "producers at once")
+	}, benchEnqueueBatch},
+	{"work", "One worker process out of a full queue: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.tasks, "tasks", 300_000, "tasks in the queue")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+	}, benchWork},
+	{"latency", "From the begin of the enqueue call to the start of the handler, at a steady rate", 10 * time.Second, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks a second")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+	}, benchLatency},
+	{"depth", "Memory of the server, and the speed of claims, with a million tasks in a queue", 0, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.deep, "tasks", 1_000_000, "tasks in the queue")
+		cmd.Flags().IntVar(&f.claimBatch, "claim", 100, "tasks in a claim")
+		cmd.Flags().IntVar(&f.pid, "server-pid", 0, "process id of the server, to read its memory, if it runs on this machine")
+	}, benchDepth},
+}
+
+func newBench(a *app) *cobra.Command {
+	cmd := group("bench", "Measure a server",
+		`Measure a server. Each case prints one line of JSON with rate and latency percentiles, beside what
+the bare machine gives: an empty gRPC call, and one synced write of 1.4 KiB.
+
+Without --server (or PAWL_SERVER) a case starts a server of its own: this binary, in a process of
+its own, on a temporary directory below --dir and a free port of this machine. Every number is with
+every answer synced to disk; a --dir in memory (tmpfs) makes them meaningless.
+
+With --server the tasks go to a queue named bench-…, which is purged afterwards.`)
+	cmd.Example = "  pawl bench all\n  pawl bench enqueue-parallel --producers 128 --duration 30s\n  pawl bench work --server 10.0.0.5:7295 --plaintext"
+	for _, c := range benchCases {
+		cmd.AddCommand(newBenchCase(a, c.use, c.short, c.flags, c))
+	}
+	cmd.AddCommand(newBenchCase(a, "all", "All cases, one after the other, with their defaults", nil, benchCases...))
+	return cmd
+}
+
+func newBenchCase(a *app, use, short string, own func(*cobra.Command, *benchFlags), cases ...benchCase) *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: cobra.NoArgs, Example: "  pawl bench " + use}
+	f.payload = 1 << 10
+	cmd.Flags().Var(&f.payload, "payload", "bytes of a payload")
+	cmd.Flags().StringVar(&f.dir, "dir", os.TempDir(), "where the server of its own has its directory: on the disk to be measured")
+	periodVar(cmd.Flags(), &f.keep, "retention", time.Hour, "how long the tasks are kept after their end")
+	switch {
+	case len(cases) > 1:
+		periodVar(cmd.Flags(), &f.duration, "duration", 0, "how long to measure each case that ends by time (default: its own)")
+	case cases[0].duration > 0:
+		periodVar(cmd.Flags(), &f.duration, "duration", cases[0].duration, "how long to measure")
+	}
+	if own != nil {
+		own(cmd, &f)
+	}
+	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		for _, c := range cases {
+			g := f
+			if !cmd.Flags().Changed("duration") {
+				g.duration = c.duration
+			}
+			if len(cases) > 1 && c.flags != nil {
+				c.flags(&cobra.Command{}, &g) // its defaults, without its flags
+			}
+			if err := a.bench(cmd, c, g); err != nil {
+				return fmt.Errorf("bench %s: %w", c.use, err)
+			}
+		}
+		return nil
+	})
+	return cmd
+}
+
+func (f *benchFlags) check() error {
+	for name, n := range map[string]int{"producers": f.producers, "batch": f.batch, "tasks": f.tasks + f.deep, "slots": f.slots, "rate": f.rate, "claim": f.claimBatch, "server-pid": f.pid} {
+		if n < 0 {
+			return usage("--%s %d is negative", name, n)
+		}
+	}
+	if f.duration < 0 || f.keep < 0 {
+		return usage("--duration and --retention can't be negative")
+	}
+	if f.payload < minBenchPayload {
+		return usage("--payload %s is less than %d bytes", f.payload.String(), minBenchPayload)
+	}
+	return nil
+}
+
+// minBenchPayload holds the time that the latency case puts into it.
+const minBenchPayload = 8
+
+// rig is what a case works with.
+type rig struct {
+	benchFlags
+	app    *app
+	client *pawl.Client
+	queue  string
+	task   pawl.RawTask
+}
+
+// options of every task of the case.
+func (r *rig) options() []pawl.Option {
+	return []pawl.Option{pawl.Queue(r.queue), pawl.Retention(r.keep)}
+}
+
+const benchType = "bench"
+
+// bench sets up a server, measures the bare machine and one case, and prints the line.
+func (a *app) bench(cmd *cobra.Command, c benchCase, f benchFlags) (err error) {
+	ctx, line := cmd.Context(), &benchLine{Server: a.server}
+	if !cmd.Flags().Changed("server") && os.Getenv("PAWL_SERVER") == "" {
+		own, err := a.startServer(ctx, f.dir)
+		if err != nil {
+			return err
+		}
+		defer own.stop()
+		defer func(server string) { a.server = server }(a.server)
+		a.server, f.pid, line.Server = own.addr, own.cmd.Process.Pid, "own process on "+own.dir
+	}
+	client, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	r := &rig{benchFlags: f, app: a, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
+	r.task = pawl.RawTask{Type: benchType, Payload: make([]byte, f.payload), ContentType: "application/octet-stream"}
+	for i := range r.task.Payload {
+		r.task.Payload[i] = byte(rand.Uint32()) // no help from compression
+	}
+	bare, err := measureBare(ctx, r, time.Second/2)
+	if err != nil {
+		return err
+	}
+	got, err := c.run(ctx, r)
+	if err != nil {
+		return err
+	}
+	got.Case, got.Server, got.Version, got.CPUs, got.Payload = c.use, line.Server, version, runtime.NumCPU(), int64(f.payload)
+	if got.Bare == nil {
+		got.Bare = bare
+	}
+	if got.MemoryMB == 0 {
+		got.MemoryMB = residentMB(f.pid)
+	}
+	r.tidy(ctx)
+	return json.NewEncoder(a.out).Encode(got)
+}
+
+// tidy takes what a case left from the server. It is best effort: the retention of the tasks does the rest.
+func (r *rig) tidy(ctx context.Context) {
+	if _, err := r.client.Admin().PurgeQueue(ctx, r.queue, "pawl bench"); err == nil {
+		_ = r.client.Admin().DeleteQueue(ctx, r.queue)
+	}
+}
+
+// finish fills in a line.
+func finish(unit, latencyOf, setting string, n int64, took time.Duration, h *histogram) *benchLine {
+	line := &benchLine{Unit: unit, Of: latencyOf, Setting: setting, Count: n, Seconds: round3(took.Seconds()), Rate: round3(float64(n) / took.Seconds())}
+	if h != nil {
+		line.Latency = h.percentiles()
+	}
+	return line
+}
+
+func round3(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }

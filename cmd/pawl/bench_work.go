@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// benchWork measures whole lives after the enqueue: until the server has confirmed the last ack.
+func benchWork(ctx context.Context, r *rig) (*benchLine, error) {
+	if r.tasks == 0 {
+		return nil, usage("--tasks is 0")
+	}
+	if err := r.fill(ctx, r.tasks); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var left atomic.Int64
+	left.Store(int64(r.tasks))
+	bar := r.app.progress("working", r.tasks)
+	mux := pawl.NewMux()
+	mux.HandleFunc(benchType, func(context.Context, *pawl.Claim) error {
+		if n := left.Add(-1); n == 0 {
+			stop()
+		} else if n&0xfff == 0 {
+			bar.set(r.tasks - int(n))
+		}
+		return nil
+	})
+	worker := pawl.NewWorker(r.client, mux, pawl.WorkerConfig{Queues: pawl.Strict{r.queue}, Concurrency: r.slots})
+	start := time.Now()
+	err := worker.Run(ctx)
+	took := time.Since(start)
+	bar.done()
+	if n := left.Load(); err == nil && n > 0 {
+		err = fmt.Errorf("%d tasks did not run", n)
+	}
+	return finish("tasks/s", "", fmt.Sprintf("1 worker, %d slots, from the first claim to the last confirmed ack", r.slots), int64(r.tasks), took, nil), err
+}
+
+// benchLatency offers tasks at a steady rate, whatever becomes of those before, and takes the time until their handlers start. The
+// payload carries when the call began: producer and worker share a process, so they share a clock.
+func benchLatency(ctx context.Context, r *rig) (*benchLine, error) {
+	if r.rate == 0 {
+		return nil, usage("--rate is 0")
+	}
+	total := int64(r.duration.Seconds() * float64(r.rate))
+	epoch := time.Now()
+	var h histogram
+	var started atomic.Int64
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	mux := pawl.NewMux()
+	mux.HandleFunc(benchType, func(_ context.Context, c *pawl.Claim) error {
+		begun := time.Duration(binary.LittleEndian.Uint64(c.Payload))
+		if begun > 0 { // 0 warms up
+			h.record(time.Since(epoch) - begun)
+			if started.Add(1) == total {
+				stop()
+			}
+		}
+		return nil
+	})
+	worker := pawl.NewWorker(r.client, mux, pawl.WorkerConfig{Queues: pawl.Strict{r.queue}, Concurrency: r.slots})
+	ran := make(chan error, 1)
+	go func() { ran <- worker.Run(work) }()
+	if err := r.warmUp(ctx); err != nil {
+		stop()
+		return nil, errors.Join(err, <-ran)
+	}
+	start := time.Now()
+	err := r.offer(ctx, epoch, total)
+	if err != nil {
+		stop()
+	}
+	err = errors.Join(err, <-ran)
+	return finish("tasks/s", "from the begin of Enqueue to the start of the handler", fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, time.Since(start), &h), err
+}
+
+// warmUp makes connection, stream and queue, so that they are not measured.
+func (r *rig) warmUp(ctx context.Context) error {
+	task := r.task
+	task.Payload = make([]byte, len(r.task.Payload))
+	for range 100 {
+		ref, err := r.client.Enqueue(ctx, task, r.options()...)
+		if err != nil {
+			return err
+		}
+		if _, err := ref.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offer begins a call at each point in time, and doesn't wait for its answer to begin the next.
+func (r *rig) offer(ctx context.Context, epoch time.Time, total int64) error {
+	var calls sync.WaitGroup
+	var failed atomic.Pointer[error]
+	start, step := time.Now(), time.Second/time.Duration(r.rate)
+	for i := range total {
+		time.Sleep(time.Until(start.Add(time.Duration(i) * step)))
+		if ctx.Err() != nil || failed.Load() != nil {
+			break
+		}
+		calls.Go(func() {
+			task := r.task
+			task.Payload = slices.Clone(r.task.Payload)
+			binary.LittleEndian.PutUint64(task.Payload, uint64(time.Since(epoch)))
+			if _, err := r.client.Enqueue(ctx, task, r.options()...); err != nil {
+				failed.Store(&err)
+			}
+		})
+	}
+	calls.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return ctx.Err()
+}
+
+// depthLine compares claims out of a deep queue with claims out of one of 1,000.
+type depthLine struct {
+	Tasks       int          `json:"tasks"`
+	FillRate    float64      `json:"fill_per_s"`
+	Filled      float64      `json:"resident_mb_filled"`
+	ShallowRate float64      `json:"claims_per_s_at_1000"`
+	Shallow     *percentiles `json:"latency_ms_at_1000"`
+}
+
+const shallow = 1000
+
+func benchDepth(ctx context.Context, r *rig) (*benchLine, error) {
+	if r.deep < shallow || r.claimBatch < 1 || r.claimBatch > shallow {
+		return nil, usage("--tasks must be at least %d and --claim 1 to %d", shallow, shallow)
+	}
+	flat, deep := *r, *r
+	flat.queue += "-shallow"
+	defer flat.tidy(ctx)
+	if err := flat.fill(ctx, shallow); err != nil {
+		return nil, err
+	}
+	low, lowTook, err := flat.claims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	if err := deep.fill(ctx, r.deep); err != nil {
+		return nil, err
+	}
+	line := &depthLine{Tasks: r.deep, FillRate: round3(float64(r.deep) / time.Since(start).Seconds()), Filled: residentMB(r.pid)}
+	high, took, err := deep.claims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	line.Shallow, line.ShallowRate = low.percentiles(), round3(float64(low.n*int64(r.claimBatch))/lowTook.Seconds())
+	out := finish("claimed tasks/s", fmt.Sprintf("one claim of %d", r.claimBatch), "", high.n*int64(r.claimBatch), took, high)
+	out.Depth, out.MemoryMB = line, residentMB(r.pid)
+	return out, nil
+}
+
+// claims takes tasks by hand, many at once, and gives back how long the claims alone took. What it takes is acked and put back,
+// so that the queue stays as deep as it is.
+func (r *rig) claims(ctx context.Context) (*histogram, time.Duration, error) {
+	const rounds = 200
+	var h histogram
+	var sum time.Duration
+	items := r.items(r.claimBatch)
+	for range rounds {
+		begin := time.Now()
+		claims, err := r.client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{r.queue}, Max: r.claimBatch, Worker: "bench"})
+		if err != nil {
+			return nil, 0, err
+		}
+		took := time.Since(begin)
+		if len(claims) != r.claimBatch {
+			return nil, 0, fmt.Errorf("a claim of %d got %d tasks", r.claimBatch, len(claims))
+		}
+		h.record(took)
+		sum += took
+		done := make([]pawl.Settlement, len(claims))
+		for i, c := range claims {
+			done[i].Claim = c
+		}
+		if _, err := r.client.Claims().SettleAll(ctx, done); err != nil {
+			return nil, 0, err
+		}
+		if err := r.enqueueItems(ctx, items); err != nil {
+			return nil, 0, err
+		}
+	}
+	return &h, sum, nil
+}

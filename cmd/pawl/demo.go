@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/embedded"
+)
+
+func newDemo(a *app) *cobra.Command {
+	var stay bool
+	var listen string
+	cmd := &cobra.Command{
+		Use: "demo [PICTURE...]", Short: "See Pawl work on real pictures, in a temporary directory",
+		Long: `Start a broker inside this process, on a temporary directory, and have it work on real pictures:
+those that are named, or those that Go brings along for its own tests. Each gets a checksum and a
+thumbnail, and is put into a store that fails twice; a few are published into an album that isn't
+there: they become dead letters, are replayed once it is, and succeed. The results are verified.
+
+The same as a small program to copy from: examples/thumbnails.`,
+		Example: "  pawl demo\n  pawl demo ~/Pictures/*.jpg\n  pawl demo --stay",
+		Args:    cobra.ArbitraryArgs,
+	}
+	cmd.Flags().BoolVar(&stay, "stay", false, "keep serving afterwards, until interrupted")
+	cmd.Flags().StringVar(&listen, "listen", defaultServer, "with --stay: address to serve on")
+	cmd.RunE = a.does(func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("listen") && !stay {
+			return usage("--listen goes with --stay")
+		}
+		if !stay {
+			listen = ""
+		}
+		return a.demo(cmd.Context(), args, listen)
+	})
+	return cmd
+}
+
+// demo is one run of the demo. It keeps serving if there is an address to listen on.
+type demo struct {
+	app      *app
+	broker   *embedded.Broker
+	client   *pawl.Client
+	dir      string // ends with the demo
+	pictures []string
+	classes  []*demoClass
+}
+
+// demoClass is a type of task with what became of its tasks.
+type demoClass struct {
+	name, note string
+	refs       []*pawl.Ref
+	tasks      []*pawl.TaskInfo // as they ended
+}
+
+func (a *app) demo(ctx context.Context, args []string, listen string) (err error) {
+	d := &demo{app: a}
+	if d.pictures, err = findPictures(args); err != nil {
+		return err
+	}
+	if d.dir, err = os.MkdirTemp("", "pawl-demo-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
+	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError}))
+	d.broker, err = embedded.Open(filepath.Join(d.dir, "data"), embedded.Options{Listen: listen, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.broker.Close(context.WithoutCancel(ctx))) }()
+	d.client = d.broker.Client()
+	if err := d.runAll(ctx); err != nil {
+		return err
+	}
+	if err := d.report(); err != nil || listen == "" {
+		return err
+	}
+	fmt.Fprintf(a.out, "\nServing on %s until interrupted: pawl --server %[1]s task ls\n", d.broker.Addr())
+	<-ctx.Done()
+	return nil
+}
+
+// runAll has a worker in the same process run everything.
+func (d *demo) runAll(ctx context.Context) error {
+	start := time.Now()
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	worker := pawl.NewWorker(d.client, d.handlers(), pawl.WorkerConfig{
+		Queues: pawl.Weighted{"pictures": 3, "store": 1}, Concurrency: 2 * runtime.NumCPU(), Name: "demo",
+	})
+	ran := make(chan error, 1)
+	go func() { ran <- worker.Run(work) }()
+	err := errors.Join(d.pictureRound(ctx), d.albumRound(ctx))
+	stop()
+	if err = errors.Join(err, <-ran); err != nil {
+		return err
+	}
+	if err := d.verify(); err != nil {
+		return fmt.Errorf("verification: %w", err)
+	}
+	n := 0
+	for _, c := range d.classes {
+		n += len(c.tasks)
+	}
+	fmt.Fprintf(d.app.err, "%d pictures, %d tasks, each synced to disk, in %s\n", len(d.pictures), n, time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// pictureRound gives three tasks for each picture to the broker and waits for their ends.
+func (d *demo) pictureRound(ctx context.Context) error {
+	sums := &demoClass{name: checksum{}.TaskType(), note: "sha256, recomputed and equal"}
+	thumbs := &demoClass{name: thumbnail{}.TaskType(), note: "decoded again, sizes as promised"}
+	puts := &demoClass{name: put{}.TaskType(), note: "failed twice, retried, succeeded"}
+	d.classes = append(d.classes, sums, thumbs, puts)
+	for i, path := range d.pictures {
+		for class, args := range map[*demoClass]pawl.Args{
+			sums:   checksum{Path: path},
+			thumbs: thumbnail{Path: path, Out: d.thumbPath(i)},
+			puts:   put{Path: path},
+		} {
+			ref, err := d.client.Enqueue(ctx, args)
+			if err != nil {
+				return err
+			}
+			class.refs = append(class.refs, ref)
+		}
+	}
+	return d.await(ctx, "pictures", sums, thumbs, puts)
+}
+
+// published is how many thumbnails go into the album.
+const published = 3
+
+// albumRound lets tasks die of a missing directory, mends that, and replays them.
+func (d *demo) albumRound(ctx context.Context) error {
+	if ctx.Err() != nil || len(d.classes) == 0 {
+		return ctx.Err()
+	}
+	album := &demoClass{name: publish{}.TaskType(), note: "dead letters, replayed, succeeded"}
+	for i, t := range d.classes[1].tasks {
+		if t.State != pawl.StateSucceeded || len(album.refs) == published {
+			continue
+		}
+		ref, err := d.client.Enqueue(ctx, publish{Thumb: d.thumbPath(i), Album: d.albumPath()})
+		if err != nil {
+			return err
+		}
+		album.refs = append(album.refs, ref)
+	}
+	d.classes = append(d.classes, album)
+	for _, ref := range album.refs {
+		var ended *pawl.EndedError
+		if _, err := ref.Wait(ctx); !errors.As(err, &ended) || ended.Task.State != pawl.StateDead {
+			return fmt.Errorf("task %s was to become a dead letter: %w", ref.ID, err)
+		}
+	}
+	if err := os.Mkdir(d.albumPath(), 0o700); err != nil {
+		return err
+	}
+	_, err := d.client.Admin().ReplayDead(ctx, pawl.DeadSelection{Queue: "pictures", Filter: &pawl.Filter{Type: album.name}, Reason: "the album is there now"})
+	if err != nil {
+		return err
+	}
+	return d.await(ctx, "album", album)
+}
+
+// await waits for the end of all tasks, whatever it is.
+func (d *demo) await(ctx context.Context, label string, classes ...*demoClass) error {
+	total := 0
+	for _, c := range classes {
+		total += len(c.refs)
+	}
+	bar := d.app.progress(label, total)
+	defer bar.done()
+	n := 0
+	for _, c := range classes {
+		for _, ref := range c.refs {
+			task, err := ref.Wait(ctx)
+			if task == nil {
+				return err
+			}
+			c.tasks = append(c.tasks, task)
+			n++
+			bar.set(n)
+		}
+	}
+	return nil
+}
+
+type demoView struct {
+	Type      string `json:"type"`
+	Tasks     int    `json:"tasks"`
+	Succeeded int    `json:"succeeded"`
+	Discarded int    `json:"discarded"`
+	Attempts  int    `json:"attempts"`
+	Failures  int    `json:"failures"`
+	Verified  string `json:"verified"`
+}
+
+// report writes what happened, and where to look next.
+func (d *demo) report() error {
+	var views []demoView
+	var rows [][]string
+	for _, c := range d.classes {
+		v := demoView{Type: c.name, Tasks: len(c.tasks), Verified: c.note}
+		for _, t := range c.tasks {
+			v.Attempts += len(t.AttemptLog)
+			for _, at := range t.AttemptLog {
+				if at.Error != nil {
+					v.Failures++
+				}
+			}
+			switch t.State {
+			case pawl.StateSucceeded:
+				v.Succeeded++
+			case pawl.StateDiscarded:
+				v.Discarded++
+			}
+		}
+		if v.Discarded > 0 {
+			v.Verified += "; damaged pictures discarded"
+		}
+		views = append(views, v)
+		row := []string{v.Type}
+		for _, n := range []int{v.Tasks, v.Succeeded, v.Discarded, v.Attempts, v.Failures} {
+			row = append(row, strconv.Itoa(n))
+		}
+		rows = append(rows, append(row, v.Verified))
+	}
+	return d.app.print(listView[demoView]{Items: views}, func(w io.Writer) {
+		columns(w, "TYPE|TASKS|SUCCEEDED|DISCARDED|RUNS|FAILED|VERIFIED", rows)
+		fmt.Fprint(w, `
+Where to look next:
+  pawl demo --stay              the same, and keeps serving: look around with pawl task ls
+  pawl serve                    a server of your own
+  examples/thumbnails           this demo as a small program to copy from
+`)
+	})
+}

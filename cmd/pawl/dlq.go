@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newDLQ(a *app) *cobra.Command {
+	return group("dlq", "Dead letters: list, group, replay, discard",
+		`Dead letters are tasks that should have succeeded. They are kept until somebody replays or
+discards them, or retention moves them to the archive. With --poisoned the same commands are for
+tasks whose payload could not be read. Without --queue they look into every queue.`,
+		newDLQLs(a), newDLQGroups(a), newDLQShow(a),
+		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", short: "Put dead letters back into their queue",
+			long: "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
+			rate: true, do: pawl.Admin.ReplayDead}),
+		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", short: "Drop dead letters",
+			long: "Drop dead letters. Each is written to the archive first, from where \"pawl dlq archive restore\" takes it back.",
+			do:   pawl.Admin.DiscardDead}),
+		newArchive(a))
+}
+
+func newDLQLs(a *app) *cobra.Command {
+	var filter filterFlags
+	var list listFlags
+	var poisoned bool
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List dead letters, newest first in each queue", Args: cobra.NoArgs,
+		Example: "  pawl dlq ls --queue mail --error timeout\n  pawl dlq ls --watch",
+	}
+	filter.add(cmd.Flags(), false)
+	list.add(cmd)
+	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		f, err := filter.read(time.Now())
+		if err = errors.Join(err, list.check()); err != nil {
+			return err
+		}
+		if list.cursor != "" && f.Queue == "" {
+			return usage("--cursor belongs to the list of one queue: name it with --queue")
+		}
+		tasks, next, err := deadTasks(ctx, client, f, list, poisoned)
+		if err != nil {
+			return err
+		}
+		return a.printDead(tasks, next)
+	})
+	return cmd
+}
+
+// deadTasks lists one queue, or all that have any. The cursor is that of one queue.
+func deadTasks(ctx context.Context, client *pawl.Client, f pawl.Filter, list listFlags, poisoned bool) (out []*pawl.TaskInfo, next string, err error) {
+	page := client.Admin().DeadPage
+	if poisoned {
+		page = client.Admin().PoisonedPage
+	}
+	names, err := queuesWith(ctx, client, f.Queue, poisoned)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, name := range names {
+		one, rest := f, list
+		one.Queue = name
+		rest.limit -= len(out)
+		if rest.limit < 1 {
+			break
+		}
+		tasks, cursor, err := collect(rest, func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) { return page(ctx, one, p) })
+		if err != nil {
+			return nil, "", err
+		}
+		out, next = append(out, tasks...), cursor
+	}
+	if f.Queue == "" {
+		next = ""
+	}
+	return out, next, nil
+}
+
+func (a *app) printDead(tasks []*pawl.TaskInfo, next string) error {
+	err := a.print(listView[taskView]{viewTasks(tasks), next}, func(w io.Writer) {
+		now := time.Now()
+		rows := make([][]string, len(tasks))
+		for i, t := range tasks {
+			message := ""
+			if f := t.LastFailure(); f != nil {
+				message = short(f.Message, 60)
+			}
+			rows[i] = []string{t.ID, t.Type, t.Queue, t.Reason, attempts(t), ago(t.EndedAt, now), message}
+		}
+		columns(w, "ID|TYPE|QUEUE|REASON|ATTEMPTS|ENDED|ERROR", rows)
+	})
+	if next != "" && a.format == "table" {
+		fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+	}
+	return err
+}
+
+func newDLQGroups(a *app) *cobra.Command {
+	var queue string
+	var poisoned bool
+	cmd := &cobra.Command{
+		Use: "groups", Short: "Count dead letters by type and error", Args: cobra.NoArgs,
+		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.",
+		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
+	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		names, err := queuesWith(ctx, client, queue, poisoned)
+		if err != nil {
+			return err
+		}
+		view := struct {
+			Groups  []groupView `json:"groups"`
+			Partial bool        `json:"partial"`
+		}{Groups: []groupView{}}
+		for _, name := range names {
+			groups, err := client.Admin().GroupDead(ctx, name, poisoned)
+			if err != nil {
+				return err
+			}
+			view.Partial = view.Partial || groups.Partial
+			for _, g := range groups.Groups {
+				view.Groups = append(view.Groups, groupView{name, g.Fingerprint, g.Type, g.Message, g.Count, g.FirstAt, g.LastAt, g.SampleTaskID})
+			}
+		}
+		slices.SortStableFunc(view.Groups, func(x, y groupView) int { return int(y.Count - x.Count) })
+		return a.print(view, func(w io.Writer) { writeGroups(w, view.Groups, view.Partial) })
+	})
+	return cmd
+}
+
+func writeGroups(w io.Writer, groups []groupView, partial bool) {
+	now := time.Now()
+	rows := make([][]string, len(groups))
+	for i, g := range groups {
+		rows[i] = []string{strconv.FormatInt(g.Count, 10), g.Queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.SampleTaskID, short(g.Message, 80)}
+	}
+	columns(w, "COUNT|QUEUE|TYPE|FIRST|LAST|SAMPLE|ERROR", rows)
+	if partial {
+		fmt.Fprintln(w, "there are more than one call counts: the counts are of the newest")
+	}
+}
+
+func newDLQShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show a dead letter with its attempt log", Args: cobra.ExactArgs(1),
+		Example: "  pawl dlq show 0199f3c2-…",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		t, err := client.Task(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if t.State != pawl.StateDead && t.State != pawl.StatePoisoned {
+			return fmt.Errorf("task %q is not a dead letter: it is %s", t.ID, t.State)
+		}
+		return a.printTask(t)
+	})
+	return cmd
+}
+
+// deadVerb is replay or discard.
+type deadVerb struct {
+	use, done, short, long string
+	rate                   bool
+	do                     func(pawl.Admin, context.Context, pawl.DeadSelection) (pawl.DeadCount, error)
+}
+
+func newDLQBulk(a *app, v deadVerb) *cobra.Command {
+	var filter filterFlags
+	var bulk bulkFlags
+	var all bool
+	var base pawl.DeadSelection
+	cmd := &cobra.Command{
+		Use: v.use + " [ID...]", Short: v.short, Long: v.long + "\nName ids, a filter, or --all.",
+		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --yes", v.use),
+	}
+	flags := cmd.Flags()
+	filter.add(flags, false)
+	bulk.add(flags)
+	flags.BoolVar(&all, "all", false, "all, in every queue")
+	flags.Int64Var(&base.Max, "max", 0, "at most so many in each queue (default: all that match)")
+	flags.BoolVar(&base.Poisoned, "poisoned", false, "the poisoned tasks instead")
+	flags.StringVar(&base.Reason, "reason", "", "why, for the record")
+	if v.rate {
+		flags.Float64Var(&base.Rate, "rate", 0, "so many a second become due (default: all at once)")
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		switch {
+		case len(args) > 0 && (filter.given() || all):
+			return usage("name either ids or a filter")
+		case all && filter.given():
+			return usage("--all and a filter exclude each other")
+		case len(args) == 0 && !filter.given() && !all:
+			return usage("name ids, a filter such as --queue, or --all")
+		case base.Max < 0 || base.Rate < 0:
+			return usage("--max and --rate can't be negative")
+		}
+		selections, err := deadSelections(cmd.Context(), client, base, &filter, args)
+		if err != nil {
+			return err
+		}
+		return a.eachSelection(cmd.Context(), client.Admin(), v, selections, &bulk, len(args) == 0)
+	})
+	return cmd
+}
+
+// deadSelections makes one selection for each queue.
+func deadSelections(ctx context.Context, client *pawl.Client, base pawl.DeadSelection, filter *filterFlags, ids []string) ([]pawl.DeadSelection, error) {
+	if len(ids) > 0 {
+		return selectIDs(ctx, client, base, ids)
+	}
+	f, err := filter.read(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	names, err := queuesWith(ctx, client, f.Queue, base.Poisoned)
+	if err != nil {
+		return nil, err
+	}
+	var out []pawl.DeadSelection
+	for _, name := range names {
+		s, one := base, f
+		one.Queue = name
+		s.Queue, s.Filter = name, &one
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// selectIDs looks up in which queue each task is.
+func selectIDs(ctx context.Context, client *pawl.Client, base pawl.DeadSelection, ids []string) ([]pawl.DeadSelection, error) {
+	byQueue := map[string][]string{}
+	for _, id := range ids {
+		t, err := client.Task(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		want := pawl.StateDead
+		if base.Poisoned {
+			want = pawl.StatePoisoned
+		}
+		if t.State != want {
+			return nil, fmt.Errorf("task %q is %s, not %s", id, t.State, want)
+		}
+		byQueue[t.Queue] = append(byQueue[t.Queue], id)
+	}
+	var out []pawl.DeadSelection
+	for _, name := range slices.Sorted(maps.Keys(byQueue)) {
+		for part := range slices.Chunk(byQueue[name], 1000) {
+			s := base
+			s.Queue, s.TaskIDs = name, part
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// eachSelection counts, asks and does. A rate is that of all queues together: they go one after the other.
+func (a *app) eachSelection(ctx context.Context, admin pawl.Admin, v deadVerb, selections []pawl.DeadSelection, bulk *bulkFlags, ask bool) error {
+	result := countView{DryRun: bulk.dryRun}
+	for _, s := range selections {
+		s.DryRun = true
+		n, err := v.do(admin, ctx, s)
+		if err != nil {
+			return err
+		}
+		result.Matched += n.Matched
+	}
+	if bulk.dryRun || result.Matched == 0 {
+		return a.printCount(result, "task", v.done)
+	}
+	if ask {
+		if err := a.confirm(ctx, bulk, fmt.Sprintf("%s will be %s", count(result.Matched, "task"), v.done)); err != nil {
+			return err
+		}
+	}
+	for _, s := range selections {
+		n, err := v.do(admin, ctx, s)
+		if err != nil {
+			return fmt.Errorf("%d of %d %s: %w", result.Done, result.Matched, v.done, err)
+		}
+		result.Done += n.Done
+	}
+	return a.printCount(result, "task", v.done)
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+// specFlags are all options of a task.
+type specFlags struct {
+	queue, priority, at, idempotencyKey, requestID, key, contentType string
+	in, idempotencyTTL, timeout, expiresIn, retention                time.Duration
+	maxAttempts                                                      int
+	tags                                                             []string
+	headers                                                          []string
+	retry                                                            retryFlags
+}
+
+func (s *specFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&s.queue, "queue", "", `queue (default "default")`)
+	flags.StringVar(&s.priority, "priority", "", "high, normal or low (default normal)")
+	periodVar(flags, &s.in, "in", 0, "run it this long from now")
+	flags.StringVar(&s.at, "at", "", "run it at this time, as RFC 3339")
+	flags.StringVar(&s.idempotencyKey, "idempotency-key", "", "one task per key and queue")
+	periodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key lives (default 24h)")
+	flags.StringVar(&s.requestID, "request-id", "", "a UUID for this very request: a repeat gives the first task")
+	flags.IntVar(&s.maxAttempts, "max-attempts", 0, "failures before it is a dead letter (default: the queue's)")
+	s.retry.add(flags)
+	periodVar(flags, &s.timeout, "timeout", 0, "of one run (default: the queue's)")
+	periodVar(flags, &s.expiresIn, "expires-in", 0, "discard it unless it has started by then")
+	periodVar(flags, &s.retention, "retention", 0, "how long to keep it once it has ended (default: the queue's)")
+	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
+	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
+	flags.StringArrayVar(&s.headers, "header", nil, "NAME=VALUE to go with it; may be repeated")
+	flags.StringVar(&s.contentType, "content-type", "", "of a payload that isn't JSON")
+}
+
+// retryFlags are the parts of a retry policy.
+type retryFlags struct {
+	initial, max   time.Duration
+	factor, jitter float64
+	flags          *pflag.FlagSet
+}
+
+func (r *retryFlags) add(flags *pflag.FlagSet) {
+	r.flags = flags
+	periodVar(flags, &r.initial, "retry-initial", 0, "wait after the first failure (default 30s)")
+	flags.Float64Var(&r.factor, "retry-factor", 0, "by which the wait grows (default 2)")
+	periodVar(flags, &r.max, "retry-max", 0, "longest wait (default 30m)")
+	flags.Float64Var(&r.jitter, "retry-jitter", 0, "share of the wait that is added at random, 0 to 1 (default 0.25)")
+}
+
+// over puts what was given in place of what p says, and reports whether anything was.
+func (r *retryFlags) over(p pawl.RetryPolicy) (pawl.RetryPolicy, bool) {
+	given := false
+	set := func(name string, do func()) {
+		if r.flags.Changed(name) {
+			given = true
+			do()
+		}
+	}
+	set("retry-initial", func() { p.Initial = r.initial })
+	set("retry-factor", func() { p.Factor = r.factor })
+	set("retry-max", func() { p.Max = r.max })
+	set("retry-jitter", func() {
+		p.Jitter = r.jitter
+		if r.jitter == 0 {
+			p.Jitter = pawl.NoJitter
+		}
+	})
+	return p, given
+}
+
+// options checks the flags and gives those that were set.
+func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
+	var out []pawl.Option
+	add := func(name string, opt pawl.Option) {
+		if flags.Changed(name) {
+			out = append(out, opt)
+		}
+	}
+	if flags.Changed("priority") {
+		p, err := readPriority(s.priority)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	if flags.Changed("at") {
+		t, err := time.Parse(time.RFC3339, s.at)
+		if err != nil {
+			return nil, usage("--at %q is not a time such as 2026-01-31T12:00:00Z", s.at)
+		}
+		out = append(out, pawl.At(t))
+	}
+	for _, h := range s.headers {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok {
+			return nil, usage("--header %q is not NAME=VALUE", h)
+		}
+		out = append(out, pawl.Header(name, value))
+	}
+	if p, given := s.retry.over(pawl.RetryPolicy{}); given {
+		out = append(out, pawl.Retry(p))
+	}
+	add("queue", pawl.Queue(s.queue))
+	add("in", pawl.In(s.in))
+	add("idempotency-key", pawl.IdempotencyKey(s.idempotencyKey))
+	add("idempotency-ttl", pawl.IdempotencyTTL(s.idempotencyTTL))
+	add("request-id", pawl.RequestID(s.requestID))
+	add("max-attempts", pawl.MaxAttempts(s.maxAttempts))
+	add("timeout", pawl.Timeout(s.timeout))
+	add("expires-in", pawl.ExpiresIn(s.expiresIn))
+	add("retention", pawl.Retention(s.retention))
+	add("key", pawl.Key(s.key))
+	add("tag", pawl.Tags(s.tags...))
+	return out, nil
+}
+
+func readPriority(word string) (pawl.Priority, error) {
+	switch p := pawl.Priority(word); p {
+	case pawl.High, pawl.Normal, pawl.Low:
+		return p, nil
+	}
+	return "", usage("--priority %q is none of high, normal, low", word)
+}
+
+// maxEnqueue bounds --count: the answer lists every task.
+const maxEnqueue = 1_000_000
+
+func newEnqueue(a *app) *cobra.Command {
+	var spec specFlags
+	var n int
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "enqueue TYPE [PAYLOAD | - | @FILE]",
+		Short: "Give a task to the server",
+		Long: `Give a task to the server. When the command returns, the task is on disk; its id is on
+standard output. PAYLOAD is a JSON value; "-" reads it from standard input, "@FILE" from a file.
+With --content-type it may be any bytes.
+
+With --wait it waits until the task has ended and writes the task's result in place of its id;
+the exit status is 1 if the task ended otherwise than by success.`,
+		Example: `  pawl enqueue mail.welcome '{"to":"a@example.com"}'
+  pawl enqueue report @params.json --queue slow --priority low --in 1h
+  pawl enqueue thumbnail - --content-type image/png < picture.png
+  pawl enqueue charge '{"order":42}' --idempotency-key order-42 --wait`,
+		Args: cobra.RangeArgs(1, 2),
+	}
+	spec.add(cmd.Flags())
+	cmd.Flags().IntVar(&n, "count", 1, "enqueue so many of them")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
+	cmd.MarkFlagsMutuallyExclusive("in", "at")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		opts, err := spec.options(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		if err := checkCount(cmd.Flags(), n, wait); err != nil {
+			return err
+		}
+		raw := pawl.RawTask{Type: args[0], ContentType: spec.contentType}
+		if len(args) == 2 {
+			if raw.Payload, err = a.readPayload(args[1]); err != nil {
+				return err
+			}
+		}
+		if n > 1 {
+			return a.enqueueMany(cmd.Context(), client, raw, opts, n)
+		}
+		ref, err := client.Enqueue(cmd.Context(), raw, opts...)
+		if err != nil {
+			return err
+		}
+		if wait {
+			return a.printEnd(cmd.Context(), client, ref.ID)
+		}
+		if ref.Duplicate {
+			fmt.Fprintf(a.err, "duplicate: there is a task already\n")
+		}
+		return a.print(viewRef(ref), func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
+	})
+	return cmd
+}
+
+func checkCount(flags *pflag.FlagSet, n int, wait bool) error {
+	switch {
+	case n < 1 || n > maxEnqueue:
+		return usage("--count %d is not between 1 and %d", n, maxEnqueue)
+	case n > 1 && wait:
+		return usage("--wait waits for one task, and --count is %d", n)
+	case n > 1 && (flags.Changed("idempotency-key") || flags.Changed("request-id")):
+		return usage("--count %d with one key would make one task", n)
+	}
+	return nil
+}
+
+// readPayload gives the bytes that the argument names.
+func (a *app) readPayload(arg string) ([]byte, error) {
+	if arg == "-" {
+		return io.ReadAll(io.LimitReader(a.in, maxPayloadRead))
+	}
+	name, ok := strings.CutPrefix(arg, "@")
+	if !ok {
+		return []byte(arg), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxPayloadRead))
+}
+
+// maxPayloadRead is beyond what any server takes: its refusal names the limit, and nothing larger fills our memory.
+const maxPayloadRead = 15 << 20
+
+type refView struct {
+	TaskID    string     `json:"task_id,omitempty"`
+	State     pawl.State `json:"state,omitempty"`
+	CreatedAt time.Time  `json:"created_at,omitzero"`
+	Duplicate bool       `json:"duplicate"`
+	Error     string     `json:"error,omitempty"`
+}
+
+func viewRef(r *pawl.Ref) refView {
+	return refView{TaskID: r.ID, State: r.State, CreatedAt: r.CreatedAt, Duplicate: r.Duplicate}
+}
+
+// enqueueMany sends batches, and writes the ids of each as soon as it is accepted.
+func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.RawTask, opts []pawl.Option, n int) error {
+	const batch = 1000
+	bar := a.progress("enqueued", n)
+	defer bar.done()
+	var views []refView
+	var refused error
+	for sent := 0; sent < n; {
+		items := make([]pawl.Item, min(batch, n-sent))
+		for i := range items {
+			items[i] = pawl.Item{Args: raw, Options: opts}
+		}
+		answers, err := client.EnqueueBatch(ctx, items)
+		for _, e := range answers {
+			switch {
+			case e.Err != nil:
+				refused = cmp.Or(refused, e.Err)
+				views = append(views, refView{Error: oneLine(e.Err)})
+			case a.format == "table":
+				fmt.Fprintln(a.out, e.Ref.ID)
+			default:
+				views = append(views, viewRef(e.Ref))
+			}
+		}
+		if err != nil || refused != nil {
+			return errors.Join(a.printMany(views), cmp.Or(err, refused))
+		}
+		sent += len(items)
+		bar.set(sent)
+	}
+	return a.printMany(views)
+}
+
+func (a *app) printMany(views []refView) error {
+	if a.format == "table" {
+		return nil
+	}
+	return a.print(struct {
+		Results []refView `json:"results"`
+	}{views}, nil)
+}
+
+// printEnd waits for a task and writes its result: as it is for people, or the whole task for programs.
+func (a *app) printEnd(ctx context.Context, client *pawl.Client, id string) error {
+	task, err := client.Wait(ctx, id)
+	if task == nil {
+		return err
+	}
+	printed := a.print(viewTask(task), func(w io.Writer) {
+		if len(task.Result) > 0 {
+			fmt.Fprintf(w, "%s\n", strings.TrimSuffix(string(task.Result), "\n"))
+		}
+	})
+	return errors.Join(err, printed)
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newQueue(a *app) *cobra.Command {
+	return group("queue", "List, show and steer queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
+		newQueueLs(a), newQueueShow(a), newQueueSet(a),
+		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and those that run go on.",
+			func(ctx context.Context, ad pawl.Admin, name, reason string) (*pawl.QueueInfo, error) {
+				return ad.PauseQueue(ctx, name, reason)
+			}),
+		newQueueVerb(a, "resume", "End the pause of a queue", "End the pause of a queue: its tasks can be claimed again.",
+			func(ctx context.Context, ad pawl.Admin, name, reason string) (*pawl.QueueInfo, error) {
+				return ad.ResumeQueue(ctx, name, reason)
+			}),
+		newQueuePurge(a), newQueueRm(a))
+}
+
+func newQueueLs(a *app) *cobra.Command {
+	var list listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List queues with their depths", Args: cobra.NoArgs,
+		Example: "  pawl queue ls --watch\n  pawl queue ls -o json",
+	}
+	list.add(cmd)
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.check(); err != nil {
+			return err
+		}
+		queues, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.QueueInfo], error) {
+			return client.Admin().QueuesPage(ctx, p)
+		})
+		if err != nil {
+			return err
+		}
+		view := listView[queueView]{Items: make([]queueView, len(queues)), NextCursor: next}
+		for i, q := range queues {
+			view.Items[i] = viewQueue(q)
+		}
+		err = a.print(view, func(w io.Writer) { writeQueues(w, queues) })
+		if next != "" && a.format == "table" {
+			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		}
+		return err
+	})
+	return cmd
+}
+
+func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
+	rows := make([][]string, len(queues))
+	for i, q := range queues {
+		oldest, note := "-", ""
+		if q.Depth.Ready > 0 {
+			oldest = span(q.OldestReady)
+		}
+		if q.Paused {
+			note = "paused"
+			if q.PausedReason != "" {
+				note += ": " + short(q.PausedReason, 40)
+			}
+		}
+		rows[i] = []string{q.Name}
+		for _, n := range []int64{q.Depth.Ready, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
+			rows[i] = append(rows[i], strconv.FormatInt(n, 10))
+		}
+		rows[i] = append(rows[i], oldest, note)
+	}
+	columns(w, "QUEUE|READY|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|OLDEST|NOTE", rows)
+}
+
+func newQueueShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show QUEUE", Short: "Show a queue and its settings", Args: cobra.ExactArgs(1),
+		Example: "  pawl queue show mail",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		q, err := client.Admin().Queue(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.printQueue(q)
+	})
+	return cmd
+}
+
+func (a *app) printQueue(q *pawl.QueueInfo) error {
+	return a.print(viewQueue(q), func(w io.Writer) { writeQueue(w, q, time.Now()) })
+}
+
+func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
+	paused := "no"
+	if q.Paused {
+		paused = "since " + clock(q.PausedAt, now)
+		if q.PausedReason != "" {
+			paused += ": " + q.PausedReason
+		}
+	}
+	d, r, s := q.Depth, q.ReadyByPriority, q.Settings
+	order := "strict"
+	if s.Weights != nil {
+		order = fmt.Sprintf("weighted: high %d, normal %d, low %d", s.Weights.High, s.Weights.Normal, s.Weights.Low)
+	}
+	oldest := ""
+	if d.Ready > 0 {
+		oldest = span(q.OldestReady)
+	}
+	length := "no limit"
+	if s.MaxLength > 0 {
+		length = strconv.FormatInt(s.MaxLength, 10)
+	}
+	fields(w,
+		"Queue", q.Name, "Created", clock(q.CreatedAt, now), "Paused", paused,
+		"Ready", fmt.Sprintf("%d (high %d, normal %d, low %d)", d.Ready, r.High, r.Normal, r.Low), "Oldest ready", oldest,
+		"Scheduled", strconv.FormatInt(d.Scheduled, 10), "Retrying", strconv.FormatInt(d.Retrying, 10),
+		"Claimed", strconv.FormatInt(d.Claimed, 10), "Held", strconv.FormatInt(d.Held, 10),
+		"Dead", strconv.FormatInt(d.Dead, 10), "Poisoned", strconv.FormatInt(d.Poisoned, 10),
+		"Settings", "version "+strconv.FormatInt(q.Version, 10),
+		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
+		"  retry", fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", period(s.Retry.Initial), s.Retry.Factor, period(s.Retry.Max), 100*max(s.Retry.Jitter, 0)),
+		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length,
+		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",
+			days(s.Keep.Succeeded), days(s.Keep.Discarded), days(s.Keep.Cancelled), days(s.Keep.Dead), days(s.Keep.Poisoned)))
+}
+
+func newQueueVerb(a *app, verb, short, long string, do func(ctx context.Context, admin pawl.Admin, name, reason string) (*pawl.QueueInfo, error)) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: verb + " QUEUE", Short: short, Long: long, Args: cobra.ExactArgs(1),
+		Example: fmt.Sprintf("  pawl queue %s mail --reason 'provider is down'", verb),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		q, err := do(cmd.Context(), client.Admin(), args[0], reason)
+		if err != nil {
+			return err
+		}
+		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*pawl.QueueInfo{q}) })
+	})
+	return cmd
+}
+
+func newQueuePurge(a *app) *cobra.Command {
+	var bulk bulkFlags
+	var reason string
+	cmd := &cobra.Command{
+		Use: "purge QUEUE", Short: "Discard the tasks that wait in a queue", Args: cobra.ExactArgs(1),
+		Long:    "Discard the tasks that wait in a queue. They end as discarded and are kept as such; running tasks go on.",
+		Example: "  pawl queue purge mail --dry-run\n  pawl queue purge mail --yes --reason 'sent twice'",
+	}
+	bulk.add(cmd.Flags())
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, admin := cmd.Context(), client.Admin()
+		q, err := admin.Queue(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		result := countView{Matched: q.Depth.Ready + q.Depth.Scheduled + q.Depth.Retrying, DryRun: bulk.dryRun}
+		if !bulk.dryRun {
+			if err := a.confirm(ctx, &bulk, fmt.Sprintf("%s of queue %q will be discarded", count(result.Matched, "task"), q.Name)); err != nil {
+				return err
+			}
+			if result.Done, err = admin.PurgeQueue(ctx, q.Name, reason); err != nil {
+				return err
+			}
+		}
+		return a.printCount(result, "task", "discarded")
+	})
+	return cmd
+}
+
+func newQueueRm(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rm QUEUE", Short: "Remove an empty queue and its settings", Args: cobra.ExactArgs(1),
+		Example: "  pawl queue rm mail",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if err := client.Admin().DeleteQueue(cmd.Context(), args[0]); err != nil {
+			return err
+		}
+		view := struct {
+			Queue   string `json:"queue"`
+			Removed bool   `json:"removed"`
+		}{args[0], true}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "queue %q removed\n", args[0]) })
+	})
+	return cmd
+}
+
+// queuesWith names the queues that have dead letters, or poisoned tasks: the one that was asked for, or all.
+func queuesWith(ctx context.Context, client *pawl.Client, only string, poisoned bool) ([]string, error) {
+	if only != "" {
+		return []string{only}, nil
+	}
+	var names []string
+	for q, err := range client.Admin().Queues(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if !poisoned && q.Depth.Dead > 0 || poisoned && q.Depth.Poisoned > 0 {
+			names = append(names, q.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+// settingsFlags are the settings of a queue.
+type settingsFlags struct {
+	order          string
+	retry          retryFlags
+	maxAttempts    int
+	lease, timeout time.Duration
+	keep           pawl.Keep
+	maxLength      int64
+	defaults       bool
+}
+
+func (s *settingsFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&s.order, "order", "", "of priorities: strict, or weights of high, normal and low such as 70,20,10")
+	s.retry.add(flags)
+	flags.IntVar(&s.maxAttempts, "max-attempts", 0, "failures before a task is a dead letter (default 5)")
+	periodVar(flags, &s.lease, "lease", 0, "of a claim (default 30s)")
+	periodVar(flags, &s.timeout, "timeout", 0, "of one run; 0 for none")
+	periodVar(flags, &s.keep.Succeeded, "keep-succeeded", 0, "how long tasks are kept after success (default 1d)")
+	periodVar(flags, &s.keep.Discarded, "keep-discarded", 0, "after being discarded (default 1d)")
+	periodVar(flags, &s.keep.Cancelled, "keep-cancelled", 0, "after being cancelled (default 1d)")
+	periodVar(flags, &s.keep.Dead, "keep-dead", 0, "as dead letters (default 14d)")
+	periodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "as poisoned (default 14d)")
+	flags.Int64Var(&s.maxLength, "max-length", 0, "waiting tasks at most; 0 for no limit")
+	flags.BoolVar(&s.defaults, "defaults", false, "begin from the defaults, not from what the queue has")
+}
+
+// over puts what was given in place of what the queue has.
+func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.QueueSettings, error) {
+	if flags.Changed("order") {
+		w, err := readOrder(s.order)
+		if err != nil {
+			return q, err
+		}
+		q.Weights = w
+	}
+	q.Retry, _ = s.retry.over(q.Retry)
+	for _, f := range []struct {
+		name     string
+		from, to *time.Duration
+		none     bool // 0 is a value of its own
+	}{
+		{"lease", &s.lease, &q.Lease, false},
+		{"timeout", &s.timeout, &q.Timeout, true},
+		{"keep-succeeded", &s.keep.Succeeded, &q.Keep.Succeeded, false},
+		{"keep-discarded", &s.keep.Discarded, &q.Keep.Discarded, false},
+		{"keep-cancelled", &s.keep.Cancelled, &q.Keep.Cancelled, false},
+		{"keep-dead", &s.keep.Dead, &q.Keep.Dead, false},
+		{"keep-poisoned", &s.keep.Poisoned, &q.Keep.Poisoned, false},
+	} {
+		if !flags.Changed(f.name) {
+			continue
+		}
+		if *f.from < 0 || *f.from == 0 && !f.none {
+			return q, usage("--%s %s is not positive", f.name, *f.from)
+		}
+		*f.to = *f.from
+	}
+	if flags.Changed("max-attempts") {
+		if s.maxAttempts < 1 {
+			return q, usage("--max-attempts %d is less than 1", s.maxAttempts)
+		}
+		q.MaxAttempts = s.maxAttempts
+	}
+	if flags.Changed("max-length") {
+		q.MaxLength = s.maxLength
+	}
+	return q, nil
+}
+
+// readOrder reads "strict" as nil, and three weights otherwise.
+func readOrder(s string) (*pawl.PriorityWeights, error) {
+	if s == "strict" {
+		return nil, nil
+	}
+	var w [3]int
+	parts := strings.Split(s, ",")
+	for i := range w {
+		if len(parts) != len(w) {
+			return nil, usage("--order %q is neither strict nor three weights such as 70,20,10", s)
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(parts[i]))
+		if err != nil {
+			return nil, usage("--order %q: %q is not a number", s, parts[i])
+		}
+		w[i] = n
+	}
+	return &pawl.PriorityWeights{High: w[0], Normal: w[1], Low: w[2]}, nil
+}
+
+func newQueueSet(a *app) *cobra.Command {
+	var settings settingsFlags
+	cmd := &cobra.Command{
+		Use: "set QUEUE", Short: "Change the settings of a queue", Args: cobra.ExactArgs(1),
+		Long: `Change the settings of a queue, creating it if need be. What isn't named stays as it is; with
+--defaults it goes back to its default.`,
+		Example: `  pawl queue set mail --max-attempts 10 --retry-initial 5s --keep-dead 30d
+  pawl queue set mail --order 70,20,10 --max-length 100000
+  pawl queue set mail --defaults`,
+	}
+	settings.add(cmd.Flags())
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if !anyLocal(cmd) {
+			return usage("name a setting to change")
+		}
+		if _, err := settings.over(cmd.Flags(), pawl.QueueSettings{}); err != nil {
+			return err
+		}
+		q, err := settings.put(cmd.Context(), cmd.Flags(), client.Admin(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.printQueue(q)
+	})
+	return cmd
+}
+
+// put changes the settings that were read, so that a change made by somebody else meanwhile is not lost.
+func (s *settingsFlags) put(ctx context.Context, flags *pflag.FlagSet, admin pawl.Admin, name string) (*pawl.QueueInfo, error) {
+	old, err := admin.Queue(ctx, name)
+	if errors.Is(err, pawl.ErrNotFound) {
+		settings, err := s.over(flags, pawl.QueueSettings{})
+		if err != nil {
+			return nil, err
+		}
+		return admin.PutQueue(ctx, name, settings)
+	}
+	if err != nil {
+		return nil, err
+	}
+	base := old.Settings
+	if s.defaults {
+		base = pawl.QueueSettings{}
+	}
+	settings, err := s.over(flags, base)
+	if err != nil {
+		return nil, err
+	}
+	return admin.PutQueueIf(ctx, name, old.Version, settings)
+}
+
+// anyLocal reports whether a flag of the command itself was given.
+func anyLocal(cmd *cobra.Command) bool {
+	given := false
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { given = given || f.Changed })
+	return given
+}

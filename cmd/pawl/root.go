@@ -1,0 +1,110 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+const (
+	defaultServer = "127.0.0.1:7295"
+	// retryFor outlasts a hiccup, but not the patience of who sits at the terminal.
+	retryFor = 2 * time.Second
+)
+
+// app is what all commands share.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	started  bool // the command line was understood
+
+	server    string
+	plaintext bool
+	format    string
+}
+
+// newRoot makes the tree of commands.
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pawl",
+		Short: "A distributed task queue in one binary",
+		Long: `Pawl keeps background work from slipping: once a task is accepted, it is on disk, and
+it runs until it has succeeded or somebody knows why it did not.
+
+  pawl demo                                  see it work, in a temporary directory
+  pawl serve                                 start a server
+  pawl enqueue mail.welcome '{"to":"a@b"}'   give it a task
+  pawl work --type mail.welcome --exec ./send-mail.sh
+  pawl queue ls                              see what waits
+
+Exit status: 0 done, 1 refused, 2 wrong use.`,
+		Args:              cobra.NoArgs,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		PersistentPreRunE: func(*cobra.Command, []string) error { return a.checkFormat() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	f := root.PersistentFlags()
+	f.StringVar(&a.server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), defaultServer), "address of the server (env PAWL_SERVER)")
+	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
+	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
+	root.AddCommand(
+		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newWork(a), newBench(a), newDemo(a), newVersion(a),
+	)
+	return root
+}
+
+// group makes a command that only holds others.
+func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	g.AddCommand(commands...)
+	return g
+}
+
+// does is the RunE of a command: from here on an error is no longer wrong use, unless it says so.
+func (a *app) does(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return run(cmd, args)
+	}
+}
+
+// calls is the RunE of a command that talks to the server.
+func (a *app) calls(run func(cmd *cobra.Command, client *pawl.Client, args []string) error) func(*cobra.Command, []string) error {
+	return a.does(func(cmd *cobra.Command, args []string) error {
+		client, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(cmd, client, args)
+	})
+}
+
+func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
+	if a.plaintext {
+		opts = append(opts, pawl.WithPlaintext())
+	}
+	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor)}, opts...)...)
+}

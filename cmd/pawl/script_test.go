@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}) }
+
+// TestScripts runs testdata/*.txt, each with the real binary and, after "serve", a real server on a directory of its own.
+//
+//	serve [FLAG...]     starts a server; PAWL_SERVER names it, DATA its directory
+//	stop                ends it with SIGTERM, crash with SIGKILL
+//	status N CMD...     runs CMD and wants exit status N
+//	keep NAME           puts the last standard output into the environment
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("DATA", env.WorkDir+"/data")
+			env.Setenv("TMPDIR", env.WorkDir+"/.tmp")
+			env.Setenv("GOROOT", goroot)
+			env.Values[serverKey{}] = new(serverProcess)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"serve":  func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).start(ts, args) },
+			"stop":   func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGTERM) },
+			"crash":  func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGKILL) },
+			"status": status,
+			"keep":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout"))) },
+		},
+	})
+}
+
+var goroot = func() string {
+	out, _ := exec.Command("go", "env", "GOROOT").Output()
+	return strings.TrimSpace(string(out))
+}()
+
+type serverKey struct{}
+
+// serverProcess is "pawl serve" beside a script.
+type serverProcess struct{ cmd *exec.Cmd }
+
+func serverOf(ts *testscript.TestScript) *serverProcess { return ts.Value(serverKey{}).(*serverProcess) }
+
+func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
+	exe, err := exec.LookPath("pawl")
+	ts.Check(err)
+	s.cmd = exec.Command(exe, append([]string{"serve", "--data", ts.Getenv("DATA"), "--listen", "127.0.0.1:0"}, args...)...)
+	s.cmd.Args[0] = "pawl"
+	log, err := os.Create(ts.MkAbs("server.log"))
+	ts.Check(err)
+	s.cmd.Stderr = log
+	out, err := s.cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(s.cmd.Start())
+	ts.Check(log.Close())
+	ts.Defer(func() {
+		if s.cmd != nil {
+			_ = s.cmd.Process.Kill()
+			_ = s.cmd.Wait()
+		}
+	})
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	_, rest, ok := strings.Cut(line, " ready on ")
+	if !ok {
+		ts.Fatalf("server said %q, and logged: %s", line, ts.ReadFile("server.log"))
+	}
+	addr, _, _ := strings.Cut(rest, " ")
+	ts.Setenv("PAWL_SERVER", addr)
+}
+
+func (s *serverProcess) end(ts *testscript.TestScript, with syscall.Signal) {
+	ts.Check(s.cmd.Process.Signal(with))
+	err := s.cmd.Wait()
+	s.cmd = nil
+	if with == syscall.SIGTERM && err != nil {
+		ts.Fatalf("server ended with %v: %s", err, ts.ReadFile("server.log"))
+	}
+}
+
+func status(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	err = ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("%q ended with status %d, want %d", args[1:], got, want)
+	}
+}

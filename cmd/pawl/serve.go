@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// serveFlags are the settings of a server.
+type serveFlags struct {
+	config, data, listen, logFormat, logLevel string
+	shards                                    int
+	minFree                                   sizeValue
+	drainTimeout                              time.Duration
+	acceptDataLoss, withoutAuth               bool
+}
+
+func (s *serveFlags) add(flags *pflag.FlagSet) {
+	s.minFree = node.DefaultMinFree
+	flags.StringVar(&s.config, "config", "", "YAML file with settings, named as the flags (env PAWL_CONFIG)")
+	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
+	flags.StringVar(&s.listen, "listen", defaultServer, "address to serve on")
+	flags.IntVar(&s.shards, "shards", 1, "groups that share the tasks, 1 to 64; may grow, never shrink")
+	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
+	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
+	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
+	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log")
+	flags.BoolVar(&s.withoutAuth, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach: they can do everything")
+}
+
+func newServe(a *app) *cobra.Command {
+	var s serveFlags
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run a server", Args: cobra.NoArgs,
+		Long: `Run a server on a data directory. It says "ready" on standard output when it serves, and logs to
+standard error. On SIGTERM or SIGINT it drains: workers settle what they hold, for at most
+--drain-timeout; a second signal ends it at once, and nothing that was answered is lost.
+
+Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
+on), then from flags; the later wins.`,
+		Example: `  pawl serve
+  pawl serve --data /var/lib/pawl --log-format json
+  PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
+	}
+	s.add(cmd.Flags())
+	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+		if err := settle(cmd.LocalNonPersistentFlags(), "config"); err != nil {
+			return err
+		}
+		log, err := newLogger(a.err, s.logFormat, s.logLevel)
+		if err != nil {
+			return err
+		}
+		return a.serve(cmd.Context(), &s, log)
+	})
+	return cmd
+}
+
+func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	var opts slog.HandlerOptions
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usage("--log-level %q is none of debug, info, warn, error", level)
+	}
+	opts.Level = l
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &opts)), nil
+	}
+	return nil, usage("--log-format %q is neither text nor json", format)
+}
+
+// serve runs a node until a signal ends ctx.
+func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error {
+	listener, err := s.listenOn()
+	if err != nil {
+		return err
+	}
+	n, err := node.Start(ctx, node.Config{
+		Dir: s.data, Listener: listener, DataShards: s.shards, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Fatal: dieOf(log),
+	})
+	if err != nil {
+		return errors.Join(err, closed(listener))
+	}
+	fmt.Fprintf(a.out, "pawl %s ready on %s (data %s)\n", version, listener.Addr(), s.data)
+	warned := make(chan struct{})
+	go func() {
+		defer close(warned)
+		s.warn(ctx, log)
+	}()
+	<-ctx.Done()
+	<-warned
+	return s.drain(n, log)
+}
+
+// listenOn opens the address, unless it is one that strangers reach.
+func (s *serveFlags) listenOn() (net.Listener, error) {
+	addr, err := net.ResolveTCPAddr("tcp", s.listen)
+	if err != nil {
+		return nil, usage("--listen %q: %w", s.listen, err)
+	}
+	if !addr.IP.IsLoopback() && !s.withoutAuth {
+		return nil, fmt.Errorf("--listen %q is reached by other machines, and there is no access control yet: "+
+			"listen on 127.0.0.1, or add --insecure-listen-without-auth if the network is yours alone", s.listen)
+	}
+	return net.ListenTCP("tcp", addr)
+}
+
+func closed(c io.Closer) error {
+	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// warnEvery is how often an open door is mentioned.
+const warnEvery = time.Hour
+
+// warn says again and again that anybody may do anything. It ends with ctx.
+func (s *serveFlags) warn(ctx context.Context, log *slog.Logger) {
+	if !s.withoutAuth {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(warnEvery)
+	defer tick.Stop()
+	for {
+		log.Warn("served without access control: whoever reaches this address can read, run and delete every task", "listen", s.listen)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// drain stops the node. A second signal ends the process meanwhile (run): that loses nothing, it is what a crash does.
+func (s *serveFlags) drain(n *node.Node, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
+	defer cancel()
+	log.Info("draining", "timeout", s.drainTimeout)
+	err := n.Stop(ctx)
+	log.Info("stopped")
+	return err
+}
+
+// dieOf ends the process at once: it may hold in memory what its disk does not.
+func dieOf(log *slog.Logger) func(error) {
+	return func(err error) {
+		log.Error("the server can't go on", "error", err)
+		os.Exit(exitRefused)
+	}
+}

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newTask(a *app) *cobra.Command {
+	return group("task", "List, show and steer tasks", "Look at tasks, and steer them one by one or by a filter.",
+		newTaskLs(a), newTaskShow(a), newTaskWait(a), newTaskEdit(a),
+		newTaskBulk(a, taskVerb{
+			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended",
+			long: `Cancel tasks that have not ended: those of the named ids, or with a filter all that match.
+A running handler's context ends within a second.`,
+			reason: true,
+			states: []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateRetrying, pawl.StateClaimed},
+			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
+				_, err := c.Cancel(ctx, id, reason)
+				return err
+			},
+		}),
+		newTaskBulk(a, taskVerb{
+			use: "retry", done: "retried", short: "Make tasks ready now",
+			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those
+that are dead, poisoned, discarded or cancelled. By ids, or with a filter all that match.`,
+			states: []pawl.State{pawl.StateRetrying, pawl.StateDead, pawl.StatePoisoned, pawl.StateDiscarded, pawl.StateCancelled},
+			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
+				_, err := c.Admin().RetryTask(ctx, id)
+				return err
+			},
+		}))
+}
+
+// listFlags bound a list.
+type listFlags struct {
+	limit  int
+	cursor string
+}
+
+func (l *listFlags) add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&l.limit, "limit", 100, "at most so many, 1 to 100000")
+	cmd.Flags().StringVar(&l.cursor, "cursor", "", "go on where an earlier list ended")
+}
+
+// maxList bounds a list: it is held in memory before it is written.
+const maxList = 100_000
+
+func (l *listFlags) check() error {
+	if l.limit < 1 || l.limit > maxList {
+		return usage("--limit %d is not between 1 and %d", l.limit, maxList)
+	}
+	return nil
+}
+
+// collect reads pages until it has as many items as are wanted.
+func collect[T any](l listFlags, read func(pawl.PageRequest) (pawl.Page[T], error)) ([]T, string, error) {
+	var out []T
+	cursor := l.cursor
+	for {
+		page, err := read(pawl.PageRequest{Limit: min(l.limit-len(out), 1000), Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		out = append(out, page.Items...)
+		cursor = page.NextCursor
+		if cursor == "" || len(out) >= l.limit {
+			return out, cursor, nil
+		}
+	}
+}
+
+func newTaskLs(a *app) *cobra.Command {
+	var filter filterFlags
+	var list listFlags
+	var payload bool
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List tasks, newest first", Args: cobra.NoArgs,
+		Example: `  pawl task ls --queue mail --state retrying,dead
+  pawl task ls --type charge --error 'card declined' --created-after 2h -o json
+  pawl task ls --queue mail --watch`,
+	}
+	filter.add(cmd.Flags(), true)
+	list.add(cmd)
+	cmd.Flags().BoolVar(&payload, "payload", false, "show payloads too")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		f, err := filter.read(time.Now())
+		if err = errors.Join(err, list.check()); err != nil {
+			return err
+		}
+		tasks, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+			p.WithPayload = payload
+			return client.ListPage(ctx, f, p)
+		})
+		if err != nil {
+			return err
+		}
+		return a.printTasks(tasks, next, payload)
+	})
+	return cmd
+}
+
+// printTasks writes a list of tasks, and how to go on if there are more.
+func (a *app) printTasks(tasks []*pawl.TaskInfo, next string, payload bool) error {
+	err := a.print(listView[taskView]{viewTasks(tasks), next}, func(w io.Writer) {
+		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
+		if payload {
+			head += "|PAYLOAD"
+		}
+		rows := make([][]string, len(tasks))
+		for i, t := range tasks {
+			rows[i] = []string{t.ID, t.Type, t.Queue, string(t.State), string(t.Priority), attempts(t), ago(t.CreatedAt, now), due(t, now)}
+			if payload {
+				rows[i] = append(rows[i], short(string(t.Payload), 60))
+			}
+		}
+		columns(w, head, rows)
+	})
+	if next != "" && a.format == "table" {
+		fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+	}
+	return err
+}
+
+func attempts(t *pawl.TaskInfo) string {
+	return strconv.Itoa(t.Attempts) + "/" + strconv.Itoa(t.MaxAttempts)
+}
+
+// due says when a task that waits for its time will be ready.
+func due(t *pawl.TaskInfo, now time.Time) string {
+	if t.State == pawl.StateScheduled || t.State == pawl.StateRetrying {
+		return ago(t.RunAt, now)
+	}
+	return "-"
+}
+
+func newTaskShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show everything known of a task", Args: cobra.ExactArgs(1),
+		Example: "  pawl task show 0199f3c2-… -o yaml",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		t, err := client.Task(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.printTask(t)
+	})
+	return cmd
+}
+
+func (a *app) printTask(t *pawl.TaskInfo) error {
+	return a.print(viewTask(t), func(w io.Writer) { writeTask(w, t, time.Now()) })
+}
+
+func writeTask(w io.Writer, t *pawl.TaskInfo, now time.Time) {
+	state := string(t.State)
+	if t.Reason != "" {
+		state += " (" + t.Reason + ")"
+	}
+	progress := ""
+	if t.Progress != (pawl.Progress{}) {
+		progress = strings.TrimSpace(fmt.Sprintf("%.0f%% %s", t.Progress.Percent, t.Progress.Message))
+	}
+	fields(w,
+		"ID", t.ID, "Type", t.Type, "Queue", t.Queue, "State", state, "Status", string(t.Status), "Priority", string(t.Priority),
+		"Attempts", attempts(t), "Progress", progress, "Worker", t.Worker,
+		"Created", clock(t.CreatedAt, now), "Due", clock(t.RunAt, now), "Claimed", clock(t.ClaimedAt, now),
+		"Lease until", clock(t.LeaseExpiresAt, now), "Ended", clock(t.EndedAt, now), "Expires", clock(t.ExpiresAt, now),
+		"Kept until", clock(t.KeptUntil, now), "Timeout", period(t.Timeout),
+		"Idempotency key", t.IdempotencyKey, "Key", t.Key, "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
+		"Payload", preview(t.Payload), "Result", preview(t.Result), "Checkpoint", preview(t.Checkpoint))
+	if len(t.AttemptLog) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	rows := make([][]string, len(t.AttemptLog))
+	for i, at := range t.AttemptLog {
+		took, problem := "", ""
+		if !at.EndedAt.IsZero() {
+			took = span(at.EndedAt.Sub(at.StartedAt))
+		}
+		if at.Error != nil {
+			problem = short(at.Error.Message, 100)
+		}
+		rows[i] = []string{strconv.Itoa(at.Attempt), ago(at.StartedAt, now), took, span(at.Waited), at.Worker, string(at.Outcome), problem}
+	}
+	columns(w, "ATTEMPT|STARTED|TOOK|WAITED|WORKER|OUTCOME|ERROR", rows)
+}
+
+// preview shows the beginning of bytes, if they are text.
+func preview(data []byte) string {
+	s := string(data)
+	if strings.ContainsRune(strings.ToValidUTF8(s, "\x00"), 0) {
+		return count(int64(len(data)), "byte")
+	}
+	return short(strings.TrimSpace(s), 500)
+}
+
+func newTaskWait(a *app) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "wait ID", Short: "Wait for the end of a task and write its result", Args: cobra.ExactArgs(1),
+		Long: `Wait until the task has ended and write its result; with -o json or yaml, the whole task.
+The exit status is 1 if it ended otherwise than by success, or not within --timeout.`,
+		Example: "  pawl task wait 0199f3c2-… --timeout 5m",
+	}
+	periodVar(cmd.Flags(), &timeout, "timeout", 0, "wait no longer than this (default: as long as it takes)")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx := cmd.Context()
+		if timeout < 0 {
+			return usage("--timeout %s is negative", timeout)
+		}
+		if timeout > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, timeout)
+			defer stop()
+		}
+		err := a.printEnd(ctx, client, args[0])
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("task %q has not ended within %s", args[0], period(timeout))
+		}
+		return err
+	})
+	return cmd
+}
+
+func newTaskEdit(a *app) *cobra.Command {
+	var priority, at, payload string
+	var in time.Duration
+	var maxAttempts int
+	cmd := &cobra.Command{
+		Use: "edit ID", Short: "Change a task that waits", Args: cobra.ExactArgs(1),
+		Long: "Change a task that is not claimed and has not ended. What isn't named stays as it is.",
+		Example: `  pawl task edit 0199f3c2-… --priority high --in 0s
+  pawl task edit 0199f3c2-… --payload '{"to":"b@example.com"}' --max-attempts 10`,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&priority, "priority", "", "high, normal or low")
+	periodVar(flags, &in, "in", 0, "make it due this long from now")
+	flags.StringVar(&at, "at", "", "make it due at this time, as RFC 3339")
+	flags.StringVar(&payload, "payload", "", "a JSON value, - for standard input, or @FILE")
+	flags.IntVar(&maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
+	cmd.MarkFlagsMutuallyExclusive("in", "at")
+	cmd.MarkFlagsOneRequired("priority", "in", "at", "payload", "max-attempts")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		change := pawl.Change{MaxAttempts: maxAttempts}
+		var err error
+		if flags.Changed("priority") {
+			if change.Priority, err = readPriority(priority); err != nil {
+				return err
+			}
+		}
+		if flags.Changed("max-attempts") && maxAttempts < 1 {
+			return usage("--max-attempts %d is less than 1", maxAttempts)
+		}
+		if flags.Changed("in") {
+			change.RunAt = time.Now().Add(in)
+		}
+		if flags.Changed("at") {
+			if change.RunAt, err = time.Parse(time.RFC3339, at); err != nil {
+				return usage("--at %q is not a time such as 2026-01-31T12:00:00Z", at)
+			}
+		}
+		if flags.Changed("payload") {
+			if change.Payload, err = a.readJSON(payload); err != nil {
+				return err
+			}
+		}
+		t, err := client.Update(cmd.Context(), args[0], change)
+		if err != nil {
+			return err
+		}
+		return a.printTask(t)
+	})
+	return cmd
+}

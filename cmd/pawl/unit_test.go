@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestHistogram(t *testing.T) {
+	for _, d := range []time.Duration{0, 1, 63, 64, 65, 1000, 123456, time.Second, time.Hour, 1<<62 + 12345} {
+		i := bucketOf(d)
+		end := bucketEnd(i)
+		if end < d || float64(end-d) > float64(d)/subBuckets {
+			t.Errorf("bucket of %d ends at %d, want at most 1/%d above", d, end, subBuckets)
+		}
+		if i > 0 && bucketEnd(i-1) >= d {
+			t.Errorf("%d is in bucket %d, but the one below ends at %d", d, i, bucketEnd(i-1))
+		}
+	}
+	var h histogram
+	for i := range 1000 {
+		h.record(time.Duration(i+1) * time.Millisecond)
+	}
+	for _, c := range []struct {
+		q    float64
+		want time.Duration
+	}{{0.5, 501 * time.Millisecond}, {0.99, 991 * time.Millisecond}, {1, time.Second}} {
+		if got := h.at(c.q); got < c.want || got > c.want+c.want/subBuckets {
+			t.Errorf("at(%v) = %v, want %v", c.q, got, c.want)
+		}
+	}
+}
+
+func TestSpans(t *testing.T) {
+	for _, c := range []struct {
+		d               time.Duration
+		span, per, days string
+	}{
+		{0, "0s", "", ""},
+		{30 * time.Second, "30s", "30s", "30s"},
+		{time.Hour, "60m", "1h", "1h"},
+		{90 * time.Minute, "90m", "1h30m", "1h30m"},
+		{time.Hour + time.Second, "60m", "1h0m1s", "1h0m1s"},
+		{14 * 24 * time.Hour, "14d", "336h", "14d"},
+		{250 * time.Millisecond, "250ms", "250ms", "250ms"},
+	} {
+		if span(c.d) != c.span || period(c.d) != c.per || days(c.d) != c.days {
+			t.Errorf("%v: span %q, period %q, days %q, want %q, %q, %q", c.d, span(c.d), period(c.d), days(c.d), c.span, c.per, c.days)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for in, want := range map[string]string{"4096": "4KiB", "256MiB": "256MiB", "1000": "1000B", "3 GiB": "3GiB", "0": "0"} {
+		var v sizeValue
+		if err := v.Set(in); err != nil || v.String() != want {
+			t.Errorf("size %q = %q, %v, want %q", in, v.String(), err, want)
+		}
+	}
+	for _, bad := range []string{"", "MiB", "-1", "1e3", "99999999TiB", "5MB"} {
+		if err := new(sizeValue).Set(bad); err == nil {
+			t.Errorf("size %q was taken", bad)
+		}
+	}
+}
+
+// TestWatch: it shows, waits for two seconds, shows again, and an interrupt is its good end.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		var shown []time.Duration
+		start := time.Now()
+		a := &app{out: io.Discard}
+		if err := a.watch(ctx, func() error { shown = append(shown, time.Since(start)); return nil }); err != nil {
+			t.Errorf("watch: %v", err)
+		}
+		if want := []time.Duration{0, 2 * time.Second, 4 * time.Second}; !slices.Equal(shown, want) {
+			t.Errorf("shown at %v, want %v", shown, want)
+		}
+	})
+}
+
+func TestProgressBar(t *testing.T) {
+	if got, want := bar("filled", 1, 4), "filled  "+strings.Repeat("━", 8)+strings.Repeat("─", 24)+"  1/4  25%"; got != want {
+		t.Errorf("bar = %q, want %q", got, want)
+	}
+	var out bytes.Buffer
+	b := &progressBar{w: &out, label: "x", total: 2}
+	b.set(2)
+	b.done()
+	b.set(1)
+	if got := out.String(); !strings.HasPrefix(got, "\r") || strings.Count(got, "x  ") != 1 {
+		t.Errorf("drawn: %q", got)
+	}
+	silent := (&app{err: &out}).progress("x", 2)
+	out.Reset()
+	silent.set(1)
+	silent.done()
+	if out.Len() > 0 {
+		t.Errorf("drew %q without a terminal", out.String())
+	}
+}
+
+// TestPrintable: what tasks contain doesn't reach the terminal as commands.
+func TestPrintable(t *testing.T) {
+	var out bytes.Buffer
+	columns(&out, "A|B", [][]string{{"\x1b[2Jx\ty\nz", "ü"}})
+	if got, want := out.String(), "A           B\n [2Jx y z    ü\n"; strings.Contains(got, "\x1b") || strings.Count(got, "\n") != 2 {
+		t.Errorf("columns = %q, want something like %q", got, want)
+	}
+}
+
+func TestLimitedAndLastBytes(t *testing.T) {
+	l := &limited{limit: 4}
+	n, err := io.Copy(l, strings.NewReader("abcdef"))
+	if n != 6 || err != nil || string(l.data) != "abcd" || !l.over {
+		t.Errorf("limited: %d, %v, %q, over %t", n, err, l.data, l.over)
+	}
+	last := &lastBytes{limit: 4}
+	for _, s := range []string{"abc", "defghi", "\xffjk\n"} {
+		_, _ = last.Write([]byte(s))
+	}
+	if got := last.text(); got != "jk" {
+		t.Errorf("lastBytes = %q, want jk", got)
+	}
+}
+
+// TestHelp: every command says what it does, with an example.
+func TestHelp(t *testing.T) {
+	root := newRoot(&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
+	todo := slices.Clone(root.Commands())
+	for len(todo) > 0 {
+		cmd := todo[0]
+		todo = append(todo[1:], cmd.Commands()...)
+		if cmd.Short == "" || len(cmd.Commands()) == 0 && cmd.Example == "" {
+			t.Errorf("%s: short %q, example %q", cmd.CommandPath(), cmd.Short, cmd.Example)
+		}
+	}
+}

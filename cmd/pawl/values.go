@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// periodValue is a duration as a flag: like time.Duration, and days: "14d".
+type periodValue time.Duration
+
+func periodVar(flags *pflag.FlagSet, d *time.Duration, name string, value time.Duration, help string) {
+	*d = value
+	flags.Var((*periodValue)(d), name, help)
+}
+
+// String implements pflag.Value.
+func (p *periodValue) String() string {
+	if *p == 0 {
+		return ""
+	}
+	return period(time.Duration(*p))
+}
+
+// Set implements pflag.Value.
+func (p *periodValue) Set(s string) error {
+	d, err := parsePeriod(s)
+	*p = periodValue(d)
+	return err
+}
+
+// Type implements pflag.Value.
+func (p *periodValue) Type() string { return "duration" }
+
+func parsePeriod(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseFloat(days, 64)
+		if err != nil || math.IsNaN(n) || math.Abs(n) > 100*365 {
+			return 0, fmt.Errorf("%q is not a number of days", s)
+		}
+		return time.Duration(n * float64(24*time.Hour)), nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration such as 30s, 1h30m or 14d", s)
+	}
+	return d, nil
+}
+
+// sizeValue is a number of bytes as a flag: "4096", "256MiB", "1GiB".
+type sizeValue int64
+
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
+
+// String implements pflag.Value.
+func (v *sizeValue) String() string {
+	for _, u := range sizeUnits {
+		if n := int64(*v); n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(*v), 10)
+}
+
+// Set implements pflag.Value.
+func (v *sizeValue) Set(s string) error {
+	factor, digits := int64(1), s
+	for _, u := range sizeUnits {
+		if head, ok := strings.CutSuffix(s, u.name); ok {
+			factor, digits = u.bytes, strings.TrimSpace(head)
+			break
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/factor {
+		return fmt.Errorf("%q is not a size such as 256MiB", s)
+	}
+	*v = sizeValue(n * factor)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *sizeValue) Type() string { return "size" }

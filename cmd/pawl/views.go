@@ -1,0 +1,211 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// The views are what -o json and yaml show: the names and forms of the REST API.
+
+type taskView struct {
+	TaskID            string            `json:"task_id"`
+	Type              string            `json:"type"`
+	Queue             string            `json:"queue"`
+	Status            pawl.Status       `json:"status"`
+	State             pawl.State        `json:"state"`
+	Reason            string            `json:"reason,omitempty"`
+	Priority          pawl.Priority     `json:"priority"`
+	Payload           any               `json:"payload,omitempty"`
+	ContentType       string            `json:"content_type,omitempty"`
+	Result            any               `json:"result,omitempty"`
+	ResultContentType string            `json:"result_content_type,omitempty"`
+	Attempts          int               `json:"attempts"`
+	MaxAttempts       int               `json:"max_attempts"`
+	Failures          int               `json:"failures"`
+	Crashes           int               `json:"crashes"`
+	Releases          int               `json:"releases"`
+	Snoozes           int               `json:"snoozes"`
+	Fence             int64             `json:"fence"`
+	AttemptLog        []attemptView     `json:"attempt_log,omitempty"`
+	Progress          *pawl.Progress    `json:"progress,omitempty"`
+	Worker            string            `json:"worker,omitempty"`
+	CreatedAt         time.Time         `json:"created_at,omitzero"`
+	RunAt             time.Time         `json:"run_at,omitzero"`
+	ClaimedAt         time.Time         `json:"claimed_at,omitzero"`
+	LeaseExpiresAt    time.Time         `json:"lease_expires_at,omitzero"`
+	EndedAt           time.Time         `json:"ended_at,omitzero"`
+	ExpiresAt         time.Time         `json:"expires_at,omitzero"`
+	KeptUntil         time.Time         `json:"kept_until,omitzero"`
+	IdempotencyKey    string            `json:"idempotency_key,omitempty"`
+	Key               string            `json:"key,omitempty"`
+	Tags              []string          `json:"tags,omitempty"`
+	Headers           map[string]string `json:"headers,omitempty"`
+	Retry             *retryView        `json:"retry,omitempty"`
+	Timeout           string            `json:"timeout,omitempty"`
+	Retention         string            `json:"retention,omitempty"`
+	Checkpoint        any               `json:"checkpoint,omitempty"`
+}
+
+type attemptView struct {
+	Attempt   int           `json:"attempt"`
+	Fence     int64         `json:"fence"`
+	Worker    string        `json:"worker,omitempty"`
+	StartedAt time.Time     `json:"started_at,omitzero"`
+	EndedAt   time.Time     `json:"ended_at,omitzero"`
+	Outcome   pawl.Outcome  `json:"outcome,omitempty"`
+	Error     *pawl.Failure `json:"error,omitempty"`
+	Waited    string        `json:"waited,omitempty"`
+	NextRunAt time.Time     `json:"next_run_at,omitzero"`
+}
+
+type retryView struct {
+	Initial string  `json:"initial,omitempty"`
+	Factor  float64 `json:"factor,omitempty"`
+	Max     string  `json:"max,omitempty"`
+	Jitter  float64 `json:"jitter"`
+}
+
+func viewTask(t *pawl.TaskInfo) taskView {
+	v := taskView{
+		TaskID: t.ID, Type: t.Type, Queue: t.Queue, Status: t.Status, State: t.State, Reason: t.Reason, Priority: t.Priority,
+		Payload: viewBytes(t.Payload, t.ContentType), ContentType: t.ContentType,
+		Result: viewBytes(t.Result, t.ResultContentType), ResultContentType: t.ResultContentType,
+		Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Releases: t.Releases, Snoozes: t.Snoozes,
+		Fence: t.Fence, Worker: t.Worker, CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt,
+		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil,
+		IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: viewRetry(t.Retry),
+		Timeout: period(t.Timeout), Retention: period(t.Retention), Checkpoint: viewBytes(t.Checkpoint, ""),
+	}
+	if t.Progress != (pawl.Progress{}) {
+		v.Progress = &t.Progress
+	}
+	for _, a := range t.AttemptLog {
+		v.AttemptLog = append(v.AttemptLog, attemptView{
+			Attempt: a.Attempt, Fence: a.Fence, Worker: a.Worker, StartedAt: a.StartedAt, EndedAt: a.EndedAt,
+			Outcome: a.Outcome, Error: a.Error, Waited: period(a.Waited), NextRunAt: a.NextRunAt,
+		})
+	}
+	return v
+}
+
+func viewTasks(tasks []*pawl.TaskInfo) []taskView {
+	out := make([]taskView, len(tasks))
+	for i, t := range tasks {
+		out[i] = viewTask(t)
+	}
+	return out
+}
+
+// viewBytes shows JSON as it is, and other bytes as base64.
+func viewBytes(data []byte, contentType string) any {
+	switch {
+	case len(data) == 0:
+		return nil
+	case (contentType == "" || contentType == "application/json") && json.Valid(data):
+		return json.RawMessage(data)
+	}
+	return base64.StdEncoding.EncodeToString(data)
+}
+
+func viewRetry(p pawl.RetryPolicy) *retryView {
+	if p == (pawl.RetryPolicy{}) {
+		return nil
+	}
+	return &retryView{Initial: period(p.Initial), Factor: p.Factor, Max: period(p.Max), Jitter: max(p.Jitter, 0)}
+}
+
+type queueView struct {
+	Queue           string       `json:"queue"`
+	Paused          bool         `json:"paused"`
+	PausedReason    string       `json:"paused_reason,omitempty"`
+	PausedAt        time.Time    `json:"paused_at,omitzero"`
+	Depth           depthView    `json:"depth"`
+	ReadyByPriority priorityView `json:"ready_by_priority"`
+	OldestReadyAge  float64      `json:"oldest_ready_age_seconds"`
+	Settings        settingsView `json:"settings"`
+	Version         int64        `json:"version"`
+	CreatedAt       time.Time    `json:"created_at,omitzero"`
+}
+
+type depthView struct {
+	Scheduled int64 `json:"scheduled"`
+	Ready     int64 `json:"ready"`
+	Claimed   int64 `json:"claimed"`
+	Retrying  int64 `json:"retrying"`
+	Held      int64 `json:"held"`
+	Dead      int64 `json:"dead"`
+	Poisoned  int64 `json:"poisoned"`
+}
+
+type priorityView struct {
+	High   int64 `json:"high"`
+	Normal int64 `json:"normal"`
+	Low    int64 `json:"low"`
+}
+
+type settingsView struct {
+	Weights     *priorityView `json:"weights,omitempty"`
+	Retry       *retryView    `json:"retry,omitempty"`
+	MaxAttempts int           `json:"max_attempts"`
+	Lease       string        `json:"lease"`
+	Timeout     string        `json:"timeout,omitempty"`
+	Retention   keepView      `json:"retention"`
+	MaxLength   int64         `json:"max_length"`
+}
+
+type keepView struct {
+	Succeeded string `json:"succeeded"`
+	Discarded string `json:"discarded"`
+	Cancelled string `json:"cancelled"`
+	Dead      string `json:"dead"`
+	Poisoned  string `json:"poisoned"`
+}
+
+func viewQueue(q *pawl.QueueInfo) queueView {
+	return queueView{
+		Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedAt: q.PausedAt,
+		Depth: depthView(q.Depth), ReadyByPriority: priorityView(q.ReadyByPriority), OldestReadyAge: q.OldestReady.Seconds(),
+		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt,
+	}
+}
+
+func viewSettings(s pawl.QueueSettings) settingsView {
+	v := settingsView{
+		Retry: viewRetry(s.Retry), MaxAttempts: s.MaxAttempts, Lease: period(s.Lease), Timeout: period(s.Timeout), MaxLength: s.MaxLength,
+		Retention: keepView{
+			Succeeded: period(s.Keep.Succeeded), Discarded: period(s.Keep.Discarded), Cancelled: period(s.Keep.Cancelled),
+			Dead: period(s.Keep.Dead), Poisoned: period(s.Keep.Poisoned),
+		},
+	}
+	if w := s.Weights; w != nil {
+		v.Weights = &priorityView{High: int64(w.High), Normal: int64(w.Normal), Low: int64(w.Low)}
+	}
+	return v
+}
+
+type archivedView struct {
+	Task       taskView  `json:"task"`
+	ArchivedAt time.Time `json:"archived_at,omitzero"`
+	Cause      string    `json:"cause"`
+	Place      string    `json:"place"`
+}
+
+type groupView struct {
+	Queue        string    `json:"queue"`
+	Fingerprint  string    `json:"fingerprint"`
+	Type         string    `json:"type"`
+	Message      string    `json:"message"`
+	Count        int64     `json:"count"`
+	FirstAt      time.Time `json:"first_at,omitzero"`
+	LastAt       time.Time `json:"last_at,omitzero"`
+	SampleTaskID string    `json:"sample_task_id"`
+}
+
+// listView is a list as REST answers it.
+type listView[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor,omitempty"`
+}

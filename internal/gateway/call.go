@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+// call is what a request carries along: whose it is, and which moments of which shards its answer tells of.
+type call struct {
+	namespace string
+
+	mu     sync.Mutex
+	stamps []broker.Stamp // one a shard, the latest
+}
+
+type callKey struct{}
+
+// defaultNamespace is everyone's until there are credentials.
+const defaultNamespace = "default"
+
+// begin makes the call of a request. The namespace comes from its credential, never from its body.
+func begin(ctx context.Context) (context.Context, *call) {
+	c := &call{namespace: defaultNamespace}
+	return context.WithValue(ctx, callKey{}, c), c
+}
+
+func callOf(ctx context.Context) *call {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return &call{namespace: defaultNamespace}
+	}
+	return c
+}
+
+func namespaceOf(ctx context.Context) string { return callOf(ctx).namespace }
+
+// saw notes what a shard's answer told of.
+func saw(ctx context.Context, at broker.Stamp) { callOf(ctx).saw(at) }
+
+func (c *call) saw(at broker.Stamp) {
+	if at.Index == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.stamps {
+		if c.stamps[i].Shard == at.Shard {
+			if at.Index >= c.stamps[i].Index {
+				c.stamps[i] = at
+			}
+			return
+		}
+	}
+	c.stamps = append(c.stamps, at)
+}
+
+// Names of the stamps: headers in REST, trailers in gRPC. An answer of several shards lists them with commas.
+const (
+	headerShard = "Pawl-Shard"
+	headerIndex = "Pawl-Index"
+	headerTime  = "Pawl-Time"
+)
+
+// stamp gives the values of the three headers; not ok when no shard was asked.
+func (c *call) stamp() (shard, index, at string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch len(c.stamps) {
+	case 0:
+		return "", "", "", false
+	case 1:
+		shard, index, at = stampOf(c.stamps[0])
+		return shard, index, at, true
+	}
+	var shards, indexes, times []string
+	for _, s := range c.stamps {
+		shard, index, at := stampOf(s)
+		shards, indexes, times = append(shards, shard), append(indexes, index), append(times, at)
+	}
+	return strings.Join(shards, ", "), strings.Join(indexes, ", "), strings.Join(times, ", "), true
+}
+
+func stampOf(s broker.Stamp) (shard, index, at string) {
+	return strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Index, 10), s.Time.Time().Format(time.RFC3339Nano)
+}
+
+func (c *call) trailer() metadata.MD {
+	shard, index, at, ok := c.stamp()
+	if !ok {
+		return nil
+	}
+	return metadata.MD{"pawl-shard": {shard}, "pawl-index": {index}, "pawl-time": {at}}
+}

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+// workers is the WorkerService.
+type workers struct {
+	pawlv1.UnimplementedWorkerServiceServer
+	*Gateway
+}
+
+// Claim takes tasks, waiting for the first if asked to.
+func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimResponse, error) {
+	c, err := claimOf(namespaceOf(ctx), r, g.limits)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := waitOf(r.GetWait())
+	if err != nil {
+		return nil, err
+	}
+	got, err := g.take(ctx, c, wait)
+	if err != nil {
+		return nil, err
+	}
+	got = g.fit(got)
+	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
+	for i := range got {
+		out.Tasks[i] = claimedProto(&got[i])
+	}
+	return out, nil
+}
+
+// take claims up to c.Max tasks, waiting up to wait for the first. It never returns claims beside an error: those of a
+// caller who is gone are given back.
+func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
+	places, one, err := g.placesOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var got []broker.Claimed
+	if one {
+		var at broker.Stamp
+		got, at, err = g.broker.Claim(ctx, places[0], c, wait)
+		saw(ctx, at)
+	} else {
+		got, err = g.takeMany(ctx, c, places, wait)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		g.giveBack(got)
+		return nil, err
+	}
+	return got, nil
+}
+
+// placesOf finds the shard of each queue of a claim, and says whether they are all the same. A queue that nobody used yet
+// is made: its first task must find who waits for it.
+func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places []uint32, one bool, err error) {
+	places = make([]uint32, len(c.Queues))
+	one = true
+	for i, q := range c.Queues {
+		if places[i], err = g.cluster.Place(ctx, c.Namespace, q.Queue); err != nil {
+			return nil, false, err
+		}
+		one = one && places[i] == places[0]
+	}
+	return places, one, nil
+}
+
+// giveBackTime bounds the release of claims that nobody received. What is not released by then waits for its lease.
+const giveBackTime = 10 * time.Second
+
+// giveBack releases claims that nobody received, so that others need not wait for the end of their leases.
+func (g *Gateway) giveBack(claims []broker.Claimed) {
+	if len(claims) == 0 {
+		return
+	}
+	byShard := map[uint32][]broker.Settle{}
+	for _, c := range claims {
+		hold := broker.Hold{Namespace: c.Namespace, ID: c.ID, Token: c.Token}
+		byShard[c.ID.Shard()] = append(byShard[c.ID.Shard()], broker.Settle{Verb: broker.Release, Hold: hold})
+	}
+	g.work.Go(func() {
+		ctx, cancel := context.WithTimeout(g.stopping, giveBackTime)
+		defer cancel()
+		for shard, calls := range byShard {
+			err := safely(func() error { _, _, err := g.broker.Settle(ctx, shard, calls); return err })
+			if err != nil {
+				g.log.Info("claims that nobody received wait for the end of their leases", "shard", shard, "tasks", len(calls), "error", err)
+			}
+		}
+	})
+}
+
+// maxFrame bounds the claims in one message, below the limit of a message.
+const maxFrame = 15 << 20
+
+// sizeOf is about what a claim takes in a message.
+func sizeOf(c *broker.Claimed) int {
+	n := 1024 + len(c.Payload) + len(c.Checkpoint) + len(c.IdempotencyKey)
+	for name, value := range c.Headers {
+		n += len(name) + len(value) + 8
+	}
+	for _, tag := range c.Tags {
+		n += len(tag) + 4
+	}
+	return n
+}
+
+// fitting is how many of the claims fit one message, at least one.
+func fitting(claims []broker.Claimed) int {
+	size := 0
+	for i := range claims {
+		if size += sizeOf(&claims[i]); size > maxFrame && i > 0 {
+			return i
+		}
+	}
+	return len(claims)
+}
+
+// fit gives back the claims that one answer can't carry: payloads are counted by the shard, but headers and checkpoints
+// may be large too.
+func (g *Gateway) fit(claims []broker.Claimed) []broker.Claimed {
+	n := fitting(claims)
+	g.giveBack(claims[n:])
+	return claims[:n]
+}

@@ -1,0 +1,198 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+// A claim over several shards can't be one claim: no shard knows what the others have. To ask all of them at once would
+// claim too much. So they are asked one after the other, in the order of the claim, without waiting; if none has a task,
+// the claim watches all of them, and asks again when one says that it has.
+
+// manyClaim is one round of a claim over several shards.
+type manyClaim struct {
+	g      *Gateway
+	call   broker.ClaimCall
+	places []uint32 // of each queue
+	asked  []int    // how often each queue was asked
+	got    []broker.Claimed
+	bytes  int
+	failed error // of a shard that gave no answer
+	served bool  // some shard gave an answer
+}
+
+// takeMany is take over several shards. A shard that gives no answer is passed over, unless none does.
+func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places []uint32, wait time.Duration) ([]broker.Claimed, error) {
+	deadline := time.Now().Add(wait)
+	if again := g.reclaim(ctx, c, places); len(again) > 0 {
+		return again, nil
+	}
+	for {
+		m := &manyClaim{g: g, call: c, places: places, asked: make([]int, len(places))}
+		if c.Weighted {
+			m.weighted(ctx)
+		} else {
+			m.strict(ctx)
+		}
+		left := time.Until(deadline)
+		switch {
+		case len(m.got) > 0:
+			return m.got, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case left <= 0 || g.isDraining():
+			if !m.served {
+				return nil, m.failed
+			}
+			return nil, nil
+		}
+		g.awaitAny(ctx, c, places, left)
+	}
+}
+
+func (m *manyClaim) full() bool { return len(m.got) >= m.call.Max || m.bytes >= m.call.MaxBytes }
+
+// strict asks run after run of queues that lie in the same shard.
+func (m *manyClaim) strict(ctx context.Context) {
+	for from := 0; from < len(m.places) && !m.full(); {
+		to := from + 1
+		for to < len(m.places) && m.places[to] == m.places[from] {
+			to++
+		}
+		m.ask(ctx, from, to, m.call.Max-len(m.got))
+		from = to
+	}
+}
+
+// weighted asks each queue for its share. A queue that has less leaves the rest to the others, who are asked again.
+func (m *manyClaim) weighted(ctx context.Context) {
+	state := m.g.shares.of(m.call)
+	state.Lock()
+	defer state.Unlock()
+	got := make([]int, len(m.places))
+	empty := make([]bool, len(m.places))
+	for asking := true; asking && !m.full(); {
+		asking = false
+		want := plan(slices.Clone(state.credit), m.call.Queues, got, empty, m.call.Max)
+		for i, n := range want {
+			if n -= got[i]; n <= 0 || m.full() {
+				continue
+			}
+			asking = true
+			taken := m.ask(ctx, i, i+1, n)
+			got[i] += taken
+			empty[i] = taken < n
+		}
+	}
+	if len(m.got) < m.call.Max {
+		for i := range empty { // what was taken is all that is to be accounted for
+			empty[i] = true
+		}
+	}
+	plan(state.credit, m.call.Queues, got, empty, len(m.got))
+}
+
+// ask claims from the queues [from, to), which lie in one shard.
+func (m *manyClaim) ask(ctx context.Context, from, to, most int) (taken int) {
+	c := m.call
+	c.Queues, c.Weighted, c.Max, c.MaxBytes = c.Queues[from:to], false, most, c.MaxBytes-m.bytes
+	c.ClaimKey = partKey(m.call.ClaimKey, from, m.asked[from])
+	m.asked[from]++
+	got, at, err := m.g.broker.Claim(ctx, m.places[from], c, 0)
+	saw(ctx, at)
+	if err != nil {
+		m.failed = err
+		return 0
+	}
+	m.served = true
+	for i := range got {
+		m.bytes += len(got[i].Payload)
+	}
+	m.got = append(m.got, got...)
+	return len(got)
+}
+
+// partKey is the claim key of one call of many: a shard must not take it for a repeat of another.
+func partKey(key string, queue, nth int) string {
+	if key == "" {
+		return ""
+	}
+	return key + "\x00" + strconv.Itoa(queue) + "\x00" + strconv.Itoa(nth)
+}
+
+// reclaim finds the claims that an earlier call with the same claim key got. Asked for no queue, a shard gives only
+// those. A queue was asked once more only if it had given all that it was asked for before.
+func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places []uint32) (again []broker.Claimed) {
+	if c.ClaimKey == "" {
+		return nil
+	}
+	var mu sync.Mutex
+	each(len(places), func(i int) error {
+		for nth := 0; ; nth++ {
+			part := c
+			part.Queues, part.Weighted, part.ClaimKey = nil, false, partKey(c.ClaimKey, i, nth)
+			got, at, err := g.broker.Claim(ctx, places[i], part, 0)
+			saw(ctx, at)
+			if err != nil || len(got) == 0 {
+				return err
+			}
+			mu.Lock()
+			again = append(again, got...)
+			mu.Unlock()
+		}
+	})
+	return again
+}
+
+// watchRest is when shards that gave no answer are asked again.
+const watchRest = time.Second
+
+// awaitAny waits until one of the shards has a task for the claim, or wait is over.
+func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places []uint32, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	byShard := map[uint32][]broker.Share{}
+	for i, shard := range places {
+		byShard[shard] = append(byShard[shard], c.Queues[i])
+	}
+	answers := make(chan error, len(byShard))
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer cancel()
+	for shard, queues := range byShard {
+		part := c
+		part.Queues = queues
+		watches.Go(func() { answers <- safely(func() error { return g.broker.Await(ctx, shard, part) }) })
+	}
+	var rest <-chan time.Time // runs once a shard gave no answer
+	for {
+		select {
+		case err := <-answers:
+			if err == nil {
+				return
+			}
+			if rest == nil {
+				rest = time.After(watchRest)
+			}
+		case <-rest:
+			return
+		case <-ctx.Done():
+			return
+		case <-g.broker.Draining():
+			return
+		}
+	}
+}
+
+func (g *Gateway) isDraining() bool {
+	select {
+	case <-g.broker.Draining():
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The enums of the contract have the numbers of package task; a test holds them together.
+
+func stateProto(s task.State) pawlv1.State          { return pawlv1.State(s) }
+func priorityProto(p task.Priority) pawlv1.Priority { return pawlv1.Priority(p) }
+func outcomeProto(o task.Outcome) pawlv1.Outcome    { return pawlv1.Outcome(o) }
+
+var statusByState = [...]pawlv1.Status{
+	task.Scheduled: pawlv1.Status_STATUS_QUEUED,
+	task.Ready:     pawlv1.Status_STATUS_QUEUED,
+	task.Retrying:  pawlv1.Status_STATUS_QUEUED,
+	task.Claimed:   pawlv1.Status_STATUS_PROCESSING,
+	task.Succeeded: pawlv1.Status_STATUS_COMPLETED,
+	task.Dead:      pawlv1.Status_STATUS_FAILED,
+	task.Discarded: pawlv1.Status_STATUS_FAILED,
+	task.Poisoned:  pawlv1.Status_STATUS_FAILED,
+	task.Cancelled: pawlv1.Status_STATUS_CANCELLED,
+}
+
+func statusProto(s task.State) pawlv1.Status {
+	if int(s) < len(statusByState) {
+		return statusByState[s]
+	}
+	return pawlv1.Status_STATUS_UNSPECIFIED
+}
+
+// priorityOf reads a priority; 0 if none is said.
+func priorityOf(p pawlv1.Priority) (task.Priority, error) {
+	if p < 0 || p > pawlv1.Priority_PRIORITY_LOW {
+		return 0, task.Invalid("priority", "%d is not high, normal or low", p)
+	}
+	return task.Priority(p), nil
+}
+
+// timeProto leaves out a time that is not set.
+func timeProto(t broker.Time) *timestamppb.Timestamp {
+	if t == 0 {
+		return nil
+	}
+	us := int64(t)
+	s, rest := us/1e6, us%1e6
+	if rest < 0 {
+		s, rest = s-1, rest+1e6
+	}
+	return &timestamppb.Timestamp{Seconds: s, Nanos: int32(rest * 1000)}
+}
+
+func wallProto(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// spanProto leaves out a duration of 0.
+func spanProto(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// spanOf reads a duration; 0 if it is absent.
+func spanOf(field string, d *durationpb.Duration) (time.Duration, error) {
+	if d == nil {
+		return 0, nil
+	}
+	if err := d.CheckValid(); err != nil {
+		return 0, task.Invalid(field, "%ds %dns is not a duration", d.GetSeconds(), d.GetNanos())
+	}
+	return d.AsDuration(), nil
+}
+
+// timeOf reads a time; the zero time if it is absent.
+func timeOf(field string, t *timestamppb.Timestamp) (time.Time, error) {
+	if t == nil {
+		return time.Time{}, nil
+	}
+	if err := t.CheckValid(); err != nil {
+		return time.Time{}, task.Invalid(field, "%ds %dns is not a time", t.GetSeconds(), t.GetNanos())
+	}
+	return t.AsTime(), nil
+}
+
+func int32Of[N ~int | ~int64](n N) int32 {
+	return int32(max(math.MinInt32, min(int64(n), math.MaxInt32)))
+}
+
+// waitOf reads how long a call may wait for its answer.
+func waitOf(d *durationpb.Duration) (time.Duration, error) {
+	wait, err := spanOf("wait", d)
+	if err != nil {
+		return 0, err
+	}
+	if wait < 0 || wait > maxWait {
+		return 0, task.Invalid("wait", "%v is not between 0 and %v", wait, maxWait)
+	}
+	return wait, nil
+}
+
+// maxWait is the longest a call may wait: longer ones are cut by proxies.
+const maxWait = time.Minute
+
+// limitOf reads how many items a page of a list may have.
+func limitOf(n int32) (int, error) {
+	if n == 0 {
+		return defaultPage, nil
+	}
+	if n < 0 || n > maxPage {
+		return 0, task.Invalid("limit", "%d is not between 1 and %d", n, maxPage)
+	}
+	return int(n), nil
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// isJSON says whether a content type means a JSON value.
+func isJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
+
+// checkData refuses a payload or result that is not what its content type says, or too large. None at all is allowed.
+func checkData(field string, data []byte, contentType string, l task.Limits) error {
+	if len(data) > l.Payload {
+		return &task.Error{Code: task.CodePayloadTooLarge, Field: field,
+			Message: task.Invalid(field, "%d bytes, at most %d are allowed", len(data), l.Payload).Message}
+	}
+	if len(data) == 0 || !isJSON(contentType) {
+		return nil
+	}
+	if err := checkJSON(data); err != nil {
+		return task.Invalid(field, "not a JSON value: %v; other bytes need a content_type", err)
+	}
+	return nil
+}
+
+// checkReason refuses what would not fit a line of a log.
+func checkReason(reason string) error {
+	if len(reason) > maxReason {
+		return task.Invalid("reason", "%d bytes, at most %d are allowed", len(reason), maxReason)
+	}
+	return nil
+}
+
+const maxReason = 1 << 10
+
+// idOf reads a task's id. What is no id is a task that does not exist only in a path; in a body it is a mistake.
+func idOf(s string) (task.ID, error) {
+	if s == "" {
+		return task.ID{}, task.Invalid("task_id", "is needed")
+	}
+	id, err := task.ParseID(s)
+	if err != nil {
+		return id, task.Invalid("task_id", "%v", err)
+	}
+	return id, nil
+}
+
+// durationProto keeps a duration of 0, where it means something.
+func durationProto(d time.Duration) *durationpb.Duration { return durationpb.New(d) }

@@ -1,0 +1,60 @@
+package gateway
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// maxNeedle bounds what is looked for inside errors and payloads.
+const maxNeedle = 1 << 10
+
+// filterOf reads and checks which tasks are meant.
+func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
+	f = broker.Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Text: p.GetQ()}
+	if f.Queue != "" {
+		if err := task.CheckQueue("queue", f.Queue, l); err != nil {
+			return f, err
+		}
+	}
+	for _, n := range []struct{ field, value string }{{"type", f.Type}, {"tag", f.Tag}, {"key", f.Key}, {"worker", f.Worker}} {
+		if err := task.CheckName(n.field, n.value, l); err != nil {
+			return f, err
+		}
+	}
+	for _, n := range []struct{ field, value string }{{"error", f.Error}, {"q", f.Text}} {
+		if len(n.value) > maxNeedle {
+			return f, task.Invalid(n.field, "%d bytes, at most %d are allowed", len(n.value), maxNeedle)
+		}
+	}
+	if len(p.GetStates()) > len(task.States) {
+		return f, task.Invalid("state", "%d states, at most %d are allowed", len(p.GetStates()), len(task.States))
+	}
+	for _, s := range p.GetStates() {
+		if s < pawlv1.State_STATE_SCHEDULED || s > pawlv1.State_STATE_CANCELLED {
+			return f, task.Invalid("state", "%d is not a state", s)
+		}
+		f.States = append(f.States, task.State(s))
+	}
+	if f.CreatedAfter, err = momentOf("created_after", p.GetCreatedAfter()); err != nil {
+		return f, err
+	}
+	f.CreatedBefore, err = momentOf("created_before", p.GetCreatedBefore())
+	return f, err
+}
+
+// momentOf reads a time that shards can compare; 0 if it is absent.
+func momentOf(field string, t *timestamppb.Timestamp) (broker.Time, error) {
+	at, err := timeOf(field, t)
+	if err != nil || at.IsZero() {
+		return 0, err
+	}
+	if at.Year() < 1970 || at.Year() > 9999 {
+		return 0, task.Invalid(field, "%s is not between the years 1970 and 9999", at.Format(time.RFC3339))
+	}
+	return max(broker.TimeOf(at), 1), nil
+}

@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// settingsOf reads and checks a queue's settings; what they leave out has its default.
+func settingsOf(p *pawlv1.QueueSettings) (task.Settings, error) {
+	s := task.DefaultSettings()
+	if w := p.GetWeights(); w != nil {
+		s.Weights = [3]int{int(w.GetHigh()), int(w.GetNormal()), int(w.GetLow())}
+		if !s.Weighted() {
+			return s, task.Invalid("weights.high", "0 is not between 1 and %d", task.MaxWeight)
+		}
+	}
+	if p.GetRetry() != nil {
+		r, err := retryOf(p.GetRetry())
+		if err != nil {
+			return s, err
+		}
+		s.Retry = *r
+	}
+	if p.GetMaxAttempts() != 0 {
+		s.MaxAttempts = int(p.GetMaxAttempts())
+	}
+	s.MaxLength = p.GetMaxLength()
+	if err := settingsTimes(&s, p); err != nil {
+		return s, err
+	}
+	return s, s.Check()
+}
+
+func settingsTimes(s *task.Settings, p *pawlv1.QueueSettings) error {
+	r := p.GetRetention()
+	for _, f := range []struct {
+		field string
+		from  *durationpb.Duration
+		to    *time.Duration
+	}{
+		{"lease", p.GetLease(), &s.Lease},
+		{"timeout", p.GetTimeout(), &s.Timeout},
+		{"retention.succeeded", r.GetSucceeded(), &s.Retention.Succeeded},
+		{"retention.discarded", r.GetDiscarded(), &s.Retention.Discarded},
+		{"retention.cancelled", r.GetCancelled(), &s.Retention.Cancelled},
+		{"retention.dead", r.GetDead(), &s.Retention.Dead},
+		{"retention.poisoned", r.GetPoisoned(), &s.Retention.Poisoned},
+	} {
+		if f.from == nil {
+			continue
+		}
+		d, err := spanOf(f.field, f.from)
+		if err != nil {
+			return err
+		}
+		*f.to = d
+	}
+	return nil
+}
+
+func settingsProto(s task.Settings) *pawlv1.QueueSettings {
+	p := &pawlv1.QueueSettings{
+		Retry: retryProto(s.Retry), MaxAttempts: int32Of(s.MaxAttempts), Lease: durationpb.New(s.Lease), Timeout: durationpb.New(s.Timeout),
+		Retention: &pawlv1.Retention{Succeeded: durationpb.New(s.Retention.Succeeded), Discarded: durationpb.New(s.Retention.Discarded),
+			Cancelled: durationpb.New(s.Retention.Cancelled), Dead: durationpb.New(s.Retention.Dead), Poisoned: durationpb.New(s.Retention.Poisoned)},
+		MaxLength: s.MaxLength,
+	}
+	if s.Weighted() {
+		p.Weights = &pawlv1.PriorityWeights{High: int32Of(s.Weights[0]), Normal: int32Of(s.Weights[1]), Low: int32Of(s.Weights[2])}
+	}
+	return p
+}
+
+// queueProto is a queue as operators see it: its configuration is the cluster's, its numbers are the shard's.
+func queueProto(q cluster.Queue, i broker.QueueInfo) *pawlv1.Queue {
+	return &pawlv1.Queue{
+		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedAt: wallProto(q.Config.PausedAt),
+		Depth: &pawlv1.Depth{Scheduled: i.Scheduled, Ready: i.Ready[0] + i.Ready[1] + i.Ready[2], Claimed: i.Claimed,
+			Retrying: i.Retrying, Held: i.Held, Dead: i.Dead, Poisoned: i.Poisoned},
+		ReadyByPriority:       &pawlv1.ReadyByPriority{High: i.Ready[0], Normal: i.Ready[1], Low: i.Ready[2]},
+		OldestReadyAgeSeconds: i.OldestReady.Seconds(),
+		Settings:              settingsProto(q.Config.Settings), Version: int64(q.Config.Version), CreatedAt: wallProto(q.Config.CreatedAt),
+	}
+}

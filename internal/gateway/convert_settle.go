@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// holdOf reads the claim that a verb is about.
+func holdOf(ns, id, token string) (h broker.Hold, err error) {
+	h.Namespace = ns
+	if h.ID, err = idOf(id); err != nil {
+		return h, err
+	}
+	h.Token, err = task.ParseToken(token)
+	return h, err
+}
+
+func ackOf(ns string, r *pawlv1.AckRequest, l task.Limits) (s broker.Settle, err error) {
+	s = broker.Settle{Verb: broker.Ack, Result: broker.Result{Data: r.GetResult(), ContentType: r.GetContentType()}}
+	if s.Hold, err = holdOf(ns, r.GetTaskId(), r.GetClaimToken()); err != nil {
+		return s, err
+	}
+	if err := task.CheckName("content_type", s.Result.ContentType, l); err != nil {
+		return s, err
+	}
+	return s, checkData("result", s.Result.Data, s.Result.ContentType, l)
+}
+
+func failOf(ns string, r *pawlv1.FailRequest, l task.Limits) (s broker.Settle, err error) {
+	s = broker.Settle{Verb: broker.Fail}
+	if s.Hold, err = holdOf(ns, r.GetTaskId(), r.GetClaimToken()); err != nil {
+		return s, err
+	}
+	switch r.GetOutcome() {
+	case pawlv1.FailOutcome_FAIL_OUTCOME_UNSPECIFIED, pawlv1.FailOutcome_FAIL_OUTCOME_RETRY:
+		s.Fail.Fall = broker.FailRetry
+	case pawlv1.FailOutcome_FAIL_OUTCOME_DEAD:
+		s.Fail.Fall = broker.FailDead
+	case pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD:
+		s.Fail.Fall = broker.FailDiscard
+	case pawlv1.FailOutcome_FAIL_OUTCOME_POISON:
+		s.Fail.Fall = broker.FailPoison
+	default:
+		return s, task.Invalid("outcome", "%d is not retry, dead, discard or poison", r.GetOutcome())
+	}
+	e := r.GetError()
+	s.Fail.Failure = broker.Failure{Message: task.Cut(e.GetMessage(), task.MaxErrorText), Type: task.Cut(e.GetType(), l.Name), Stack: task.Cut(e.GetStack(), task.MaxErrorText)}
+	if r.GetRetryIn() == nil {
+		return s, nil
+	}
+	if s.Fail.Fall != broker.FailRetry {
+		return s, task.Invalid("retry_in", "is given with an outcome other than retry")
+	}
+	in, err := delayOf("retry_in", r.GetRetryIn().AsDuration(), r.GetRetryIn().CheckValid())
+	s.Fail.RetryIn = &in
+	return s, err
+}
+
+func extendOf(ns string, r *pawlv1.ExtendRequest) (s broker.Settle, err error) {
+	s = broker.Settle{Verb: broker.Extend}
+	if s.Hold, err = holdOf(ns, r.GetTaskId(), r.GetClaimToken()); err != nil {
+		return s, err
+	}
+	if r.GetLease() != nil {
+		if s.Extend.Lease, err = spanOf("lease", r.GetLease()); err != nil {
+			return s, err
+		}
+		if err := task.CheckLease("lease", s.Extend.Lease); err != nil {
+			return s, err
+		}
+	}
+	if p := r.GetProgress(); p != nil {
+		if !(p.GetPercent() >= 0 && p.GetPercent() <= 100) {
+			return s, task.Invalid("progress.percent", "%v is not between 0 and 100", p.GetPercent())
+		}
+		s.Extend.Progress = &broker.Progress{Percent: p.GetPercent() + 0, Text: task.Cut(p.GetMessage(), task.MaxProgressText)}
+	}
+	if r.Checkpoint != nil {
+		if len(r.GetCheckpoint()) > task.MaxCheckpoint {
+			return s, &task.Error{Code: task.CodePayloadTooLarge, Field: "checkpoint",
+				Message: task.Invalid("checkpoint", "%d bytes, at most %d are allowed", len(r.GetCheckpoint()), task.MaxCheckpoint).Message}
+		}
+		checkpoint := r.GetCheckpoint()
+		s.Extend.Checkpoint = &checkpoint
+	}
+	return s, nil
+}
+
+func releaseOf(ns string, r *pawlv1.ReleaseRequest) (s broker.Settle, err error) {
+	s = broker.Settle{Verb: broker.Release}
+	if s.Hold, err = holdOf(ns, r.GetTaskId(), r.GetClaimToken()); err != nil {
+		return s, err
+	}
+	if r.GetDelay() != nil {
+		s.Delay, err = delayOf("delay", r.GetDelay().AsDuration(), r.GetDelay().CheckValid())
+	}
+	return s, err
+}
+
+// maxDelay is how far a task may be put off.
+const maxDelay = 365 * 24 * time.Hour
+
+func delayOf(field string, d time.Duration, bad error) (time.Duration, error) {
+	if bad != nil || d < 0 || d > maxDelay {
+		return 0, task.Invalid(field, "%v is not between 0 and %v", d, maxDelay)
+	}
+	return d, nil
+}
+
+// settledProto is the answer to one verb on a claim.
+func (g *Gateway) settledProto(to *pawlv1.Settled, verb broker.Verb, s *broker.Settled) {
+	if s.Err != nil {
+		to.Error = g.itemError(s.Err)
+		return
+	}
+	to.State, to.Status = stateProto(s.State), statusProto(s.State)
+	switch verb {
+	case broker.Fail, broker.Release:
+		to.NextRunAt = timeProto(s.NextRunAt)
+	case broker.Extend:
+		to.LeaseExpiresAt = timeProto(s.LeaseUntil)
+	}
+}

@@ -1,0 +1,91 @@
+package gateway
+
+import (
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// specOf reads, fills and checks what a producer says of a task. Payload, tags and headers are shared with p.
+func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
+	if p == nil {
+		return s, task.Invalid("task", "is needed")
+	}
+	s = task.Spec{Type: p.GetType(), Payload: p.GetPayload(), ContentType: p.GetContentType(), Queue: p.GetQueue(),
+		IdempotencyKey: p.GetIdempotencyKey(), MaxAttempts: int(p.GetMaxAttempts()), Key: p.GetKey(), Tags: p.GetTags(),
+		Headers: p.GetHeaders()}
+	if s.Priority, err = priorityOf(p.GetPriority()); err != nil {
+		return s, err
+	}
+	if err := specTimes(&s, p); err != nil {
+		return s, err
+	}
+	if r := p.GetRequestId(); r != "" {
+		if s.RequestID, err = task.ParseID(r); err != nil {
+			return s, task.Invalid("request_id", "%v", err)
+		}
+	}
+	if p.GetRetry() != nil {
+		if s.Retry, err = retryOf(p.GetRetry()); err != nil {
+			return s, err
+		}
+	}
+	s.Fill()
+	if err := s.Check(l); err != nil {
+		return s, err
+	}
+	return s, checkData("payload", s.Payload, s.ContentType, l)
+}
+
+func specTimes(s *task.Spec, p *pawlv1.TaskSpec) (err error) {
+	if s.Delay, err = spanOf("delay", p.GetDelay()); err != nil {
+		return err
+	}
+	if s.RunAt, err = timeOf("run_at", p.GetRunAt()); err != nil {
+		return err
+	}
+	if s.IdempotencyTTL, err = spanOf("idempotency_ttl", p.GetIdempotencyTtl()); err != nil {
+		return err
+	}
+	if s.Timeout, err = spanOf("timeout", p.GetTimeout()); err != nil {
+		return err
+	}
+	if s.ExpiresIn, err = spanOf("expires_in", p.GetExpiresIn()); err != nil {
+		return err
+	}
+	if p.GetRetention() != nil {
+		var d time.Duration
+		d, err = spanOf("retention", p.GetRetention())
+		s.Retention = &d
+	}
+	return err
+}
+
+// retryOf reads a retry policy; what it leaves out has its default.
+func retryOf(p *pawlv1.RetryPolicy) (*task.Retry, error) {
+	r := task.DefaultRetry
+	var err error
+	if p.GetInitial() != nil {
+		if r.Initial, err = spanOf("retry.initial", p.GetInitial()); err != nil {
+			return nil, err
+		}
+		r.Max = max(r.Max, r.Initial)
+	}
+	if p.GetMax() != nil {
+		if r.Max, err = spanOf("retry.max", p.GetMax()); err != nil {
+			return nil, err
+		}
+	}
+	if p.GetFactor() != 0 {
+		r.Factor = p.GetFactor()
+	}
+	if p.Jitter != nil {
+		r.Jitter = p.GetJitter()
+	}
+	return &r, nil
+}
+
+func retryProto(r task.Retry) *pawlv1.RetryPolicy {
+	return &pawlv1.RetryPolicy{Initial: durationProto(r.Initial), Factor: r.Factor, Max: durationProto(r.Max), Jitter: &r.Jitter}
+}

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// taskProto is a task as callers see it.
+func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
+	x := v.Exec
+	t := &pawlv1.Task{
+		TaskId: v.ID.String(), Type: v.Type, Queue: v.Queue, Status: statusProto(x.State), State: stateProto(x.State), Reason: x.Reason,
+		Priority: priorityProto(x.Priority), ContentType: v.ContentType,
+		Result: v.Result.Data, ResultContentType: v.Result.ContentType,
+		Attempts: attemptsBegun(v), MaxAttempts: int32Of(v.MaxAttempts()), Failures: int32Of(x.Failures), Crashes: int32Of(x.Crashes),
+		Releases: int32Of(x.Releases), Snoozes: int32Of(x.Snoozes), Fence: int64(x.Fence),
+		AttemptLog: attemptLog(v), Worker: x.Claim.Worker,
+		CreatedAt: timeProto(x.CreatedAt), RunAt: timeProto(x.RunAt), ClaimedAt: timeProto(x.Claim.At),
+		EndedAt: timeProto(x.EndedAt), ExpiresAt: timeProto(x.ExpiresAt), KeptUntil: timeProto(x.KeptUntil),
+		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers,
+		Retry: retryProto(v.Settings.Retry), Timeout: spanProto(v.Settings.Timeout), Retention: retentionOf(v), Checkpoint: v.Checkpoint,
+	}
+	if withPayload {
+		t.Payload = v.Payload
+	}
+	if x.State == task.Claimed {
+		t.LeaseExpiresAt = timeProto(x.Claim.Until)
+	}
+	if x.Progress != 0 || x.ProgressText != "" {
+		t.Progress = &pawlv1.Progress{Percent: x.Progress, Message: x.ProgressText}
+	}
+	if v.Retry != nil {
+		t.Retry = retryProto(*v.Retry)
+	}
+	if v.Timeout != 0 {
+		t.Timeout = spanProto(v.Timeout)
+	}
+	return t
+}
+
+// attemptsBegun is the number of the last attempt that began. A release or snooze gives its number to the next one.
+func attemptsBegun(v *broker.View) int32 {
+	switch {
+	case v.Exec.State == task.Claimed:
+		return int32Of(v.Exec.Attempt())
+	case len(v.Attempts) > 0:
+		return int32Of(v.Attempts[len(v.Attempts)-1].Number)
+	}
+	return 0
+}
+
+// attemptLog is the attempts that have ended, and the one that runs.
+func attemptLog(v *broker.View) []*pawlv1.Attempt {
+	log := make([]*pawlv1.Attempt, 0, len(v.Attempts)+1)
+	for _, a := range v.Attempts {
+		p := &pawlv1.Attempt{Attempt: int32Of(a.Number), Fence: int64(a.Fence), Worker: a.Worker, StartedAt: timeProto(a.StartedAt),
+			EndedAt: timeProto(a.EndedAt), Outcome: outcomeProto(a.Outcome), Waited: durationpb.New(a.Waited), NextRunAt: timeProto(a.NextRunAt)}
+		if a.Failure != (broker.Failure{}) {
+			p.Error = &pawlv1.TaskError{Message: a.Failure.Message, Type: a.Failure.Type, Stack: a.Failure.Stack}
+		}
+		log = append(log, p)
+	}
+	if x := v.Exec; x.State == task.Claimed {
+		log = append(log, &pawlv1.Attempt{Attempt: int32Of(x.Attempt()), Fence: int64(x.Fence), Worker: x.Claim.Worker,
+			StartedAt: timeProto(x.Claim.At), Waited: durationpb.New(max(x.Claim.At.Sub(x.ReadyAt), 0))})
+	}
+	return log
+}
+
+// retentionOf is how long the task is kept once it has ended: what it says itself, or the queue's rule for its end.
+func retentionOf(v *broker.View) *durationpb.Duration {
+	switch {
+	case v.Exec.Retention != nil:
+		return durationpb.New(*v.Exec.Retention)
+	case v.Exec.State.Ended():
+		return durationpb.New(v.Settings.Retention.Of(v.Exec.State))
+	}
+	return nil
+}
+
+// enqueuedProto fills an answer that the caller has room for: a batch has a thousand of them.
+func enqueuedProto(to *pawlv1.Enqueued, a *broker.Accepted) {
+	to.TaskId = a.ID.String()
+	to.State, to.Status = stateProto(a.State), statusProto(a.State)
+	to.Duplicate = a.Duplicate
+}

@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"context"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// producers is the ProducerService.
+type producers struct {
+	pawlv1.UnimplementedProducerServiceServer
+	*Gateway
+}
+
+// Enqueue makes one task.
+func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (*pawlv1.EnqueueResponse, error) {
+	spec, err := specOf(r.GetTask(), g.limits)
+	if err != nil {
+		return nil, err
+	}
+	ns := namespaceOf(ctx)
+	shard, err := g.cluster.Place(ctx, ns, spec.Queue)
+	if err != nil {
+		return nil, err
+	}
+	got, at, err := g.broker.Enqueue(ctx, shard, ns, []task.Spec{spec})
+	saw(ctx, at)
+	if err == nil {
+		err = got[0].Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.Enqueued{CreatedAt: timeProto(got[0].CreatedAt)}
+	enqueuedProto(out, &got[0].Accepted)
+	return &pawlv1.EnqueueResponse{Task: out}, nil
+}
+
+// EnqueueBatch makes many tasks, each answered by itself.
+func (g producers) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error) {
+	if n := len(r.GetTasks()); n == 0 || n > g.limits.Batch {
+		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)
+	}
+	return &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks())}, nil
+}
+
+// shardTasks are the tasks of a batch that lie in one shard.
+type shardTasks struct {
+	shard uint32
+	specs []task.Spec
+	index []int // of each in the batch
+}
+
+// enqueue asks the shards of a batch at the same time, and answers in the batch's order.
+func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec) []*pawlv1.EnqueueResult {
+	results := newResults(len(tasks))
+	parts := g.placeTasks(ctx, tasks, results)
+	errs := each(len(parts), func(i int) error {
+		p := parts[i]
+		got, at, err := g.broker.Enqueue(ctx, p.shard, namespaceOf(ctx), p.specs)
+		saw(ctx, at)
+		if err == nil {
+			g.answerTasks(results, p, got)
+		}
+		return err
+	})
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		refused := g.itemError(err)
+		for _, n := range parts[i].index {
+			results[n].Error = refused
+		}
+	}
+	return results
+}
+
+// newResults makes the answers of a batch out of one piece of memory.
+func newResults(n int) []*pawlv1.EnqueueResult {
+	results := make([]*pawlv1.EnqueueResult, n)
+	room := make([]pawlv1.EnqueueResult, n)
+	for i := range results {
+		results[i] = &room[i]
+	}
+	return results
+}
+
+// placeTasks reads the tasks and finds the shards of their queues. Refusals go into results.
+func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult) (parts []*shardTasks) {
+	ns := namespaceOf(ctx)
+	queue := ""
+	var part *shardTasks // of queue
+	for i, t := range tasks {
+		spec, err := specOf(t, g.limits)
+		if err == nil && (part == nil || spec.Queue != queue) {
+			var shard uint32
+			if shard, err = g.cluster.Place(ctx, ns, spec.Queue); err == nil {
+				parts, part = partOf(parts, shard, len(tasks)-i)
+				queue = spec.Queue
+			}
+		}
+		if err != nil {
+			results[i].Error = g.itemError(err)
+			continue
+		}
+		part.specs = append(part.specs, spec)
+		part.index = append(part.index, i)
+	}
+	return parts
+}
+
+func partOf(parts []*shardTasks, shard uint32, room int) ([]*shardTasks, *shardTasks) {
+	for _, p := range parts {
+		if p.shard == shard {
+			return parts, p
+		}
+	}
+	p := &shardTasks{shard: shard, specs: make([]task.Spec, 0, room), index: make([]int, 0, room)}
+	return append(parts, p), p
+}
+
+func (g *Gateway) answerTasks(results []*pawlv1.EnqueueResult, p *shardTasks, got []broker.Enqueued) {
+	room := make([]pawlv1.Enqueued, len(got))
+	created, last := timeProto(got[0].CreatedAt), got[0].CreatedAt // mostly of all: they share a round
+	for n := range got {
+		to := results[p.index[n]]
+		if got[n].Err != nil {
+			to.Error = g.itemError(got[n].Err)
+			continue
+		}
+		if got[n].CreatedAt != last {
+			created, last = timeProto(got[n].CreatedAt), got[n].CreatedAt
+		}
+		room[n].CreatedAt = created
+		enqueuedProto(&room[n], &got[n].Accepted)
+		to.Task = &room[n]
+	}
+}

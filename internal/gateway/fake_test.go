@@ -1,0 +1,663 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// fake is a broker and a cluster in maps: what the gateway relies on, and levers to make it misbehave.
+type fake struct {
+	mu       sync.Mutex
+	shards   []uint32
+	queues   map[string]cluster.Queue
+	home     map[string]uint32 // of queues that are not there yet
+	tasks    map[task.ID]*fakeTask
+	byKey    map[string]task.ID
+	claimed  map[string][]broker.Claimed // by claim key
+	made     int
+	index    uint64
+	changed  chan struct{} // closed and made anew at each change
+	draining chan struct{}
+	watches  map[*fakeWatch]bool
+	archive  []broker.ArchivedTask
+
+	// Levers, and what was seen.
+	down     map[uint32]bool // shards that give no answer
+	leader   uint64
+	settles  [][]broker.Settle
+	released []task.ID
+	claims   []broker.ClaimCall
+	hold     chan struct{} // if set, Settle waits until it can be read
+	panics   bool
+	fails    error // of every call
+}
+
+type fakeTask struct {
+	view *broker.View
+	at   uint32
+}
+
+func newFake(shards ...uint32) *fake {
+	if len(shards) == 0 {
+		shards = []uint32{1}
+	}
+	return &fake{shards: shards, queues: map[string]cluster.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
+		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
+		down: map[uint32]bool{}, leader: 1}
+}
+
+// newGateway is a gateway over a fake.
+func newGateway(f *fake) *Gateway {
+	return build(Config{Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler)}, f, fakeCluster{f})
+}
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fake) tell() {
+	f.index++
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fake) now() broker.Time { return broker.TimeOf(time.Now()) }
+
+func (f *fake) stamp(shard uint32) broker.Stamp {
+	return broker.Stamp{Shard: shard, Index: f.index + 1, Term: 1, Time: f.now()}
+}
+
+// begin takes the lock, or says why the shard gives no answer.
+func (f *fake) begin(shard uint32) error {
+	if f.panics {
+		panic("planted")
+	}
+	f.mu.Lock()
+	if f.fails != nil || f.down[shard] {
+		defer f.mu.Unlock()
+		if f.fails != nil {
+			return f.fails
+		}
+		return task.Unavailable(time.Second, "shard %d: no leader", shard)
+	}
+	return nil
+}
+
+// The cluster.
+
+func (f *fake) Shards() []uint32 { return f.shards }
+
+func (f *fake) Place(_ context.Context, ns, name string) (uint32, error) {
+	q, err := f.PutQueue(context.Background(), ns, name, func(*task.QueueConfig) error { return nil })
+	return q.Shard, err
+}
+
+func (f *fake) Queue1(name string) (cluster.Queue, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q, ok := f.queues[name]
+	return q, ok
+}
+
+func (f *fake) Queues(_, after string, limit int) (queues []cluster.Queue) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range f.queues {
+		if q.Name > after {
+			queues = append(queues, q)
+		}
+	}
+	slices.SortFunc(queues, func(a, b cluster.Queue) int { return strings.Compare(a.Name, b.Name) })
+	return queues[:min(limit, len(queues))]
+}
+
+func (f *fake) PutQueue(_ context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q, ok := f.queues[name]
+	if !ok {
+		q = cluster.Queue{Namespace: ns, Name: name, Shard: f.shards[0], Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now()}}
+		if s, ok := f.home[name]; ok {
+			q.Shard = s
+		}
+	}
+	before := q.Config
+	if err := change(&q.Config); err != nil {
+		return cluster.Queue{}, err
+	}
+	if !ok || q.Config != before {
+		q.Config.Version++
+	}
+	f.queues[name] = q
+	return q, nil
+}
+
+func (f *fake) DropQueue(_ context.Context, _, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.queues, name)
+	return nil
+}
+
+// fakeCluster is the fake as a cluster: it and the broker have a method of the same name.
+type fakeCluster struct{ *fake }
+
+func (c fakeCluster) Queue(_, name string) (cluster.Queue, bool) { return c.Queue1(name) }
+
+// The broker.
+
+func (f *fake) Enqueue(_ context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if err := f.begin(shard); err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer f.mu.Unlock()
+	out := make([]broker.Enqueued, len(specs))
+	for i, s := range specs {
+		out[i] = f.enqueue(shard, ns, s)
+	}
+	f.tell()
+	return out, f.stamp(shard), nil
+}
+
+func (f *fake) enqueue(shard uint32, ns string, s task.Spec) (out broker.Enqueued) {
+	if id, ok := f.byKey[s.Queue+"/"+s.IdempotencyKey]; ok && s.IdempotencyKey != "" {
+		t := f.tasks[id].view
+		if !bytes.Equal(t.Payload, s.Payload) {
+			out.Err = &task.Error{Code: task.CodeConflict, Field: "idempotency_key", Message: "the key stands for a task of other content"}
+			return out
+		}
+		out.ID, out.State, out.CreatedAt, out.Duplicate = id, t.Exec.State, t.Exec.CreatedAt, true
+		return out
+	}
+	f.made++
+	id := task.NewID(shard, time.Now().UnixMilli(), uint64(f.made))
+	now := f.now()
+	x := &engine.Exec{State: task.Ready, Priority: s.Priority, Queue: s.Queue, Type: s.Type, Key: s.Key, MaxAttempts: s.MaxAttempts,
+		Retention: s.Retention, CreatedAt: now, RunAt: now, ReadyAt: now}
+	if s.Delay > 0 {
+		x.State, x.RunAt = task.Scheduled, now.Add(s.Delay)
+	}
+	f.tasks[id] = &fakeTask{at: shard, view: &broker.View{
+		Envelope: &engine.Envelope{ID: id, Namespace: ns, Queue: s.Queue, Type: s.Type, Key: s.Key, Payload: s.Payload, ContentType: s.ContentType,
+			IdempotencyKey: s.IdempotencyKey, Retry: s.Retry, Timeout: s.Timeout, Tags: s.Tags, Headers: s.Headers},
+		Exec: x, Settings: task.DefaultSettings(),
+	}}
+	if s.IdempotencyKey != "" {
+		f.byKey[s.Queue+"/"+s.IdempotencyKey] = id
+	}
+	out.ID, out.State, out.CreatedAt = id, x.State, now
+	return out
+}
+
+// inOrder are the tasks of a shard, the oldest first.
+func (f *fake) inOrder(shard uint32) (list []*fakeTask) {
+	for _, t := range f.tasks {
+		if t.at == shard {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, func(a, b *fakeTask) int { return bytes.Compare(a.view.ID[8:], b.view.ID[8:]) })
+	return list
+}
+
+// Claim takes from the queues in their order, weights or not.
+func (f *fake) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	deadline := time.After(wait)
+	for first := true; ; first = false {
+		if err := f.begin(shard); err != nil {
+			return nil, broker.Stamp{}, err
+		}
+		if first {
+			f.claims = append(f.claims, c)
+		}
+		got := f.claim(shard, c)
+		at, changed := f.stamp(shard), f.changed
+		if len(got) > 0 {
+			f.tell()
+		}
+		f.mu.Unlock()
+		if len(got) > 0 || wait == 0 {
+			return got, at, nil
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			return nil, at, nil
+		case <-f.draining:
+			return nil, at, nil
+		case <-ctx.Done():
+			return nil, at, ctx.Err()
+		}
+	}
+}
+
+func (f *fake) claim(shard uint32, c broker.ClaimCall) (got []broker.Claimed) {
+	if again, ok := f.claimed[c.ClaimKey]; ok && c.ClaimKey != "" {
+		return again
+	}
+	size := 0
+	for _, q := range c.Queues {
+		if f.queues[q.Queue].Config.Paused {
+			continue
+		}
+		for _, t := range f.inOrder(shard) {
+			v := t.view
+			if v.Queue != q.Queue || v.Exec.State != task.Ready || len(got) == c.Max || len(c.Types) > 0 && !slices.Contains(c.Types, v.Type) {
+				continue
+			}
+			if size += len(v.Payload); size > c.MaxBytes && len(got) > 0 {
+				return got
+			}
+			got = append(got, f.take(v, c))
+		}
+	}
+	if c.ClaimKey != "" && len(got) > 0 {
+		f.claimed[c.ClaimKey] = got
+	}
+	return got
+}
+
+func (f *fake) take(v *broker.View, c broker.ClaimCall) broker.Claimed {
+	x := *v.Exec
+	x.State = task.Claimed
+	x.Fence++
+	lease := c.Lease
+	if lease == 0 {
+		lease = 30 * time.Second
+	}
+	x.Claim = engine.Claim{Nonce: x.Fence * 7, Worker: c.Worker, At: f.now(), Lease: lease, Until: f.now().Add(lease)}
+	v.Exec = &x
+	return broker.Claimed{Envelope: v.Envelope, Exec: &x, Token: tokenOf(v), LastAttempt: 5, Checkpoint: v.Checkpoint}
+}
+
+func tokenOf(v *broker.View) task.Token {
+	return task.Token{Epoch: 1, Fence: v.Exec.Fence, Nonce: v.Exec.Claim.Nonce}
+}
+
+func (f *fake) Await(ctx context.Context, shard uint32, c broker.ClaimCall) error {
+	for {
+		if err := f.begin(shard); err != nil {
+			return err
+		}
+		changed := f.changed
+		for _, t := range f.inOrder(shard) {
+			if v := t.view; v.Exec.State == task.Ready && slices.ContainsFunc(c.Queues, func(q broker.Share) bool { return q.Queue == v.Queue }) {
+				f.mu.Unlock()
+				return nil
+			}
+		}
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *fake) Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
+	if f.hold != nil {
+		select {
+		case <-f.hold:
+		case <-ctx.Done():
+			return nil, broker.Stamp{}, ctx.Err()
+		}
+	}
+	if err := f.begin(shard); err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer f.mu.Unlock()
+	f.settles = append(f.settles, calls)
+	out := make([]broker.Settled, len(calls))
+	for i := range calls {
+		out[i] = f.settle(&calls[i])
+	}
+	f.tell()
+	return out, f.stamp(shard), nil
+}
+
+func (f *fake) settle(c *broker.Settle) (s broker.Settled) {
+	t := f.tasks[c.Hold.ID]
+	if t == nil {
+		s.Err = task.NotFound("task", c.Hold.ID.String())
+		return s
+	}
+	v := t.view
+	if v.Exec.State != task.Claimed || tokenOf(v) != c.Hold.Token {
+		s.Err = &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleReclaimed, Holder: "w2", State: v.Exec.State, Message: "the lease was lost"}
+		return s
+	}
+	x := *v.Exec
+	now := f.now()
+	switch c.Verb {
+	case broker.Ack:
+		x.State, x.EndedAt, v.Result = task.Succeeded, now, c.Result
+		f.record(v, task.OutcomeSucceeded, broker.Failure{})
+	case broker.Fail:
+		x.Failures++
+		f.record(v, task.OutcomeFailed, c.Fail.Failure)
+		switch c.Fail.Fall {
+		case broker.FailRetry:
+			x.State, x.RunAt = task.Retrying, now.Add(30*time.Second)
+			s.NextRunAt = x.RunAt
+		case broker.FailPoison:
+			x.State, x.EndedAt, x.Reason = task.Poisoned, now, task.ReasonUnreadable
+		case broker.FailDiscard:
+			x.State, x.EndedAt, x.Reason = task.Discarded, now, task.ReasonHandler
+		default:
+			x.State, x.EndedAt, x.Reason = task.Dead, now, task.ReasonNotRetryable
+		}
+	case broker.Release:
+		f.released = append(f.released, v.ID)
+		x.State, s.NextRunAt = task.Ready, now
+	case broker.Extend:
+		x.Claim.Until = now.Add(time.Minute)
+		s.LeaseUntil = x.Claim.Until
+		if p := c.Extend.Progress; p != nil {
+			x.Progress, x.ProgressText = p.Percent, p.Text
+		}
+		if c.Extend.Checkpoint != nil {
+			v.Checkpoint = *c.Extend.Checkpoint
+		}
+	}
+	v.Exec = &x
+	s.State = x.State
+	return s
+}
+
+func (f *fake) record(v *broker.View, o task.Outcome, why broker.Failure) {
+	v.Attempts = append(v.Attempts, &broker.Attempt{Fence: v.Exec.Fence, Number: v.Exec.Attempt(), Worker: v.Exec.Claim.Worker,
+		StartedAt: v.Exec.Claim.At, EndedAt: f.now(), Outcome: o, Failure: why, Waited: time.Millisecond})
+}
+
+func (f *fake) Task(ctx context.Context, _ string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error) {
+	deadline := time.After(wait)
+	for {
+		if err := f.begin(id.Shard()); err != nil {
+			return nil, broker.Stamp{}, err
+		}
+		t, changed, at := f.tasks[id], f.changed, f.stamp(id.Shard())
+		var v broker.View
+		if t != nil {
+			v = *t.view
+		}
+		f.mu.Unlock()
+		if t == nil {
+			return nil, at, task.NotFound("task", id.String())
+		}
+		if v.Exec.State.Ended() || wait == 0 {
+			return &v, at, nil
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			return &v, at, nil
+		case <-ctx.Done():
+			return nil, at, ctx.Err()
+		}
+	}
+}
+
+// fakeScan is how many rows a page of a list reads.
+const fakeScan = 5
+
+func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Filter, cursor []byte, limit int) (p broker.Page, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return p, at, err
+	}
+	defer f.mu.Unlock()
+	list := f.inOrder(shard)
+	slices.SortFunc(list, func(a, b *fakeTask) int { return bytes.Compare(b.view.ID[:], a.view.ID[:]) })
+	read := 0
+	for _, t := range list {
+		v := t.view
+		if cursor != nil && bytes.Compare(v.ID[:], cursor[len(cursor)-16:]) >= 0 {
+			continue
+		}
+		if read == fakeScan || len(p.Tasks) == limit {
+			return p, f.stamp(shard), nil
+		}
+		read++
+		p.Next = v.ID[:]
+		if (filter.Queue == "" || filter.Queue == v.Queue) && (filter.Type == "" || filter.Type == v.Type) &&
+			(len(filter.States) == 0 || slices.Contains(filter.States, v.Exec.State)) {
+			p.Tasks = append(p.Tasks, v)
+		}
+	}
+	p.Next = nil
+	return p, f.stamp(shard), nil
+}
+
+// verb changes a task that is in one of the states.
+func (f *fake) verb(id task.ID, name string, to task.State, from ...task.State) (*broker.View, broker.Stamp, error) {
+	if err := f.begin(id.Shard()); err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer f.mu.Unlock()
+	t := f.tasks[id]
+	if t == nil {
+		return nil, f.stamp(id.Shard()), task.NotFound("task", id.String())
+	}
+	if !slices.Contains(from, t.view.Exec.State) {
+		return nil, f.stamp(id.Shard()), task.WrongState(name, id, t.view.Exec.State)
+	}
+	if t.view.Exec.State == task.Claimed {
+		f.lose(id, task.StaleCancelled)
+	}
+	x := *t.view.Exec
+	x.State = to
+	if to.Ended() {
+		x.EndedAt = f.now()
+	}
+	t.view.Exec = &x
+	f.tell()
+	v := *t.view
+	return &v, f.stamp(id.Shard()), nil
+}
+
+// lose tells watches that a claim ended without its holder's doing.
+func (f *fake) lose(id task.ID, reason string) {
+	v := f.tasks[id].view
+	for w := range f.watches {
+		w.tell(broker.Lost{ID: id, Token: tokenOf(v), Reason: reason})
+	}
+}
+
+func (f *fake) Cancel(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return f.verb(id, "cancel", task.Cancelled, task.Scheduled, task.Ready, task.Claimed, task.Retrying)
+}
+
+func (f *fake) Retry(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return f.verb(id, "retry", task.Ready, task.Retrying, task.Dead, task.Poisoned, task.Discarded, task.Cancelled)
+}
+
+func (f *fake) RunNow(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return f.verb(id, "run", task.Ready, task.Scheduled, task.Retrying, task.Ready)
+}
+
+func (f *fake) Discard(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return f.verb(id, "discard", task.Discarded, task.Scheduled, task.Ready, task.Retrying, task.Dead, task.Poisoned)
+}
+
+func (f *fake) Update(_ context.Context, _ string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error) {
+	v, at, err := f.verb(id, "update", task.Ready, task.Ready, task.Scheduled)
+	if err != nil {
+		return nil, at, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := *v.Exec
+	if e.Priority != 0 {
+		x.Priority = e.Priority
+	}
+	if e.Payload != nil {
+		v.Envelope.Payload = *e.Payload
+	}
+	v.Exec = &x
+	return v, at, nil
+}
+
+func (f *fake) Queue(_ context.Context, shard uint32, _, name string) (i broker.QueueInfo, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return i, at, err
+	}
+	defer f.mu.Unlock()
+	found := false
+	for _, t := range f.tasks {
+		if t.view.Queue != name {
+			continue
+		}
+		found = true
+		switch t.view.Exec.State {
+		case task.Ready:
+			i.Ready[t.view.Exec.Priority-1]++
+		case task.Claimed:
+			i.Claimed++
+		case task.Dead:
+			i.Dead++
+		case task.Poisoned:
+			i.Poisoned++
+		}
+	}
+	if !found {
+		return i, f.stamp(shard), task.NotFound("queue", name)
+	}
+	return i, f.stamp(shard), nil
+}
+
+func (f *fake) Purge(_ context.Context, shard uint32, _, name string) (n int64, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return 0, at, err
+	}
+	defer f.mu.Unlock()
+	for _, t := range f.tasks {
+		if t.view.Queue == name && t.view.Exec.State.Waiting() {
+			x := *t.view.Exec
+			x.State, x.Reason = task.Discarded, task.ReasonPurged
+			t.view.Exec = &x
+			n++
+		}
+	}
+	return n, f.stamp(shard), nil
+}
+
+func (f *fake) DeadGroups(_ context.Context, shard uint32, _, queue string, s task.State) ([]broker.Group, bool, broker.Stamp, error) {
+	if err := f.begin(shard); err != nil {
+		return nil, false, broker.Stamp{}, err
+	}
+	defer f.mu.Unlock()
+	return []broker.Group{{Fingerprint: 42, Type: "mail", Message: "no route to *", Count: 3, First: f.now(), Last: f.now(), Sample: task.NewID(1, 1, 1)}}, false, f.stamp(shard), nil
+}
+
+func (f *fake) selected(s broker.Selection) (list []*fakeTask) {
+	for id, t := range f.tasks {
+		if t.view.Queue == s.Queue && t.view.Exec.State == s.State && (s.IDs == nil || slices.Contains(s.IDs, id)) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (f *fake) bulk(shard uint32, s broker.Selection, to task.State) (matched, done int64, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return 0, 0, at, err
+	}
+	defer f.mu.Unlock()
+	for _, t := range f.selected(s) {
+		matched++
+		if s.DryRun {
+			continue
+		}
+		x := *t.view.Exec
+		x.State = to
+		t.view.Exec = &x
+		done++
+	}
+	return matched, done, f.stamp(shard), nil
+}
+
+func (f *fake) Replay(_ context.Context, shard uint32, _ string, s broker.Selection) (int64, int64, broker.Stamp, error) {
+	return f.bulk(shard, s, task.Ready)
+}
+
+func (f *fake) DiscardDead(_ context.Context, shard uint32, _ string, s broker.Selection) (int64, int64, broker.Stamp, error) {
+	return f.bulk(shard, s, task.Discarded)
+}
+
+func (f *fake) Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, t := range f.archive {
+		place := fmt.Sprintf("a:%d", i+1)
+		if (queue == "" || t.Queue == queue) && place > cursor {
+			if len(tasks) == limit {
+				return tasks, places, places[len(places)-1], nil
+			}
+			tasks, places = append(tasks, t), append(places, place)
+		}
+	}
+	return tasks, places, "", nil
+}
+
+func (f *fake) ArchivedAt(place string) (*broker.ArchivedTask, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var n int
+	if _, err := fmt.Sscanf(place, "a:%d", &n); err != nil || n < 1 || n > len(f.archive) {
+		return nil, task.NotFound("archived task", place)
+	}
+	return &f.archive[n-1], nil
+}
+
+func (f *fake) Leader(uint32) (node, term, index uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leader, 3, f.index
+}
+
+func (f *fake) Draining() <-chan struct{} { return f.draining }
+
+// fakeWatch is a watch of claims.
+type fakeWatch struct {
+	f    *fake
+	lost chan broker.Lost
+	held map[task.ID]task.Token // guarded by fake.mu
+}
+
+func (f *fake) WatchClaims(buffer int) ClaimWatch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := &fakeWatch{f: f, lost: make(chan broker.Lost, buffer), held: map[task.ID]task.Token{}}
+	f.watches[w] = true
+	return w
+}
+
+func (w *fakeWatch) Add(id task.ID, t task.Token) { w.f.set(func() { w.held[id] = t }) }
+func (w *fakeWatch) Remove(id task.ID, t task.Token) {
+	w.f.set(func() {
+		if w.held[id] == t {
+			delete(w.held, id)
+		}
+	})
+}
+func (w *fakeWatch) Lost() <-chan broker.Lost { return w.lost }
+func (w *fakeWatch) Close()                   { w.f.set(func() { delete(w.f.watches, w) }) }
+
+func (w *fakeWatch) tell(l broker.Lost) {
+	if w.held[l.ID] == l.Token {
+		w.lost <- l
+	}
+}

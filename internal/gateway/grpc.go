@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+const (
+	// maxMessage is the limit of one request or answer, REST's bodies included.
+	maxMessage = 16 << 20
+	// maxStreams bounds the calls of one connection that run at once.
+	maxStreams = 10_000
+	// maxHeaders bounds the metadata of a call.
+	maxHeaders = 32 << 10
+	// The windows are the bytes that may be on their way before they are read: some batches of a thousand tasks.
+	streamWindow = 2 << 20
+	connWindow   = 8 << 20
+	// ioBuffer is what one system call writes or reads.
+	ioBuffer = 64 << 10
+	// A peer that says nothing for pingEvery is asked whether it lives, and is cut off when it does not answer.
+	pingEvery   = 30 * time.Second
+	pingTimeout = 10 * time.Second
+	// pingMin is how often clients may ask the same.
+	pingMin = 5 * time.Second
+)
+
+func (g *Gateway) newGRPC() *grpc.Server {
+	s := grpc.NewServer(
+		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
+		grpc.ConnectionTimeout(headerTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
+	)
+	pawlv1.RegisterProducerServiceServer(s, producers{Gateway: g})
+	pawlv1.RegisterWorkerServiceServer(s, workers{Gateway: g})
+	pawlv1.RegisterOperatorServiceServer(s, operators{Gateway: g})
+	g.health = health.NewServer()
+	grpc_health_v1.RegisterHealthServer(s, g.health)
+	reflection.Register(s)
+	return s
+}
+
+// unary begins a call, ends it with its trailers and the status of its error, and keeps a panic from ending more than it.
+func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	ctx, c := begin(ctx)
+	defer func() {
+		if p := recover(); p != nil {
+			answer, err = nil, g.statusOf(ctx, g.panicked(info.FullMethod, p))
+		}
+	}()
+	answer, err = handle(ctx, req)
+	if md := c.trailer(); md != nil {
+		_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
+	}
+	if err != nil {
+		return nil, g.statusOf(ctx, err)
+	}
+	return answer, nil
+}
+
+func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	ctx, c := begin(s.Context())
+	defer func() {
+		s.SetTrailer(c.trailer())
+		if p := recover(); p != nil {
+			err = g.statusOf(ctx, g.panicked(info.FullMethod, p))
+		}
+	}()
+	return g.statusOf(s.Context(), handle(srv, &callStream{s, ctx}))
+}
+
+// callStream is a stream with its call.
+type callStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *callStream) Context() context.Context { return s.ctx }
+
+// panicked makes an error of a panic; its stack goes to the log.
+func (g *Gateway) panicked(where string, p any) error {
+	return fmt.Errorf("%s: panic: %v\n%s", where, p, debug.Stack())
+}

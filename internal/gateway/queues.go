@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// operators is the OperatorService.
+type operators struct {
+	pawlv1.UnimplementedOperatorServiceServer
+	*Gateway
+}
+
+// ListQueues reads a page of queues by name.
+func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) (*pawlv1.ListQueuesResponse, error) {
+	n, err := limitOf(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	after, err := decodeCursor(queueCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	queues := g.cluster.Queues(namespaceOf(ctx), string(after), n+1)
+	out := &pawlv1.ListQueuesResponse{}
+	if len(queues) > n {
+		queues = queues[:n]
+		out.NextCursor = encodeCursor(queueCursor, []byte(queues[n-1].Name))
+	}
+	out.Items = make([]*pawlv1.Queue, len(queues))
+	errs := each(len(queues), func(i int) (err error) {
+		out.Items[i], err = g.queue(ctx, queues[i])
+		return err
+	})
+	return out, firstError(errs)
+}
+
+// queue asks a queue's shard how it stands.
+func (g *Gateway) queue(ctx context.Context, q cluster.Queue) (*pawlv1.Queue, error) {
+	info, at, err := g.broker.Queue(ctx, q.Shard, namespaceOf(ctx), q.Name)
+	saw(ctx, at)
+	if errors.Is(err, task.ErrNotFound) { // no task came to its shard yet
+		info, err = broker.QueueInfo{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return queueProto(q, info), nil
+}
+
+// known finds a queue that exists.
+func (g *Gateway) known(ctx context.Context, name string) (cluster.Queue, error) {
+	if err := task.CheckQueue("queue", name, g.limits); err != nil {
+		return cluster.Queue{}, err
+	}
+	q, ok := g.cluster.Queue(namespaceOf(ctx), name)
+	if !ok {
+		return q, task.NotFound("queue", name)
+	}
+	return q, nil
+}
+
+// GetQueue reads one queue.
+func (g operators) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pawlv1.GetQueueResponse, error) {
+	q, err := g.known(ctx, r.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.queue(ctx, q)
+	return &pawlv1.GetQueueResponse{Queue: p}, err
+}
+
+// PutQueue replaces the settings of a queue, creating it if need be.
+func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
+	settings, err := settingsOf(r.GetSettings())
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.configure(ctx, r.GetQueue(), func(c *task.QueueConfig) error {
+		if r.IfVersion != nil && c.Version != uint64(r.GetIfVersion()) {
+			return &task.Error{Code: task.CodeConflict, Field: "if_version",
+				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
+		}
+		c.Settings = settings
+		return nil
+	})
+	return &pawlv1.PutQueueResponse{Queue: p}, err
+}
+
+// configure changes a queue's configuration and reads the queue.
+func (g *Gateway) configure(ctx context.Context, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
+	if err := task.CheckQueue("queue", name, g.limits); err != nil {
+		return nil, err
+	}
+	q, err := g.cluster.PutQueue(ctx, namespaceOf(ctx), name, change)
+	if err != nil {
+		return nil, err
+	}
+	return g.queue(ctx, q)
+}
+
+// pause stops or resumes claims from a queue that exists: a misspelt name must not make one.
+func (g *Gateway) pause(ctx context.Context, name, reason string, paused bool) (*pawlv1.Queue, error) {
+	if err := checkReason(reason); err != nil {
+		return nil, err
+	}
+	p, err := g.configure(ctx, name, func(c *task.QueueConfig) error {
+		switch {
+		case c.Version == 0:
+			return task.NotFound("queue", name)
+		case !paused:
+			c.Paused, c.PausedReason, c.PausedAt = false, "", time.Time{}
+		default:
+			if !c.Paused {
+				c.PausedAt = time.Now().UTC().Truncate(time.Microsecond)
+			}
+			c.Paused, c.PausedReason = true, task.Cut(reason, maxReason)
+		}
+		return nil
+	})
+	if err == nil {
+		g.log.Info("queue pause", "queue", name, "paused", paused, "reason", reason)
+	}
+	return p, err
+}
+
+// PauseQueue stops claims from a queue.
+func (g operators) PauseQueue(ctx context.Context, r *pawlv1.PauseQueueRequest) (*pawlv1.PauseQueueResponse, error) {
+	p, err := g.pause(ctx, r.GetQueue(), r.GetReason(), true)
+	return &pawlv1.PauseQueueResponse{Queue: p}, err
+}
+
+// ResumeQueue ends a pause.
+func (g operators) ResumeQueue(ctx context.Context, r *pawlv1.ResumeQueueRequest) (*pawlv1.ResumeQueueResponse, error) {
+	p, err := g.pause(ctx, r.GetQueue(), r.GetReason(), false)
+	return &pawlv1.ResumeQueueResponse{Queue: p}, err
+}
+
+// DeleteQueue removes an empty queue.
+func (g operators) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest) (*pawlv1.DeleteQueueResponse, error) {
+	q, err := g.known(ctx, r.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	if err := g.cluster.DropQueue(ctx, namespaceOf(ctx), q.Name); err != nil {
+		return nil, err
+	}
+	g.log.Info("queue deleted", "queue", q.Name)
+	return &pawlv1.DeleteQueueResponse{}, nil
+}
+
+// PurgeQueue discards the tasks that wait.
+func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) (*pawlv1.PurgeQueueResponse, error) {
+	q, err := g.known(ctx, r.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkReason(r.GetReason()); err != nil {
+		return nil, err
+	}
+	n, at, err := g.broker.Purge(ctx, q.Shard, namespaceOf(ctx), q.Name)
+	saw(ctx, at)
+	if errors.Is(err, task.ErrNotFound) { // no task came to its shard yet
+		n, err = 0, nil
+	}
+	if n > 0 || err == nil {
+		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "reason", r.GetReason())
+	}
+	return &pawlv1.PurgeQueueResponse{Discarded: n}, err
+}
+
+// RetryTask makes a task that failed ready again.
+func (g operators) RetryTask(ctx context.Context, r *pawlv1.RetryTaskRequest) (*pawlv1.RetryTaskResponse, error) {
+	t, err := g.operate(ctx, "retry task", r.GetTaskId(), "", g.broker.Retry)
+	return &pawlv1.RetryTaskResponse{Task: t}, err
+}
+
+// RunTaskNow makes a task that waits for its time ready.
+func (g operators) RunTaskNow(ctx context.Context, r *pawlv1.RunTaskNowRequest) (*pawlv1.RunTaskNowResponse, error) {
+	t, err := g.operate(ctx, "run task now", r.GetTaskId(), "", g.broker.RunNow)
+	return &pawlv1.RunTaskNowResponse{Task: t}, err
+}
+
+// DiscardTask ends a task that waits, or drops a dead letter.
+func (g operators) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest) (*pawlv1.DiscardTaskResponse, error) {
+	t, err := g.operate(ctx, "discard task", r.GetTaskId(), r.GetReason(), g.broker.Discard)
+	return &pawlv1.DiscardTaskResponse{Task: t}, err
+}
+
+// GetServer tells who answers.
+func (g operators) GetServer(context.Context, *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
+	out := &pawlv1.GetServerResponse{Version: g.cfg.Version, ClusterId: g.cfg.ClusterID, Node: g.cfg.Node, Now: wallProto(time.Now())}
+	for _, shard := range g.cluster.Shards() {
+		node, term, index := g.broker.Leader(shard)
+		out.Shards = append(out.Shards, &pawlv1.ShardInfo{Shard: shard, Leader: g.nodeName(node), Index: index, Term: term})
+	}
+	return out, nil
+}

@@ -1,0 +1,272 @@
+package gateway
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+var deadRoutes = []route{
+	{"GET", "/api/v1/queues/{queue}/dead", func(x *exchange) error { return restListDead(x, false) }},
+	{"GET", "/api/v1/queues/{queue}/poisoned", func(x *exchange) error { return restListDead(x, true) }},
+	{"POST", "/api/v1/queues/{queue}/dead/replay", func(x *exchange) error { return restReplay(x, false) }},
+	{"POST", "/api/v1/queues/{queue}/poisoned/replay", func(x *exchange) error { return restReplay(x, true) }},
+	{"POST", "/api/v1/queues/{queue}/dead/discard", func(x *exchange) error { return restDiscard(x, false) }},
+	{"POST", "/api/v1/queues/{queue}/poisoned/discard", func(x *exchange) error { return restDiscard(x, true) }},
+	{"GET", "/api/v1/archive", restListArchive},
+	{"POST", "/api/v1/archive/restore", restRestoreArchive},
+}
+
+func restListDead(x *exchange, poisoned bool) error {
+	q, err := x.query(append([]string{"limit", "cursor", "group_by"}, filterNames...)...)
+	if err != nil {
+		return err
+	}
+	queue := x.r.PathValue("queue")
+	switch by := q.Get("group_by"); {
+	case by == "error" && len(q) > 1:
+		return task.Invalid("group_by", "counts all dead letters of the queue: it takes no other parameter")
+	case by == "error":
+		return restGroupDead(x, queue, poisoned)
+	case q.Has("group_by"):
+		return task.Invalid("group_by", "%q is not error", task.Cut(by, 64))
+	}
+	f, err := filterText(q)
+	if err != nil {
+		return err
+	}
+	f.Queue = queue
+	limit, err := limitText(q)
+	if err != nil {
+		return err
+	}
+	items, next, err := x.listDead(x.ctx, deadState(poisoned), f, q.Get("cursor"), limit)
+	if err == nil {
+		x.tasks(items, next)
+	}
+	return err
+}
+
+func restGroupDead(x *exchange, queue string, poisoned bool) error {
+	got, err := operators{Gateway: x.Gateway}.GroupDead(x.ctx, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.within("groups", '[')
+	for _, d := range got.GetGroups() {
+		x.open('{')
+		x.str("fingerprint", d.GetFingerprint())
+		x.str("type", d.GetType())
+		x.str("message", d.GetMessage())
+		x.num("count", d.GetCount())
+		x.time("first_at", d.GetFirstAt())
+		x.time("last_at", d.GetLastAt())
+		x.str("sample_task_id", d.GetSampleTaskId())
+		x.close('}')
+	}
+	x.close(']')
+	x.boolean("partial", got.GetPartial())
+	x.close('}')
+	return nil
+}
+
+func restReplay(x *exchange, poisoned bool) error {
+	req := &pawlv1.ReplayDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		switch name {
+		case "task_ids":
+			req.TaskIds, err = r.strs(name, maxSelected)
+		case "filter":
+			req.Filter, err = r.filter(name)
+		case "max":
+			req.Max, err = r.integer(name, 1, math.MaxInt64)
+		case "rate":
+			req.Rate, err = r.rate(name)
+		case "dry_run":
+			err = r.boolean(&req.DryRun, name)
+		case "reason":
+			err = r.setStr(&req.Reason, name)
+		default:
+			err = unknown("", name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	x.patience(bulkTime)
+	got, err := operators{Gateway: x.Gateway}.ReplayDead(x.ctx, req)
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.num("matched", got.GetMatched())
+	x.num("replayed", got.GetReplayed())
+	x.close('}')
+	return nil
+}
+
+func restDiscard(x *exchange, poisoned bool) error {
+	req := &pawlv1.DiscardDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		switch name {
+		case "task_ids":
+			req.TaskIds, err = r.strs(name, maxSelected)
+		case "filter":
+			req.Filter, err = r.filter(name)
+		case "max":
+			req.Max, err = r.integer(name, 1, math.MaxInt64)
+		case "dry_run":
+			err = r.boolean(&req.DryRun, name)
+		case "reason":
+			err = r.setStr(&req.Reason, name)
+		default:
+			err = unknown("", name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	x.patience(bulkTime)
+	got, err := operators{Gateway: x.Gateway}.DiscardDead(x.ctx, req)
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.num("matched", got.GetMatched())
+	x.num("discarded", got.GetDiscarded())
+	x.close('}')
+	return nil
+}
+
+// filter reads a filter in a body: the same names as in a query.
+func (r *jsonReader) filter(path string) (*pawlv1.Filter, error) {
+	f := &pawlv1.Filter{}
+	texts := map[string]*string{"queue": &f.Queue, "type": &f.Type, "tag": &f.Tag, "key": &f.Key, "worker": &f.Worker, "error": &f.Error, "q": &f.Q}
+	err := r.fields(path, func(name string) (err error) {
+		at := join(path, name)
+		switch name {
+		case "state":
+			f.States, err = r.states(at)
+		case "created_after":
+			f.CreatedAfter, err = r.time(at)
+		case "created_before":
+			f.CreatedBefore, err = r.time(at)
+		default:
+			to := texts[name]
+			if to == nil {
+				return unknown(path, name)
+			}
+			err = r.setStr(to, at)
+		}
+		return err
+	})
+	return f, err
+}
+
+// states reads one state or a list of them.
+func (r *jsonReader) states(path string) (states []pawlv1.State, err error) {
+	one := func() error {
+		name, err := r.str(path)
+		if err != nil {
+			return err
+		}
+		s, err := stateText(path, name)
+		states = append(states, s)
+		return err
+	}
+	if r.peek() == '"' {
+		err = one()
+		return states, err
+	}
+	err = r.items(path, func(i int) error {
+		if i == len(task.States) {
+			return task.Invalid(path, "more than %d states", len(task.States))
+		}
+		return one()
+	})
+	return states, err
+}
+
+// rate reads tasks a second: "50/s", "30/m", "1000/h".
+func (r *jsonReader) rate(path string) (float64, error) {
+	s, err := r.str(path)
+	if err != nil {
+		return 0, err
+	}
+	number, per, _ := strings.Cut(s, "/")
+	f, err := strconv.ParseFloat(number, 64)
+	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[per]
+	if err != nil || seconds == 0 || !(f > 0) || f/seconds > maxRate {
+		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h"`, task.Cut(s, 64))
+	}
+	return f / seconds, nil
+}
+
+func restListArchive(x *exchange) error {
+	q, err := x.query("queue", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	req := &pawlv1.ListArchiveRequest{Queue: q.Get("queue"), Cursor: q.Get("cursor")}
+	if req.Limit, err = limitText(q); err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.ListArchive(x.ctx, req)
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.within("items", '[')
+	for _, a := range got.GetItems() {
+		x.open('{')
+		x.str("place", a.GetPlace())
+		x.time("archived_at", a.GetArchivedAt())
+		x.str("cause", a.GetCause())
+		x.name("task")
+		x.task(a.GetTask())
+		x.close('}')
+	}
+	x.close(']')
+	x.str("next_cursor", got.GetNextCursor())
+	x.close('}')
+	return nil
+}
+
+func restRestoreArchive(x *exchange) error {
+	req := &pawlv1.RestoreArchiveRequest{}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		if name != "places" {
+			return unknown("", name)
+		}
+		req.Places, err = r.strs(name, maxSelected)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.RestoreArchive(x.ctx, req)
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.within("results", '[')
+	for _, t := range got.GetResults() {
+		x.open('{')
+		x.str("place", t.GetPlace())
+		if t.GetError() != nil {
+			x.itemError(t.GetError())
+		} else {
+			x.str("task_id", t.GetTaskId())
+		}
+		x.close('}')
+	}
+	x.close(']')
+	x.close('}')
+	return nil
+}

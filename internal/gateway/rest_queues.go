@@ -1,0 +1,248 @@
+package gateway
+
+import (
+	"math"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+var queueRoutes = []route{
+	{"GET", "/api/v1/queues", restListQueues},
+	{"GET", "/api/v1/queues/{queue}", restGetQueue},
+	{"PUT", "/api/v1/queues/{queue}", restPutQueue},
+	{"DELETE", "/api/v1/queues/{queue}", restDeleteQueue},
+	{"POST", "/api/v1/queues/{queue}/pause", restPauseQueue},
+	{"POST", "/api/v1/queues/{queue}/resume", restResumeQueue},
+	{"POST", "/api/v1/queues/{queue}/purge", restPurgeQueue},
+	{"POST", "/api/v1/tasks/{id}/retry", restRetryTask},
+	{"POST", "/api/v1/tasks/{id}/run_now", restRunTaskNow},
+	{"POST", "/api/v1/tasks/{id}/discard", restDiscardTask},
+}
+
+func restListQueues(x *exchange) error {
+	q, err := x.query("limit", "cursor")
+	if err != nil {
+		return err
+	}
+	req := &pawlv1.ListQueuesRequest{Cursor: q.Get("cursor")}
+	if req.Limit, err = limitText(q); err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.ListQueues(x.ctx, req)
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.within("items", '[')
+	for _, q := range got.GetItems() {
+		x.queueAnswer(q)
+	}
+	x.close(']')
+	x.str("next_cursor", got.GetNextCursor())
+	x.close('}')
+	return nil
+}
+
+func restGetQueue(x *exchange) error {
+	if _, err := x.query(); err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.GetQueue(x.ctx, &pawlv1.GetQueueRequest{Queue: x.r.PathValue("queue")})
+	if err == nil {
+		x.queueAnswer(got.GetQueue())
+	}
+	return err
+}
+
+func restPutQueue(x *exchange) error {
+	req := &pawlv1.PutQueueRequest{Queue: x.r.PathValue("queue")}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		switch name {
+		case "settings":
+			req.Settings, err = r.settings(name)
+		case "if_version":
+			var n int64
+			n, err = r.integer(name, 0, math.MaxInt64)
+			req.IfVersion = &n
+		default:
+			err = unknown("", name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if req.Settings == nil {
+		return task.Invalid("settings", "is needed; {} means the defaults")
+	}
+	got, err := operators{Gateway: x.Gateway}.PutQueue(x.ctx, req)
+	if err == nil {
+		x.queueAnswer(got.GetQueue())
+	}
+	return err
+}
+
+func (r *jsonReader) settings(path string) (*pawlv1.QueueSettings, error) {
+	s := &pawlv1.QueueSettings{}
+	err := r.fields(path, func(name string) (err error) {
+		at := join(path, name)
+		switch name {
+		case "weights":
+			s.Weights, err = r.weights(at)
+		case "retry":
+			s.Retry, err = r.retry(at)
+		case "max_attempts":
+			s.MaxAttempts, err = r.int32(at, 1, maxAttempts)
+		case "lease":
+			s.Lease, err = r.span(at)
+		case "timeout":
+			s.Timeout, err = r.span(at)
+		case "retention":
+			s.Retention, err = r.retention(at)
+		case "max_length":
+			s.MaxLength, err = r.integer(at, 0, math.MaxInt64)
+		default:
+			err = unknown(path, name)
+		}
+		return err
+	})
+	return s, err
+}
+
+func (r *jsonReader) weights(path string) (*pawlv1.PriorityWeights, error) {
+	w := &pawlv1.PriorityWeights{}
+	err := r.fields(path, func(name string) (err error) {
+		at := join(path, name)
+		switch name {
+		case "high":
+			w.High, err = r.int32(at, 1, task.MaxWeight)
+		case "normal":
+			w.Normal, err = r.int32(at, 1, task.MaxWeight)
+		case "low":
+			w.Low, err = r.int32(at, 1, task.MaxWeight)
+		default:
+			err = unknown(path, name)
+		}
+		return err
+	})
+	return w, err
+}
+
+func (r *jsonReader) retention(path string) (*pawlv1.Retention, error) {
+	p := &pawlv1.Retention{}
+	err := r.fields(path, func(name string) (err error) {
+		to := map[string]**durationpb.Duration{"succeeded": &p.Succeeded, "discarded": &p.Discarded, "cancelled": &p.Cancelled,
+			"dead": &p.Dead, "poisoned": &p.Poisoned}[name]
+		if to == nil {
+			return unknown(path, name)
+		}
+		*to, err = r.span(join(path, name))
+		return err
+	})
+	return p, err
+}
+
+func restDeleteQueue(x *exchange) error {
+	if _, err := x.query(); err != nil {
+		return err
+	}
+	if _, err := (operators{Gateway: x.Gateway}).DeleteQueue(x.ctx, &pawlv1.DeleteQueueRequest{Queue: x.r.PathValue("queue")}); err != nil {
+		return err
+	}
+	x.open('{')
+	x.close('}')
+	return nil
+}
+
+// reason reads a body that holds a reason at most.
+func (x *exchange) reason() (reason string, err error) {
+	err = x.alone(func(r *jsonReader, name string) error {
+		if name != "reason" {
+			return unknown("", name)
+		}
+		return r.setStr(&reason, name)
+	})
+	return reason, err
+}
+
+func restPauseQueue(x *exchange) error {
+	reason, err := x.reason()
+	if err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.PauseQueue(x.ctx, &pawlv1.PauseQueueRequest{Queue: x.r.PathValue("queue"), Reason: reason})
+	if err == nil {
+		x.queueAnswer(got.GetQueue())
+	}
+	return err
+}
+
+func restResumeQueue(x *exchange) error {
+	reason, err := x.reason()
+	if err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.ResumeQueue(x.ctx, &pawlv1.ResumeQueueRequest{Queue: x.r.PathValue("queue"), Reason: reason})
+	if err == nil {
+		x.queueAnswer(got.GetQueue())
+	}
+	return err
+}
+
+func restPurgeQueue(x *exchange) error {
+	reason, err := x.reason()
+	if err != nil {
+		return err
+	}
+	x.patience(bulkTime)
+	got, err := operators{Gateway: x.Gateway}.PurgeQueue(x.ctx, &pawlv1.PurgeQueueRequest{Queue: x.r.PathValue("queue"), Reason: reason})
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.num("discarded", got.GetDiscarded())
+	x.close('}')
+	return nil
+}
+
+// nothing reads a body that holds nothing.
+func (x *exchange) nothing() error {
+	return x.alone(func(_ *jsonReader, name string) error { return unknown("", name) })
+}
+
+func restRetryTask(x *exchange) error {
+	if err := x.nothing(); err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.RetryTask(x.ctx, &pawlv1.RetryTaskRequest{TaskId: x.r.PathValue("id")})
+	if err == nil {
+		x.task(got.GetTask())
+	}
+	return err
+}
+
+func restRunTaskNow(x *exchange) error {
+	if err := x.nothing(); err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.RunTaskNow(x.ctx, &pawlv1.RunTaskNowRequest{TaskId: x.r.PathValue("id")})
+	if err == nil {
+		x.task(got.GetTask())
+	}
+	return err
+}
+
+func restDiscardTask(x *exchange) error {
+	reason, err := x.reason()
+	if err != nil {
+		return err
+	}
+	got, err := operators{Gateway: x.Gateway}.DiscardTask(x.ctx, &pawlv1.DiscardTaskRequest{TaskId: x.r.PathValue("id"), Reason: reason})
+	if err == nil {
+		x.task(got.GetTask())
+	}
+	return err
+}

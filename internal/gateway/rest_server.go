@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	_ "embed"
+	"net/http"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+var serverRoutes = []route{
+	{"GET", "/api/v1/server", restGetServer},
+	{"GET", "/api/v1/openapi.json", restOpenAPI},
+	{"GET", "/healthz", restHealth},
+	{"GET", "/readyz", restReady},
+}
+
+// openAPI describes REST for programs. It is written by hand; tests hold it and the handlers together.
+//
+//go:embed openapi.json
+var openAPI []byte
+
+func restOpenAPI(x *exchange) error {
+	x.b = append(x.b, openAPI...)
+	return nil
+}
+
+func restGetServer(x *exchange) error {
+	if _, err := x.query(); err != nil {
+		return err
+	}
+	s, err := operators{Gateway: x.Gateway}.GetServer(x.ctx, &pawlv1.GetServerRequest{})
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.str("version", s.GetVersion())
+	x.str("cluster_id", s.GetClusterId())
+	x.str("node", s.GetNode())
+	x.time("now", s.GetNow())
+	x.shards(s.GetShards())
+	x.close('}')
+	return nil
+}
+
+func (x *exchange) shards(shards []*pawlv1.ShardInfo) {
+	x.within("shards", '[')
+	for _, i := range shards {
+		x.open('{')
+		x.num("shard", int64(i.GetShard()))
+		x.opt("leader", i.GetLeader())
+		x.num("index", int64(i.GetIndex()))
+		x.num("term", int64(i.GetTerm()))
+		x.close('}')
+	}
+	x.close(']')
+}
+
+// restHealth says that the process lives.
+func restHealth(x *exchange) error {
+	x.open('{')
+	x.str("status", "ok")
+	x.close('}')
+	return nil
+}
+
+// restReady says whether calls will be served: every shard has a leader, and the server does not shut down.
+func restReady(x *exchange) error {
+	s, err := operators{Gateway: x.Gateway}.GetServer(x.ctx, &pawlv1.GetServerRequest{})
+	if err != nil {
+		return err
+	}
+	status := "ok"
+	for _, i := range s.GetShards() {
+		if i.GetLeader() == "" {
+			status = "no leader"
+		}
+	}
+	if x.isDraining() {
+		status = "shutting down"
+	}
+	if status != "ok" {
+		x.status = http.StatusServiceUnavailable
+	}
+	x.open('{')
+	x.str("status", status)
+	x.shards(s.GetShards())
+	x.close('}')
+	return nil
+}

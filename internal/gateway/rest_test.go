@@ -1,0 +1,222 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The stories of REST are in testdata/rest. Each call is a request line, headers, and a body; the answer is shown as it
+// is. Time stands still but for wait. Every request that is served and every answer is held against openapi.json.
+func TestREST(t *testing.T) {
+	document() // parsed outside the bubbles
+	datadriven.Walk(t, "testdata/rest", func(t *testing.T, path string) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &restStory{t: t, f: newFake(1)}
+			s.g = newGateway(s.f)
+			datadriven.RunTest(t, path, s.step)
+			s.g.Shutdown(context.Background())
+		})
+	})
+}
+
+type restStory struct {
+	t *testing.T
+	f *fake
+	g *Gateway
+}
+
+func (s *restStory) step(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "call":
+		return s.call(d.Input)
+	case "wait":
+		dur, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		time.Sleep(dur)
+		return ""
+	case "shards":
+		s.f.set(func() {
+			s.f.shards = nil
+			for _, a := range d.CmdArgs {
+				var n uint32
+				fmt.Sscan(a.Key, &n)
+				s.f.shards = append(s.f.shards, n)
+			}
+		})
+		return ""
+	case "home": // queue=shard
+		s.f.set(func() {
+			for _, a := range d.CmdArgs {
+				var n uint32
+				fmt.Sscan(a.Vals[0], &n)
+				s.f.home[a.Key] = n
+			}
+		})
+		return ""
+	case "lever":
+		return s.lever(d)
+	case "cancel-after":
+		go func() {
+			time.Sleep(time.Second)
+			s.call(d.Input)
+		}()
+		return ""
+	}
+	d.Fatalf(t, "there is no command %q", d.Cmd)
+	return ""
+}
+
+func (s *restStory) lever(d *datadriven.TestData) string {
+	s.f.set(func() {
+		switch d.CmdArgs[0].Key {
+		case "no-leader":
+			s.f.leader = 0
+		case "down":
+			s.f.down[1] = true
+		case "up":
+			s.f.down[1] = false
+		case "panic":
+			s.f.panics = true
+		case "calm":
+			s.f.panics, s.f.fails = false, nil
+		case "bug":
+			s.f.fails = fmt.Errorf("secret: disk /dev/sda1")
+		case "drain":
+			close(s.f.draining)
+		case "archive":
+			s.f.archive = append(s.f.archive, broker.ArchivedTask{ArchivedAt: time.Now(), Cause: "discard", ID: task.NewID(1, 5, 5).String(),
+				Namespace: "default", Queue: "mail", Type: "welcome", State: "dead", Reason: "not_retryable", Priority: "high", Payload: []byte(`{"to":"z"}`),
+				CreatedAt: time.Now(), EndedAt: time.Now(), Attempts: []broker.ArchivedAttempt{{Attempt: 1, Fence: 1, Worker: "w1",
+					StartedAt: time.Now(), EndedAt: time.Now(), Outcome: "dead", Message: "no such address"}}})
+		default:
+			d.Fatalf(s.t, "there is no lever %q", d.CmdArgs[0].Key)
+		}
+	})
+	return ""
+}
+
+// call sends a request that is written as in HTTP.
+func (s *restStory) call(text string) string {
+	head, body, _ := strings.Cut(text, "\n\n")
+	lines := strings.Split(head, "\n")
+	method, target, _ := strings.Cut(lines[0], " ")
+	var headers []string
+	for i, l := range lines[1:] {
+		if strings.HasPrefix(l, "{") || strings.HasPrefix(l, "[") || !strings.Contains(l, ": ") {
+			body = strings.Join(lines[i+1:], "\n")
+			break
+		}
+		headers = append(headers, l)
+	}
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	w := serveChecked(s.t, s.g.Handler(), r, []byte(body))
+	var out strings.Builder
+	fmt.Fprintln(&out, w.Code)
+	var names []string
+	for name := range w.Header() {
+		if name != "Content-Length" && name != "Content-Type" && name != "X-Content-Type-Options" {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		fmt.Fprintf(&out, "%s: %s\n", name, strings.Join(w.Header()[name], ", "))
+	}
+	out.Write(w.Body.Bytes())
+	return out.String()
+}
+
+// document is openapi.json as kin-openapi reads it.
+var document = sync.OnceValues(func() (*openapi3.T, routers.Router) {
+	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
+	if err != nil {
+		panic(err)
+	}
+	if err := doc.Validate(context.Background(), openapi3.IsOpenAPI31OrLater()); err != nil {
+		panic(err)
+	}
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		panic(err)
+	}
+	openapi3filter.RegisterBodyDecoder("application/problem+json", openapi3filter.JSONBodyDecoder)
+	return doc, router
+})
+
+// serveChecked serves a request, and holds it and its answer against the document.
+func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	_, router := document()
+	again := r.Clone(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	again.ContentLength = int64(len(body))
+	h.ServeHTTP(w, r)
+	rt, params, err := router.FindRoute(again)
+	if err != nil {
+		if w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s %s: answered with %d, but not in openapi.json: %v", r.Method, r.URL, w.Code, err)
+		}
+		return w
+	}
+	in := &openapi3filter.RequestValidationInput{Request: again, PathParams: params, Route: rt, Options: &openapi3filter.Options{IncludeResponseStatus: true}}
+	if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil && w.Code < 400 {
+		if !strings.Contains(w.Body.String(), `"error"`) { // a batch refuses bad items by themselves
+			t.Errorf("%s %s %s: served, but against openapi.json: %v", r.Method, r.URL, body, err)
+		}
+	}
+	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: w.Code, Header: w.Header(),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true}}
+	out.SetBodyBytes(w.Body.Bytes())
+	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
+		t.Errorf("%s %s %s: the answer %s\nis against openapi.json: %v", r.Method, r.URL, body, w.Body, err)
+	}
+	return w
+}
+
+// The router and the document must know the same calls.
+func TestOpenAPIHasEveryPath(t *testing.T) {
+	doc, _ := document()
+	said := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			said[method+" "+path] = true
+		}
+	}
+	for _, r := range newGateway(newFake()).routes() {
+		key := r.method + " " + r.path
+		if !said[key] {
+			t.Errorf("%s is served, but not in openapi.json", key)
+		}
+		delete(said, key)
+	}
+	for key := range said {
+		t.Errorf("%s is in openapi.json, but not served", key)
+	}
+}

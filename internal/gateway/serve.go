@@ -1,0 +1,251 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	defaultMaxConns = 20_000
+	// headerTimeout is how long a connection may take for its first bytes, and a request for its headers.
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 30 * time.Second
+	// answerTimeout is how long an answer may take beyond what the request asks to wait for.
+	answerTimeout  = 60 * time.Second
+	idleTimeout    = 120 * time.Second
+	maxHTTPHeaders = 32 << 10
+)
+
+func (g *Gateway) newHTTP() *http.Server {
+	return &http.Server{
+		Handler:           g.rest,
+		ReadHeaderTimeout: headerTimeout,
+		// There is no ReadTimeout: it would end the context of a long poll. Handlers set one for the body.
+		WriteTimeout:   answerTimeout,
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxHTTPHeaders,
+		ErrorLog:       slogLines(g.log),
+	}
+}
+
+// slogLines takes what net/http has to say.
+func slogLines(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
+
+// Serve answers what comes over a listener until Shutdown, which makes it return nil. The first bytes of a connection say
+// where it goes: gRPC begins with PRI, the rest is HTTP/1.1. So gRPC gets its own server, which is twice as fast as
+// the one within net/http.
+func (g *Gateway) Serve(l net.Listener) error {
+	if !g.door.open(l) {
+		return errors.Join(http.ErrServerClosed, l.Close())
+	}
+	g.health.Resume()
+	rpc, web := newPassage(l.Addr(), g.door.closed), newPassage(l.Addr(), g.door.closed)
+	var servers sync.WaitGroup
+	servers.Go(func() { _ = g.grpc.Serve(rpc) })
+	servers.Go(func() { _ = g.http.Serve(web) })
+	err := g.door.accept(l, rpc, web)
+	if err != nil {
+		g.door.close()
+	}
+	servers.Wait()
+	return err
+}
+
+// Shutdown takes no new connections, lets calls and streams end until ctx does, and then cuts them off.
+func (g *Gateway) Shutdown(ctx context.Context) {
+	g.health.Shutdown()
+	g.door.close()
+	var ends sync.WaitGroup
+	ends.Go(func() {
+		if g.http.Shutdown(ctx) != nil {
+			_ = g.http.Close()
+		}
+	})
+	ends.Go(func() {
+		done := make(chan struct{})
+		go func() { g.grpc.GracefulStop(); close(done) }()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			g.grpc.Stop()
+			<-done
+		}
+	})
+	ends.Wait()
+	cut := context.AfterFunc(ctx, g.stop)
+	g.work.Wait() // claims that nobody received are given back
+	cut()
+	g.stop()
+}
+
+// door accepts connections and sends each the right way.
+type door struct {
+	max    int
+	closed chan struct{}
+
+	mu       sync.Mutex
+	listener net.Listener
+	shut     bool
+	conns    int
+	unsorted map[net.Conn]bool // that have not said what they are
+}
+
+func newDoor(max int) *door {
+	return &door{max: max, closed: make(chan struct{}), unsorted: map[net.Conn]bool{}}
+}
+
+func (d *door) open(l net.Listener) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listener = l
+	return !d.shut
+}
+
+func (d *door) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shut {
+		return
+	}
+	d.shut = true
+	close(d.closed)
+	if d.listener != nil {
+		_ = d.listener.Close()
+	}
+	for c := range d.unsorted {
+		_ = c.Close()
+	}
+}
+
+// acceptRest is the pause after a failed accept: mostly there are no file descriptors, which passes.
+const acceptRest = 50 * time.Millisecond
+
+func (d *door) accept(l net.Listener, rpc, web *passage) error {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			d.admit(conn, rpc, web)
+		case d.isShut():
+			return nil
+		case errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF):
+			return err
+		default:
+			time.Sleep(acceptRest)
+		}
+	}
+}
+
+func (d *door) isShut() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.shut
+}
+
+// admit turns a connection away if there are too many.
+func (d *door) admit(conn net.Conn, rpc, web *passage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shut || d.conns >= d.max {
+		_ = conn.Close()
+		return
+	}
+	d.conns++
+	d.unsorted[conn] = true
+	go d.sort(&guest{Conn: conn, door: d}, rpc, web)
+}
+
+// preface is how every HTTP/2 connection begins: PRI * HTTP/2.0.
+const preface = "PRI"
+
+func (d *door) sort(c *guest, rpc, web *passage) {
+	_ = c.SetReadDeadline(time.Now().Add(headerTimeout))
+	_, err := io.ReadFull(c.Conn, c.room[:])
+	_ = c.SetReadDeadline(time.Time{})
+	d.mu.Lock()
+	delete(d.unsorted, c.Conn)
+	d.mu.Unlock()
+	c.head = c.room[:]
+	switch {
+	case err != nil:
+		_ = c.Close()
+	case string(c.head) == preface:
+		rpc.give(c)
+	default:
+		web.give(c)
+	}
+}
+
+// guest is a connection whose first bytes were read already.
+type guest struct {
+	net.Conn
+	door *door
+	room [len(preface)]byte
+	head []byte // to be read again
+	once sync.Once
+}
+
+func (c *guest) Read(b []byte) (int, error) {
+	if len(c.head) > 0 {
+		n := copy(b, c.head)
+		c.head = c.head[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+func (c *guest) Close() error {
+	c.once.Do(func() {
+		c.door.mu.Lock()
+		defer c.door.mu.Unlock()
+		c.door.conns--
+	})
+	return c.Conn.Close()
+}
+
+// passage is the listener of one of the servers.
+type passage struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	closed chan struct{} // the door's
+	own    chan struct{}
+	once   sync.Once
+}
+
+func newPassage(addr net.Addr, closed chan struct{}) *passage {
+	return &passage{addr: addr, conns: make(chan net.Conn), closed: closed, own: make(chan struct{})}
+}
+
+func (p *passage) give(c net.Conn) {
+	select {
+	case p.conns <- c:
+		return
+	case <-p.closed:
+	case <-p.own:
+	}
+	_ = c.Close()
+}
+
+func (p *passage) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+	case <-p.own:
+	}
+	return nil, net.ErrClosed
+}
+
+func (p *passage) Close() error {
+	p.once.Do(func() { close(p.own) })
+	return nil
+}
+
+func (p *passage) Addr() net.Addr { return p.addr }

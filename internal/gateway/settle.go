@@ -1,0 +1,191 @@
+package gateway
+
+import (
+	"context"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Ack ends a task with success.
+func (g workers) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResponse, error) {
+	call, err := ackOf(namespaceOf(ctx), r, g.limits)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.settleOne(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State)}, nil
+}
+
+// Fail ends an attempt without success.
+func (g workers) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailResponse, error) {
+	call, err := failOf(namespaceOf(ctx), r, g.limits)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.settleOne(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State), NextRunAt: timeProto(s.NextRunAt)}, nil
+}
+
+// Extend moves the end of a lease to later.
+func (g workers) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.ExtendResponse, error) {
+	call, err := extendOf(namespaceOf(ctx), r)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.settleOne(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.ExtendResponse{TaskId: call.Hold.ID.String(), LeaseExpiresAt: timeProto(s.LeaseUntil)}, nil
+}
+
+// Release gives a task back.
+func (g workers) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1.ReleaseResponse, error) {
+	call, err := releaseOf(namespaceOf(ctx), r)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.settleOne(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State), NextRunAt: timeProto(s.NextRunAt)}, nil
+}
+
+func (g *Gateway) settleOne(ctx context.Context, call broker.Settle) (broker.Settled, error) {
+	got, at, err := g.broker.Settle(ctx, call.Hold.ID.Shard(), []broker.Settle{call})
+	saw(ctx, at)
+	if err != nil {
+		return broker.Settled{}, err
+	}
+	return got[0], got[0].Err
+}
+
+// Settle runs many verbs on claims, each answered by itself.
+func (g workers) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.SettleResponse, error) {
+	if err := checkSettle(r); err != nil {
+		return nil, err
+	}
+	var b settleBatch
+	out := b.add(g.Gateway, namespaceOf(ctx), r)
+	b.run(ctx, g.Gateway)
+	return out, nil
+}
+
+// maxSettle bounds the items of one request.
+const maxSettle = 1000
+
+func settleItems(r *pawlv1.SettleRequest) int {
+	return len(r.GetAcks()) + len(r.GetFails()) + len(r.GetExtends()) + len(r.GetReleases())
+}
+
+func checkSettle(r *pawlv1.SettleRequest) error {
+	if n := settleItems(r); n > maxSettle {
+		return task.Invalid("settle", "%d items, at most %d are allowed", n, maxSettle)
+	}
+	return nil
+}
+
+// settleBatch gathers the items of one or more requests for the broker.
+type settleBatch struct {
+	calls   []broker.Settle
+	answers []*pawlv1.Settled // of each call
+}
+
+// add reads a request's items. Its answer is complete after run.
+func (b *settleBatch) add(g *Gateway, ns string, r *pawlv1.SettleRequest) *pawlv1.SettleResponse {
+	room := make([]pawlv1.Settled, settleItems(r))
+	next := func(id, token string) *pawlv1.Settled {
+		to := &room[0]
+		room = room[1:]
+		to.TaskId, to.ClaimToken = id, token
+		return to
+	}
+	out := &pawlv1.SettleResponse{}
+	// An extension goes before the end of the same claim: it may bring the last checkpoint.
+	for _, i := range r.GetExtends() {
+		call, err := extendOf(ns, i)
+		out.Extends = append(out.Extends, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
+	}
+	if n := len(r.GetAcks()); n > 0 {
+		out.Acks = make([]*pawlv1.Settled, 0, n)
+	}
+	for _, i := range r.GetAcks() {
+		call, err := ackOf(ns, i, g.limits)
+		out.Acks = append(out.Acks, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
+	}
+	for _, i := range r.GetFails() {
+		call, err := failOf(ns, i, g.limits)
+		out.Fails = append(out.Fails, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
+	}
+	for _, i := range r.GetReleases() {
+		call, err := releaseOf(ns, i)
+		out.Releases = append(out.Releases, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
+	}
+	return out
+}
+
+func (b *settleBatch) item(g *Gateway, to *pawlv1.Settled, call broker.Settle, err error) *pawlv1.Settled {
+	if err != nil {
+		to.Error = g.itemError(err)
+		return to
+	}
+	b.calls, b.answers = append(b.calls, call), append(b.answers, to)
+	return to
+}
+
+// run asks the shards of the batch at the same time.
+func (b *settleBatch) run(ctx context.Context, g *Gateway) {
+	parts := b.byShard()
+	each(len(parts), func(i int) error {
+		p := parts[i]
+		got, at, err := g.broker.Settle(ctx, p.calls[0].Hold.ID.Shard(), p.calls)
+		saw(ctx, at)
+		if err != nil {
+			refused := g.itemError(err)
+			for _, to := range p.answers {
+				to.Error = refused
+			}
+			return nil
+		}
+		for n := range got {
+			g.settledProto(p.answers[n], p.calls[n].Verb, &got[n])
+		}
+		return nil
+	})
+}
+
+// byShard parts a batch. Mostly it lies in one shard and stays as it is.
+func (b *settleBatch) byShard() (parts []*settleBatch) {
+	if len(b.calls) == 0 {
+		return nil
+	}
+	first := b.calls[0].Hold.ID.Shard()
+	one := true
+	for i := range b.calls {
+		one = one && b.calls[i].Hold.ID.Shard() == first
+	}
+	if one {
+		return []*settleBatch{b}
+	}
+	byShard := map[uint32]*settleBatch{}
+	for i := range b.calls {
+		shard := b.calls[i].Hold.ID.Shard()
+		p := byShard[shard]
+		if p == nil {
+			p = &settleBatch{}
+			byShard[shard] = p
+			parts = append(parts, p)
+		}
+		p.calls, p.answers = append(p.calls, b.calls[i]), append(p.answers, b.answers[i])
+	}
+	return parts
+}

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+// shareBook remembers, for each distinct set of weighted queues over several shards, whose turn it is.
+type shareBook struct {
+	mu     sync.Mutex
+	states map[string]*shareState
+}
+
+// shareState is the credit of the queues of one set. A claim holds it from its plan to its end.
+type shareState struct {
+	sync.Mutex
+	credit []int
+}
+
+// maxShares bounds how many sets are remembered. Beyond it all are forgotten, which costs each less than one turn.
+const maxShares = 10_000
+
+func (b *shareBook) of(c broker.ClaimCall) *shareState {
+	var name strings.Builder
+	name.WriteString(c.Namespace)
+	for _, q := range c.Queues {
+		name.WriteByte(0)
+		name.WriteString(q.Queue)
+		name.WriteByte('=')
+		name.WriteString(strconv.Itoa(q.Weight))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.states[name.String()]
+	if s == nil {
+		if b.states == nil || len(b.states) >= maxShares {
+			b.states = map[string]*shareState{}
+		}
+		s = &shareState{credit: make([]int, len(c.Queues))}
+		b.states[name.String()] = s
+	}
+	return s
+}
+
+// plan shares n tasks among the queues by smooth weighted round robin, moving credit on. An empty queue gives what it
+// gave already and saves no credit.
+func plan(credit []int, queues []broker.Share, got []int, empty []bool, n int) (want []int) {
+	want = make([]int, len(queues))
+	for range n {
+		best, sum := -1, 0
+		for i, q := range queues {
+			if empty[i] && want[i] >= got[i] {
+				credit[i] = 0
+				continue
+			}
+			credit[i] += q.Weight
+			sum += q.Weight
+			if best < 0 || credit[i] > credit[best] {
+				best = i
+			}
+		}
+		if best < 0 {
+			return want
+		}
+		credit[best] -= sum
+		want[best]++
+	}
+	return want
+}

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// GetTask reads a task, waiting for its end if asked to.
+func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.GetTaskResponse, error) {
+	id, err := idOf(r.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	wait, err := waitOf(r.GetWait())
+	if err != nil {
+		return nil, err
+	}
+	v, at, err := g.broker.Task(ctx, namespaceOf(ctx), id, wait)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.GetTaskResponse{Task: taskProto(v, true)}, nil
+}
+
+// CancelTask ends a task that has not ended.
+func (g producers) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) (*pawlv1.CancelTaskResponse, error) {
+	t, err := g.operate(ctx, "task cancelled", r.GetTaskId(), r.GetReason(), g.broker.Cancel)
+	return &pawlv1.CancelTaskResponse{Task: t}, err
+}
+
+// operate calls a verb of the broker on one task.
+func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
+	verb func(context.Context, string, task.ID) (*broker.View, broker.Stamp, error)) (*pawlv1.Task, error) {
+	id, err := idOf(taskID)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkReason(reason); err != nil {
+		return nil, err
+	}
+	v, at, err := verb(ctx, namespaceOf(ctx), id)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	if reason != "" {
+		g.log.Info(done, "task", taskID, "queue", v.Queue, "why", reason)
+	}
+	return taskProto(v, true), nil
+}
+
+// UpdateTask changes a task that waits.
+func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) (*pawlv1.UpdateTaskResponse, error) {
+	id, err := idOf(r.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	edit, err := editOf(r)
+	if err != nil {
+		return nil, err
+	}
+	ns := namespaceOf(ctx)
+	if edit.Payload != nil {
+		v, at, err := g.broker.Task(ctx, ns, id, 0)
+		saw(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		if err := checkData("payload", *edit.Payload, v.ContentType, g.limits); err != nil {
+			return nil, err
+		}
+	}
+	v, at, err := g.broker.Update(ctx, ns, id, edit)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.UpdateTaskResponse{Task: taskProto(v, true)}, nil
+}
+
+func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
+	if r.GetRunAt() != nil {
+		at, err := timeOf("run_at", r.GetRunAt())
+		if err != nil {
+			return e, err
+		}
+		if at.Year() < 1970 || at.Year() > 9999 {
+			return e, task.Invalid("run_at", "%s is not between the years 1970 and 9999", at.Format(time.RFC3339))
+		}
+		e.RunAt = &at
+	}
+	if e.Priority, err = priorityOf(r.GetPriority()); err != nil {
+		return e, err
+	}
+	if n := r.GetMaxAttempts(); n < 0 || n > maxAttempts {
+		return e, task.Invalid("max_attempts", "%d is not between 1 and %d", n, maxAttempts)
+	}
+	e.MaxAttempts = int(r.GetMaxAttempts())
+	if r.Payload != nil {
+		payload := r.GetPayload()
+		e.Payload = &payload
+	}
+	if e == (broker.Edit{}) {
+		return e, task.Invalid("run_at", "is needed, or priority, payload or max_attempts: nothing would change")
+	}
+	return e, nil
+}
+
+// maxAttempts is the most that a task may be given.
+const maxAttempts = 1000
+
+// ListTasks reads a page of tasks, newest first.
+func (g producers) ListTasks(ctx context.Context, r *pawlv1.ListTasksRequest) (*pawlv1.ListTasksResponse, error) {
+	f, err := filterOf(r.GetFilter(), g.limits)
+	if err != nil {
+		return nil, err
+	}
+	items, next, err := g.list(ctx, f, r.GetCursor(), r.GetLimit(), r.GetWithPayload())
+	return &pawlv1.ListTasksResponse{Items: items, NextCursor: next}, err
+}

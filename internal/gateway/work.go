@@ -1,0 +1,379 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// maxSlots bounds what a worker may grant in all.
+	maxSlots = 10_000
+	// workWait is how long one claim of a stream waits. Then the queues' places are looked up anew.
+	workWait = time.Minute
+	// pushRest is the shortest pause before a claim that was refused for now is made again, pushRestMax the longest.
+	pushRest    = 100 * time.Millisecond
+	pushRestMax = 2 * time.Second
+	// framesWaiting is how many settle frames may wait while others run. Beyond it the stream is not read, and the
+	// worker's sends block.
+	framesWaiting = 64
+	// gatherItems bounds the items of settle frames that are run together.
+	gatherItems = 4000
+	// settleTime bounds one settle of a stream.
+	settleTime = 30 * time.Second
+	// lostBuffer is how many notices of lost claims may wait to be sent.
+	lostBuffer = 1024
+)
+
+// work is one Work stream.
+//
+// Four goroutines serve it: receive reads frames, push claims tasks for the free slots, settle runs what frames ask for,
+// notify tells of lost claims and of the end of the server. Whoever fails ends the stream; serve waits for all but receive,
+// which ends with the stream.
+type work struct {
+	g      *Gateway
+	stream pawlv1.WorkerService_WorkServer
+	ns     string
+	claim  broker.ClaimCall
+	watch  ClaimWatch
+
+	sending sync.Mutex // a stream takes one sender at a time
+
+	mu    sync.Mutex
+	slots int // granted and not used
+
+	more     chan struct{} // one place: slots were granted
+	settles  chan *pawlv1.SettleRequest
+	pushing  context.Context
+	stopPush context.CancelFunc
+	ended    chan struct{} // closed with the first failure
+	endOnce  sync.Once
+	err      error // why it ended; read after ended
+}
+
+// Work serves one worker for as long as it stays.
+func (g workers) Work(stream pawlv1.WorkerService_WorkServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	w := &work{g: g.Gateway, stream: stream, ns: namespaceOf(stream.Context()), more: make(chan struct{}, 1),
+		settles: make(chan *pawlv1.SettleRequest, framesWaiting), ended: make(chan struct{})}
+	if w.claim, err = helloOf(w.ns, first.GetHello(), g.limits); err != nil {
+		return err
+	}
+	return w.serve(first)
+}
+
+// helloOf reads what a worker takes.
+func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, error) {
+	if h == nil {
+		return broker.ClaimCall{}, task.Invalid("hello", "is needed in the first frame")
+	}
+	for _, f := range []struct{ field, value string }{{"hello.host", h.GetHost()}, {"hello.version", h.GetVersion()}} {
+		if err := task.CheckName(f.field, f.value, l); err != nil {
+			return broker.ClaimCall{}, err
+		}
+	}
+	return claimOf(ns, &pawlv1.ClaimRequest{Queues: h.GetQueues(), Order: h.GetOrder(), Types: h.GetTypes(), MaxBytes: h.GetMaxBytes(),
+		Lease: h.GetLease(), Worker: h.GetWorker()}, l)
+}
+
+func (w *work) serve(first *pawlv1.WorkRequest) error {
+	ctx := w.stream.Context()
+	w.pushing, w.stopPush = context.WithCancel(ctx)
+	w.watch = w.g.broker.WatchClaims(lostBuffer)
+	defer w.watch.Close()
+	notifying, stopNotify := context.WithCancel(ctx)
+
+	var all, settling sync.WaitGroup
+	all.Go(func() { w.failIf(w.push) })
+	all.Go(func() { w.failIf(func() error { return w.notify(notifying) }) })
+	settling.Go(func() { w.failIf(w.settle) })
+	go w.failIf(func() error { return w.receive(ctx, first) })
+
+	<-w.ended
+	w.stopPush()
+	settling.Wait() // what was received is run, also if its sender is gone
+	stopNotify()
+	all.Wait()
+	if errors.Is(w.err, io.EOF) {
+		return nil
+	}
+	return w.err
+}
+
+// failIf ends the stream with the error of fn, or with its panic.
+func (w *work) failIf(fn func() error) {
+	if err := safely(fn); err != nil {
+		w.endOnce.Do(func() {
+			w.err = err
+			close(w.ended)
+		})
+	}
+}
+
+// receive reads frames until the worker closes its side, which ends the stream when all is answered.
+func (w *work) receive(ctx context.Context, frame *pawlv1.WorkRequest) error {
+	defer close(w.settles)
+	for {
+		if err := w.accept(ctx, frame); err != nil {
+			return err
+		}
+		var err error
+		if frame, err = w.stream.Recv(); err != nil {
+			return err
+		}
+		if frame.GetHello() != nil {
+			return task.Invalid("hello", "is given twice")
+		}
+	}
+}
+
+// accept takes one frame.
+func (w *work) accept(ctx context.Context, frame *pawlv1.WorkRequest) error {
+	if frame.GetQuiet() {
+		w.stopPush()
+	}
+	if s := frame.GetSettle(); s != nil {
+		if err := checkSettle(s); err != nil {
+			return err
+		}
+		select {
+		case w.settles <- s:
+		case <-w.ended:
+			return w.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return w.grant(frame.GetGrant())
+}
+
+func (w *work) grant(n int32) error {
+	if n == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n < 0 || n > maxSlots || w.slots+int(n) > maxSlots {
+		return task.Invalid("grant", "%d on top of %d is not between 1 and %d", n, w.slots, maxSlots)
+	}
+	w.slots += int(n)
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// push claims tasks for the free slots and sends them, one claim at a time: the slots that come free meanwhile make the
+// next claim larger.
+func (w *work) push() error {
+	for {
+		slots := w.free()
+		if slots == 0 {
+			return nil
+		}
+		c := w.claim
+		c.Max = min(slots, task.MaxClaim)
+		got, err := w.g.take(w.pushing, c, workWait)
+		switch {
+		case w.pushing.Err() != nil:
+			w.g.giveBack(got)
+			return nil
+		case errors.Is(err, task.ErrUnavailable):
+			w.rest(err)
+		case err != nil:
+			return err
+		case len(got) > 0:
+			if err := w.deliver(got); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// free waits for slots; 0 when nothing is to be pushed any more.
+func (w *work) free() int {
+	for {
+		if w.pushing.Err() != nil || w.g.isDraining() {
+			return 0
+		}
+		w.mu.Lock()
+		n := w.slots
+		w.mu.Unlock()
+		if n > 0 {
+			return n
+		}
+		select {
+		case <-w.more:
+		case <-w.pushing.Done():
+		case <-w.g.broker.Draining():
+		}
+	}
+}
+
+// rest waits before a claim that was refused for now is made again.
+func (w *work) rest(err error) {
+	pause := pushRest
+	if e, ok := task.AsError(err); ok {
+		pause = min(max(e.RetryAfter, pushRest), pushRestMax)
+	}
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.pushing.Done():
+	}
+}
+
+// deliver sends claims to the worker. They are watched before they are sent, and a notice can't overtake them: both need
+// the right to send.
+func (w *work) deliver(claims []broker.Claimed) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	if w.pushing.Err() != nil { // the worker said quiet at this moment
+		w.g.giveBack(claims)
+		return nil
+	}
+	w.mu.Lock()
+	w.slots -= len(claims)
+	w.mu.Unlock()
+	for i := range claims {
+		w.watch.Add(claims[i].ID, claims[i].Token)
+	}
+	for len(claims) > 0 {
+		n := fitting(claims)
+		frame := &pawlv1.WorkResponse{Tasks: make([]*pawlv1.ClaimedTask, n)}
+		for i := range n {
+			frame.Tasks[i] = claimedProto(&claims[i])
+		}
+		if err := w.stream.Send(frame); err != nil {
+			w.g.giveBack(claims)
+			return err
+		}
+		claims = claims[n:]
+	}
+	return nil
+}
+
+// settle runs settle frames until there will be no more. While some run the next ones gather, and are run together; each
+// is answered by itself, in the order in which they came.
+func (w *work) settle() error {
+	for {
+		select {
+		case first, ok := <-w.settles:
+			if !ok {
+				return nil
+			}
+			w.run(w.gather(first))
+		case <-w.ended:
+			for { // what was received is run, also if nobody listens any more
+				select {
+				case first, ok := <-w.settles:
+					if !ok {
+						return nil
+					}
+					w.run(w.gather(first))
+				default:
+					return nil
+				}
+			}
+		}
+	}
+}
+
+// gather takes the frames that wait.
+func (w *work) gather(first *pawlv1.SettleRequest) (frames []*pawlv1.SettleRequest) {
+	frames = append(frames, first)
+	for items := settleItems(first); items < gatherItems; {
+		select {
+		case next, ok := <-w.settles:
+			if !ok {
+				return frames
+			}
+			frames = append(frames, next)
+			items += settleItems(next)
+		default:
+			return frames
+		}
+	}
+	return frames
+}
+
+// run runs frames together and answers each.
+func (w *work) run(frames []*pawlv1.SettleRequest) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.stream.Context()), settleTime)
+	defer cancel()
+	var b settleBatch
+	answers := make([]*pawlv1.SettleResponse, len(frames))
+	for i, f := range frames {
+		answers[i] = b.add(w.g, w.ns, f)
+	}
+	b.run(ctx, w.g)
+	w.forget(&b)
+	for _, a := range answers {
+		if w.send(&pawlv1.WorkResponse{Settled: a}) != nil {
+			return // receive learns of it too
+		}
+	}
+}
+
+// forget ends the watch of claims that have ended.
+func (w *work) forget(b *settleBatch) {
+	for i := range b.calls {
+		if e := b.answers[i].GetError(); e == nil && b.calls[i].Verb != broker.Extend || e.GetCode() == string(task.CodeStaleClaim) {
+			w.watch.Remove(b.calls[i].Hold.ID, b.calls[i].Hold.Token)
+		}
+	}
+}
+
+func (w *work) send(frame *pawlv1.WorkResponse) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	return w.stream.Send(frame)
+}
+
+// notify tells the worker of claims that it lost, and once that the server shuts down.
+func (w *work) notify(ctx context.Context) error {
+	draining := w.g.broker.Draining()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-draining:
+			draining = nil
+			w.stopPush()
+			if err := w.send(&pawlv1.WorkResponse{Draining: true}); err != nil {
+				return err
+			}
+		case l := <-w.watch.Lost():
+			if err := w.send(&pawlv1.WorkResponse{Lost: w.lost(l)}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// lost gathers the notices that wait.
+func (w *work) lost(l broker.Lost) (notices []*pawlv1.LostClaim) {
+	for {
+		w.watch.Remove(l.ID, l.Token)
+		notices = append(notices, &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason})
+		if len(notices) == lostBuffer {
+			return notices
+		}
+		select {
+		case l = <-w.watch.Lost():
+		default:
+			return notices
+		}
+	}
+}

@@ -1,0 +1,75 @@
+// Package pawltest is for the tests of programs that use Pawl: a whole broker inside the test, in memory, and a way to
+// run one handler with one task.
+//
+//	result := pawltest.Run(t, mux, Welcome{To: "a@example.com"})
+//	if result.State != pawl.StateSucceeded { ... }
+//
+// It is the real broker, with nothing left out, so what a test sees is what production does. Inside a bubble of
+// testing/synctest it lives in the bubble's fake time: a task that is due tomorrow is due after time.Sleep(24*time.Hour), a second later.
+//
+// It knows how to start a node and nothing of tasks.
+package pawltest
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// pipeBuffer is how many bytes one side may be ahead of the other on an in-memory connection.
+const pipeBuffer = 256 << 10
+
+// stopTimeout bounds the end of a test whose workers don't stop.
+const stopTimeout = 10 * time.Second
+
+// Broker is a broker in memory. It ends with its test.
+type Broker struct{ pipe *bufconn.Listener }
+
+// New starts a broker that keeps everything in memory, for t. It logs into the test's log.
+func New(t testing.TB) *Broker {
+	t.Helper()
+	start := time.Now()
+	cfg := node.Config{
+		InMemory: true, Listener: bufconn.Listen(pipeBuffer), Version: pawl.Version, Logger: logger(t),
+		Fatal: func(err error) { t.Errorf("pawltest: broker: %v", err) },
+	}
+	// The clocks of package time are fake inside a bubble; those of the system never are.
+	cfg.Time.Wall = time.Now
+	cfg.Time.Elapsed = func() time.Duration { return time.Since(start) }
+	n, err := node.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("pawltest: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		if err := n.Stop(ctx); err != nil {
+			t.Errorf("pawltest: stop: %v", err)
+		}
+	})
+	return &Broker{pipe: cfg.Listener.(*bufconn.Listener)}
+}
+
+// Client makes a client of the broker, which is closed when t ends. Workers must have ended by then.
+func (b *Broker) Client(t testing.TB, opts ...pawl.DialOption) *pawl.Client {
+	t.Helper()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.pipe.DialContext(ctx) }
+	client, err := pawl.Dial("pawltest", append([]pawl.DialOption{pawl.WithDialer(dial), pawl.WithLogger(logger(t))}, opts...)...)
+	if err != nil {
+		t.Fatalf("pawltest: %v", err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// logger writes warnings into the log of the test.
+func logger(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

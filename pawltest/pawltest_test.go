@@ -1,0 +1,113 @@
+package pawltest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltest"
+)
+
+type resize struct {
+	Width int `json:"width"`
+}
+
+func (resize) TaskType() string { return "resize" }
+
+func TestRunTellsWhatBecameOfTheTask(t *testing.T) {
+	failed := errors.New("no such picture")
+	for _, c := range []struct {
+		name  string
+		state pawl.State
+		err   error
+		run   func(ctx context.Context, t *pawl.Task[resize]) error
+	}{
+		{"success", pawl.StateSucceeded, nil, func(_ context.Context, t *pawl.Task[resize]) error { return t.SetResult(t.Args.Width / 2) }},
+		{"failure", pawl.StateRetrying, failed, func(context.Context, *pawl.Task[resize]) error { return failed }},
+		{"dead letter", pawl.StateDead, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.DeadLetter(failed) }},
+		{"discard", pawl.StateDiscarded, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.Discard(failed) }},
+		{"panic", pawl.StateRetrying, nil, func(context.Context, *pawl.Task[resize]) error { panic("out of paper") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := pawltest.RunFunc(t, c.run, resize{Width: 640})
+			if got.State != c.state || !errors.Is(got.Err, c.err) {
+				t.Errorf("%s: state %s, error %v, want %s, %v", c.name, got.State, got.Err, c.state, c.err)
+			}
+			if len(got.AttemptLog) != 1 {
+				t.Errorf("%s: %d attempts, want 1", c.name, len(got.AttemptLog))
+			}
+			if c.state == pawl.StateSucceeded && string(got.Result) != "320" {
+				t.Errorf("%s: result %s, want 320", c.name, got.Result)
+			}
+		})
+	}
+}
+
+func TestAPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
+	mux := pawl.NewMux()
+	pawl.Handle(mux, func(context.Context, *pawl.Task[resize]) error { return nil })
+	got := pawltest.Run(t, mux, pawl.RawTask{Type: "resize", Payload: []byte(`{"width":"wide"}`)})
+	if got.State != pawl.StatePoisoned || got.Err == nil {
+		t.Errorf("state %s, error %v, want poisoned and an error", got.State, got.Err)
+	}
+}
+
+// TestFakeTime: a retry that is due in half an hour, and a task that is due in three hours, without waiting for either.
+func TestFakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := pawltest.New(t).Client(t)
+		start := time.Now()
+		var ran []time.Duration
+		mux := pawl.NewMux()
+		pawl.Handle(mux, func(_ context.Context, task *pawl.Task[resize]) error {
+			ran = append(ran, time.Since(start).Round(time.Minute))
+			if task.Args.Width == 1 && task.Attempt == 1 {
+				return pawl.RetryIn(30*time.Minute, errors.New("not yet"))
+			}
+			return nil
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 1}).Run(ctx)
+		}()
+		retried, err := client.Enqueue(ctx, resize{Width: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		later, err := client.Enqueue(ctx, resize{Width: 2}, pawl.In(3*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ref := range []*pawl.Ref{retried, later} {
+			if _, err := ref.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		want := []time.Duration{0, 30 * time.Minute, 3 * time.Hour}
+		if len(ran) != len(want) || ran[0] != want[0] || ran[1] != want[1] || ran[2] != want[2] {
+			t.Errorf("ran at %v, want %v", ran, want)
+		}
+	})
+}
+
+// TestRunInABubble: the short form works there too.
+func TestRunInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(ctx context.Context, _ *pawl.Task[resize]) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		got := pawltest.RunFunc(t, slow, resize{}, pawl.Timeout(time.Hour), pawl.MaxAttempts(1))
+		if got.State != pawl.StateDead || !errors.Is(got.Err, context.DeadlineExceeded) {
+			t.Errorf("state %s, error %v, want dead after its timeout", got.State, got.Err)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package pawltest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/pawlq/pawl"
+)
+
+// Result is what became of a task after one run of its handler.
+type Result struct {
+	// TaskInfo is the task as the broker has it now: State, Result, AttemptLog, Checkpoint, RunAt of the next attempt.
+	*pawl.TaskInfo
+	// Err is what the handler returned. It is nil if it panicked: the attempt log has that.
+	Err error
+}
+
+// Run enqueues one task to a broker of its own, has a worker run it once by the mux, and tells what became of it. A
+// handler that fails leaves its task retrying, unless it steers or opts allow no second attempt.
+//
+// The task must be due: Run does not wait for one with pawl.In.
+func Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.Option) *Result {
+	t.Helper()
+	return New(t).Run(t, mux, args, opts...)
+}
+
+// RunFunc is Run for one handler without a mux.
+func RunFunc[T pawl.Args](t testing.TB, handle func(ctx context.Context, task *pawl.Task[T]) error, args T, opts ...pawl.Option) *Result {
+	t.Helper()
+	mux := pawl.NewMux()
+	pawl.Handle(mux, handle)
+	return Run(t, mux, args, opts...)
+}
+
+// Run enqueues one task to this broker and has a worker run it once. No other task may wait in its queue.
+func (b *Broker) Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.Option) *Result {
+	t.Helper()
+	client := b.Client(t)
+	ref, err := client.Enqueue(t.Context(), args, opts...)
+	if err != nil {
+		t.Fatalf("pawltest: %v", err)
+	}
+	task, err := client.Task(t.Context(), ref.ID)
+	if err != nil {
+		t.Fatalf("pawltest: %v", err)
+	}
+	if task.State != pawl.StateReady {
+		t.Fatalf("pawltest: task of type %q is %s, so that nothing would run it now", task.Type, task.State)
+	}
+	result := &Result{}
+	if !runOnce(t, client, mux, task, &result.Err) {
+		t.Fatalf("pawltest: the mux has no handler for type %q, only for %q", task.Type, mux.Types())
+	}
+	if result.TaskInfo, err = client.Task(t.Context(), ref.ID); err != nil {
+		t.Fatalf("pawltest: %v", err)
+	}
+	return result
+}
+
+// runOnce lets a worker with one slot run the task. It reports false if the mux doesn't know the type.
+func runOnce(t testing.TB, client *pawl.Client, mux *pawl.Mux, task *pawl.TaskInfo, err *error) bool {
+	known := false
+	for _, name := range mux.Types() {
+		known = known || name == task.Type
+	}
+	if !known {
+		return false
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	handle := mux.Handler()
+	one := pawl.NewMux()
+	one.HandleFunc(task.Type, func(ctx context.Context, c *pawl.Claim) error {
+		defer stop() // the worker takes no second task: it drains, and tells how this one ended
+		e := handle(ctx, c)
+		if c.ID == task.ID {
+			*err = e
+		}
+		return e
+	})
+	worker := pawl.NewWorker(client, one, pawl.WorkerConfig{Queues: pawl.Strict{task.Queue}, Concurrency: 1})
+	if e := worker.Run(ctx); e != nil {
+		t.Fatalf("pawltest: %v", e)
+	}
+	return true
+}
