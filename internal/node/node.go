@@ -115,7 +115,7 @@ func (n *Node) startShards(ctx context.Context) (*shards, error) {
 	}
 	n.cache = pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { n.cache.Unref(); return nil })
-	log, err := raftlog.Open(raftlog.Config{Dir: n.path("log"), FS: fs, Identity: raftlog.Identity{Cluster: n.id.cluster(), Node: n.id.Node},
+	log, err := raftlog.Open(raftlog.Config{Dir: n.path("raft"), FS: fs, Identity: raftlog.Identity{Cluster: n.id.cluster(), Node: n.id.Node},
 		Cache: n.cache, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return nil, err
