@@ -24,7 +24,7 @@ func benchBare(ctx context.Context, r *rig) (*benchLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &benchLine{Unit: "calls/s", Rate: bare.RPCRate, Latency: bare.RPC, Of: "an empty call", Seconds: r.duration.Seconds(), Bare: bare}, nil
+	return &benchLine{Unit: "calls/s", Rate: bare.RPCRate, Latency: bare.RPC, Of: "an empty call", Count: int64(bare.RPCRate * r.duration.Seconds()), Seconds: r.duration.Seconds(), Bare: bare}, nil
 }
 
 func measureBare(ctx context.Context, r *rig, d time.Duration) (*bareLine, error) {

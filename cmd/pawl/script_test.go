@@ -37,7 +37,9 @@ func TestScripts(t *testing.T) {
 			"stop":   func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGTERM) },
 			"crash":  func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGKILL) },
 			"status": status,
-			"keep":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout"))) },
+			"keep": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+			},
 		},
 	})
 }
@@ -52,7 +54,9 @@ type serverKey struct{}
 // serverProcess is "pawl serve" beside a script.
 type serverProcess struct{ cmd *exec.Cmd }
 
-func serverOf(ts *testscript.TestScript) *serverProcess { return ts.Value(serverKey{}).(*serverProcess) }
+func serverOf(ts *testscript.TestScript) *serverProcess {
+	return ts.Value(serverKey{}).(*serverProcess)
+}
 
 func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
 	exe, err := exec.LookPath("pawl")

@@ -25,8 +25,6 @@ const (
 	// The windows are the bytes that may be on their way before they are read: some batches of a thousand tasks.
 	streamWindow = 2 << 20
 	connWindow   = 8 << 20
-	// ioBuffer is what one system call writes or reads.
-	ioBuffer = 64 << 10
 	// A peer that says nothing for pingEvery is asked whether it lives, and is cut off when it does not answer.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 10 * time.Second

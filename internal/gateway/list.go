@@ -36,15 +36,18 @@ func decodeCursor(kind cursorKind, s string) ([]byte, error) {
 	if s == "" {
 		return nil, nil
 	}
-	bad := task.Invalid("cursor", "%q is not one that this list gave", task.Cut(s, 64))
 	if len(s) > maxCursor {
-		return nil, bad
+		return nil, badCursor(s)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) < 3 || b[0] != cursorVersion || b[1] != byte(kind) {
-		return nil, bad
+		return nil, badCursor(s)
 	}
 	return b[2:], nil
+}
+
+func badCursor(s string) error {
+	return task.Invalid("cursor", "%q is not one that this list gave", task.Cut(s, 64))
 }
 
 // maxPageBytes ends a page early, so that its answer fits a message.
@@ -59,6 +62,9 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	from, err := decodeCursor(taskCursor, cursor)
 	if err != nil {
 		return nil, "", err
+	}
+	if n := len(from); from != nil && n != len(task.ID{}) && n != 8+len(task.ID{}) {
+		return nil, "", badCursor(cursor)
 	}
 	shards := g.shardsOf(ctx, f.Queue)
 	pages := make([]broker.Page, len(shards))

@@ -95,6 +95,9 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 			buffers.Put(buffer)
 		}
 	}()
+	if r.ContentLength != 0 { // also for those who never read it: the server reads on behind them
+		_ = x.conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // not on connections in memory
+	}
 	var c *call
 	x.ctx, c = begin(r.Context())
 	err := x.guarded(guard, handle)
@@ -174,21 +177,24 @@ func (x *exchange) body() ([]byte, error) {
 		return nil, task.Invalid("Content-Encoding", "%q is not known here: send the body as it is", task.Cut(e, 64))
 	}
 	if x.r.ContentLength > maxMessage {
-		x.w.Header().Set("Connection", "close")
-		return nil, tooLarge()
+		return nil, x.cutOff(tooLarge())
 	}
-	_ = x.conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // not on connections in memory
-	from := http.MaxBytesReader(x.w, x.r.Body, maxMessage)
-	body, err := readAll(from, int(x.r.ContentLength))
-	_ = x.conn.SetReadDeadline(time.Time{}) // or it would end the call's context later
+	body, err := readAll(http.MaxBytesReader(x.w, x.r.Body, maxMessage), int(x.r.ContentLength))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, tooLarge()
+		return nil, x.cutOff(tooLarge())
 	case err != nil:
-		return nil, task.Invalid("body", "did not arrive whole: %v", err)
+		return nil, x.cutOff(task.Invalid("body", "did not arrive whole"))
 	}
+	_ = x.conn.SetReadDeadline(time.Time{}) // or it would end the call's context later
 	return body, nil
+}
+
+// cutOff ends the connection behind the answer: the rest of the body is not worth reading.
+func (x *exchange) cutOff(err error) error {
+	x.w.Header().Set("Connection", "close")
+	return err
 }
 
 func tooLarge() error {

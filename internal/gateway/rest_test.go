@@ -77,9 +77,10 @@ func (s *restStory) step(t *testing.T, d *datadriven.TestData) string {
 	case "lever":
 		return s.lever(d)
 	case "cancel-after":
+		input := d.Input // d is used again for the next command
 		go func() {
 			time.Sleep(time.Second)
-			s.call(d.Input)
+			s.call(input)
 		}()
 		return ""
 	}

@@ -180,9 +180,9 @@ func (l *loop) serve() (err error) {
 	}
 }
 
-// tickInterval is longer for the only voter: it has nobody to hear from, and an idle shard should cost nothing.
+// tickInterval is longer for the only voter in office: it has nobody to hear from, and an idle shard should cost nothing.
 func (l *loop) tickInterval() time.Duration {
-	if l.alone {
+	if l.alone && l.office != nil {
 		return aloneTicks * l.cfg.TickInterval
 	}
 	return l.cfg.TickInterval

@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// idle is a broker that does nothing, so that benchmarks see the gateway alone.
+type idle struct{ *fake }
+
+func (idle) Enqueue(_ context.Context, shard uint32, _ string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	out := make([]broker.Enqueued, len(specs))
+	for i := range out {
+		out[i].Accepted = broker.Accepted{ID: task.NewID(shard, 1, uint64(i)), State: task.Ready, CreatedAt: 1}
+	}
+	return out, broker.Stamp{Shard: shard, Index: 1, Time: 1}, nil
+}
+
+func (idle) Settle(_ context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
+	out := make([]broker.Settled, len(calls))
+	for i := range out {
+		out[i].State = task.Succeeded
+	}
+	return out, broker.Stamp{Shard: shard, Index: 1, Time: 1}, nil
+}
+
+type idleCluster struct{ fakeCluster }
+
+func (idleCluster) Place(context.Context, string, string) (uint32, error) { return 1, nil }
+func (idleCluster) Queue(_, name string) (cluster.Queue, bool) {
+	return cluster.Queue{Name: name, Shard: 1}, true
+}
+
+func newIdle() *Gateway {
+	f := newFake()
+	return build(Config{}, idle{f}, idleCluster{fakeCluster{f}})
+}
+
+func batchOf(n int) *pawlv1.EnqueueBatchRequest {
+	payload := append(append([]byte(`{"to":"`), make1K()...), `"}`...)
+	r := &pawlv1.EnqueueBatchRequest{}
+	for range n {
+		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "mail", Queue: "default", Payload: payload, RequestId: "0199a0e4-0f4c-7001-8000-000000000001"})
+	}
+	return r
+}
+
+func make1K() []byte {
+	b := make([]byte, 1000)
+	for i := range b {
+		b[i] = 'a' + byte(i%26)
+	}
+	return b
+}
+
+// A thousand tasks of 1 KiB: decode, check, answer, encode; without network and broker.
+func BenchmarkEnqueueBatch(b *testing.B) {
+	g := newIdle()
+	wire, _ := proto.Marshal(batchOf(1000))
+	ctx, _ := begin(context.Background())
+	b.ReportAllocs()
+	for b.Loop() {
+		r := &pawlv1.EnqueueBatchRequest{}
+		if err := proto.Unmarshal(wire, r); err != nil {
+			b.Fatal(err)
+		}
+		got, err := producers{Gateway: g}.EnqueueBatch(ctx, r)
+		if err != nil || got.Results[999].Task == nil {
+			b.Fatal(got, err)
+		}
+		if _, err := proto.Marshal(got); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "tasks/s")
+}
+
+// The same without protobuf: what the gateway itself takes.
+func BenchmarkEnqueueBatchService(b *testing.B) {
+	g := newIdle()
+	r := batchOf(1000)
+	ctx, _ := begin(context.Background())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := (producers{Gateway: g}).EnqueueBatch(ctx, r); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "tasks/s")
+}
+
+func BenchmarkSettle(b *testing.B) {
+	g := newIdle()
+	r := &pawlv1.SettleRequest{}
+	for range 100 {
+		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()})
+	}
+	ctx, _ := begin(context.Background())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := (workers{Gateway: g}).Settle(ctx, r); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "acks/s")
+}
+
+// One call at a time and many at once, over the listener and loopback.
+func BenchmarkEnqueueOverTCP(b *testing.B) {
+	g := newIdle()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	go func() { _ = g.Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		conn.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		g.Shutdown(ctx)
+	})
+	p := pawlv1.NewProducerServiceClient(conn)
+	one := &pawlv1.EnqueueRequest{Task: batchOf(1).Tasks[0]}
+	b.Run("one", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := p.Enqueue(b.Context(), one); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("many", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetParallelism(32)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if _, err := p.Enqueue(b.Context(), one); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	})
+	many := batchOf(1000)
+	b.Run("batch", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := p.EnqueueBatch(b.Context(), many); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "tasks/s")
+	})
+}

@@ -1,0 +1,118 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The contract's enums have the numbers of package task, so that neither is looked up.
+func TestEnumsHaveTheSameNumbers(t *testing.T) {
+	for _, s := range task.States {
+		if want := "STATE_" + strings.ToUpper(s.String()); stateProto(s).String() != want {
+			t.Errorf("state %d is %s in the contract, want %s", s, stateProto(s), want)
+		}
+		if want := "STATUS_" + strings.ToUpper(s.Status()); statusProto(s).String() != want {
+			t.Errorf("status of %s is %s, want %s", s, statusProto(s), want)
+		}
+	}
+	if len(pawlv1.State_name) != len(task.States)+1 {
+		t.Errorf("the contract has %d states", len(pawlv1.State_name))
+	}
+	for _, p := range task.Priorities {
+		if want := "PRIORITY_" + strings.ToUpper(p.String()); priorityProto(p).String() != want {
+			t.Errorf("priority %d is %s in the contract", p, priorityProto(p))
+		}
+	}
+	for o := task.OutcomeSucceeded; o <= task.OutcomeLeaderless; o++ {
+		if want := "OUTCOME_" + strings.ToUpper(o.String()); outcomeProto(o).String() != want {
+			t.Errorf("outcome %d is %s in the contract", o, outcomeProto(o))
+		}
+	}
+	for i, word := range statusWords {
+		if want := "STATUS_" + strings.ToUpper(word); i > 0 && pawlv1.Status(i).String() != want {
+			t.Errorf("status %d is %q in REST, %s in the contract", i, word, pawlv1.Status(i))
+		}
+	}
+}
+
+func TestSpecRefusals(t *testing.T) {
+	l := task.DefaultLimits()
+	for _, c := range []struct {
+		field string
+		spec  *pawlv1.TaskSpec
+	}{
+		{"task", nil},
+		{"type", &pawlv1.TaskSpec{}},
+		{"type", &pawlv1.TaskSpec{Type: strings.Repeat("x", 257)}},
+		{"queue", &pawlv1.TaskSpec{Type: "a", Queue: "a b"}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: 7}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: -1}},
+		{"payload", &pawlv1.TaskSpec{Type: "a", Payload: []byte("{")}},
+		{"payload", &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, l.Payload+1), ContentType: "x/y"}},
+		{"payload", &pawlv1.TaskSpec{Type: "a", Payload: []byte(`"` + "\xff" + `"`)}},
+		{"delay", &pawlv1.TaskSpec{Type: "a", Delay: &durationpb.Duration{Seconds: 1, Nanos: -1}}},
+		{"delay", &pawlv1.TaskSpec{Type: "a", Delay: durationpb.New(-1)}},
+		{"run_at", &pawlv1.TaskSpec{Type: "a", RunAt: &timestamppb.Timestamp{Seconds: 1 << 60}}},
+		{"run_at", &pawlv1.TaskSpec{Type: "a", RunAt: timestamppb.New(time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC))}},
+		{"idempotency_ttl", &pawlv1.TaskSpec{Type: "a", IdempotencyKey: "k", IdempotencyTtl: durationpb.New(-1)}},
+		{"request_id", &pawlv1.TaskSpec{Type: "a", RequestId: "7"}},
+		{"max_attempts", &pawlv1.TaskSpec{Type: "a", MaxAttempts: -1}},
+		{"retry.initial", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(-1)}}},
+		{"retry.max", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(2), Max: durationpb.New(1)}}},
+		{"retry.factor", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Factor: 0.5}}},
+		{"timeout", &pawlv1.TaskSpec{Type: "a", Timeout: durationpb.New(-1)}},
+		{"expires_in", &pawlv1.TaskSpec{Type: "a", ExpiresIn: durationpb.New(-1)}},
+		{"retention", &pawlv1.TaskSpec{Type: "a", Retention: durationpb.New(-1)}},
+		{"tags", &pawlv1.TaskSpec{Type: "a", Tags: make([]string, 33)}},
+		{"headers", &pawlv1.TaskSpec{Type: "a", Headers: map[string]string{"": "x"}}},
+	} {
+		_, err := specOf(c.spec, l)
+		if e, ok := task.AsError(err); !ok || e.Field != c.field {
+			t.Errorf("%v: got %v, want a refusal of %s", c.spec, err, c.field)
+		}
+	}
+}
+
+// A policy that says little gets the defaults for the rest.
+func TestRetryDefaults(t *testing.T) {
+	r, err := retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(time.Hour)})
+	if err != nil || *r != (task.Retry{Initial: time.Hour, Factor: 2, Max: time.Hour, Jitter: 0.25}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	zero := 0.0
+	r, err = retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(0), Jitter: &zero})
+	if err != nil || *r != (task.Retry{Factor: 2, Max: 30 * time.Minute}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func TestSpansAsPeopleWriteThem(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", time.Hour: "1h", 24 * time.Hour: "24h", 10 * time.Minute: "10m",
+		time.Hour + time.Second: "1h0m1s", 1500 * time.Millisecond: "1.5s", 100 * time.Second: "1m40s", 20 * time.Minute: "20m",
+	} {
+		got := spanString(d)
+		if back, err := time.ParseDuration(got); got != want || err != nil || back != d {
+			t.Errorf("%v is written %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestTimesKeepTheirMicroseconds(t *testing.T) {
+	for _, at := range []time.Time{time.Unix(1, 5000), time.Unix(-1, 999999000), time.Unix(1<<40, 1000)} {
+		if got := timeProto(broker.TimeOf(at)).AsTime(); !got.Equal(at) {
+			t.Errorf("%v becomes %v", at, got)
+		}
+	}
+	if timeProto(0) != nil {
+		t.Error("no time is a time")
+	}
+}

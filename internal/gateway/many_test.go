@@ -1,0 +1,277 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// spread makes a gateway over three shards with queues a, b and c in one each.
+func spread() (*fake, *Gateway, context.Context) {
+	f := newFake(1, 2, 3)
+	f.home = map[string]uint32{"a": 1, "b": 2, "c": 3}
+	ctx, _ := begin(context.Background())
+	return f, newGateway(f), ctx
+}
+
+func put(t testing.TB, g *Gateway, ctx context.Context, queue string, n int, payload string) {
+	t.Helper()
+	for range n {
+		_, err := producers{Gateway: g}.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: queue, Payload: []byte(payload)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// claimText shows which queues a claim got tasks of.
+func claimText(t testing.TB, g *Gateway, ctx context.Context, r *pawlv1.ClaimRequest) string {
+	t.Helper()
+	got, err := workers{Gateway: g}.Claim(ctx, r)
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, c := range got.GetTasks() {
+		b.WriteString(c.GetQueue())
+	}
+	return b.String()
+}
+
+func shares(text string) (queues []*pawlv1.QueueShare) {
+	for _, f := range strings.Fields(text) {
+		name, weight, _ := strings.Cut(f, "=")
+		q := &pawlv1.QueueShare{Queue: name}
+		fmt.Sscan(weight, &q.Weight)
+		queues = append(queues, q)
+	}
+	return queues
+}
+
+func TestStrictClaimOverShardsKeepsItsOrder(t *testing.T) {
+	_, g, ctx := spread()
+	put(t, g, ctx, "a", 2, "1")
+	put(t, g, ctx, "b", 2, "1")
+	put(t, g, ctx, "c", 2, "1")
+	for _, want := range []string{"ccb", "baa", ""} {
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("c b a"), Max: 3}); got != want {
+			t.Errorf("got tasks of %q, want %q", got, want)
+		}
+	}
+}
+
+func TestWeightedClaimOverShardsIsExact(t *testing.T) {
+	_, g, ctx := spread()
+	put(t, g, ctx, "a", 100, "1")
+	put(t, g, ctx, "b", 100, "1")
+	put(t, g, ctx, "c", 100, "1")
+	count := map[rune]int{}
+	for i := range 12 {
+		for _, q := range claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a=5 b=1 c=3"), Order: pawlv1.Order_ORDER_WEIGHTED, Max: 1 + int32(i%4)*3}) {
+			count[q]++
+		}
+	}
+	// 12 claims of 1, 4, 7 and 10 tasks are 66: 7 turns of 9 and 3 more, which smooth round robin gives to a, c and a.
+	if count['a'] != 37 || count['b'] != 7 || count['c'] != 22 {
+		t.Errorf("got %d of a, %d of b, %d of c; want 37, 7, 22", count['a'], count['b'], count['c'])
+	}
+}
+
+func TestEmptyQueueLeavesItsShareAndSavesNone(t *testing.T) {
+	_, g, ctx := spread()
+	put(t, g, ctx, "a", 3, "1")
+	put(t, g, ctx, "b", 50, "1")
+	r := &pawlv1.ClaimRequest{Queues: shares("a=9 b=1"), Max: 20}
+	if got := claimText(t, g, ctx, r); strings.Count(got, "a") != 3 || strings.Count(got, "b") != 17 {
+		t.Errorf("got %q, want all 3 of a and 17 of b", got)
+	}
+	put(t, g, ctx, "a", 50, "1")
+	if got := claimText(t, g, ctx, r); strings.Count(got, "a") != 18 || strings.Count(got, "b") != 2 {
+		t.Errorf("got %q, want 18 of a and 2 of b", got)
+	}
+}
+
+func TestBytesEndAClaimOverShards(t *testing.T) {
+	_, g, ctx := spread()
+	put(t, g, ctx, "a", 5, `"`+strings.Repeat("x", 998)+`"`)
+	put(t, g, ctx, "b", 5, `"`+strings.Repeat("x", 998)+`"`)
+	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 10, MaxBytes: 3000}); got != "aaa" {
+		t.Errorf("got %q, want aaa", got)
+	}
+	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a=1 b=1"), Max: 10, MaxBytes: 2000}); len(got) < 2 || len(got) > 3 {
+		t.Errorf("got %q, want 2 tasks or one more", got)
+	}
+}
+
+func TestRepeatedClaimOverShardsGetsTheSame(t *testing.T) {
+	for _, queues := range []string{"a b c", "a=1 b=1 c=2"} {
+		f, g, ctx := spread()
+		put(t, g, ctx, "b", 2, "1")
+		put(t, g, ctx, "c", 9, "1")
+		r := &pawlv1.ClaimRequest{Queues: shares(queues), Max: 6, ClaimKey: "k"}
+		first := claimText(t, g, ctx, r)
+		put(t, g, ctx, "a", 5, "1")
+		again := claimText(t, g, ctx, r)
+		if len(first) != 6 || strings.Count(first, "b") != strings.Count(again, "b") || strings.Count(first, "c") != strings.Count(again, "c") || len(again) != 6 {
+			t.Errorf("%s: got %q, and %q the second time", queues, first, again)
+		}
+		claimed := 0
+		for _, x := range f.tasks {
+			if x.view.Exec.State == task.Claimed {
+				claimed++
+			}
+		}
+		if claimed != 6 {
+			t.Errorf("%s: %d tasks are claimed, want 6", queues, claimed)
+		}
+	}
+}
+
+func TestWaitingClaimOverShardsIsFed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		defer g.Shutdown(context.Background())
+		f.down[2] = true // a shard without leader holds nobody up
+		go func() {
+			time.Sleep(10 * time.Second)
+			put(t, g, ctx, "c", 1, "1")
+		}()
+		r := &pawlv1.ClaimRequest{Queues: shares("a b c"), Max: 3, Wait: durationpb.New(time.Minute)}
+		start := time.Now()
+		if got := claimText(t, g, ctx, r); got != "c" || time.Since(start) > 11*time.Second {
+			t.Errorf("got %q after %v, want c after 10s", got, time.Since(start))
+		}
+		f.set(func() { f.down[2] = false })
+		if got := claimText(t, g, ctx, r); got != "" {
+			t.Errorf("got %q", got)
+		}
+		f.set(func() { f.down[1], f.down[2], f.down[3] = true, true, true })
+		r.Wait = durationpb.New(5 * time.Second)
+		if got := claimText(t, g, ctx, r); !strings.Contains(got, "no leader") {
+			t.Errorf("got %q of shards without leaders", got)
+		}
+	})
+}
+
+// A caller who is gone holds nothing.
+func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	ctx, _ := begin(context.Background())
+	put(t, g, ctx, "a", 3, "1")
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := (workers{Gateway: g}).Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 5}); err == nil {
+		t.Error("a claim of a caller who is gone is answered")
+	}
+	g.Shutdown(context.Background())
+	if len(f.released) != 3 {
+		t.Errorf("%d tasks were given back, want 3", len(f.released))
+	}
+}
+
+// An answer that would be too large for a message gives the rest back.
+func TestClaimTooLargeForOneMessage(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	ctx, _ := begin(context.Background())
+	put(t, g, ctx, "a", 400, "1")
+	for _, x := range f.tasks {
+		x.view.Checkpoint = make([]byte, 64<<10)
+	}
+	got, err := workers{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 400})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Shutdown(context.Background())
+	if n := len(got.Tasks); n < 200 || n > 240 || n+len(f.released) != 400 {
+		t.Errorf("%d tasks came and %d were given back", n, len(f.released))
+	}
+}
+
+// Pages over several shards give each task once, newest first, although each shard stops reading where it likes.
+func TestListOverShards(t *testing.T) {
+	for _, limit := range []int32{1, 2, 3, 7, 1000} {
+		_, g, ctx := spread()
+		for i := range 40 {
+			put(t, g, ctx, []string{"a", "b", "c"}[i*i%3], 1, "1")
+		}
+		var ids []string
+		for cursor, pages := "", 0; ; pages++ {
+			r, err := producers{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: limit, Cursor: cursor})
+			if err != nil || len(r.Items) > int(limit) || pages > 200 {
+				t.Fatal(r, err)
+			}
+			for _, x := range r.Items {
+				ids = append(ids, x.TaskId)
+			}
+			if cursor = r.NextCursor; cursor == "" {
+				break
+			}
+		}
+		if len(ids) != 40 {
+			t.Errorf("limit %d: %d tasks, want 40", limit, len(ids))
+		}
+		for i := 1; i < len(ids); i++ {
+			if ids[i-1] <= ids[i] {
+				t.Errorf("limit %d: %s before %s", limit, ids[i-1], ids[i])
+			}
+		}
+	}
+}
+
+// A batch over several shards is answered in its order, and a shard without leader refuses its own tasks only.
+func TestBatchOverShards(t *testing.T) {
+	f, g, ctx := spread()
+	f.down[2] = true
+	r := &pawlv1.EnqueueBatchRequest{}
+	for i := range 30 {
+		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "t", Queue: []string{"a", "b", "c"}[i%3]})
+	}
+	r.Tasks[4].Type = ""
+	got, err := producers{Gateway: g}.EnqueueBatch(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range got.Results {
+		id, _ := task.ParseID(x.GetTask().GetTaskId())
+		switch {
+		case i == 4 && x.Error.GetCode() != "invalid_argument",
+			i != 4 && i%3 == 1 && x.Error.GetCode() != "unavailable",
+			i%3 != 1 && (x.Error != nil || id.Shard() != uint32(i%3+1)):
+			t.Errorf("task %d: %v", i, x)
+		}
+	}
+	if shard, _, _, _ := callOf(ctx).stamp(); len(shard) != len("1, 3") {
+		t.Errorf("the answer tells of shards %q, want 1 and 3", shard)
+	}
+}
+
+// Smooth weighted round robin, planned for several shards, picks what it would pick task by task.
+func TestPlanAgreesWithSinglePicks(t *testing.T) {
+	queues := []broker.Share{{Queue: "a", Weight: 5}, {Queue: "b", Weight: 1}, {Queue: "c", Weight: 3}}
+	at, one := make([]int, 3), make([]int, 3)
+	sum := make([]int, 3)
+	for n := range 20 {
+		want := plan(at, queues, make([]int, 3), make([]bool, 3), n)
+		for range n {
+			for i, k := range plan(one, queues, make([]int, 3), make([]bool, 3), 1) {
+				sum[i] += k
+			}
+		}
+		for i := range want {
+			if sum[i] -= want[i]; sum[i] != 0 {
+				t.Fatalf("planned %v for %d, off by %v", want, n, sum)
+			}
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// pipes is a listener whose connections are in memory.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7295} }
+
+func (p *pipes) dial(context.Context, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// serve runs a gateway on pipes until the test ends.
+func serve(t testing.TB, f *fake) (*Gateway, *pipes) {
+	g, l := newGateway(f), newPipes()
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		g.Shutdown(ctx)
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return g, l
+}
+
+func dial(t testing.TB, l *pipes) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient("passthrough:///pawl", grpc.WithContextDialer(l.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20), grpc.MaxCallSendMsgSize(32<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestOneListenerForBothFaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_, l := serve(t, f)
+		conn := dial(t, l)
+		var trailer metadata.MD
+		got, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`{"n":1}`)}}, grpc.Trailer(&trailer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 {
+			t.Errorf("trailers are %v", trailer)
+		}
+		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}}
+		defer web.CloseIdleConnections()
+		resp, err := web.Get("http://pawl/api/v1/tasks/" + got.Task.TaskId)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 || !strings.Contains(string(body), `"payload":{"n":1}`) {
+			t.Errorf("REST says %s: %s", resp.Status, body)
+		}
+		h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("health is %v, %v", h, err)
+		}
+	})
+}
+
+// The one table of refusals: what each looks like in gRPC and in REST.
+func TestRefusalsAsCodes(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	for _, c := range []struct {
+		err  error
+		grpc codes.Code
+		http int
+	}{
+		{task.Invalid("queue", "bad"), codes.InvalidArgument, 400},
+		{&task.Error{Code: task.CodeUnauthenticated}, codes.Unauthenticated, 401},
+		{&task.Error{Code: task.CodePermissionDenied}, codes.PermissionDenied, 403},
+		{task.NotFound("task", "x"), codes.NotFound, 404},
+		{&task.Error{Code: task.CodeConflict}, codes.AlreadyExists, 409},
+		{&task.Error{Code: task.CodeStaleClaim, Reason: task.StaleReclaimed, Holder: "w7"}, codes.FailedPrecondition, 409},
+		{task.WrongState("cancel", task.ID{}, task.Dead), codes.FailedPrecondition, 409},
+		{&task.Error{Code: task.CodePayloadTooLarge}, codes.InvalidArgument, 413},
+		{&task.Error{Code: task.CodeQueueFull}, codes.ResourceExhausted, 429},
+		{&task.Error{Code: task.CodeRateLimited}, codes.ResourceExhausted, 429},
+		{task.Unavailable(3*time.Second, "no leader"), codes.Unavailable, 503},
+		{fmt.Errorf("wrapped: %w", task.Invalid("x", "y")), codes.InvalidArgument, 400},
+		{errors.New("secret"), codes.Internal, 500},
+	} {
+		st := status.Convert(g.statusOf(t.Context(), c.err))
+		if st.Code() != c.grpc || len(st.Details()) != 1 || strings.Contains(st.Message(), "secret") {
+			t.Errorf("%v: gRPC says %v", c.err, st)
+			continue
+		}
+		detail := st.Details()[0].(*pawlv1.Error)
+		e := g.refusal(c.err)
+		if detail.Code != string(e.Code) || detail.Reason != e.Reason || detail.Holder != e.Holder || detail.Field != e.Field || detail.State != stateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
+			t.Errorf("%v: the detail is %v", c.err, detail)
+		}
+		if retry := c.grpc == codes.Unavailable || c.grpc == codes.ResourceExhausted; retry != (e.RetryAfter > 0) {
+			t.Errorf("%v: retry after %v", c.err, e.RetryAfter)
+		}
+		if faces[e.Code].http != c.http {
+			t.Errorf("%v: REST says %d, want %d", c.err, faces[e.Code].http, c.http)
+		}
+	}
+}
+
+func TestPanicEndsOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_, l := serve(t, f)
+		p := pawlv1.NewProducerServiceClient(dial(t, l))
+		f.panics = true
+		_, err := p.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}})
+		if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "planted") {
+			t.Errorf("got %v", err)
+		}
+		f.panics = false
+		if _, err := p.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}}); err != nil {
+			t.Errorf("after a panic: %v", err)
+		}
+	})
+}
+
+// What says nothing is cut off, and what says too little is too.
+func TestSlowConnectionsAreCutOff(t *testing.T) {
+	for name, say := range map[string]string{"nothing": "", "two bytes": "GE", "half a request": "GET /healthz HTTP/1.1\r\nHost: x\r\n", "half a preface": "PRI * HTTP/2.0\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, l := serve(t, newFake())
+				c, _ := l.dial(t.Context(), "")
+				go io.WriteString(c, say)
+				start := time.Now()
+				_, err := io.Copy(io.Discard, c)
+				if took := time.Since(start); took < headerTimeout || took > headerTimeout+time.Second {
+					t.Errorf("cut off after %v (%v), want %v", took, err, headerTimeout)
+				}
+			})
+		})
+	}
+}
+
+// Also where nobody reads the body: the server reads on behind the handler.
+func TestSlowBodyIsRefused(t *testing.T) {
+	for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks?x=1", "/healthz"} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, l := serve(t, newFake())
+				c, _ := l.dial(t.Context(), "")
+				go io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+				start := time.Now()
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil || resp.StatusCode/100 != 4 || time.Since(start) > bodyTimeout+time.Second {
+					t.Errorf("got %v, %v after %v", resp, err, time.Since(start))
+				}
+				c.Close()
+			})
+		})
+	}
+}
+
+// A long poll may outlast the limits that other calls have.
+func TestLongPollOutlastsTheBodyTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_, l := serve(t, f)
+		c, _ := l.dial(t.Context(), "")
+		body := `{"queues":["q"],"wait":"60s"}`
+		go fmt.Fprintf(c, "POST /api/v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		start := time.Now()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != 200 || time.Since(start) != time.Minute {
+			t.Errorf("got %v, %v after %v", resp, err, time.Since(start))
+		}
+		c.Close()
+	})
+}
+
+func TestLargeBodiesAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		for _, head := range []string{"Content-Length: 16777217\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"} {
+			c, _ := l.dial(t.Context(), "")
+			go func() {
+				io.WriteString(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\n"+head)
+				chunk := strings.Repeat("x", 1<<20)
+				for range 17 {
+					if _, err := fmt.Fprintf(c, "%x\r\n%s\r\n", len(chunk), chunk); err != nil {
+						return
+					}
+				}
+			}()
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || resp.StatusCode != 413 || resp.Header.Get("Connection") != "close" && !resp.Close {
+				t.Errorf("%q: got %v, %v", head, resp, err)
+			}
+			c.Close()
+		}
+		_, err := pawlv1.NewProducerServiceClient(dial(t, l)).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 17<<20)}})
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("gRPC: got %v", err)
+		}
+	})
+}
+
+func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := serve(t, newFake())
+		g.door.max = 2
+		var conns []net.Conn
+		for range 3 {
+			c, _ := l.dial(t.Context(), "")
+			conns = append(conns, c)
+		}
+		if _, err := conns[2].Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the third connection: %v", err)
+		}
+		conns[0].Close()
+		synctest.Wait()
+		c, _ := l.dial(t.Context(), "")
+		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), "200 OK") {
+			t.Errorf("after one has gone: %q, %v", b, err)
+		}
+		conns[1].Close()
+	})
+}
+
+// Shutdown lets a call end that is under way, and cuts a stream off at its deadline.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g, l := newGateway(f), newPipes()
+		served := make(chan error, 1)
+		go func() { served <- g.Serve(l) }()
+		conn := dial(t, l)
+		stream, err := pawlv1.NewWorkerServiceClient(conn).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&pawlv1.WorkRequest{Hello: hello("q"), Grant: 1}); err != nil {
+			t.Fatal(err)
+		}
+		polled := make(chan error, 1)
+		go func() {
+			_, err := pawlv1.NewWorkerServiceClient(conn).Claim(t.Context(), &pawlv1.ClaimRequest{Queues: hello("p").Queues, Wait: durationpb.New(time.Minute)})
+			polled <- err
+		}()
+		synctest.Wait()
+		close(f.draining)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		g.Shutdown(ctx)
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("a stream was left alone after %v, want 10s", took)
+		}
+		if err := <-polled; err != nil {
+			t.Errorf("the long poll ends with %v, want an empty answer", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve ends with %v", err)
+		}
+		if r, err := stream.Recv(); err != nil || !r.Draining {
+			t.Errorf("the stream was told %v, %v", r, err)
+		}
+		if _, err := stream.Recv(); err == nil {
+			t.Error("the stream goes on")
+		}
+		if err := g.Serve(newPipes()); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("Serve after Shutdown: %v", err)
+		}
+	})
+}

@@ -1,0 +1,470 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// pipeStream is a Work stream without a network. Its sends block while nobody receives, as flow control does.
+type pipeStream struct {
+	grpc.ServerStream
+	ctx     context.Context
+	in      chan *pawlv1.WorkRequest
+	closed  chan struct{} // the worker closed its side
+	out     chan *pawlv1.WorkResponse
+	sending sync.Mutex
+}
+
+func (s *pipeStream) Context() context.Context    { return s.ctx }
+func (*pipeStream) SetTrailer(metadata.MD)        {}
+func (s *pipeStream) SetHeader(metadata.MD) error { return nil }
+
+func (s *pipeStream) Recv() (*pawlv1.WorkRequest, error) {
+	select {
+	case r := <-s.in:
+		return r, nil
+	case <-s.closed:
+		return nil, io.EOF
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	}
+}
+
+func (s *pipeStream) Send(r *pawlv1.WorkResponse) error {
+	if !s.sending.TryLock() {
+		panic("two senders at once")
+	}
+	defer s.sending.Unlock()
+	select {
+	case s.out <- r:
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+}
+
+// shift is a worker at its stream.
+type shift struct {
+	t      *testing.T
+	f      *fake
+	g      *Gateway
+	stream *pipeStream
+	cut    context.CancelFunc
+	ended  chan error
+}
+
+// startShift opens a stream to a gateway over f, in a bubble.
+func startShift(t *testing.T, f *fake, first *pawlv1.WorkRequest) *shift {
+	ctx, cut := context.WithCancel(context.Background())
+	s := &shift{t: t, f: f, g: newGateway(f), cut: cut, ended: make(chan error, 1),
+		stream: &pipeStream{in: make(chan *pawlv1.WorkRequest), closed: make(chan struct{}), out: make(chan *pawlv1.WorkResponse)}}
+	s.stream.ctx, _ = begin(ctx)
+	go func() {
+		err := workers{Gateway: s.g}.Work(s.stream)
+		cut() // as gRPC does
+		s.ended <- err
+	}()
+	s.say(first)
+	return s
+}
+
+func hello(queues ...string) *pawlv1.WorkHello {
+	h := &pawlv1.WorkHello{Worker: "w1"}
+	for _, q := range queues {
+		h.Queues = append(h.Queues, &pawlv1.QueueShare{Queue: q})
+	}
+	return h
+}
+
+func (s *shift) say(r *pawlv1.WorkRequest) {
+	select {
+	case s.stream.in <- r:
+	case <-s.stream.ctx.Done():
+	}
+}
+
+// hear is the next frame, nil if none comes within ten seconds.
+func (s *shift) hear() *pawlv1.WorkResponse {
+	select {
+	case r := <-s.stream.out:
+		return r
+	case <-time.After(10 * time.Second):
+		return nil
+	}
+}
+
+func (s *shift) enqueue(queue string, n int) {
+	s.t.Helper()
+	var specs []*pawlv1.TaskSpec
+	for range n {
+		specs = append(specs, &pawlv1.TaskSpec{Type: "a", Queue: queue})
+	}
+	ctx, _ := begin(context.Background())
+	got, err := producers{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
+	if err != nil || got.Results[0].Error != nil {
+		s.t.Fatal(got, err)
+	}
+}
+
+// tasks hears until n tasks have come.
+func (s *shift) tasks(n int) (got []*pawlv1.ClaimedTask) {
+	s.t.Helper()
+	for len(got) < n {
+		r := s.hear()
+		if r == nil {
+			s.t.Fatalf("%d tasks came, want %d", len(got), n)
+		}
+		got = append(got, r.GetTasks()...)
+	}
+	if len(got) > n {
+		s.t.Fatalf("%d tasks came for %d slots", len(got), n)
+	}
+	return got
+}
+
+func (s *shift) quietFor(d time.Duration) {
+	s.t.Helper()
+	select {
+	case r := <-s.stream.out:
+		s.t.Fatalf("got %v, want nothing", r)
+	case <-time.After(d):
+	}
+}
+
+// end closes the worker's side and returns how the stream ended.
+func (s *shift) end() error {
+	close(s.stream.closed)
+	err := <-s.ended
+	s.g.Shutdown(context.Background())
+	return err
+}
+
+func ack(tasks ...*pawlv1.ClaimedTask) *pawlv1.SettleRequest {
+	r := &pawlv1.SettleRequest{}
+	for _, c := range tasks {
+		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: c.TaskId, ClaimToken: c.ClaimToken})
+	}
+	return r
+}
+
+func TestWorkPushesWithinTheGrantedSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
+		s.enqueue("q", 10)
+		first := s.tasks(3)
+		s.quietFor(5 * time.Minute)
+		s.say(&pawlv1.WorkRequest{Settle: ack(first...), Grant: 2})
+		frames := []*pawlv1.WorkResponse{s.hear(), s.hear()}
+		var settled, pushed int
+		for _, f := range frames {
+			settled += len(f.GetSettled().GetAcks())
+			pushed += len(f.GetTasks())
+		}
+		if settled != 3 || pushed != 2 {
+			t.Fatalf("%d settled and %d pushed, want 3 and 2", settled, pushed)
+		}
+		s.quietFor(time.Minute)
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWorkFeedsAWaitingWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s.quietFor(5 * time.Minute) // through several waits
+		s.enqueue("q", 1)
+		s.tasks(1)
+		s.enqueue("q", 4)
+		s.tasks(4)
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWorkAnswersSettlesInOrderAndGathersThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 20})
+		s.enqueue("q", 20)
+		tasks := s.tasks(20)
+		hold := make(chan struct{})
+		f.set(func() { f.hold = hold })
+		for _, c := range tasks {
+			s.say(&pawlv1.WorkRequest{Settle: ack(c)})
+			synctest.Wait()
+		}
+		close(hold)
+		for i, c := range tasks {
+			r := s.hear()
+			if len(r.GetSettled().GetAcks()) != 1 || r.Settled.Acks[0].TaskId != c.TaskId || r.Settled.Acks[0].Error != nil {
+				t.Fatalf("answer %d is %v, want the ack of %s", i, r, c.TaskId)
+			}
+		}
+		if len(f.settles) != 2 || len(f.settles[0]) != 1 || len(f.settles[1]) != 19 {
+			t.Fatalf("the broker was asked %d times, want 1 and then the 19 that waited", len(f.settles))
+		}
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 2})
+		s.enqueue("q", 2)
+		tasks := s.tasks(2)
+		id, _ := task.ParseID(tasks[0].TaskId)
+		if _, _, err := f.Cancel(context.Background(), "default", id); err != nil {
+			t.Fatal(err)
+		}
+		r := s.hear()
+		if len(r.GetLost()) != 1 || r.Lost[0].ClaimToken != tasks[0].ClaimToken || r.Lost[0].TaskId != tasks[0].TaskId || r.Lost[0].Reason != "cancelled" {
+			t.Fatalf("got %v, want the loss of %s", r, tasks[0].TaskId)
+		}
+		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...)})
+		r = s.hear()
+		if r.Settled.Acks[0].Error.GetCode() != "stale_claim" || r.Settled.Acks[1].Error != nil {
+			t.Fatalf("got %v", r)
+		}
+		f.set(func() {
+			for w := range f.watches {
+				if len(w.held) > 0 {
+					t.Errorf("claims that ended are still watched: %v", w.held)
+				}
+			}
+		})
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestQuietWorkerGetsNothingButMaySettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s.enqueue("q", 1)
+		tasks := s.tasks(1)
+		s.say(&pawlv1.WorkRequest{Quiet: true})
+		synctest.Wait()
+		s.enqueue("q", 3)
+		s.quietFor(time.Minute)
+		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
+		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 {
+			t.Fatalf("got %v, want an answer", r)
+		}
+		s.quietFor(time.Minute)
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestDrainingServerStillSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s.enqueue("q", 1)
+		tasks := s.tasks(1)
+		close(f.draining)
+		if r := s.hear(); !r.GetDraining() {
+			t.Fatalf("got %v, want draining", r)
+		}
+		s.enqueue("q", 1)
+		s.quietFor(time.Minute)
+		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...)})
+		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 || r.Settled.Acks[0].Error != nil {
+			t.Fatalf("got %v, want an ack", r)
+		}
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A worker that vanishes while tasks are on their way to it must not hold them until their leases end.
+func TestUndeliveredClaimsAreGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s.enqueue("q", 3)
+		synctest.Wait() // the frame waits to be received
+		s.cut()
+		if err := <-s.ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		s.g.Shutdown(context.Background())
+		if len(f.released) != 3 {
+			t.Fatalf("%d tasks were given back, want 3", len(f.released))
+		}
+	})
+}
+
+// What was received before a connection broke is run: it saves the worker a repeat.
+func TestSettlesOfABrokenStreamAreRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s.enqueue("q", 5)
+		tasks := s.tasks(5)
+		hold := make(chan struct{})
+		f.set(func() { f.hold = hold })
+		for _, c := range tasks {
+			s.say(&pawlv1.WorkRequest{Settle: ack(c)})
+		}
+		synctest.Wait()
+		s.cut()
+		synctest.Wait()
+		close(hold)
+		<-s.ended
+		s.g.Shutdown(context.Background())
+		done := 0
+		for _, x := range f.tasks {
+			if x.view.Exec.State == task.Succeeded {
+				done++
+			}
+		}
+		if done != 5 {
+			t.Fatalf("%d of 5 acks were run", done)
+		}
+	})
+}
+
+func TestWorkRefusals(t *testing.T) {
+	many := &pawlv1.SettleRequest{}
+	for range maxSettle + 1 {
+		many.Acks = append(many.Acks, &pawlv1.AckRequest{})
+	}
+	for _, c := range []struct {
+		name   string
+		frames []*pawlv1.WorkRequest
+		field  string
+	}{
+		{"no hello", []*pawlv1.WorkRequest{{Grant: 1}}, "hello"},
+		{"no queue", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{}}}, "queues"},
+		{"lease", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Lease: durationpb.New(time.Millisecond)}}}, "lease"},
+		{"host", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: "a\nb"}}}, "hello.host"},
+		{"two hellos", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Hello: hello("q")}}, "hello"},
+		{"negative grant", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Grant: -1}}, "grant"},
+		{"large grant", []*pawlv1.WorkRequest{{Hello: hello("q"), Grant: maxSlots}, {Grant: 1}}, "grant"},
+		{"large settle", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Settle: many}}, "settle"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startShift(t, newFake(), c.frames[0])
+				for _, f := range c.frames[1:] {
+					s.say(f)
+				}
+				err := <-s.ended
+				if e, ok := task.AsError(err); !ok || e.Field != c.field || e.Code != task.CodeInvalidArgument {
+					t.Errorf("got %v, want a refusal of %s", err, c.field)
+				}
+				s.g.Shutdown(context.Background())
+			})
+		})
+	}
+}
+
+// A shard without leader is no reason to send a worker away.
+func TestWorkOutlastsAShardWithoutLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 1})
+		s.enqueue("q", 1)
+		tasks := s.tasks(1)
+		f.set(func() { f.down[1] = true })
+		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
+		if r := s.hear(); r.GetSettled().GetAcks()[0].GetError().GetCode() != "unavailable" {
+			t.Fatalf("got %v", r)
+		}
+		s.quietFor(time.Minute)
+		f.set(func() { f.down[1] = false })
+		s.enqueue("q", 1)
+		s.tasks(1)
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestPanicEndsOneStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
+		synctest.Wait()
+		f.panics = true
+		s.say(&pawlv1.WorkRequest{Grant: 1})
+		if err := <-s.ended; err == nil {
+			t.Error("the stream goes on after a panic")
+		}
+		s.g.Shutdown(context.Background())
+	})
+}
+
+// Many workers and producers at once: each task is given to one worker at a time, and all are done.
+func TestManyWorkersShareAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		f.home = map[string]uint32{"a": 1, "b": 2}
+		const workers, n = 4, 200
+		var mu sync.Mutex
+		seen := map[string]int{}
+		var all sync.WaitGroup
+		var shifts []*shift
+		for i := range workers {
+			s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("a", "b"), Grant: int32(3 + i)})
+			shifts = append(shifts, s)
+			all.Go(func() {
+				for {
+					select {
+					case r := <-s.stream.out:
+						mu.Lock()
+						for _, c := range r.GetTasks() {
+							seen[c.TaskId]++
+						}
+						mu.Unlock()
+						if tasks := r.GetTasks(); len(tasks) > 0 {
+							go s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: int32(len(tasks))})
+						}
+					case <-s.stream.ctx.Done():
+						return
+					}
+				}
+			})
+		}
+		for i := range n / 10 {
+			shifts[0].enqueue([]string{"a", "b"}[i%2], 10)
+		}
+		time.Sleep(time.Minute)
+		for _, s := range shifts {
+			if err := s.end(); err != nil {
+				t.Error(err)
+			}
+		}
+		all.Wait()
+		if len(seen) != n {
+			t.Errorf("%d of %d tasks came", len(seen), n)
+		}
+		for id, times := range seen {
+			if times != 1 {
+				t.Errorf("task %s came %d times", id, times)
+			}
+		}
+	})
+}
