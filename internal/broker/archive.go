@@ -3,9 +3,11 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -147,6 +149,9 @@ func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err er
 // ArchivedAt reads one archived task by its place.
 func (b *Broker) ArchivedAt(place string) (*ArchivedTask, error) {
 	line, err := b.cfg.Archive.Read(place)
+	if errors.Is(err, archive.ErrNoRecord) {
+		return nil, task.NotFound("archived task", place)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +177,9 @@ func (b *Broker) Archived(ns, queue, cursor string, limit int) (tasks []Archived
 		}
 		return len(tasks) < limit
 	})
+	if errors.Is(err, archive.ErrNoRecord) {
+		err = task.Invalid("cursor", "is not one that this list gave")
+	}
 	if err == nil {
 		err = bad
 	}

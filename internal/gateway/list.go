@@ -67,6 +67,10 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 		return nil, "", badCursor(cursor)
 	}
 	shards := g.shardsOf(ctx, f.Queue)
+	byEnd := listsDead(f)
+	if byEnd && len(shards) > 1 { // the queue is gone, which it could not go with dead letters
+		return nil, "", nil
+	}
 	pages := make([]broker.Page, len(shards))
 	errs := each(len(shards), func(i int) error {
 		page, at, err := g.broker.Tasks(ctx, shards[i], namespaceOf(ctx), f, from, n)
@@ -77,7 +81,6 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	if err := firstError(errs); err != nil {
 		return nil, "", err
 	}
-	byEnd := len(shards) == 1 && listsDead(f)
 	views, stop := merge(pages, n)
 	items, fit := tasksProto(views, withPayload)
 	if fit < len(views) {

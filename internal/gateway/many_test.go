@@ -229,6 +229,16 @@ func TestListOverShards(t *testing.T) {
 	}
 }
 
+// A queue that is gone has no dead letters.
+func TestDeadLettersOfAQueueThatIsGone(t *testing.T) {
+	_, g, ctx := spread()
+	put(t, g, ctx, "a", 20, "1")
+	r, err := producers{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
+	if err != nil || len(r.Items) > 0 || r.NextCursor != "" {
+		t.Errorf("got %v, %v", r, err)
+	}
+}
+
 // A batch over several shards is answered in its order, and a shard without leader refuses its own tasks only.
 func TestBatchOverShards(t *testing.T) {
 	f, g, ctx := spread()

@@ -153,7 +153,7 @@ func (l *loop) serve() (err error) {
 			err = asFailure(p)
 		}
 	}()
-	tick := time.NewTicker(l.tickInterval())
+	tick := time.NewTicker(l.cfg.TickInterval)
 	defer tick.Stop()
 	for {
 		if err := l.turn(); err != nil {
@@ -167,7 +167,6 @@ func (l *loop) serve() (err error) {
 			if err := l.tick(); err != nil {
 				return err
 			}
-			tick.Reset(l.tickInterval())
 		case m := <-l.inbox:
 			l.step(m)
 		case err := <-l.upkeep.flushed:
@@ -179,17 +178,6 @@ func (l *loop) serve() (err error) {
 		}
 	}
 }
-
-// tickInterval is longer for the only voter in office: it has nobody to hear from, and an idle shard should cost nothing.
-func (l *loop) tickInterval() time.Duration {
-	if l.alone && l.office != nil {
-		return aloneTicks * l.cfg.TickInterval
-	}
-	return l.cfg.TickInterval
-}
-
-// aloneTicks makes the upkeep of a lone replica a matter of seconds.
-const aloneTicks = 20
 
 func asFailure(p any) error {
 	var f *store.Failure
