@@ -137,11 +137,11 @@ func (l *loop) run() {
 	l.leader.Store(&leadership{term: l.term})
 	l.abandonOffice(ErrStopped)
 	l.calls.close(ErrStopped)
-	l.upkeep.stop()
-	if err != nil {
+	if err != nil { // before the flush is waited for, which may hang with the disk that failed
 		l.cfg.Logger.Error("replica stops", "shard", l.cfg.ID, "error", err)
 		l.cfg.Fatal(fmt.Errorf("shard %d: %w", l.cfg.ID, err))
 	}
+	l.upkeep.stop()
 	close(l.done)
 }
 
