@@ -255,7 +255,8 @@ func (c *client) writeTooMuch(ctx context.Context, l *life) {
 	}
 }
 
-// settle waits until the group answers, and checks every counter.
+// settle waits until the group answers, and checks every counter. A node alone whose power goes meanwhile is left as it
+// is: no answer of it would count.
 func (w *world) settle(cs []*client) {
 	for _, c := range cs {
 		for tries := 0; ; tries++ {
@@ -270,6 +271,9 @@ func (w *world) settle(cs []*client) {
 			if done, _ := c.outcome(l, err); done {
 				c.check(got)
 				break
+			}
+			if len(w.nodes) == 1 && l.dead.Load() {
+				return
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
