@@ -104,10 +104,17 @@ type Page struct {
 	Next  []byte // where the next page begins; nil at the end
 }
 
-// scanLimit bounds the rows that one page of a list reads.
-const scanLimit = 10_000
+// Bounds of one page of a list, beside its number of tasks. A page that has no task yet is ended by scanLimit only.
+const (
+	scanLimit = 10_000  // rows looked at
+	pageBytes = 8 << 20 // of rows read, payloads included: each task of a page is held in memory whole
+)
 
 // List reads a page of up to limit tasks, newest first. Cursor is Next of the page before, or nil.
+//
+// A page ends early, and Next goes on from there, once it has a task and about 8 MiB were read, of payloads, results and
+// attempts too; the last task may go beyond. So a page is empty while there is more only where 10,000 rows held no match.
+// A cursor of another form than List gives is refused with task.ErrInvalidArgument.
 func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Page, error) {
 	if f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned) {
 		return f.page(from, ns, statePrefix(ns, tabDead, f.Queue, f.States[0]), cursor, limit)
@@ -124,32 +131,59 @@ func (f *Filter) page(from store.Reader, ns string, prefix, cursor []byte, limit
 		}
 		hi = append(prefix[:len(prefix):len(prefix)], cursor...)
 	}
+	m := &meter{Reader: from}
 	var p Page
-	read := 0
-	from.ScanBack(prefix, hi, func(k, row []byte) bool {
-		if read == scanLimit || len(p.Tasks) == limit {
+	var last []byte
+	rows := 0
+	m.ScanBack(prefix, hi, func(k, row []byte) bool {
+		if rows == scanLimit || len(p.Tasks) == limit || len(p.Tasks) > 0 && m.bytes >= pageBytes {
+			p.Next = last
 			return false
 		}
-		read++
-		p.Next = append(p.Next[:0], k[len(prefix):]...)
+		rows++
+		last = append(last[:0], k[len(prefix):]...)
 		id := idAt(k)
 		var x *Exec
 		var err error
 		if len(row) > 0 {
 			x, err = decodeExec(row)
 		} else {
-			x, err = readExec(from, ns, id)
+			x, err = readExec(m, ns, id)
 		}
 		corrupt(err)
-		if v := f.match(from, ns, id, x); v != nil {
+		if v := f.match(m, ns, id, x); v != nil {
 			p.Tasks = append(p.Tasks, v)
 		}
 		return true
 	})
-	if read < scanLimit && len(p.Tasks) < limit {
-		p.Next = nil
-	}
 	return p, nil
+}
+
+// meter counts the bytes of the values that are read through it.
+type meter struct {
+	store.Reader
+	bytes int
+}
+
+func (m *meter) Get(key []byte) ([]byte, bool) {
+	v, ok := m.Reader.Get(key)
+	m.bytes += len(v)
+	return v, ok
+}
+
+func (m *meter) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
+	m.Reader.Scan(lo, hi, m.counting(fn))
+}
+
+func (m *meter) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
+	m.Reader.ScanBack(lo, hi, m.counting(fn))
+}
+
+func (m *meter) counting(fn func(key, value []byte) bool) func(key, value []byte) bool {
+	return func(k, v []byte) bool {
+		m.bytes += len(v)
+		return fn(k, v)
+	}
 }
 
 // match returns the task if the filter selects it. What is cheap to know is asked first.

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// pages reads a whole list and returns how many tasks each page had, and all of them.
+func (w *world) pages(f Filter, limit int) (sizes []int, ids []task.ID) {
+	w.t.Helper()
+	var cursor []byte
+	for {
+		p, err := List(w.store, "default", f, cursor, limit)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		sizes = append(sizes, len(p.Tasks))
+		for _, v := range p.Tasks {
+			ids = append(ids, v.ID)
+		}
+		if cursor = p.Next; cursor == nil {
+			return sizes, ids
+		}
+	}
+}
+
+// A page ends when it has read about 8 MiB, wherever they lie, and the next one goes on behind it.
+func TestPageEndsByBytes(t *testing.T) {
+	const mib = 1 << 20
+	large := bytes.Repeat([]byte("x"), mib)
+	for _, c := range []struct {
+		name            string
+		payload, result []byte
+		states          []task.State
+	}{
+		{"payloads", large, nil, nil},
+		{"results", nil, large, nil},
+		{"dead letters", large, nil, []task.State{task.Dead}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			var all []task.ID
+			for range 20 {
+				w.pass(time.Millisecond) // ids and ends differ by the millisecond
+				a, err := w.enqueue(task.Spec{Type: "job", Payload: c.payload})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, a.ID)
+				w.settle(a.ID, c.states == nil, c.result)
+			}
+			slices.Reverse(all)
+			sizes, ids := w.pages(Filter{Queue: "default", States: c.states}, 1000)
+			if !slices.Equal(sizes, []int{8, 8, 4}) {
+				t.Errorf("20 tasks of 1 MiB came in pages of %d, want 8, 8 and 4", sizes)
+			}
+			if !slices.Equal(ids, all) {
+				t.Errorf("listed %v, want %v", ids, all)
+			}
+		})
+	}
+}
+
+// settle claims the task that is next and acks it, or makes it a dead letter.
+func (w *world) settle(id task.ID, ack bool, result []byte) {
+	w.t.Helper()
+	got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+	if len(got) != 1 || got[0].ID != id {
+		w.t.Fatalf("claimed %v, want %s", got, id)
+	}
+	hold := Hold{Namespace: "default", ID: id, Token: got[0].Token}
+	_, err := run(w, func(r *Round) (Settled, error) {
+		if ack {
+			return Ack(r, hold, Result{Data: result})
+		}
+		return Fail(r, hold, FailRequest{Fall: FallDead})
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A page is not ended by bytes before it has a task, nor said to go on where nothing follows.
+func TestPageIsNotEmpty(t *testing.T) {
+	w := newWorld(t)
+	payload := append([]byte("needle"), bytes.Repeat([]byte("x"), 1<<20-6)...)
+	for range 20 {
+		if _, err := w.enqueue(task.Spec{Type: "job", Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+		payload = bytes.Repeat([]byte("x"), 1<<20)
+		w.pass(time.Millisecond)
+	}
+	if sizes, _ := w.pages(Filter{Text: "needle"}, 1000); !slices.Equal(sizes, []int{1}) {
+		t.Errorf("the oldest of 20 tasks was found in pages of %d, want one", sizes)
+	}
+	if sizes, _ := w.pages(Filter{}, 5); !slices.Equal(sizes, []int{5, 5, 5, 5}) {
+		t.Errorf("20 tasks came in pages of %d, want 4 of 5", sizes)
+	}
+}
