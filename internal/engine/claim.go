@@ -23,7 +23,7 @@ type ClaimRequest struct {
 	Weighted  bool // by the weights, exactly; else the first queue that has a task
 	Types     []string
 	Max       int
-	MaxBytes  int           // of payloads; the first task is given whatever its size
+	MaxBytes  int           // of all that is given, as Claimed.Weight counts; the first task is given whatever its weight
 	Lease     time.Duration // 0: the queue's
 	Worker    string
 	ClaimKey  string
@@ -40,10 +40,28 @@ type Claimed struct {
 	Checkpoint  []byte
 }
 
+// fixedFields is about what id, token, times and numbers of a claimed task weigh in an answer, in bytes.
+const fixedFields = 256
+
+// Weight is about how many bytes the task takes in the answer to a claim.
+func (t *Claimed) Weight() int { return t.Envelope.weight() + len(t.Checkpoint) }
+
+func (e *Envelope) weight() int {
+	n := fixedFields + len(e.Queue) + len(e.Type) + len(e.Key) + len(e.Payload) + len(e.ContentType) + len(e.IdempotencyKey)
+	for _, tag := range e.Tags {
+		n += len(tag)
+	}
+	for name, value := range e.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
 // runGrace is how long a worker has, after a run's timeout, to say that it timed out.
 const runGrace = 10 * time.Second
 
-// ClaimTasks takes up to Max tasks; none if nothing may run. A repeat with the same claim key changes nothing and gets
+// ClaimTasks takes up to Max tasks, and after the first none that would not fit into MaxBytes; none if nothing may run. A
+// repeat with the same claim key changes nothing and gets
 // the claims of the first call that still hold.
 func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 	if c.ClaimKey != "" {
@@ -63,7 +81,7 @@ func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 			p.undo()
 			break
 		}
-		size += len(t.Payload)
+		size += t.Weight()
 		got = append(got, *t)
 	}
 	if c.ClaimKey != "" && len(got) > 0 {
@@ -200,13 +218,21 @@ func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) *Cl
 	l := q.lanes.next(r, q, p, c.Types)
 	id := l.head[0].id
 	e := r.envelope(q.ns, id)
-	if bounded && len(e.Payload) > room {
+	from, err := r.exec(q.ns, id)
+	corrupt(err)
+	checkpoint := r.checkpoint(q.ns, id, from)
+	if bounded && e.weight()+len(checkpoint) > room {
 		q.credit = credit
 		return nil
 	}
-	from, err := r.exec(q.ns, id)
-	corrupt(err)
-	return r.claim(q, c, e, from)
+	return r.claimed(q, e, r.claim(q, c, e, from), checkpoint)
+}
+
+func (r *Round) checkpoint(ns string, id task.ID, x *Exec) (b []byte) {
+	if x.Checkpointed {
+		b, _ = r.tx.Get(idKey(ns, tabCheckpoint, id))
+	}
+	return b
 }
 
 // nextPriority chooses among the priorities that have a task of the types. One must have.
@@ -223,7 +249,8 @@ func (q *queue) nextPriority(types []string) task.Priority {
 	return task.Priorities[slices.IndexFunc(task.Priorities[:], func(p task.Priority) bool { return q.lanes.has(p, types) })]
 }
 
-func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Claimed {
+// claim moves a task into a worker's hands.
+func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Exec {
 	to := *from
 	to.State = task.Claimed
 	to.Fence++
@@ -244,15 +271,11 @@ func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Claim
 	}
 	to.Progress, to.ProgressText = 0, ""
 	r.move(q.ns, e.ID, q, from, &to)
-	return r.claimed(q, e, &to)
+	return &to
 }
 
-func (r *Round) claimed(q *queue, e *Envelope, x *Exec) *Claimed {
-	t := &Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e)}
-	if x.Checkpointed {
-		t.Checkpoint, _ = r.tx.Get(idKey(q.ns, tabCheckpoint, e.ID))
-	}
-	return t
+func (r *Round) claimed(q *queue, e *Envelope, x *Exec, checkpoint []byte) *Claimed {
+	return &Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
 }
 
 func (l *Leader) token(x *Exec) task.Token {
@@ -290,7 +313,7 @@ func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
 		}
 		e := r.envelope(c.Namespace, ref.id)
 		q := r.queue(c.Namespace, x.Queue)
-		again = append(again, *r.claimed(q, e, x))
+		again = append(again, *r.claimed(q, e, x, r.checkpoint(c.Namespace, ref.id, x)))
 	}
 	return again, true
 }

@@ -90,6 +90,9 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 	if v := arg(d, "retry"); v != "" {
 		spec.Retry = &task.Retry{Initial: duration(v), Factor: 2, Max: time.Hour}
 	}
+	if name, value, ok := strings.Cut(arg(d, "header"), ":"); ok {
+		spec.Headers = map[string]string{name: value}
+	}
 	spec.Priority, _ = task.ParsePriority(arg(d, "priority"))
 	if v := arg(d, "request"); v != "" {
 		spec.RequestID = task.NewID(1, 0, uint64(number(v)))

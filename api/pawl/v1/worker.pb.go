@@ -187,7 +187,7 @@ type ClaimRequest struct {
 	Order         Order                  `protobuf:"varint,2,opt,name=order,proto3,enum=pawl.v1.Order" json:"order,omitempty"`
 	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                        // only these, if any are named; at most 1,000
 	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                           // tasks at most: default 1, at most 1,000
-	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of payloads: ends the claim early, always at least one task; default 4 MiB
+	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of the answer, with headers and checkpoints: ends the claim early, always at least one task; default 4 MiB
 	Lease         *durationpb.Duration   `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`                        // 1s to 12h; default: the queue's
 	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                          // at most 60s
 	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`                      // who claims: host/pid, at most 256 bytes
@@ -1381,7 +1381,7 @@ type WorkHello struct {
 	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`
 	Lease         *durationpb.Duration   `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
 	Worker        string                 `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`
-	MaxBytes      int64                  `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of payloads in one frame; default 4 MiB
+	MaxBytes      int64                  `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of the tasks in one frame, as in ClaimRequest; default 4 MiB
 	Host          string                 `protobuf:"bytes,7,opt,name=host,proto3" json:"host,omitempty"`
 	Pid           int32                  `protobuf:"varint,8,opt,name=pid,proto3" json:"pid,omitempty"`
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"` // of the SDK
