@@ -11,8 +11,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Check proves promise 9 on the rows of a namespace: it rebuilds every index, counter, lane and deadline from the
-// execution states and compares them with what is stored. It returns what does not agree, at most 100 findings.
+// Check proves promise 9 on the rows of a namespace: it rebuilds every index, counter, lane and deadline, and the list of
+// dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
+// agree, at most 100 findings.
 func Check(from store.Reader, ns string) []string {
 	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}}
 	c.readTasks()
@@ -96,11 +97,10 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	case task.Dead, task.Poisoned:
 		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), nil)
 	}
-	if at, kind := x.deadline(); kind != 0 {
-		key := deadlineKey(at, kind, c.ns, id[:])
-		if _, ok := c.from.Get(archiveKey(c.ns, x.EndedAt, id)); !ok || kind != onForget {
-			c.expectRow(key, nil)
-		}
+	if at, kind := x.deadline(); c.archives(id, x) {
+		c.expectRow(archiveKey(c.ns, x.EndedAt, id), nil)
+	} else if kind != 0 {
+		c.expectRow(deadlineKey(at, kind, c.ns, id[:]), nil)
 	}
 	if x.awaitsStart() {
 		c.expectRow(deadlineKey(x.ExpiresAt, onExpiry, c.ns, id[:]), nil)
@@ -114,6 +114,16 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	if _, ok := c.from.Get(idKey(c.ns, tabCheckpoint, id)); ok != x.Checkpointed {
 		c.find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
 	}
+}
+
+// archives says whether the task is a dead letter that waits for the archive: the row that says so took the place of the
+// deadline that ended its retention.
+func (c *checker) archives(id task.ID, x *Exec) bool {
+	if x.State != task.Dead && x.State != task.Poisoned {
+		return false
+	}
+	_, ok := c.from.Get(archiveKey(c.ns, x.EndedAt, id))
+	return ok
 }
 
 func (c *checker) countsOf(queue string) *counts {
@@ -146,7 +156,7 @@ func (c *checker) compareTables() {
 		}
 		delete(c.want, string(k))
 	}
-	for _, tab := range []byte{tabReady, tabWaiting, tabDead} {
+	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive} {
 		c.scan(tab, check)
 	}
 	c.from.Scan(deadlines, after(deadlines), func(k, v []byte) bool {

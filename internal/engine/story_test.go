@@ -70,6 +70,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.show(d.CmdArgs[0].Key)
 	case "list":
 		return s.list(d)
+	case "to-archive", "archive":
+		return s.archive(d.Cmd == "archive")
 	case "groups":
 		return s.groups(d)
 	}
@@ -318,6 +320,22 @@ func (s *story) list(d *datadriven.TestData) string {
 			return strings.Join(names, " ") + "\n"
 		}
 	}
+}
+
+// archive shows the dead letters that wait for the archive, and removes them as if they had been written there.
+func (s *story) archive(written bool) string {
+	views := ToArchive(s.store, "default", 100)
+	if len(views) == 0 {
+		return "nothing"
+	}
+	var names []string
+	for _, v := range views {
+		names = append(names, s.name(v.ID))
+		if written {
+			s.round(func(r *Round) { ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
+		}
+	}
+	return strings.Join(names, " ")
 }
 
 func (s *story) groups(d *datadriven.TestData) string {

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Check finds a dead letter that would never come into the archive, and rows that would bring there what is none.
+func TestCheckFindsArchiveRows(t *testing.T) {
+	toArchive := func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(archiveKey("default", x.EndedAt, id), nil) }
+	forget := func(id task.ID, x *Exec) []byte { return deadlineKey(x.KeptUntil, onForget, "default", id[:]) }
+	for name, c := range map[string]struct {
+		state task.State // of the task whose rows are spoilt
+		spoil func(tx *store.Tx, id task.ID, x *Exec)
+		want  string
+	}{
+		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Delete(archiveKey("default", x.EndedAt, id)) }, "is missing"},
+		"deadline, too":      {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(forget(id, x), nil) }, "stands for nothing"},
+		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(archiveKey("default", dawn+7, id), nil) }, "stands for nothing"},
+		"row with a value":   {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(archiveKey("default", x.EndedAt, id), []byte("x")) }, "expected"},
+		"claimed":            {task.Claimed, toArchive, "stands for nothing"},
+		"succeeded":          {task.Succeeded, toArchive, "stands for nothing"},
+		"no task":            {0, func(tx *store.Tx, _ task.ID, _ *Exec) { tx.Set(archiveKey("default", dawn, task.ID{1}), nil) }, "stands for nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			ids := map[task.State]task.ID{task.Dead: w.enqueueOne()}
+			w.settle(ids[task.Dead], false, nil)
+			w.pass(20 * 24 * time.Hour)
+			ids[task.Succeeded] = w.enqueueOne()
+			w.settle(ids[task.Succeeded], true, nil)
+			ids[task.Claimed] = w.enqueueOne()
+			w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+			if found := Check(w.store, "default"); len(found) > 0 || len(ToArchive(w.store, "default", 10)) != 1 {
+				t.Fatalf("before anything was spoilt: %q", found)
+			}
+			w.round(func(r *Round) {
+				x, _ := readExec(r.tx, "default", ids[c.state])
+				c.spoil(r.tx, ids[c.state], x)
+			})
+			if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
+				t.Errorf("found %q, want one finding with %q", found, c.want)
+			}
+		})
+	}
+}
+
+func (w *world) enqueueOne() task.ID {
+	w.t.Helper()
+	a, err := w.enqueue(task.Spec{Type: "job"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a.ID
+}
