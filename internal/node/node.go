@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -69,7 +70,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.gateway = gateway.New(gateway.Config{Broker: n.broker, Cluster: c, Limits: cfg.Limits, Logger: cfg.Logger,
 		Version: cfg.Version, ClusterID: n.id.Cluster, Node: fmt.Sprintf("n%d", n.id.Node)})
 	n.serving.Go(func() {
-		if err := n.gateway.Serve(cfg.Listener); err != nil {
+		// Server closed: Stop came before Serve had begun.
+		if err := n.gateway.Serve(cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			n.fail(fmt.Errorf("serve on %s: %w", cfg.Listener.Addr(), err))
 		}
 	})

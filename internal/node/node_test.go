@@ -1,0 +1,86 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// server is a node under test, reached over a pipe.
+type server struct {
+	*Node
+	t    *testing.T
+	pipe *bufconn.Listener
+}
+
+// tryStart starts a node; what cfg leaves out is filled in for tests. It stops with the test.
+func tryStart(t *testing.T, cfg Config) (*server, error) {
+	t.Helper()
+	begin := time.Now()
+	s := &server{t: t, pipe: bufconn.Listen(64 << 10)}
+	cfg.Listener = s.pipe
+	cfg.MinFree = 1
+	cfg.Fatal = func(err error) { t.Errorf("node: %v", err) }
+	// The clocks of package time are fake in a bubble, those of the system never are.
+	cfg.Time = store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(begin) }}
+	var err error
+	if s.Node, err = Start(t.Context(), cfg); err != nil {
+		return nil, errors.Join(err, s.pipe.Close())
+	}
+	t.Cleanup(s.end)
+	return s, nil
+}
+
+func start(t *testing.T, cfg Config) *server {
+	t.Helper()
+	s, err := tryStart(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// end stops the node, once.
+func (s *server) end() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		s.t.Errorf("stop: %v", err)
+	}
+}
+
+// client is closed with the test, before its node is stopped.
+func (s *server) client() *pawl.Client {
+	s.t.Helper()
+	c, err := pawl.Dial("node", pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// refused wants Start to fail with all of the words in its error.
+func refused(t *testing.T, cfg Config, words ...string) {
+	t.Helper()
+	s, err := tryStart(t, cfg)
+	if err == nil {
+		s.end()
+		t.Errorf("started, want an error with %q", words)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("refused with %q, want %q in it", err, w)
+		}
+	}
+}
