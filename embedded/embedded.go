@@ -30,7 +30,8 @@ type Options struct {
 	// Without it only this process reaches the broker. There is no access control yet, so only addresses of this
 	// machine are taken.
 	Listen string
-	// DataShards is how many groups share the tasks: default 1. It may grow from one Open to the next, and never shrink.
+	// DataShards is how many groups share the tasks, 1 to 64; 0: as many as the directory has, and 1 in a new one. Their
+	// number stays: another one than the directory has is refused.
 	DataShards int
 	// MinFree is how many bytes of disk must be free for new tasks to be taken; default 256 MiB.
 	MinFree int64

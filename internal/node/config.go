@@ -15,10 +15,11 @@ type Config struct {
 	Dir      string
 	InMemory bool
 
-	// Listener takes connections; the node closes it.
+	// Listener takes connections. Once Start has succeeded the node closes it.
 	Listener net.Listener
 
-	// DataShards is how many data shards the node has: 1 to 64. More than before are added; fewer are refused.
+	// DataShards is how many data shards the node has, 1 to 64, as the flag --shards says; 0: as many as the directory has,
+	// and 1 in a new one. Another number than the directory has is refused.
 	DataShards int
 
 	Limits    task.Limits
@@ -50,9 +51,6 @@ const (
 )
 
 func (c *Config) setDefaults() error {
-	if c.DataShards == 0 {
-		c.DataShards = 1
-	}
 	if c.DataShards < 0 || c.DataShards > maxDataShards {
 		return fmt.Errorf("shards: %d is not between 1 and %d", c.DataShards, maxDataShards)
 	}

@@ -23,10 +23,11 @@ const (
 	identityFormat = 1
 )
 
+// newIdentity is that of a new node, with a data shard at least.
 func newIdentity(shards int) identity {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return identity{Format: identityFormat, Cluster: hex.EncodeToString(id[:]), Node: 1, Shards: shards}
+	return identity{Format: identityFormat, Cluster: hex.EncodeToString(id[:]), Node: 1, Shards: max(shards, 1)}
 }
 
 func (i identity) cluster() (id [16]byte) {
@@ -34,7 +35,8 @@ func (i identity) cluster() (id [16]byte) {
 	return id
 }
 
-// readIdentity reads the identity of a data directory, or makes one for an empty directory.
+// readIdentity reads the identity of a data directory, or makes one for an empty directory. Shards is how many data
+// shards are asked for; 0: those that are there.
 func readIdentity(dir string, shards int) (identity, error) {
 	path := filepath.Join(dir, identityFile)
 	b, err := os.ReadFile(path)
@@ -48,19 +50,32 @@ func readIdentity(dir string, shards int) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	var id identity
+	id, err := parseIdentity(b)
+	if err != nil {
+		return identity{}, fmt.Errorf("%s %w", path, err)
+	}
+	if shards != 0 && shards != id.Shards {
+		return identity{}, fmt.Errorf("--shards (DataShards) is %d, but %s has %d data shards, and their number stays: give %d, or leave it out",
+			shards, dir, id.Shards, id.Shards)
+	}
+	return id, nil
+}
+
+func parseIdentity(b []byte) (id identity, err error) {
 	if err := json.Unmarshal(b, &id); err != nil {
-		return id, fmt.Errorf("%s: %w", path, err)
+		return id, fmt.Errorf("is damaged (%w): put a copy of it back", err)
 	}
-	if _, err := hex.DecodeString(id.Cluster); err != nil || len(id.Cluster) != 32 || id.Format != identityFormat || id.Shards < 1 || id.Shards > maxDataShards {
-		return id, fmt.Errorf("%s: unknown form", path)
+	if id.Format != identityFormat {
+		return id, fmt.Errorf("has format %d, this version knows %d", id.Format, identityFormat)
 	}
-	if shards < id.Shards {
-		return id, fmt.Errorf("%s has %d data shards; there can't be fewer (%d)", dir, id.Shards, shards)
-	}
-	if shards > id.Shards {
-		id.Shards = shards
-		return id, writeIdentity(dir, id)
+	cluster, err := hex.DecodeString(id.Cluster)
+	switch {
+	case err != nil || len(cluster) != 16:
+		return id, fmt.Errorf("is damaged (cluster %q): put a copy of it back", id.Cluster)
+	case id.Node == 0:
+		return id, errors.New("is damaged (node 0): put a copy of it back")
+	case id.Shards < 1 || id.Shards > maxDataShards:
+		return id, fmt.Errorf("is damaged (%d shards): put a copy of it back", id.Shards)
 	}
 	return id, nil
 }
