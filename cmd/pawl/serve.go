@@ -35,7 +35,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
-	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log")
+	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
 	flags.BoolVar(&s.withoutAuth, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach: they can do everything")
 }
 
@@ -94,7 +94,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Fatal: dieOf(log),
 	})
 	if err != nil {
-		return errors.Join(err, closed(listener))
+		return errors.Join(s.withCure(err), closed(listener))
 	}
 	fmt.Fprintf(a.out, "pawl %s ready on %s (data %s)\n", version, listener.Addr(), s.data)
 	warned := make(chan struct{})
@@ -105,6 +105,16 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	<-ctx.Done()
 	<-warned
 	return s.drain(n, log)
+}
+
+// withCure adds to the damage of a log what can be done about it, and what that costs.
+func (s *serveFlags) withCure(err error) error {
+	if s.acceptDataLoss || !errors.Is(err, node.ErrDamaged) {
+		return err
+	}
+	return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or start once with --accept-data-loss, which loses what was "+
+		"answered from the damage on and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
+		"run again) and makes the claims that workers hold void", err, s.data)
 }
 
 // listenOn opens the address, unless it is one that strangers reach.

@@ -31,7 +31,8 @@ type Config struct {
 	ArchiveMaxBytes int64
 	ArchiveMaxAge   int // days
 
-	// AcceptDataLoss opens what is left of a damaged log, under a new epoch.
+	// AcceptDataLoss opens what is left of a log that is ErrDamaged, under a new epoch, which makes all claims void. Lost is
+	// what was answered from the damage on and had not been flushed to a shard's state.
 	AcceptDataLoss bool
 
 	Version string

@@ -39,10 +39,17 @@ type Node struct {
 	err   error // of Stop
 }
 
+// ErrDamaged: a log has lost something that was synced, and Start has changed nothing; errors.As with *DamageError says
+// where. A sound copy of the directory is the cure, or Config.AcceptDataLoss.
+var ErrDamaged = raftlog.ErrDamaged
+
+// DamageError says which part of which file is lost.
+type DamageError = raftlog.DamageError
+
 // cacheSize is the memory for blocks read from disk, shared by all stores of the node.
 const cacheSize = 32 << 20
 
-// Start starts a node. It serves when this returns.
+// Start starts a node. It serves when this returns. After an error nothing is left running.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
