@@ -1,0 +1,79 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// What was answered is there after a restart, and goes on where it was.
+func TestRestartKeepsTasks(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, Config{Dir: dir})
+	c := s.client()
+	add := func(queue string, opts ...pawl.Option) *pawl.Ref {
+		ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: []byte(`{"n":1}`)}, append(opts, pawl.Queue(queue))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ref
+	}
+	claim := func(queue string) *pawl.Claim {
+		got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{queue}, Lease: time.Hour})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("claim from %q: %d tasks, %v", queue, len(got), err)
+		}
+		return got[0]
+	}
+	states := map[string]pawl.State{}
+	states[add("paused").ID] = pawl.StateReady
+	if _, err := c.Admin().PauseQueue(t.Context(), "paused", "for the restart"); err != nil {
+		t.Fatal(err)
+	}
+	states[add("later", pawl.In(time.Hour)).ID] = pawl.StateScheduled
+	keyed := add("keyed", pawl.IdempotencyKey("k"))
+	states[keyed.ID] = pawl.StateReady
+	states[add("dead").ID] = pawl.StateDead
+	if _, err := c.Claims().Fail(t.Context(), claim("dead"), pawl.DeadLetter(errors.New("no such user"))); err != nil {
+		t.Fatal(err)
+	}
+	done := add("done")
+	states[done.ID] = pawl.StateSucceeded
+	result := claim("done")
+	if err := result.SetResult("all well"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Claims().Ack(t.Context(), result); err != nil {
+		t.Fatal(err)
+	}
+	states[add("held").ID] = pawl.StateClaimed
+	held := claim("held")
+	cluster := s.ClusterID()
+	s.end()
+
+	s = start(t, Config{Dir: dir})
+	c = s.client()
+	if s.ClusterID() != cluster {
+		t.Errorf("after the restart it is of cluster %s, was of %s", s.ClusterID(), cluster)
+	}
+	for id, want := range states {
+		info, err := c.Task(t.Context(), id)
+		if err != nil || info.State != want || string(info.Payload) != `{"n":1}` {
+			t.Errorf("task %s is %+v, %v, want %s", id, info, err, want)
+		}
+	}
+	if info, err := c.Task(t.Context(), done.ID); err != nil || string(info.Result) != `"all well"` {
+		t.Errorf("the result is %+v, %v", info, err)
+	}
+	if info, err := c.Admin().Queue(t.Context(), "paused"); err != nil || !info.Paused {
+		t.Errorf("queue %q is %+v, %v, want it paused", "paused", info, err)
+	}
+	if again := add("keyed", pawl.IdempotencyKey("k")); !again.Duplicate || again.ID != keyed.ID {
+		t.Errorf("the same key got %+v, want a duplicate of %s", again, keyed.ID)
+	}
+	if err := c.Claims().Ack(t.Context(), held); err != nil {
+		t.Errorf("ack of a claim from before the restart: %v", err)
+	}
+}
