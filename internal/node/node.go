@@ -46,6 +46,11 @@ var ErrDamaged = raftlog.ErrDamaged
 // DamageError says which part of which file is lost.
 type DamageError = raftlog.DamageError
 
+// logDir is where the logs lie in the data directory, stateDir where the state of a shard does.
+const logDir = "raft"
+
+func stateDir(shard uint32) string { return fmt.Sprintf("shard-%04d", shard) }
+
 // cacheSize is the memory for blocks read from disk, shared by all stores of the node.
 const cacheSize = 32 << 20
 
@@ -117,14 +122,32 @@ type shards struct {
 	cluster *cluster.Cluster // set once the system shard could be read
 }
 
+// checkLogs refuses states of shards without their logs. To raftlog a directory that is gone is a new one, and what the
+// states had not flushed would be lost without a word.
+func (n *Node) checkLogs() error {
+	if n.cfg.InMemory || n.cfg.AcceptDataLoss {
+		return nil
+	}
+	if _, err := os.Stat(n.path(logDir)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := os.Stat(n.path(stateDir(systemShard))); err != nil {
+		return nil // a new directory
+	}
+	return &DamageError{File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
+}
+
 func (n *Node) startShards(ctx context.Context) (*shards, error) {
+	if err := n.checkLogs(); err != nil {
+		return nil, err
+	}
 	fs := vfs.Default
 	if n.cfg.InMemory {
 		fs = vfs.NewMem()
 	}
 	n.cache = pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { n.cache.Unref(); return nil })
-	log, err := raftlog.Open(raftlog.Config{Dir: n.path("raft"), FS: fs, Identity: raftlog.Identity{Cluster: n.id.cluster(), Node: n.id.Node},
+	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: n.id.cluster(), Node: n.id.Node},
 		Cache: n.cache, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return nil, err
@@ -170,7 +193,7 @@ func (n *Node) room() func() error {
 
 // startShard opens the state of a shard and starts its replica, and waits until it leads.
 func (n *Node) startShard(ctx context.Context, id uint32, hooks shard.Hooks, log *raftlog.Log, fs vfs.FS) (*shard.Shard, error) {
-	state, err := store.Open(store.Config{Dir: n.path(fmt.Sprintf("shard-%04d", id)), FS: fs,
+	state, err := store.Open(store.Config{Dir: n.path(stateDir(id)), FS: fs,
 		Identity: store.Identity{Cluster: n.id.cluster(), Node: n.id.Node, Shard: id},
 		Cache:    n.cache, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
