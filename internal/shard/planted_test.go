@@ -3,11 +3,24 @@
 package shard
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"testing"
 )
+
+// plantedBugs says which test must catch which bug, within the seeds that it runs by default.
+var plantedBugs = []struct{ bug, by string }{
+	{"raftlog-no-fsync", "TestPowerLoss"},
+	{"store-position-apart", "TestPowerLoss"},
+	{"shard-cut-applied", "TestPowerLoss"},
+	{"shard-early-answer", "TestPowerLoss"},
+	{"shard-unknown-as-not-run", "TestThreeReplicas"},
+	{"shard-no-confirm", "TestStoppedLeaderAnswersNothingOld"},
+	{"shard-no-guard", "TestGuard"},
+}
 
 // A test that can't fail proves nothing: each of these bugs, planted in the code, must be caught within the seeds that
 // the tests run by default.
@@ -16,25 +29,55 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 		t.Skip("this is one of the runs that the test makes")
 	}
 	seed := regexp.MustCompile(`seed (\d+)`)
-	for bug, by := range map[string]string{
-		"raftlog-no-fsync":         "TestPowerLoss",
-		"shard-early-answer":       "TestPowerLoss",
-		"shard-cut-applied":        "TestPowerLoss",
-		"shard-no-confirm":         "TestStoppedLeaderAnswersNothingOld",
-		"shard-unknown-as-not-run": "TestThreeReplicas",
-		"shard-no-guard":           "TestGuard",
-	} {
-		t.Run(bug, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.run=^"+by+"$", "-test.timeout=2m")
-			cmd.Env = append(os.Environ(), "PAWL_PLANTED="+bug)
-			out, err := cmd.CombinedOutput()
-			if err == nil {
-				t.Errorf("%s did not notice it", by)
-			} else if at := seed.FindSubmatch(out); at != nil {
-				t.Logf("caught by %s in seed %s", by, at[1])
+	for _, p := range plantedBugs {
+		t.Run(p.bug, func(t *testing.T) {
+			out, caught := runPlanted(p.bug, p.by)
+			if at := seed.FindSubmatch(out); !caught {
+				t.Errorf("%s did not notice it", p.by)
+			} else if at != nil {
+				t.Logf("caught by %s in seed %s", p.by, at[1])
 			} else {
-				t.Logf("caught by %s:\n%.600s", by, out)
+				t.Logf("caught by %s:\n%.600s", p.by, out)
 			}
 		})
 	}
+}
+
+// runPlanted runs a test with a bug and says whether it failed.
+func runPlanted(bug, by string, env ...string) (out []byte, caught bool) {
+	cmd := exec.Command(os.Args[0], "-test.run=^"+by+"$", "-test.timeout=2m")
+	cmd.Env = append(append(os.Environ(), "PAWL_PLANTED="+bug), env...)
+	out, err := cmd.CombinedOutput()
+	return out, err != nil
+}
+
+// TestPlantedBugsBySeed makes the table of docs/guarantees.md: every bug, and none, in every seed of every simulation by
+// itself. It takes minutes, so it runs only when PAWL_PLANTED_TABLE is set.
+func TestPlantedBugsBySeed(t *testing.T) {
+	if os.Getenv("PAWL_PLANTED_TABLE") == "" {
+		t.Skip("PAWL_PLANTED_TABLE is not set")
+	}
+	for _, bug := range append([]string{"none"}, bugNames()...) {
+		row := "| `" + bug + "` |"
+		for _, sim := range []struct {
+			test  string
+			seeds int
+		}{{"TestPowerLoss", 30}, {"TestThreeReplicas", 10}, {"TestStoppedLeaderAnswersNothingOld", 10}} {
+			caught := 0
+			for seed := range sim.seeds {
+				if _, failed := runPlanted(bug, sim.test, "PAWL_SEED="+strconv.Itoa(seed+1)); failed {
+					caught++
+				}
+			}
+			row += fmt.Sprintf(" %d of %d |", caught, sim.seeds)
+		}
+		t.Log(row)
+	}
+}
+
+func bugNames() (names []string) {
+	for _, p := range plantedBugs {
+		names = append(names, p.bug)
+	}
+	return names
 }

@@ -194,7 +194,7 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
 		}
 	}
-	if err := b.Set(positionKey, encodePosition(pos), nil); err != nil {
+	if err := s.setPosition(b, pos); err != nil {
 		return err
 	}
 	if err := s.db.Apply(b, pebble.NoSync); err != nil {
@@ -202,6 +202,14 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 	}
 	s.applied.Store(&pos)
 	return nil
+}
+
+// setPosition puts the position into the batch of the entry's own effects, so that no flush can come between them.
+func (s *Store) setPosition(b *pebble.Batch, pos Position) error {
+	if planted("store-position-apart") {
+		return s.db.Set(positionKey, encodePosition(pos), pebble.NoSync)
+	}
+	return b.Set(positionKey, encodePosition(pos), nil)
 }
 
 // checkEntry refuses bytes that Tx.Seal can't have made, so that a damaged entry stops the replica instead of doing
