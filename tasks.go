@@ -53,8 +53,8 @@ func (c *Client) task(ctx context.Context, id string, wait time.Duration) (*Task
 	return infoOf(resp.GetTask()), nil
 }
 
-// Cancel ends a task that has not ended; the context of a running handler ends with ErrCancelled. A task that has ended is
-// ErrWrongState.
+// Cancel ends a task that has not ended; the context of a running handler ends with ErrCancelled. It may be repeated: a task
+// that is cancelled already is answered like the first time. One that has ended otherwise is ErrWrongState.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (*TaskInfo, error) {
 	resp, err := call(ctx, c, true, c.producer.CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
 	if err != nil {

@@ -20,7 +20,8 @@ func newTask(a *app) *cobra.Command {
 		newTaskBulk(a, taskVerb{
 			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended",
 			long: `Cancel tasks that have not ended: those of the named ids, or with a filter all that match.
-A running handler's context ends within a second.`,
+A running handler's context ends within a second. To cancel a task again is no error; one that
+has ended otherwise is refused.`,
 			reason: true,
 			states: []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateRetrying, pawl.StateClaimed},
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {

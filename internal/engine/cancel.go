@@ -2,8 +2,9 @@ package engine
 
 import "github.com/pawlq/pawl/internal/task"
 
-// Cancel ends a task that has not ended. Its worker's token is good for nothing from then on. Repeated it answers as the
-// first time.
+// Cancel ends a task that has not ended. Its worker's token is good for nothing from then on. On a cancelled task it is
+// accepted and changes nothing, so that a lost answer is safe to repeat; on one that has ended otherwise it is
+// task.ErrWrongState, with the state.
 func Cancel(r *Round, ns string, id task.ID) error {
 	from, err := r.exec(ns, id)
 	if err != nil {

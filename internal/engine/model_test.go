@@ -289,7 +289,7 @@ func (d *duel) cancelStep() string {
 	_, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", t.id) })
 	switch {
 	case t.state.Ended() && t.state != task.Cancelled:
-		if !errors.Is(err, task.ErrWrongState) {
+		if e, ok := task.AsError(err); !ok || e.Code != task.CodeWrongState || e.State != t.state {
 			d.t.Fatalf("cancel of a task that is %s: %v", t.state, err)
 		}
 		return "late cancel"

@@ -39,7 +39,8 @@ type ProducerServiceClient interface {
 	EnqueueBatch(ctx context.Context, in *EnqueueBatchRequest, opts ...grpc.CallOption) (*EnqueueBatchResponse, error)
 	// GetTask waits up to wait for an end state.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
-	// CancelTask ends a task that has not ended; the context of a running handler is cancelled.
+	// CancelTask ends a task that has not ended; the context of a running handler is cancelled. A cancelled task is answered
+	// like the first time, so that a lost answer is safe to repeat. One that has ended otherwise is wrong_state, with its state.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
 	// ListTasks answers newest first.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
@@ -127,7 +128,8 @@ type ProducerServiceServer interface {
 	EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error)
 	// GetTask waits up to wait for an end state.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
-	// CancelTask ends a task that has not ended; the context of a running handler is cancelled.
+	// CancelTask ends a task that has not ended; the context of a running handler is cancelled. A cancelled task is answered
+	// like the first time, so that a lost answer is safe to repeat. One that has ended otherwise is wrong_state, with its state.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
 	// ListTasks answers newest first.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
