@@ -262,10 +262,10 @@ func (c *Cluster) DropQueue(ctx context.Context, ns, name string) error {
 	return nil
 }
 
-// The system shard's table of queues: 0 q ns 0 name → version, shard and configuration.
+// The system shard's table of queues: q ns 0 name → version, shard and configuration.
 var (
-	queueTable    = []byte{0, 'q'}
-	queueTableEnd = []byte{0, 'r'}
+	queueTable    = []byte{'q'}
+	queueTableEnd = []byte{'r'}
 )
 
 func queueKey(ns, name string) []byte {

@@ -8,25 +8,26 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The key layout. Every key begins with its namespace and a zero byte, then the table's letter; names inside a key end
-// with a zero byte, which no name has. Numbers are big-endian, so that rows lie in their order.
+// The key layout. Every key begins with its table's letter, so that each table has files of its own (store.Open), then its
+// namespace and a zero byte; names inside a key end with a zero byte, which no name has. Numbers are big-endian, so that
+// rows lie in their order.
 //
-//	ns 0 e id                                envelope: written once
-//	ns 0 s id                                execution state
-//	ns 0 r id                                result
-//	ns 0 c id                                checkpoint
-//	ns 0 a id fence                          an attempt that ended otherwise than by success
-//	ns 0 l queue 0 prio key 0 type 0 seq     a ready task, in its lane
-//	ns 0 L queue 0 prio key 0 type 0         a lane that is not empty: count and head
-//	ns 0 w queue 0 state run_at id           a scheduled or retrying task
-//	ns 0 d queue 0 state ended id            a dead letter or poisoned task
-//	ns 0 k queue 0 key                       an idempotency key
-//	ns 0 q request                           a request id that is no UUIDv7
-//	ns 0 g claim_key                         the claims that a claim key got
-//	ns 0 Q queue 0                           settings and pause of a queue, copied from the system shard
-//	ns 0 n queue 0                           counters of a queue
-//	ns 0 x ended id                          a dead letter whose retention is over, to be archived
-//	0 t time kind ns 0 …                     a deadline; what follows names the row it is for
+//	e ns 0 id                                envelope: written once
+//	s ns 0 id                                execution state
+//	r ns 0 id                                result
+//	c ns 0 id                                checkpoint
+//	a ns 0 id fence                          an attempt that ended otherwise than by success
+//	l ns 0 queue 0 prio key 0 type 0 seq     a ready task, in its lane
+//	L ns 0 queue 0 prio key 0 type 0         a lane that is not empty: count and head
+//	w ns 0 queue 0 state run_at id           a scheduled or retrying task
+//	d ns 0 queue 0 state ended id            a dead letter or poisoned task
+//	k ns 0 queue 0 key                       an idempotency key
+//	q ns 0 request                           a request id that is no UUIDv7
+//	g ns 0 claim_key                         the claims that a claim key got
+//	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
+//	n ns 0 queue 0                           counters of a queue
+//	x ns 0 ended id                          a dead letter whose retention is over, to be archived
+//	t time kind ns 0 …                       a deadline; what follows names the row it is for
 const (
 	tabEnvelope   = 'e'
 	tabExec       = 's'
@@ -45,7 +46,7 @@ const (
 	tabArchive    = 'x'
 )
 
-var deadlines = []byte{0, 't'}
+var deadlines = []byte{'t'}
 
 // Kinds of deadlines. The values are stored.
 type deadlineKind byte
@@ -63,13 +64,14 @@ const (
 // table begins a key.
 func table(ns string, tab byte, room int) []byte {
 	k := make([]byte, 0, len(ns)+2+room)
-	k = append(k, ns...)
-	return append(k, 0, tab)
+	k = append(append(k, tab), ns...)
+	return append(k, 0)
 }
 
-// tableBounds are the limits of a whole table.
+// tableBounds are the limits of a namespace's part of a table.
 func tableBounds(ns string, tab byte) (lo, hi []byte) {
-	return table(ns, tab, 0), table(ns, tab+1, 0)
+	lo = table(ns, tab, 0)
+	return lo, after(lo)
 }
 
 func idKey(ns string, tab byte, id task.ID) []byte {
@@ -130,7 +132,7 @@ func claimKeyKey(ns, key string) []byte {
 
 // deadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table.
 func deadlineKey(at store.Time, kind deadlineKind, ns string, rest []byte) []byte {
-	k := make([]byte, 0, 2+8+1+len(ns)+1+len(rest))
+	k := make([]byte, 0, 1+8+1+len(ns)+1+len(rest))
 	k = append(k, deadlines...)
 	k = binary.BigEndian.AppendUint64(k, uint64(max(at, 0)))
 	k = append(k, byte(kind))
@@ -147,13 +149,13 @@ type deadline struct {
 }
 
 func parseDeadline(k []byte) (deadline, bool) {
-	if len(k) < 12 {
+	if len(k) < 11 {
 		return deadline{}, false
 	}
-	d := deadline{at: store.Time(binary.BigEndian.Uint64(k[2:])), kind: deadlineKind(k[10])}
-	for i, b := range k[11:] {
+	d := deadline{at: store.Time(binary.BigEndian.Uint64(k[1:])), kind: deadlineKind(k[9])}
+	for i, b := range k[10:] {
 		if b == 0 {
-			d.ns, d.rest = string(k[11:11+i]), append([]byte(nil), k[11+i+1:]...)
+			d.ns, d.rest = string(k[10:10+i]), append([]byte(nil), k[10+i+1:]...)
 			return d, true
 		}
 	}

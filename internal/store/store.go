@@ -22,10 +22,10 @@ const formatVersion = pebble.FormatValueSeparation
 // rowVersion opens the store's own rows.
 const rowVersion = 1
 
-// Own keys begin with a zero byte, which no namespace does. Keys from 0x00 0x01 on are free for the shard's users.
+// The first byte of a key is its table. That of the store's own rows is zero.
 var (
-	identityKey = []byte{0x00, 0x00, 'i'}
-	positionKey = []byte{0x00, 0x00, 'p'}
+	identityKey = []byte{0, 'i'}
+	positionKey = []byte{0, 'p'}
 )
 
 // Identity says whose state a directory holds. A store opened with another one than it was created with is refused.
@@ -73,6 +73,9 @@ type Store struct {
 var ErrIdentity = errors.New("state of another cluster, node or shard")
 
 // Open opens the state in cfg.Dir, creating it if the directory is empty or absent.
+//
+// The first byte of a key is its table, and a table has files of its own. So one whose keys grow, such as with time, is
+// hardly ever merged with what is stored, however the keys of others lie.
 func Open(cfg Config) (*Store, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.Default
@@ -226,7 +229,7 @@ func checkEntry(entry []byte) error {
 		switch {
 		case kind != pebble.InternalKeyKindSet && kind != pebble.InternalKeyKindDelete:
 			return fmt.Errorf("entry has a row of unknown kind %d", kind)
-		case ok && (len(key) == 0 || len(key) > 1 && key[0] == 0 && key[1] == 0):
+		case ok && (len(key) == 0 || key[0] == 0):
 			return fmt.Errorf("entry writes the store's own key %x", key)
 		}
 		if kind == pebble.InternalKeyKindSet && ok {
@@ -261,7 +264,6 @@ func (s *Store) options() *pebble.Options {
 		Cache:                       s.cfg.Cache,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
 		MemTableStopWritesThreshold: 3,
-		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       20,
 		LBaseMaxBytes:               64 << 20,
 		Logger:                      log,
@@ -272,6 +274,12 @@ func (s *Store) options() *pebble.Options {
 	}
 	if s.cfg.Cache == nil {
 		o.CacheSize = 8 << 20
+	}
+	o.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
+		if start[0] == 0xff {
+			return pebble.SpanPolicy{}, nil, nil
+		}
+		return pebble.SpanPolicy{}, []byte{start[0] + 1}, nil // a file ends where the next table begins
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)

@@ -137,6 +137,42 @@ func TestPowerLossLeavesAPrefix(t *testing.T) {
 	}
 }
 
+// Each table has files of its own, after a flush and after a merge.
+func TestTablesShareNoFile(t *testing.T) {
+	s := open(t, vfs.NewMem(), me)
+	defer s.Close()
+	files := func() (n int) {
+		levels, err := s.db.SSTables()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, level := range levels {
+			for _, f := range level {
+				n++
+				if from, to := f.Smallest.UserKey, f.Largest.UserKey; from[0] != to[0] {
+					t.Errorf("a file has rows from %q to %q", from, to)
+				}
+			}
+		}
+		return n
+	}
+	for i := range 3 {
+		round(t, s, fmt.Sprintf("a%d=1", i), fmt.Sprintf("e%d=1", i), fmt.Sprintf("f%d=1", i), fmt.Sprintf("\xff%d=1", i))
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := files(); n < 3*4 {
+		t.Errorf("%d files after three flushes of four tables", n)
+	}
+	if err := s.db.Compact(t.Context(), []byte{0}, []byte{0xff, 0xff}, false); err != nil {
+		t.Fatal(err)
+	}
+	if n := files(); n != 5 { // the store's own rows are a table too
+		t.Errorf("%d files after a merge, want 5", n)
+	}
+}
+
 func TestApplyRefuses(t *testing.T) {
 	s := open(t, vfs.NewMem(), me)
 	defer s.Close()
