@@ -22,7 +22,7 @@ type ClaimRequest struct {
 	Queues   Queues        // needed
 	Types    []string      // only these, if any are named
 	Max      int           // tasks at most: default 1, at most 1,000
-	MaxBytes int64         // of payloads: ends the claim early, but always gives one task; default 4 MiB
+	MaxBytes int64         // of tasks: ends the claim early, but always gives one task; default 4 MiB
 	Lease    time.Duration // 1 s to 12 h; default: the queue's
 	Wait     time.Duration // for the first task, at most 60 s; 0: don't
 	Worker   string        // who claims: "host/pid"

@@ -19,7 +19,7 @@ type WorkerConfig struct {
 	Concurrency  int           // handlers that run at once, at most 10,000; default 10
 	Lease        time.Duration // 1 s to 12 h, extended while the handler runs; default: the queue's
 	DrainTimeout time.Duration // for handlers to finish once Run's context has ended; default 25 s, negative: none
-	MaxBytes     int64         // of payloads in one push; default 4 MiB
+	MaxBytes     int64         // of tasks in one push; default 4 MiB
 	Name         string        // who claims, in attempt logs and lists of workers; default host/pid
 	Logger       *slog.Logger  // default: the client's
 }

@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"internal/store":     {},
 	"internal/task":      {},
 	"test":               {"", "api/pawl/v1", "internal/node", "pawltest"},
+	"test/conformance":   {},
 	"internal/transport": {},
 }
 

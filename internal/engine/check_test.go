@@ -49,6 +49,22 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 	}
 }
 
+// Dead letters come to the archive a few at a time if they are large.
+func TestToArchiveEndsByBytes(t *testing.T) {
+	w := newWorld(t)
+	for range 20 {
+		a, err := w.enqueue(task.Spec{Type: "job", Payload: make([]byte, 1<<20)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.settle(a.ID, false, nil)
+	}
+	w.pass(20 * 24 * time.Hour)
+	if n := len(ToArchive(w.store, "default", 100)); n < 7 || n > 9 {
+		t.Errorf("%d of 20 dead letters of 1 MiB, want about 8", n)
+	}
+}
+
 func (w *world) enqueueOne() task.ID {
 	w.t.Helper()
 	a, err := w.enqueue(task.Spec{Type: "job"})

@@ -226,14 +226,15 @@ func hasTag(tags []string, tag string) bool {
 	return false
 }
 
-// ToArchive reads up to limit dead letters whose retention is over.
+// ToArchive reads dead letters whose retention is over, up to limit, or about 8 MiB.
 func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
 	lo, hi := tableBounds(ns, tabArchive)
-	from.Scan(lo, hi, func(k, _ []byte) bool {
-		if v, err := Show(from, ns, idAt(k)); err == nil {
+	m := &meter{Reader: from}
+	m.Scan(lo, hi, func(k, _ []byte) bool {
+		if v, err := Show(m, ns, idAt(k)); err == nil {
 			views = append(views, v)
 		}
-		return len(views) < limit
+		return len(views) < limit && m.bytes < pageBytes
 	})
 	return views
 }

@@ -111,7 +111,7 @@ func (m *manyClaim) ask(ctx context.Context, from, to, most int) (taken int) {
 	}
 	m.served = true
 	for i := range got {
-		m.bytes += len(got[i].Payload)
+		m.bytes += got[i].Weight()
 	}
 	m.got = append(m.got, got...)
 	return len(got)

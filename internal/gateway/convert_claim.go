@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// defaultClaimBytes and maxClaimBytes bound the payloads of one answer; the latter leaves room in a message of 16 MiB
-	// for one payload too many and for what is beside the payloads.
+	// defaultClaimBytes and maxClaimBytes bound the tasks of one answer; the latter leaves room in a message of 16 MiB for
+	// one task too many.
 	defaultClaimBytes = 4 << 20
 	maxClaimBytes     = 12 << 20
 )
