@@ -45,6 +45,11 @@ $(BUF):
 race: ## the tests of everything concurrent, under the race detector
 	$(GO) test -race ./internal/... .
 
+.PHONY: soak
+soak: ## the real binary against kills, failing and full disks, a million tasks, at length (5 min; root and strace for all of it)
+	PAWL_KILLS=$${PAWL_KILLS:-300} PAWL_SHARD_KILLS=$${PAWL_SHARD_KILLS:-150} PAWL_SYNC_STEP=1 PAWL_TASKS=$${PAWL_TASKS:-1000000} \
+	PAWL_IDLE_SECONDS=10 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
+
 .PHONY: vuln
 vuln: ## known vulnerabilities of what we stand on (needs the internet)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...

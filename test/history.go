@@ -31,6 +31,7 @@ const (
 	Ack     Kind = "ack"
 	Fail    Kind = "fail"
 	Release Kind = "release"
+	Cancel  Kind = "cancel" // of a task that nobody holds
 )
 
 // History is what clients saw. It may be written by many goroutines.
@@ -143,7 +144,10 @@ func (c *check) task(id string, ops []Op) {
 	}
 	byFence := map[int64]*hold{}
 	for _, op := range ops {
-		if op.Kind == Enqueue {
+		if op.Kind == Cancel && final.State != "cancelled" {
+			c.find("task %s: cancelled, and is %s at the end", id, final.State)
+		}
+		if op.Kind == Enqueue || op.Kind == Cancel {
 			continue
 		}
 		if byFence[op.Fence] == nil {

@@ -17,7 +17,10 @@ func TestCheckerFinds(t *testing.T) {
 				{Kind: Claim, Task: "t", Value: "v", Fence: 1, ClaimKey: "a", Begin: at(2), End: at(3), Lease: at(10)},
 				{Kind: Claim, Task: "t", Value: "v", Fence: 2, ClaimKey: "b", Begin: at(11), End: at(12), Lease: at(20)},
 				{Kind: Ack, Task: "t", Fence: 2, Begin: at(13), End: at(14)},
+				{Kind: Enqueue, Task: "c", Value: "x", Begin: at(0), End: at(1)},
+				{Kind: Cancel, Task: "c", Begin: at(2), End: at(3)},
 			}, map[string]Final{
+				"c": {Value: "x", State: "cancelled", Ended: true},
 				"t": {Value: "v", State: "succeeded", Ended: true, Fence: 2},
 				"u": {Value: "w", State: "dead", Ended: true},
 			}
@@ -34,6 +37,7 @@ func TestCheckerFinds(t *testing.T) {
 		{"stale ack", "acked at fence 1", func(o []Op, _ map[string]Final) { o[4].Fence = 1 }},
 		{"lost ack", "is ready at the end", func(_ []Op, f map[string]Final) { f["t"] = Final{"v", "ready", false, 2} }},
 		{"stuck task", "still claimed", func(_ []Op, f map[string]Final) { f["t"] = Final{"v", "claimed", false, 2} }},
+		{"lost cancel", "cancelled, and is dead", func(_ []Op, f map[string]Final) { f["c"] = Final{"x", "dead", true, 0} }},
 		{"unknown task", "never enqueued", func(_ []Op, f map[string]Final) { f["x"] = Final{"z", "dead", true, 0} }},
 		{"doubled value", "doubled", func(o []Op, f map[string]Final) {
 			o[1] = Op{Kind: Enqueue, Task: "u", Value: "v"}

@@ -2,16 +2,20 @@ package test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl"
 )
 
 // binary builds pawl once for all tests of the package.
@@ -36,16 +40,70 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is a pawl serve process on a directory and a port that stay the same over its lives.
-type server struct {
-	t    *testing.T
-	dir  string
-	addr string
-	cmd  *exec.Cmd
-	log  *os.File
+// count is how often a test does something: n, unless the environment says otherwise (make soak).
+func count(t *testing.T, env string, n int) int {
+	t.Helper()
+	v := os.Getenv(env)
+	if v == "" {
+		return n
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q is not a number above 0", env, v)
+	}
+	return n
 }
 
-func newServer(t *testing.T) *server {
+// budget compares how long something took with what we promise. Timing decides a test only if PAWL_BUDGETS is set: the
+// machine may be busy with others' work.
+func budget(t *testing.T, what string, took, limit time.Duration) {
+	t.Helper()
+	t.Logf("%s: %s (budget %s)", what, took.Round(time.Millisecond), limit)
+	if took > limit && os.Getenv("PAWL_BUDGETS") != "" {
+		t.Errorf("%s took %s, its budget is %s", what, took, limit)
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, limit time.Duration, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %s: %s", limit, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// server is a pawl serve process on a directory and a port that stay the same over its lives.
+type server struct {
+	t     *testing.T
+	data  string
+	addr  string
+	flags []string // beside --data and --listen
+	under []string // a command that runs the server's, as strace does
+	log   *os.File
+	life  *life
+}
+
+// life is one run of the process.
+type life struct {
+	cmd   *exec.Cmd
+	line  chan string   // the first line of its output, "" if it ended without one
+	ended chan struct{} // closed when it has ended; then cmd.ProcessState says how
+	fault *injected     // nil if there is none
+}
+
+func newServer(t *testing.T, flags ...string) *server {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real processes")
+	}
+	return newServerIn(t, filepath.Join(t.TempDir(), "data"), flags...)
+}
+
+func newServerIn(t *testing.T, data string, flags ...string) *server {
 	t.Helper()
 	if _, err := binary(); err != nil {
 		t.Fatal(err)
@@ -54,7 +112,7 @@ func newServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, dir: t.TempDir(), addr: l.Addr().String()}
+	s := &server{t: t, data: data, addr: l.Addr().String(), flags: flags}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,53 +122,154 @@ func newServer(t *testing.T) *server {
 	t.Cleanup(func() {
 		s.kill()
 		if t.Failed() {
-			b, _ := os.ReadFile(s.log.Name())
-			t.Logf("the server's log:\n%s", b[max(0, len(b)-8000):])
+			said := s.said(0)
+			t.Logf("the server's log:\n%s", said[max(0, len(said)-8000):])
 		}
+		_ = s.log.Close()
 	})
 	return s
 }
 
 // launch starts the process without waiting until it serves.
-func (s *server) launch() (ready <-chan string) {
+func (s *server) launch() *life {
+	s.t.Helper()
 	path, _ := binary()
-	s.cmd = exec.Command(path, "serve", "--data", filepath.Join(s.dir, "data"), "--listen", s.addr)
-	s.cmd.Stderr = s.log
-	out, err := s.cmd.StdoutPipe()
+	args := append(append([]string{}, s.under...), path, "serve", "--data", s.data, "--listen", s.addr)
+	args = append(args, s.flags...)
+	r, w, err := os.Pipe()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.cmd.Start(); err != nil {
+	l := &life{cmd: exec.Command(args[0], args[1:]...), line: make(chan string, 1), ended: make(chan struct{})}
+	l.cmd.Stdout, l.cmd.Stderr = w, s.log
+	if err := errors.Join(l.cmd.Start(), w.Close()); err != nil {
 		s.t.Fatal(err)
 	}
-	line := make(chan string, 1)
+	s.life = l
 	go func() {
-		text, _ := bufio.NewReader(out).ReadString('\n')
-		line <- text
+		text, _ := bufio.NewReader(r).ReadString('\n')
+		l.line <- text
+		_ = r.Close()
 	}()
-	return line
+	go func() {
+		_ = l.cmd.Wait() // ProcessState says what it would
+		close(l.ended)
+	}()
+	return l
 }
+
+// startLimit is far more than any start takes: it tells a hang from a busy machine.
+const startLimit = 60 * time.Second
 
 // start starts the process, waits until it serves, and says how long that took.
 func (s *server) start() time.Duration {
 	s.t.Helper()
 	began := time.Now()
-	select {
-	case line := <-s.launch():
-		if !strings.Contains(line, "ready") {
-			s.t.Fatalf("the server said %q instead of being ready", line)
-		}
-	case <-time.After(30 * time.Second):
-		s.t.Fatal("the server was not ready in 30 s")
+	if line := s.launchAndListen(); !strings.Contains(line, "ready") {
+		s.t.Fatalf("the server said %q instead of being ready", line)
 	}
 	return time.Since(began)
 }
 
+// launchAndListen starts the process and waits for its first line, which is "" if it ended without one.
+func (s *server) launchAndListen() string {
+	s.t.Helper()
+	select {
+	case line := <-s.launch().line:
+		return line
+	case <-time.After(startLimit):
+		s.t.Fatalf("the server was neither ready nor gone in %s", startLimit)
+		return ""
+	}
+}
+
 // kill ends the process as kill -9 does, at once.
 func (s *server) kill() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(syscall.SIGKILL)
-		_ = s.cmd.Wait()
-		s.cmd = nil
+	if s.life != nil {
+		_ = s.life.cmd.Process.Signal(syscall.SIGKILL)
+		if s.life.fault != nil { // strace keeps a thread that it holds up, even from dying
+			s.life.fault.lift()
+		}
+		<-s.life.ended
+		s.life = nil
 	}
+}
+
+// pid names the process that runs.
+func (s *server) pid() int { return s.life.cmd.Process.Pid }
+
+// exit waits until the process has ended by itself, and gives its exit status: -1 if a signal ended it.
+func (s *server) exit() int {
+	s.t.Helper()
+	select {
+	case <-s.life.ended:
+	case <-time.After(startLimit):
+		s.t.Fatalf("the server still runs after %s", startLimit)
+	}
+	status := s.life.cmd.ProcessState.ExitCode()
+	s.life = nil
+	return status
+}
+
+// refuses starts a server that must end by itself with a status that is not 0, and gives what it said.
+func (s *server) refuses() string {
+	s.t.Helper()
+	from := s.mark()
+	if line := s.launchAndListen(); line != "" {
+		s.t.Fatalf("the server is ready: %q", line)
+	}
+	if status := s.exit(); status <= 0 {
+		s.t.Errorf("the server ended with status %d, want one above 0", status)
+	}
+	return s.said(from)
+}
+
+// mark is a place in the log, for said.
+func (s *server) mark() int64 {
+	info, err := s.log.Stat()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// said is what the server has logged since mark.
+func (s *server) said(from int64) string {
+	b, err := os.ReadFile(s.log.Name())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b[min(from, int64(len(b))):])
+}
+
+// dial makes a client that repeats nothing unless told to.
+func (s *server) dial(opts ...pawl.DialOption) *pawl.Client {
+	s.t.Helper()
+	client, err := pawl.Dial(s.addr, append([]pawl.DialOption{pawl.WithRetryFor(0)}, opts...)...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// lockedBuffer takes what a process says while the test reads it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+// Write implements io.Writer.
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b = append(l.b, b...)
+	return len(b), nil
+}
+
+// String is what has been written so far.
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.b)
 }

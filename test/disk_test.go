@@ -1,0 +1,251 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// disk is a small file system of its own, in memory.
+type disk struct {
+	t    *testing.T
+	path string
+}
+
+// mountDisk makes a disk of some MiB, which is gone after the test.
+func mountDisk(t *testing.T, mib int) *disk {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real processes")
+	}
+	d := &disk{t, t.TempDir()}
+	if out, err := d.mount(mib, "nosuid").CombinedOutput(); err != nil {
+		t.Skipf("mount can't run here, which this test needs (it wants root): %v %s", err, out)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(d.path, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func (d *disk) mount(mib int, how string) *exec.Cmd {
+	return exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("%s,size=%dm", how, mib), "pawl-test", d.path)
+}
+
+// grow makes the disk larger.
+func (d *disk) grow(mib int) {
+	d.t.Helper()
+	if out, err := d.mount(mib, "remount").CombinedOutput(); err != nil {
+		d.t.Fatalf("%v %s", err, out)
+	}
+}
+
+// free is how many MiB are free.
+func (d *disk) free() int {
+	d.t.Helper()
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &s); err != nil {
+		d.t.Fatal(err)
+	}
+	return int(int64(s.Bavail) * s.Bsize >> 20)
+}
+
+// fill adds to a file of the test's own until at most so many MiB are free.
+func (d *disk) fill(mib int) {
+	d.t.Helper()
+	f, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	block := make([]byte, 1<<20)
+	for d.free() > mib && err == nil {
+		_, err = f.Write(block)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// empty removes what fill wrote.
+func (d *disk) empty() {
+	d.t.Helper()
+	if err := os.Remove(d.ballast()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *disk) ballast() string { return filepath.Join(d.path, "ballast") }
+
+// minFree is the free space, in MiB, below which a server takes no tasks by default.
+const minFree = 256
+
+// TestDiskFull fills the disk by enqueues, and then by what others write. New tasks are refused while there is still
+// room; all else goes on, through kill -9 too; and new tasks are taken again once there is room, by the same process.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	d := mountDisk(t, 2*minFree)
+	s := newServerIn(t, filepath.Join(d.path, "data"))
+	s.start()
+	client := s.dial()
+	held := []string{"held-1", "held-2"} // work for later, when no new tasks come
+	for _, q := range held {
+		_, err := client.Admin().PutQueue(t.Context(), q, pawl.QueueSettings{})
+		if err == nil {
+			_, err = client.Admin().PauseQueue(t.Context(), q, "by the test")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorkload(t, s.addr, "a", "b", held[0], held[1])
+	w.flow(&w.acked)
+	for _, q := range held {
+		w.backlog(q, 500)
+	}
+	var tasks [2]string // to be cancelled
+	for i := range tasks {
+		tasks[i] = w.enqueue(fmt.Sprintf(`"cancel %d"`, i), pawl.Queue("a"), pawl.In(time.Hour))
+	}
+
+	err := fillByEnqueues(t, client)
+	free := d.free()
+	t.Logf("refused with %d MiB free: %v", free, err)
+	if free < minFree/2 {
+		t.Errorf("new tasks were taken until only %d MiB were free", free)
+	}
+	checkRefusal(t, err)
+
+	d.refuses(client)
+	checkRefusalOverHTTP(t, s.addr)
+	goesOn(t, w, client, held[0], tasks[0])
+	d.refuses(client)
+	s.kill()
+	s.start()
+	d.refuses(client)
+	goesOn(t, w, client, held[1], tasks[1])
+
+	d.empty()
+	w.flow(&w.accepted) // by the process that refused them: nobody starts another
+	w.finish()
+	w.check()
+}
+
+// refuses fills the disk until new tasks are refused. What the server removes makes room again for a while, so that
+// this may take more than one try.
+func (d *disk) refuses(client *pawl.Client) {
+	d.t.Helper()
+	eventually(d.t, "new tasks are refused", startLimit, func() bool {
+		d.fill(minFree / 2)
+		_, err := client.Enqueue(d.t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("c"))
+		if err != nil {
+			checkRefusal(d.t, err)
+		}
+		return err != nil
+	})
+}
+
+// TestDiskOverflows takes away the low-water mark and fills a disk to the last byte: the server must end and say why,
+// and have everything that it answered once the disk is larger.
+func TestDiskOverflows(t *testing.T) {
+	t.Parallel()
+	const size = 160
+	d := mountDisk(t, size)
+	s := newServerIn(t, filepath.Join(d.path, "data"), "--min-free", "1")
+	s.start()
+	w := newWorkload(t, s.addr, "a", "b")
+	w.flow(&w.acked)
+	stop := fill(s)
+	status := s.exit()
+	stop()
+	if status <= 0 {
+		t.Errorf("the server ended with status %d, want one above 0", status)
+	}
+	if said := s.said(0); !strings.Contains(said, "no space left on device") {
+		t.Logf("the server's log does not name the reason: %q", said[:min(len(said), 200)])
+	}
+
+	d.fill(0)
+	select { // whatever a start does on the full disk
+	case <-s.launch().ended:
+	case <-time.After(500 * time.Millisecond):
+	}
+	s.kill()
+
+	d.grow(4 * size)
+	s.start()
+	w.flow(&w.accepted)
+	w.finish()
+	w.check()
+}
+
+// fillByEnqueues enqueues large tasks until one is refused.
+func fillByEnqueues(t *testing.T, client *pawl.Client) error {
+	t.Helper()
+	deadline := time.Now().Add(startLimit)
+	for time.Now().Before(deadline) {
+		if _, err := client.EnqueueBatch(t.Context(), largeTasks(16)); err != nil {
+			return err
+		}
+	}
+	t.Fatal("the disk does not get full")
+	return nil
+}
+
+// checkRefusal: the answer says what is wrong, and when to come again.
+func checkRefusal(t *testing.T, err error) {
+	t.Helper()
+	var refusal *pawl.Error
+	if !errors.As(err, &refusal) || !errors.Is(err, pawl.ErrUnavailable) {
+		t.Fatalf("an enqueue on a full disk is answered with %v, want unavailable", err)
+	}
+	if refusal.RetryAfter <= 0 || !strings.Contains(refusal.Message, "disk") {
+		t.Errorf("the refusal says %q and to retry after %s", refusal.Message, refusal.RetryAfter)
+	}
+}
+
+func checkRefusalOverHTTP(t *testing.T, addr string) {
+	t.Helper()
+	resp, err := http.Post("http://"+addr+"/api/v1/tasks", "application/json", strings.NewReader(`{"type":"job","queue":"c"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var problem struct{ Code, Detail string }
+	if err := json.NewDecoder(resp.Body).Decode(&problem); err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || problem.Code != "unavailable" || !strings.Contains(problem.Detail, "disk") {
+		t.Errorf("an enqueue on a full disk is answered with %s, Retry-After %q, %+v", resp.Status, resp.Header.Get("Retry-After"), problem)
+	}
+}
+
+// goesOn: although no new tasks are taken, a held queue is set free, its tasks are claimed and acked, a task is
+// cancelled and read.
+func goesOn(t *testing.T, w *workload, client *pawl.Client, queue, cancel string) {
+	t.Helper()
+	if _, err := client.Admin().ResumeQueue(t.Context(), queue, "by the test"); err != nil {
+		t.Fatal(err)
+	}
+	w.flow(&w.acked)
+	op := Op{Kind: Cancel, Task: cancel, Begin: time.Now()}
+	_, err := client.Cancel(t.Context(), cancel, "by the test")
+	if op.End = time.Now(); err != nil {
+		t.Fatal(err)
+	}
+	w.history.Add(op)
+	if task, err := client.Task(t.Context(), cancel); err != nil || task.State != pawl.StateCancelled {
+		t.Errorf("the cancelled task is %+v, %v", task, err)
+	}
+}

@@ -1,0 +1,210 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// exitBudget is how soon the process is gone after its disk failed.
+const exitBudget = time.Second
+
+// TestDiskFails lets one call to the disk fail while the server works, and lets all later ones succeed. A disk that
+// has failed to sync has forgotten what was to be synced, so that a second sync which succeeds says nothing: the
+// process must end at once, answer nothing any more, and have everything that it answered when it starts again.
+func TestDiskFails(t *testing.T) {
+	t.Parallel()
+	needStrace(t)
+	for _, c := range []struct {
+		name  string
+		fault fault
+		file  string // the last that matches, in the data directory
+		fill  bool   // writes until tables must be made
+		says  string // what the log tells the operator; "" for whatever
+	}{
+		{name: "sync of the log", fault: syncFails, file: "raft/log/*.log", says: "input/output error"},
+		{name: "write of the log", fault: fault{calls: "write,pwrite64", does: "error=ENOSPC:when=1"}, file: "raft/log/*.log", says: "no space left on device"},
+		{name: "sync of the marks", fault: syncFails, file: "raft/marks", says: "input/output error"},
+		{name: "sync of the state's list of files", fault: syncFails, file: "shard-0001/MANIFEST-*", fill: true, says: "input/output error"},
+		{name: "sync of the log's directory", fault: syncFails, file: "raft/log", fill: true}, // Pebble ends the process before it says why
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			s.start()
+			w := newWorkload(t, s.addr, "a", "b")
+			w.flow(&w.acked)
+			c.fault.file = s.file(c.file)
+			broken := s.inject(c.fault)
+			if c.fill {
+				defer fill(s)()
+			}
+			status := s.exit()
+			gone := time.Now()
+			broken.lift()
+			at, what, ok := broken.first(failedCall)
+			if !ok {
+				t.Fatalf("the server ended with status %d before a call to the disk failed", status)
+			}
+			t.Log(what)
+			if status <= 0 {
+				t.Errorf("the server ended with status %d, want one above 0", status)
+			}
+			if said := s.said(0); !strings.Contains(said, c.says) {
+				t.Errorf("the server's log does not say %q", c.says)
+			}
+			budget(t, "exit after the failure", gone.Sub(at), exitBudget)
+			if strings.HasSuffix(c.file, ".log") { // what is synced elsewhere holds no answers
+				for _, finding := range w.history.checkNothingAfter(at) {
+					t.Error(finding)
+				}
+			}
+			s.start()
+			w.flow(&w.accepted)
+			w.finish()
+			w.check()
+		})
+	}
+}
+
+// syncFails fails the first sync of each thread.
+var syncFails = fault{calls: "fsync,fdatasync", does: "error=EIO:when=1"}
+
+// file is the last file of the data directory that matches a pattern: the newest, where names are numbers.
+func (s *server) file(pattern string) string {
+	s.t.Helper()
+	names, err := filepath.Glob(filepath.Join(s.data, pattern))
+	if err != nil || len(names) == 0 {
+		s.t.Fatalf("no %s in %s: %v", pattern, s.data, err)
+	}
+	return names[len(names)-1]
+}
+
+// fill gives the broker large tasks that the workload does not know, until it is stopped or gets no answer.
+func fill(s *server) (stop func()) {
+	client := s.dial()
+	ctx, cancel := context.WithCancel(context.Background())
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := client.EnqueueBatch(ctx, largeTasks(16)); err != nil {
+				return
+			}
+		}
+	})
+	return func() { cancel(); filling.Wait() }
+}
+
+// TestDiskFailsAtStart lets a sync fail while the server starts, on a directory that holds tasks: one after the
+// other, from the first that a start makes on. It must not start over a failed sync, and the next start has
+// everything.
+func TestDiskFailsAtStart(t *testing.T) {
+	t.Parallel()
+	needStrace(t)
+	s := newServer(t)
+	s.start()
+	w := newWorkload(t, s.addr, "a", "b")
+	w.flow(&w.acked)
+	s.kill() // under load, so that there is something to replay
+	failed := 0
+	for n := 1; ; n++ {
+		broken := s.startsUnder(fault{calls: "fsync,fdatasync", does: fmt.Sprintf("error=EIO:when=%d", n)})
+		from := s.mark()
+		line := s.launchAndListen()
+		if _, _, ok := broken.first(failedCall); !ok { // a start makes no more syncs on any one thread
+			s.kill()
+			break
+		}
+		failed++
+		if status := s.exit(); status <= 0 {
+			t.Errorf("sync %d failed: the server ended with status %d, want one above 0", n, status)
+		}
+		if said := s.said(from); said == "" {
+			t.Errorf("sync %d failed: the server said nothing (ready: %q)", n, line)
+		}
+	}
+	if failed == 0 {
+		t.Error("no sync failed")
+	}
+	t.Logf("%d starts with a failed sync", failed)
+	s.under = nil
+	s.start()
+	w.flow(&w.accepted)
+	w.finish()
+	w.check()
+}
+
+// TestDiskHangs holds up the syncs of the log, as a disk does that has stopped to answer: nothing is answered
+// meanwhile. Then the disk comes back and everything goes on; or the process is killed instead, and a start has all
+// that was answered.
+func TestDiskHangs(t *testing.T) {
+	t.Parallel()
+	needStrace(t)
+	for _, c := range []struct {
+		name string
+		ends func(s *server, hangs *injected)
+	}{
+		{"and comes back", func(_ *server, hangs *injected) { hangs.lift() }},
+		{"until kill -9", func(s *server, _ *injected) { s.kill(); s.start() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			s.start()
+			w := newWorkload(t, s.addr, "a", "b")
+			w.flow(&w.acked)
+			log := s.file("raft/log/*.log")
+			hangs := s.inject(fault{calls: "fsync,fdatasync", does: "delay_enter=600000000:when=1+", file: log})
+			var since time.Time
+			eventually(t, "a sync hangs", startLimit, func() (ok bool) { since, _, ok = hangs.first(hungCall); return ok })
+			// Each client has time to make its next call.
+			quiet, answers := time.Now(), 0
+			eventually(t, "all clients are stuck", startLimit, func() bool {
+				if now := w.history.answers(); now != answers {
+					quiet, answers = time.Now(), now
+				}
+				return time.Since(quiet) > time.Second
+			})
+			for _, finding := range w.history.checkNothingAfter(since) {
+				t.Error(finding)
+			}
+			c.ends(s, hangs)
+			w.flow(&w.accepted)
+			w.finish()
+			w.check()
+		})
+	}
+}
+
+// TestKillAtSync kills the server at each sync of its first start: a directory that was begun can always be finished.
+// PAWL_SYNC_STEP is how many syncs lie between two kills.
+func TestKillAtSync(t *testing.T) {
+	t.Parallel()
+	needStrace(t)
+	step := count(t, "PAWL_SYNC_STEP", 7)
+	killed := 0
+	for n := 1 + rand.IntN(step); ; n += step {
+		s := newServer(t, "--shards", "2")
+		s.startsUnder(fault{calls: "fsync,fdatasync", does: fmt.Sprintf("signal=KILL:when=%d", n)})
+		if line := s.launchAndListen(); line != "" {
+			s.kill()
+			break
+		}
+		if status := s.exit(); status != -1 {
+			t.Errorf("sync %d: the server ended with status %d, want a kill", n, status)
+		}
+		killed++
+		s.under = nil
+		s.start()
+		s.kill()
+	}
+	if killed == 0 {
+		t.Error("no start was killed")
+	}
+	t.Logf("%d starts killed", killed)
+}

@@ -1,0 +1,73 @@
+package test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// manyQueues are enough for each of a few shards to get some.
+func manyQueues(n int) []string {
+	queues := make([]string, n)
+	for i := range queues {
+		queues[i] = fmt.Sprintf("q%d", i)
+	}
+	return queues
+}
+
+// TestShards runs the load of TestKill over several data shards. PAWL_SHARD_KILLS sets how often the server is killed.
+func TestShards(t *testing.T) {
+	t.Parallel()
+	const shards = 4
+	s := newServer(t, "--shards", fmt.Sprint(shards))
+	s.start()
+	w := newWorkload(t, s.addr, manyQueues(4*shards)...)
+	kills := count(t, "PAWL_SHARD_KILLS", 6)
+	slowest := s.killOften(kills)
+	w.flow(&w.acked)
+	busyShards(t, s, shards)
+	w.finish()
+	final := w.check()
+	t.Logf("%d kills, %d calls, %d tasks; %d enqueues without an answer; slowest start %s",
+		kills, w.history.Len(), len(final), w.unknown.Load(), slowest)
+}
+
+// busyShards: there are so many shards, each with a leader and with entries of its own.
+func busyShards(t *testing.T, s *server, want int) {
+	t.Helper()
+	info, err := s.dial().Admin().Server(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Shards) != want {
+		t.Errorf("there are %d shards, want %d: %+v", len(info.Shards), want, info.Shards)
+	}
+	for _, shard := range info.Shards {
+		if shard.Leader == "" || shard.Index == 0 {
+			t.Errorf("shard %d has leader %q and applied nothing: %+v", shard.Shard, shard.Leader, shard)
+		}
+	}
+}
+
+// TestOtherShards starts a server with another number of shards than its directory has: it must refuse, since tasks
+// would be out of reach, and say both numbers. Then it starts without a number, and has what there was.
+func TestOtherShards(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "--shards", "4")
+	s.start()
+	w := newWorkload(t, s.addr, manyQueues(8)...)
+	w.flow(&w.acked)
+	s.kill()
+	for _, other := range []string{"1", "3", "5", "64"} {
+		s.flags = []string{"--shards", other}
+		if said := s.refuses(); !strings.Contains(said, "4 data shards") || !strings.Contains(said, "is "+other) {
+			t.Errorf("a start with %s shards says %q, want both numbers", other, said)
+		}
+	}
+	s.flags = nil
+	s.start()
+	w.flow(&w.acked)
+	busyShards(t, s, 4)
+	w.finish()
+	w.check()
+}
