@@ -35,7 +35,7 @@ type Config struct {
 
 	// Cache is shared by the stores of a node; nil: a small one of its own.
 	Cache *pebble.Cache
-	// MemTableSize is how many bytes gather in memory before they are flushed to a table; 0: 64 MiB. Entries that are
+	// MemTableSize is how many bytes gather in memory before they are flushed to a table; 0: 32 MiB. Entries that are
 	// compacted before that never reach one, so it should be a few times what the states of the shards gather.
 	MemTableSize int
 
@@ -57,7 +57,7 @@ func (c *Config) setDefaults() {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.MemTableSize == 0 {
-		c.MemTableSize = 64 << 20
+		c.MemTableSize = 32 << 20
 	}
 	if c.Fatal == nil {
 		c.Fatal = func(error) {}

@@ -41,7 +41,7 @@ type Config struct {
 	FS       vfs.FS // nil: the operating system's
 	Identity Identity
 
-	// MemTableSize is how many bytes of writes gather in memory before they are flushed; two such tables may exist.
+	// MemTableSize is how many bytes of writes gather in memory before they are flushed, 16 MiB if 0; up to three such tables exist.
 	MemTableSize int
 	// Cache is shared by the stores of a node; nil: a small one of its own.
 	Cache *pebble.Cache
@@ -84,7 +84,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.MemTableSize == 0 {
-		cfg.MemTableSize = 32 << 20
+		cfg.MemTableSize = 16 << 20
 	}
 	s := &Store{cfg: cfg}
 	fresh, err := isEmptyDir(cfg.FS, cfg.Dir)
