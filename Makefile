@@ -11,10 +11,16 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: ## all tests, each benchmark once
+test: tools ## all tests, each benchmark once
 	$(GO) vet ./...
 	$(GO) test ./...
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
+
+# The tests of failing disks inject the failures with strace, and say that they were skipped without it.
+.PHONY: tools
+tools:
+	@command -v strace >/dev/null || [ "$$(id -u)" != 0 ] || { apt-get update -qq && apt-get install -qq -y strace; } || \
+		echo "strace could not be installed: the tests of failing disks will be skipped"
 
 .PHONY: check
 check: fmt-check lint generate-check race ## what CI adds to the tests

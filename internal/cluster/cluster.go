@@ -36,6 +36,8 @@ type Config struct {
 	Shards     Shards
 	DataShards []uint32
 	MaxQueues  int // default 10,000
+	// Room refuses, with unavailable, when the disk is too full for a queue that appears by use; nil: there is always room.
+	Room func() error
 }
 
 // DefaultMaxQueues bounds the queues of all namespaces together.
@@ -145,10 +147,15 @@ func (c *Cluster) Queues(ns, after string, limit int) (queues []Queue) {
 	return queues[:min(limit, len(queues))]
 }
 
-// Place is the shard of a queue, which is created at its first use.
+// Place is the shard of a queue, which is created at its first use if the disk has room.
 func (c *Cluster) Place(ctx context.Context, ns, name string) (uint32, error) {
 	if q, ok := c.Queue(ns, name); ok {
 		return q.Shard, nil
+	}
+	if c.cfg.Room != nil {
+		if err := c.cfg.Room(); err != nil {
+			return 0, err
+		}
 	}
 	q, err := c.PutQueue(ctx, ns, name, func(*task.QueueConfig) error { return nil })
 	return q.Shard, err

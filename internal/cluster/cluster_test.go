@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -21,6 +22,7 @@ type world struct {
 	copies map[string]task.QueueConfig // by shard and name
 	full   map[string]bool             // queues that have tasks
 	fail   error                       // of the next copy
+	room   error                       // what Room says
 }
 
 func newWorld(t *testing.T) *world {
@@ -71,7 +73,7 @@ func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error
 
 func (w *world) open(shards ...uint32) *Cluster {
 	w.t.Helper()
-	c, err := Open(context.Background(), Config{System: w, Shards: w, DataShards: shards, MaxQueues: 3})
+	c, err := Open(context.Background(), Config{System: w, Shards: w, DataShards: shards, MaxQueues: 3, Room: func() error { return w.room }})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -149,6 +151,29 @@ func TestOpenBringsCopies(t *testing.T) {
 	}
 	if q, ok := c.Queue("default", "a"); !ok || q.Config.Settings.MaxLength != 7 {
 		t.Errorf("the node has %+v", q)
+	}
+}
+
+// On a full disk no queue appears by use, but one that is there is found, and an operator may configure.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(1)
+	if _, err := c.Place(context.Background(), "default", "mail"); err != nil {
+		t.Fatal(err)
+	}
+	w.room = task.Unavailable(time.Second, "full")
+	before := w.state.Applied()
+	if _, err := c.Place(context.Background(), "default", "new"); !errors.Is(err, task.ErrUnavailable) {
+		t.Errorf("a new queue on a full disk: %v", err)
+	}
+	if after := w.state.Applied(); after.Index != before.Index {
+		t.Error("the refusal wrote something")
+	}
+	if _, err := c.Place(context.Background(), "default", "mail"); err != nil {
+		t.Errorf("a known queue on a full disk: %v", err)
+	}
+	if _, err := c.PutQueue(context.Background(), "default", "mail", setLength(7)); err != nil {
+		t.Errorf("new settings on a full disk: %v", err)
 	}
 }
 

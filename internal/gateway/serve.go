@@ -85,6 +85,13 @@ func (g *Gateway) Shutdown(ctx context.Context) {
 	g.stop()
 }
 
+// Abort closes the listener and all connections at once, whatever runs, and lets nobody finish: for a process that must end
+// and perhaps can't, since its disk hangs.
+func (g *Gateway) Abort() {
+	g.door.close()
+	g.door.cut()
+}
+
 // door accepts connections and sends each the right way.
 type door struct {
 	max    int
@@ -93,12 +100,11 @@ type door struct {
 	mu       sync.Mutex
 	listener net.Listener
 	shut     bool
-	conns    int
-	unsorted map[net.Conn]bool // that have not said what they are
+	guests   map[*guest]bool
 }
 
 func newDoor(max int) *door {
-	return &door{max: max, closed: make(chan struct{}), unsorted: map[net.Conn]bool{}}
+	return &door{max: max, closed: make(chan struct{}), guests: map[*guest]bool{}}
 }
 
 func (d *door) open(l net.Listener) bool {
@@ -119,8 +125,19 @@ func (d *door) close() {
 	if d.listener != nil {
 		_ = d.listener.Close()
 	}
-	for c := range d.unsorted {
-		_ = c.Close()
+	for c := range d.guests {
+		if !c.sorted {
+			_ = c.Conn.Close()
+		}
+	}
+}
+
+// cut closes all connections.
+func (d *door) cut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for c := range d.guests {
+		_ = c.Conn.Close()
 	}
 }
 
@@ -153,13 +170,13 @@ func (d *door) isShut() bool {
 func (d *door) admit(conn net.Conn, rpc, web *passage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.shut || d.conns >= d.max {
+	if d.shut || len(d.guests) >= d.max {
 		_ = conn.Close()
 		return
 	}
-	d.conns++
-	d.unsorted[conn] = true
-	go d.sort(&guest{Conn: conn, door: d}, rpc, web)
+	c := &guest{Conn: conn, door: d}
+	d.guests[c] = true
+	go d.sort(c, rpc, web)
 }
 
 // preface is how every HTTP/2 connection begins: PRI * HTTP/2.0.
@@ -170,7 +187,7 @@ func (d *door) sort(c *guest, rpc, web *passage) {
 	_, err := io.ReadFull(c.Conn, c.room[:])
 	_ = c.SetReadDeadline(time.Time{})
 	d.mu.Lock()
-	delete(d.unsorted, c.Conn)
+	c.sorted = true
 	d.mu.Unlock()
 	c.head = c.room[:]
 	switch {
@@ -189,7 +206,8 @@ type guest struct {
 	door *door
 	room [len(preface)]byte
 	head []byte // to be read again
-	once sync.Once
+
+	sorted bool // it has said what it is; guarded by door.mu
 }
 
 func (c *guest) Read(b []byte) (int, error) {
@@ -202,11 +220,9 @@ func (c *guest) Read(b []byte) (int, error) {
 }
 
 func (c *guest) Close() error {
-	c.once.Do(func() {
-		c.door.mu.Lock()
-		defer c.door.mu.Unlock()
-		c.door.conns--
-	})
+	c.door.mu.Lock()
+	delete(c.door.guests, c)
+	c.door.mu.Unlock()
 	return c.Conn.Close()
 }
 

@@ -328,3 +328,40 @@ func TestShutdown(t *testing.T) {
 		}
 	})
 }
+
+// Abort cuts off whoever is connected, with no call let end, and lets nobody in.
+func TestAbort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := serve(t, newFake())
+		stream, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&pawlv1.WorkRequest{Hello: hello("q"), Grant: 1}); err != nil {
+			t.Fatal(err)
+		}
+		idle, _ := l.dial(t.Context(), "") // has not said what it is
+		web, _ := l.dial(t.Context(), "")
+		go io.WriteString(web, "POST /api/v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
+		synctest.Wait()
+		start := time.Now()
+		g.Abort()
+		if _, err := stream.Recv(); err == nil {
+			t.Error("the stream goes on")
+		}
+		if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the idle connection: %v", err)
+		}
+		if _, err := io.ReadAll(web); err != nil {
+			t.Errorf("the HTTP connection: %v", err)
+		}
+		if c, err := l.dial(t.Context(), ""); err == nil {
+			if _, err := c.Read(make([]byte, 1)); err == nil {
+				t.Error("a new connection is served")
+			}
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("all that took %v", took)
+		}
+	})
+}

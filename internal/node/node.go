@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -32,7 +33,8 @@ type Node struct {
 	gateway *gateway.Gateway
 	broker  *broker.Broker
 	serving sync.WaitGroup
-	closers []func() error // in the order of opening
+	closers []func() error                  // in the order of opening
+	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
 
 	fatal sync.Once
 	stop  sync.Once
@@ -68,11 +70,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := n.openDir(); err != nil {
 		return nil, err
 	}
-	shards, err := n.startShards(ctx)
+	room := n.room()
+	shards, err := n.startShards(ctx, room)
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Open(ctx, cluster.Config{System: shards.system, Shards: shards.broker, DataShards: shards.data, MaxQueues: cfg.MaxQueues})
+	c, err := cluster.Open(ctx, cluster.Config{System: shards.system, Shards: shards.broker, DataShards: shards.data, MaxQueues: cfg.MaxQueues, Room: room})
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +84,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.broker.Start()
 	n.gateway = gateway.New(gateway.Config{Broker: n.broker, Cluster: c, Limits: cfg.Limits, Logger: cfg.Logger,
 		Version: cfg.Version, ClusterID: n.id.Cluster, Node: fmt.Sprintf("n%d", n.id.Node)})
+	n.serves.Store(n.gateway)
 	n.serving.Go(func() {
 		// Server closed: Stop came before Serve had begun.
 		if err := n.gateway.Serve(cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -137,7 +141,7 @@ func (n *Node) checkLogs() error {
 	return &DamageError{File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
 }
 
-func (n *Node) startShards(ctx context.Context) (*shards, error) {
+func (n *Node) startShards(ctx context.Context, room func() error) (*shards, error) {
 	if err := n.checkLogs(); err != nil {
 		return nil, err
 	}
@@ -160,7 +164,7 @@ func (n *Node) startShards(ctx context.Context) (*shards, error) {
 	}
 	n.closers = append(n.closers, dead.Close)
 	s := &shards{}
-	s.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room(),
+	s.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: room,
 		Namespaces: func() []string { return s.cluster.Namespaces() },
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return s.cluster.EnsureQueue(ctx, shard, ns, queue)
@@ -257,8 +261,16 @@ func (n *Node) close() error {
 	return err
 }
 
+// fail cuts everybody off, so that they go elsewhere or come again, and reports why. What comes then is the end of the
+// process, which a disk that hangs can hold up for as long as it does.
 func (n *Node) fail(err error) {
-	n.fatal.Do(func() { n.cfg.Fatal(err) })
+	n.fatal.Do(func() {
+		_ = n.cfg.Listener.Close()
+		if g := n.serves.Load(); g != nil {
+			g.Abort()
+		}
+		n.cfg.Fatal(err)
+	})
 }
 
 // system is the system shard as the cluster package sees it.

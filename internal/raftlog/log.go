@@ -44,8 +44,9 @@ type Config struct {
 	AcceptDataLoss bool
 
 	Logger *slog.Logger
-	// Fatal is called, at most once, when the logs can't be written or read. They take no more writes from then on, and
-	// the process should end: what it has in memory may be ahead of its disk.
+	// Fatal is called, at most once, when the logs can't be written or read, or a write has hung for 5 s. They take no more
+	// writes from then on, and the process should end: what it has in memory may be ahead of its disk. It may be called
+	// before Open returns, which it may then never do.
 	Fatal func(error)
 }
 
@@ -73,8 +74,12 @@ type Log struct {
 	// lossy: parts of the store were given up when it was opened, so that every log may have lost something.
 	lossy bool
 	// opened: from now on failures are reported, not returned by Open.
-	opened atomic.Bool
-	failed atomic.Pointer[error]
+	opened   atomic.Bool
+	failed   atomic.Pointer[error]
+	reported atomic.Bool
+
+	writes pulse         // of the Pebble store
+	quit   chan struct{} // ends the watchdog
 }
 
 // ErrIdentity: the directory holds the logs of another cluster or node.
@@ -104,7 +109,7 @@ func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 // changed, and AcceptDataLoss opens what is left.
 func Open(cfg Config) (*Log, error) {
 	cfg.setDefaults()
-	l := &Log{cfg: cfg}
+	l := &Log{cfg: cfg, quit: make(chan struct{}), writes: pulse{what: "log"}}
 	if err := l.open(); err != nil {
 		if l.db != nil {
 			err = errors.Join(err, l.db.Close())
@@ -115,6 +120,7 @@ func Open(cfg Config) (*Log, error) {
 		return nil, fmt.Errorf("logs in %q: %w", cfg.Dir, err)
 	}
 	l.opened.Store(true)
+	go watchdog(l.quit, l.fail, &l.writes, &l.marks.writes)
 	return l, nil
 }
 
@@ -297,13 +303,17 @@ func (l *Log) startMarks() error {
 // Close syncs the marks, so that from now on any loss is noticed, and closes the store. No ShardLog may be used after
 // it.
 func (l *Log) Close() error {
+	close(l.quit)
 	return errors.Join(l.marks.close(), l.db.Close(), l.lock.Close())
 }
 
-// fail reports the first failure and stops all writes.
-func (l *Log) fail(err error) {
+// fail stops all writes and reports the first failure, unless Open returns it.
+func (l *Log) fail(err error) { l.stop(err, l.opened.Load()) }
+
+func (l *Log) stop(err error, report bool) {
 	err = fmt.Errorf("logs in %q: %w", l.cfg.Dir, err)
-	if l.failed.CompareAndSwap(nil, &err) && l.opened.Load() {
+	l.failed.CompareAndSwap(nil, &err)
+	if report && l.reported.CompareAndSwap(false, true) {
 		l.cfg.Fatal(err)
 	}
 }
@@ -325,6 +335,8 @@ func (l *Log) commit(b *pebble.Batch, sync bool) (err error) {
 			err = *l.failed.Load()
 		}
 	}()
+	l.writes.begin()
+	defer l.writes.end()
 	return l.db.Apply(b, &pebble.WriteOptions{Sync: sync && !planted("raftlog-no-fsync")})
 }
 
@@ -363,7 +375,15 @@ func (l *Log) options() *pebble.Options {
 		L0StopWritesThreshold:       20,
 		Logger:                      pebbleLogger{l},
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { l.fail(fmt.Errorf("background work: %w", err)) },
+			BackgroundError: func(err error) {
+				// Pebble tries again, for ever: an Open that meets this never returns. Damage it does return.
+				l.stop(fmt.Errorf("background work: %w", err), l.opened.Load() || !pebble.IsCorruptionError(err))
+			},
+			WALCreated: func(i pebble.WALCreateInfo) {
+				if i.Err != nil { // Pebble panics next, where nobody can recover it
+					l.fail(fmt.Errorf("new file of the log: %w", i.Err))
+				}
+			},
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				l.fail(&DamageError{File: i.Path, Reason: i.Details.Error()})
 			},

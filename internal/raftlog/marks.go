@@ -45,6 +45,8 @@ type marks struct {
 	quit chan struct{}
 	idle chan struct{} // closed when the writer goroutine has ended
 
+	writes pulse
+
 	io sync.Mutex // held over a write and its fsync, taken before mu
 
 	mu    sync.Mutex // never held over I/O: the write path takes it
@@ -56,7 +58,7 @@ type marks struct {
 
 // openMarks reads the marks. A nil of says that there is no file, and an error that both slots are damaged.
 func openMarks(fs vfs.FS, path string, id Identity) (m *marks, err error) {
-	m = &marks{path: path, id: id, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{})}
+	m = &marks{path: path, id: id, writes: pulse{what: "marks of the logs"}, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{})}
 	b, err := readFile(fs, path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m, nil
@@ -195,10 +197,12 @@ func (m *marks) sync() error {
 	m.dirty = false
 	m.mu.Unlock()
 
+	m.writes.begin()
 	_, err := m.file.WriteAt(b, at)
 	if err == nil {
 		err = m.file.SyncData()
 	}
+	m.writes.end()
 	if err == nil {
 		return nil
 	}
