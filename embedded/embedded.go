@@ -31,7 +31,7 @@ type Options struct {
 	// machine are taken.
 	Listen string
 	// DataShards is how many groups share the tasks, 1 to 64; 0: as many as the directory has, and 1 in a new one. Their
-	// number stays: another one than the directory has is refused.
+	// number only grows: fewer than the directory has are refused.
 	DataShards int
 	// MinFree is how many bytes of disk must be free for new tasks to be taken; default 256 MiB.
 	MinFree int64

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/pawlq/pawl"
 )
 
 // manyQueues are enough for each of a few shards to get some.
@@ -35,6 +37,16 @@ func TestShards(t *testing.T) {
 // busyShards: there are so many shards, each with a leader and with entries of its own.
 func busyShards(t *testing.T, s *server, want int) {
 	t.Helper()
+	for _, shard := range shardsOf(t, s, want) {
+		if shard.Leader == "" || shard.Index == 0 {
+			t.Errorf("shard %d has leader %q and applied nothing: %+v", shard.Shard, shard.Leader, shard)
+		}
+	}
+}
+
+// shardsOf are the server's shards, of which there must be so many.
+func shardsOf(t *testing.T, s *server, want int) []pawl.ShardInfo {
+	t.Helper()
 	info, err := s.dial().Admin().Server(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -42,15 +54,11 @@ func busyShards(t *testing.T, s *server, want int) {
 	if len(info.Shards) != want {
 		t.Errorf("there are %d shards, want %d: %+v", len(info.Shards), want, info.Shards)
 	}
-	for _, shard := range info.Shards {
-		if shard.Leader == "" || shard.Index == 0 {
-			t.Errorf("shard %d has leader %q and applied nothing: %+v", shard.Shard, shard.Leader, shard)
-		}
-	}
+	return info.Shards
 }
 
-// TestOtherShards starts a server with another number of shards than its directory has: it must refuse, since tasks
-// would be out of reach, and say both numbers. Then it starts without a number, and has what there was.
+// TestOtherShards starts a server with fewer shards than its directory has: it must refuse, since tasks would be out of
+// reach, and say both numbers. With more it adds some, and without a number it has what there was.
 func TestOtherShards(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "4")
@@ -58,16 +66,21 @@ func TestOtherShards(t *testing.T) {
 	w := newWorkload(t, s.addr, manyQueues(8)...)
 	w.flow(&w.acked)
 	s.kill()
-	for _, other := range []string{"1", "3", "5", "64"} {
+	for _, other := range []string{"1", "3"} {
 		s.flags = []string{"--shards", other}
 		if said := s.refuses(); !strings.Contains(said, "4 data shards") || !strings.Contains(said, "is "+other) {
 			t.Errorf("a start with %s shards says %q, want both numbers", other, said)
 		}
 	}
+	s.flags = []string{"--shards", "6"}
+	s.start()
+	w.flow(&w.acked)
+	shardsOf(t, s, 6)
+	s.kill()
 	s.flags = nil
 	s.start()
 	w.flow(&w.acked)
-	busyShards(t, s, 4)
+	shardsOf(t, s, 6)
 	w.finish()
 	w.check()
 }

@@ -30,7 +30,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.config, "config", "", "YAML file with settings, named as the flags (env PAWL_CONFIG)")
 	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
 	flags.StringVar(&s.listen, "listen", defaultServer, "address to serve on")
-	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64 (default as the directory has; 1 when new)")
+	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")

@@ -19,7 +19,7 @@ type Config struct {
 	Listener net.Listener
 
 	// DataShards is how many data shards the node has, 1 to 64, as the flag --shards says; 0: as many as the directory has,
-	// and 1 in a new one. Another number than the directory has is refused.
+	// and 1 in a new one. A larger number adds shards, for queues that are new; a smaller one is refused.
 	DataShards int
 
 	Limits    task.Limits

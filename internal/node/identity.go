@@ -36,7 +36,7 @@ func (i identity) cluster() (id [16]byte) {
 }
 
 // readIdentity reads the identity of a data directory, or makes one for an empty directory. Shards is how many data
-// shards are asked for; 0: those that are there.
+// shards are asked for; 0: those that are there. More than those are added.
 func readIdentity(dir string, shards int) (identity, error) {
 	path := filepath.Join(dir, identityFile)
 	b, err := os.ReadFile(path)
@@ -54,11 +54,15 @@ func readIdentity(dir string, shards int) (identity, error) {
 	if err != nil {
 		return identity{}, fmt.Errorf("%s %w", path, err)
 	}
-	if shards != 0 && shards != id.Shards {
-		return identity{}, fmt.Errorf("--shards (DataShards) is %d, but %s has %d data shards, and their number stays: give %d, or leave it out",
+	switch {
+	case shards == 0 || shards == id.Shards:
+		return id, nil
+	case shards < id.Shards: // tasks would be out of reach
+		return identity{}, fmt.Errorf("--shards (DataShards) is %d, but %s has %d data shards, and their number only grows: give %d or more, or leave it out",
 			shards, dir, id.Shards, id.Shards)
 	}
-	return id, nil
+	id.Shards = shards // the new ones are made as in a new directory
+	return id, writeIdentity(dir, id)
 }
 
 func parseIdentity(b []byte) (id identity, err error) {

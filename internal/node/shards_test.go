@@ -25,11 +25,31 @@ func TestDataShards(t *testing.T) {
 	}
 }
 
-func TestOtherDataShardsAreRefused(t *testing.T) {
+// Data shards can be added: what is there stays where it is, and new queues come to the new ones.
+func TestMoreDataShards(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, Config{Dir: dir})
+	id, _ := enqueue(t, s.client(), "old")
+	s.end()
+	s = start(t, Config{Dir: dir, DataShards: 4})
+	oneQueueEach(t, s.client(), 4)
+	if _, shard := enqueue(t, s.client(), "old"); shard != 1 {
+		t.Errorf("a queue has moved to shard %d", shard)
+	}
+	s.end()
+	s = start(t, Config{Dir: dir})
+	if info, err := s.client().Task(t.Context(), id); err != nil || info.ID != id {
+		t.Errorf("the task of before: %+v, %v", info, err)
+	}
+	if s.id.Shards != 4 {
+		t.Errorf("it has %d shards, want 4", s.id.Shards)
+	}
+}
+
+func TestFewerDataShardsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 2}).end()
 	refused(t, Config{Dir: dir, DataShards: 1}, "--shards (DataShards) is 1", "has 2 data shards")
-	refused(t, Config{Dir: dir, DataShards: 4}, "--shards (DataShards) is 4", "has 2 data shards")
 	refused(t, Config{Dir: dir, DataShards: -1}, "shards: -1", "between 1 and 64")
 	refused(t, Config{Dir: dir, DataShards: 65}, "shards: 65", "between 1 and 64")
 	if s := start(t, Config{Dir: dir}); s.id.Shards != 2 {
