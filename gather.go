@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -161,6 +162,7 @@ func (g *gatherer) sendWaiting() {
 		again, err := g.try(b.ctx, b.calls)
 		if len(again) == 0 {
 			b.cancel()
+			runtime.Gosched() // the callers just answered may have more: let it gather, or it goes out one by one
 			continue
 		}
 		// Repeats don't count as in flight: the retry budget paces them, and tasks of other shards need not wait for this one.
