@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+)
+
+// graveyard makes dead letters in the queue mail, a second apart, the last one the newest.
+func (w *world) graveyard(messages ...string) (all []string) {
+	w.Helper()
+	for i, m := range messages {
+		all = append(all, w.id(spec{Type: "send", Queue: "mail", Payload: fmt.Sprint(i)}))
+		w.kill("mail", m)
+		w.pass(second)
+	}
+	return all
+}
+
+func (w *world) dead(f filter) []string {
+	w.Helper()
+	return ids(ok[page](w)(w.door.Dead(w.ctx(), f, part{})).Items)
+}
+
+func (w *world) replay(s selection) counted {
+	w.Helper()
+	return ok[counted](w)(w.door.Replay(w.ctx(), s))
+}
+
+func reversed(all []string) (out []string) {
+	for _, id := range all {
+		out = append([]string{id}, out...)
+	}
+	return out
+}
+
+func TestDeadLetters(t *testing.T) {
+	mail := filter{Queue: "mail"}
+	tellAll(t, []story{
+		{name: "they are listed newest first, with payload and attempt log", tell: func(w *world) {
+			w.put("mail", settings{MaxAttempts: 2, Retry: retry{Initial: second, Factor: 1, Jitter: noJitter}})
+			id := w.id(spec{Type: "send", Queue: "mail", Payload: `{"to":1}`})
+			for _, m := range []string{"first", "second"} {
+				w.fail(w.one(from("mail")), failing{Message: m})
+				w.pass(second)
+			}
+			other := w.id(spec{Queue: "mail"})
+			w.kill("mail", "other")
+			got := ok[page](w)(w.door.Dead(w.ctx(), mail, part{}))
+			is(w, "the list", ids(got.Items), []string{other, id})
+			v := got.Items[1]
+			is(w, "the letter", v, w.get(id))
+			is(w, "its payload", v.Payload, `{"to":1}`)
+			is(w, "its log", v.Log, []attempt{
+				{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-2 * second), EndedAt: w.at(-2 * second), Outcome: "failed", Error: failure{"first", failureType}, NextRunAt: w.at(-second)},
+				{Attempt: 2, Fence: 2, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.at(-second), Outcome: "failed", Error: failure{"second", failureType}}})
+		}},
+		{name: "the order is that of their deaths, in pages", tell: func(w *world) {
+			all := w.graveyard("a", "b", "c", "d", "e")
+			var got []string
+			p := part{Limit: 2}
+			for range 3 {
+				a := ok[page](w)(w.door.Dead(w.ctx(), mail, p))
+				got, p.Cursor = append(got, ids(a.Items)...), a.Next
+			}
+			is(w, "the list", got, reversed(all))
+			is(w, "the last cursor", p.Cursor, "")
+		}},
+		{name: "a filter selects among them", tell: func(w *world) {
+			all := w.graveyard("user 1 not found", "timeout", "user 2 not found")
+			is(w, "by error", w.dead(filter{Queue: "mail", Error: "not found"}), []string{all[2], all[0]})
+			is(w, "by payload", w.dead(filter{Queue: "mail", Text: "1"}), []string{all[1]})
+			is(w, "by type", len(w.dead(filter{Queue: "mail", Type: "other"})), 0)
+		}},
+		{name: "those that read alike are one group", tell: func(w *world) {
+			all := w.graveyard("user 17 not found", "timeout", "user 4711 not found")
+			got := ok[[]group](w)(w.door.DeadGroups(w.ctx(), "mail"))
+			if len(got) != 2 || got[0].Fingerprint == "" || got[0].Fingerprint == got[1].Fingerprint {
+				w.Fatalf("the groups are %+v", got)
+			}
+			got[0].Fingerprint, got[1].Fingerprint = "", ""
+			is(w, "the groups", got, []group{
+				{Type: "send", Message: got[0].Message, Count: 2, FirstAt: w.at(-3 * second), LastAt: w.at(-second), Sample: all[2]},
+				{Type: "send", Message: "timeout", Count: 1, FirstAt: w.at(-2 * second), LastAt: w.at(-2 * second), Sample: all[1]}})
+		}},
+		{name: "a replay keeps id, key and history, and gives fresh attempts", tell: func(w *world) {
+			id := w.id(spec{Type: "send", Queue: "mail", Payload: `1`, IdempotencyKey: "k", MaxAttempts: 1})
+			w.fail(w.one(from("mail")), failing{Message: "broken"})
+			before := w.get(id)
+			w.pass(second)
+			is(w, "the answer", w.replay(selection{Queue: "mail", IDs: []string{id}}), counted{1, 1})
+			after := w.get(id)
+			is(w, "the state", after.State+after.Reason, "ready")
+			is(w, "its history", after.Log, before.Log)
+			is(w, "its key", after.IdempotencyKey, "k")
+			is(w, "a repeat of its key", w.enqueue(spec{Type: "send", Queue: "mail", Payload: `1`, IdempotencyKey: "k"}).Duplicate, true)
+			c := w.one(from("mail"))
+			is(w, "the attempt", []int{c.Attempt, c.MaxAttempts}, []int{2, 2})
+			is(w, "the payload", c.Payload, `1`)
+			w.fail(c, failing{Message: "again"})
+			is(w, "the end", w.state(id), "dead attempts_exhausted")
+			is(w, "its history", len(w.get(id).Log), 2)
+		}},
+		{name: "many are replayed by their ids", tell: func(w *world) {
+			all := w.graveyard("a", "b", "c")
+			is(w, "the answer", w.replay(selection{Queue: "mail", IDs: []string{all[0], all[2], requestV7}}), counted{2, 2})
+			is(w, "those left", w.dead(mail), []string{all[1]})
+		}},
+		{name: "many are replayed by a filter, the newest first", tell: func(w *world) {
+			all := w.graveyard("gone", "kept", "gone", "gone")
+			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
+			two := gone
+			two.Max = 2
+			dry := gone
+			dry.DryRun = true
+			is(w, "a dry run", w.replay(dry), counted{3, 0})
+			is(w, "which did nothing", len(w.dead(mail)), 4)
+			is(w, "two of them", w.replay(two), counted{2, 2})
+			is(w, "those left", w.dead(mail), []string{all[1], all[0]})
+			is(w, "the rest", w.replay(gone), counted{1, 1})
+			is(w, "all", w.replay(selection{Queue: "mail", Filter: &filter{}}), counted{1, 1})
+			is(w, "those left", len(w.dead(mail)), 0)
+			is(w, "those ready", w.queue("mail").Depth, depth{Ready: 4})
+		}},
+		{name: "a replay can be slow", tell: func(w *world) {
+			w.graveyard("a", "b", "c")
+			is(w, "the answer", w.replay(selection{Queue: "mail", Filter: &filter{}, Rate: 2}), counted{3, 3})
+			for n := int64(1); n <= 3; n++ {
+				is(w, "those ready", w.queue("mail").Depth, depth{Ready: n, Scheduled: 3 - n})
+				w.pass(second / 2)
+			}
+		}},
+		{name: "the discarded have an end of their own, and are not dead any more", tell: func(w *world) {
+			all := w.graveyard("gone", "kept", "gone")
+			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
+			dry := gone
+			dry.DryRun = true
+			is(w, "a dry run", ok[counted](w)(w.door.DiscardDead(w.ctx(), dry)), counted{2, 0})
+			is(w, "the answer", ok[counted](w)(w.door.DiscardDead(w.ctx(), gone)), counted{2, 2})
+			is(w, "those left", w.dead(mail), []string{all[1]})
+			is(w, "the discarded", w.state(all[0]), "discarded operator")
+			is(w, "by id", ok[counted](w)(w.door.DiscardDead(w.ctx(), selection{Queue: "mail", IDs: all})), counted{1, 1})
+			is(w, "what is counted", w.queue("mail").Depth, depth{})
+		}},
+		{name: "the poisoned are apart", tell: func(w *world) {
+			w.enqueue(spec{Queue: "mail"})
+			c := w.one(from("mail"))
+			w.fail(c, failing{Message: "no JSON", Outcome: "poison"})
+			is(w, "the dead", len(w.dead(mail)), 0)
+			got := ok[page](w)(w.door.Poisoned(w.ctx(), mail, part{}))
+			is(w, "the poisoned", got.Items, []view{w.get(c.ID)})
+			is(w, "a replay of the dead", w.replay(selection{Queue: "mail", Filter: &filter{}}), counted{})
+			is(w, "a replay of the poisoned", w.replay(selection{Queue: "mail", Filter: &filter{}, Poisoned: true}), counted{1, 1})
+			is(w, "the state", w.state(c.ID), "ready")
+		}},
+		{name: "one is retried or discarded by itself", tell: func(w *world) {
+			all := w.graveyard("a", "b")
+			is(w, "the retried", ok[view](w)(w.door.Retry(w.ctx(), all[0])), w.get(all[0]))
+			is(w, "its state", w.state(all[0]), "ready")
+			is(w, "the discarded", ok[view](w)(w.door.Discard(w.ctx(), all[1])), w.get(all[1]))
+			is(w, "its state", w.state(all[1]), "discarded operator")
+		}},
+	})
+}

@@ -1,0 +1,557 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// direct calls the broker as the gateway does. Where the broker wants what it is given to be checked already, this door
+// asks package task; rules that are the gateway's alone do not hold here.
+type direct struct {
+	broker  *broker.Broker
+	cluster *cluster.Cluster
+}
+
+func newDirect(h *house) *direct { return &direct{h.broker, h.cluster} }
+
+// refused puts an error in the suite's words.
+func refused(err error) error {
+	e, ok := task.AsError(err)
+	if !ok {
+		return err
+	}
+	r := &refusal{Code: string(e.Code), Reason: e.Reason, Field: e.Field, Holder: e.Holder, RetryAfter: span(e.RetryAfter), Text: e.Message}
+	if e.State != 0 {
+		r.State = e.State.String()
+	}
+	return r
+}
+
+func (d *direct) Enqueue(ctx context.Context, s spec) (accepted, error) {
+	all, err := d.EnqueueMany(ctx, []spec{s})
+	if err == nil {
+		err = all[0].Err
+	}
+	if err != nil {
+		return accepted{}, err
+	}
+	return all[0], nil
+}
+
+func (d *direct) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, error) {
+	out := make([]accepted, len(specs))
+	var good []task.Spec
+	var at []int // good[i] is specs[at[i]]
+	for i, s := range specs {
+		t, err := s.task()
+		if err == nil {
+			_, err = d.cluster.Place(ctx, namespace, t.Queue)
+		}
+		if err != nil {
+			out[i].Err = refused(err)
+			continue
+		}
+		good, at = append(good, t), append(at, i)
+	}
+	if len(good) == 0 {
+		return out, nil
+	}
+	got, _, err := d.broker.Enqueue(ctx, dataShard, namespace, good)
+	if err != nil {
+		return nil, refused(err)
+	}
+	for i, e := range got {
+		if e.Err != nil {
+			out[at[i]].Err = refused(e.Err)
+			continue
+		}
+		out[at[i]] = accepted{ID: e.ID.String(), State: e.State.String(), CreatedAt: when(e.CreatedAt), Duplicate: e.Duplicate}
+	}
+	return out, nil
+}
+
+// task is the spec, filled and checked, as the broker wants it.
+func (s spec) task() (task.Spec, error) {
+	t := task.Spec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Delay: s.Delay.std(), RunAt: s.RunAt,
+		IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: s.IdempotencyTTL.std(), MaxAttempts: s.MaxAttempts, Timeout: s.Timeout.std(),
+		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Tags: s.Tags, Headers: s.Headers}
+	if s.Priority != "" {
+		p, ok := task.ParsePriority(s.Priority)
+		if !ok {
+			return t, fmt.Errorf("this door has no way to say %q", s.Priority)
+		}
+		t.Priority = p
+	}
+	if s.RequestID != "" {
+		id, err := task.ParseID(s.RequestID)
+		if err != nil {
+			return t, task.Invalid("request_id", "%v", err)
+		}
+		t.RequestID = id
+	}
+	if s.Retry != (retry{}) {
+		r := s.Retry.task()
+		t.Retry = &r
+	}
+	t.Fill()
+	return t, t.Check(task.DefaultLimits())
+}
+
+// task is the policy with its defaults.
+func (r retry) task() task.Retry {
+	out := task.DefaultRetry
+	if r.Initial != 0 {
+		out.Initial = r.Initial.std()
+		out.Max = max(out.Max, out.Initial)
+	}
+	if r.Max != 0 {
+		out.Max = r.Max.std()
+	}
+	if r.Factor != 0 {
+		out.Factor = r.Factor
+	}
+	if r.Jitter != 0 {
+		out.Jitter = r.jitter()
+	}
+	return out
+}
+
+func (d *direct) Get(ctx context.Context, id string) (view, error) { return d.WaitResult(ctx, id, 0) }
+
+func (d *direct) WaitResult(ctx context.Context, id string, wait span) (view, error) {
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
+		return d.broker.Task(ctx, namespace, id, wait.std())
+	})
+}
+
+// onTask runs a call that answers with its task.
+func (d *direct) onTask(id string, call func(task.ID) (*broker.View, broker.Stamp, error)) (view, error) {
+	parsed, err := parseID(id)
+	if err != nil {
+		return view{}, err
+	}
+	v, _, err := call(parsed)
+	if err != nil {
+		return view{}, refused(err)
+	}
+	return viewOf(v, true), nil
+}
+
+func parseID(s string) (task.ID, error) {
+	id, err := task.ParseID(s)
+	if err != nil {
+		return id, refused(task.Invalid("task_id", "%v", err))
+	}
+	return id, nil
+}
+
+func (d *direct) Cancel(ctx context.Context, id string) (view, error) {
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.Cancel(ctx, namespace, id) })
+}
+
+func (d *direct) Retry(ctx context.Context, id string) (view, error) {
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.Retry(ctx, namespace, id) })
+}
+
+func (d *direct) RunNow(ctx context.Context, id string) (view, error) {
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.RunNow(ctx, namespace, id) })
+}
+
+func (d *direct) Discard(ctx context.Context, id string) (view, error) {
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.Discard(ctx, namespace, id) })
+}
+
+func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
+	change := broker.Edit{MaxAttempts: e.MaxAttempts}
+	if !e.RunAt.IsZero() {
+		change.RunAt = &e.RunAt
+	}
+	if e.Priority != "" {
+		change.Priority, _ = task.ParsePriority(e.Priority)
+	}
+	if e.Payload != nil {
+		change.Payload = (*[]byte)(&e.Payload)
+	}
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
+		return d.broker.Update(ctx, namespace, id, change)
+	})
+}
+
+func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
+	got, _, err := d.broker.Tasks(ctx, dataShard, namespace, f.broker(), cursorOf(p), limitOf(p))
+	if err != nil {
+		return page{}, refused(err)
+	}
+	return pageOf(got, p.WithPayload), nil
+}
+
+func (f filter) broker() broker.Filter {
+	out := broker.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Text: f.Text}
+	for _, name := range f.States {
+		s, _ := task.ParseState(name)
+		out.States = append(out.States, s)
+	}
+	if !f.CreatedAfter.IsZero() {
+		out.CreatedAfter = broker.TimeOf(f.CreatedAfter)
+	}
+	if !f.CreatedBefore.IsZero() {
+		out.CreatedBefore = broker.TimeOf(f.CreatedBefore)
+	}
+	return out
+}
+
+func cursorOf(p part) []byte {
+	if p.Cursor == "" {
+		return nil
+	}
+	return []byte(p.Cursor)
+}
+
+func limitOf(p part) int {
+	if p.Limit == 0 {
+		return 100
+	}
+	return p.Limit
+}
+
+func pageOf(got broker.Page, withPayload bool) page {
+	out := page{Next: string(got.Next)}
+	for _, v := range got.Tasks {
+		out.Items = append(out.Items, viewOf(v, withPayload))
+	}
+	return out
+}
+
+func (d *direct) Claim(ctx context.Context, c claimCall) ([]claim, error) {
+	call := broker.ClaimCall{Namespace: namespace, Weighted: c.Weights != nil, Types: c.Types, Max: max(c.Max, 1), MaxBytes: c.MaxBytes,
+		Lease: c.Lease.std(), Worker: c.Worker, ClaimKey: c.Key}
+	if call.MaxBytes == 0 {
+		call.MaxBytes = 4 << 20
+	}
+	for _, q := range c.Queues {
+		call.Queues = append(call.Queues, broker.Share{Queue: q})
+	}
+	for _, q := range slices.Sorted(maps.Keys(c.Weights)) {
+		call.Queues = append(call.Queues, broker.Share{Queue: q, Weight: c.Weights[q]})
+	}
+	for _, q := range call.Queues {
+		if _, err := d.cluster.Place(ctx, namespace, q.Queue); err != nil {
+			return nil, refused(err)
+		}
+	}
+	got, _, err := d.broker.Claim(ctx, dataShard, call, c.Wait.std())
+	if err != nil {
+		return nil, refused(err)
+	}
+	out := make([]claim, len(got))
+	for i, g := range got {
+		out[i] = claim{ID: g.ID.String(), Type: g.Type, Queue: g.Queue, Payload: string(g.Payload), ContentType: g.ContentType,
+			Priority: g.Exec.Priority.String(), Attempt: g.Exec.Attempt(), MaxAttempts: g.LastAttempt, Token: g.Token.String(),
+			Fence: int64(g.Exec.Fence), LeaseExpiresAt: when(g.Exec.Claim.Until), Lease: span(g.Exec.Claim.Lease), Timeout: span(g.Timeout),
+			Headers: g.Headers, Checkpoint: g.Checkpoint, CreatedAt: when(g.Exec.CreatedAt), ReadyAt: when(g.Exec.ReadyAt),
+			Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey}
+	}
+	return out, nil
+}
+
+// settle runs one verb on a claim.
+func (d *direct) settle(ctx context.Context, h hold, s broker.Settle) (broker.Settled, error) {
+	id, err := parseID(h.ID)
+	if err != nil {
+		return broker.Settled{}, err
+	}
+	token, err := task.ParseToken(h.Token)
+	if err != nil {
+		return broker.Settled{}, refused(err)
+	}
+	s.Hold = broker.Hold{Namespace: namespace, ID: id, Token: token}
+	got, _, err := d.broker.Settle(ctx, id.Shard(), []broker.Settle{s})
+	if err == nil {
+		err = got[0].Err
+	}
+	if err != nil {
+		return broker.Settled{}, refused(err)
+	}
+	return got[0], nil
+}
+
+func (d *direct) Ack(ctx context.Context, h hold, r result) error {
+	got, err := d.settle(ctx, h, r.broker())
+	if err == nil && got.State != task.Succeeded {
+		return fmt.Errorf("acked, and %s", got.State)
+	}
+	return err
+}
+
+func (r result) broker() broker.Settle {
+	return broker.Settle{Verb: broker.Ack, Result: broker.Result{Data: []byte(r.Data), ContentType: r.ContentType}}
+}
+
+func (d *direct) Fail(ctx context.Context, h hold, f failing) (settled, error) {
+	got, err := d.settle(ctx, h, f.broker())
+	return settled{State: stateName(got.State), NextRunAt: when(got.NextRunAt)}, err
+}
+
+func (f failing) broker() broker.Settle {
+	s := broker.Settle{Verb: broker.Fail, Fail: broker.Failing{Failure: broker.Failure{Message: f.Message, Type: failureType}}}
+	s.Fail.Fall = map[string]broker.FailResult{"": broker.FailRetry, "retry": broker.FailRetry, "dead": broker.FailDead,
+		"discard": broker.FailDiscard, "poison": broker.FailPoison}[f.Outcome]
+	if f.RetryIn != 0 {
+		in := f.RetryIn.std()
+		s.Fail.RetryIn = &in
+	}
+	return s
+}
+
+func (d *direct) Release(ctx context.Context, h hold, delay span) (settled, error) {
+	got, err := d.settle(ctx, h, broker.Settle{Verb: broker.Release, Delay: delay.std()})
+	return settled{State: stateName(got.State), NextRunAt: when(got.NextRunAt)}, err
+}
+
+func (d *direct) Extend(ctx context.Context, h hold, e extension) (time.Time, error) {
+	s := broker.Settle{Verb: broker.Extend, Extend: broker.Extension{Lease: e.Lease.std()}}
+	if e.Progress != nil {
+		s.Extend.Progress = &broker.Progress{Percent: e.Progress.Percent, Text: e.Progress.Message}
+	}
+	if e.Checkpoint != nil {
+		s.Extend.Checkpoint = &e.Checkpoint
+	}
+	got, err := d.settle(ctx, h, s)
+	return when(got.LeaseUntil), err
+}
+
+func (d *direct) Settle(ctx context.Context, items []settlement) ([]settled, error) {
+	out := make([]settled, len(items))
+	for i, item := range items { // the broker's own batch needs ids and tokens that can be read
+		s := item.Result.broker()
+		switch {
+		case item.Fail != nil:
+			s = item.Fail.broker()
+		case item.Release:
+			s = broker.Settle{Verb: broker.Release}
+		}
+		got, err := d.settle(ctx, item.hold, s)
+		out[i] = settled{State: stateName(got.State), NextRunAt: when(got.NextRunAt), Err: err}
+	}
+	return out, nil
+}
+
+func stateName(s task.State) string {
+	if s == 0 {
+		return ""
+	}
+	return s.String()
+}
+
+// when converts a shard's time. 0 is the zero time.
+func when(t broker.Time) time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return t.Time()
+}
+
+func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
+	info, _, err := d.broker.Queue(ctx, dataShard, namespace, name)
+	if err != nil {
+		return queueInfo{}, refused(err)
+	}
+	return queueInfo{Queue: name, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedAt: info.Config.PausedAt,
+		Depth: depth{Scheduled: info.Scheduled, Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed,
+			Retrying: info.Retrying, Held: info.Held, Dead: info.Dead, Poisoned: info.Poisoned},
+		Ready:       byPrio{info.Ready[0], info.Ready[1], info.Ready[2]},
+		OldestReady: info.OldestReady.Seconds(), Settings: settingsOf(info.Config.Settings),
+		Version: int64(info.Config.Version), CreatedAt: info.Config.CreatedAt}, nil
+}
+
+func settingsOf(s task.Settings) settings {
+	r := s.Retention
+	return settings{Weights: weights{s.Weights[0], s.Weights[1], s.Weights[2]}, Retry: retryOf(s.Retry), MaxAttempts: s.MaxAttempts,
+		Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength,
+		Retention: retention{span(r.Succeeded), span(r.Discarded), span(r.Cancelled), span(r.Dead), span(r.Poisoned)}}
+}
+
+func retryOf(r task.Retry) retry { return retry{span(r.Initial), r.Factor, span(r.Max), r.Jitter} }
+
+func (d *direct) Queues(_ context.Context, p part) (names []string, next string, err error) {
+	queues := d.cluster.Queues(namespace, p.Cursor, limitOf(p)+1)
+	if len(queues) > limitOf(p) {
+		queues = queues[:limitOf(p)]
+		next = queues[len(queues)-1].Name
+	}
+	for _, q := range queues {
+		names = append(names, q.Name)
+	}
+	return names, next, nil
+}
+
+// configure changes a queue's configuration and reads the queue.
+func (d *direct) configure(ctx context.Context, name string, change func(*task.QueueConfig) error) (queueInfo, error) {
+	if _, err := d.cluster.PutQueue(ctx, namespace, name, change); err != nil {
+		return queueInfo{}, refused(err)
+	}
+	return d.Queue(ctx, name)
+}
+
+func (d *direct) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
+	rules := s.task()
+	if err := rules.Check(); err != nil {
+		return queueInfo{}, refused(err)
+	}
+	return d.configure(ctx, name, func(c *task.QueueConfig) error { c.Settings = rules; return nil })
+}
+
+// task is the settings with their defaults.
+func (s settings) task() task.Settings {
+	out := task.DefaultSettings()
+	out.Weights, out.MaxLength, out.Timeout, out.Retry = [3]int{s.Weights.High, s.Weights.Normal, s.Weights.Low}, s.MaxLength, s.Timeout.std(), s.Retry.task()
+	if s.MaxAttempts != 0 {
+		out.MaxAttempts = s.MaxAttempts
+	}
+	for to, from := range map[*time.Duration]span{&out.Lease: s.Lease, &out.Retention.Succeeded: s.Retention.Succeeded, &out.Retention.Discarded: s.Retention.Discarded,
+		&out.Retention.Cancelled: s.Retention.Cancelled, &out.Retention.Dead: s.Retention.Dead, &out.Retention.Poisoned: s.Retention.Poisoned} {
+		if from != 0 {
+			*to = from.std()
+		}
+	}
+	return out
+}
+
+func (d *direct) DeleteQueue(ctx context.Context, name string) error {
+	return refused(d.cluster.DropQueue(ctx, namespace, name))
+}
+
+func (d *direct) Pause(ctx context.Context, name, reason string) (queueInfo, error) {
+	return d.configure(ctx, name, func(c *task.QueueConfig) error {
+		if c.Version == 0 {
+			return task.NotFound("queue", name)
+		}
+		c.Paused, c.PausedReason, c.PausedAt = true, reason, time.Now().UTC()
+		return nil
+	})
+}
+
+func (d *direct) Resume(ctx context.Context, name string) (queueInfo, error) {
+	return d.configure(ctx, name, func(c *task.QueueConfig) error {
+		if c.Version == 0 {
+			return task.NotFound("queue", name)
+		}
+		c.Paused, c.PausedReason, c.PausedAt = false, "", time.Time{}
+		return nil
+	})
+}
+
+func (d *direct) Purge(ctx context.Context, name string) (int64, error) {
+	n, _, err := d.broker.Purge(ctx, dataShard, namespace, name)
+	return n, refused(err)
+}
+
+func (d *direct) Dead(ctx context.Context, f filter, p part) (page, error) {
+	return d.ended(ctx, "dead", f, p)
+}
+
+func (d *direct) Poisoned(ctx context.Context, f filter, p part) (page, error) {
+	return d.ended(ctx, "poisoned", f, p)
+}
+
+func (d *direct) ended(ctx context.Context, state string, f filter, p part) (page, error) {
+	if _, err := d.Queue(ctx, f.Queue); err != nil {
+		return page{}, err
+	}
+	f.States, p.WithPayload = []string{state}, true
+	return d.List(ctx, f, p)
+}
+
+func (d *direct) DeadGroups(ctx context.Context, queue string) ([]group, error) {
+	got, _, _, err := d.broker.DeadGroups(ctx, dataShard, namespace, queue, task.Dead)
+	var out []group
+	for _, g := range got {
+		out = append(out, group{Fingerprint: fmt.Sprintf("%016x", g.Fingerprint), Type: g.Type, Message: g.Message, Count: g.Count,
+			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String()})
+	}
+	return out, refused(err)
+}
+
+func (d *direct) Replay(ctx context.Context, s selection) (counted, error) {
+	sel, err := d.selection(ctx, s)
+	if err != nil {
+		return counted{}, err
+	}
+	matched, done, _, err := d.broker.Replay(ctx, dataShard, namespace, sel)
+	return counted{matched, done}, refused(err)
+}
+
+func (d *direct) DiscardDead(ctx context.Context, s selection) (counted, error) {
+	sel, err := d.selection(ctx, s)
+	if err != nil {
+		return counted{}, err
+	}
+	matched, done, _, err := d.broker.DiscardDead(ctx, dataShard, namespace, sel)
+	return counted{matched, done}, refused(err)
+}
+
+func (d *direct) selection(ctx context.Context, s selection) (broker.Selection, error) {
+	if _, err := d.Queue(ctx, s.Queue); err != nil {
+		return broker.Selection{}, err
+	}
+	out := broker.Selection{Queue: s.Queue, State: task.Dead, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun}
+	if s.Poisoned {
+		out.State = task.Poisoned
+	}
+	for _, text := range s.IDs {
+		id, err := task.ParseID(text)
+		if err != nil {
+			return out, refused(task.Invalid("task_ids", "%v", err))
+		}
+		out.IDs = append(out.IDs, id)
+	}
+	if s.Filter != nil {
+		out.Filter = s.Filter.broker()
+	}
+	return out, nil
+}
+
+func viewOf(v *broker.View, withPayload bool) view {
+	x := v.Exec
+	out := view{ID: v.ID.String(), Type: v.Type, Queue: v.Queue, Status: x.State.Status(), State: x.State.String(), Reason: x.Reason,
+		Priority: x.Priority.String(), ContentType: v.ContentType, ResultType: v.Result.ContentType, MaxAttempts: v.MaxAttempts(),
+		Failures: x.Failures, Crashes: x.Crashes, Releases: x.Releases, Snoozes: x.Snoozes, Fence: int64(x.Fence),
+		Progress: progress{x.Progress, x.ProgressText}, Worker: x.Claim.Worker, CreatedAt: when(x.CreatedAt), RunAt: when(x.RunAt),
+		ClaimedAt: when(x.Claim.At), EndedAt: when(x.EndedAt), ExpiresAt: when(x.ExpiresAt), KeptUntil: when(x.KeptUntil),
+		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers, Retry: retryOf(v.Settings.Retry), Timeout: span(v.Settings.Timeout)}
+	if withPayload {
+		out.Payload, out.Result, out.Checkpoint = string(v.Payload), string(v.Result.Data), v.Checkpoint
+	}
+	for _, a := range v.Attempts {
+		out.Log = append(out.Log, attempt{Attempt: a.Number, Fence: int64(a.Fence), Worker: a.Worker, StartedAt: when(a.StartedAt), EndedAt: when(a.EndedAt),
+			Outcome: a.Outcome.String(), Error: failure{a.Failure.Message, a.Failure.Type}, Waited: span(a.Waited), NextRunAt: when(a.NextRunAt)})
+	}
+	if x.State == task.Claimed {
+		out.LeaseExpiresAt = when(x.Claim.Until)
+		out.Log = append(out.Log, attempt{Attempt: x.Attempt(), Fence: int64(x.Fence), Worker: x.Claim.Worker, StartedAt: when(x.Claim.At),
+			Waited: span(x.Claim.At.Sub(x.ReadyAt))})
+	}
+	if n := len(out.Log); n > 0 {
+		out.Attempts = out.Log[n-1].Attempt
+	}
+	if v.Retry != nil {
+		out.Retry = retryOf(*v.Retry)
+	}
+	if v.Timeout != 0 {
+		out.Timeout = span(v.Timeout)
+	}
+	switch {
+	case x.Retention != nil:
+		out.Retention = span(*x.Retention)
+	case x.State.Ended():
+		out.Retention = span(v.Settings.Retention.Of(x.State))
+	}
+	return out
+}

@@ -1,0 +1,450 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// door is one way into the house. Its methods do one call each and change nothing of what they are told: what was refused
+// is a *refusal, whatever form it came in. Other errors are the test's own.
+type door interface {
+	producer
+	worker
+	operator
+}
+
+type producer interface {
+	Enqueue(ctx context.Context, s spec) (accepted, error)
+	EnqueueMany(ctx context.Context, specs []spec) ([]accepted, error)
+	Get(ctx context.Context, id string) (view, error)
+	// WaitResult is Get that waits up to that long for the task's end.
+	WaitResult(ctx context.Context, id string, wait span) (view, error)
+	List(ctx context.Context, f filter, p part) (page, error)
+	Cancel(ctx context.Context, id string) (view, error)
+	Update(ctx context.Context, id string, e edit) (view, error)
+}
+
+type worker interface {
+	Claim(ctx context.Context, c claimCall) ([]claim, error)
+	Ack(ctx context.Context, h hold, r result) error
+	Fail(ctx context.Context, h hold, f failing) (settled, error)
+	Extend(ctx context.Context, h hold, e extension) (leaseExpiresAt time.Time, err error)
+	// Release with a delay is a snooze.
+	Release(ctx context.Context, h hold, delay span) (settled, error)
+	// Settle is the batch form: each item is answered by itself.
+	Settle(ctx context.Context, items []settlement) ([]settled, error)
+}
+
+type operator interface {
+	Queue(ctx context.Context, name string) (queueInfo, error)
+	Queues(ctx context.Context, p part) (names []string, next string, err error)
+	PutQueue(ctx context.Context, name string, s settings) (queueInfo, error)
+	DeleteQueue(ctx context.Context, name string) error
+	Pause(ctx context.Context, name, reason string) (queueInfo, error)
+	Resume(ctx context.Context, name string) (queueInfo, error)
+	Purge(ctx context.Context, name string) (discarded int64, err error)
+
+	// Dead lists the dead letters of the filter's queue, Poisoned its poisoned tasks.
+	Dead(ctx context.Context, f filter, p part) (page, error)
+	Poisoned(ctx context.Context, f filter, p part) (page, error)
+	DeadGroups(ctx context.Context, queue string) ([]group, error)
+	Replay(ctx context.Context, s selection) (counted, error)
+	DiscardDead(ctx context.Context, s selection) (counted, error)
+
+	Retry(ctx context.Context, id string) (view, error)
+	RunNow(ctx context.Context, id string) (view, error)
+	Discard(ctx context.Context, id string) (view, error)
+}
+
+// refusal is what a program may look at in a refused call. Two are the same if all but their texts are.
+type refusal struct {
+	Code       string `json:"code"`
+	Reason     string `json:"reason"`
+	Field      string `json:"field"`
+	Holder     string `json:"holder"`
+	State      string `json:"state"`
+	RetryAfter span   `json:"retry_after"`
+	Text       string `json:"-"` // for people
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) }
+
+// stamped adds to a refusal, or to none, what is wrong with how an answer tells of which shard, log index and time it is.
+// An answer for which no shard was asked need not tell it.
+func stamped(call string, err error, field func(name string) string) error {
+	shardless := mayAskNoShard[call]
+	if r, refused := errors.AsType[*refusal](err); refused {
+		shardless = shardless || !decidedByShard[r.Code]
+	}
+	for _, name := range []string{"Pawl-Shard", "Pawl-Index", "Pawl-Time"} {
+		if field(name) == "" && !shardless {
+			return errors.Join(fmt.Errorf("the answer to %s has no %s", call, name), err)
+		}
+	}
+	shards := strings.Split(field("Pawl-Shard"), ", ")
+	times := strings.Split(field("Pawl-Time"), ", ")
+	for _, at := range times {
+		if _, bad := time.Parse(time.RFC3339Nano, at); bad != nil && field("Pawl-Time") != "" || len(times) != len(shards) {
+			return errors.Join(fmt.Errorf("the answer to %s tells the times %q of the shards %q", call, times, shards), err)
+		}
+	}
+	return err
+}
+
+// mayAskNoShard are the calls that may have nothing to ask a shard for. Missing: the deletion of a queue, whose answer has
+// no stamp although a shard was asked.
+var mayAskNoShard = map[string]bool{
+	"GET /queues": true, "*pawlv1.ListQueuesRequest": true, "POST /tasks/batch": true, "*pawlv1.EnqueueBatchRequest": true,
+	"DELETE /queues/mail": true, "*pawlv1.DeleteQueueRequest": true,
+}
+
+// decidedByShard are the refusals that only a shard can decide.
+var decidedByShard = map[string]bool{"conflict": true, "stale_claim": true, "wrong_state": true, "queue_full": true}
+
+// span is a duration, "1m30s" in JSON.
+type span time.Duration
+
+const (
+	millisecond = span(time.Millisecond)
+	second      = span(time.Second)
+	minute      = span(time.Minute)
+	hour        = span(time.Hour)
+	day         = 24 * hour
+)
+
+func (s span) std() time.Duration           { return time.Duration(s) }
+func (s span) String() string               { return s.std().String() }
+func (s span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+func (s *span) UnmarshalText(b []byte) error {
+	d, err := time.ParseDuration(string(b))
+	*s = span(d)
+	return err
+}
+
+// spec is what a producer says of a task. What is zero is not said.
+type spec struct {
+	Type           string            `json:"type,omitempty"`
+	Payload        string            `json:"-"` // its bytes
+	ContentType    string            `json:"content_type,omitempty"`
+	Queue          string            `json:"queue,omitempty"`
+	Priority       string            `json:"priority,omitempty"`
+	Delay          span              `json:"delay,omitempty"`
+	RunAt          time.Time         `json:"run_at,omitzero"`
+	IdempotencyKey string            `json:"idempotency_key,omitempty"`
+	IdempotencyTTL span              `json:"idempotency_ttl,omitempty"`
+	RequestID      string            `json:"request_id,omitempty"`
+	MaxAttempts    int               `json:"max_attempts,omitempty"`
+	Retry          retry             `json:"retry,omitzero"`
+	Timeout        span              `json:"timeout,omitempty"`
+	ExpiresIn      span              `json:"expires_in,omitempty"`
+	Retention      *span             `json:"retention,omitempty"`
+	Key            string            `json:"key,omitempty"`
+	Tags           []string          `json:"tags,omitempty"`
+	Headers        map[string]string `json:"headers,omitempty"`
+}
+
+// retry is a policy. In requests a zero field is not said, and a jitter of noJitter means none.
+type retry struct {
+	Initial span    `json:"initial"`
+	Factor  float64 `json:"factor"`
+	Max     span    `json:"max"`
+	Jitter  float64 `json:"jitter"`
+}
+
+const noJitter = -1
+
+// MarshalJSON is the form of requests.
+func (r retry) MarshalJSON() ([]byte, error) {
+	out := map[string]any{}
+	if r.Initial != 0 {
+		out["initial"] = r.Initial
+	}
+	if r.Factor != 0 {
+		out["factor"] = r.Factor
+	}
+	if r.Max != 0 {
+		out["max"] = r.Max
+	}
+	if r.Jitter != 0 {
+		out["jitter"] = r.jitter()
+	}
+	return json.Marshal(out)
+}
+
+func (r retry) jitter() float64 {
+	if r.Jitter == noJitter {
+		return 0
+	}
+	return r.Jitter
+}
+
+// accepted is the answer for one task of an enqueue.
+type accepted struct {
+	ID        string    `json:"task_id"`
+	State     string    `json:"state"`
+	CreatedAt time.Time `json:"created_at"`
+	Duplicate bool      `json:"duplicate"`
+	Err       error     `json:"-"` // of one task of many: a *refusal
+}
+
+// view is everything that is told of a task.
+type view struct {
+	ID             string            `json:"task_id"`
+	Type           string            `json:"type"`
+	Queue          string            `json:"queue"`
+	Status         string            `json:"status"`
+	State          string            `json:"state"`
+	Reason         string            `json:"reason"`
+	Priority       string            `json:"priority"`
+	Payload        string            `json:"-"`
+	ContentType    string            `json:"content_type"`
+	Result         string            `json:"-"`
+	ResultType     string            `json:"result_content_type"`
+	Attempts       int               `json:"attempts"`
+	MaxAttempts    int               `json:"max_attempts"`
+	Failures       int               `json:"failures"`
+	Crashes        int               `json:"crashes"`
+	Releases       int               `json:"releases"`
+	Snoozes        int               `json:"snoozes"`
+	Fence          int64             `json:"fence"`
+	Log            []attempt         `json:"attempt_log"`
+	Progress       progress          `json:"progress"`
+	Checkpoint     []byte            `json:"checkpoint"`
+	Worker         string            `json:"worker"`
+	CreatedAt      time.Time         `json:"created_at"`
+	RunAt          time.Time         `json:"run_at"`
+	ClaimedAt      time.Time         `json:"claimed_at"`
+	LeaseExpiresAt time.Time         `json:"lease_expires_at"`
+	EndedAt        time.Time         `json:"ended_at"`
+	ExpiresAt      time.Time         `json:"expires_at"`
+	KeptUntil      time.Time         `json:"kept_until"`
+	IdempotencyKey string            `json:"idempotency_key"`
+	Key            string            `json:"key"`
+	Tags           []string          `json:"tags"`
+	Headers        map[string]string `json:"headers"`
+	Retry          retry             `json:"retry"`
+	Timeout        span              `json:"timeout"`
+	Retention      span              `json:"retention"`
+}
+
+// attempt is a line of a task's attempt log.
+type attempt struct {
+	Attempt   int       `json:"attempt"`
+	Fence     int64     `json:"fence"`
+	Worker    string    `json:"worker"`
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+	Outcome   string    `json:"outcome"` // "" while it runs
+	Error     failure   `json:"error"`
+	Waited    span      `json:"waited"`
+	NextRunAt time.Time `json:"next_run_at"`
+}
+
+// failure is what a handler says of its error.
+type failure struct {
+	Message string `json:"message,omitempty"`
+	Type    string `json:"type,omitempty"`
+}
+
+type progress struct {
+	Percent float64 `json:"percent"`
+	Message string  `json:"message,omitempty"`
+}
+
+// part says which part of a list is wanted.
+type part struct {
+	Limit       int
+	Cursor      string
+	WithPayload bool // always, of dead letters
+}
+
+type page struct {
+	Items []view
+	Next  string
+}
+
+// filter selects tasks. What is zero is not said.
+type filter struct {
+	Queue         string    `json:"queue,omitempty"`
+	States        []string  `json:"state,omitempty"`
+	Type          string    `json:"type,omitempty"`
+	Tag           string    `json:"tag,omitempty"`
+	Key           string    `json:"key,omitempty"`
+	Worker        string    `json:"worker,omitempty"`
+	Error         string    `json:"error,omitempty"`
+	CreatedAfter  time.Time `json:"created_after,omitzero"`
+	CreatedBefore time.Time `json:"created_before,omitzero"`
+	Text          string    `json:"q,omitempty"`
+}
+
+// edit is a change of a task that waits. What is zero stays as it is.
+type edit struct {
+	RunAt       time.Time       `json:"run_at,omitzero"`
+	Priority    string          `json:"priority,omitempty"`
+	Payload     json.RawMessage `json:"payload,omitempty"`
+	MaxAttempts int             `json:"max_attempts,omitempty"`
+}
+
+// claimCall says what a worker takes: Queues in strict order, or Weights.
+type claimCall struct {
+	Queues   []string
+	Weights  map[string]int
+	Types    []string
+	Max      int
+	MaxBytes int
+	Lease    span
+	Wait     span
+	Worker   string
+	Key      string
+}
+
+// hold names a claim.
+type hold struct{ ID, Token string }
+
+// claim is a task as its worker gets it.
+type claim struct {
+	ID             string            `json:"task_id"`
+	Type           string            `json:"type"`
+	Queue          string            `json:"queue"`
+	Payload        string            `json:"-"`
+	ContentType    string            `json:"content_type"`
+	Priority       string            `json:"priority"`
+	Attempt        int               `json:"attempt"`
+	MaxAttempts    int               `json:"max_attempts"`
+	Token          string            `json:"claim_token"`
+	Fence          int64             `json:"fence"`
+	LeaseExpiresAt time.Time         `json:"lease_expires_at"`
+	Lease          span              `json:"lease"`
+	Timeout        span              `json:"timeout"`
+	Headers        map[string]string `json:"headers"`
+	Checkpoint     []byte            `json:"checkpoint"`
+	CreatedAt      time.Time         `json:"created_at"`
+	ReadyAt        time.Time         `json:"ready_at"`
+	Key            string            `json:"key"`
+	Tags           []string          `json:"tags"`
+	IdempotencyKey string            `json:"idempotency_key"`
+}
+
+func (c claim) hold() hold { return hold{c.ID, c.Token} }
+
+type result struct{ Data, ContentType string }
+
+// failing is how a run failed. Outcome is retry if it is "".
+type failing struct {
+	Message string
+	Outcome string
+	RetryIn span
+}
+
+// failureType is the type of all failures here. The SDK names it by itself, from the type of the Go error; the other doors
+// are told.
+const failureType = "conformance.handlerError"
+
+type handlerError string
+
+func (e handlerError) Error() string { return string(e) }
+
+// extension asks for more time and says how far the run is. What is zero is not said.
+type extension struct {
+	Lease      span
+	Progress   *progress
+	Checkpoint []byte
+}
+
+// settled is the answer to a verb that ended a claim.
+type settled struct {
+	State     string    `json:"state"`
+	NextRunAt time.Time `json:"next_run_at"`
+	Err       error     `json:"-"` // of one item of many: a *refusal
+}
+
+// settlement is one item of a batch: an ack, unless it fails or is released.
+type settlement struct {
+	hold
+	Result  result
+	Fail    *failing
+	Release bool
+}
+
+// settings are the rules of a queue. In requests a zero field is not said.
+type settings struct {
+	Weights     weights   `json:"weights,omitzero"`
+	Retry       retry     `json:"retry,omitzero"`
+	MaxAttempts int       `json:"max_attempts,omitempty"`
+	Lease       span      `json:"lease,omitempty"`
+	Timeout     span      `json:"timeout,omitempty"`
+	Retention   retention `json:"retention,omitzero"`
+	MaxLength   int64     `json:"max_length,omitempty"`
+}
+
+type weights struct {
+	High   int `json:"high"`
+	Normal int `json:"normal"`
+	Low    int `json:"low"`
+}
+
+type retention struct {
+	Succeeded span `json:"succeeded,omitempty"`
+	Discarded span `json:"discarded,omitempty"`
+	Cancelled span `json:"cancelled,omitempty"`
+	Dead      span `json:"dead,omitempty"`
+	Poisoned  span `json:"poisoned,omitempty"`
+}
+
+type queueInfo struct {
+	Queue        string    `json:"queue"`
+	Paused       bool      `json:"paused"`
+	PausedReason string    `json:"paused_reason"`
+	PausedAt     time.Time `json:"paused_at"`
+	Depth        depth     `json:"depth"`
+	Ready        byPrio    `json:"ready_by_priority"`
+	OldestReady  float64   `json:"oldest_ready_age_seconds"`
+	Settings     settings  `json:"settings"`
+	Version      int64     `json:"version"`
+	CreatedAt    time.Time `json:"created_at"`
+}
+
+type depth struct {
+	Scheduled int64 `json:"scheduled"`
+	Ready     int64 `json:"ready"`
+	Claimed   int64 `json:"claimed"`
+	Retrying  int64 `json:"retrying"`
+	Held      int64 `json:"held"`
+	Dead      int64 `json:"dead"`
+	Poisoned  int64 `json:"poisoned"`
+}
+
+type byPrio struct {
+	High   int64 `json:"high"`
+	Normal int64 `json:"normal"`
+	Low    int64 `json:"low"`
+}
+
+// group is dead letters that read alike.
+type group struct {
+	Fingerprint string    `json:"fingerprint"`
+	Type        string    `json:"type"`
+	Message     string    `json:"message"`
+	Count       int64     `json:"count"`
+	FirstAt     time.Time `json:"first_at"`
+	LastAt      time.Time `json:"last_at"`
+	Sample      string    `json:"sample_task_id"`
+}
+
+// selection names dead letters of a queue by ids or by a filter.
+type selection struct {
+	Queue    string
+	IDs      []string
+	Filter   *filter
+	Max      int64
+	Rate     float64 // of a replay: tasks a second
+	DryRun   bool
+	Poisoned bool
+}
+
+type counted struct{ Matched, Done int64 }

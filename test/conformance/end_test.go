@@ -1,0 +1,77 @@
+package conformance
+
+import "testing"
+
+var endStates = []string{"succeeded", "discarded", "cancelled", "dead", "poisoned"}
+
+func TestRetention(t *testing.T) {
+	tellAll(t, []story{
+		{name: "a task is kept after its end as its queue says of that end", tell: func(w *world) {
+			w.put("default", settings{Retention: retention{Succeeded: hour, Discarded: 2 * hour, Cancelled: 3 * hour, Dead: 4 * hour, Poisoned: 5 * hour}})
+			var all []string
+			for i, state := range endStates {
+				id := w.id(spec{})
+				w.end(state)
+				keep := span(i+1) * hour
+				v := w.get(id)
+				is(w, "how long the "+state+" is kept", v.Retention, keep)
+				is(w, "until when", v.KeptUntil, w.at(keep))
+				all = append(all, id)
+			}
+			w.pass(hour - millisecond)
+			for i, id := range all {
+				is(w, "before its end", w.get(id).State, endStates[i])
+				w.pass(millisecond)
+				w.gone(id)
+				w.pass(hour - millisecond)
+			}
+			is(w, "what is left", len(w.list(filter{})), 0)
+			is(w, "what is counted", w.queue("default").Depth, depth{})
+		}},
+		{name: "what a task says of itself goes before", tell: func(w *world) {
+			keep := 20 * minute
+			for _, state := range endStates {
+				id := w.id(spec{Retention: &keep})
+				w.end(state)
+				is(w, "until when the "+state+" is kept", w.get(id).KeptUntil, w.at(keep))
+				w.pass(keep)
+				w.gone(id)
+			}
+		}},
+		{name: "a task that is not to be kept is kept while its request may be repeated", tell: func(w *world) {
+			none := span(0)
+			id := w.id(spec{Retention: &none})
+			w.end("succeeded")
+			is(w, "until when", w.get(id).KeptUntil, w.at(10*minute))
+			w.pass(10*minute - millisecond)
+			is(w, "before", w.get(id).State, "succeeded")
+			w.pass(millisecond)
+			w.gone(id)
+		}},
+		// One story for all that takes a day: even fake time has its price.
+		{name: "a day is how long keys live and ended tasks are kept, two weeks are the dead and poisoned", tell: func(w *world) {
+			var all []string
+			for _, state := range endStates {
+				all = append(all, w.id(spec{}))
+				w.end(state)
+			}
+			keyed := w.enqueue(spec{IdempotencyKey: "k"})
+			w.pass(day - millisecond)
+			is(w, "the key before its end", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: keyed.ID, State: "ready", CreatedAt: keyed.CreatedAt, Duplicate: true})
+			for i, id := range all {
+				is(w, "before its end", w.get(id).State, endStates[i])
+			}
+			w.pass(millisecond)
+			again := w.enqueue(spec{IdempotencyKey: "k"})
+			is(w, "the key after its end", again, accepted{ID: again.ID, State: "ready", CreatedAt: w.now()})
+			is(w, "another task", again.ID != keyed.ID, true)
+			for i, id := range all {
+				if state := endStates[i]; state == "dead" || state == "poisoned" {
+					is(w, "until when the "+state+" is kept", w.get(id).KeptUntil, w.at(13*day))
+					continue
+				}
+				w.gone(id)
+			}
+		}},
+	})
+}

@@ -1,0 +1,303 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// story is something that is true of every door.
+type story struct {
+	name    string
+	tell    func(w *world)
+	gateway bool // is about what the gateway does, which the broker's own callers have to do by themselves
+	shards  int  // data shards of the house; 0: one
+}
+
+// ofTheGateway marks a story.
+func ofTheGateway(s story) story {
+	s.gateway = true
+	return s
+}
+
+// overTwoShards are stories told again in a house where the queues a and b lie in different shards, which the gateway
+// brings together.
+func overTwoShards(stories []story) (out []story) {
+	for _, s := range stories {
+		tell := s.tell
+		out = append(out, ofTheGateway(story{name: s.name + ", over two shards", shards: 2, tell: func(w *world) {
+			tell(w)
+			a, _ := w.house.cluster.Queue(namespace, "a")
+			b, _ := w.house.cluster.Queue(namespace, "b")
+			is(w, "that the shards differ", a.Shard != b.Shard, true)
+		}}))
+	}
+	return out
+}
+
+// world is a house, the door through which a story goes, and the words that stories are told in. What a story does not
+// expect to be refused must not be.
+type world struct {
+	*testing.T
+	house *house
+	door  door
+}
+
+// doors say how to open each, for a story that may be of the gateway.
+var doors = []struct {
+	name string
+	open func(t *testing.T, h *house, gateway bool) door
+}{
+	{"direct", func(_ *testing.T, h *house, _ bool) door { return newDirect(h) }},
+	{"rest", func(t *testing.T, h *house, _ bool) door { return newREST(t, h) }},
+	{"grpc", func(t *testing.T, h *house, _ bool) door { return newRPC(t, h) }},
+	{"sdk", func(t *testing.T, h *house, _ bool) door { return newSDK(t, h) }},
+	{"each in turn", func(t *testing.T, h *house, gateway bool) door {
+		all := []door{newREST(t, h), newSDK(t, h), newRPC(t, h)}
+		if !gateway {
+			all = append(all, newDirect(h))
+		}
+		return &turns{doors: all}
+	}},
+}
+
+// tellAll tells stories through every door, each in a house and a bubble of fake time of its own.
+func tellAll(t *testing.T, stories []story) {
+	t.Parallel()
+	for _, d := range doors {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range stories {
+				if s.gateway && d.name == "direct" {
+					continue
+				}
+				t.Run(s.name, func(t *testing.T) {
+					dir := t.TempDir()
+					synctest.Test(t, func(t *testing.T) {
+						h := build(t, max(s.shards, 1), dir)
+						s.tell(&world{t, h, d.open(t, h, s.gateway)})
+					})
+				})
+			}
+		})
+	}
+}
+
+// ctx is for calls that end by themselves.
+func (w *world) ctx() context.Context { return w.Context() }
+
+// awake is as much as passes by itself of a long time: the broker looks at its clock twice in it.
+const awake = minute
+
+// pass lets time go by, and everyone do what was due. Of a long time the machine sleeps away the most: each second that
+// passes by itself wakes up the timers of three storage engines thirty times. So what is due in between is late.
+func (w *world) pass(d span) {
+	if d > 2*awake {
+		w.house.slept.Add(int64(d - awake))
+		d = awake
+	}
+	time.Sleep(d.std())
+	synctest.Wait()
+}
+
+// now is the time of the house.
+func (w *world) now() time.Time { return w.house.time().UTC() }
+
+func (w *world) at(d span) time.Time { return w.now().Add(d.std()) }
+
+// ok gives what a call answered, which must not be refused.
+func ok[T any](w *world) func(T, error) T {
+	return func(v T, err error) T {
+		w.Helper()
+		if err != nil {
+			w.Fatalf("refused: %v", err)
+		}
+		return v
+	}
+}
+
+// is compares what the house said with what it should have.
+func is[T any](w *world, what string, got, want T) {
+	w.Helper()
+	if !reflect.DeepEqual(got, want) {
+		w.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// refused wants a call to have been refused like this, down to every detail that a program can see.
+func (w *world) refused(what string, err error, want refusal) {
+	w.Helper()
+	got, refused := errors.AsType[*refusal](err)
+	switch {
+	case err == nil:
+		w.Errorf("%s: not refused, want %+v", what, want)
+	case !refused:
+		w.Errorf("%s: %v, want %+v", what, err, want)
+	default:
+		shown := *got
+		shown.Text = ""
+		if shown != want || got.Text == "" {
+			w.Errorf("%s: refused as %+v (%q), want %+v", what, shown, got.Text, want)
+		}
+	}
+}
+
+// together runs calls at the same time. What they don't expect to be refused must not be.
+func (w *world) together(n int, call func(i int) error) {
+	w.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if err := call(i); err != nil {
+				w.Errorf("call %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// enqueue gives a task of type job to the house.
+func (w *world) enqueue(s spec) accepted {
+	w.Helper()
+	if s.Type == "" {
+		s.Type = "job"
+	}
+	return ok[accepted](w)(w.door.Enqueue(w.ctx(), s))
+}
+
+// id is enqueue for stories that need no more.
+func (w *world) id(s spec) string {
+	w.Helper()
+	return w.enqueue(s).ID
+}
+
+// batch enqueues many tasks, each of which has an answer.
+func (w *world) batch(specs []spec) []accepted {
+	w.Helper()
+	got := ok[[]accepted](w)(w.door.EnqueueMany(w.ctx(), specs))
+	if len(got) != len(specs) {
+		w.Fatalf("%d tasks got %d answers", len(specs), len(got))
+	}
+	return got
+}
+
+func (w *world) get(id string) view {
+	w.Helper()
+	return ok[view](w)(w.door.Get(w.ctx(), id))
+}
+
+// state is where a task is, and why if it has ended: "dead attempts_exhausted".
+func (w *world) state(id string) string {
+	w.Helper()
+	v := w.get(id)
+	if v.Reason == "" {
+		return v.State
+	}
+	return v.State + " " + v.Reason
+}
+
+// gone wants that there is no such task any more.
+func (w *world) gone(id string) {
+	w.Helper()
+	_, err := w.door.Get(w.ctx(), id)
+	w.refused("get", err, refusal{Code: "not_found"})
+}
+
+// claims takes tasks as worker w1, unless the call says who.
+func (w *world) claims(c claimCall) []claim {
+	w.Helper()
+	if c.Worker == "" {
+		c.Worker = "w1"
+	}
+	return ok[[]claim](w)(w.door.Claim(w.ctx(), c))
+}
+
+// only is what a list must have one of.
+func only[T any](w *world, what string, list []T) T {
+	w.Helper()
+	if len(list) != 1 {
+		w.Fatalf("%d %s, want 1: %+v", len(list), what, list)
+	}
+	return list[0]
+}
+
+// one takes the one task that a call must find.
+func (w *world) one(c claimCall) claim {
+	w.Helper()
+	return only(w, "tasks claimed", w.claims(c))
+}
+
+// claim takes the one task that the default queue must have.
+func (w *world) claim() claim {
+	w.Helper()
+	return w.one(from("default"))
+}
+
+func (w *world) claimBy(worker string) claim {
+	w.Helper()
+	return w.one(claimCall{Queues: []string{"default"}, Worker: worker})
+}
+
+// nothing wants that nothing can be claimed from the default queue.
+func (w *world) nothing() {
+	w.Helper()
+	if got := w.claims(from("default")); len(got) != 0 {
+		w.Fatalf("the claim got %d tasks, want none", len(got))
+	}
+}
+
+func (w *world) ack(c claim) {
+	w.Helper()
+	if err := w.door.Ack(w.ctx(), c.hold(), result{}); err != nil {
+		w.Fatalf("ack: %v", err)
+	}
+}
+
+func (w *world) fail(c claim, f failing) settled {
+	w.Helper()
+	return ok[settled](w)(w.door.Fail(w.ctx(), c.hold(), f))
+}
+
+func (w *world) release(c claim, delay span) settled {
+	w.Helper()
+	return ok[settled](w)(w.door.Release(w.ctx(), c.hold(), delay))
+}
+
+func (w *world) extend(c claim, e extension) time.Time {
+	w.Helper()
+	return ok[time.Time](w)(w.door.Extend(w.ctx(), c.hold(), e))
+}
+
+func (w *world) put(queue string, s settings) queueInfo {
+	w.Helper()
+	return ok[queueInfo](w)(w.door.PutQueue(w.ctx(), queue, s))
+}
+
+func (w *world) queue(name string) queueInfo {
+	w.Helper()
+	return ok[queueInfo](w)(w.door.Queue(w.ctx(), name))
+}
+
+// kill makes a dead letter of a task that was just enqueued to a queue.
+func (w *world) kill(queue, message string) {
+	w.Helper()
+	w.fail(w.one(from(queue)), failing{Message: message, Outcome: "dead"})
+}
+
+func ids(items []view) (out []string) {
+	for _, v := range items {
+		out = append(out, v.ID)
+	}
+	return out
+}
+
+func claimedIDs(claims []claim) (out []string) {
+	for _, c := range claims {
+		out = append(out, c.ID)
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	namespace   = "default"
+	systemShard = 0
+	// dataShard is the one that a house has, unless its story wants more.
+	dataShard = 1
+	// pipeBuffer is how many bytes one side may be ahead of the other on a connection in memory.
+	pipeBuffer = 256 << 10
+)
+
+// house is a node in memory, in the fake time of the bubble that it was built in: a system shard, data shards, the broker
+// and the gateway. Package node would build the same, but keeps the broker to itself, where the direct door leads.
+type house struct {
+	broker  *broker.Broker
+	cluster *cluster.Cluster
+	pipe    *bufconn.Listener
+	slept   atomic.Int64 // how long the machine was suspended, in nanoseconds
+}
+
+// time is what the house's clocks say, running or suspended.
+func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.Load())) }
+
+// build starts a house that ends with its test. The archive needs a real directory.
+func build(t *testing.T, shards int, archiveDir string) *house {
+	t.Helper()
+	h := &house{pipe: bufconn.Listen(pipeBuffer)}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
+	fs := vfs.NewMem()
+
+	logs, err := raftlog.Open(raftlog.Config{Dir: "raft", FS: fs, Logger: log, Fatal: fatal})
+	must(t, err)
+	closeAtEnd(t, logs)
+	began := h.time()
+	clock := store.TimeSource{Wall: h.time, Elapsed: func() time.Duration { return h.time().Sub(began) }}
+	start := func(id uint32, hooks shard.Hooks) (*shard.Shard, error) {
+		return startShard(t, store.Config{Dir: fmt.Sprintf("shard-%d", id), FS: fs, Identity: store.Identity{Node: 1, Shard: id}, Logger: log, Fatal: fatal},
+			shard.Config{ID: id, Node: 1, Voters: []uint64{1}, Log: logs, Hooks: hooks, Time: clock, Logger: log, Fatal: fatal})
+	}
+	dead, err := archive.Open(archive.Config{Dir: archiveDir})
+	must(t, err)
+	closeAtEnd(t, dead)
+
+	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log,
+		Namespaces:  func() []string { return h.cluster.Namespaces() },
+		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.cluster.EnsureQueue(ctx, id, ns, q) }})
+	control, err := start(systemShard, shard.Hooks{})
+	must(t, err)
+	var data []uint32
+	for id := uint32(dataShard); id < dataShard+uint32(shards); id++ {
+		must(t, h.broker.Add(id, func(hooks shard.Hooks) (*shard.Shard, error) { return start(id, hooks) }))
+		data = append(data, id)
+	}
+	t.Cleanup(h.broker.Stop)
+	h.cluster, err = cluster.Open(t.Context(), cluster.Config{System: system{control}, Shards: h.broker, DataShards: data})
+	must(t, err)
+	h.broker.Start()
+
+	g := gateway.New(gateway.Config{Broker: h.broker, Cluster: h.cluster, Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := g.Serve(h.pipe); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	synctest.Wait() // a Serve that begins after Shutdown says that it was closed
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		h.broker.Drain()
+		g.Shutdown(ctx)
+		serving.Wait()
+	})
+	return h
+}
+
+// slowTick is enough for a lone voter, who needs ticks only to be elected.
+const slowTick = 10 * time.Second
+
+// startShard opens the state of a shard and starts its only replica, and waits until it leads.
+func startShard(t *testing.T, on store.Config, cfg shard.Config) (*shard.Shard, error) {
+	state, err := store.Open(on)
+	if err != nil {
+		return nil, err
+	}
+	closeAtEnd(t, state)
+	cfg.State, cfg.TickInterval, cfg.ElectionTicks = state, slowTick, 2
+	s, err := shard.Start(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(s.Stop)
+	for {
+		if _, leads := s.Now(); leads {
+			return s, nil
+		}
+		time.Sleep(slowTick)
+		synctest.Wait()
+	}
+}
+
+// system is the system shard as package cluster sees it.
+type system struct{ shard *shard.Shard }
+
+func (s system) Update(ctx context.Context, fn func(tx *store.Tx) error) error {
+	_, _, err := shard.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) { return struct{}{}, fn(tx) })
+	return err
+}
+
+func (s system) View(ctx context.Context, fn func(store.Reader) error) error {
+	_, _, err := shard.View(ctx, s.shard, func(r store.Reader) (struct{}, error) { return struct{}{}, fn(r) })
+	return err
+}
+
+func closeAtEnd(t *testing.T, c io.Closer) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
