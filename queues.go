@@ -56,7 +56,7 @@ func checkQueues(shares []*pawlv1.QueueShare, order pawlv1.Order) error {
 		case seen[s.Queue]:
 			return invalid("queues", "%q is there twice", s.Queue)
 		case order == pawlv1.Order_ORDER_WEIGHTED && (s.Weight < 1 || s.Weight > maxWeight):
-			return invalid("queues", "weight of %q is %d, want 1 to %d", s.Queue, s.Weight, maxWeight)
+			return invalid("queues."+s.Queue, "%d is not between 1 and %d", s.Weight, maxWeight)
 		}
 		seen[s.Queue] = true
 	}

@@ -93,11 +93,15 @@ func requestBits(ns string, request task.ID) uint64 {
 	return d.Sum64()
 }
 
-// Settle runs verbs on claims of one shard, each answered by itself.
+// Settle runs verbs on claims of one shard, that of the tasks' ids, each answered by itself.
 func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]Settled, Stamp, error) {
 	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, Stamp{}, err
+	if err != nil { // as for replicaOf
+		out := make([]Settled, len(calls))
+		for i := range calls {
+			out[i].Err = task.NotFound("task", calls[i].Hold.ID.String())
+		}
+		return out, Stamp{}, nil
 	}
 	return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
 		out := make([]Settled, len(calls))
@@ -117,6 +121,8 @@ func settle(round *engine.Round, c *Settle) (out Settled) {
 		s, out.Err = engine.Fail(round, c.Hold, c.Fail)
 	case Release:
 		s, out.Err = engine.Release(round, c.Hold, c.Delay)
+	case GiveBack:
+		s, out.Err = engine.GiveBack(round, c.Hold)
 	case Extend:
 		out.LeaseUntil, out.Err = engine.Extend(round, c.Hold, c.Extend)
 		out.State = task.Claimed

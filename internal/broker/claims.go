@@ -52,7 +52,8 @@ func newWaiter(c engine.ClaimRequest) *waiter {
 
 // Claim takes tasks of one shard, waiting up to wait for the first. Nothing in time is an empty answer, no error.
 //
-// When ctx ends while claims are on their way, they are released at once and use up no attempt.
+// When ctx ends while claims are on their way they are released at once and use up no attempt, or returned as if it had
+// not: a caller who can't use them settles them with GiveBack.
 func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait time.Duration) ([]Claimed, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -292,8 +293,8 @@ func (r *replica) release(tasks []Claimed) {
 	r.b.work.Go(func() {
 		_, _, err := change(r.b.stopping, r, func(round *engine.Round) (struct{}, error) {
 			for _, t := range tasks {
-				// Refused only if the claim has ended in another way by now.
-				_, _ = engine.Release(round, Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token}, 0)
+				// Refused only if the claim has ended in another way by now, or somebody else got the same claim.
+				_, _ = engine.GiveBack(round, Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token})
 			}
 			return struct{}{}, nil
 		})

@@ -59,6 +59,7 @@ const (
 	Fail
 	Extend
 	Release
+	GiveBack // a release of a claim whose answer nobody received
 )
 
 // Settle is one verb on a claim, with what it needs.

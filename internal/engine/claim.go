@@ -294,7 +294,7 @@ func (r *Round) rememberClaims(c *ClaimRequest, got []Claimed) {
 	r.remind(row.until, onClaimKey, c.Namespace, key[len(c.Namespace)+2:])
 }
 
-// reclaim answers a repeated claim with those of its claims that still hold.
+// reclaim answers a repeated claim with those of its claims that still hold. If none does, it is no repeat.
 func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
 	row, ok := r.tx.Get(claimKeyKey(c.Namespace, c.ClaimKey))
 	if !ok {
@@ -313,9 +313,15 @@ func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
 		}
 		e := r.envelope(c.Namespace, ref.id)
 		q := r.queue(c.Namespace, x.Queue)
+		if !x.Claim.Repeated {
+			to := *x
+			to.Claim.Repeated = true
+			r.move(c.Namespace, ref.id, q, x, &to)
+			x = &to
+		}
 		again = append(again, *r.claimed(q, e, x, r.checkpoint(c.Namespace, ref.id, x)))
 	}
-	return again, true
+	return again, len(again) > 0
 }
 
 func chanceBits(id task.ID) (bits uint64) {

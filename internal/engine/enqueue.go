@@ -70,7 +70,7 @@ var ErrUnknownQueue = errors.New("the shard has no such queue")
 
 func (r *Round) newExec(n *NewTask) *Exec {
 	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
-		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now}
+		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != ""}
 	if n.Delay > 0 {
 		x.RunAt = r.now.Add(n.Delay)
 	}
@@ -124,7 +124,7 @@ func (r *Round) byKey(row []byte, n *NewTask, print uint64, field, value string)
 	if k.fingerprint != print {
 		return Accepted{}, reused(field, value, k.id)
 	}
-	a := Accepted{ID: k.id, Duplicate: true, State: task.Succeeded, CreatedAt: store.Time(k.id.UnixMilli() * 1000)}
+	a := Accepted{ID: k.id, Duplicate: true, State: k.ended, CreatedAt: k.created}
 	if x, err := r.exec(n.Namespace, k.id); err == nil {
 		a.State, a.CreatedAt = x.State, x.CreatedAt
 	}
@@ -143,10 +143,10 @@ func (r *Round) keyRow(key []byte) (keyRow, bool) {
 
 func (r *Round) rememberKeys(n *NewTask, print uint64) {
 	if n.IdempotencyKey != "" {
-		r.setKey(n.Namespace, onKey, idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), keyRow{n.ID, print, r.now.Add(n.IdempotencyTTL)})
+		r.setKey(n.Namespace, onKey, idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), keyRow{id: n.ID, fingerprint: print, until: r.now.Add(n.IdempotencyTTL)})
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
-		r.setKey(n.Namespace, onRequest, idKey(n.Namespace, tabRequest, n.RequestID), keyRow{n.ID, print, r.now.Add(dedupWindow)})
+		r.setKey(n.Namespace, onRequest, idKey(n.Namespace, tabRequest, n.RequestID), keyRow{id: n.ID, fingerprint: print, until: r.now.Add(dedupWindow)})
 	}
 }
 

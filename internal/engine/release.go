@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/task"
@@ -29,4 +30,17 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 	r.move(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
 	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, Failure{})
 	return settled(&to), nil
+}
+
+// GiveBack releases a claim whose answer nobody received. If the same claim was asked for again meanwhile, somebody has it,
+// and the call is refused.
+func GiveBack(r *Round, h Hold) (Settled, error) {
+	x, _, err := r.held("give back", h)
+	if err != nil {
+		return Settled{}, err
+	}
+	if x.Claim.Repeated {
+		return Settled{}, &task.Error{Code: task.CodeWrongState, State: x.State, Message: fmt.Sprintf("give back %q: it was claimed again with the same key", h.ID)}
+	}
+	return Release(r, h, 0)
 }

@@ -219,6 +219,7 @@ type Exec struct {
 	Progress     float64 // percent
 	ProgressText string
 	Checkpointed bool // a checkpoint row exists
+	Keyed        bool // the envelope has an idempotency key
 
 	EndedAt   store.Time
 	KeptUntil store.Time // when its rows go
@@ -236,6 +237,8 @@ type Claim struct {
 	// Orphaned: the lease had run out when a leader took office, and got a last stretch. If it ends unused, that is no
 	// crash of the worker.
 	Orphaned bool
+	// Repeated: the claim was asked for again and given again, so that an answer that nobody received says nothing.
+	Repeated bool
 }
 
 // Attempt is the number of the current or next attempt. It never falls, also not by a replay.
@@ -281,6 +284,8 @@ func (x *Exec) encode() []byte {
 		r.num(30, uint64(*x.Retention)+1)
 	}
 	r.num(31, flag(x.Claim.Orphaned))
+	r.num(32, flag(x.Claim.Repeated))
+	r.num(33, flag(x.Keyed))
 	return r
 }
 
@@ -358,6 +363,10 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.Retention = &d
 	case 31:
 		x.Claim.Orphaned = v != 0
+	case 32:
+		x.Claim.Repeated = v != 0
+	case 33:
+		x.Keyed = v != 0
 	}
 }
 
@@ -466,6 +475,10 @@ type keyRow struct {
 	id          task.ID
 	fingerprint uint64
 	until       store.Time
+
+	// How the task ended and when it was created, once its own rows are gone.
+	ended   task.State
+	created store.Time
 }
 
 func (k keyRow) encode() []byte {
@@ -473,6 +486,8 @@ func (k keyRow) encode() []byte {
 	r.bytes(1, k.id[:])
 	r.num(2, k.fingerprint)
 	r.num(3, uint64(k.until))
+	r.num(4, uint64(k.ended))
+	r.num(5, uint64(k.created))
 	return r
 }
 
@@ -483,6 +498,10 @@ func decodeKey(row []byte) (k keyRow, err error) {
 			k.fingerprint = v
 		case 3:
 			k.until = store.Time(v)
+		case 4:
+			k.ended = task.State(v)
+		case 5:
+			k.created = store.Time(v)
 		}
 	}, func(tag protowire.Number, b []byte) {
 		if tag == 1 {

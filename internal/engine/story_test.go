@@ -43,7 +43,7 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.enqueueStep(d)
 	case "claim":
 		return s.claimStep(d)
-	case "ack", "fail", "release", "extend":
+	case "ack", "fail", "release", "give-back", "extend":
 		return s.settleStep(d)
 	case "cancel", "retry", "run-now", "discard", "update":
 		return s.operateStep(d)
@@ -187,6 +187,8 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 		switch d.Cmd {
 		case "ack":
 			return Ack(r, hold, Result{Data: []byte(arg(d, "result"))})
+		case "give-back":
+			return GiveBack(r, hold)
 		case "release":
 			return Release(r, hold, duration(arg(d, "delay")))
 		}

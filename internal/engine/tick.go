@@ -174,6 +174,9 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 		q := r.queueOf(ns, x)
 		r.leave(ns, id, q, x)
 	}
+	if x.Keyed {
+		r.noteEnd(ns, id, x)
+	}
 	r.l.hot.drop(id)
 	r.tx.Delete(idKey(ns, tabEnvelope, id))
 	r.tx.Delete(idKey(ns, tabExec, id))
@@ -193,6 +196,16 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 		for _, k := range keys {
 			r.tx.Delete(k)
 		}
+	}
+}
+
+// noteEnd lets the idempotency key of a task that goes say how it ended, if the key lives longer.
+func (r *Round) noteEnd(ns string, id task.ID, x *Exec) {
+	e := readEnvelope(r.tx, ns, id)
+	key := idempotencyKey(ns, e.Queue, e.IdempotencyKey)
+	if k, ok := r.keyRow(key); ok && k.id == id && k.until > r.now {
+		k.ended, k.created = x.State, x.CreatedAt
+		r.tx.Set(key, k.encode())
 	}
 }
 

@@ -86,7 +86,7 @@ func (g *Gateway) giveBack(claims []broker.Claimed) {
 	byShard := map[uint32][]broker.Settle{}
 	for _, c := range claims {
 		hold := broker.Hold{Namespace: c.Namespace, ID: c.ID, Token: c.Token}
-		byShard[c.ID.Shard()] = append(byShard[c.ID.Shard()], broker.Settle{Verb: broker.Release, Hold: hold})
+		byShard[c.ID.Shard()] = append(byShard[c.ID.Shard()], broker.Settle{Verb: broker.GiveBack, Hold: hold})
 	}
 	g.work.Go(func() {
 		ctx, cancel := context.WithTimeout(g.stopping, giveBackTime)

@@ -72,7 +72,7 @@ func sharesOf(queues []*pawlv1.QueueShare, order pawlv1.Order, l task.Limits) (s
 			return nil, false, err
 		}
 		if w := q.GetWeight(); w < 0 || w > task.MaxWeight || weighted && w == 0 {
-			return nil, false, task.Invalid("queues", "the weight %d of %q is not between 1 and %d", w, q.GetQueue(), task.MaxWeight)
+			return nil, false, task.Invalid("queues."+q.GetQueue(), "%d is not between 1 and %d", w, task.MaxWeight)
 		}
 		shares[i] = broker.Share{Queue: q.GetQueue()}
 		if weighted {

@@ -360,7 +360,7 @@ func (f *fake) settle(c *broker.Settle) (s broker.Settled) {
 		default:
 			x.State, x.EndedAt, x.Reason = task.Dead, now, task.ReasonNotRetryable
 		}
-	case broker.Release:
+	case broker.Release, broker.GiveBack:
 		f.released = append(f.released, v.ID)
 		x.State, s.NextRunAt = task.Ready, now
 	case broker.Extend:

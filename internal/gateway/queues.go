@@ -80,7 +80,7 @@ func (g operators) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pa
 func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
 	settings, err := settingsOf(r.GetSettings())
 	if err != nil {
-		return nil, err
+		return nil, fieldOf("settings", err)
 	}
 	p, err := g.configure(ctx, r.GetQueue(), func(c *task.QueueConfig) error {
 		if r.IfVersion != nil && c.Version != uint64(r.GetIfVersion()) {
@@ -91,6 +91,17 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 		return nil
 	})
 	return &pawlv1.PutQueueResponse{Queue: p}, err
+}
+
+// fieldOf says in which field of a request the field of a refusal lies.
+func fieldOf(parent string, err error) error {
+	e, ok := task.AsError(err)
+	if !ok || e.Field == "" {
+		return err
+	}
+	inner := *e
+	inner.Field, inner.Message = parent+"."+e.Field, parent+"."+e.Message
+	return &inner
 }
 
 // configure changes a queue's configuration and reads the queue.

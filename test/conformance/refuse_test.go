@@ -137,20 +137,22 @@ func TestBadCalls(t *testing.T) {
 		many[fmt.Sprint(i)], queues = 1, append(queues, fmt.Sprint(i))
 	}
 	tellAll(t, []story{
-		refusedCalls("bad settings are refused, and no queue is made", []badCall{
-			// Missing: weights, max_attempts and max_length, which REST calls settings.weights, and so on.
-			putting("lease", "1ms is not between 1s and 12h", settings{Lease: millisecond}),
-			putting("timeout", "25h0m0s is not between 0 and 24h", settings{Timeout: 25 * hour}),
-			putting("retry.factor", "101 is not between 1 and 100", settings{Retry: retry{Factor: 101}}),
-			putting("retention.dead", "-1s is not between 0 and 8760h", settings{Retention: retention{Dead: -second}}),
-		}),
+		ofTheGateway(refusedCalls("bad settings are refused, and no queue is made", []badCall{
+			putting("settings.weights.low", "1001 is not between 1 and 1000", settings{Weights: weights{1, 1, 1001}}),
+			putting("settings.max_attempts", "1001 is not between 1 and 1000", settings{MaxAttempts: 1001}),
+			putting("settings.max_length", "-1 is", settings{MaxLength: -1}),
+			putting("settings.lease", "1ms is not between 1s and 12h", settings{Lease: millisecond}),
+			putting("settings.timeout", "25h0m0s is not between 0 and 24h", settings{Timeout: 25 * hour}),
+			putting("settings.retry.factor", "101 is not between 1 and 100", settings{Retry: retry{Factor: 101}}),
+			putting("settings.retention.dead", "-1s is not between 0 and 8760h", settings{Retention: retention{Dead: -second}}),
+		})),
 		ofTheGateway(refusedCalls("a bad claim is refused, and makes no queue", []badCall{
 			claiming("queues", "queues", claimCall{}),
 			claiming("queues", "100", claimCall{Queues: queues}),
 			claiming("queues", "100", claimCall{Weights: many}),
 			claiming("queues", `"a" is there twice`, claimCall{Queues: []string{"a", "b", "a"}}),
 			claiming("queues", "", claimCall{Queues: []string{"a/b"}}),
-			// Missing: a bad weight, whose field REST calls queues.a.
+			claiming("queues.a", "1001 is not between 1 and 1000", claimCall{Weights: map[string]int{"a": 1001}}),
 			claiming("types", "a type is empty", claimCall{Types: []string{"a", ""}}),
 			claiming("types", "257 bytes, at most 256", claimCall{Types: []string{long}}),
 			claiming("max", "1001 is not between 1 and 1000", claimCall{Max: 1001}),
@@ -298,8 +300,8 @@ func TestNotFound(t *testing.T) {
 			w.enqueue(spec{})
 			token := w.claim().Token
 			for _, v := range verbs {
-				// Missing: elsewhere, which is answered with unavailable.
 				w.refused(v.name, v.call(w, hold{unknown, token}), notFound)
+				w.refused(v.name+" elsewhere", v.call(w, hold{elsewhere, token}), notFound)
 			}
 		}},
 		{name: "what is no id is refused", tell: func(w *world) {
