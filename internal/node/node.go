@@ -54,7 +54,7 @@ const logDir = "raft"
 func stateDir(shard uint32) string { return fmt.Sprintf("shard-%04d", shard) }
 
 // cacheSize is the memory for blocks read from disk, shared by all stores of the node.
-const cacheSize = 16 << 20
+const cacheSize = 12 << 20
 
 // Start starts a node. It serves when this returns. After an error nothing is left running.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {

@@ -12,7 +12,7 @@ import (
 
 // maxTail is how many bytes of the newest entries a log keeps in memory, so that those just saved are applied and sent
 // to peers without reading the store.
-const maxTail = 4 << 20
+const maxTail = 2 << 20
 
 // Start is the position that a shard's state has applied and made durable, with the membership there.
 type Start struct {
