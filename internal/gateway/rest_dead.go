@@ -74,74 +74,77 @@ func restGroupDead(x *exchange, queue string, poisoned bool) error {
 	return nil
 }
 
+// bulkFields are what a bulk call on dead letters says of which it means, and why.
+type bulkFields struct {
+	taskIDs []string
+	filter  *pawlv1.Filter
+	max     int64
+	dryRun  bool
+	reason  string
+}
+
+// selected reads one field of a bulk call.
+func (r *jsonReader) selected(s *bulkFields, name string) (err error) {
+	switch name {
+	case "task_ids":
+		s.taskIDs, err = r.strs(name, maxSelected)
+	case "filter":
+		s.filter, err = r.filter(name)
+	case "max":
+		s.max, err = r.integer(name, 1, math.MaxInt64)
+	case "dry_run":
+		err = r.boolean(&s.dryRun, name)
+	case "reason":
+		err = r.setStr(&s.reason, name)
+	default:
+		err = unknown("", name)
+	}
+	return err
+}
+
 func restReplay(x *exchange, poisoned bool) error {
-	req := &pawlv1.ReplayDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned}
+	var s bulkFields
+	var rate float64
 	err := x.alone(func(r *jsonReader, name string) (err error) {
-		switch name {
-		case "task_ids":
-			req.TaskIds, err = r.strs(name, maxSelected)
-		case "filter":
-			req.Filter, err = r.filter(name)
-		case "max":
-			req.Max, err = r.integer(name, 1, math.MaxInt64)
-		case "rate":
-			req.Rate, err = r.rate(name)
-		case "dry_run":
-			err = r.boolean(&req.DryRun, name)
-		case "reason":
-			err = r.setStr(&req.Reason, name)
-		default:
-			err = unknown("", name)
+		if name == "rate" {
+			rate, err = r.rate(name)
+			return err
 		}
-		return err
+		return r.selected(&s, name)
 	})
 	if err != nil {
 		return err
 	}
 	x.patience(bulkTime)
-	got, err := operators{Gateway: x.Gateway}.ReplayDead(x.ctx, req)
+	got, err := operators{Gateway: x.Gateway}.ReplayDead(x.ctx, &pawlv1.ReplayDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned,
+		TaskIds: s.taskIDs, Filter: s.filter, Max: s.max, Rate: rate, DryRun: s.dryRun, Reason: s.reason})
 	if err != nil {
 		return err
 	}
-	x.open('{')
-	x.num("matched", got.GetMatched())
-	x.num("replayed", got.GetReplayed())
-	x.close('}')
+	x.bulkAnswer(got.GetMatched(), "replayed", got.GetReplayed())
 	return nil
 }
 
 func restDiscard(x *exchange, poisoned bool) error {
-	req := &pawlv1.DiscardDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned}
-	err := x.alone(func(r *jsonReader, name string) (err error) {
-		switch name {
-		case "task_ids":
-			req.TaskIds, err = r.strs(name, maxSelected)
-		case "filter":
-			req.Filter, err = r.filter(name)
-		case "max":
-			req.Max, err = r.integer(name, 1, math.MaxInt64)
-		case "dry_run":
-			err = r.boolean(&req.DryRun, name)
-		case "reason":
-			err = r.setStr(&req.Reason, name)
-		default:
-			err = unknown("", name)
-		}
-		return err
-	})
-	if err != nil {
+	var s bulkFields
+	if err := x.alone(func(r *jsonReader, name string) error { return r.selected(&s, name) }); err != nil {
 		return err
 	}
 	x.patience(bulkTime)
-	got, err := operators{Gateway: x.Gateway}.DiscardDead(x.ctx, req)
+	got, err := operators{Gateway: x.Gateway}.DiscardDead(x.ctx, &pawlv1.DiscardDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned,
+		TaskIds: s.taskIDs, Filter: s.filter, Max: s.max, DryRun: s.dryRun, Reason: s.reason})
 	if err != nil {
 		return err
 	}
-	x.open('{')
-	x.num("matched", got.GetMatched())
-	x.num("discarded", got.GetDiscarded())
-	x.close('}')
+	x.bulkAnswer(got.GetMatched(), "discarded", got.GetDiscarded())
 	return nil
+}
+
+func (x *exchange) bulkAnswer(matched int64, done string, n int64) {
+	x.open('{')
+	x.num("matched", matched)
+	x.num(done, n)
+	x.close('}')
 }
 
 // filter reads a filter in a body: the same names as in a query.
