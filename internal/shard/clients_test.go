@@ -275,7 +275,7 @@ func (w *world) settle(cs []*client) {
 			if len(w.nodes) == 1 && l.dead.Load() {
 				return
 			}
-			time.Sleep(100 * time.Millisecond)
+			w.wait(100 * time.Millisecond)
 		}
 	}
 	w.checkTimes()
@@ -373,7 +373,7 @@ func TestThreeReplicas(t *testing.T) {
 		wg := runAll(cs, stop)
 		for range 12 {
 			w.disturb()
-			time.Sleep(w.ms(2000))
+			w.wait(w.ms(2000))
 		}
 		close(stop)
 		wg.Wait()
@@ -399,7 +399,7 @@ func TestStoppedLeaderAnswersNothingOld(t *testing.T) {
 		old := w.nodes[c.node].alive()
 		var wg sync.WaitGroup
 		wg.Go(func() { w.pause(old, 8*time.Second) })
-		time.Sleep(5 * time.Second)
+		w.wait(5 * time.Second)
 		c.node = int(old.id) % 3 // another
 		w.countOnce(c)
 		if w.nodes[c.node] != old.node {
@@ -418,7 +418,7 @@ func TestStoppedLeaderAnswersNothingOld(t *testing.T) {
 
 // countOnce counts until it is answered.
 func (w *world) countOnce(c *client) {
-	for was := c.lo; c.lo == was; time.Sleep(10 * time.Millisecond) {
+	for was := c.lo; c.lo == was; w.wait(10 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		c.count(ctx, w.nodes[c.node].alive(), 0)
 		cancel()
@@ -443,7 +443,7 @@ func (w *world) disturb() {
 		case <-time.After(w.ms(2000)):
 		}
 		n.end(false)
-		time.Sleep(w.ms(3000))
+		w.wait(w.ms(3000))
 		n.start(0)
 	case 2:
 		w.some.hit("isolated")
@@ -469,7 +469,7 @@ func (w *world) disturb() {
 // may still take itself for the leader.
 func (w *world) pause(l *life, d time.Duration) {
 	_, _, _ = Update(context.Background(), l.shard, func(*store.Tx) (struct{}, error) {
-		time.Sleep(d)
+		w.wait(d)
 		return struct{}{}, errRefused
 	})
 }
@@ -477,7 +477,7 @@ func (w *world) pause(l *life, d time.Duration) {
 // compare waits until all replicas have applied the same, and checks that they hold the same.
 func (w *world) compare() {
 	for range 300 {
-		time.Sleep(100 * time.Millisecond)
+		w.wait(100 * time.Millisecond)
 		first := w.nodes[0].alive().state.Applied()
 		same := true
 		for _, n := range w.nodes {

@@ -87,6 +87,9 @@ func (w *world) intn(n int) int {
 	return w.rng.IntN(n)
 }
 
+// wait lets virtual time pass: all of a world happens in the bubble that eachSeed opens.
+func (w *world) wait(d time.Duration) { time.Sleep(d) }
+
 func (w *world) ms(n int) time.Duration { return time.Duration(w.intn(n)) * time.Millisecond }
 
 // start gives a node power. Its fuse blows after as many writes to its disk; 0: never.
