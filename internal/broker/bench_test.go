@@ -31,7 +31,7 @@ func benchBroker(b *testing.B) *Broker {
 	var group *shard.Shard
 	br := New(Config{Limits: task.DefaultLimits(), Archive: dead, Namespaces: func() []string { return nil }})
 	must(br.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
-		group, err = shard.Start(shard.Config{ID: one, Node: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h})
+		group, err = shard.Start(shard.Config{ID: one, Replica: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h})
 		return group, err
 	}))
 	br.Start()

@@ -74,7 +74,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 				return w.CopyQueues(ctx, id, ns, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 			}})
 		w.must(w.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
-			group, err = shard.Start(shard.Config{ID: one, Node: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h, Time: src, Fatal: fatal})
+			group, err = shard.Start(shard.Config{ID: one, Replica: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h, Time: src, Fatal: fatal})
 			return group, err
 		}))
 		w.Start()

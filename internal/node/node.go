@@ -198,13 +198,13 @@ func (n *Node) room() func() error {
 // startShard opens the state of a shard and starts its replica, and waits until it leads.
 func (n *Node) startShard(ctx context.Context, id uint32, hooks shard.Hooks, log *raftlog.Log, fs vfs.FS) (*shard.Shard, error) {
 	state, err := store.Open(store.Config{Dir: n.path(stateDir(id)), FS: fs,
-		Identity: store.Identity{Cluster: n.id.cluster(), Node: n.id.Node, Shard: id},
+		Identity: store.Identity{Cluster: n.id.cluster(), Replica: n.id.Node, Shard: id},
 		Cache:    n.cache, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return nil, err
 	}
 	n.closers = append(n.closers, state.Close)
-	s, err := shard.Start(shard.Config{ID: id, Node: n.id.Node, Voters: []uint64{n.id.Node}, Log: log, State: state, Hooks: hooks,
+	s, err := shard.Start(shard.Config{ID: id, Replica: n.id.Node, Voters: []uint64{n.id.Node}, Log: log, State: state, Hooks: hooks,
 		Time: n.cfg.Time, Logger: n.cfg.Logger, Fatal: n.fail, Limits: shard.Limits{CallBytes: callBytes}})
 	if err != nil {
 		return nil, err

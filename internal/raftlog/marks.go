@@ -180,6 +180,16 @@ func (m *marks) set(k mark) error {
 	return m.sync()
 }
 
+// remove forgets a mark, and syncs that before it returns.
+func (m *marks) remove(shard uint32) error {
+	m.mu.Lock()
+	_, known := m.of[shard]
+	delete(m.of, shard)
+	m.dirty = m.dirty || known
+	m.mu.Unlock()
+	return m.sync()
+}
+
 // sync writes the marks as they are now, unless that is done already: by the time it has the lock, a write that was
 // under way is over.
 func (m *marks) sync() error {

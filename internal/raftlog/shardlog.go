@@ -18,6 +18,8 @@ const maxTail = 2 << 20
 type Start struct {
 	Index, Term uint64
 	Conf        *pb.ConfState
+	// Anew says that the state was replaced by one that others sent: whatever the log has, it begins anew there.
+	Anew bool
 }
 
 // ShardLog is one shard's log, and the raft.Storage of its group. It belongs to the goroutine that drives the group.
@@ -45,15 +47,20 @@ func (l *Log) Shard(id uint32, start Start) (*ShardLog, error) {
 	if s.conf == nil {
 		s.conf = &pb.ConfState{}
 	}
-	if err := s.open(position{start.Index, start.Term}); err != nil {
+	if err := s.open(position{start.Index, start.Term}, start.Anew); err != nil {
 		return nil, fmt.Errorf("log of shard %d: %w", id, err)
 	}
 	return s, nil
 }
 
-func (s *ShardLog) open(applied position) error {
+func (s *ShardLog) open(applied position, anew bool) error {
 	if err := s.load(); err != nil {
 		return err
+	}
+	if anew {
+		if err := s.Reset(applied.index, applied.term); err != nil {
+			return err
+		}
 	}
 	if applied.index < s.start.index {
 		return &DamageError{File: s.log.path(), Reason: fmt.Sprintf(
@@ -342,6 +349,17 @@ func (s *ShardLog) Compact(index uint64) error {
 		s.tail = s.tail[drop:]
 	}
 	return nil
+}
+
+// Remove forgets a shard: its replica has left this node for good. No ShardLog of it may be in use. A crash in between
+// leaves something that another Remove takes away.
+func (l *Log) Remove(id uint32) error {
+	b := l.db.NewBatch()
+	mustPut(b.DeleteRange(rowKey(id, 0), rowKey(id, 0xff), nil))
+	if err := l.commit(b, true); err != nil {
+		return err
+	}
+	return l.marks.remove(id)
 }
 
 // Reset replaces all entries by a state that stands at index, an entry of term.

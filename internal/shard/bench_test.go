@@ -27,7 +27,7 @@ func startOnDisk(b *testing.B) *Shard {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := Start(Config{ID: 1, Node: 1, Voters: []uint64{1}, Log: log, State: state, Fatal: fatal})
+	s, err := Start(Config{ID: 1, Replica: 1, Voters: []uint64{1}, Log: log, State: state, Fatal: fatal})
 	if err != nil {
 		b.Fatal(err)
 	}

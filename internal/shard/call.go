@@ -26,14 +26,14 @@ var (
 
 // NotLeader says that the call did not run, because this replica is not the leader.
 type NotLeader struct {
-	Leader uint64 // who is, as far as known here; 0: nobody
+	Leader uint64 // the replica that is, as far as known here; 0: none
 }
 
 func (e *NotLeader) Error() string {
 	if e.Leader == 0 {
 		return "not the leader; there is none"
 	}
-	return fmt.Sprintf("not the leader, node %d is", e.Leader)
+	return fmt.Sprintf("not the leader, replica %d is", e.Leader)
 }
 
 // PanicError is what a call gets that panicked or broke the rule of refusals. Nothing of it was kept.
@@ -83,6 +83,12 @@ func View[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 		return out, Stamp{}, err
 	}
 	defer c.view.release()
+	out, err = readView(c.view, fn)
+	return out, c.stamp, err
+}
+
+// readView runs fn against a view, and makes an error of a state that can't be read.
+func readView[T any](v *view, fn func(store.Reader) (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			f, ok := p.(*store.Failure)
@@ -92,8 +98,7 @@ func View[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 			err = f // the store has reported it
 		}
 	}()
-	out, err = fn(c.view.snap)
-	return out, c.stamp, err
+	return fn(v.snap)
 }
 
 // The life of a call. The caller may leave it at any time before it is answered.

@@ -87,6 +87,14 @@ func (c *client) act() {
 	}
 }
 
+// host is the machine that the client tries, or another if that is down. One must be up.
+func (c *client) host() *life {
+	for c.w.nodes[c.node].alive() == nil {
+		c.node = c.w.intn(len(c.w.nodes))
+	}
+	return c.w.nodes[c.node].alive()
+}
+
 // outcome is what an error says about a write. It sends the client to another node if there is a better one.
 func (c *client) outcome(l *life, err error) (done, maybe bool) {
 	var no *NotLeader
@@ -94,7 +102,7 @@ func (c *client) outcome(l *life, err error) (done, maybe bool) {
 	case errors.As(err, &no) || errors.Is(err, ErrStopped):
 		c.node = c.w.intn(len(c.w.nodes))
 		if no != nil && no.Leader != 0 {
-			c.node = int(no.Leader - 1)
+			c.node = int(uint32(no.Leader) - 1)
 			c.w.some.hit("sent to the leader")
 		}
 		return false, false
@@ -264,7 +272,7 @@ func (w *world) settle(cs []*client) {
 				w.errorf("no answer for 100 s after all was healed")
 				return
 			}
-			l := w.nodes[c.node].alive()
+			l := c.host()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			got, _, err := View(ctx, l.shard, func(r store.Reader) (picture, error) { return c.picture(r), nil })
 			cancel()
@@ -420,7 +428,7 @@ func TestStoppedLeaderAnswersNothingOld(t *testing.T) {
 func (w *world) countOnce(c *client) {
 	for was := c.lo; c.lo == was; w.wait(10 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		c.count(ctx, w.nodes[c.node].alive(), 0)
+		c.count(ctx, c.host(), 0)
 		cancel()
 	}
 }
@@ -429,7 +437,7 @@ func (w *world) countOnce(c *client) {
 func (w *world) disturb() {
 	n := w.nodes[w.intn(len(w.nodes))]
 	if leader, _ := n.alive().shard.Leader(); leader != 0 && w.intn(2) == 0 {
-		n = w.nodes[leader-1]
+		n = w.nodes[uint32(leader)-1]
 	}
 	switch w.intn(8) {
 	case 6, 7:
@@ -447,11 +455,11 @@ func (w *world) disturb() {
 		n.start(0)
 	case 2:
 		w.some.hit("isolated")
-		w.isolate(n.id, true, true)
+		w.isolate(n.num, true, true)
 	case 3:
 		w.some.hit("cut one way")
 		in := w.intn(2) == 0
-		w.isolate(n.id, in, !in)
+		w.isolate(n.num, in, !in)
 	case 4:
 		w.heal()
 	case 5:

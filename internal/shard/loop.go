@@ -32,8 +32,10 @@ type loop struct {
 	raft *raft.RawNode
 	log  *raftlog.ShardLog
 
-	conf  []byte // membership, as in the state's position
-	alone bool   // this replica is the only voter
+	conf    []byte        // membership, as in the state's position
+	members *pb.ConfState // the same
+	alone   bool          // this replica is the only voter
+	epoch   uint64
 
 	soft   raft.SoftState
 	term   uint64
@@ -41,6 +43,13 @@ type loop struct {
 	round  *round  // the one in flight
 	reads  map[uint64]*read
 	readID uint64
+
+	change    *change     // of membership, waiting or proposed
+	transfers []*transfer // of leadership, under way
+	news      news
+	staged    *staged  // a snapshot that is to be installed
+	outgoing  outgoing // snapshots that are being sent
+	marks     marks
 
 	upkeep *upkeep
 }
@@ -58,7 +67,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 			err = asFailure(p)
 		}
 	}()
-	l = &loop{Shard: s, reads: make(map[uint64]*read)}
+	l = &loop{Shard: s, reads: make(map[uint64]*read), outgoing: newOutgoing(), marks: newMarks()}
 	if err := l.bootstrap(); err != nil {
 		return nil, err
 	}
@@ -70,7 +79,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 	if err = l.setConf(conf); err != nil {
 		return nil, err
 	}
-	if l.log, err = s.cfg.Log.Shard(s.cfg.ID, raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf}); err != nil {
+	if err := l.openLog(raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf}); err != nil {
 		return nil, err
 	}
 	if l.raft, err = raft.NewRawNode(l.raftConfig(at.Index)); err != nil {
@@ -82,19 +91,36 @@ func newLoop(s *Shard) (l *loop, err error) {
 		err = l.raft.Campaign() // there is nobody to wait for
 	}
 	if err == nil {
-		l.upkeep = newUpkeep(s.cfg.State)
+		l.upkeep = newUpkeep(s.cfg.State, s.cfg.Limits.KeepBytes)
 	}
 	return l, err
+}
+
+// openLog opens the log, and brings the epochs of log and state together: the log's grows when a loss of its own was
+// accepted.
+func (l *loop) openLog(start raftlog.Start) (err error) {
+	state := l.cfg.State
+	start.Anew = state.Installed()
+	if l.log, err = l.cfg.Log.Shard(l.cfg.ID, start); err != nil {
+		return err
+	}
+	if start.Anew {
+		if err := state.ClearInstalled(); err != nil {
+			return err
+		}
+	}
+	if l.epoch, err = state.Epoch(); err != nil || l.log.Epoch() <= l.epoch {
+		return err
+	}
+	l.epoch = l.log.Epoch()
+	return state.SetEpoch(l.epoch)
 }
 
 // bootstrap gives an empty state its first position, that of the same first entry on all replicas. It is durable before
 // the log begins.
 func (l *loop) bootstrap() error {
-	if l.cfg.State.Applied().Index > 0 {
+	if l.cfg.State.Applied().Index > 0 || len(l.cfg.Voters) == 0 {
 		return nil
-	}
-	if len(l.cfg.Voters) == 0 {
-		return errors.New("the state is empty, and no voters are given")
 	}
 	conf, err := encodeConf(&pb.ConfState{Voters: l.cfg.Voters})
 	if err != nil {
@@ -112,10 +138,10 @@ func encodeConf(conf *pb.ConfState) ([]byte, error) {
 
 func (l *loop) raftConfig(applied uint64) *raft.Config {
 	return &raft.Config{
-		ID:                        l.cfg.Node,
+		ID:                        l.cfg.Replica,
 		ElectionTick:              l.cfg.ElectionTicks,
 		HeartbeatTick:             1,
-		Storage:                   l.log,
+		Storage:                   storage{l.log, l},
 		Applied:                   applied,
 		MaxSizePerMsg:             maxMessage,
 		MaxCommittedSizePerReady:  maxMessage,
@@ -131,18 +157,19 @@ func (l *loop) raftConfig(applied uint64) *raft.Config {
 	}
 }
 
-// run is the loop's goroutine. It ends when the shard is stopped or fails.
-func (l *loop) run() {
+// run serves until the shard is stopped or something fails, or, with errInstall, until a snapshot is to be installed.
+func (l *loop) run() error {
 	err := l.serve()
 	l.leader.Store(&leadership{term: l.term})
 	l.abandonOffice(ErrStopped)
-	l.calls.close(ErrStopped)
-	if err != nil { // before the flush is waited for, which may hang with the disk that failed
-		l.cfg.Logger.Error("replica stops", "shard", l.cfg.ID, "error", err)
-		l.cfg.Fatal(fmt.Errorf("shard %d: %w", l.cfg.ID, err))
+	l.endWaits(ErrStopped)
+	if !errors.Is(err, errInstall) {
+		l.fail(err) // before the flush is waited for, which may hang with the disk that failed
 	}
 	l.upkeep.stop()
-	close(l.done)
+	l.outgoing.stop()
+	l.marks.wait()
+	return err
 }
 
 // serve turns until the shard is stopped or something fails. Panics end it too: of the state's reads, of etcd's raft
@@ -159,6 +186,7 @@ func (l *loop) serve() (err error) {
 		if err := l.turn(); err != nil {
 			return err
 		}
+		l.dropStaged()
 		select {
 		case <-l.stop:
 			return nil
@@ -169,6 +197,8 @@ func (l *loop) serve() (err error) {
 			}
 		case m := <-l.inbox:
 			l.step(m)
+		case fn := <-l.asks:
+			fn(l)
 		case err := <-l.upkeep.flushed:
 			l.upkeep.flushing = false
 			if err = errors.Join(err, l.cut()); err != nil {
@@ -191,6 +221,7 @@ func asFailure(p any) error {
 func (l *loop) step(m *pb.Message) {
 	for n := 0; ; n++ {
 		_ = l.raft.Step(m)
+		l.hear(m)
 		if n == maxDrain {
 			return
 		}
@@ -208,6 +239,9 @@ func (l *loop) turn() error {
 	// them, and the others wait for two.
 	runtime.Gosched()
 	l.startReads()
+	if err := l.startChange(); err != nil {
+		return err
+	}
 	if err := l.startRound(); err != nil {
 		return err
 	}
@@ -216,17 +250,21 @@ func (l *loop) turn() error {
 			return err
 		}
 	}
-	if l.office != nil && l.round == nil && l.calls.hasUpdates() {
+	if l.idle() && (l.change.waits() || !l.change.holdsRounds() && l.calls.hasUpdates()) {
 		l.calls.signal()
 	}
 	return nil
 }
 
+// idle says whether this replica is in office, and nothing is in flight: a proposal must be computed on all of the log.
+func (l *loop) idle() bool { return l.office != nil && l.round == nil && !l.unapplied() }
+
 // handle does what a Ready asks for, in this order: its entries are on disk before any message that follows from them
 // leaves and before anything is applied. A leader's own messages may leave before: they promise nothing for its disk.
 func (l *loop) handle(rd raft.Ready) error {
 	if !raft.IsEmptySnap(rd.Snapshot) {
-		return fmt.Errorf("a snapshot came from node %d, and none can be installed", l.soft.Lead)
+		// Nothing of this Ready is kept: after the installation the log and the state say where this replica is.
+		return errInstall
 	}
 	l.observe(rd)
 	leads := l.soft.RaftState == raft.StateLeader
@@ -252,10 +290,22 @@ func (l *loop) handle(rd raft.Ready) error {
 	return nil
 }
 
+// send hands messages to the transport. A replica that is barred from leading asks nobody for a vote.
 func (l *loop) send(ms []*pb.Message) {
-	if len(ms) > 0 && l.cfg.Transport != nil {
-		l.cfg.Transport.Send(ms)
+	if len(ms) == 0 || l.cfg.Transport == nil {
+		return
 	}
+	out := ms[:0:0]
+	for _, m := range ms {
+		switch {
+		case m.GetType() == pb.MsgSnap:
+			l.sendSnapshot(m)
+		case m.GetType() == pb.MsgPreVote && l.barred.Load():
+		default:
+			out = append(out, m)
+		}
+	}
+	l.cfg.Transport.Send(out)
 }
 
 // observe notes term and leader, and ends this replica's office when they change.
@@ -266,8 +316,9 @@ func (l *loop) observe(rd raft.Ready) {
 	if rd.SoftState != nil {
 		l.soft = *rd.SoftState
 	}
-	if old := l.leader.Load(); old.node != l.soft.Lead || old.term != l.term {
+	if old := l.leader.Load(); old.replica != l.soft.Lead || old.term != l.term {
 		l.leader.Store(&leadership{l.soft.Lead, l.term})
+		l.endTransfers()
 	}
 	if l.office != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.office.Term) {
 		l.abandonOffice(&NotLeader{l.soft.Lead})
@@ -281,7 +332,7 @@ func (l *loop) takeOffice() {
 		return
 	}
 	clock := store.TakeOffice(l.cfg.Time, at.Time)
-	l.office = &office{Office{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.log.Epoch()}, clock}
+	l.office = &office{Office{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.epoch}, clock}
 	l.publishTime()
 	l.cfg.Hooks.Elected(l.office.Office)
 	l.calls.signal()
@@ -295,6 +346,7 @@ func (l *loop) abandonOffice(cause error) {
 	}
 	l.office = nil
 	l.clock.Store(nil)
+	l.abandonChange(cause)
 	if r := l.round; r != nil {
 		l.round = nil
 		r.end(cause)
@@ -319,6 +371,7 @@ func (l *loop) apply(e *pb.Entry) error {
 			return err
 		}
 		pos.Conf = l.conf
+	case isMark(e.GetData()):
 	case len(e.GetData()) > 0:
 		var err error
 		if h, body, err = parseEntry(e.GetData()); err != nil {
@@ -333,7 +386,11 @@ func (l *loop) apply(e *pb.Entry) error {
 	if err := l.cfg.State.Apply(pos, body); err != nil {
 		return err
 	}
-	l.upkeep.applied(len(e.GetData()))
+	l.upkeep.applied(pos.Index, len(e.GetData()))
+	l.settleChange(e)
+	if isMark(e.GetData()) {
+		return l.applyMark(e)
+	}
 	if r := l.round; r != nil && len(e.GetData()) > 0 && r.header == h {
 		l.settle(r, holds, Stamp{l.cfg.ID, pos.Index, pos.Term, pos.Time})
 	}
@@ -358,7 +415,8 @@ func (l *loop) changeConf(e *pb.Entry) error {
 }
 
 func (l *loop) setConf(conf *pb.ConfState) (err error) {
-	l.alone = len(conf.Voters) == 1 && conf.Voters[0] == l.cfg.Node && len(conf.VotersOutgoing) == 0
+	l.alone = len(conf.Voters) == 1 && conf.Voters[0] == l.cfg.Replica && len(conf.VotersOutgoing) == 0
+	l.members = conf
 	l.conf, err = encodeConf(conf)
 	return err
 }

@@ -25,7 +25,7 @@ func BenchmarkRestart(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s, err := Start(Config{ID: 1, Node: 1, Voters: []uint64{1}, Log: log, State: state})
+		s, err := Start(Config{ID: 1, Replica: 1, Voters: []uint64{1}, Log: log, State: state})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -20,7 +20,7 @@ type round struct {
 
 // startRound runs the waiting calls, if the last round is done, and proposes what they wrote.
 func (l *loop) startRound() error {
-	if l.office == nil || l.round != nil || l.unapplied() {
+	if !l.idle() || l.change.holdsRounds() {
 		return nil
 	}
 	calls := l.calls.takeUpdates(l.cfg.Limits.RoundCalls)

@@ -1,8 +1,10 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,9 @@ import (
 type Transport interface {
 	// Send must not block. It may lose, delay, repeat and reorder messages.
 	Send([]*pb.Message)
+	// SendSnapshot carries a message with the state that body writes to the replica that the message is for, and returns
+	// when that has it installed, or can't. It may block for as long as that takes.
+	SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error
 }
 
 // Office is what a leader begins its term with.
@@ -47,15 +52,16 @@ type Hooks struct {
 
 // Config says what a shard runs on. Neither Log nor State is closed by the shard.
 type Config struct {
-	ID   uint32
-	Node uint64 // this replica's Raft id; not 0
+	ID      uint32
+	Replica uint64 // this replica's Raft id; not 0, and never that of another replica, not even of one that is gone
 	// Voters are the first members of a group that is being created; every one of them must be given the same. They
-	// are not read when State has a position already.
+	// are not read when State has a position already. A replica without voters and position waits until a leader sends it
+	// the state.
 	Voters []uint64
 
 	Log       *raftlog.Log
 	State     *store.Store
-	Transport Transport // may be nil if this node is the only voter
+	Transport Transport // may be nil if this replica is the only one
 	Hooks     Hooks
 	Time      store.TimeSource
 
@@ -81,6 +87,9 @@ type Limits struct {
 	// ReplayBytes and ReplayEntries are how much log may be younger than what the state has flushed: 64 MiB and 100,000.
 	// More is flushed, so that a restart replays little.
 	ReplayBytes, ReplayEntries uint64
+	// KeepBytes is how much flushed log is kept for replicas that lag: 256 MiB by a leader, as long as they do, and a
+	// sixteenth of that by the others, who may have to lead. A replica that lags more gets a snapshot.
+	KeepBytes uint64
 }
 
 func (c *Config) setDefaults() {
@@ -91,6 +100,7 @@ func (c *Config) setDefaults() {
 	def(&c.Limits.CallBytes, 16<<20)
 	def(&c.Limits.ReplayBytes, 64<<20)
 	def(&c.Limits.ReplayEntries, 100_000)
+	def(&c.Limits.KeepBytes, 256<<20)
 	if c.Time.Wall == nil {
 		c.Time = store.SystemTime()
 	}
@@ -130,7 +140,12 @@ type Shard struct {
 	cfg   Config
 	calls *queue
 	inbox chan *pb.Message
-	views sync.WaitGroup // snapshots that callers read
+	asks  chan func(*loop) // what other goroutines want of the loop
+	views sync.WaitGroup   // snapshots that callers read
+
+	receiving sync.Mutex  // one snapshot at a time comes in
+	barred    atomic.Bool // from leading
+	hashes    hashes
 
 	leader atomic.Pointer[leadership]
 	clock  atomic.Pointer[reading] // nil: not in office
@@ -140,7 +155,7 @@ type Shard struct {
 	done     chan struct{} // closed when the loop has ended
 }
 
-type leadership struct{ node, term uint64 }
+type leadership struct{ replica, term uint64 }
 
 // reading is the shard's time at a moment of monotonic time.
 type reading struct {
@@ -153,21 +168,53 @@ const maxInbox = 256
 
 // Start starts a replica: on what its log and state hold, or as a new one if they are empty.
 func Start(cfg Config) (*Shard, error) {
+	s, l, err := prepare(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", cfg.ID, err)
+	}
+	go s.run(l)
+	return s, nil
+}
+
+// prepare makes a replica that doesn't run yet.
+func prepare(cfg Config) (*Shard, *loop, error) {
 	cfg.setDefaults()
 	s := &Shard{
 		cfg:   cfg,
 		calls: newQueue(),
 		inbox: make(chan *pb.Message, maxInbox),
+		asks:  make(chan func(*loop), maxInbox),
 		stop:  make(chan struct{}),
 		done:  make(chan struct{}),
 	}
 	s.leader.Store(&leadership{})
 	l, err := newLoop(s)
-	if err != nil {
-		return nil, fmt.Errorf("shard %d: %w", cfg.ID, err)
+	return s, l, err
+}
+
+// run is the loop's goroutine: of one loop after the other, if snapshots are installed. It ends when the shard is
+// stopped or fails.
+func (s *Shard) run(l *loop) {
+	defer close(s.done)
+	for {
+		err := l.run()
+		if !errors.Is(err, errInstall) {
+			return
+		}
+		if l, err = l.install(); err != nil {
+			s.fail(err)
+			return
+		}
 	}
-	go l.run()
-	return s, nil
+}
+
+// fail refuses all calls, and reports why if there is an error.
+func (s *Shard) fail(err error) {
+	s.calls.close(ErrStopped)
+	if err != nil {
+		s.cfg.Logger.Error("replica stops", "shard", s.cfg.ID, "error", err)
+		s.cfg.Fatal(fmt.Errorf("shard %d: %w", s.cfg.ID, err))
+	}
 }
 
 // Stop stops the replica. On return its goroutines have ended, and no snapshot is open.
@@ -190,10 +237,10 @@ func (s *Shard) Step(m *pb.Message) error {
 	}
 }
 
-// Leader returns who leads in which term, as far as this replica knows; node 0: nobody.
-func (s *Shard) Leader() (node, term uint64) {
+// Leader returns which replica leads in which term, as far as this one knows; 0: none.
+func (s *Shard) Leader() (replica, term uint64) {
 	l := s.leader.Load()
-	return l.node, l.term
+	return l.replica, l.term
 }
 
 // Now returns the shard's time if this replica is in office. It may be off by less than a millisecond from that of

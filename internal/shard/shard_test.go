@@ -15,7 +15,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/store"
@@ -70,7 +69,7 @@ func startBench(t *testing.T, f fixture) *bench {
 	if f.voters == nil {
 		f.voters = []uint64{1}
 	}
-	cfg := Config{ID: 1, Node: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits, Time: f.time}
+	cfg := Config{ID: 1, Replica: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits, Time: f.time}
 	cfg.Hooks = Hooks{
 		Elected: func(o Office) { b.note("elected %d", o.Term) },
 		BeforeSeal: func(tx *store.Tx) {
@@ -81,13 +80,10 @@ func startBench(t *testing.T, f fixture) *bench {
 		Committed: func(_ *store.Tx, at Stamp) { b.note("committed %d", at.Index) },
 		Dropped:   func() { b.note("dropped") },
 	}
-	cfg.setDefaults()
-	b.Shard = &Shard{cfg: cfg, calls: newQueue(), inbox: make(chan *pb.Message, maxInbox), stop: make(chan struct{}), done: make(chan struct{})}
-	b.leader.Store(&leadership{})
-	if b.loop, err = newLoop(b.Shard); err != nil {
+	if b.Shard, b.loop, err = prepare(cfg); err != nil {
 		t.Fatal(err)
 	}
-	go b.loop.run()
+	go b.run(b.loop)
 	return b
 }
 
@@ -423,7 +419,7 @@ func FuzzParseEntry(f *testing.F) {
 // An entry of a newer release stops the replica: to skip it would part it from the others.
 func TestUnknownEntryStops(t *testing.T) {
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
-		if err := b.loop.raft.Propose(binary.BigEndian.AppendUint64([]byte{entryVersion + 1}, 1<<60)); err != nil {
+		if err := b.loop.raft.Propose(binary.BigEndian.AppendUint64([]byte{markVersion + 1}, 1<<60)); err != nil {
 			t.Error(err)
 		}
 	}})

@@ -1,8 +1,11 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -37,14 +40,18 @@ type world struct {
 	rng *rand.Rand
 	cut map[[2]uint64]bool // directed links that carry nothing
 
+	keepBytes uint64 // of the shards' limits
+
 	newest  atomic.Uint64 // the highest index in any answer so far
 	history sync.Map      // index to time of answered writes
 }
 
-// node is one replica and its disk.
+// node is a machine with a disk and, mostly, a replica.
 type node struct {
-	w  *world
-	id uint64
+	w      *world
+	num    uint64
+	id     uint64   // of its replica: an incarnation above 32 bits, and num
+	voters []uint64 // the first members, if its replica is one of them
 
 	mu    sync.Mutex
 	life  *life // nil: down
@@ -55,24 +62,42 @@ type node struct {
 // life is a node from a start to a power loss or stop.
 type life struct {
 	*node
-	mem   *vfs.MemFS
-	log   *raftlog.Log
-	state *store.Store
-	shard *Shard
-	hooks hookCheck
+	replica uint64
+	mem     *vfs.MemFS
+	log     *raftlog.Log
+	state   *store.Store
+	shard   *Shard
+	hooks   hookCheck
 
 	dead  atomic.Bool // the power is gone: what it says from now on doesn't count
 	after *vfs.MemFS  // what its disk held then
 	fuse  atomic.Int64
 	lost  chan struct{} // closed when the fuse has blown
+
+	coming sync.WaitGroup // snapshots that come in
+	ended  chan struct{}  // closed when it is taken down
 }
 
 func newWorld(t *testing.T, seed uint64, replicas int, some *sometimes) *world {
 	w := &world{t: t, seed: seed, some: some, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[[2]uint64]bool{}}
 	for i := range replicas {
-		w.nodes = append(w.nodes, &node{w: w, id: uint64(i + 1), mem: vfs.NewCrashableMem()})
+		w.nodes = append(w.nodes, &node{w: w, num: uint64(i + 1), id: uint64(i + 1), mem: vfs.NewCrashableMem()})
+	}
+	for _, n := range w.nodes {
+		for _, v := range w.nodes {
+			n.voters = append(n.voters, v.id)
+		}
 	}
 	return w
+}
+
+// life returns the running replica with this id, nil if there is none.
+func (w *world) life(replica uint64) *life {
+	l := w.nodes[uint32(replica)-1].alive()
+	if l == nil || l.replica != replica {
+		return nil
+	}
+	return l
 }
 
 func (w *world) errorf(format string, args ...any) {
@@ -96,7 +121,7 @@ func (w *world) ms(n int) time.Duration { return time.Duration(w.intn(n)) * time
 func (n *node) start(fuse int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := &life{node: n, mem: n.mem, lost: make(chan struct{})}
+	l := &life{node: n, replica: n.id, mem: n.mem, lost: make(chan struct{}), ended: make(chan struct{})}
 	l.hooks.l = l
 	l.fuse.Store(int64(fuse))
 	n.lives++
@@ -121,17 +146,14 @@ func (l *life) open() (err error) {
 		return err
 	}
 	was := l.state.Applied()
-	var voters []uint64
-	for _, n := range l.w.nodes {
-		voters = append(voters, n.id)
-	}
 	l.shard, err = Start(Config{
-		ID: 1, Node: l.id, Voters: voters, Log: l.log, State: l.state, Transport: l, Fatal: fatal,
-		Hooks: Hooks{Elected: l.hooks.elected, BeforeSeal: l.hooks.beforeSeal, Committed: l.hooks.committed, Dropped: l.hooks.dropped},
-		Time:  store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(simStart) }},
+		ID: 1, Replica: l.id, Voters: l.voters, Log: l.log, State: l.state, Transport: l, Fatal: fatal,
+		Hooks:  Hooks{Elected: l.hooks.elected, BeforeSeal: l.hooks.beforeSeal, Committed: l.hooks.committed, Dropped: l.hooks.dropped},
+		Time:   store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(simStart) }},
+		Logger: simLogger(),
 		Limits: Limits{
 			RoundBytes: 2000, RoundCalls: 6, CallBytes: 6000,
-			ReplayEntries: 200, ReplayBytes: 100 << 10,
+			ReplayEntries: 200, ReplayBytes: 100 << 10, KeepBytes: l.w.keepBytes,
 		},
 	})
 	if err == nil && was.Index > 1 {
@@ -172,7 +194,7 @@ func (l *life) losePower() {
 // keepNames makes all names of files survive. CrashClone would keep any of them, but file systems with a journal keep
 // all up to some moment, and Pebble needs that: it creates a MANIFEST and its marker, then syncs the directory once.
 func (l *life) keepNames() {
-	for _, dir := range []string{"/", "/d", "/d/raft", "/d/raft/log", "/d/state"} {
+	for _, dir := range []string{"/", "/d", "/d/raft", "/d/raft/log", "/d/state", "/d/state.staged", "/d/state.ready"} {
 		if d, err := l.mem.OpenDir(dir); err == nil { // if it is there yet
 			if err := errors.Join(d.Sync(), d.Close()); err != nil {
 				l.w.errorf("%v", err)
@@ -196,7 +218,9 @@ func (n *node) end(clean bool) {
 		l.losePower()
 		<-l.lost
 	}
+	close(l.ended)
 	l.shard.Stop()
+	l.coming.Wait()
 	if err := l.log.Close(); err != nil {
 		n.w.errorf("node %d: close of the log: %v", n.id, err)
 	}
@@ -222,7 +246,7 @@ func (l *life) Send(ms []*pb.Message) {
 	for _, m := range ms {
 		from, to := m.GetFrom(), m.GetTo()
 		l.w.mu.Lock()
-		lost := l.w.cut[[2]uint64{from, to}] || l.w.rng.IntN(100) < 2
+		lost := l.w.cut[[2]uint64{uint64(uint32(from)), uint64(uint32(to))}] || l.w.rng.IntN(100) < 2
 		delay := time.Duration(l.w.rng.ExpFloat64() * float64(2*time.Millisecond))
 		l.w.mu.Unlock()
 		if lost {
@@ -230,20 +254,88 @@ func (l *life) Send(ms []*pb.Message) {
 		}
 		m = proto.Clone(m).(*pb.Message)
 		time.AfterFunc(delay, func() {
-			if peer := l.w.nodes[to-1].alive(); peer != nil {
+			if peer := l.w.life(to); peer != nil {
 				_ = peer.shard.Step(m)
 			}
 		})
 	}
 }
 
+// SendSnapshot implements Transport: a snapshot may be cut on its way, or damaged.
+func (l *life) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
+	peer := l.w.life(m.GetTo())
+	l.w.mu.Lock()
+	cut := l.w.cut[[2]uint64{uint64(uint32(l.replica)), uint64(uint32(m.GetTo()))}]
+	left, flip := 1<<30, 1<<30
+	switch l.w.rng.IntN(6) {
+	case 0:
+		left = l.w.rng.IntN(3000)
+	case 1:
+		flip = l.w.rng.IntN(3000)
+	}
+	l.w.mu.Unlock()
+	if peer == nil || cut || l.dead.Load() {
+		return errors.New("no way there")
+	}
+	r, w := io.Pipe()
+	var wrote sync.WaitGroup
+	defer wrote.Wait()
+	defer r.Close()
+	wrote.Go(func() { _ = w.CloseWithError(body(&wire{l, w, left, flip})) })
+	peer.coming.Add(1)
+	defer peer.coming.Done()
+	stop := context.AfterFunc(ctx, func() { _ = r.CloseWithError(ctx.Err()) })
+	defer stop()
+	gone := make(chan struct{})
+	defer close(gone)
+	go func() {
+		select {
+		case <-peer.ended:
+			_ = r.CloseWithError(errors.New("receiver is gone"))
+		case <-gone:
+		}
+	}()
+	was := peer.state.Applied().Index
+	err := peer.shard.Receive(ctx, proto.Clone(m).(*pb.Message), r)
+	switch at := peer.state.Applied().Index; {
+	case err != nil:
+		l.w.some.hit("snapshot refused")
+	case at > was:
+		l.w.some.hit("snapshot installed")
+	}
+	return err
+}
+
+// wire is what a snapshot goes over: slow, cut after some bytes, and with one bit wrong.
+type wire struct {
+	l          *life
+	w          io.Writer
+	left, flip int
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	if w.left -= len(b); w.left < 0 {
+		w.l.w.some.hit("snapshot cut")
+		return 0, errors.New("cut")
+	}
+	n := len(b)
+	if w.flip >= 0 && w.flip < n {
+		b = append([]byte(nil), b...)
+		b[w.flip] ^= 1
+		w.l.w.some.hit("snapshot damaged")
+	}
+	w.flip -= n
+	w.l.w.wait(time.Duration(n) * time.Microsecond)
+	return w.w.Write(b)
+}
+
 // isolate cuts a node off: both ways, or one.
-func (w *world) isolate(id uint64, in, out bool) {
+func (w *world) isolate(num uint64, in, out bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, n := range w.nodes {
-		w.cut[[2]uint64{n.id, id}] = in
-		w.cut[[2]uint64{id, n.id}] = out
+		w.cut[[2]uint64{n.num, num}] = in
+		w.cut[[2]uint64{num, n.num}] = out
 	}
 }
 
@@ -349,4 +441,12 @@ func number(r store.Reader, key []byte) uint64 {
 	b, _ := r.Get(key)
 	v, _ := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	return v
+}
+
+// simLogger logs if PAWL_SIM_LOG is set.
+func simLogger() *slog.Logger {
+	if os.Getenv("PAWL_SIM_LOG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
 }

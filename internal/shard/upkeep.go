@@ -21,11 +21,44 @@ type upkeep struct {
 	looked   uint64 // what was applied when tick last looked at what is flushed
 	bytes    uint64 // of entries applied after entry from
 	from     uint64
+	trail    trail
+	ticks    uint64
+	lastWord map[uint64]uint64 // the tick at which a peer was last seen active
+}
+
+// trail remembers where in the log which share of its bytes begins. A step is a sixteenth of what a leader keeps for
+// replicas that it doesn't hear of, and all that others keep.
+type trail struct {
+	step  uint64
+	since uint64   // bytes after the last of starts
+	from  []uint64 // the entry that ended each step, oldest first
+}
+
+// maxTrail is how many steps a leader keeps at most for replicas that it does hear of: sixteen times more than for others.
+const maxTrail = 16 * 16
+
+func (t *trail) add(index uint64, n int) {
+	if t.since += uint64(n); t.since < t.step {
+		return
+	}
+	t.since = 0
+	if t.from = append(t.from, index); len(t.from) > maxTrail {
+		t.from = t.from[1:]
+	}
+}
+
+// end is the entry up to which the log may be cut to keep at least so many steps.
+func (t *trail) end(steps int) uint64 {
+	if len(t.from) <= steps {
+		return 0
+	}
+	return t.from[len(t.from)-1-steps]
 }
 
 // newUpkeep starts the goroutine that flushes. It ends in stop.
-func newUpkeep(state *store.Store) *upkeep {
-	u := &upkeep{kick: make(chan struct{}, 1), flushed: make(chan error, 1), ended: make(chan struct{})}
+func newUpkeep(state *store.Store, keepBytes uint64) *upkeep {
+	u := &upkeep{kick: make(chan struct{}, 1), flushed: make(chan error, 1), ended: make(chan struct{}),
+		trail: trail{step: keepBytes / 16}, lastWord: map[uint64]uint64{}}
 	go func() {
 		defer close(u.ended)
 		for range u.kick {
@@ -40,14 +73,22 @@ func (u *upkeep) stop() {
 	<-u.ended
 }
 
-func (u *upkeep) applied(n int) { u.bytes += uint64(n) }
+func (u *upkeep) applied(index uint64, n int) {
+	u.bytes += uint64(n)
+	u.trail.add(index, n)
+}
 
 // tick is what a leader and a follower do at every tick beside Raft's own.
 func (l *loop) tick() error {
 	l.publishTime()
+	l.leaveOffice()
+	l.endTransfers()
 	u := l.upkeep
+	if u.ticks++; l.office != nil {
+		l.seeActive()
+	}
 	at := l.cfg.State.Applied().Index
-	if at == u.looked {
+	if at == u.looked && u.ticks%lookTicks != 0 {
 		return nil
 	}
 	u.looked = at
@@ -88,16 +129,50 @@ func (l *loop) cut() error {
 	return l.log.Compact(min(durable.Index, l.replicated()))
 }
 
-// replicated is the last entry that all peers have. A replica that is not the leader keeps everything: it doesn't know,
-// and may be asked for it once it leads.
+// replicated is the entry up to which the log may be cut. A leader keeps what replicas lack that it hears of, and a part
+// of it for the others; any other replica keeps a little, since it may be asked for it once it leads.
 func (l *loop) replicated() uint64 {
-	if l.alone {
+	if l.alone && len(l.members.Learners) == 0 {
 		return math.MaxUint64
 	}
+	t := &l.upkeep.trail
 	if l.office == nil {
-		return 0
+		return t.end(1)
 	}
-	have := uint64(math.MaxUint64)
-	l.raft.WithProgress(func(_ uint64, _ raft.ProgressType, p tracker.Progress) { have = min(have, p.Match) })
-	return have
+	active, silent := uint64(math.MaxUint64), uint64(math.MaxUint64)
+	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		have := p.Match
+		if from, under := l.outgoing.from[id]; under {
+			have = max(have, from)
+		}
+		if id == l.cfg.Replica || l.upkeep.active(id) {
+			active = min(active, have)
+		} else {
+			silent = min(silent, have)
+		}
+	})
+	return min(max(active, t.end(maxTrail-1)), max(silent, t.end(16)))
+}
+
+// silentTicks is after how many ticks without a word a peer is not waited for any more; lookTicks how often the log is
+// looked at although nothing was applied.
+const (
+	silentTicks = 50
+	lookTicks   = 50
+)
+
+// seeActive notes which peers Raft heard of since it last asked itself.
+func (l *loop) seeActive() {
+	u := l.upkeep
+	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if _, known := u.lastWord[id]; p.RecentActive || !known {
+			u.lastWord[id] = u.ticks
+		}
+	})
+}
+
+// active says whether a peer was heard of lately.
+func (u *upkeep) active(id uint64) bool {
+	at, known := u.lastWord[id]
+	return known && u.ticks-at < silentTicks
 }

@@ -24,14 +24,16 @@ const rowVersion = 1
 
 // The first byte of a key is its table. That of the store's own rows is zero.
 var (
-	identityKey = []byte{0, 'i'}
-	positionKey = []byte{0, 'p'}
+	identityKey  = []byte{0, 'i'}
+	positionKey  = []byte{0, 'p'}
+	epochKey     = []byte{0, 'e'}
+	installedKey = []byte{0, 'n'}
 )
 
 // Identity says whose state a directory holds. A store opened with another one than it was created with is refused.
 type Identity struct {
 	Cluster [16]byte
-	Node    uint64
+	Replica uint64
 	Shard   uint32
 }
 
@@ -69,8 +71,8 @@ type Store struct {
 	failed  atomic.Bool
 }
 
-// ErrIdentity: the directory holds the state of another cluster, node or shard.
-var ErrIdentity = errors.New("state of another cluster, node or shard")
+// ErrIdentity: the directory holds the state of another cluster, replica or shard.
+var ErrIdentity = errors.New("state of another cluster, replica or shard")
 
 // Open opens the state in cfg.Dir, creating it if the directory is empty or absent.
 //
@@ -87,22 +89,32 @@ func Open(cfg Config) (*Store, error) {
 		cfg.MemTableSize = 16 << 20
 	}
 	s := &Store{cfg: cfg}
-	fresh, err := isEmptyDir(cfg.FS, cfg.Dir)
-	if err != nil {
+	if err := s.finishSwitch(); err != nil {
 		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+	}
+	if err := s.open(); err != nil {
+		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+	}
+	return s, nil
+}
+
+func (s *Store) open() error {
+	fresh, err := isEmptyDir(s.cfg.FS, s.cfg.Dir)
+	if err != nil {
+		return err
 	}
 	if fresh {
 		if err := s.create(); err != nil {
-			return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+			return err
 		}
 	}
-	if s.db, err = pebble.Open(cfg.Dir, s.options()); err != nil {
-		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+	if s.db, err = pebble.Open(s.cfg.Dir, s.options()); err != nil {
+		return err
 	}
 	if err := s.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("state in %q: %w", cfg.Dir, err), s.db.Close())
+		return errors.Join(err, s.db.Close())
 	}
-	return s, nil
+	return nil
 }
 
 // create makes an empty store that knows whose it is.
@@ -133,8 +145,8 @@ func (s *Store) load() error {
 	} else if got, err := decodeIdentity(id); err != nil {
 		return err
 	} else if got != s.cfg.Identity {
-		return fmt.Errorf("%w: it is of cluster %x, node %d, shard %d; expected cluster %x, node %d, shard %d", ErrIdentity,
-			got.Cluster, got.Node, got.Shard, s.cfg.Identity.Cluster, s.cfg.Identity.Node, s.cfg.Identity.Shard)
+		return fmt.Errorf("%w: it is of cluster %x, replica %d, shard %d; expected cluster %x, replica %d, shard %d", ErrIdentity,
+			got.Cluster, got.Replica, got.Shard, s.cfg.Identity.Cluster, s.cfg.Identity.Replica, s.cfg.Identity.Shard)
 	}
 	pos, err := s.position(false)
 	if err != nil {
@@ -178,6 +190,31 @@ func (s *Store) position(durable bool) (Position, error) {
 
 // Flush makes everything applied durable. It may take long.
 func (s *Store) Flush() error { return s.db.Flush() }
+
+// Epoch grows by one each time that a loss was accepted, of a part of the log or of a majority of the replicas.
+func (s *Store) Epoch() (uint64, error) { return epochIn(s) }
+
+func epochIn(r Reader) (uint64, error) {
+	b, ok := r.Get(epochKey)
+	if !ok {
+		return 0, nil
+	}
+	e, n := uint64(0), 0
+	if len(b) > 0 && b[0] == rowVersion {
+		e, n = binary.Uvarint(b[1:])
+	}
+	if n <= 0 {
+		return 0, fmt.Errorf("epoch row of %d bytes: unknown form", len(b))
+	}
+	return e, nil
+}
+
+// SetEpoch makes a new epoch durable before it returns.
+func (s *Store) SetEpoch(e uint64) error {
+	return errors.Join(s.db.Set(epochKey, encodeEpoch(e), pebble.NoSync), s.db.Flush())
+}
+
+func encodeEpoch(e uint64) []byte { return binary.AppendUvarint([]byte{rowVersion}, e) }
 
 // Apply makes the effects of an entry, as Tx.Seal returned it, and its position part of the state. On return they can be
 // read; they are durable later (Durable). Entries must come in order.
@@ -331,7 +368,11 @@ func makeDir(fs vfs.FS, dir string) error {
 	if err := fs.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	d, err := fs.OpenDir(parent)
+	return syncDir(fs, parent)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return err
 	}
@@ -340,7 +381,7 @@ func makeDir(fs vfs.FS, dir string) error {
 
 func encodeIdentity(id Identity) []byte {
 	b := append([]byte{rowVersion}, id.Cluster[:]...)
-	b = binary.BigEndian.AppendUint64(b, id.Node)
+	b = binary.BigEndian.AppendUint64(b, id.Replica)
 	return binary.BigEndian.AppendUint32(b, id.Shard)
 }
 
@@ -350,7 +391,7 @@ func decodeIdentity(b []byte) (Identity, error) {
 		return id, fmt.Errorf("identity row of %d bytes: unknown form", len(b))
 	}
 	copy(id.Cluster[:], b[1:])
-	id.Node = binary.BigEndian.Uint64(b[17:])
+	id.Replica = binary.BigEndian.Uint64(b[17:])
 	id.Shard = binary.BigEndian.Uint32(b[25:])
 	return id, nil
 }

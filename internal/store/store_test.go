@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-var me = Identity{Cluster: [16]byte{1}, Node: 1, Shard: 7}
+var me = Identity{Cluster: [16]byte{1}, Replica: 1, Shard: 7}
 
 func open(t testing.TB, fs vfs.FS, id Identity) *Store {
 	t.Helper()
@@ -209,7 +209,7 @@ func TestIdentity(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, other := range []Identity{{Cluster: [16]byte{2}, Node: 1, Shard: 7}, {Cluster: [16]byte{1}, Node: 2, Shard: 7}, {Cluster: [16]byte{1}, Node: 1, Shard: 8}} {
+	for _, other := range []Identity{{Cluster: [16]byte{2}, Replica: 1, Shard: 7}, {Cluster: [16]byte{1}, Replica: 2, Shard: 7}, {Cluster: [16]byte{1}, Replica: 1, Shard: 8}} {
 		if _, err := Open(Config{Dir: "state", FS: fs, Identity: other}); !errors.Is(err, ErrIdentity) {
 			t.Errorf("opened as %+v: %v", other, err)
 		}

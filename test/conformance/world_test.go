@@ -59,8 +59,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	began := h.time()
 	clock := store.TimeSource{Wall: h.time, Elapsed: func() time.Duration { return h.time().Sub(began) }}
 	start := func(id uint32, hooks shard.Hooks) (*shard.Shard, error) {
-		return startShard(t, store.Config{Dir: fmt.Sprintf("shard-%d", id), FS: fs, Identity: store.Identity{Node: 1, Shard: id}, Logger: log, Fatal: fatal},
-			shard.Config{ID: id, Node: 1, Voters: []uint64{1}, Log: logs, Hooks: hooks, Time: clock, Logger: log, Fatal: fatal})
+		return startShard(t, store.Config{Dir: fmt.Sprintf("shard-%d", id), FS: fs, Identity: store.Identity{Replica: 1, Shard: id}, Logger: log, Fatal: fatal},
+			shard.Config{ID: id, Replica: 1, Voters: []uint64{1}, Log: logs, Hooks: hooks, Time: clock, Logger: log, Fatal: fatal})
 	}
 	dead, err := archive.Open(archive.Config{Dir: archiveDir})
 	must(t, err)

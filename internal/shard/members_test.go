@@ -1,0 +1,376 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// group is a world of n machines, of which the first have a replica.
+func newGroup(t *testing.T, seed uint64, machines, replicas int, some *sometimes) *world {
+	w := newWorld(t, seed, machines, some)
+	for i, n := range w.nodes {
+		if n.voters = w.nodes[0].voters[:replicas]; i >= replicas {
+			n.voters = nil
+		}
+	}
+	w.nodes[0].voters = w.nodes[0].voters[:replicas]
+	for _, n := range w.nodes[:replicas] {
+		n.start(0)
+	}
+	return w
+}
+
+// leader waits until some replica serves, and returns it.
+func (w *world) leader() *life {
+	for range 3000 {
+		for _, n := range w.nodes {
+			if l := n.alive(); l != nil {
+				if _, serves := l.shard.Now(); serves {
+					return l
+				}
+			}
+		}
+		w.wait(10 * time.Millisecond)
+	}
+	w.errorf("no leader for 30 s")
+	w.t.FailNow()
+	return nil
+}
+
+// onLeader does something on the leader until it succeeds.
+func (w *world) onLeader(what string, do func(context.Context, *life) error) {
+	var last error
+	for range 600 {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		last = do(ctx, w.leader())
+		cancel()
+		if last == nil {
+			return
+		}
+		w.wait(50 * time.Millisecond)
+	}
+	w.errorf("%s: %v", what, last)
+	w.t.FailNow()
+}
+
+func (w *world) change(changes ...Change) {
+	w.onLeader(fmt.Sprintf("change %v", changes), func(ctx context.Context, l *life) error { return l.shard.Change(ctx, changes...) })
+}
+
+// caughtUp waits until replicas have what the leader has.
+func (w *world) caughtUp(ids ...uint64) {
+	w.onLeader(fmt.Sprintf("catch up of %v", ids), func(ctx context.Context, l *life) error {
+		st, err := l.shard.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if p := st.Progress[id]; id != st.Replica && (p.Match+20 < st.Applied || p.Snapshotting) {
+				return fmt.Errorf("replica %d is at %d of %d", id, p.Match, st.Applied)
+			}
+		}
+		return nil
+	})
+}
+
+// renew gives a machine an empty disk, and the id of a new replica.
+func (n *node) renew() {
+	n.id += 1 << 32
+	n.voters, n.mem = nil, vfs.NewCrashableMem()
+}
+
+// A new replica gets the state as a snapshot, one that was long away too, and a new membership works as the old one did.
+func TestGrowAndMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		some := new(sometimes)
+		w := newGroup(t, 1, 4, 1, some)
+		w.keepBytes = 4 << 10
+		c := w.clients(1)[0]
+		for range 300 {
+			w.countOnce(c)
+		}
+		for _, n := range w.nodes[1:3] {
+			n.start(0)
+			w.change(Change{n.id, Learner})
+		}
+		w.caughtUp(2, 3)
+		w.change(Change{2, Voter}, Change{3, Voter})
+		w.nodes[0].end(false) // the other two go on
+		w.countOnce(c)
+		w.nodes[0].start(0)
+		w.onLeader("transfer", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, 1) })
+		if l := w.leader(); l.id != 1 {
+			t.Errorf("after the transfer %d leads", l.id)
+		}
+		// The third moves to the fourth machine.
+		w.nodes[3].start(0)
+		w.change(Change{4, Learner})
+		w.caughtUp(4)
+		w.change(Change{4, Voter}, Change{3, Gone})
+		w.nodes[2].end(true)
+		w.nodes[2].renew()
+		st, err := w.leader().shard.Status(t.Context())
+		if err != nil || !slices.Equal(st.Voters, []uint64{1, 2, 4}) {
+			t.Errorf("voters are %v, %v", st.Voters, err)
+		}
+		w.countOnce(c)
+		w.settle([]*client{c})
+		w.compareHashes()
+		w.endAll()
+		some.want(t, "snapshot installed")
+	})
+}
+
+// compareHashes has all replicas hash the same entry, and compares.
+func (w *world) compareHashes() {
+	var index uint64
+	w.onLeader("mark", func(ctx context.Context, l *life) (err error) {
+		index, err = l.shard.Mark(ctx)
+		return err
+	})
+	want := Hash{}
+	for _, n := range w.nodes {
+		l := n.alive()
+		if l == nil {
+			continue
+		}
+		for tries := 0; ; tries++ {
+			got, ok := l.shard.Hash(index)
+			if ok && want.Index == 0 {
+				want = got
+			}
+			if ok && got != want {
+				w.errorf("node %d hashes %+v, another %+v", n.num, got, want)
+			}
+			if ok {
+				break
+			}
+			if tries == 100 {
+				w.errorf("node %d has no hash of entry %d", n.num, index)
+				break
+			}
+			w.wait(50 * time.Millisecond)
+		}
+	}
+	if want.Rows == 0 {
+		w.errorf("the hash is of nothing")
+	}
+}
+
+func (w *world) endAll() {
+	for _, n := range w.nodes {
+		if n.alive() != nil {
+			n.end(true)
+		}
+	}
+}
+
+// Replicas come and go while everything else goes wrong too: machines lose power and their disks, links are cut,
+// snapshots are interrupted and damaged.
+func TestMembership(t *testing.T) {
+	whats := []string{
+		"snapshot installed", "snapshot cut", "snapshot damaged", "snapshot refused", "replica added", "replica promoted", "voter replaced",
+		"leader removed", "replica removed", "leadership handed over", "disk lost", "unknown outcome", "all lose power", "isolated",
+	}
+	eachSeed(t, 8, whats, func(t *testing.T, seed uint64, some *sometimes) {
+		w := newGroup(t, seed, 5, 1+int(seed%3), some)
+		w.keepBytes = uint64(2+w.intn(60)) << 10
+		cs := w.clients(4)
+		stop := make(chan struct{})
+		wg := runAll(cs, stop)
+		for range 40 {
+			w.reshape()
+			w.upset()
+			w.wait(w.ms(1500))
+		}
+		close(stop)
+		wg.Wait()
+		w.heal()
+		for _, n := range w.nodes {
+			if n.alive() == nil {
+				n.start(0)
+			}
+		}
+		w.settle(cs)
+		st := w.membership()
+		w.caughtUp(append(st.Voters, st.Learners...)...)
+		for _, n := range w.nodes { // those that are no members any more don't count
+			if !slices.Contains(append(st.Voters, st.Learners...), n.id) {
+				n.end(true)
+			}
+		}
+		w.compareHashes()
+		w.endAll()
+	})
+}
+
+// membership is what the leader says of it, out of a joint one.
+func (w *world) membership() (st Status) {
+	w.onLeader("status", func(ctx context.Context, l *life) (err error) {
+		if st, err = l.shard.Status(ctx); err == nil && (!st.Office || len(st.VotersOutgoing) > 0) {
+			return errors.New("not settled")
+		}
+		return err
+	})
+	return st
+}
+
+// try does something on the leader once. Nothing is sure to come of it.
+func (w *world) try(what string, do func(context.Context, *life) error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := do(ctx, w.leader()); err != nil {
+		return false
+	}
+	w.some.hit(what)
+	return true
+}
+
+// reshape takes one step of those that a controller of membership would take. Links are whole at its start, so that it gets
+// somewhere.
+func (w *world) reshape() {
+	w.heal()
+	for _, n := range w.nodes {
+		if n.alive() == nil {
+			n.start(0)
+		}
+	}
+	st := w.membership()
+	n := w.nodes[w.intn(len(w.nodes))]
+	voter, learner := slices.Contains(st.Voters, n.id), slices.Contains(st.Learners, n.id)
+	switch {
+	case learner:
+		if w.intn(4) == 0 {
+			w.remove(n, "replica removed")
+			return
+		}
+		changes := []Change{{n.id, Voter}}
+		what := "replica promoted"
+		if len(st.Voters) > 2 { // in the place of another
+			old := st.Voters[w.intn(len(st.Voters))]
+			changes = append(changes, Change{old, Gone})
+			if what = "voter replaced"; old == st.Leader {
+				what = "leader removed"
+			}
+		}
+		w.caughtUp(n.id)
+		w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, changes...) })
+	case voter && w.intn(2) == 0:
+		w.try("leadership handed over", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, n.id) })
+	case !voter:
+		n.end(false)
+		n.renew()
+		w.some.hit("disk lost")
+		n.start(0)
+		w.try("replica added", func(ctx context.Context, l *life) error { return l.shard.Change(ctx, Change{n.id, Learner}) })
+	case len(st.Voters) > 3:
+		w.remove(n, "replica removed")
+	}
+}
+
+func (w *world) remove(n *node, what string) {
+	w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, Change{n.id, Gone}) })
+}
+
+// upset does something to a machine or a link, which may last until the next reshape.
+func (w *world) upset() {
+	n := w.nodes[w.intn(len(w.nodes))]
+	if w.intn(2) == 0 {
+		n = w.leader().node
+	}
+	switch w.intn(6) {
+	case 0, 1:
+		l := n.alive()
+		l.fuse.Store(int64(1 + w.intn(200)))
+		select {
+		case <-l.lost:
+		case <-time.After(w.ms(2000)):
+		}
+		n.end(false)
+		w.wait(w.ms(2000))
+		n.start(0)
+	case 2:
+		w.some.hit("isolated")
+		w.isolate(n.num, true, true)
+	case 3:
+		in := w.intn(2) == 0
+		w.isolate(n.num, in, !in)
+	case 4:
+		w.some.hit("all lose power")
+		for _, n := range w.nodes {
+			n.end(false)
+		}
+		for _, n := range w.nodes {
+			n.start(0)
+		}
+	}
+}
+
+// What a follower shows of its own state was true, and it knows how long ago at most.
+func TestPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, 3, new(sometimes))
+		for _, n := range w.nodes {
+			n.start(0)
+		}
+		c := w.clients(1)[0]
+		w.countOnce(c)
+		follower := w.nodes[w.leader().num%3]
+		peek := func() (uint64, time.Duration) {
+			got, _, age, err := Peek(t.Context(), follower.alive().shard, func(r store.Reader) (uint64, error) { return number(r, c.key), nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got, age
+		}
+		for got, _ := peek(); got != c.lo; got, _ = peek() {
+			w.wait(10 * time.Millisecond)
+		}
+		if _, age := peek(); age > time.Second {
+			t.Errorf("it calls itself %v old", age)
+		}
+		w.isolate(follower.num, true, true)
+		before := c.lo
+		w.countOnce(c)
+		w.wait(10 * time.Second)
+		if got, age := peek(); got != before || age < 10*time.Second || age > 12*time.Second {
+			t.Errorf("cut off for 10 s it shows %d at an age of %v, want %d", got, age, before)
+		}
+		w.endAll()
+	})
+}
+
+// A replica that is barred from leading hands over, and doesn't come back to it.
+func TestBar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4, 3, new(sometimes))
+		for _, n := range w.nodes {
+			n.start(0)
+		}
+		old := w.leader()
+		old.shard.Bar(true)
+		for range 5 {
+			w.wait(3 * time.Second)
+			if l := w.leader(); l == old {
+				t.Error("it leads though it is barred")
+			}
+			w.leader().end(false) // others take over
+			w.wait(5 * time.Second)
+			for _, n := range w.nodes {
+				if n.alive() == nil {
+					n.start(0)
+				}
+			}
+		}
+		w.endAll()
+	})
+}

@@ -1,0 +1,79 @@
+package shard
+
+import (
+	"context"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// news is what a replica knows of how old its state is.
+type news struct {
+	commit uint64        // what the leader last said is committed
+	told   time.Duration // when, on the monotonic clock
+	fresh  time.Duration // the last such moment whose entries are all applied; 0: none yet
+}
+
+// hear notes what the leader tells. A heartbeat tells of no more than this replica has, so it doesn't count.
+func (l *loop) hear(m *pb.Message) {
+	if m.GetType() == pb.MsgApp && m.GetFrom() == l.raft.BasicStatus().Lead {
+		l.digest()
+		l.news.commit, l.news.told = m.GetCommit(), l.cfg.Time.Elapsed()
+	}
+}
+
+func (l *loop) digest() {
+	if l.cfg.State.Applied().Index >= l.news.commit {
+		l.news.fresh = l.news.told
+	}
+}
+
+// age is how old the state may be at most: a deposed leader may not know it for an election's time, and nothing newer than
+// the last entry was there when it was made.
+func (l *loop) age() time.Duration {
+	if l.alone {
+		return 0
+	}
+	if l.office != nil {
+		return time.Duration(l.cfg.ElectionTicks) * l.cfg.TickInterval
+	}
+	l.digest()
+	age := max(store.TimeOf(l.cfg.Time.Wall()).Sub(l.cfg.State.Applied().Time), 0)
+	if l.news.fresh > 0 {
+		age = min(age, l.cfg.Time.Elapsed()-l.news.fresh)
+	}
+	return age
+}
+
+// Peek runs fn on the caller's goroutine against this replica's own state, whether it leads or not. What it reads was true,
+// and age says how long ago that was at most.
+func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)) (out T, at Stamp, age time.Duration, err error) {
+	type sight struct {
+		view *view
+		at   Stamp
+		age  time.Duration
+	}
+	seen := make(chan sight, 1)
+	err = s.ask(ctx, func(l *loop) {
+		p := l.cfg.State.Applied()
+		seen <- sight{newView(l.cfg.State.Snapshot(), 1, &l.views), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.age()}
+	})
+	if err != nil {
+		return out, at, 0, err
+	}
+	var v sight
+	select {
+	case v = <-seen:
+	case <-s.done: // the loop may have looked before it ended
+		select {
+		case v = <-seen:
+		default:
+			return out, at, 0, ErrStopped
+		}
+	}
+	defer v.view.release()
+	out, err = readView(v.view, fn)
+	return out, v.at, v.age, err
+}

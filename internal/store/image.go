@@ -1,0 +1,388 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// An image is a state as a stream of bytes: what fills a replica that is new or lags, and what a backup is. It holds rows,
+// not files, so that a reader of another release, or with another form of files, can use it.
+//
+//	"pawl" 'i' version | blocks
+//	block: kind 1 | length 4 | body | CRC-32C of all of it 4
+//
+// The first block is the head, with whose state it is and at which position; then come rows in the order of their keys;
+// the last block is the end, with their number and a checksum of them all, so that a stream that was cut is noticed.
+const (
+	imageMagic   = "pawli"
+	imageVersion = 1
+
+	blockHead = 'h'
+	blockRows = 'r'
+	blockEnd  = 'e'
+
+	// imageBlock is about how many bytes of rows a block has. A single row may have more.
+	imageBlock = 256 << 10
+	// maxBlock bounds what a reader takes in at once: the largest row, a task's envelope, and a block.
+	maxBlock = 64 << 20
+	// blockFrame is what a block has beside its body.
+	blockFrame = 1 + 4 + 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrImage: a stream is not a sound image.
+var ErrImage = errors.New("image is damaged")
+
+// ImageHead says what an image is of.
+type ImageHead struct {
+	Cluster  [16]byte
+	Shard    uint32
+	Epoch    uint64
+	Position Position
+}
+
+// Position is that of the last entry in the snapshot.
+func (s *Snapshot) Position() (Position, error) {
+	b, ok := s.Get(positionKey)
+	if !ok {
+		return Position{}, nil
+	}
+	return decodePosition(b)
+}
+
+// WriteImage writes the snapshot as an image.
+func (s *Snapshot) WriteImage(w io.Writer) error {
+	pos, err := s.Position()
+	if err != nil {
+		return err
+	}
+	epoch, err := epochIn(s)
+	if err != nil {
+		return err
+	}
+	iw := &imageWriter{w: w}
+	if _, err := w.Write(append([]byte(imageMagic), imageVersion)); err != nil {
+		return err
+	}
+	id := s.store.cfg.Identity
+	iw.block(blockHead, encodeHead(ImageHead{Cluster: id.Cluster, Shard: id.Shard, Epoch: epoch, Position: pos}))
+	s.eachRow(func(key, value []byte) bool { iw.row(key, value); return iw.err == nil })
+	return iw.end()
+}
+
+// eachRow calls fn for all rows but the store's own, in order.
+func (s *Snapshot) eachRow(fn func(key, value []byte) bool) { s.Scan([]byte{1}, nil, fn) }
+
+// Hash is a checksum of all rows but the store's own: the same for two replicas that have applied the same entries. It is
+// not whole if ctx ended before.
+func (s *Snapshot) Hash(ctx context.Context) (sum uint64, rows int64, whole bool) {
+	h := xxhash.New()
+	var b []byte
+	s.eachRow(func(key, value []byte) bool {
+		b = appendRow(b[:0], key, value)
+		_, _ = h.Write(b)
+		rows++
+		return rows%1024 != 0 || ctx.Err() == nil
+	})
+	return h.Sum64(), rows, ctx.Err() == nil
+}
+
+func appendRow(b, key, value []byte) []byte {
+	b = append(binary.AppendUvarint(b, uint64(len(key))), key...)
+	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
+}
+
+type imageWriter struct {
+	w    io.Writer
+	buf  []byte
+	rows uint64
+	sum  xxhash.Digest
+	err  error
+}
+
+func (w *imageWriter) row(key, value []byte) {
+	if w.rows == 0 {
+		w.sum.Reset()
+	}
+	w.buf = appendRow(w.buf, key, value)
+	w.rows++
+	if len(w.buf) >= imageBlock {
+		w.flush()
+	}
+}
+
+func (w *imageWriter) flush() {
+	_, _ = w.sum.Write(w.buf)
+	w.block(blockRows, w.buf)
+	w.buf = w.buf[:0]
+}
+
+func (w *imageWriter) end() error {
+	if w.rows == 0 {
+		w.sum.Reset()
+	}
+	if len(w.buf) > 0 {
+		w.flush()
+	}
+	w.block(blockEnd, binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, w.rows), w.sum.Sum64()))
+	return w.err
+}
+
+func (w *imageWriter) block(kind byte, body []byte) {
+	if w.err != nil {
+		return
+	}
+	b := make([]byte, 0, len(body)+blockFrame)
+	b = binary.BigEndian.AppendUint32(append(b, kind), uint32(len(body)))
+	b = append(b, body...)
+	_, w.err = w.w.Write(binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)))
+}
+
+// imageReader reads blocks and checks them.
+type imageReader struct {
+	r    io.Reader
+	rows uint64
+	sum  xxhash.Digest
+	last []byte // key of the last row
+}
+
+func (r *imageReader) head() (h ImageHead, err error) {
+	magic := make([]byte, len(imageMagic)+1)
+	if _, err := io.ReadFull(r.r, magic); err != nil {
+		return h, fmt.Errorf("%w: %w", ErrImage, err)
+	}
+	if string(magic[:len(imageMagic)]) != imageMagic {
+		return h, fmt.Errorf("%w: it does not begin as one", ErrImage)
+	}
+	if v := magic[len(imageMagic)]; v != imageVersion {
+		return h, fmt.Errorf("image has version %d, this release knows %d", v, imageVersion)
+	}
+	kind, body, err := r.block()
+	if err != nil {
+		return h, err
+	}
+	if kind != blockHead {
+		return h, fmt.Errorf("%w: no head", ErrImage)
+	}
+	r.sum.Reset()
+	return decodeHead(body)
+}
+
+func (r *imageReader) block() (kind byte, body []byte, err error) {
+	var frame [5]byte
+	if _, err := io.ReadFull(r.r, frame[:]); err != nil {
+		return 0, nil, fmt.Errorf("%w: it was cut: %w", ErrImage, err)
+	}
+	n := binary.BigEndian.Uint32(frame[1:])
+	if n > maxBlock {
+		return 0, nil, fmt.Errorf("%w: block of %d bytes, at most %d are allowed", ErrImage, n, maxBlock)
+	}
+	// It grows with what comes, so that a wrong length takes no memory.
+	var b bytes.Buffer
+	b.Write(frame[:])
+	if _, err := io.CopyN(&b, r.r, int64(n)+4); err != nil {
+		return 0, nil, fmt.Errorf("%w: it was cut: %w", ErrImage, err)
+	}
+	all := b.Bytes()
+	end := len(all) - 4
+	if crc32.Checksum(all[:end], castagnoli) != binary.BigEndian.Uint32(all[end:]) {
+		return 0, nil, fmt.Errorf("%w: checksum of a block does not match", ErrImage)
+	}
+	return frame[0], all[len(frame):end], nil
+}
+
+// each calls fn with the rows of each block until the end, and checks that they are all there and in order.
+func (r *imageReader) each(fn func(rows [][2][]byte) error) error {
+	for {
+		kind, body, err := r.block()
+		switch {
+		case err != nil:
+			return err
+		case kind == blockEnd:
+			return r.checkEnd(body)
+		case kind != blockRows:
+			return fmt.Errorf("%w: block of unknown kind %d", ErrImage, kind)
+		}
+		_, _ = r.sum.Write(body)
+		rows, err := r.parseRows(body)
+		if err != nil {
+			return err
+		}
+		if err := fn(rows); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *imageReader) parseRows(b []byte) (rows [][2][]byte, err error) {
+	for len(b) > 0 {
+		key, rest, ok := cutField(b)
+		value, rest2, ok2 := []byte(nil), rest, false
+		if ok {
+			value, rest2, ok2 = cutField(rest)
+		}
+		if !ok2 || len(key) == 0 || key[0] == 0 || bytes.Compare(key, r.last) <= 0 {
+			return nil, fmt.Errorf("%w: row %d", ErrImage, r.rows)
+		}
+		rows = append(rows, [2][]byte{key, value})
+		r.last, r.rows, b = key, r.rows+1, rest2
+	}
+	return rows, nil
+}
+
+func (r *imageReader) checkEnd(body []byte) error {
+	if len(body) != 16 || binary.BigEndian.Uint64(body) != r.rows || binary.BigEndian.Uint64(body[8:]) != r.sum.Sum64() {
+		return fmt.Errorf("%w: it is not whole", ErrImage)
+	}
+	return nil
+}
+
+func encodeHead(h ImageHead) []byte {
+	b := append([]byte(nil), h.Cluster[:]...)
+	b = binary.BigEndian.AppendUint32(b, h.Shard)
+	b = binary.BigEndian.AppendUint64(b, h.Epoch)
+	return append(b, encodePosition(h.Position)...)
+}
+
+func decodeHead(b []byte) (h ImageHead, err error) {
+	if len(b) < 16+4+8 {
+		return h, fmt.Errorf("%w: head of %d bytes", ErrImage, len(b))
+	}
+	copy(h.Cluster[:], b)
+	h.Shard, h.Epoch = binary.BigEndian.Uint32(b[16:]), binary.BigEndian.Uint64(b[20:])
+	h.Position, err = decodePosition(b[28:])
+	return h, err
+}
+
+// Stage writes an image into a store beside this one, and returns its position. Switch puts it in this one's place. What an
+// earlier Stage left is thrown away. It may run beside anything but another Stage, Switch or Close.
+func (s *Store) Stage(r io.Reader) (Position, error) {
+	pos, err := s.stage(r)
+	if err != nil {
+		return Position{}, errors.Join(fmt.Errorf("stage a state beside %q: %w", s.cfg.Dir, err), s.Unstage())
+	}
+	return pos, nil
+}
+
+func (s *Store) stage(r io.Reader) (pos Position, err error) {
+	if err := s.Unstage(); err != nil {
+		return pos, err
+	}
+	ir := &imageReader{r: r}
+	head, err := ir.head()
+	if err != nil {
+		return pos, err
+	}
+	if id := s.cfg.Identity; head.Cluster != id.Cluster || head.Shard != id.Shard {
+		return pos, fmt.Errorf("%w: the image is of cluster %x, shard %d; expected cluster %x, shard %d", ErrIdentity,
+			head.Cluster, head.Shard, id.Cluster, id.Shard)
+	}
+	staged := &Store{cfg: s.cfg}
+	staged.cfg.Dir = s.stagedDir()
+	if err := staged.open(); err != nil {
+		return pos, err
+	}
+	err = ir.each(staged.put)
+	if err == nil {
+		err = staged.finishStage(head)
+	}
+	return head.Position, errors.Join(err, staged.db.Close())
+}
+
+// put writes rows of an image.
+func (s *Store) put(rows [][2][]byte) error {
+	b := s.db.NewBatch()
+	defer b.Close()
+	for _, row := range rows {
+		if err := b.Set(row[0], row[1], nil); err != nil {
+			return err
+		}
+	}
+	return s.db.Apply(b, pebble.NoSync)
+}
+
+// finishStage writes the rows of the store's own, the last: only with them it is a state.
+func (s *Store) finishStage(h ImageHead) error {
+	b := s.db.NewBatch()
+	defer b.Close()
+	for _, row := range [][2][]byte{
+		{epochKey, encodeEpoch(h.Epoch)}, {installedKey, {rowVersion}}, {positionKey, encodePosition(h.Position)},
+	} {
+		if err := b.Set(row[0], row[1], nil); err != nil {
+			return err
+		}
+	}
+	return errors.Join(s.db.Apply(b, pebble.NoSync), s.db.Flush())
+}
+
+func (s *Store) stagedDir() string { return s.cfg.Dir + ".staged" }
+
+// readyDir is a staged state that is to take this one's place, whatever happens.
+func (s *Store) readyDir() string { return s.cfg.Dir + ".ready" }
+
+// Unstage throws a staged state away.
+func (s *Store) Unstage() error { return s.cfg.FS.RemoveAll(s.stagedDir()) }
+
+// Switch closes this state and opens the staged one in its place. Nobody may use the store meanwhile, nor hold a
+// Snapshot. From the moment that the staged directory has its new name on, an Open after a crash finishes what was begun.
+//
+// Installed says from then on that the log is to be begun anew.
+func (s *Store) Switch() error {
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("state in %q: %w", s.cfg.Dir, err)
+	}
+	fs := s.cfg.FS
+	err := fs.Rename(s.stagedDir(), s.readyDir())
+	if err == nil {
+		err = syncDir(fs, fs.PathDir(s.cfg.Dir))
+	}
+	if err == nil {
+		err = s.finishSwitch()
+	}
+	if err == nil {
+		err = s.open()
+	}
+	if err != nil {
+		return fmt.Errorf("state in %q: switch to the staged one: %w", s.cfg.Dir, err)
+	}
+	return nil
+}
+
+// finishSwitch puts a state that is ready in the place of the old one, if there is one, and throws away one that was
+// being staged.
+func (s *Store) finishSwitch() error {
+	fs := s.cfg.FS
+	if err := s.Unstage(); err != nil {
+		return err
+	}
+	if _, err := fs.Stat(s.readyDir()); err != nil {
+		return nil
+	}
+	if err := fs.RemoveAll(s.cfg.Dir); err != nil {
+		return err
+	}
+	if err := fs.Rename(s.readyDir(), s.cfg.Dir); err != nil {
+		return err
+	}
+	return syncDir(fs, fs.PathDir(s.cfg.Dir))
+}
+
+// Installed says that this state came from an image, and that its log has not begun anew since.
+func (s *Store) Installed() bool {
+	_, ok := s.Get(installedKey)
+	return ok
+}
+
+// ClearInstalled notes that the log has begun anew, before it returns.
+func (s *Store) ClearInstalled() error {
+	return errors.Join(s.db.Delete(installedKey, pebble.NoSync), s.db.Flush())
+}

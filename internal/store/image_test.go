@@ -1,0 +1,239 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// imageOf is the state of s as an image.
+func imageOf(t testing.TB, s *Store) []byte {
+	t.Helper()
+	snap := s.Snapshot()
+	defer snap.Close()
+	var b bytes.Buffer
+	if err := snap.WriteImage(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func hashOf(s *Store) string {
+	snap := s.Snapshot()
+	defer snap.Close()
+	sum, rows, _ := snap.Hash(context.Background())
+	return fmt.Sprintf("%x of %d rows", sum, rows)
+}
+
+var peer = Identity{Cluster: me.Cluster, Replica: 2, Shard: me.Shard}
+
+// source is a state with some blocks of rows, in epoch 3.
+func source(t testing.TB) *Store {
+	s := open(t, vfs.NewMem(), me)
+	for i := range 40 {
+		round(t, s, fmt.Sprintf("k%02d=%s", i, strings.Repeat("v", 100*i*i)), fmt.Sprintf("-k%02d", i-5))
+	}
+	if err := s.SetEpoch(3); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestImageRoundTrip(t *testing.T) {
+	s := source(t)
+	defer s.Close()
+	p := open(t, vfs.NewMem(), peer)
+	defer p.Close()
+	round(t, p, "old=1")
+	pos, err := p.Stage(bytes.NewReader(imageOf(t, s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := p.Get([]byte("old")); !ok || pos.Index != 40 {
+		t.Errorf("staging changed the state, or gave %+v", pos)
+	}
+	if err := p.Switch(); err != nil {
+		t.Fatal(err)
+	}
+	got, want := p.Applied(), s.Applied()
+	if fmt.Sprint(got) != fmt.Sprint(want) || hashOf(p) != hashOf(s) {
+		t.Errorf("after the switch it is at %+v with %s, want %+v with %s", got, hashOf(p), want, hashOf(s))
+	}
+	if durable, err := p.Durable(); err != nil || durable.Index != want.Index {
+		t.Errorf("durable is %+v, %v", durable, err)
+	}
+	if e, err := p.Epoch(); err != nil || e != 3 {
+		t.Errorf("epoch %d, %v", e, err)
+	}
+	if !p.Installed() {
+		t.Error("it does not say that it came from an image")
+	}
+	if err := p.ClearInstalled(); err != nil || p.Installed() {
+		t.Errorf("cleared, %v, and it still says that it came from an image", err)
+	}
+	round(t, p, "k00=new")
+	if hashOf(p) == hashOf(s) {
+		t.Error("the hash of different states is the same")
+	}
+}
+
+// An image of another shard or cluster, a damaged and a cut one are refused, and leave nothing behind.
+func TestImageRefused(t *testing.T) {
+	s := source(t)
+	defer s.Close()
+	image := imageOf(t, s)
+	fs := vfs.NewMem()
+	for _, id := range []Identity{{Cluster: [16]byte{9}, Replica: 2, Shard: me.Shard}, {Cluster: me.Cluster, Replica: 2, Shard: 99}} {
+		p := open(t, vfs.NewMem(), id)
+		if _, err := p.Stage(bytes.NewReader(image)); !errors.Is(err, ErrIdentity) {
+			t.Errorf("an image for %+v: %v", id, err)
+		}
+		p.Close()
+	}
+	p := open(t, fs, peer)
+	defer p.Close()
+	refused := func(what string, r io.Reader) {
+		t.Helper()
+		if _, err := p.Stage(r); !errors.Is(err, ErrImage) && !strings.Contains(fmt.Sprint(err), "version") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := fs.Stat(p.stagedDir()); err == nil {
+			t.Errorf("%s: something is left", what)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 60 {
+		at := rng.IntN(len(image))
+		refused(fmt.Sprintf("cut at %d", at), bytes.NewReader(image[:at]))
+		bad := bytes.Clone(image)
+		bad[at] ^= 1 << rng.IntN(8)
+		refused(fmt.Sprintf("a bit flipped at %d", at), bytes.NewReader(bad))
+	}
+	for _, at := range []int{0, 5, 6, 7, 30, len(image) - 1, len(image) - 24} {
+		bad := bytes.Clone(image)
+		bad[at] ^= 0x80
+		refused(fmt.Sprintf("the top bit flipped at %d", at), bytes.NewReader(bad))
+	}
+}
+
+// Whenever the power goes while a state is staged and switched to, a start finds the old one or the new one, whole.
+func TestSwitchIsAllOrNothing(t *testing.T) {
+	s := source(t)
+	defer s.Close()
+	image := imageOf(t, s)
+	seen := map[string]int{}
+	for n := 1; ; n++ {
+		mem := vfs.NewCrashableMem()
+		var after *vfs.MemFS
+		ops := 0
+		p := open(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && after == nil && strings.HasPrefix(op.Path, "state") {
+				if ops++; ops == n {
+					keepNames(t, mem)
+					after = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: n % 3 * 50, RNG: rand.New(rand.NewPCG(uint64(n), 1))})
+				}
+			}
+			return nil
+		})), peer)
+		round(t, p, "old=1")
+		if err := p.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.Stage(bytes.NewReader(image))
+		if err == nil {
+			err = p.Switch()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if after == nil {
+			break
+		}
+		again := open(t, after, peer)
+		switch _, old := again.Get([]byte("old")); {
+		case old && again.Applied().Index == 1 && !again.Installed():
+			seen["old"]++
+		case !old && again.Applied().Index == 40 && hashOf(again) == hashOf(s) && again.Installed():
+			seen["new"]++
+		case again.Applied().Index == 0 && again.isBlankButOwn():
+			seen["none yet"]++ // the power went before the old one was flushed
+		default:
+			t.Errorf("power lost at write %d: %+v with %s", n, again.Applied(), hashOf(again))
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("found %v", seen)
+	if seen["old"] == 0 || seen["new"] == 0 {
+		t.Error("one of the two was never found")
+	}
+}
+
+func (s *Store) isBlankButOwn() bool { return strings.HasSuffix(hashOf(s), "of 0 rows") }
+
+// keepNames makes all names of files survive, as journaled file systems do.
+func keepNames(t *testing.T, fs vfs.FS) {
+	for _, dir := range []string{"", "state", "state.staged", "state.ready"} {
+		if d, err := fs.OpenDir(dir); err == nil {
+			if err := errors.Join(d.Sync(), d.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func BenchmarkImage(b *testing.B) {
+	s, err := Open(Config{Dir: b.TempDir() + "/a", Identity: me})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for i := range 200 {
+		var writes []string
+		for j := range 500 {
+			writes = append(writes, fmt.Sprintf("k%03d%03d=%s", i, j, strings.Repeat("v", 1000)))
+		}
+		round(b, s, writes...)
+	}
+	p, err := Open(Config{Dir: b.TempDir() + "/b", Identity: peer})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	b.SetBytes(100 << 20)
+	for b.Loop() {
+		r, w := io.Pipe()
+		go func() {
+			snap := s.Snapshot()
+			defer snap.Close()
+			_ = w.CloseWithError(snap.WriteImage(w))
+		}()
+		if _, err := p.Stage(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func FuzzImage(f *testing.F) {
+	s := source(f)
+	defer s.Close()
+	f.Add(imageOf(f, s))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := &imageReader{r: bytes.NewReader(b)}
+		if _, err := r.head(); err == nil {
+			_ = r.each(func([][2][]byte) error { return nil }) // must not panic
+		}
+	})
+}
