@@ -471,3 +471,54 @@ func copyFile(t *testing.T, from, to *vfs.MemFS, path string) {
 		t.Fatal(ok, err)
 	}
 }
+
+// A log that was removed is forgotten: its shard may come back with another.
+func TestRemove(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{Index: 1, Term: 1})
+	if err := s.Save(hardState(3, 2, 1), entries(3, 2, 9)); err != nil {
+		t.Fatal(err)
+	}
+	if !d.log.Has(7) || d.log.Has(8) {
+		t.Error("it does not know which logs it has")
+	}
+	if err := d.log.Remove(7); err != nil {
+		t.Fatal(err)
+	}
+	d.losePower(0, 1)
+	if log := d.open(); log.Has(7) {
+		t.Error("it still has the log")
+	}
+	s, err := d.log.Shard(7, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, _ := s.LastIndex(); last != 0 || s.hard.GetTerm() != 0 {
+		t.Errorf("the new log is at entry %d, term %d", last, s.hard.GetTerm())
+	}
+	d.close()
+}
+
+// A state that others sent takes the place of whatever the log had, also after a crash in between.
+func TestAnew(t *testing.T) {
+	for _, at := range []uint64{2, 5, 100} {
+		d := newDisk(t)
+		s := d.openShard(Start{Index: 1, Term: 1})
+		if err := s.Save(hardState(3, 2, 1), entries(3, 2, 9)); err != nil {
+			t.Fatal(err)
+		}
+		d.losePower(0, 1)
+		for range 2 {
+			s = d.openShard(Start{Index: at, Term: 4, Anew: true})
+			if last, _ := s.LastIndex(); last != at || s.hard.GetTerm() != 4 || s.hard.GetVote() != 0 {
+				t.Errorf("the log is at entry %d with %v, want entry %d of term 4", last, s.hard, at)
+			}
+			d.losePower(0, 1)
+		}
+		s = d.openShard(Start{Index: at, Term: 4})
+		if last, _ := s.LastIndex(); last != at {
+			t.Errorf("after a restart the log is at entry %d, want %d", last, at)
+		}
+		d.close()
+	}
+}

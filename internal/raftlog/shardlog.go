@@ -351,6 +351,12 @@ func (s *ShardLog) Compact(index uint64) error {
 	return nil
 }
 
+// Has says whether there is, or was, a log of a shard on this node.
+func (l *Log) Has(id uint32) bool {
+	_, known := l.marks.get(id)
+	return known
+}
+
 // Remove forgets a shard: its replica has left this node for good. No ShardLog of it may be in use. A crash in between
 // leaves something that another Remove takes away.
 func (l *Log) Remove(id uint32) error {

@@ -35,7 +35,10 @@ var ErrChangeRefused = errors.New("another change of membership is under way")
 // Change changes the membership of the group, all at once, and returns when the change is in force: a group that gets or
 // loses several voters passes through a joint membership by itself, in which a majority of the old and one of the new is
 // needed. Only the leader can. Errors are as for Update, and ErrChangeRefused.
-func (s *Shard) Change(ctx context.Context, changes ...Change) error {
+//
+// Unless sees the group as it is when the change's turn comes, and may refuse it with an error, which is returned, or with
+// ErrNothing, if there is nothing to do. A nil one refuses nothing.
+func (s *Shard) Change(ctx context.Context, unless func(Status) error, changes ...Change) error {
 	cc := &pb.ConfChangeV2{}
 	for _, c := range changes {
 		kind := pb.ConfChangeRemoveNode
@@ -47,17 +50,21 @@ func (s *Shard) Change(ctx context.Context, changes ...Change) error {
 		}
 		cc.Changes = append(cc.Changes, &pb.ConfChangeSingle{Type: kind.Enum(), NodeId: new(c.Replica)})
 	}
-	_, err := s.propose(ctx, &change{conf: cc})
+	_, err := s.propose(ctx, &change{conf: cc, unless: unless})
 	return err
 }
+
+// ErrNothing is how Change is told that there is nothing to change.
+var ErrNothing = errors.New("nothing to change")
 
 // change is a proposal that is not a round: of a membership, or of a mark. It waits until nothing else is in flight, and
 // no round starts before it is through.
 type change struct {
-	conf  *pb.ConfChangeV2 // nil: a mark
-	index uint64           // where it stands in the log; 0: not proposed yet
-	joint bool             // it is applied, and the joint membership is still to be left
-	done  chan error       // one place
+	conf   *pb.ConfChangeV2 // nil: a mark
+	unless func(Status) error
+	index  uint64     // where it stands in the log; 0: not proposed yet
+	joint  bool       // it is applied, and the joint membership is still to be left
+	done   chan error // one place
 }
 
 // propose puts c into the log, and returns where it stands when it is applied.
@@ -103,6 +110,17 @@ func (l *loop) startChange() error {
 	c := l.change
 	if !c.waits() || !l.idle() {
 		return nil
+	}
+	if c.unless != nil {
+		err := c.unless(l.status())
+		if errors.Is(err, ErrNothing) {
+			l.endChange(nil)
+			return nil
+		}
+		if err != nil {
+			l.endChange(err)
+			return nil
+		}
 	}
 	var err error
 	if c.conf != nil {

@@ -63,7 +63,7 @@ func (w *world) onLeader(what string, do func(context.Context, *life) error) {
 }
 
 func (w *world) change(changes ...Change) {
-	w.onLeader(fmt.Sprintf("change %v", changes), func(ctx context.Context, l *life) error { return l.shard.Change(ctx, changes...) })
+	w.onLeader(fmt.Sprintf("change %v", changes), func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, changes...) })
 }
 
 // caughtUp waits until replicas have what the leader has.
@@ -84,7 +84,9 @@ func (w *world) caughtUp(ids ...uint64) {
 
 // renew gives a machine an empty disk, and the id of a new replica.
 func (n *node) renew() {
-	n.id += 1 << 32
+	if !planted("shard-empty-votes") { // or it forgets what it voted, and what it had
+		n.id += 1 << 32
+	}
 	n.voters, n.mem = nil, vfs.NewCrashableMem()
 }
 
@@ -179,7 +181,7 @@ func (w *world) endAll() {
 func TestMembership(t *testing.T) {
 	whats := []string{
 		"snapshot installed", "snapshot cut", "snapshot damaged", "snapshot refused", "replica added", "replica promoted", "voter replaced",
-		"leader removed", "replica removed", "leadership handed over", "disk lost", "unknown outcome", "all lose power", "isolated",
+		"leader removed", "replica removed", "leadership handed over", "disk lost", "disk of a voter lost", "lost replica removed", "unknown outcome", "all lose power", "isolated",
 	}
 	eachSeed(t, 8, whats, func(t *testing.T, seed uint64, some *sometimes) {
 		w := newGroup(t, seed, 5, 1+int(seed%3), some)
@@ -202,6 +204,10 @@ func TestMembership(t *testing.T) {
 		}
 		w.settle(cs)
 		st := w.membership()
+		for lost := w.lostMember(st); lost != 0; lost = w.lostMember(st) {
+			w.change(Change{lost, Gone})
+			st = w.membership()
+		}
 		w.caughtUp(append(st.Voters, st.Learners...)...)
 		for _, n := range w.nodes { // those that are no members any more don't count
 			if !slices.Contains(append(st.Voters, st.Learners...), n.id) {
@@ -246,6 +252,10 @@ func (w *world) reshape() {
 	}
 	st := w.membership()
 	n := w.nodes[w.intn(len(w.nodes))]
+	if lost := w.lostMember(st); lost != 0 {
+		w.try("lost replica removed", func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, Change{lost, Gone}) })
+		return
+	}
 	voter, learner := slices.Contains(st.Voters, n.id), slices.Contains(st.Learners, n.id)
 	switch {
 	case learner:
@@ -263,7 +273,7 @@ func (w *world) reshape() {
 			}
 		}
 		w.caughtUp(n.id)
-		w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, changes...) })
+		w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, changes...) })
 	case voter && w.intn(2) == 0:
 		w.try("leadership handed over", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, n.id) })
 	case !voter:
@@ -271,14 +281,24 @@ func (w *world) reshape() {
 		n.renew()
 		w.some.hit("disk lost")
 		n.start(0)
-		w.try("replica added", func(ctx context.Context, l *life) error { return l.shard.Change(ctx, Change{n.id, Learner}) })
+		w.try("replica added", func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, Change{n.id, Learner}) })
 	case len(st.Voters) > 3:
 		w.remove(n, "replica removed")
 	}
 }
 
+// lostMember is a replica that no machine has any more; 0: there is none.
+func (w *world) lostMember(st Status) uint64 {
+	for _, id := range append(st.Voters, st.Learners...) {
+		if !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.id == id }) {
+			return id
+		}
+	}
+	return 0
+}
+
 func (w *world) remove(n *node, what string) {
-	w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, Change{n.id, Gone}) })
+	w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, Change{n.id, Gone}) })
 }
 
 // upset does something to a machine or a link, which may last until the next reshape.
@@ -310,6 +330,13 @@ func (w *world) upset() {
 			n.end(false)
 		}
 		for _, n := range w.nodes {
+			n.start(0)
+		}
+	case 5: // one of three or more, so that the others have everything
+		if st := w.membership(); len(st.Voters) > 2 && slices.Contains(st.Voters, n.id) && w.lostMember(st) == 0 {
+			w.some.hit("disk of a voter lost")
+			n.end(false)
+			n.renew()
 			n.start(0)
 		}
 	}

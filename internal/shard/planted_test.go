@@ -20,6 +20,8 @@ var plantedBugs = []struct{ bug, by string }{
 	{"shard-unknown-as-not-run", "TestThreeReplicas"},
 	{"shard-no-confirm", "TestStoppedLeaderAnswersNothingOld"},
 	{"shard-no-guard", "TestGuard"},
+	{"store-stage-unflushed", "TestMembership"},
+	{"shard-empty-votes", "TestMembership"},
 }
 
 // A test that can't fail proves nothing: each of these bugs, planted in the code, must be caught within the seeds that
@@ -62,7 +64,7 @@ func TestPlantedBugsBySeed(t *testing.T) {
 		for _, sim := range []struct {
 			test  string
 			seeds int
-		}{{"TestPowerLoss", 30}, {"TestThreeReplicas", 10}, {"TestStoppedLeaderAnswersNothingOld", 10}} {
+		}{{"TestPowerLoss", 30}, {"TestThreeReplicas", 10}, {"TestStoppedLeaderAnswersNothingOld", 10}, {"TestMembership", 8}} {
 			caught := 0
 			for seed := range sim.seeds {
 				if _, failed := runPlanted(bug, sim.test, "PAWL_SEED="+strconv.Itoa(seed+1)); failed {

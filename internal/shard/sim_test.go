@@ -205,10 +205,11 @@ func (l *life) keepNames() {
 
 // end takes the node down: by power loss, at once if its fuse hasn't blown, or cleanly.
 func (n *node) end(clean bool) {
+	// Virtual time stands still while anybody waits for a mutex, so it is not held over what takes time.
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	l := n.life
 	n.life = nil
+	n.mu.Unlock()
 	if !clean {
 		if l.fuse.Load() > 0 {
 			n.w.some.hit("power loss at rest")

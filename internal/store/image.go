@@ -321,7 +321,11 @@ func (s *Store) finishStage(h ImageHead) error {
 			return err
 		}
 	}
-	return errors.Join(s.db.Apply(b, pebble.NoSync), s.db.Flush())
+	err := s.db.Apply(b, pebble.NoSync)
+	if !planted("store-stage-unflushed") {
+		err = errors.Join(err, s.db.Flush())
+	}
+	return err
 }
 
 func (s *Store) stagedDir() string { return s.cfg.Dir + ".staged" }

@@ -214,6 +214,11 @@ func (s *Store) SetEpoch(e uint64) error {
 	return errors.Join(s.db.Set(epochKey, encodeEpoch(e), pebble.NoSync), s.db.Flush())
 }
 
+// SetIdentity makes the state another's, before it returns: from the next Open on.
+func (s *Store) SetIdentity(id Identity) error {
+	return errors.Join(s.db.Set(identityKey, encodeIdentity(id), pebble.NoSync), s.db.Flush())
+}
+
 func encodeEpoch(e uint64) []byte { return binary.AppendUvarint([]byte{rowVersion}, e) }
 
 // Apply makes the effects of an entry, as Tx.Seal returned it, and its position part of the state. On return they can be

@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// Recover makes a replica that does not run the only member of its group, when the majority of the others is lost for ever.
+// Whatever its log holds becomes part of its state, whether a majority had it or not, so nothing is lost that this replica
+// had; what only the others had is gone. A new epoch begins, so that no claim token from before matches. Then edit, if not
+// nil, may write to the state. The log is of no use afterwards, and the replica's next start begins it anew.
+//
+// It may be repeated. On return all is durable.
+func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, edit func(*store.Tx) error) (at store.Position, err error) {
+	if err := Replay(log, state, id); err != nil {
+		return at, err
+	}
+	if at = state.Applied(); at.Index == 0 {
+		return at, fmt.Errorf("shard %d: replica %d never got the state", id, replica)
+	}
+	if at.Conf, err = encodeConf(&pb.ConfState{Voters: []uint64{replica}}); err != nil {
+		return at, err
+	}
+	at.Index++ // as if by an entry of its own
+	tx := state.Begin(at.Time, at.Index)
+	defer tx.Close()
+	if edit != nil {
+		if err := edit(tx); err != nil {
+			return at, err
+		}
+	}
+	if err := state.Apply(at, tx.Seal(0)); err != nil {
+		return at, err
+	}
+	epoch, err := state.Epoch()
+	if err != nil {
+		return at, err
+	}
+	return at, state.SetEpoch(epoch + 1) // which flushes
+}
+
+// Reach is how far Recover would bring a replica. It changes nothing.
+func Reach(log *raftlog.Log, state *store.Store, id uint32) (store.Position, error) {
+	at := state.Applied()
+	if !log.Has(id) {
+		return at, nil
+	}
+	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: new(pb.ConfState), Anew: state.Installed()})
+	if err != nil {
+		return at, fmt.Errorf("shard %d: %w", id, err)
+	}
+	if last, _ := l.LastIndex(); last > at.Index {
+		at.Index = last
+		at.Term, err = l.Term(last)
+	}
+	return at, err
+}
+
+// Replay applies all that a log has beyond the state, whether a majority had it or not: the state is that of no member of
+// the group any more.
+func Replay(log *raftlog.Log, state *store.Store, id uint32) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("shard %d: %w", id, err)
+		}
+	}()
+	if !log.Has(id) {
+		return nil // a repeat: the log is gone already
+	}
+	conf := new(pb.ConfState)
+	at := state.Applied()
+	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf, Anew: state.Installed()})
+	if err != nil {
+		return err
+	}
+	last, _ := l.LastIndex()
+	for next := at.Index + 1; next <= last; {
+		entries, err := l.Entries(next, last+1, maxMessage)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := applyAlone(state, e); err != nil {
+				return err
+			}
+			next = e.GetIndex() + 1
+		}
+	}
+	return nil
+}
+
+// applyAlone applies an entry's rows. Changes of membership don't matter any more.
+func applyAlone(state *store.Store, e *pb.Entry) error {
+	last := state.Applied()
+	pos := store.Position{Index: e.GetIndex(), Term: e.GetTerm(), Time: last.Time, Conf: last.Conf}
+	if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 || isMark(e.GetData()) {
+		return state.Apply(pos, nil)
+	}
+	h, body, err := parseEntry(e.GetData())
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", pos.Index, err)
+	}
+	if !h.holds(pos.Index, pos.Term) {
+		return state.Apply(pos, nil)
+	}
+	pos.Time = max(last.Time, h.time)
+	return state.Apply(pos, body)
+}
