@@ -22,22 +22,25 @@ const module = "github.com/pawlq/pawl"
 var mayImport = map[string][]string{
 	"":                   {"api/pawl/v1"},
 	"api/pawl/v1":        {},
-	"cmd/pawl":           {"", "embedded", "internal/node"},
+	"cmd/pawl":           {"", "embedded", "internal/certs", "internal/node", "internal/transport"},
 	"embedded":           {"", "internal/node"},
 	"pawltest":           {"", "internal/node"},
 	"examples":           {"", "embedded"},
 	"internal/archive":   {},
+	"internal/certs":     {},
 	"internal/broker":    {"internal/archive", "internal/engine", "internal/shard", "internal/store", "internal/task"},
 	"internal/cluster":   {"internal/store", "internal/task"},
 	"internal/engine":    {"internal/store", "internal/task"},
 	"internal/gateway":   {"api/pawl/v1", "internal/broker", "internal/cluster", "internal/task"},
-	"internal/node":      {"internal/archive", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/shard", "internal/store", "internal/task"},
+	"internal/node":      {"internal/archive", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/router", "internal/shard", "internal/store", "internal/task", "internal/transport"},
+	"internal/router":    {"internal/broker", "internal/cluster", "internal/task"},
 	"internal/raftlog":   {},
 	"internal/shard":     {"internal/raftlog", "internal/store"},
 	"internal/store":     {},
 	"internal/task":      {},
 	"test":               {"", "api/pawl/v1", "internal/node", "pawltest"},
 	"test/conformance":   {},
+	"test/history":       {},
 	"internal/transport": {},
 }
 
@@ -45,7 +48,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":               {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
 	"github.com/cockroachdb/pebble/v2": {"internal/store", "internal/raftlog", "internal/node"},
-	"google.golang.org/grpc":           {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway"},
+	"google.golang.org/grpc":           {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
 }
 
 // sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.

@@ -1,0 +1,370 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltest"
+)
+
+// TestBroker: the real broker's answers pass, also where the network loses them. What the model says of Pawl is so.
+func TestBroker(t *testing.T) {
+	var all []Record
+	for _, loss := range []float64{0, 0.03} {
+		t.Run(fmt.Sprint("loss ", loss), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrowd(t, loss)
+				c.work(t)
+				final, dead := c.end(t)
+				o := Options{Final: final, Drained: true, DeadLetters: dead, Began: c.rec.Began(), ClockBound: 500 * time.Millisecond}
+				records := c.rec.Records()
+				r := Check(records, o)
+				if !r.OK() {
+					t.Fatal(r)
+				}
+				t.Log(r)
+				all = append(all, records...)
+			})
+		})
+	}
+	happened(t, all)
+}
+
+// happened fails if the load was so tame that nothing was shown.
+func happened(t *testing.T, records []Record) {
+	t.Helper()
+	seen := map[string]int{}
+	for i := range records {
+		r := &records[i]
+		seen[strings.TrimRight(fmt.Sprintf("%s %s %s", r.Op, r.Code, r.Reason), " ")]++
+		if r.Duplicate {
+			seen["duplicate"]++
+		}
+	}
+	for _, what := range []string{"duplicate", "ack refused expired", "ack refused reclaimed", "ack refused cancelled", "ack refused completed",
+		"enqueue refused conflict", "cancel refused wrong_state", "retry ok", "retry refused wrong_state", "run_now ok", "discard ok", "extend ok", "release ok"} {
+		if seen[what] == 0 {
+			t.Errorf("there was no %q among %v", what, seen)
+		}
+	}
+}
+
+// crowd is clients of one broker that note what they see.
+type crowd struct {
+	client *pawl.Client
+	rec    *Recorder
+	loss   float64
+
+	mu    sync.Mutex
+	tasks []string
+	given []*pawl.Claim
+}
+
+// fate is what became of one call on its way, filled by the interceptor.
+type fate struct {
+	lost  bool
+	shard uint32
+	index uint64
+	time  int64
+}
+
+type fateKey struct{}
+
+func newCrowd(t *testing.T, loss float64) *crowd {
+	c := &crowd{rec: NewRecorder(), loss: loss}
+	c.client = pawltest.New(t).Client(t, pawl.WithRetryFor(0), pawl.WithGRPC(grpc.WithUnaryInterceptor(c.intercept)))
+	return c
+}
+
+// intercept reads the stamps of an answer, and draws whether it gets lost, after a while on the way.
+func (c *crowd) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	var trailer metadata.MD
+	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
+	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+	f, ok := ctx.Value(fateKey{}).(*fate)
+	if !ok || len(trailer.Get("pawl-index")) == 0 {
+		return err
+	}
+	f.lost = rand.Float64() < c.loss
+	shard, _ := strconv.ParseUint(trailer.Get("pawl-shard")[0], 10, 32)
+	f.shard = uint32(shard)
+	f.index, _ = strconv.ParseUint(trailer.Get("pawl-index")[0], 10, 64)
+	at, _ := time.Parse(time.RFC3339Nano, trailer.Get("pawl-time")[0])
+	f.time = micro(at)
+	return err
+}
+
+func micro(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// call makes a call, completes its record and notes it. A call without an answer gives ok false.
+func (c *crowd) call(t *testing.T, r Record, do func(context.Context, *Record) error) (Record, bool) {
+	r, f := c.begin(r)
+	err := do(context.WithValue(context.Background(), fateKey{}, f), &r)
+	r = c.judge(t, r, f, err)
+	c.rec.Add(r)
+	return r, r.Code != Unknown
+}
+
+func (c *crowd) begin(r Record) (Record, *fate) {
+	r.CallNS = c.rec.Now()
+	r.Seq = int(r.CallNS)
+	return r, &fate{}
+}
+
+// judge says what became of a call.
+func (c *crowd) judge(t *testing.T, r Record, f *fate, err error) Record {
+	r.ReturnNS = c.rec.Now()
+	if f.lost {
+		return Record{Client: r.Client, Seq: r.Seq, CallNS: r.CallNS, ReturnNS: r.ReturnNS, Op: r.Op, Task: r.Task, Token: r.Token, Fence: r.Fence,
+			Queue: r.Queue, Payload: r.Payload, Args: r.Args, Answer: Answer{Code: Unknown}}
+	}
+	r.Shard, r.Index, r.TimeUS, r.Code = f.shard, f.index, f.time, OK
+	var refusal *pawl.Error
+	switch {
+	case err == nil:
+	case !errors.As(err, &refusal):
+		t.Errorf("%s: %v", r.Op, err)
+	default:
+		r.Code, r.Reason, r.State = Refused, Reason(refusal.Code), string(refusal.State)
+		if refusal.Code == "stale_claim" {
+			r.Reason, r.State = Reason(refusal.Reason), ""
+		}
+	}
+	return r
+}
+
+const (
+	crowdSize  = 12
+	crowdActs  = 150
+	crowdLease = time.Second
+)
+
+func (c *crowd) work(t *testing.T) {
+	var all sync.WaitGroup
+	for id := range crowdSize {
+		all.Go(func() {
+			for range crowdActs {
+				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
+				switch p := rand.IntN(100); {
+				case p < 20:
+					c.produce(t, id)
+				case p < 65:
+					for _, claim := range c.claim(t, id, 1+rand.IntN(3)) {
+						c.settle(t, id, claim)
+					}
+				default:
+					c.meddle(t, id)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (c *crowd) produce(t *testing.T, id int) {
+	request := uuid.Must(uuid.NewV7())
+	if rand.IntN(4) == 0 {
+		request = uuid.New() // of another version: the broker keeps a record of its own for it
+	}
+	payload := fmt.Sprintf("%q", request)
+	r := Record{Client: id, Op: Enqueue, Queue: "q", Args: Args{RequestID: request.String(), MaxAttempts: 1 + rand.IntN(3)}}
+	opts := []pawl.Option{pawl.Queue("q"), pawl.MaxAttempts(r.MaxAttempts), pawl.RequestID(r.RequestID),
+		pawl.Retry(pawl.RetryPolicy{Initial: 20 * time.Millisecond, Factor: 1, Max: time.Second})}
+	if rand.IntN(3) == 0 {
+		delay := time.Duration(rand.IntN(500)) * time.Millisecond
+		r.DelayUS = delay.Microseconds()
+		opts = append(opts, pawl.In(delay))
+	}
+	if rand.IntN(5) == 0 {
+		r.Key = payload
+		opts = append(opts, pawl.IdempotencyKey(r.Key))
+	}
+	for again := false; ; again = true {
+		if again && rand.IntN(3) == 0 {
+			payload = `"another"`
+		}
+		r.Payload = HashPayload([]byte(payload))
+		got, ok := c.call(t, r, func(ctx context.Context, r *Record) error {
+			out, err := c.client.EnqueueBatch(ctx, []pawl.Item{{Args: pawl.RawTask{Type: "job", Payload: []byte(payload)}, Options: opts}})
+			if err == nil && out[0].Err == nil {
+				r.Task, r.State, r.Duplicate = out[0].Ref.ID, string(out[0].Ref.State), out[0].Ref.Duplicate
+			}
+			return errors.Join(err, out[0].Err)
+		})
+		if ok && got.Code == OK && !got.Duplicate {
+			c.mu.Lock()
+			c.tasks = append(c.tasks, got.Task)
+			c.mu.Unlock()
+		}
+		if ok && rand.IntN(8) > 0 {
+			return
+		}
+	}
+}
+
+// claim claims some tasks; each has a record.
+func (c *crowd) claim(t *testing.T, id, most int) (claims []*pawl.Claim) {
+	key := uuid.NewString()
+	for again := true; again; {
+		r, f := c.begin(Record{Client: id, Op: Claim, Queue: "q", Args: Args{ClaimKey: key}})
+		got, err := c.client.Claims().Claim(context.WithValue(context.Background(), fateKey{}, f), pawl.ClaimRequest{Queues: pawl.Strict{"q"},
+			Max: most, Lease: crowdLease, Wait: time.Duration(rand.IntN(2)) * 50 * time.Millisecond, Worker: fmt.Sprint("w", id), Key: key})
+		r = c.judge(t, r, f, err)
+		if again = f.lost && rand.IntN(2) == 0; f.lost || len(got) == 0 {
+			c.rec.Add(r)
+			continue
+		}
+		for _, claim := range got {
+			one := r
+			one.Task, one.Token, one.Fence, one.Attempt = claim.ID, claim.Token, claim.Fence, claim.Attempt
+			one.Payload, one.LeaseUntilUS = HashPayload(claim.Payload), micro(claim.LeaseExpiresAt)
+			c.rec.Add(one)
+		}
+		claims = got
+	}
+	c.mu.Lock()
+	c.given = append(c.given, claims...)
+	c.mu.Unlock()
+	return claims
+}
+
+// settle ends a claim, perhaps late, perhaps twice, perhaps never.
+func (c *crowd) settle(t *testing.T, id int, claim *pawl.Claim) {
+	if rand.IntN(4) == 0 {
+		time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
+	}
+	verb := []Op{Ack, Ack, Ack, Fail, Fail, Release, Extend, ""}[rand.IntN(8)]
+	for again := verb != ""; again; again = rand.IntN(8) == 0 {
+		c.verb(t, id, verb, claim)
+	}
+}
+
+func (c *crowd) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
+	r := Record{Client: id, Op: verb, Task: claim.ID, Token: claim.Token, Fence: claim.Fence}
+	cause := errors.New("by chance")
+	switch rand.IntN(8) {
+	case 0:
+		r.DelayUS = 50_000
+		r.Fall, cause = FallDead, pawl.DeadLetter(cause)
+	case 1:
+		r.Fall, cause = FallDiscard, pawl.Discard(cause)
+	}
+	if verb != Fail {
+		r.Fall = ""
+	}
+	if verb != Release {
+		r.DelayUS = 0
+	}
+	c.call(t, r, func(ctx context.Context, r *Record) error {
+		var settled pawl.Settled
+		var extended pawl.Extended
+		var err error
+		switch verb {
+		case Ack:
+			err = c.client.Claims().Ack(ctx, claim)
+		case Fail:
+			settled, err = c.client.Claims().Fail(ctx, claim, cause)
+		case Release:
+			settled, err = c.client.Claims().Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
+		case Extend:
+			extended, err = c.client.Claims().Extend(ctx, claim, pawl.Extension{})
+		}
+		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(extended.LeaseExpiresAt)
+		if r.State == "ready" {
+			r.DueUS = 0
+		}
+		return err
+	})
+}
+
+// meddle is what operators and confused workers do.
+func (c *crowd) meddle(t *testing.T, id int) {
+	c.mu.Lock()
+	tasks, given := c.tasks[max(0, len(c.tasks)-20):], c.given[max(0, len(c.given)-20):]
+	c.mu.Unlock()
+	if len(tasks) == 0 {
+		return
+	}
+	if rand.IntN(3) == 0 && len(given) > 0 {
+		c.verb(t, id, []Op{Ack, Fail, Release, Extend}[rand.IntN(4)], given[rand.IntN(len(given))])
+		return
+	}
+	op := []Op{Get, Get, Get, Get, Cancel, Cancel, Retry, Retry, RunNow, RunNow, Discard}[rand.IntN(11)]
+	c.steer(t, id, op, tasks[rand.IntN(len(tasks))])
+}
+
+func (c *crowd) steer(t *testing.T, id int, op Op, task string) (Record, bool) {
+	return c.call(t, Record{Client: id, Op: op, Task: task}, func(ctx context.Context, r *Record) error {
+		do := map[Op]func() (*pawl.TaskInfo, error){
+			Get:     func() (*pawl.TaskInfo, error) { return c.client.Task(ctx, task) },
+			Cancel:  func() (*pawl.TaskInfo, error) { return c.client.Cancel(ctx, task, "") },
+			Retry:   func() (*pawl.TaskInfo, error) { return c.client.Admin().RetryTask(ctx, task) },
+			RunNow:  func() (*pawl.TaskInfo, error) { return c.client.Admin().RunTaskNow(ctx, task) },
+			Discard: func() (*pawl.TaskInfo, error) { return c.client.Admin().DiscardTask(ctx, task, "") },
+		}[op]
+		info, err := do()
+		if err == nil {
+			r.see(info)
+		}
+		return err
+	})
+}
+
+// see fills in what a task's description tells.
+func (r *Record) see(info *pawl.TaskInfo) {
+	r.State, r.Fence, r.Attempt, r.Queue = string(info.State), info.Fence, info.Attempts, info.Queue
+	r.LeaseUntilUS = micro(info.LeaseExpiresAt)
+	if info.Payload != nil {
+		r.Payload = HashPayload(info.Payload)
+	}
+	if info.State == pawl.StateScheduled || info.State == pawl.StateRetrying {
+		r.DueUS = micro(info.RunAt)
+	}
+}
+
+// end works everything off, without losses, and reads where each task is and which are dead letters.
+func (c *crowd) end(t *testing.T) (final []Record, dead []string) {
+	c.loss = 0
+	for quiet := 0; quiet < 3; quiet++ {
+		time.Sleep(2 * crowdLease)
+		for claims := c.claim(t, -1, 100); len(claims) > 0; claims = c.claim(t, -1, 100) {
+			for _, claim := range claims {
+				c.verb(t, -1, Ack, claim)
+			}
+			quiet = 0
+		}
+	}
+	for info, err := range c.client.List(t.Context(), pawl.Filter{Queue: "q"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := c.steer(t, -2, Get, info.ID)
+		final = append(final, r)
+	}
+	for info, err := range c.client.Admin().Dead(t.Context(), pawl.Filter{Queue: "q"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead = append(dead, info.ID)
+	}
+	return final, dead
+}

@@ -1,0 +1,282 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// resolve gives calls without an answer to the tasks that they may have moved, and says which tasks they leave open.
+//
+// An enqueue is found by its request id or key if a repeat was answered, else by its payload. A claim is found by its
+// claim key; what is left of claims explains fences that nobody was told.
+func (b *book) resolve() {
+	enqueues, claims := b.unanswered()
+	b.giveEnqueues(enqueues)
+	first := map[string]*Record{}
+	for _, c := range slices.Backward(claims) {
+		if c.Code == Unknown && c.ClaimKey != "" {
+			first[c.ClaimKey] = c
+		}
+	}
+	for _, l := range b.lives {
+		b.giveClaims(l, claims, first)
+		l.tidy()
+	}
+}
+
+// unanswered are the calls without an answer that name no task, in the order in which they were made.
+func (b *book) unanswered() (enqueues, claims []*Record) {
+	for i := range b.loose {
+		r := b.loose[i].Record
+		switch {
+		case r.Op == Claim && (r.Code == Unknown || r.Retried):
+			claims = append(claims, r)
+		case r.Op == Enqueue && r.Code == Unknown:
+			enqueues = append(enqueues, r)
+		}
+	}
+	for _, l := range b.lives {
+		for i := range l.events {
+			if r := l.events[i].Record; r.Op == Claim && r.Retried {
+				claims = append(claims, r)
+			}
+		}
+	}
+	early := func(x, y *Record) int { return cmp.Compare(x.CallNS, y.CallNS) }
+	slices.SortFunc(enqueues, early)
+	slices.SortFunc(claims, early)
+	claims = slices.CompactFunc(claims, func(x, y *Record) bool { return x.Client == y.Client && x.Seq == y.Seq })
+	return enqueues, claims
+}
+
+// content is what tells tasks apart whose ids nobody was told.
+type content struct {
+	queue   string
+	payload uint64
+}
+
+// giveEnqueues files enqueues without an answer, and finds tasks that nobody asked for (I12).
+func (b *book) giveEnqueues(enqueues []*Record) {
+	named := make(map[name]*life, len(b.lives))
+	var orphans []*life
+	for _, l := range b.lives {
+		made := l.enqueue()
+		if made == nil {
+			if l.known {
+				orphans = append(orphans, l)
+			}
+			continue
+		}
+		for i := range l.events {
+			if r := l.events[i].Record; r.Op == Enqueue && r.Code == OK {
+				for n := range r.names {
+					named[n] = l
+				}
+			}
+		}
+	}
+	type question struct {
+		content
+		request string
+	}
+	open := map[content][]*Record{} // each request once
+	asked := map[question]bool{}
+	for _, r := range enqueues {
+		if l := r.taskOf(named); l != nil {
+			b.give(l, *r)
+			continue
+		}
+		what := content{r.Queue, r.Payload}
+		if again := (question{what, r.RequestID}); r.RequestID != "" && asked[again] {
+			continue
+		} else {
+			asked[again] = true
+		}
+		open[what] = append(open[what], r)
+	}
+	b.adopt(orphans, open)
+}
+
+// taskOf is the task that an answered enqueue with the same name got.
+func (r *Record) taskOf(named map[name]*life) *life {
+	for n := range r.names {
+		if l := named[n]; l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// adopt gives tasks whose enqueue was not answered to the enqueues that may have made them.
+func (b *book) adopt(orphans []*life, open map[content][]*Record) {
+	taken := map[content]int{}
+	for _, l := range orphans {
+		var candidates []*Record
+		what, told := l.content()
+		if candidates = open[what]; !told {
+			for _, rs := range open {
+				candidates = append(candidates, rs...)
+			}
+		}
+		taken[what]++
+		switch {
+		case len(candidates) == 0:
+			b.violation(fault{Unexpected, "nobody tried to enqueue it"}, l.id, l.events[0].Record)
+			l.judged = true
+		case told && taken[what] > len(candidates):
+			b.violation(fault{Doubled, "more tasks than requests"}, l.id, candidates[0], l.events[0].Record)
+			l.judged = true
+		default:
+			b.give(l, merged(candidates))
+		}
+	}
+}
+
+// content is the queue and payload that were told of a task; not told if they were not.
+func (l *life) content() (c content, told bool) {
+	for i := range l.events {
+		r := l.events[i].Record
+		if r.Payload == 0 || r.Queue == "" || strings.Contains(r.Queue, ",") {
+			continue
+		}
+		return content{r.Queue, r.Payload}, true
+	}
+	return c, false
+}
+
+// merged is the enqueue that allows what any of the candidates would.
+func merged(candidates []*Record) Record {
+	m := *candidates[0]
+	for _, r := range candidates[1:] {
+		m.CallNS = min(m.CallNS, r.CallNS)
+		m.DelayUS, m.RunAtUS = min(m.DelayUS, r.DelayUS), min(m.RunAtUS, r.RunAtUS)
+		if m.MaxAttempts != r.MaxAttempts {
+			m.MaxAttempts = 0
+		}
+		if m.Payload != r.Payload {
+			m.Payload = 0
+		}
+	}
+	return m
+}
+
+// give files a call without an answer under a task.
+func (b *book) give(l *life, r Record) {
+	r.Task = l.id
+	b.enter(l, event{Record: &r})
+}
+
+// giveClaims explains what the answers to claims leave open: one that was given again after its first answer was lost
+// took effect earlier, and a fence that nobody was told went to a claim whose answer was lost.
+func (b *book) giveClaims(l *life, claims []*Record, first map[string]*Record) {
+	known, highest := map[int64]bool{}, int64(0) // fences
+	for i := range l.events {
+		e := &l.events[i]
+		if e.Code != OK || e.Op != Claim && e.Op != Get {
+			continue
+		}
+		highest = max(highest, e.Fence)
+		if e.Op == Claim {
+			known[e.Fence] = true
+			if was := first[e.ClaimKey]; was != nil && was.CallNS < e.CallNS {
+				r := *e.Record // one call, since the first that was made with its key
+				r.CallNS, r.Retried = was.CallNS, true
+				e.Record = &r
+				e.from, e.to = b.times(e.Record)
+			}
+		}
+	}
+	if highest == int64(len(known)) || l.judged {
+		return
+	}
+	missing := 0
+	for fence := int64(1); fence <= highest; fence++ {
+		if known[fence] {
+			continue
+		}
+		missing++
+		told := l.firstAt(fence)
+		lost := lostClaims(claims, told, l.queue(), missing)
+		if len(lost) < missing {
+			b.violation(fault{Numbers, "a fence was given to nobody"}, l.id, told)
+			l.judged = true
+			return
+		}
+		b.give(l, Record{Client: lost[0].Client, Seq: lost[0].Seq, CallNS: lost[0].CallNS, ReturnNS: lost[0].ReturnNS, Op: Claim,
+			Fence: fence, Args: Args{ClaimKey: lost[0].ClaimKey}, Answer: Answer{Code: Unknown}})
+	}
+}
+
+// firstAt is the first answer that tells of a fence, or a higher one.
+func (l *life) firstAt(fence int64) (first *Record) {
+	for i := range l.events {
+		e := &l.events[i]
+		if e.Code == OK && (e.Op == Claim || e.Op == Get) && e.Fence >= fence && (first == nil || e.ReturnNS < first.ReturnNS) {
+			first = e.Record
+		}
+	}
+	return first
+}
+
+func (l *life) queue() string {
+	if made := l.enqueue(); made != nil {
+		return made.Queue
+	}
+	return ""
+}
+
+// lostClaims are up to n claims without an answer that may have taken a task of the queue before an answer told of it.
+func lostClaims(claims []*Record, before *Record, queue string, n int) (lost []*Record) {
+	for _, c := range claims {
+		if len(lost) == n || c.CallNS > before.ReturnNS {
+			break
+		}
+		if queue == "" || c.Queue == "" || slices.Contains(strings.Split(c.Queue, ","), queue) {
+			lost = append(lost, c)
+		}
+	}
+	return lost
+}
+
+// tidy drops what can't have moved the task, and says whether the rest leaves it open.
+func (l *life) tidy() {
+	type question struct {
+		Op    Op
+		token string
+		fence int64
+		content
+		args Args
+	}
+	asked := map[question]int{}
+	kept := l.events[:0]
+	revived := false
+	for _, e := range l.events {
+		if e.Code != Unknown {
+			if e.Code != Nope {
+				l.open = l.open || e.Retried || e.Index == 0
+				kept = append(kept, e)
+			}
+			continue
+		}
+		if e.Op == Get || e.Op == Extend {
+			// An extension that took effect only makes a lease longer than was promised.
+			continue
+		}
+		l.open = true
+		revived = revived || e.Op == Retry || e.Op == Discard
+		q := question{e.Op, e.Token, e.Fence, content{e.Queue, e.Payload}, e.Args}
+		if at, again := asked[q]; again && (e.Token != "" || e.Op == Enqueue) {
+			if e.CallNS < kept[at].CallNS {
+				kept[at] = e
+			}
+			continue // the first may take effect whenever the second may, and not both
+		}
+		asked[q] = len(kept)
+		kept = append(kept, e)
+	}
+	l.events = kept
+	if revived {
+		l.events = append(l.events, event{Record: &Record{Task: l.id, Op: "lapse", Answer: Answer{Code: Unknown}}, to: anyTime, lapse: true})
+	}
+}
