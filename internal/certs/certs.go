@@ -1,0 +1,172 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// MaxDays bounds how long a certificate lasts: a century is a slip of the keyboard, and far dates overflow elsewhere.
+	MaxDays = 36_500
+	// maxName and maxHost are the limits of DNS for a label and for a name.
+	maxName, maxHost = 63, 253
+	// settle is how long before its making a certificate begins: the clocks of nodes differ.
+	settle = time.Hour
+	day    = 24 * time.Hour
+)
+
+// Pair is a certificate and its private key, both PEM.
+type Pair struct{ Cert, Key []byte }
+
+// ErrOutlives refuses a certificate that would last longer than its authority's.
+var ErrOutlives = errors.New("outlives its authority")
+
+// NewAuthority makes a cluster's authority: a key of ECDSA P-256 with a certificate signed by itself.
+func NewAuthority(now time.Time, days int) (Pair, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return Pair{}, err
+	}
+	return sign(&x509.Certificate{
+		SerialNumber: serial,
+		// The number tells two clusters' authorities apart, for people and for error messages.
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("pawl cluster authority %08x", serial.Uint64()>>32)},
+		NotBefore:             now.Add(-settle),
+		NotAfter:              now.Add(time.Duration(days) * day),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}, nil, nil)
+}
+
+// NewNode makes the certificate of a node. Hosts, names and addresses by which others may reach it, are for programs that
+// look at them; nodes don't.
+func NewNode(authority Pair, now time.Time, days int, name string, hosts []string) (Pair, error) {
+	if err := CheckName(name); err != nil {
+		return Pair{}, err
+	}
+	parent, key, err := parseAuthority(authority)
+	if err != nil {
+		return Pair{}, err
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return Pair{}, err
+	}
+	cert := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-settle),
+		NotAfter:              now.Add(time.Duration(days) * day),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		URIs:                  []*url.URL{{Scheme: "pawl", Host: "node", Path: "/" + name}},
+	}
+	if cert.NotAfter.After(parent.NotAfter) {
+		return Pair{}, fmt.Errorf("certificate of node %q, until %s, %w, until %s", name, cert.NotAfter.UTC().Format(time.DateOnly),
+			ErrOutlives, parent.NotAfter.UTC().Format(time.DateOnly))
+	}
+	for _, host := range hosts {
+		if err := CheckHost(host); err != nil {
+			return Pair{}, err
+		}
+		if ip := net.ParseIP(host); ip != nil {
+			cert.IPAddresses = append(cert.IPAddresses, ip)
+		} else {
+			cert.DNSNames = append(cert.DNSNames, host)
+		}
+	}
+	return sign(cert, parent, key)
+}
+
+// newSerial is a positive number of 127 random bits.
+func newSerial() (*big.Int, error) {
+	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+}
+
+// sign gives a certificate a new key and its signature: the parent's, or without parent its own.
+func sign(cert, parent *x509.Certificate, by crypto.Signer) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	if parent == nil {
+		parent, by = cert, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, parent, key.Public(), by)
+	if err != nil {
+		return Pair{}, err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
+	}, nil
+}
+
+func parseAuthority(p Pair) (*x509.Certificate, crypto.Signer, error) {
+	pair, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, nil, fmt.Errorf("authority: the certificate of %q is not one of an authority", pair.Leaf.Subject.CommonName)
+	}
+	return pair.Leaf, key, nil
+}
+
+// Parse reads the first certificate of a PEM file.
+func Parse(file []byte) (*x509.Certificate, error) {
+	for {
+		var block *pem.Block
+		block, file = pem.Decode(file)
+		if block == nil {
+			return nil, errors.New("no certificate in it")
+		}
+		if block.Type == "CERTIFICATE" {
+			return x509.ParseCertificate(block.Bytes)
+		}
+	}
+}
+
+// CheckName says what is wrong with the name of a node.
+func CheckName(name string) error {
+	if name == "" || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return fmt.Errorf("name %q of a node: want 1 to %d of a-z, 0-9 and -", name, maxName)
+	}
+	return nil
+}
+
+// CheckHost says what is wrong with the name or the IP address of a host.
+func CheckHost(host string) error {
+	if net.ParseIP(host) != nil {
+		return nil
+	}
+	bad := host == "" || len(host) > maxHost || strings.HasPrefix(host, ".") || strings.HasSuffix(host, ".") || strings.Contains(host, "..")
+	for _, r := range host {
+		bad = bad || r != '.' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}
+	if bad {
+		return fmt.Errorf("host %q: want a name such as node1.example.com or an IP address, without a port", host)
+	}
+	return nil
+}

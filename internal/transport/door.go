@@ -1,0 +1,90 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// proof is what a handshake has shown: the name in the other side's certificate.
+type proof struct {
+	credentials.TLSInfo
+	name string
+}
+
+// door makes the handshakes of connections, each with the keys of the moment.
+type door struct {
+	t    *Transport
+	want string // the name that the server must prove; empty: any node's
+}
+
+// credentials are those of connections to the node of that name, or of all that come to us.
+func (t *Transport) credentials(name string) credentials.TransportCredentials {
+	if t.keyring == nil {
+		return insecure.NewCredentials()
+	}
+	return &door{t: t, want: name}
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (d *door) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := credentials.NewTLS(d.t.keyring.now().client(d.want)).ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		d.t.sayHandshake("a peer is not who it should be", d.want, raw, err)
+		return nil, nil, err
+	}
+	return prove(conn, info)
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := credentials.NewTLS(d.t.keyring.now().server()).ServerHandshake(raw)
+	if err != nil {
+		d.t.sayHandshake("a connection to the port for peers was refused", "", raw, err)
+		return nil, nil, err
+	}
+	return prove(conn, info)
+}
+
+func prove(conn net.Conn, info credentials.AuthInfo) (net.Conn, credentials.AuthInfo, error) {
+	state, ok := info.(credentials.TLSInfo)
+	if !ok || len(state.State.PeerCertificates) == 0 {
+		_ = conn.Close()
+		return nil, nil, errors.New("handshake without certificates")
+	}
+	name, err := certifiedName(state.State.PeerCertificates[0])
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, proof{TLSInfo: state, name: name}, nil
+}
+
+// sayHandshake logs why a handshake failed. A port scan, which says nothing, isn't worth a line.
+func (t *Transport) sayHandshake(what, name string, conn net.Conn, err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed) {
+		return
+	}
+	host := conn.RemoteAddr().String()
+	if h, _, splitErr := net.SplitHostPort(host); splitErr == nil {
+		host = h
+	}
+	if t.said.may("handshake " + name + " " + host) {
+		t.cfg.Logger.Warn(what, "peer", name, "address", conn.RemoteAddr().String(), "reason", err)
+	}
+}
+
+// Info implements credentials.TransportCredentials.
+func (d *door) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (d *door) Clone() credentials.TransportCredentials { return &door{t: d.t, want: d.want} }
+
+// OverrideServerName implements credentials.TransportCredentials. Hosts are not looked at.
+func (d *door) OverrideServerName(string) error { return nil }

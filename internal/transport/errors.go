@@ -1,0 +1,95 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ErrNotSent means that the request certainly did not reach the peer's handler: it may be sent elsewhere.
+var ErrNotSent = errors.New("not sent")
+
+var errClosed = fmt.Errorf("%w: this node is shutting down", ErrNotSent)
+
+// RemoteError is the error of a peer's handler: the request was handled.
+type RemoteError struct{ Message string }
+
+func (e *RemoteError) Error() string { return e.Message }
+
+const (
+	// maxErrorText bounds what a handler's error may say.
+	maxErrorText = 4 << 10
+	// maxRefusalText bounds a refusal: it travels as metadata, where a byte may take three.
+	maxRefusalText = 1 << 10
+)
+
+// refusal is the answer to a request that was not let in. Nothing else answers with this code: handlers' errors travel in
+// frames, and gRPC itself has other codes.
+func refusal(reason string) error {
+	return status.Error(codes.PermissionDenied, cut(reason, maxRefusalText))
+}
+
+// refusedError is a refusal as its receiver has it.
+type refusedError struct{ reason string }
+
+func (e *refusedError) Error() string { return ErrNotSent.Error() + ": refused: " + e.reason }
+
+func (e *refusedError) Unwrap() error { return ErrNotSent }
+
+// heedRefusal reports whether a request to a peer ended with a refusal. That is a mistake in the setup which passes only
+// when somebody changes something, so it is logged on this side too.
+func (t *Transport) heedRefusal(err error, number uint32, at Address) bool {
+	var no *refusedError
+	if !errors.As(err, &no) {
+		return false
+	}
+	if t.said.may("refused by " + at.Name + " " + at.Address) {
+		t.cfg.Logger.Warn("a peer refused us", "peer", at.Name, "number", number, "address", at.Address, "reason", no.reason)
+	}
+	return true
+}
+
+// cut shortens a text to at most n bytes of whole characters.
+func cut(text string, n int) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// outcome makes of gRPC's error what who made a request needs to know. Left says whether a byte of the request may have
+// left this node. GRPC's codes can't tell: it says Unavailable before and after.
+func outcome(ctx context.Context, err error, left bool) error {
+	reason := plain(status.Convert(err).Message())
+	switch {
+	case status.Code(err) == codes.PermissionDenied:
+		return &refusedError{reason: reason}
+	case !left && ctx.Err() != nil:
+		return fmt.Errorf("%w: no connection in time: %w", ErrNotSent, ctx.Err())
+	case !left:
+		return fmt.Errorf("%w: %s", ErrNotSent, reason)
+	case ctx.Err() != nil:
+		return fmt.Errorf("no answer in time: %w", ctx.Err())
+	default:
+		return fmt.Errorf("no answer: %s", reason)
+	}
+}
+
+// plain takes what gRPC puts around the error of a connection from it.
+func plain(reason string) string {
+	quoted, ok := strings.CutPrefix(reason, "connection error: desc = ")
+	if inner, err := strconv.Unquote(quoted); ok && err == nil {
+		return strings.TrimPrefix(inner, "transport: ")
+	}
+	return reason
+}

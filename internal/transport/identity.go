@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
+)
+
+// What a request says of itself before its body, as metadata of its RPC.
+const (
+	keyCluster   = "pawl-cluster" // who makes it
+	keyNumber    = "pawl-node"
+	keyName      = "pawl-name"
+	keyToCluster = "pawl-to-cluster" // whom it is for; absent: whoever is there
+	keyToNumber  = "pawl-to-node"
+	keyMethod    = "pawl-method" // of calls and streams
+)
+
+var noCluster [16]byte
+
+// visit is a request at the door: who makes it, by its own word, and what it wants.
+type visit struct {
+	from      Peer
+	toCluster [16]byte
+	toNumber  uint32
+	method    string
+}
+
+// String names a node for people: `node "n1" (3)`.
+func (p Peer) String() string {
+	if p.Number == 0 {
+		return fmt.Sprintf("node %q", p.Name)
+	}
+	return fmt.Sprintf("node %q (%d)", p.Name, p.Number)
+}
+
+// shortCluster is enough of a cluster's id to tell two apart.
+func shortCluster(id [16]byte) string { return hex.EncodeToString(id[:4]) + "…" }
+
+// announce gives a request its identity. To is the number of the node that it is for, 0 for whoever is there. It drops
+// what other metadata the context has, which was meant for others.
+func (t *Transport) announce(ctx context.Context, to uint32, method string) context.Context {
+	self := t.cfg.Self()
+	md := identify(self)
+	if self.Cluster != noCluster {
+		md[keyToCluster] = md[keyCluster]
+	}
+	if to != 0 {
+		md[keyToNumber] = []string{strconv.FormatUint(uint64(to), 10)}
+	}
+	if method != "" {
+		md[keyMethod] = []string{method}
+	}
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+func identify(p Peer) metadata.MD {
+	return metadata.MD{
+		keyCluster: {hex.EncodeToString(p.Cluster[:])},
+		keyNumber:  {strconv.FormatUint(uint64(p.Number), 10)},
+		keyName:    {p.Name},
+	}
+}
+
+// admit lets a request in, or tells why not, to its sender and to the log. Open says that it may be one of the methods that
+// need no cluster.
+func (t *Transport) admit(ctx context.Context, open bool) (visit, error) {
+	v, err := t.examine(ctx, open)
+	if err == nil {
+		return v, nil
+	}
+	if t.said.may("refused " + v.from.String()) {
+		t.cfg.Logger.Warn("a peer was refused", "peer", v.from.Name, "number", v.from.Number, "address", remote(ctx), "reason", err)
+	}
+	return visit{}, refusal(err.Error())
+}
+
+func (t *Transport) examine(ctx context.Context, open bool) (visit, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	v, err := readVisit(md)
+	if err != nil {
+		return v, err
+	}
+	self := t.cfg.Self()
+	if name, ok := provenName(ctx); ok && name != v.from.Name {
+		return v, fmt.Errorf("%v has the certificate of node %q", v.from, name)
+	}
+	switch open = open && t.open[v.method]; {
+	case v.from.Cluster == noCluster && open:
+		return v, nil
+	case v.from.Cluster == noCluster:
+		return v, fmt.Errorf("node %q belongs to no cluster yet: it may join ours, but nothing else", v.from.Name)
+	case self.Cluster == noCluster:
+		return v, fmt.Errorf("this node, %q, belongs to no cluster yet", self.Name)
+	case v.from.Cluster != self.Cluster || v.toCluster != noCluster && v.toCluster != self.Cluster:
+		return v, fmt.Errorf("node %q of cluster %s tried to reach us; we are node %q of cluster %s: its --join address is wrong",
+			v.from.Name, shortCluster(v.from.Cluster), self.Name, shortCluster(self.Cluster))
+	case v.from.Number == 0:
+		return v, fmt.Errorf("node %q has our cluster, but no number", v.from.Name)
+	case v.toNumber != 0 && v.toNumber != self.Number:
+		return v, fmt.Errorf("this is %s, not node %d", wordsFor(self), v.toNumber)
+	case open:
+		return v, nil
+	}
+	return v, t.cfg.Admit(v.from)
+}
+
+// wordsFor names us in a refusal: "node 3 (n3)".
+func wordsFor(self Peer) string {
+	if self.Number == 0 {
+		return fmt.Sprintf("node %q, which has no number yet", self.Name)
+	}
+	return fmt.Sprintf("node %d (%s)", self.Number, self.Name)
+}
+
+var errStranger = errors.New("this is the port for the nodes of a Pawl cluster; clients have another")
+
+func readVisit(md metadata.MD) (visit, error) {
+	from, err := readPeer(md)
+	if err != nil {
+		return visit{}, errStranger
+	}
+	v := visit{from: from, method: one(md, keyMethod)}
+	if s := one(md, keyToCluster); s != "" {
+		if v.toCluster, err = parseCluster(s); err != nil {
+			return visit{}, err
+		}
+	}
+	if s := one(md, keyToNumber); s != "" {
+		if v.toNumber, err = parseNumber(s); err != nil {
+			return visit{}, err
+		}
+	}
+	return v, nil
+}
+
+// readPeer reads what identify wrote.
+func readPeer(md metadata.MD) (Peer, error) {
+	cluster, err := parseCluster(one(md, keyCluster))
+	if err != nil {
+		return Peer{}, err
+	}
+	number, err := parseNumber(one(md, keyNumber))
+	if err != nil {
+		return Peer{}, err
+	}
+	name := one(md, keyName)
+	if name == "" || len(name) > maxName {
+		return Peer{}, fmt.Errorf("name of a peer has %d bytes, want 1 to %d", len(name), maxName)
+	}
+	return Peer{Cluster: cluster, Number: number, Name: name}, nil
+}
+
+// maxName bounds the name of a node.
+const maxName = 63
+
+func one(md metadata.MD, key string) string {
+	if v := md[key]; len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}
+
+func parseCluster(s string) (id [16]byte, err error) {
+	if len(s) != 2*len(id) {
+		return id, fmt.Errorf("cluster id has %d digits, want %d", len(s), 2*len(id))
+	}
+	_, err = hex.Decode(id[:], []byte(s))
+	return id, err
+}
+
+func parseNumber(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("node number: %w", err)
+	}
+	return uint32(n), nil
+}
+
+// provenName is the name in the certificate of who makes a request; not ok without TLS.
+func provenName(ctx context.Context) (string, bool) {
+	p, ok := grpcpeer.FromContext(ctx)
+	if !ok {
+		return "", false
+	}
+	return nameOf(p)
+}
+
+func nameOf(p *grpcpeer.Peer) (string, bool) {
+	proof, ok := p.AuthInfo.(proof)
+	return proof.name, ok
+}
+
+func remote(ctx context.Context) string {
+	if p, ok := grpcpeer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}

@@ -1,0 +1,331 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestSend: messages arrive whole, and in order on each of the two connections.
+func TestSend(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		var small, big []Envelope
+		for i := range 500 {
+			small = append(small, heartbeat(uint32(i%7), uint64(i)))
+			big = append(big, entries(uint32(i%5), uint64(i), 10_000))
+		}
+		for i := range small {
+			a.Send(2, []Envelope{small[i], big[i]})
+		}
+		settle()
+		var gotSmall, gotBig []Envelope
+		for _, e := range b.received() {
+			if len(e.Message.GetEntries()) == 0 {
+				gotSmall = append(gotSmall, e)
+			} else {
+				gotBig = append(gotBig, e)
+			}
+		}
+		same := func(a, b Envelope) bool { return a.Shard == b.Shard && proto.Equal(a.Message, b.Message) }
+		if !slices.EqualFunc(gotSmall, small, same) || !slices.EqualFunc(gotBig, big, same) {
+			t.Errorf("got %d small and %d big messages, want %d and %d in the same order", len(gotSmall), len(gotBig), len(small), len(big))
+		}
+		if b.from != member(1) {
+			t.Errorf("messages came from %v, want %v", b.from, member(1))
+		}
+		if lost := a.losses(); len(lost) > 0 {
+			t.Errorf("losses at %v, want none", lost)
+		}
+	})
+}
+
+// TestLargest: the largest entry of all fits into a frame; what is larger than any peer takes costs only itself.
+func TestLargest(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		a.Send(2, []Envelope{entries(1, 1, 28<<20)})
+		settle()
+		if got := b.received(); len(got) != 1 || len(got[0].Message.Entries[0].Data) != 28<<20 {
+			t.Errorf("got %d messages, want one with 28 MiB", len(got))
+		}
+		a.Send(2, []Envelope{entries(1, 2, maxMessage)})
+		settle()
+		a.Send(2, []Envelope{entries(1, 3, 10)})
+		settle()
+		if got := b.received(); len(got) != 1 || got[0].Message.Entries[0].GetIndex() != 3 {
+			t.Errorf("got %d messages after one that is too large, want the next", len(got))
+		}
+		if len(a.losses()) != 1 {
+			t.Errorf("losses at %v, want one", a.losses())
+		}
+		a.says("a message to a peer was dropped", "at most 50331648")
+	})
+}
+
+// TestBigBesideSmall: a link of 1 Mbit/s that is full of entries delays no heartbeat.
+func TestBigBesideSmall(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		settle()
+		net.cable("n2").slow(125_000)
+		for i := range 40 {
+			a.Send(2, []Envelope{entries(1, uint64(i), 256<<10)})
+		}
+		var worst time.Duration
+		for i := range 50 {
+			sent := time.Now()
+			a.Send(2, []Envelope{heartbeat(1, uint64(i))})
+			for !slices.ContainsFunc(b.received(), func(e Envelope) bool { return len(e.Message.Entries) == 0 }) {
+				time.Sleep(time.Millisecond)
+			}
+			worst = max(worst, time.Since(sent))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if worst > 20*time.Millisecond {
+			t.Errorf("a heartbeat took %v, want at most 20ms", worst)
+		}
+		if len(a.losses()) > 0 {
+			t.Errorf("losses at %v, want none", a.losses())
+		}
+	})
+}
+
+// TestSlowLink: a link of 1 Mbit/s carries entries for minutes, and nobody takes it for dead.
+func TestSlowLink(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		net.cable("n2").slow(125_000)
+		const n = 60
+		for i := range n {
+			a.Send(2, []Envelope{entries(1, uint64(i), 256<<10)})
+		}
+		time.Sleep(n * (256 << 10) / 125_000 * 1100 * time.Millisecond)
+		if got := b.received(); len(got) != n {
+			t.Errorf("%d of %d messages arrived", len(got), n)
+		}
+		if dials := net.cable("n2").dialled(); dials > 2 {
+			t.Errorf("%d dials, want 2", dials)
+		}
+	})
+}
+
+// TestOverflow: what a peer doesn't take is bounded by count and by bytes, and told of once a second.
+func TestOverflow(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		one  Envelope
+		most int
+	}{
+		{"count", heartbeat(1, 1), smallCount},
+		{"bytes", entries(1, 1, 4<<20), bigBytes >> 22},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, net *network) {
+				a, b := pair(t, net)
+				stuck := make(chan struct{})
+				b.raft = func([]Envelope) { <-stuck }
+				began := time.Now()
+				for range 35 {
+					for range c.most {
+						a.Send(2, []Envelope{c.one})
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				synctest.Wait()
+				lost := a.losses()
+				if n := len(lost); n < 3 || n > 4 {
+					t.Errorf("losses were told %d times in 3.5s: %v, want once a second", n, lost)
+				}
+				for i := range lost[1:] {
+					if d := lost[i+1].Sub(lost[i]); d < time.Second {
+						t.Errorf("losses %d and %d were told %v apart, want 1s", i, i+1, d)
+					}
+				}
+				p, _ := a.peer(2)
+				for _, q := range []*queue{p.smallQueue, p.bigQueue} {
+					if q.count > q.most || q.bytes > q.mostBytes {
+						t.Errorf("queue has %d messages of %d bytes, at most %d and %d", q.count, q.bytes, q.most, q.mostBytes)
+					}
+				}
+				if time.Since(began) > 4*time.Second {
+					t.Errorf("Send blocked: it took %v", time.Since(began))
+				}
+				close(stuck)
+				settle()
+				if p.smallQueue.count+p.bigQueue.count+p.smallQueue.bytes+p.bigQueue.bytes != 0 {
+					t.Errorf("queues have %d and %d bytes left, want none", p.smallQueue.bytes, p.bigQueue.bytes)
+				}
+			})
+		})
+	}
+}
+
+// TestSendAfterCut: the connection is made again, for those who are there again as for those who moved.
+func TestSendAfterCut(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		arrives := func(n *node, what string) {
+			t.Helper()
+			for range 40 {
+				a.Send(2, []Envelope{heartbeat(1, 1), entries(1, 1, 100)})
+				time.Sleep(50 * time.Millisecond)
+			}
+			if got := n.received(); len(got) < 20 {
+				t.Errorf("%s: %d messages of 80 arrived within 2s", what, len(got))
+			}
+		}
+		arrives(b, "at first")
+		net.cable("n2").cut()
+		arrives(b, "after a cut")
+		if len(a.losses()) == 0 {
+			t.Error("nobody was told of the loss")
+		}
+		b.Close()
+		time.Sleep(50 * time.Second)
+		a.says("a peer can't be reached", "peer=n2")
+		again := start(t, net, member(2))
+		time.Sleep(3 * time.Second)
+		arrives(again, "after a restart")
+		a.says("a peer is reached again", "peer=n2")
+		moved := start(t, net, Peer{Cluster: ours, Number: 2, Name: "elsewhere"})
+		a.SetPeers(map[uint32]Address{2: {"elsewhere", "n2"}})
+		arrives(moved, "after a move")
+		if got := again.received(); len(got) > 0 {
+			t.Errorf("%d messages went to the old address", len(got))
+		}
+	})
+}
+
+// TestSilence: a peer that is cut off without a word is noticed, and found again.
+func TestSilence(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		time.Sleep(10 * time.Second)
+		dials := net.cable("n2").dialled()
+		if dials > 3 {
+			t.Errorf("%d dials in peace, want at most one for each connection", dials)
+		}
+		net.cable("n2").silence(true)
+		time.Sleep(2*pingEvery + pingWait + time.Second)
+		if net.cable("n2").dialled() == dials {
+			t.Error("silence was not noticed")
+		}
+		time.Sleep(20 * time.Second)
+		net.cable("n2").silence(false)
+		time.Sleep(handshakeTimeout + reconnectMost*2)
+		a.Send(2, []Envelope{heartbeat(1, 42), entries(1, 42, 10)})
+		settle()
+		if got := b.received(); len(got) != 2 {
+			t.Errorf("%d messages arrived after the silence, want 2", len(got))
+		}
+		if _, _, ok := a.Offset(2); !ok {
+			t.Error("no ping arrived after the silence")
+		}
+	})
+}
+
+// TestSetPeers: who is gone is not talked to, and what was under way to it fails.
+func TestSetPeers(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		b.stream = func(_ Peer, _ string, s Stream) error { <-s.Context().Done(); return s.Context().Err() }
+		s, err := a.OpenStream(t.Context(), 2, "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.SetPeers(map[uint32]Address{1: {"n1", "n1"}, 2: {"n2", "n2"}}) // nothing new
+		settle()
+		if _, err := a.peer(1); err == nil {
+			t.Error("a node is a peer of itself")
+		}
+		if s.Context().Err() != nil {
+			t.Error("the same peers again cut a stream")
+		}
+		a.SetPeers(map[uint32]Address{1: {"n1", "n1"}})
+		if _, err := s.Recv(); err == nil || errors.Is(err, ErrNotSent) {
+			t.Errorf("a stream to a peer that is gone = %v, want an error", err)
+		}
+		if _, err := a.Call(t.Context(), 2, "claim", nil); !errors.Is(err, ErrNotSent) {
+			t.Errorf("call to a peer that is gone = %v, want ErrNotSent", err)
+		}
+		a.Send(2, []Envelope{heartbeat(1, 1)})
+		dials := net.cable("n2").dialled()
+		time.Sleep(time.Minute)
+		if net.cable("n2").dialled() != dials {
+			t.Error("a peer that is gone was dialled")
+		}
+	})
+}
+
+func TestFrames(t *testing.T) {
+	want := []Envelope{heartbeat(1, 1), entries(1<<32-1, 2, 300), {Shard: 0, Message: &pb.Message{}}}
+	b, err := appendFrame(nil, sized(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > frameSize(want) {
+		t.Errorf("frame has %d bytes, its bound is %d", len(b), frameSize(want))
+	}
+	got, err := parseFrame(b)
+	same := func(a, b Envelope) bool { return a.Shard == b.Shard && proto.Equal(a.Message, b.Message) }
+	if err != nil || !slices.EqualFunc(got, want, same) {
+		t.Errorf("parsed %v, %v, want %v", got, err, want)
+	}
+	for n := range b {
+		if got, err := parseFrame(b[:n]); !errors.Is(err, errFrame) {
+			t.Errorf("the first %d of %d bytes gave %v, %v, want errFrame", n, len(b), got, err)
+		}
+	}
+	for in, word := range map[string]string{
+		"\xff\xff\xff\xff\x0f":             "claims 4294967295 messages in 0 bytes",
+		"\x01\xff\xff\xff\xff\xff\x01\x00": "shard 68719476735 is above",
+		"\x01\x01\x05ab":                   "a message of 5 bytes in the last 2",
+		"\x01\x01\x01\xff":                 "message of shard 1",
+		"\x00x":                            "1 bytes after its last message",
+	} {
+		if _, err := parseFrame([]byte(in)); !errors.Is(err, errFrame) || !strings.Contains(err.Error(), word) {
+			t.Errorf("parse of %q = %v, want %q", in, err, word)
+		}
+	}
+}
+
+// sized asks for the sizes of messages, as appendFrame wants it.
+func sized(envelopes []Envelope) []Envelope {
+	frameSize(envelopes)
+	return envelopes
+}
+
+// FuzzFrame: no bytes make parsing panic, or take much more room than they have; what it reads is written alike.
+func FuzzFrame(f *testing.F) {
+	for _, seed := range [][]Envelope{nil, {heartbeat(1, 1)}, {entries(3, 9, 40), heartbeat(2, 2)}} {
+		b, err := appendFrame(nil, sized(seed))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		envelopes, err := parseFrame(b)
+		if err != nil {
+			if envelopes != nil {
+				t.Errorf("%v beside %v", envelopes, err)
+			}
+			return
+		}
+		again, err := appendFrame(nil, sized(envelopes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := parseFrame(again); err != nil || fmt.Sprint(back) != fmt.Sprint(envelopes) {
+			t.Errorf("written and read again: %v, %v, want %v", back, err, envelopes)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package transport
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// The service that nodes are to each other. All its methods are streams for the server, also those with one request and
+// one answer: so it can refuse before it reads the request.
+const serviceName = "pawl.peer.v1.Peer"
+
+const (
+	methodRaft     = "/" + serviceName + "/Raft"     // frames of Raft messages, no answer
+	methodSnapshot = "/" + serviceName + "/Snapshot" // head, chunks, end; one answer
+	methodCall     = "/" + serviceName + "/Call"     // one request, one answer
+	methodStream   = "/" + serviceName + "/Stream"   // frames both ways
+	methodPing     = "/" + serviceName + "/Ping"     // an empty request; the answer is the time
+)
+
+var service = grpc.ServiceDesc{
+	ServiceName: serviceName,
+	HandlerType: (*any)(nil),
+	Streams: []grpc.StreamDesc{
+		{StreamName: "Raft", Handler: admitted(false, (*Transport).serveRaft), ClientStreams: true},
+		{StreamName: "Snapshot", Handler: admitted(false, (*Transport).serveSnapshot), ClientStreams: true},
+		{StreamName: "Call", Handler: admitted(true, (*Transport).serveCall)},
+		{StreamName: "Stream", Handler: admitted(false, (*Transport).serveStream), ClientStreams: true, ServerStreams: true},
+		{StreamName: "Ping", Handler: admitted(false, (*Transport).servePing)},
+	},
+}
+
+// admitted lets only those through to serve whom we listen to.
+func admitted(open bool, serve func(*Transport, visit, grpc.ServerStream) error) grpc.StreamHandler {
+	return func(srv any, s grpc.ServerStream) error {
+		t := srv.(*Transport)
+		v, err := t.admit(s.Context(), open)
+		if err != nil {
+			return err
+		}
+		return serve(t, v, s)
+	}
+}
+
+const (
+	// keepaliveAfter is how long a connection is silent before its server asks whether the other side is there, and
+	// keepaliveWait how long that may take to answer: so a cut that nobody announces is noticed.
+	keepaliveAfter = 2 * time.Second
+	keepaliveWait  = 3 * time.Second
+	// keepaliveClient is the shortest that gRPC lets a client have. Pings of our own notice a cut before that.
+	keepaliveClient = 10 * time.Second
+)
+
+func (t *Transport) newServer() *grpc.Server {
+	s := grpc.NewServer(
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.Creds(t.credentials("")),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxMetadata),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveAfter, Timeout: keepaliveWait}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	)
+	s.RegisterService(&service, t)
+	return s
+}

@@ -1,0 +1,356 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/certs"
+)
+
+// authority is a CA for tests.
+type authority struct {
+	t    testing.TB
+	dir  string
+	pair certs.Pair
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	pair, err := certs.NewAuthority(time.Now(), 3650)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{t: t, dir: t.TempDir(), pair: pair}
+}
+
+// month is how long a certificate lasts that doesn't expire in a test.
+const month = 30 * 24 * time.Hour
+
+// node makes the files of a node's certificate that has some time left.
+func (a *authority) node(name string, left time.Duration) *TLS {
+	a.t.Helper()
+	pair, err := certs.NewNode(a.pair, time.Now().Add(left-month), 30, name, nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.write(name, pair)
+}
+
+func (a *authority) write(name string, pair certs.Pair) *TLS {
+	a.t.Helper()
+	base := filepath.Join(a.dir, name)
+	for file, content := range map[string][]byte{base + ".crt": pair.Cert, base + ".key": pair.Key, base + ".ca": a.pair.Cert} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return &TLS{CertFile: base + ".crt", KeyFile: base + ".key", CAFile: base + ".ca"}
+}
+
+func withTLS(files *TLS) func(*Config) { return func(c *Config) { c.TLS = files } }
+
+// tlsPair starts n1 and n2 under one authority.
+func tlsPair(t *testing.T, net *network, left time.Duration) (*authority, *node, *node) {
+	t.Helper()
+	ca := newAuthority(t)
+	a := start(t, net, member(1), withTLS(ca.node("n1", left)))
+	b := start(t, net, member(2), withTLS(ca.node("n2", left)))
+	all := map[uint32]Address{1: {"n1", "n1"}, 2: {"n2", "n2"}}
+	a.SetPeers(all)
+	b.SetPeers(all)
+	return ca, a, b
+}
+
+// TestTLS: everything works under TLS too.
+func TestTLS(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		ca, a, b := tlsPair(t, net, month)
+		if answer, err := a.Call(t.Context(), 2, "claim", []byte("x")); err != nil || string(answer) != "claim x" {
+			t.Errorf("call = %q, %v", answer, err)
+		}
+		a.Send(2, []Envelope{heartbeat(1, 1), entries(1, 1, 1<<20)})
+		settle()
+		if got := b.received(); len(got) != 2 {
+			t.Errorf("%d messages arrived, want 2", len(got))
+		}
+		var got []byte
+		b.snapshot = func(_ context.Context, _ []byte, r io.Reader) (err error) { got, err = io.ReadAll(r); return err }
+		want, body := state(1 << 20)
+		if err := a.SendSnapshot(t.Context(), 2, nil, body); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("snapshot of %d bytes: %d, %v", len(want), len(got), err)
+		}
+		fresh := start(t, net, Peer{Name: "n3"}, withTLS(ca.node("n3", month)))
+		if who, _, err := fresh.CallAddress(t.Context(), "n2", "join", nil); err != nil || who != member(2) {
+			t.Errorf("join = %v, %v", who, err)
+		}
+		if _, _, ok := b.Offset(1); !ok {
+			t.Error("no ping came through")
+		}
+		b.become(Peer{Cluster: ours, Number: 2, Name: "n9"})
+		who, _, err := fresh.CallAddress(t.Context(), "n2", "join", nil)
+		if who != (Peer{}) || err == nil || !strings.Contains(err.Error(), `node "n9" (2) answered with the certificate of node "n2"`) {
+			t.Errorf("a liar's answer = %v, %v", who, err)
+		}
+	})
+}
+
+// TestTLSRefusals: who can't prove to be the node that it claims to be is let in nowhere, and both sides know why.
+func TestTLSRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		peer  func(t *testing.T, ca *authority) *TLS // what n1 comes with
+		a     Peer
+		call  string // in the caller's error
+		n1Log string
+		n2Log string
+	}{
+		"a foreign authority": {
+			peer: func(t *testing.T, ca *authority) *TLS {
+				files := newAuthority(t).node("n1", month)
+				return files
+			},
+			call: "unknown authority", n1Log: "a peer is not who it should be", n2Log: "a connection to the port for peers was refused",
+		},
+		"a foreign authority that trusts ours": {
+			peer: func(t *testing.T, ca *authority) *TLS {
+				files := newAuthority(t).node("n1", month)
+				both, _ := os.ReadFile(files.CAFile)
+				if err := os.WriteFile(files.CAFile, append(both, ca.pair.Cert...), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return files
+			},
+			call: "", n1Log: "a peer can't be reached", n2Log: "unknown authority",
+		},
+		"another name": {
+			peer: func(_ *testing.T, ca *authority) *TLS { return ca.node("n7", month) }, a: Peer{Cluster: ours, Number: 1, Name: "n7"},
+			call: `(1) has the certificate of node "n7"`, n1Log: "a peer refused us", n2Log: "a peer was refused",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, net *network) {
+				ca := newAuthority(t)
+				b := start(t, net, member(2), withTLS(ca.node("n2", month)))
+				self := member(1)
+				if c.a != (Peer{}) {
+					self = c.a
+				}
+				a := start(t, net, self, withTLS(c.peer(t, ca)))
+				a.become(member(1)) // the liar says so only now
+				a.SetPeers(map[uint32]Address{2: {"n2", "n2"}})
+				b.call = func(context.Context, Peer, string, []byte) ([]byte, error) { t.Error("it was let in"); return nil, nil }
+				_, err := a.Call(within(t, 5*time.Second), 2, "claim", nil)
+				if !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), c.call) {
+					t.Errorf("call = %v, want ErrNotSent with %q", err, c.call)
+				}
+				a.Send(2, []Envelope{heartbeat(1, 1)})
+				settle()
+				if got := b.received(); len(got) > 0 {
+					t.Errorf("%d messages were let in", len(got))
+				}
+				a.says(c.n1Log)
+				b.says(c.n2Log)
+			})
+		})
+	}
+}
+
+// TestTLSWrongServer: a node at the right address with another name is not the one that we want.
+func TestTLSWrongServer(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		_, a, b := tlsPair(t, net, month)
+		b.call = func(context.Context, Peer, string, []byte) ([]byte, error) { t.Error("it was asked"); return nil, nil }
+		a.SetPeers(map[uint32]Address{2: {"n2", "n5"}})
+		_, err := a.Call(within(t, 5*time.Second), 2, "claim", nil)
+		if !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), `certificate of node "n2", not of "n5"`) {
+			t.Errorf("call = %v, want ErrNotSent", err)
+		}
+		settle()
+		a.says("a peer is not who it should be", "n5")
+	})
+}
+
+// TestTLSHandshakes: what isn't TLS 1.3 with a node's certificate gets no further than the handshake.
+func TestTLSHandshakes(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		ca := newAuthority(t)
+		start(t, net, member(2), withTLS(ca.node("n2", month)))
+		good, err := newKeyring(*ca.node("n1", month), "n1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := certify(t, ca, "pawl://client/c1", x509.ExtKeyUsageClientAuth)
+		nobody := certify(t, ca, "", x509.ExtKeyUsageClientAuth)
+		odd := certify(t, ca, "pawl:n1", x509.ExtKeyUsageClientAuth)
+		serverOnly := certify(t, ca, "pawl://node/n1", x509.ExtKeyUsageServerAuth)
+		try := func(change func(*tls.Config)) error {
+			cfg := good.now().client("n2")
+			cfg.NextProtos = []string{"h2"}
+			change(cfg)
+			raw, err := net.dial(t.Context(), "n2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			conn := tls.Client(raw, cfg)
+			_ = conn.SetDeadline(time.Now().Add(2 * handshakeTimeout))
+			if err := conn.Handshake(); err != nil {
+				return err
+			}
+			_, err = conn.Read(make([]byte, 1)) // the server's preface, or its refusal
+			return err
+		}
+		if err := try(func(*tls.Config) {}); err != nil {
+			t.Errorf("a good handshake: %v", err)
+		}
+		for name, change := range map[string]func(*tls.Config){
+			"TLS 1.2":                      func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 },
+			"no certificate":               func(c *tls.Config) { c.Certificates = nil },
+			"a client's certificate":       func(c *tls.Config) { c.Certificates = []tls.Certificate{client} },
+			"a certificate without a name": func(c *tls.Config) { c.Certificates = []tls.Certificate{nobody} },
+			"another URI of ours":          func(c *tls.Config) { c.Certificates = []tls.Certificate{odd} },
+			"a server's certificate":       func(c *tls.Config) { c.Certificates = []tls.Certificate{serverOnly} },
+			"no HTTP/2":                    func(c *tls.Config) { c.NextProtos = nil },
+		} {
+			if err := try(change); err == nil {
+				t.Errorf("a handshake with %s went through", name)
+			}
+		}
+		time.Sleep(month + time.Second)
+		if err := try(func(c *tls.Config) { c.VerifyConnection = nil }); err == nil {
+			t.Error("a handshake with an expired certificate went through")
+		}
+	})
+}
+
+// certify makes a certificate with a URI that NewNode would not put into one.
+func certify(t *testing.T, ca *authority, uri string, usage x509.ExtKeyUsage) tls.Certificate {
+	t.Helper()
+	by, err := tls.X509KeyPair(ca.pair.Cert, ca.pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := certs.NewNode(ca.pair, time.Now(), 30, "n1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(own.Cert, own.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := *pair.Leaf
+	template.ExtKeyUsage, template.URIs = []x509.ExtKeyUsage{usage}, nil
+	if uri != "" {
+		u, err := url.Parse(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = []*url.URL{u}
+	}
+	der, err := x509.CreateCertificate(nil, &template, by.Leaf, pair.Leaf.PublicKey, by.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: pair.PrivateKey}
+}
+
+// TestReload: connections end nowhere when a certificate expires, but no new ones are made; a new file heals that.
+func TestReload(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		ca, a, b := tlsPair(t, net, time.Minute)
+		fails := func() error {
+			net.cable("n2").cut()
+			settle()
+			_, err := a.Call(within(t, 3*time.Second), 2, "claim", nil)
+			return err
+		}
+		if err := fails(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := fails(); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("call with expired certificates = %v, want ErrNotSent", err)
+		}
+		write := func(file string, content []byte) {
+			t.Helper()
+			if err := os.WriteFile(file, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := filepath.Join(ca.dir, "n1.crt")
+		ca.node("n2", month)
+		write(path, []byte("half a file"))
+		time.Sleep(2 * time.Second)
+		if err := fails(); err == nil {
+			t.Error("a call with an expired certificate went through")
+		}
+		a.says("changed certificate files are not used", "n1.crt")
+		ca.node("n1", month)
+		time.Sleep(2 * time.Second)
+		if err := fails(); err != nil {
+			t.Errorf("call with new certificates: %v", err)
+		}
+		a.says("certificate files were read again")
+		b.says("certificate files were read again")
+		write(path, []byte("half a file"))
+		time.Sleep(2 * time.Minute)
+		if err := fails(); err != nil {
+			t.Errorf("call beside a broken file: %v", err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := fails(); err != nil {
+			t.Errorf("call without a file: %v", err)
+		}
+		ca.node("n7", month)
+		for _, end := range []string{".crt", ".key"} {
+			if err := os.Rename(filepath.Join(ca.dir, "n7"+end), filepath.Join(ca.dir, "n1"+end)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if err := fails(); err != nil {
+			t.Errorf("call beside another node's files: %v", err)
+		}
+	})
+}
+
+// TestNewTLS: files that no peer would take are refused at the start, by their names.
+func TestNewTLS(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	good := *ca.node("n1", month)
+	change := func(f func(*TLS)) *TLS {
+		files := good
+		f(&files)
+		return &files
+	}
+	for name, c := range map[string]struct {
+		files *TLS
+		words []string
+	}{
+		"another node's":   {ca.node("n2", month), []string{"n2.crt", `certificate of node "n2", not of "n1"`}},
+		"expired":          {ca.node("n1x", -time.Second), []string{"n1x.crt", "expired"}},
+		"no file":          {change(func(f *TLS) { f.CertFile += "x" }), []string{"n1.crtx", "no such file"}},
+		"foreign":          {change(func(f *TLS) { f.CAFile = other.node("n1", month).CAFile }), []string{"n1.crt", "unknown authority"}},
+		"another's key":    {change(func(f *TLS) { f.KeyFile = other.node("n1", month).KeyFile }), []string{"n1.key", "does not match"}},
+		"key as authority": {change(func(f *TLS) { f.CAFile = f.KeyFile }), []string{"n1.key", "no certificate in it"}},
+	} {
+		_, err := New(Config{Self: func() Peer { return Peer{Name: "n1"} }, TLS: c.files})
+		for _, w := range c.words {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v, want %q in it", name, err, w)
+			}
+		}
+	}
+}

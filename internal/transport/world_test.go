@@ -1,0 +1,226 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+var (
+	ours   = [16]byte{0x77, 1}
+	theirs = [16]byte{0x0a, 0xf3}
+)
+
+// node is a transport under test, with what it was given and what it logged.
+type node struct {
+	*Transport
+	t    *testing.T
+	name string
+	log  *lines
+
+	mu       sync.Mutex
+	self     Peer
+	got      []Envelope
+	from     Peer
+	lost     []time.Time // when Unreachable was called
+	gone     map[uint32]error
+	raft     func([]Envelope)
+	call     func(ctx context.Context, from Peer, method string, request []byte) ([]byte, error)
+	stream   func(from Peer, method string, s Stream) error
+	snapshot func(ctx context.Context, head []byte, body io.Reader) error
+}
+
+// start starts a node with a name that listens at an address of the same name. It stops with the test's bubble.
+func start(t *testing.T, net *network, self Peer, change ...func(*Config)) *node {
+	t.Helper()
+	n := &node{t: t, name: self.Name, self: self, log: &lines{}, gone: map[uint32]error{}}
+	cfg := Config{
+		Self: n.who, Handler: handler{n}, Dial: net.dial, Open: []string{"join"},
+		Logger: slog.New(slog.NewTextHandler(n.log, nil)),
+		Admit: func(p Peer) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return n.gone[p.Number]
+		},
+		Unreachable: func(uint32) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.lost = append(n.lost, time.Now())
+		},
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	var err error
+	if n.Transport, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	l := net.listen(self.Name)
+	served := make(chan error, 1)
+	go func() { served <- n.Serve(l) }()
+	t.Cleanup(func() {
+		n.Close()
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return n
+}
+
+// member is a node of our cluster.
+func member(number uint32) Peer {
+	return Peer{Cluster: ours, Number: number, Name: fmt.Sprint("n", number)}
+}
+
+// pair starts nodes n1 and n2, who know each other.
+func pair(t *testing.T, net *network, change ...func(*Config)) (*node, *node) {
+	t.Helper()
+	a, b := start(t, net, member(1), change...), start(t, net, member(2), change...)
+	all := map[uint32]Address{1: {"n1", "n1"}, 2: {"n2", "n2"}}
+	a.SetPeers(all)
+	b.SetPeers(all)
+	return a, b
+}
+
+func (n *node) who() Peer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.self
+}
+
+func (n *node) become(p Peer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.self = p
+}
+
+func (n *node) remove(number uint32, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gone[number] = err
+}
+
+// handler is a node's end of what peers send.
+type handler struct{ *node }
+
+func (h handler) Raft(from Peer, messages []Envelope) {
+	n := h.node
+	n.mu.Lock()
+	n.got, n.from = append(n.got, messages...), from
+	raft := n.raft
+	n.mu.Unlock()
+	if raft != nil {
+		raft(messages)
+	}
+}
+
+func (h handler) Snapshot(ctx context.Context, _ Peer, head []byte, body io.Reader) error {
+	return h.snapshot(ctx, head, body)
+}
+
+// Call echoes, if the test has no other wish.
+func (h handler) Call(ctx context.Context, from Peer, method string, request []byte) ([]byte, error) {
+	if h.call == nil {
+		return append([]byte(method+" "), request...), nil
+	}
+	return h.call(ctx, from, method, request)
+}
+
+func (h handler) Stream(from Peer, method string, s Stream) error { return h.stream(from, method, s) }
+
+// received returns what Raft was given, and forgets it.
+func (n *node) received() []Envelope {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	got := n.got
+	n.got = nil
+	return got
+}
+
+func (n *node) losses() []time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lost
+}
+
+// says wants all words in one line of the log, at most once.
+func (n *node) says(words ...string) {
+	n.t.Helper()
+	found := 0
+	for _, line := range n.log.all() {
+		has := true
+		for _, w := range words {
+			has = has && strings.Contains(line, w)
+		}
+		if has {
+			found++
+		}
+	}
+	if found != 1 {
+		n.t.Errorf("%s logged %d lines with %q, want 1:\n%s", n.name, found, words, strings.Join(n.log.all(), "\n"))
+	}
+}
+
+// lines is a log in memory.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
+}
+
+// bubble runs a test in fake time. It fails if a goroutine is left at the end.
+func bubble(t *testing.T, test func(t *testing.T, net *network)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newNetwork()) })
+}
+
+// settle lets everything happen that takes a moment.
+func settle() {
+	time.Sleep(time.Millisecond)
+	synctest.Wait()
+}
+
+// within gives up after a span of fake time.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// heartbeat is a small message, entries a large one.
+func heartbeat(shard uint32, commit uint64) Envelope {
+	m := message(pb.MsgHeartbeat)
+	m.Commit = proto.Uint64(commit)
+	return Envelope{Shard: shard, Message: m}
+}
+
+func entries(shard uint32, index uint64, bytes int) Envelope {
+	m := message(pb.MsgApp)
+	m.Entries = []*pb.Entry{{Term: proto.Uint64(7), Index: proto.Uint64(index), Data: make([]byte, bytes)}}
+	return Envelope{Shard: shard, Message: m}
+}
+
+func message(kind pb.MessageType) *pb.Message {
+	return &pb.Message{Type: kind.Enum(), To: proto.Uint64(2), From: proto.Uint64(1), Term: proto.Uint64(7)}
+}
