@@ -9,7 +9,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Admin are the operator's calls: queues, dead letters, single tasks, the server.
+// Admin are the operator's calls: queues, dead letters, single tasks, the server, the cluster.
 type Admin struct{ client *Client }
 
 // Admin gives the operator's calls.

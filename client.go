@@ -26,6 +26,7 @@ type Client struct {
 	producer pawlv1.ProducerServiceClient
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
+	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
 	retryFor time.Duration
 	gather   gatherer
@@ -37,17 +38,20 @@ type Client struct {
 // Dial makes a client of the broker at addr: "host:port", "host" (port 7295) or "unix:///path". It does not wait for a
 // connection: that is made by the first call, and made anew whenever it breaks. Close it when done.
 //
+// A cluster is given as a list with commas, "n1:7295,n2:7295,n3:7295": the client talks to one of its nodes, and goes on with
+// another when that is gone. Any node takes any call.
+//
 // Connections are in plaintext to this machine; to others Dial wants WithTLS or WithPlaintext.
 func Dial(addr string, opts ...DialOption) (*Client, error) {
 	cfg := dialConfig{log: slog.Default(), retryFor: defaultRetryFor, eager: eagerRequests}
 	for _, opt := range opts {
 		opt(&cfg)
 	}
-	target, err := cfg.target(addr)
+	target, known, err := cfg.targets(addr)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(target, cfg.grpcOptions(addr)...)
+	conn, err := grpc.NewClient(target, append(cfg.grpcOptions(), known...)...)
 	if err != nil {
 		return nil, fmt.Errorf("pawl: dial %q: %w", addr, err)
 	}
@@ -56,6 +60,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		producer: pawlv1.NewProducerServiceClient(conn),
 		worker:   pawlv1.NewWorkerServiceClient(conn),
 		operator: pawlv1.NewOperatorServiceClient(conn),
+		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
 		retryFor: cfg.retryFor,
 	}

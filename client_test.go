@@ -457,7 +457,9 @@ func TestDialTargets(t *testing.T) {
 		{"localhost:7295", nil, true}, {"localhost", nil, true}, {"127.0.0.1:1", nil, true}, {"[::1]:7295", nil, true}, {"::1", nil, true}, {"unix:///run/pawl", nil, true},
 		{"pawl.example.com:7295", nil, false}, {"10.0.0.1", nil, false}, {"", nil, false}, {"http://localhost:7295", nil, false},
 		{"pawl.example.com:7295", []pawl.DialOption{pawl.WithTLS(nil)}, true}, {"10.0.0.1", []pawl.DialOption{pawl.WithPlaintext()}, true},
-		{"anything", []pawl.DialOption{dialer}, true},
+		{"anything", []pawl.DialOption{dialer}, true}, {"any,thing", []pawl.DialOption{dialer}, true},
+		{"localhost:7295,localhost:7296", nil, true}, {"localhost, 127.0.0.1:7", nil, true}, {"localhost,", nil, false}, {"localhost,10.0.0.1", nil, false},
+		{"localhost,unix:///run/pawl", nil, false}, {strings.Repeat("localhost,", 40) + "localhost", nil, false},
 	} {
 		client, err := pawl.Dial(c.addr, c.opts...)
 		if (err == nil) != c.ok {

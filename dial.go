@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 )
 
 const (
@@ -63,7 +65,7 @@ func WithToken(token string) DialOption { return func(c *dialConfig) { c.token =
 // WithLogger sets where the client and its workers log. The default is slog.Default at the time of Dial.
 func WithLogger(log *slog.Logger) DialOption { return func(c *dialConfig) { c.log = log } }
 
-// WithDialer makes the connections itself: in-memory pipes, proxies, tunnels. It is given the address of Dial
+// WithDialer makes the connections itself: in-memory pipes, proxies, tunnels. It is given an address of Dial
 // and implies WithPlaintext.
 func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) DialOption {
 	return func(c *dialConfig) { c.dialer = dial }
@@ -81,8 +83,8 @@ func WithGRPC(opts ...grpc.DialOption) DialOption {
 // withEager sets how many small requests of gathered enqueues may be in flight; for the benchmark that chose eagerRequests.
 func withEager(n int) DialOption { return func(c *dialConfig) { c.eager = n } }
 
-// grpcOptions says how to reach addr.
-func (c *dialConfig) grpcOptions(addr string) []grpc.DialOption {
+// grpcOptions says how connections are made.
+func (c *dialConfig) grpcOptions() []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if c.tls != nil {
 		creds = credentials.NewTLS(c.tls)
@@ -104,10 +106,48 @@ func (c *dialConfig) grpcOptions(addr string) []grpc.DialOption {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer(c.token)))
 	}
 	if c.dialer != nil {
-		dial := c.dialer
-		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, addr) }))
+		opts = append(opts, grpc.WithContextDialer(c.dialer))
 	}
 	return append(opts, c.grpc...)
+}
+
+// targets checks the address, or the list of them, that Dial was given.
+func (c *dialConfig) targets(addr string) (string, []grpc.DialOption, error) {
+	if list := strings.Split(addr, ","); len(list) > 1 {
+		return c.nodes(list)
+	}
+	target, err := c.target(addr)
+	return target, nil, err
+}
+
+// maxAddresses is how many nodes a client may be told: more than it would ever try.
+const maxAddresses = 32
+
+// nodes gives a list of addresses in gRPC's notation. Each client tries them in an order of its own, so that a cluster's
+// clients spread over its nodes.
+func (c *dialConfig) nodes(list []string) (string, []grpc.DialOption, error) {
+	if len(list) > maxAddresses {
+		return "", nil, invalid("addr", "%d addresses, at most %d are allowed", len(list), maxAddresses)
+	}
+	var all []resolver.Address
+	for _, addr := range list {
+		target, err := c.target(strings.TrimSpace(addr))
+		if err != nil {
+			return "", nil, err
+		}
+		at := strings.TrimPrefix(strings.TrimPrefix(target, "dns:///"), "passthrough:///")
+		host, _, err := net.SplitHostPort(at)
+		if strings.HasPrefix(at, "unix:") || err != nil && c.dialer == nil {
+			return "", nil, invalid("addr", "%q: a list takes only host:port", addr)
+		}
+		all = append(all, resolver.Address{Addr: at, ServerName: host})
+	}
+	known := manual.NewBuilderWithScheme("pawl")
+	known.InitialState(resolver.State{Addresses: all})
+	return "pawl:///nodes", []grpc.DialOption{
+		grpc.WithResolvers(known),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}`),
+	}, nil
 }
 
 // target checks addr ("host", "host:port" or "unix:///path") and gives it in gRPC's notation.

@@ -32,6 +32,7 @@ type fake struct {
 	pawlv1.UnimplementedProducerServiceServer
 	pawlv1.UnimplementedWorkerServiceServer
 	pawlv1.UnimplementedOperatorServiceServer
+	pawlv1.UnimplementedClusterServiceServer
 
 	server *grpc.Server
 	pipe   *bufconn.Listener
@@ -111,6 +112,7 @@ func newFake() *fake {
 	pawlv1.RegisterProducerServiceServer(f.server, f)
 	pawlv1.RegisterWorkerServiceServer(f.server, f)
 	pawlv1.RegisterOperatorServiceServer(f.server, f)
+	pawlv1.RegisterClusterServiceServer(f.server, f)
 	go f.server.Serve(f.pipe)
 	return f
 }

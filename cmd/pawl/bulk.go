@@ -26,13 +26,18 @@ type countView struct {
 	DryRun  bool  `json:"dry_run"`
 }
 
-// confirm shows what is about to happen and waits for a yes. Without a terminal there is nobody to ask.
+// confirm shows what is about to happen to many things and waits for a yes.
 func (a *app) confirm(ctx context.Context, b *bulkFlags, what string) error {
 	if b.yes {
 		return nil
 	}
+	return a.ask(ctx, what, "add --yes, or --dry-run to count only")
+}
+
+// ask shows what is about to happen and waits for a yes. Without a terminal there is nobody to ask.
+func (a *app) ask(ctx context.Context, what, cure string) error {
 	if !isTerminal(a.in) {
-		return fmt.Errorf("%s: not confirmed: add --yes, or --dry-run to count only", what)
+		return fmt.Errorf("%s: not confirmed: %s", what, cure)
 	}
 	fmt.Fprintf(a.err, "%s. Go on? [y/N] ", what)
 	answer := make(chan string, 1)

@@ -23,6 +23,7 @@ type serveFlags struct {
 	minFree                                   sizeValue
 	drainTimeout                              time.Duration
 	acceptDataLoss, withoutAuth               bool
+	peers                                     peerFlags
 }
 
 func (s *serveFlags) add(flags *pflag.FlagSet) {
@@ -37,6 +38,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
 	flags.BoolVar(&s.withoutAuth, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach: they can do everything")
+	s.peers.add(flags)
 }
 
 func newServe(a *app) *cobra.Command {
@@ -47,10 +49,15 @@ func newServe(a *app) *cobra.Command {
 standard error. On SIGTERM or SIGINT it drains: workers settle what they hold, for at most
 --drain-timeout; a second signal ends it at once, and nothing that was answered is lost.
 
+Several servers form a cluster: give each a name of its own (--node), an address for the others
+(--peer-listen), and the addresses of all of them (--join). Later ones join by the address of any.
+
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
+  pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \\
+    --peer-cert n1.crt --peer-key n1.key --peer-ca ca.crt
   PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
 	}
 	s.add(cmd.Flags())
@@ -89,12 +96,16 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
-	n, err := node.Start(ctx, node.Config{
+	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MinFree: max(int64(s.minFree), 1), // 0 would be the default
 		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Fatal: dieOf(log),
-	})
+	}
+	if err := s.peers.apply(&cfg); err != nil {
+		return errors.Join(err, closeAll(&cfg))
+	}
+	n, err := node.Start(ctx, cfg)
 	if err != nil {
-		return errors.Join(s.withCure(err), closed(listener))
+		return errors.Join(s.withCure(err), closeAll(&cfg))
 	}
 	fmt.Fprintf(a.out, "pawl %s ready on %s (data %s)\n", version, listener.Addr(), s.data)
 	warned := make(chan struct{})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +23,7 @@ type Config struct {
 	Archive *archive.Archive
 	// Namespaces lists those that exist.
 	Namespaces func() []string
-	// EnsureQueue makes sure that a shard has its copy of a queue's configuration.
+	// EnsureQueue makes sure that a shard has its copy of a queue's configuration; *Moved if the queue lies in another.
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
 	Room   func() error
@@ -36,6 +38,7 @@ type Broker struct {
 
 	mu       sync.RWMutex
 	replicas map[uint32]*replica
+	started  bool
 
 	work     sync.WaitGroup // of the broker's own goroutines
 	stop     context.CancelFunc
@@ -52,8 +55,11 @@ func New(cfg Config) *Broker {
 	return b
 }
 
-// Add starts a data shard with the broker's hooks. All are added before Start.
+// Add starts a replica of a data shard with the broker's hooks, before Start or after it.
 func (b *Broker) Add(id uint32, start func(shard.Hooks) (*shard.Shard, error)) error {
+	if _, err := b.replica(id); err == nil {
+		return fmt.Errorf("shard %d: it is on this node already", id)
+	}
 	r := newReplica(b, id)
 	s, err := start(r.hooks())
 	if err != nil {
@@ -63,16 +69,33 @@ func (b *Broker) Add(id uint32, start func(shard.Hooks) (*shard.Shard, error)) e
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.replicas[id] = r
+	if b.started {
+		r.begin()
+	}
 	return nil
+}
+
+// Remove forgets a data shard. On return nothing of the broker's runs for it, and who waited in it was told *Elsewhere. The
+// shard itself is stopped by whoever started it, before or after.
+func (b *Broker) Remove(id uint32) {
+	b.mu.Lock()
+	r := b.replicas[id]
+	delete(b.replicas, id)
+	b.mu.Unlock()
+	if r != nil {
+		close(r.gone)
+		r.end()
+		r.watches.giveAway(true)
+	}
 }
 
 // Start lets time pass in the shards.
 func (b *Broker) Start() {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.started = true
 	for _, r := range b.replicas {
-		b.work.Go(func() { r.passTime(b.stopping) })
-		b.work.Go(func() { r.archiveDead(b.stopping) })
+		r.begin()
 	}
 }
 
@@ -86,36 +109,36 @@ func (b *Broker) Draining() <-chan struct{} { return b.draining }
 func (b *Broker) Stop() {
 	b.Drain()
 	b.stop()
+	b.mu.RLock()
+	replicas := slices.Collect(maps.Values(b.replicas))
+	b.mu.RUnlock()
+	for _, r := range replicas {
+		r.end()
+	}
 	b.work.Wait()
 }
 
-// Leader tells who leads a shard of this node: 0 if nobody is known to, or the node has no such shard.
+// Leader tells which node leads a shard of this node: 0 if none is known to, or this node has no such shard.
 func (b *Broker) Leader(id uint32) (node, term, index uint64) {
-	r, err := b.replica(id)
-	if err != nil {
+	b.mu.RLock()
+	r := b.replicas[id]
+	b.mu.RUnlock()
+	if r == nil {
 		return 0, 0, 0
 	}
-	node, term = r.shard.Leader()
-	return node, term, r.applied.Load()
+	leader, term := r.shard.Leader()
+	return uint64(nodeOf(leader)), term, r.applied.Load()
 }
+
+// nodeOf is the node of a replica: the low half of its Raft id.
+func nodeOf(replica uint64) uint32 { return uint32(replica) }
 
 func (b *Broker) replica(id uint32) (*replica, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	r := b.replicas[id]
 	if r == nil {
-		return nil, task.Unavailable(time.Second, "shard %d is not on this node", id)
-	}
-	return r, nil
-}
-
-// replicaOf finds the shard that a task's id names. A shard that nobody has is a task that nobody has.
-func (b *Broker) replicaOf(id task.ID) (*replica, error) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	r := b.replicas[id.Shard()]
-	if r == nil {
-		return nil, task.NotFound("task", id.String())
+		return nil, &Elsewhere{Shard: id}
 	}
 	return r, nil
 }
@@ -133,7 +156,11 @@ func read[T any](ctx context.Context, r *replica, fn func(store.Reader) (T, erro
 }
 
 // refusal puts what can go wrong around a round into the words of the API.
-func (r *replica) refusal(err error) error {
+func (r *replica) refusal(err error) error { return Refusal(r.id, err) }
+
+// Refusal puts what can go wrong around a round of a shard into words that its callers know: *Elsewhere if the call did not
+// run since another replica must be asked, an error that is ErrUnknown, or a refusal. What is none of that stays as it is.
+func Refusal(id uint32, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -143,11 +170,66 @@ func (r *replica) refusal(err error) error {
 	var elsewhere *shard.NotLeader
 	switch {
 	case errors.As(err, &elsewhere):
-		return task.Unavailable(200*time.Millisecond, "shard %d: this node does not lead it, node %d may", r.id, elsewhere.Leader)
+		return &Elsewhere{Shard: id, Node: nodeOf(elsewhere.Leader)}
 	case errors.Is(err, shard.ErrStopped):
-		return task.Unavailable(time.Second, "shard %d: the node is stopping", r.id)
+		return &Elsewhere{Shard: id}
 	case errors.Is(err, shard.ErrUnknown):
-		return task.Unavailable(200*time.Millisecond, "shard %d: the outcome is not known; repeat the call with the same request_id, key or token", r.id)
+		return Unknown("shard %d", id)
+	case errors.Is(err, shard.ErrBusy):
+		return task.Unavailable(busyRest, "shard %d: too many calls wait for it", id)
+	}
+	return err
+}
+
+// When callers may do better who are told that an outcome is unknown, or that a shard has too much to do.
+const (
+	unknownRest = 200 * time.Millisecond
+	busyRest    = 500 * time.Millisecond
+)
+
+// Elsewhere says that a call certainly did not run: another node leads the shard.
+type Elsewhere struct {
+	Shard uint32
+	Node  uint32 // that leads it, as far as known here; 0: unknown
+}
+
+func (e *Elsewhere) Error() string {
+	if e.Node == 0 {
+		return fmt.Sprintf("shard %d is not led here, and its leader is not known", e.Shard)
+	}
+	return fmt.Sprintf("shard %d is led by node %d", e.Shard, e.Node)
+}
+
+// Moved says that a call certainly did not run: its queue was deleted and made again in another shard.
+type Moved struct {
+	Namespace, Name string
+	Shard           uint32 // where the queue lies by now
+	Config          task.QueueConfig
+}
+
+func (e *Moved) Error() string {
+	return fmt.Sprintf("queue %q lies in shard %d by now", e.Name, e.Shard)
+}
+
+// ErrUnknown is what a refusal is, in the sense of errors.Is, after which a call may have taken effect or not.
+var ErrUnknown = errors.New("outcome unknown")
+
+// Unknown refuses a call that may have taken effect; the words say where its answer was lost.
+func Unknown(format string, args ...any) error {
+	return &UnknownError{task.Unavailable(unknownRest, "%s: the outcome is not known; repeat the call with the same request_id, key or token", fmt.Sprintf(format, args...))}
+}
+
+// UnknownError is a refusal that is ErrUnknown.
+type UnknownError struct{ Refusal *task.Error }
+
+func (e *UnknownError) Error() string   { return e.Refusal.Message }
+func (e *UnknownError) Unwrap() []error { return []error{e.Refusal, ErrUnknown} }
+
+// halfway is what ends a call of many rounds: once some of it was done it is wrong to say that it did not run.
+func halfway(err error, done int64) error {
+	var elsewhere *Elsewhere
+	if done > 0 && errors.As(err, &elsewhere) {
+		return task.Unavailable(unknownRest, "%v: the leader changed when %d tasks were done; repeat the call for the rest", elsewhere, done)
 	}
 	return err
 }

@@ -27,6 +27,8 @@ type world struct {
 	t    *testing.T
 	dead *archive.Archive
 	log  *syncBuffer
+	// addShard starts one more data shard of one replica. It is removed and stopped by what this returns.
+	addShard func(id uint32) (stop func())
 }
 
 // syncBuffer is a log that tests read while it is written.
@@ -63,26 +65,34 @@ func inWorld(t *testing.T, test func(w *world)) {
 		fatal := func(err error) { t.Error(err) }
 		logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
 		w.must(err)
-		state, err := store.Open(store.Config{Dir: "state", FS: fs, Identity: store.Identity{Shard: one}, Fatal: fatal})
-		w.must(err)
 		w.dead, err = archive.Open(archive.Config{Dir: dir})
 		w.must(err)
-		var group *shard.Shard
 		w.Broker = New(Config{Limits: task.DefaultLimits(), Archive: w.dead, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 			Namespaces: func() []string { return []string{ns} },
 			EnsureQueue: func(ctx context.Context, id uint32, ns, queue string) error {
 				return w.CopyQueues(ctx, id, ns, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 			}})
-		w.must(w.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
-			group, err = shard.Start(shard.Config{ID: one, Replica: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h, Time: src, Fatal: fatal})
-			return group, err
-		}))
+		w.addShard = func(id uint32) (stop func()) {
+			state, err := store.Open(store.Config{Dir: fmt.Sprintf("state%d", id), FS: fs, Identity: store.Identity{Shard: id}, Fatal: fatal})
+			w.must(err)
+			var group *shard.Shard
+			w.must(w.Add(id, func(h shard.Hooks) (*shard.Shard, error) {
+				group, err = shard.Start(shard.Config{ID: id, Replica: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h, Time: src, Fatal: fatal})
+				return group, err
+			}))
+			return func() {
+				w.Remove(id)
+				group.Stop()
+				w.must(state.Close())
+			}
+		}
+		stop := w.addShard(one)
 		w.Start()
 		time.Sleep(5 * time.Second) // until there is a leader
 		test(w)
 		w.Stop()
-		group.Stop()
-		w.must(errors.Join(state.Close(), logs.Close(), w.dead.Close()))
+		stop()
+		w.must(errors.Join(logs.Close(), w.dead.Close()))
 	})
 }
 
@@ -315,22 +325,23 @@ func TestHolderLearnsOfItsLoss(t *testing.T) {
 		c := call("a")
 		c.Max = 3
 		claimed := <-w.claim(context.Background(), c, 0)
-		watch := w.WatchClaims(10)
-		defer watch.Close()
+		watch, lost := w.watch()
 		for _, t := range claimed {
-			watch.Add(t.ID, t.Token)
+			if !watch.Add(hold(t)) {
+				w.t.Fatalf("%s is not watched", t.ID)
+			}
 		}
 		_, _, err := w.Cancel(context.Background(), ns, claimed[0].ID)
 		w.must(err)
-		if l := <-watch.Lost(); l.ID != claimed[0].ID || l.Reason != task.StaleCancelled {
+		if l := <-lost; l.ID != claimed[0].ID || l.Reason != task.StaleCancelled {
 			t.Errorf("got %+v", l)
 		}
 		watch.Remove(claimed[1].ID, claimed[1].Token)
 		time.Sleep(31 * time.Second)
-		if l := <-watch.Lost(); l.ID != claimed[2].ID || l.Reason != task.StaleExpired {
+		if l := <-lost; l.ID != claimed[2].ID || l.Reason != task.StaleExpired {
 			t.Errorf("got %+v", l)
 		}
-		if len(watch.Lost()) > 0 {
+		if len(lost) > 0 {
 			t.Error("a claim that was removed is told of")
 		}
 	})

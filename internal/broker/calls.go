@@ -96,12 +96,8 @@ func requestBits(ns string, request task.ID) uint64 {
 // Settle runs verbs on claims of one shard, that of the tasks' ids, each answered by itself.
 func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]Settled, Stamp, error) {
 	r, err := b.replica(shardID)
-	if err != nil { // as for replicaOf
-		out := make([]Settled, len(calls))
-		for i := range calls {
-			out[i].Err = task.NotFound("task", calls[i].Hold.ID.String())
-		}
-		return out, Stamp{}, nil
+	if err != nil {
+		return nil, Stamp{}, err
 	}
 	return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
 		out := make([]Settled, len(calls))
@@ -134,7 +130,7 @@ func settle(round *engine.Round, c *Settle) (out Settled) {
 
 // Task reads a task, waiting up to wait for its end.
 func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*View, Stamp, error) {
-	r, err := b.replicaOf(id)
+	r, err := b.replica(id.Shard())
 	if err != nil {
 		return nil, Stamp{}, err
 	}
@@ -142,22 +138,36 @@ func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Dura
 	if wait <= 0 {
 		return read(ctx, r, show)
 	}
-	ended, forget := r.results.wait(id)
-	defer forget()
-	v, at, err := read(ctx, r, show)
-	if err != nil || v.Exec.State.Ended() {
-		return v, at, err
-	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-ended:
-	case <-timer.C:
-	case <-b.draining:
-	case <-ctx.Done():
-		return nil, at, ctx.Err()
+	for {
+		v, at, again, err := r.taskOnce(ctx, id, show, timer.C)
+		if !again {
+			return v, at, err
+		}
 	}
-	return read(ctx, r, show)
+}
+
+// taskOnce reads a task and waits for its end, or for a word that another replica may know more.
+func (r *replica) taskOnce(ctx context.Context, id task.ID, show func(store.Reader) (*View, error), timeout <-chan time.Time) (v *View, at Stamp, again bool, err error) {
+	changed, forget := r.results.wait(id)
+	defer forget()
+	v, at, err = read(ctx, r, show)
+	if err != nil || v.Exec.State.Ended() {
+		return v, at, false, err
+	}
+	select {
+	case <-changed:
+		return nil, at, true, nil
+	case <-r.gone:
+		return nil, at, false, &Elsewhere{Shard: r.id}
+	case <-timeout:
+	case <-r.b.draining:
+	case <-ctx.Done():
+		return nil, at, false, ctx.Err()
+	}
+	v, at, err = read(ctx, r, show)
+	return v, at, false, err
 }
 
 // Tasks reads a page of a shard's tasks, newest first. Cursor is Next of the page before.
@@ -205,7 +215,7 @@ func (b *Broker) Discard(ctx context.Context, ns string, id task.ID) (*View, Sta
 
 // operate changes one task and reads it.
 func (b *Broker) operate(ctx context.Context, ns string, id task.ID, fn func(*engine.Round) error) (*View, Stamp, error) {
-	r, err := b.replicaOf(id)
+	r, err := b.replica(id.Shard())
 	if err != nil {
 		return nil, Stamp{}, err
 	}

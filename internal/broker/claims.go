@@ -107,8 +107,8 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 	case d = <-w.out:
 		return d, true, nil
 	case <-w.again:
-		err = nil
-		done = false
+	case <-r.gone:
+		done, err = true, &Elsewhere{Shard: r.id}
 	case <-timeout:
 		done = true
 	case <-r.b.draining:
@@ -154,10 +154,14 @@ func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 		case <-w.out:
 			return nil
 		case <-w.again:
+			continue
+		case <-r.gone:
+			err = &Elsewhere{Shard: r.id}
 		case <-ctx.Done():
-			w.state.CompareAndSwap(stateWaiting, stateGone)
-			return ctx.Err()
+			err = ctx.Err()
 		}
+		w.state.CompareAndSwap(stateWaiting, stateGone)
+		return err
 	}
 }
 

@@ -70,7 +70,7 @@ func (b *Broker) Purge(ctx context.Context, shardID uint32, ns, name string) (to
 			return s, err
 		})
 		if err != nil {
-			return total, at, err
+			return total, at, halfway(err, total)
 		}
 		total += int64(s.n)
 		more, before = s.more, s.before
@@ -145,7 +145,7 @@ func (b *Broker) bulk(ctx context.Context, shardID uint32, ns string, s Selectio
 	for {
 		views, last, pageAt, err := pages(ctx)
 		if err != nil {
-			return matched, done, pageAt, err
+			return matched, done, pageAt, halfway(err, done)
 		}
 		at = pageAt
 		if s.Max > 0 {
@@ -155,7 +155,7 @@ func (b *Broker) bulk(ctx context.Context, shardID uint32, ns string, s Selectio
 		if len(views) > 0 && !s.DryRun {
 			n, doneAt, err := do(views, done)
 			if err != nil {
-				return matched, done, doneAt, err
+				return matched, done, doneAt, halfway(err, done)
 			}
 			done += n
 			at = doneAt

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,11 @@ type replica struct {
 	log   *slog.Logger
 	shard *shard.Shard
 
+	gone chan struct{} // closed when the broker has forgotten the replica
+	work sync.WaitGroup
+	ctx  context.Context // of work
+	stop context.CancelFunc
+
 	// Owned by the shard's loop; leader is nil while another node leads.
 	leader *engine.Leader
 	claims waitingClaims
@@ -34,10 +40,23 @@ type replica struct {
 }
 
 func newReplica(b *Broker, id uint32) *replica {
-	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id),
-		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1)}
+	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
+		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
+	r.ctx, r.stop = context.WithCancel(b.stopping)
 	r.deadline.Store(math.MaxInt64)
 	return r
+}
+
+// begin starts what the broker does for the replica of its own accord, until end.
+func (r *replica) begin() {
+	r.work.Go(func() { r.passTime(r.ctx) })
+	r.work.Go(func() { r.archiveDead(r.ctx) })
+	r.work.Go(func() { r.checkClaims(r.ctx) })
+}
+
+func (r *replica) end() {
+	r.stop()
+	r.work.Wait()
 }
 
 func (r *replica) hooks() shard.Hooks {
@@ -87,6 +106,7 @@ func (r *replica) dropped() {
 	r.leader = nil
 	r.served = nil
 	r.claims.again()
+	r.results.again()
 }
 
 // setDeadline is called by the shard's loop only.

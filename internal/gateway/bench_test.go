@@ -38,13 +38,13 @@ func (idle) Settle(_ context.Context, shard uint32, calls []broker.Settle) ([]br
 type idleCluster struct{ fakeCluster }
 
 func (idleCluster) Place(context.Context, string, string) (uint32, error) { return 1, nil }
-func (idleCluster) Queue(_, name string) (cluster.Queue, bool) {
-	return cluster.Queue{Name: name, Shard: 1}, true
+func (idleCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
+	return cluster.Queue{Name: name, Shard: 1}, true, nil
 }
 
 func newIdle() *Gateway {
 	f := newFake()
-	return build(Config{}, idle{f}, idleCluster{fakeCluster{f}})
+	return New(Config{Broker: idle{f}, Cluster: idleCluster{fakeCluster{f}}})
 }
 
 func batchOf(n int) *pawlv1.EnqueueBatchRequest {

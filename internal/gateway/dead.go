@@ -189,18 +189,18 @@ func (g operators) ListArchive(ctx context.Context, r *pawlv1.ListArchiveRequest
 	if err != nil {
 		return nil, err
 	}
-	tasks, places, next, err := g.broker.Archived(namespaceOf(ctx), r.GetQueue(), string(from), n)
+	tasks, places, cursors, err := g.broker.Archived(ctx, namespaceOf(ctx), r.GetQueue(), string(from), n)
 	if err != nil {
 		return nil, err
 	}
 	out := &pawlv1.ListArchiveResponse{}
-	size := 0
+	size, next := 0, ""
 	for i := range tasks {
 		if size += len(tasks[i].Payload); size > maxPageBytes && i > 0 {
-			next = places[i-1]
 			break
 		}
 		out.Items = append(out.Items, archivedProto(&tasks[i], places[i]))
+		next = cursors[i]
 	}
 	if next != "" {
 		out.NextCursor = encodeCursor(archiveCursor, []byte(next))
@@ -260,13 +260,16 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 	return out, nil
 }
 
+// maxPlace bounds the name of a place in an archive: those of a node, a file and a line.
+const maxPlace = 256
+
 // archivedSpec makes of an archived task what a producer would say to enqueue it again. Its idempotency key may live on
 // with the old task's id, so the new task goes without.
 func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskSpec, error) {
-	if len(place) > maxCursor {
+	if len(place) > maxPlace {
 		return nil, task.Invalid("places", "%d bytes are not a place", len(place))
 	}
-	a, err := g.broker.ArchivedAt(place)
+	a, err := g.broker.ArchivedAt(ctx, place)
 	if err != nil {
 		return nil, err
 	}

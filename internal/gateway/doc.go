@@ -3,7 +3,7 @@
 // the request of the gRPC method, calls that method, and encodes its answer to the JSON of openapi.json.
 //
 // Where to look: grpc.go and rest.go are the two faces, enqueue.go tasks.go claim.go settle.go work.go queues.go dead.go
-// the methods that both share, convert_*.go the way between the contract's words and the broker's, errors.go the one
+// cluster.go the methods that both share, convert_*.go the way between the contract's words and the broker's, errors.go the one
 // place where refusals become codes, serve.go the listener.
 //
 // It knows no storage, no Raft and no rule of a task's life: which state allows what is the engine's, which shard has

@@ -31,6 +31,7 @@ type fake struct {
 	draining chan struct{}
 	watches  map[*fakeWatch]bool
 	archive  []broker.ArchivedTask
+	admin    *fakeAdmin
 
 	// Levers, and what was seen.
 	down     map[uint32]bool // shards that give no answer
@@ -41,6 +42,7 @@ type fake struct {
 	hold     chan struct{} // if set, Settle waits until it can be read
 	panics   bool
 	fails    error // of every call
+	cluster  error // of reads of queues
 }
 
 type fakeTask struct {
@@ -54,12 +56,12 @@ func newFake(shards ...uint32) *fake {
 	}
 	return &fake{shards: shards, queues: map[string]cluster.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
 		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
-		down: map[uint32]bool{}, leader: 1}
+		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin()}
 }
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return build(Config{Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler)}, f, fakeCluster{f})
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler)})
 }
 
 func (f *fake) set(change func()) {
@@ -112,7 +114,7 @@ func (f *fake) Queue1(name string) (cluster.Queue, bool) {
 	return q, ok
 }
 
-func (f *fake) Queues(_, after string, limit int) (queues []cluster.Queue) {
+func (f *fake) Queues(_ context.Context, _, after string, limit int) (queues []cluster.Queue, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, q := range f.queues {
@@ -121,7 +123,7 @@ func (f *fake) Queues(_, after string, limit int) (queues []cluster.Queue) {
 		}
 	}
 	slices.SortFunc(queues, func(a, b cluster.Queue) int { return strings.Compare(a.Name, b.Name) })
-	return queues[:min(limit, len(queues))]
+	return queues[:min(limit, len(queues))], f.cluster
 }
 
 func (f *fake) PutQueue(_ context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
@@ -155,7 +157,10 @@ func (f *fake) DropQueue(_ context.Context, _, name string) error {
 // fakeCluster is the fake as a cluster: it and the broker have a method of the same name.
 type fakeCluster struct{ *fake }
 
-func (c fakeCluster) Queue(_, name string) (cluster.Queue, bool) { return c.Queue1(name) }
+func (c fakeCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
+	q, ok := c.Queue1(name)
+	return q, ok, c.cluster
+}
 
 // The broker.
 
@@ -597,22 +602,25 @@ func (f *fake) DiscardDead(_ context.Context, shard uint32, _ string, s broker.S
 	return f.bulk(shard, s, task.Discarded)
 }
 
-func (f *fake) Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error) {
+func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, t := range f.archive {
 		place := fmt.Sprintf("a:%d", i+1)
 		if (queue == "" || t.Queue == queue) && place > cursor {
 			if len(tasks) == limit {
-				return tasks, places, places[len(places)-1], nil
+				return tasks, places, cursors, nil
 			}
-			tasks, places = append(tasks, t), append(places, place)
+			tasks, places, cursors = append(tasks, t), append(places, place), append(cursors, place)
 		}
 	}
-	return tasks, places, "", nil
+	if len(cursors) > 0 {
+		cursors[len(cursors)-1] = ""
+	}
+	return tasks, places, cursors, nil
 }
 
-func (f *fake) ArchivedAt(place string) (*broker.ArchivedTask, error) {
+func (f *fake) ArchivedAt(_ context.Context, place string) (*broker.ArchivedTask, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var n int
@@ -622,7 +630,7 @@ func (f *fake) ArchivedAt(place string) (*broker.ArchivedTask, error) {
 	return &f.archive[n-1], nil
 }
 
-func (f *fake) Leader(uint32) (node, term, index uint64) {
+func (f *fake) Leader(context.Context, uint32) (node, term, index uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.leader, 3, f.index
@@ -645,7 +653,7 @@ func (f *fake) WatchClaims(buffer int) ClaimWatch {
 	return w
 }
 
-func (w *fakeWatch) Add(id task.ID, t task.Token) { w.f.set(func() { w.held[id] = t }) }
+func (w *fakeWatch) Add(h broker.Hold) { w.f.set(func() { w.held[h.ID] = h.Token }) }
 func (w *fakeWatch) Remove(id task.ID, t task.Token) {
 	w.f.set(func() {
 		if w.held[id] == t {

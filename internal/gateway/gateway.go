@@ -17,8 +17,9 @@ import (
 
 // Config is what a gateway is made of.
 type Config struct {
-	Broker  *broker.Broker
-	Cluster *cluster.Cluster
+	Broker  Broker
+	Cluster Cluster
+	Admin   Admin        // nil: the operators' calls for a cluster are refused
 	Limits  task.Limits  // zero fields: task.DefaultLimits
 	Logger  *slog.Logger // nil: none
 	// Pages answers what is not the API's: the web UI, metrics. Nil: not found.
@@ -29,6 +30,9 @@ type Config struct {
 	Node      string // name of this node
 	// NodeName names a node by its number; nil: "n" and the number.
 	NodeName func(node uint64) string
+
+	// Ready says why the node should get no calls now; nil: it should. Without it a node is ready when each shard has a leader.
+	Ready func() error
 
 	MaxConns int // connections at once; default 20,000
 }
@@ -53,7 +57,7 @@ type Gateway struct {
 	stop     context.CancelFunc
 }
 
-// Broker is what the gateway needs of package broker, which says what each method does.
+// Broker is what the gateway needs of the shards, wherever they are led. Package broker says what each method does.
 type Broker interface {
 	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
 	Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error)
@@ -74,47 +78,79 @@ type Broker interface {
 	DeadGroups(ctx context.Context, shard uint32, ns, queue string, s task.State) ([]broker.Group, bool, broker.Stamp, error)
 	Replay(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
 	DiscardDead(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
-	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
-	ArchivedAt(place string) (*broker.ArchivedTask, error)
+	// Archived also says behind each task where the list goes on: "" at the end.
+	Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error)
+	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
 
-	Leader(shard uint32) (node, term, index uint64)
+	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
+	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
 	Draining() <-chan struct{}
 }
 
-// ClaimWatch tells the holder of claims when one of them ends without its doing.
-type ClaimWatch interface {
-	Add(id task.ID, t task.Token)
+// ClaimWatch tells the holder of claims when one of them ends without its doing. It is an alias, so that who makes one need
+// not know this package.
+type ClaimWatch = interface {
+	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)
 	Lost() <-chan broker.Lost
 	Close()
 }
 
-// Cluster is what the gateway needs of package cluster.
+// Cluster is what the gateway needs of the system shard, wherever it is led, and of this node's copy of what it says.
 type Cluster interface {
 	Place(ctx context.Context, ns, queue string) (uint32, error)
 	Shards() []uint32
-	Queue(ns, name string) (cluster.Queue, bool)
-	Queues(ns, after string, limit int) []cluster.Queue
+	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
+	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
 	PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, ns, name string) error
 }
 
-// local is the node's broker as a Broker.
-type local struct{ *broker.Broker }
+// Admin is what the gateway needs of the system shard for the operators of a cluster, wherever it is led. Package cluster says
+// what each method does and refuses.
+type Admin interface {
+	Overview(ctx context.Context) (cluster.Overview, error)
+	// Map is this node's copy, which may be behind; nil: it has none yet.
+	Map(ctx context.Context) *cluster.Map
 
-func (l local) WatchClaims(buffer int) ClaimWatch { return l.Broker.WatchClaims(buffer) }
+	Drain(ctx context.Context, node string) error
+	Undrain(ctx context.Context, node string) error
+	Remove(ctx context.Context, node string, force bool) error
+	Move(ctx context.Context, shard uint32, from, to string) error
+	Transfer(ctx context.Context, shard uint32, to string) error // to "": whichever
+	AddShards(ctx context.Context, total int) error
+	SetReplication(ctx context.Context, n int) error
+	RaiseLevel(ctx context.Context) (level int, err error)
+	// Verify compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
+	Verify(ctx context.Context, shard uint32) (Verification, error)
+}
+
+// Verification is how a shard's replicas were found.
+type Verification struct {
+	Shard    uint32
+	Index    uint64 // the entry after which they were compared
+	Rows     int64
+	Replicas []ReplicaHash
+	Equal    bool     // all that are known are the same
+	Problems []string // numbers of the leader's state that do not agree; the first of them
+}
+
+// ReplicaHash is the checksum of a replica's state.
+type ReplicaHash struct {
+	Node  string
+	Hash  uint64
+	Known bool // false: it gave none in time
+}
 
 // New makes a gateway that serves nothing yet.
-func New(cfg Config) *Gateway { return build(cfg, local{cfg.Broker}, cfg.Cluster) }
-
-func build(cfg Config, b Broker, c Cluster) *Gateway {
+func New(cfg Config) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: b, cluster: c, limits: withDefaults(cfg.Limits)}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: cfg.Cluster, limits: withDefaults(cfg.Limits)}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
 	g.rest = g.newREST()

@@ -24,8 +24,8 @@ const (
 	archiveCursor cursorKind = 'a'
 )
 
-// maxCursor bounds what is decoded: the longest place is a queue's name.
-const maxCursor = 1 << 10
+// maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.
+const maxCursor = 16 << 10
 
 func encodeCursor(kind cursorKind, at []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append([]byte{cursorVersion, byte(kind)}, at...))
@@ -66,7 +66,10 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	if n := len(from); from != nil && n != len(task.ID{}) && n != 8+len(task.ID{}) {
 		return nil, "", badCursor(cursor)
 	}
-	shards := g.shardsOf(ctx, f.Queue)
+	shards, err := g.shardsOf(ctx, f.Queue)
+	if err != nil {
+		return nil, "", err
+	}
 	byEnd := listsDead(f)
 	if byEnd && len(shards) > 1 { // the queue is gone, which it could not go with dead letters
 		return nil, "", nil
@@ -93,13 +96,14 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 }
 
 // shardsOf are the shards where a queue's tasks lie; all if no queue is named, or one that is gone.
-func (g *Gateway) shardsOf(ctx context.Context, queue string) []uint32 {
+func (g *Gateway) shardsOf(ctx context.Context, queue string) ([]uint32, error) {
 	if queue != "" {
-		if q, ok := g.cluster.Queue(namespaceOf(ctx), queue); ok {
-			return []uint32{q.Shard}
+		q, ok, err := g.cluster.Queue(ctx, namespaceOf(ctx), queue)
+		if ok || err != nil {
+			return []uint32{q.Shard}, err
 		}
 	}
-	return g.cluster.Shards()
+	return g.cluster.Shards(), nil
 }
 
 // listsDead says whether a shard orders such a list by the ends of the tasks, not by their ids.

@@ -27,7 +27,10 @@ func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) 
 	if err != nil {
 		return nil, err
 	}
-	queues := g.cluster.Queues(namespaceOf(ctx), string(after), n+1)
+	queues, err := g.cluster.Queues(ctx, namespaceOf(ctx), string(after), n+1)
+	if err != nil {
+		return nil, err
+	}
 	out := &pawlv1.ListQueuesResponse{}
 	if len(queues) > n {
 		queues = queues[:n]
@@ -59,11 +62,11 @@ func (g *Gateway) known(ctx context.Context, name string) (cluster.Queue, error)
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return cluster.Queue{}, err
 	}
-	q, ok := g.cluster.Queue(namespaceOf(ctx), name)
-	if !ok {
-		return q, task.NotFound("queue", name)
+	q, ok, err := g.cluster.Queue(ctx, namespaceOf(ctx), name)
+	if err == nil && !ok {
+		err = task.NotFound("queue", name)
 	}
-	return q, nil
+	return q, err
 }
 
 // GetQueue reads one queue.
@@ -205,11 +208,14 @@ func (g operators) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest
 }
 
 // GetServer tells who answers.
-func (g operators) GetServer(context.Context, *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
+func (g operators) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
 	out := &pawlv1.GetServerResponse{Version: g.cfg.Version, ClusterId: g.cfg.ClusterID, Node: g.cfg.Node, Now: wallProto(time.Now())}
-	for _, shard := range g.cluster.Shards() {
-		node, term, index := g.broker.Leader(shard)
-		out.Shards = append(out.Shards, &pawlv1.ShardInfo{Shard: shard, Leader: g.nodeName(node), Index: index, Term: term})
-	}
-	return out, nil
+	shards := g.cluster.Shards()
+	out.Shards = make([]*pawlv1.ShardInfo, len(shards))
+	errs := each(len(shards), func(i int) error {
+		node, term, index := g.broker.Leader(ctx, shards[i])
+		out.Shards[i] = &pawlv1.ShardInfo{Shard: shards[i], Leader: g.nodeName(node), Index: index, Term: term}
+		return nil
+	})
+	return out, firstError(errs)
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	_ "embed"
+	"errors"
 	"net/http"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -63,17 +64,15 @@ func restHealth(x *exchange) error {
 	return nil
 }
 
-// restReady says whether calls will be served: every shard has a leader, and the server does not shut down.
+// restReady says whether calls will be served: the node is ready for them, and does not shut down.
 func restReady(x *exchange) error {
 	s, err := operators{Gateway: x.Gateway}.GetServer(x.ctx, &pawlv1.GetServerRequest{})
 	if err != nil {
 		return err
 	}
 	status := "ok"
-	for _, i := range s.GetShards() {
-		if i.GetLeader() == "" {
-			status = "no leader"
-		}
+	if err := x.ready(s); err != nil {
+		status = err.Error()
 	}
 	if x.isDraining() {
 		status = "shutting down"
@@ -85,5 +84,20 @@ func restReady(x *exchange) error {
 	x.str("status", status)
 	x.shards(s.GetShards())
 	x.close('}')
+	return nil
+}
+
+var errNoLeader = errors.New("no leader")
+
+// ready says why the node should get no calls now.
+func (g *Gateway) ready(s *pawlv1.GetServerResponse) error {
+	if g.cfg.Ready != nil {
+		return g.cfg.Ready()
+	}
+	for _, i := range s.GetShards() {
+		if i.GetLeader() == "" {
+			return errNoLeader
+		}
+	}
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +119,71 @@ func TestOneListenerForBothFaces(t *testing.T) {
 			t.Errorf("health is %v, %v", h, err)
 		}
 	})
+}
+
+// A node that is not ready says so to both kinds of probes, and serves what comes all the same.
+func TestReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g, l := newGateway(f), newPipes()
+		var why atomic.Pointer[task.Error]
+		g.cfg.Ready = func() error {
+			if e := why.Load(); e != nil {
+				return e
+			}
+			return nil
+		}
+		served := make(chan error, 1)
+		go func() { served <- g.Serve(l) }()
+		conn := dial(t, l)
+		for _, c := range []struct {
+			why    *task.Error
+			status grpc_health_v1.HealthCheckResponse_ServingStatus
+			http   int
+			says   string
+		}{
+			{nil, grpc_health_v1.HealthCheckResponse_SERVING, 200, `"status":"ok"`},
+			{task.Unavailable(0, "the map of the cluster is 31s old"), grpc_health_v1.HealthCheckResponse_NOT_SERVING, 503, `"status":"the map of the cluster is 31s old"`},
+			{nil, grpc_health_v1.HealthCheckResponse_SERVING, 200, `"status":"ok"`},
+		} {
+			why.Store(c.why)
+			time.Sleep(2 * readyEvery)
+			h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+			if err != nil || h.Status != c.status {
+				t.Errorf("%v: health is %v, %v", c.why, h, err)
+			}
+			w := httptest.NewRecorder()
+			g.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+			if w.Code != c.http || !strings.Contains(w.Body.String(), c.says) {
+				t.Errorf("%v: readyz is %d: %s", c.why, w.Code, w.Body)
+			}
+		}
+		conn.Close()
+		g.Shutdown(t.Context())
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Queues are read from the system shard, and a call that can't read them says why.
+func TestQueuesThatCannotBeRead(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	f.cluster = task.Unavailable(time.Second, "no leader")
+	o := operators{Gateway: g}
+	for name, call := range map[string]func() error{
+		"get":  func() error { _, err := o.GetQueue(t.Context(), &pawlv1.GetQueueRequest{Queue: "q"}); return err },
+		"list": func() error { _, err := o.ListQueues(t.Context(), &pawlv1.ListQueuesRequest{}); return err },
+		"tasks": func() error {
+			_, err := producers{Gateway: g}.ListTasks(t.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // The one table of refusals: what each looks like in gRPC and in REST.

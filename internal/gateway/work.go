@@ -247,7 +247,7 @@ func (w *work) deliver(claims []broker.Claimed) error {
 	w.slots -= len(claims)
 	w.mu.Unlock()
 	for i := range claims {
-		w.watch.Add(claims[i].ID, claims[i].Token)
+		w.watch.Add(broker.Hold{Namespace: claims[i].Namespace, ID: claims[i].ID, Token: claims[i].Token})
 	}
 	for len(claims) > 0 {
 		n := fitting(claims)

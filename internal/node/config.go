@@ -1,12 +1,17 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/transport"
 )
 
 // Config says what a node is to be.
@@ -15,11 +20,26 @@ type Config struct {
 	Dir      string
 	InMemory bool
 
-	// Listener takes connections. Once Start has succeeded the node closes it.
-	Listener net.Listener
+	// Name is the node's name in its cluster, unlike that of any other; "": n1. A directory keeps the name that it was made with.
+	Name string
 
-	// DataShards is how many data shards the node has, 1 to 64, as the flag --shards says; 0: as many as the directory has,
-	// and 1 in a new one. A larger number adds shards, for queues that are new; a smaller one is refused.
+	// Listener takes connections of clients, PeerListener those of other nodes; nil: there are none. Once Start has succeeded
+	// the node closes them.
+	Listener, PeerListener net.Listener
+	// APIAddress and PeerAddress are where others reach them; "": where they listen.
+	APIAddress, PeerAddress string
+	// Join are the addresses for nodes of those that form the cluster together, this one's among them or not, or of some
+	// members. A directory that belongs to a cluster does without. With none, a new directory is a cluster of its own.
+	Join []string
+	// PeerTLS proves to other nodes who this one is, and the other way round; nil: nothing is proved, and all is in the clear.
+	PeerTLS *transport.TLS
+	// DialPeer connects to other nodes; nil: over TCP.
+	DialPeer func(ctx context.Context, address string) (net.Conn, error)
+	// ReplaceAfter is how long a node must be silent before its replicas are made anew on others; 0: 5 minutes.
+	ReplaceAfter time.Duration
+
+	// DataShards is how many data shards the cluster has, 1 to 64, as the flag --shards says; 0: as many as it has, and 1 in a
+	// new one. A larger number adds shards, for queues that are new; a smaller one is refused.
 	DataShards int
 
 	Limits    task.Limits
@@ -45,6 +65,7 @@ type Config struct {
 
 // Defaults of Config.
 const (
+	DefaultName               = "n1"
 	DefaultMinFree            = 256 << 20
 	DefaultArchiveDays        = 90
 	maxDataShards             = 64
@@ -54,6 +75,21 @@ const (
 func (c *Config) setDefaults() error {
 	if c.DataShards < 0 || c.DataShards > maxDataShards {
 		return fmt.Errorf("shards: %d is not between 1 and %d", c.DataShards, maxDataShards)
+	}
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if err := cluster.CheckName(c.Name); err != nil {
+		return err
+	}
+	if c.APIAddress == "" {
+		c.APIAddress = c.Listener.Addr().String()
+	}
+	if c.PeerAddress == "" && c.PeerListener != nil {
+		c.PeerAddress = c.PeerListener.Addr().String()
+	}
+	if len(c.Join) > 0 && c.PeerListener == nil {
+		return errors.New("--join (Join) is given, but no --peer-listen (PeerListener): other nodes must reach this one")
 	}
 	if c.Limits == (task.Limits{}) {
 		c.Limits = task.DefaultLimits()

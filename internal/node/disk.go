@@ -54,9 +54,15 @@ func (r *room) check() error {
 }
 
 func freeBytes(dir string) (int64, error) {
+	free, _, err := diskBytes(dir)
+	return free, err
+}
+
+// diskBytes says how large the disk of a directory is, and how much of it is free.
+func diskBytes(dir string) (free, total int64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return int64(s.Bavail) * int64(s.Bsize), nil
+	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), nil
 }

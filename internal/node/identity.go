@@ -8,78 +8,130 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 )
 
-// identity says whose data directory it is. It is in a file of its own, and in every store.
+// identity says whose data directory it is, and what it holds. It is in a file of its own; whose it is, is in every store
+// too.
 type identity struct {
 	Format  int    `json:"format"`
-	Cluster string `json:"cluster"` // 32 hexadecimal digits
-	Node    uint64 `json:"node"`
-	Shards  int    `json:"shards"` // data shards
+	Cluster string `json:"cluster"` // 32 hexadecimal digits; "" before it has joined one
+	Node    uint32 `json:"node"`    // its number
+	Name    string `json:"name"`
+	// Nonce marks the directory, so that a join whose answer was lost can be repeated.
+	Nonce string `json:"nonce"`
+	// Replicas are those that this directory holds. One is written here before anything of it is made.
+	Replicas map[uint32]holding `json:"replicas"`
+	// Recovering: Recover has begun, and must be repeated until it ends.
+	Recovering bool `json:"recovering,omitempty"`
+	// Shards is how many data shards a directory of format 1 has.
+	Shards int `json:"shards,omitempty"`
+}
+
+// holding is a replica in a data directory.
+type holding struct {
+	Replica uint64 `json:"replica"`
+	// Founder: it began its shard.
+	Founder bool `json:"founder,omitempty"`
+	// Leaving: what there is of it is being deleted.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 const (
 	identityFile   = "node.json"
-	identityFormat = 1
+	identityFormat = 2
+	// nonceLen is the length of an id of a cluster or a directory, in bytes.
+	nonceLen = 16
 )
 
-// newIdentity is that of a new node, with a data shard at least.
-func newIdentity(shards int) identity {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	return identity{Format: identityFormat, Cluster: hex.EncodeToString(id[:]), Node: 1, Shards: max(shards, 1)}
+func newNonce() string {
+	var b [nonceLen]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
-func (i identity) cluster() (id [16]byte) {
-	_, _ = hex.Decode(id[:], []byte(i.Cluster)) // checked when it was read
+// decodeID reads what newNonce made, and was checked when it was read.
+func decodeID(s string) (id [nonceLen]byte) {
+	_, _ = hex.Decode(id[:], []byte(s))
 	return id
 }
 
-// readIdentity reads the identity of a data directory, or makes one for an empty directory. Shards is how many data
-// shards are asked for; 0: those that are there. More than those are added.
-func readIdentity(dir string, shards int) (identity, error) {
+// member says whether the directory belongs to a cluster.
+func (i identity) member() bool { return i.Cluster != "" }
+
+// book is the identity of a directory, and its file. Any goroutine may use it.
+type book struct {
+	dir string // "": in memory
+
+	mu sync.Mutex
+	id identity
+}
+
+// openBook reads the identity of a data directory, or begins one for an empty directory.
+func openBook(dir, name string) (*book, error) {
+	b := &book{dir: dir, id: identity{Format: identityFormat, Name: name, Nonce: newNonce(), Replicas: map[uint32]holding{}}}
+	if dir == "" {
+		return b, nil
+	}
 	path := filepath.Join(dir, identityFile)
-	b, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		if err := mustBeEmpty(dir); err != nil {
-			return identity{}, err
+			return nil, err
 		}
-		id := newIdentity(shards)
-		return id, writeIdentity(dir, id)
+		return b, b.save()
 	}
 	if err != nil {
-		return identity{}, err
+		return nil, err
 	}
-	id, err := parseIdentity(b)
+	id, err := parseIdentity(text)
 	if err != nil {
-		return identity{}, fmt.Errorf("%s %w", path, err)
+		return nil, fmt.Errorf("%s %w", path, err)
 	}
-	switch {
-	case shards == 0 || shards == id.Shards:
-		return id, nil
-	case shards < id.Shards: // tasks would be out of reach
-		return identity{}, fmt.Errorf("--shards (DataShards) is %d, but %s has %d data shards, and their number only grows: give %d or more, or leave it out",
-			shards, dir, id.Shards, id.Shards)
+	if id.Format == 1 {
+		id = id.fromFormat1(name)
 	}
-	id.Shards = shards // the new ones are made as in a new directory
-	return id, writeIdentity(dir, id)
+	if id.Recovering {
+		return nil, fmt.Errorf("%s is being recovered, and that did not end: repeat `pawl recover`", dir)
+	}
+	if id.Name != name {
+		return nil, fmt.Errorf("--node (Name) is %q, but %s is of node %q: a directory stays with its node", name, dir, id.Name)
+	}
+	b.id = id
+	return b, nil
+}
+
+// fromFormat1 is the identity of a node from before there were clusters. Its file stays as it is until something changes.
+func (i identity) fromFormat1(name string) identity {
+	out := identity{Format: identityFormat, Cluster: i.Cluster, Node: i.Node, Name: name, Nonce: newNonce(), Replicas: map[uint32]holding{}}
+	for shard := range uint32(i.Shards + 1) {
+		out.Replicas[shard] = holding{Replica: uint64(i.Node), Founder: true}
+	}
+	return out
 }
 
 func parseIdentity(b []byte) (id identity, err error) {
 	if err := json.Unmarshal(b, &id); err != nil {
 		return id, fmt.Errorf("is damaged (%w): put a copy of it back", err)
 	}
-	if id.Format != identityFormat {
+	if id.Format != 1 && id.Format != identityFormat {
 		return id, fmt.Errorf("has format %d, this version knows %d", id.Format, identityFormat)
 	}
 	cluster, err := hex.DecodeString(id.Cluster)
+	nonce, err2 := hex.DecodeString(id.Nonce)
 	switch {
-	case err != nil || len(cluster) != 16:
+	case err != nil || len(cluster) != nonceLen && (id.Format == 1 || id.member() || id.Node != 0 || len(id.Replicas) > 0):
 		return id, fmt.Errorf("is damaged (cluster %q): put a copy of it back", id.Cluster)
-	case id.Node == 0:
+	case id.Node == 0 && id.member():
 		return id, errors.New("is damaged (node 0): put a copy of it back")
-	case id.Shards < 1 || id.Shards > maxDataShards:
+	case id.Format == 1 && (id.Shards < 1 || id.Shards > maxDataShards):
 		return id, fmt.Errorf("is damaged (%d shards): put a copy of it back", id.Shards)
+	case id.Format == identityFormat && (err2 != nil || len(nonce) != nonceLen):
+		return id, fmt.Errorf("is damaged (nonce %q): put a copy of it back", id.Nonce)
+	}
+	if id.Replicas == nil {
+		id.Replicas = map[uint32]holding{}
 	}
 	return id, nil
 }
@@ -91,32 +143,78 @@ func mustBeEmpty(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != lockFile && name != identityFile+".new" {
+		name := e.Name()
+		if name != lockFile && name != identityFile+".new" && name != archiveDir && !strings.HasPrefix(name, damagedPrefix) {
 			return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory, or its identity was lost", dir, identityFile, name)
 		}
 	}
 	return nil
 }
 
-// writeIdentity replaces the file in one step that survives a power loss.
-func writeIdentity(dir string, id identity) error {
-	b, err := json.Marshal(id)
+// read returns a copy of the identity. Its map must not be changed.
+func (b *book) read() identity {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.id
+}
+
+// join notes which cluster the directory belongs to.
+func (b *book) join(cluster string, number uint32) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.id.Cluster, b.id.Node = cluster, number
+	return b.save()
+}
+
+// become takes over another identity, that of the same directory begun anew.
+func (b *book) become(other *book) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.id = other.read()
+}
+
+// hold notes a replica, or, if h is nil, that there is none any more.
+func (b *book) hold(shard uint32, h *holding) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := make(map[uint32]holding, len(b.id.Replicas)+1)
+	for s, have := range b.id.Replicas {
+		next[s] = have
+	}
+	delete(next, shard)
+	if h != nil {
+		next[shard] = *h
+	}
+	b.id.Replicas = next
+	return b.save()
+}
+
+// save replaces the file in one step that survives a power loss.
+func (b *book) save() error {
+	if b.dir == "" {
+		return nil
+	}
+	text, err := json.Marshal(b.id)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, identityFile)
+	return replaceFile(filepath.Join(b.dir, identityFile), append(text, '\n'))
+}
+
+// replaceFile writes a file whole or not at all, power loss or not.
+func replaceFile(path string, text []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
+	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}

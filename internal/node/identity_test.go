@@ -63,9 +63,9 @@ func TestBadIdentityIsRefused(t *testing.T) {
 		"no cluster":    {with(t, good, "cluster", ""), `node.json is damaged (cluster "")`},
 		"odd cluster":   {with(t, good, "cluster", "zz"+cluster[2:]), "node.json is damaged (cluster"},
 		"no node":       {with(t, good, "node", 0), "node.json is damaged (node 0)"},
-		"no shards":     {with(t, good, "shards", 0), "node.json is damaged (0 shards)"},
-		"many shards":   {with(t, good, "shards", 65), "node.json is damaged (65 shards)"},
-		"newer version": {with(t, good, "format", 2), "node.json has format 2, this version knows 1"},
+		"no nonce":      {with(t, good, "nonce", ""), `node.json is damaged (nonce "")`},
+		"old, no shard": {with(t, good, "format", 1), "node.json is damaged (0 shards)"},
+		"newer version": {with(t, good, "format", 3), "node.json has format 3, this version knows 2"},
 		"other node":    {with(t, good, "node", 2), "of another cluster or node"},
 	} {
 		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {

@@ -19,26 +19,54 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
-	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/transport"
 )
 
 // Node is a running node.
 type Node struct {
-	cfg   Config
-	id    identity
-	cache *pebble.Cache
+	cfg  Config
+	book *book
+	room func() error // refuses when the disk is short; nil: never
 
+	transport *transport.Transport
+	replicas  *replicas
+	parts
 	gateway *gateway.Gateway
-	broker  *broker.Broker
-	serving sync.WaitGroup
-	closers []func() error                  // in the order of opening
-	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
+	state
 
-	fatal sync.Once
-	stop  sync.Once
-	err   error // of Stop
+	closers []func() error // in the order of opening
+	fatal   sync.Once
+	stop    sync.Once
+	err     error // of Stop
+}
+
+// parts are what a member is made of. They are there once it is one.
+type parts struct {
+	broker     *broker.Broker
+	router     *router.Router
+	control    *cluster.Control
+	copy       *cluster.Copy
+	reconciler *cluster.Reconciler
+	system     *system
+	groups     *groups
+}
+
+// state is what goroutines of a node tell each other.
+type state struct {
+	known  *cluster.Map                    // as it was before the start; nil: not known
+	member atomic.Bool                     // parts are there
+	sees   atomic.Value                    // []string: greeting.Sees
+	heard  atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
+	offset atomic.Int64                    // of the wall clock, in nanoseconds
+	serves atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
+
+	work    sync.WaitGroup  // of a member
+	serving sync.WaitGroup  // of clients
+	peering sync.WaitGroup  // of other nodes
+	ctx     context.Context // of work
+	end     context.CancelFunc
 }
 
 // ErrDamaged: a log has lost something that was synced, and Start has changed nothing; errors.As with *DamageError says
@@ -48,63 +76,73 @@ var ErrDamaged = raftlog.ErrDamaged
 // DamageError says which part of which file is lost.
 type DamageError = raftlog.DamageError
 
-// logDir is where the logs lie in the data directory, stateDir where the state of a shard does.
-const logDir = "raft"
-
-func stateDir(shard uint32) string { return fmt.Sprintf("shard-%04d", shard) }
+// Where things lie in the data directory: the logs, and the archive of dead letters.
+const (
+	logDir     = "raft"
+	archiveDir = "archive"
+)
 
 // cacheSize is the memory for blocks read from disk, shared by all stores of the node.
 const cacheSize = 12 << 20
 
-// Start starts a node. It serves when this returns. After an error nothing is left running.
+// Start starts a node: one that is alone, or a member of a cluster, which it joins or founds first if its directory is new.
+// It serves when this returns, a member as soon as its shards have leaders. After an error nothing is left running.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
 	n := &Node{cfg: cfg}
+	n.ctx, n.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, n.close())
+			err = errors.Join(err, n.shut())
 		}
 	}()
-	if err := n.openDir(); err != nil {
+	if err := steps(ctx, n.openDir, n.openTransport, n.form); err != nil {
 		return nil, err
 	}
-	room := n.room()
-	shards, err := n.startShards(ctx, room)
-	if err != nil {
-		return nil, err
-	}
-	c, err := cluster.Open(ctx, cluster.Config{System: shards.system, Shards: shards.broker, DataShards: shards.data, MaxQueues: cfg.MaxQueues, Room: room})
-	if err != nil {
-		return nil, err
-	}
-	shards.cluster = c
-	n.broker = shards.broker
-	n.broker.Start()
-	n.gateway = gateway.New(gateway.Config{Broker: n.broker, Cluster: c, Limits: cfg.Limits, Logger: cfg.Logger,
-		Version: cfg.Version, ClusterID: n.id.Cluster, Node: fmt.Sprintf("n%d", n.id.Node)})
-	n.serves.Store(n.gateway)
-	n.serving.Go(func() {
-		// Server closed: Stop came before Serve had begun.
-		if err := n.gateway.Serve(cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			n.fail(fmt.Errorf("serve on %s: %w", cfg.Listener.Addr(), err))
+	opened := len(n.closers)
+	err = steps(ctx, n.openReplicas, n.assemble, n.runReplicas)
+	if n.replaceable(err) {
+		n.member.Store(false)
+		if err := n.close(opened); err != nil {
+			return nil, err
 		}
-	})
+		if err := n.replace(ctx, err); err != nil {
+			return nil, err
+		}
+		err = steps(ctx, n.openReplicas, n.assemble, n.runReplicas)
+	}
+	if err == nil {
+		err = n.take(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.serve()
 	return n, nil
 }
 
+func steps(ctx context.Context, all ...func(context.Context) error) error {
+	for _, step := range all {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // openDir takes possession of the data directory.
-func (n *Node) openDir() error {
+func (n *Node) openDir(context.Context) (err error) {
 	if n.cfg.InMemory {
-		n.id = newIdentity(n.cfg.DataShards)
-		dir, err := os.MkdirTemp("", "pawl-archive-")
+		n.cfg.Dir, err = os.MkdirTemp("", "pawl-archive-")
 		if err != nil {
 			return err
 		}
-		n.cfg.Dir = dir
+		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-		return nil
+		n.book, err = openBook("", n.cfg.Name)
+		return err
 	}
 	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
 		return err
@@ -114,16 +152,87 @@ func (n *Node) openDir() error {
 		return err
 	}
 	n.closers = append(n.closers, lock.Close)
-	n.id, err = readIdentity(n.cfg.Dir, n.cfg.DataShards)
+	n.room = (&room{dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}).check
+	n.known = readMap(n.cfg.Dir)
+	n.book, err = openBook(n.cfg.Dir, n.cfg.Name)
 	return err
 }
 
-// shards are what lies below the gateway.
-type shards struct {
-	system  *system
-	data    []uint32
-	broker  *broker.Broker
-	cluster *cluster.Cluster // set once the system shard could be read
+// openTransport lets other nodes reach this one, and this one them.
+func (n *Node) openTransport(context.Context) (err error) {
+	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: ear{n}, Admit: n.welcome, Open: []string{methodHello, methodJoin},
+		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: n.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, func() error { n.transport.Close(); return nil })
+	if n.cfg.PeerListener != nil {
+		n.peering.Go(func() {
+			if err := n.transport.Serve(n.cfg.PeerListener); err != nil && n.ctx.Err() == nil {
+				n.fail(fmt.Errorf("serve nodes on %s: %w", n.cfg.PeerListener.Addr(), err))
+			}
+		})
+	}
+	return nil
+}
+
+// self is how this node presents itself.
+func (n *Node) self() transport.Peer {
+	me := n.book.read()
+	return transport.Peer{Cluster: decodeID(me.Cluster), Number: me.Node, Name: me.Name}
+}
+
+// welcome refuses nodes that take another's number. One that this node hasn't heard of yet may have joined a moment ago. Of
+// one that was removed nothing is taken (ear) but the question what is new, whose answer is that it was.
+func (n *Node) welcome(p transport.Peer) error {
+	if !n.member.Load() {
+		return nil
+	}
+	if node, ok := n.copy.Node(p.Number); ok && node.Name != p.Name {
+		return fmt.Errorf("node %d is called %q, not %q", p.Number, node.Name, p.Name)
+	}
+	return nil
+}
+
+// unreachable tells the groups that a node gets no messages.
+func (n *Node) unreachable(node uint32) {
+	if !n.member.Load() {
+		return
+	}
+	for _, id := range n.replicas.all() {
+		row, ok := n.copy.Shard(id)
+		rep := n.replicas.get(id)
+		if !ok || rep == nil {
+			continue
+		}
+		if r, ok := row.On(node); ok {
+			rep.shard.Unreachable(r.ID)
+		}
+	}
+}
+
+// openReplicas opens what all replicas share.
+func (n *Node) openReplicas(context.Context) error {
+	if err := n.checkLogs(); err != nil {
+		return err
+	}
+	fs := vfs.Default
+	if n.cfg.InMemory {
+		fs = vfs.NewMem()
+	}
+	cache := pebble.NewCache(cacheSize)
+	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
+	me := n.book.read()
+	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
+		Cache: cache, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, log.Close)
+	n.replicas = &replicas{cfg: n.cfg, book: n.book, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
+		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}}
+	n.closers = append(n.closers, n.replicas.close)
+	return n.replicas.finishLeaving()
 }
 
 // checkLogs refuses states of shards without their logs. To raftlog a directory that is gone is a new one, and what the
@@ -135,98 +244,172 @@ func (n *Node) checkLogs() error {
 	if _, err := os.Stat(n.path(logDir)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if _, err := os.Stat(n.path(stateDir(systemShard))); err != nil {
-		return nil // a new directory
+	for id, h := range n.book.read().Replicas {
+		if _, err := os.Stat(n.path(stateDir(id, h.Replica))); err == nil {
+			return &DamageError{File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
+		}
 	}
-	return &DamageError{File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
+	return nil
 }
 
-func (n *Node) startShards(ctx context.Context, room func() error) (*shards, error) {
-	if err := n.checkLogs(); err != nil {
-		return nil, err
-	}
-	fs := vfs.Default
-	if n.cfg.InMemory {
-		fs = vfs.NewMem()
-	}
-	n.cache = pebble.NewCache(cacheSize)
-	n.closers = append(n.closers, func() error { n.cache.Unref(); return nil })
-	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: n.id.cluster(), Node: n.id.Node},
-		Cache: n.cache, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
-	if err != nil {
-		return nil, err
-	}
-	n.closers = append(n.closers, log.Close)
-	dead, err := archive.Open(archive.Config{Dir: n.path("archive"), MaxBytes: n.cfg.ArchiveMaxBytes,
+// assemble puts together what lies between the replicas and the gateway.
+func (n *Node) assemble(context.Context) error {
+	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, archiveDir), MaxBytes: n.cfg.ArchiveMaxBytes,
 		MaxAge: time.Duration(n.cfg.ArchiveMaxAge) * 24 * time.Hour})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n.closers = append(n.closers, dead.Close)
-	s := &shards{}
-	s.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: room,
-		Namespaces: func() []string { return s.cluster.Namespaces() },
+	n.copy = cluster.NewCopy(n.known)
+	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Namespaces: n.copy.Namespaces,
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
-			return s.cluster.EnsureQueue(ctx, shard, ns, queue)
+			return n.router.EnsureQueue(ctx, shard, ns, queue)
 		}})
-	start := func(id uint32, hooks shard.Hooks) (*shard.Shard, error) { return n.startShard(ctx, id, hooks, log, fs) }
-	control, err := start(systemShard, shard.Hooks{})
-	if err != nil {
-		return nil, err
-	}
-	s.system = &system{control}
-	for id := uint32(1); id <= uint32(n.id.Shards); id++ {
-		err := s.broker.Add(id, func(h shard.Hooks) (*shard.Shard, error) { return start(id, h) })
-		if err != nil {
-			return nil, err
-		}
-		s.data = append(s.data, id)
-	}
-	n.closers = append(n.closers, func() error { s.broker.Stop(); return nil })
-	return s, nil
+	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
+	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
+	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n},
+		Peers: far{n.transport}, NotSent: notSent, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
+	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
+	n.system = newSystem(n.router, n.control)
+	n.groups = newGroups(n.router, n.replicas)
+	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Control: n.control, Groups: n.groups,
+		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
+	n.member.Store(true)
+	n.transport.SetPeers(addresses(n.known))
+	return nil
 }
 
-// room is how the broker asks whether the disk has room.
-func (n *Node) room() func() error {
-	if n.cfg.InMemory {
+// runReplicas starts the replicas that the directory holds. The first node of a cluster begins those of its first shards.
+func (n *Node) runReplicas(ctx context.Context) error {
+	me := n.book.read()
+	if me.Node == 1 && n.alone() && len(me.Replicas) == 0 {
+		me.Replicas = map[uint32]holding{}
+		for id := range uint32(max(n.cfg.DataShards, 1) + 1) {
+			me.Replicas[id] = holding{Replica: 1, Founder: true}
+		}
+	}
+	for id, h := range me.Replicas {
+		if err := n.startReplica(id, h); err != nil {
+			return err
+		}
+	}
+	n.broker.Start()
+	if me.Node != 1 || !n.alone() {
 		return nil
 	}
-	r := &room{dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}
-	return r.check
+	if err := n.replicas.untilLed(ctx, systemShard); err != nil {
+		return err
+	}
+	return n.control.Found(ctx, cluster.FirstNode{Name: me.Name, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
+		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}, len(me.Replicas)-1)
 }
 
-// startShard opens the state of a shard and starts its replica, and waits until it leads.
-func (n *Node) startShard(ctx context.Context, id uint32, hooks shard.Hooks, log *raftlog.Log, fs vfs.FS) (*shard.Shard, error) {
-	state, err := store.Open(store.Config{Dir: n.path(stateDir(id)), FS: fs,
-		Identity: store.Identity{Cluster: n.id.cluster(), Replica: n.id.Node, Shard: id},
-		Cache:    n.cache, Logger: n.cfg.Logger, Fatal: n.fail})
-	if err != nil {
-		return nil, err
+// take begins the work of a member. One that is alone has all its shards when it returns.
+func (n *Node) take(ctx context.Context) error {
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) }}
+	if n.cfg.PeerListener != nil {
+		works = append(works, n.present)
 	}
-	n.closers = append(n.closers, state.Close)
-	s, err := shard.Start(shard.Config{ID: id, Replica: n.id.Node, Voters: []uint64{n.id.Node}, Log: log, State: state, Hooks: hooks,
-		Time: n.cfg.Time, Logger: n.cfg.Logger, Fatal: n.fail, Limits: shard.Limits{CallBytes: callBytes}})
-	if err != nil {
-		return nil, err
+	for _, work := range works {
+		n.work.Go(func() { work(n.ctx) })
 	}
-	n.closers = append(n.closers, func() error { s.Stop(); return nil })
-	return s, waitUntilLed(ctx, s)
+	if !n.alone() {
+		return nil
+	}
+	return n.untilReady(ctx)
 }
 
-// callBytes holds the largest request, 16 MiB, and the rows that it makes.
-const callBytes = 24 << 20
+// alone says whether there are no other nodes, as far as was known before the start.
+func (n *Node) alone() bool { return n.known == nil || len(n.known.Nodes) == 1 }
 
-func waitUntilLed(ctx context.Context, s *shard.Shard) error {
-	for {
-		if _, leads := s.Now(); leads {
-			return nil
+// untilReady waits until the map is known, and those shards have leaders that this node is alone in.
+func (n *Node) untilReady(ctx context.Context) error {
+	for n.copy.Version() == 0 {
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("no map of the cluster yet: %w", err)
 		}
+	}
+	m := n.copy.Map()
+	if err := n.wantShards(ctx, m); err != nil {
+		return err
+	}
+	for _, id := range n.copy.Shards() {
+		if row, ok := n.copy.Shard(id); ok && len(row.Replicas) == 1 && row.Replicas[0].Node == n.book.read().Node {
+			if err := n.replicas.untilLed(ctx, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(2 * time.Millisecond):
+		return nil
+	}
+}
+
+// wantShards adds the data shards that Config.DataShards asks for beyond those that are there.
+func (n *Node) wantShards(ctx context.Context, m *cluster.Map) error {
+	has := m.Settings.DataShards
+	switch {
+	case n.cfg.DataShards == 0 || n.cfg.DataShards == has:
+		return nil
+	case n.cfg.DataShards < has: // tasks would be out of reach
+		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number only grows: give %d or more, or leave it out",
+			n.cfg.DataShards, has, has)
+	}
+	if err := n.system.addShards(ctx, n.cfg.DataShards); err != nil {
+		return err
+	}
+	for len(n.copy.Shards()) < n.cfg.DataShards {
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("new shards: %w", err)
+		}
+	}
+	return nil
+}
+
+// present tells the cluster where this node is and what it can do, once in its life.
+func (n *Node) present(ctx context.Context) {
+	p := cluster.Presence{Number: n.book.read().Node, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
+		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}
+	for {
+		_, err := n.system.present(ctx, p)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		n.cfg.Logger.Warn("the cluster doesn't know yet where this node is", "error", err)
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no leader yet: %w", ctx.Err())
-		case <-time.After(2 * time.Millisecond):
+			return
+		case <-time.After(time.Second):
 		}
 	}
+}
+
+// serve opens the door to clients.
+func (n *Node) serve() {
+	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
+		Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
+	n.serves.Store(n.gateway)
+	n.serving.Go(func() {
+		// Server closed: Stop came before Serve had begun.
+		if err := n.gateway.Serve(n.cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			n.fail(fmt.Errorf("serve on %s: %w", n.cfg.Listener.Addr(), err))
+		}
+	})
+}
+
+func (n *Node) nodeName(number uint64) string {
+	if node, ok := n.copy.Node(uint32(number)); ok {
+		return node.Name
+	}
+	return fmt.Sprintf("node %d", number)
 }
 
 func (n *Node) path(name string) string {
@@ -237,27 +420,59 @@ func (n *Node) path(name string) string {
 }
 
 // ClusterID names the cluster that the node belongs to.
-func (n *Node) ClusterID() string { return n.id.Cluster }
+func (n *Node) ClusterID() string { return n.book.read().Cluster }
 
-// Stop drains the node: it takes no new connections, tells streams to settle what they hold, waits for them until ctx
-// ends, and closes everything. It may be called more than once.
+// handOverTime is how long a node that stops tries to hand its shards to others.
+const handOverTime = 3 * time.Second
+
+// Stop drains the node: it hands its shards to other nodes, takes no new connections, tells streams to settle what they
+// hold, waits for them until ctx ends, and closes everything. It may be called more than once.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
+		n.handOver(ctx)
 		n.broker.Drain()
 		n.gateway.Shutdown(ctx)
 		n.serving.Wait()
-		n.err = n.close()
+		n.err = n.shut()
 	})
 	return n.err
 }
 
-// close closes what was opened, the last first.
-func (n *Node) close() error {
-	var err error
-	for i := len(n.closers) - 1; i >= 0; i-- {
+// handOver has others lead the shards that this node leads, where there are others.
+func (n *Node) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	defer cancel()
+	leads := func() bool {
+		for _, id := range n.replicas.all() {
+			rep := n.replicas.get(id)
+			if row, ok := n.copy.Shard(id); rep == nil || !ok || len(row.Replicas) < 2 {
+				continue
+			}
+			rep.shard.Bar(true)
+			if _, office := rep.shard.Now(); office {
+				return true
+			}
+		}
+		return false
+	}
+	for leads() && pause(ctx) == nil {
+	}
+}
+
+// shut ends the node's own work, and closes what was opened.
+func (n *Node) shut() error {
+	n.end()
+	n.work.Wait()
+	defer n.peering.Wait()
+	return n.close(0)
+}
+
+// close closes what was opened, the last first, but for the first keep.
+func (n *Node) close(keep int) (err error) {
+	for i := len(n.closers) - 1; i >= keep; i-- {
 		err = errors.Join(err, n.closers[i]())
 	}
-	n.closers = nil
+	n.closers = n.closers[:keep]
 	return err
 }
 
@@ -271,26 +486,4 @@ func (n *Node) fail(err error) {
 		}
 		n.cfg.Fatal(err)
 	})
-}
-
-// system is the system shard as the cluster package sees it.
-type system struct{ shard *shard.Shard }
-
-func (s *system) Update(ctx context.Context, fn func(tx *store.Tx) error) error {
-	_, _, err := shard.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) { return struct{}{}, fn(tx) })
-	return unavailable(err)
-}
-
-func (s *system) View(ctx context.Context, fn func(store.Reader) error) error {
-	_, _, err := shard.View(ctx, s.shard, func(r store.Reader) (struct{}, error) { return struct{}{}, fn(r) })
-	return unavailable(err)
-}
-
-// unavailable puts what can go wrong around a round into the words of the API. A queue's change may be repeated safely,
-// so an unknown outcome needs no word of its own.
-func unavailable(err error) error {
-	if _, refused := task.AsError(err); err == nil || refused {
-		return err
-	}
-	return task.Unavailable(200*time.Millisecond, "system shard: %v", err)
 }

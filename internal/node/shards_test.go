@@ -17,8 +17,8 @@ func TestDataShards(t *testing.T) {
 		dir := t.TempDir()
 		for _, again := range []int{c.asked, 0, c.has} {
 			s := start(t, Config{Dir: dir, DataShards: again})
-			if s.id.Shards != c.has {
-				t.Errorf("made with %d and started with %d it has %d shards, want %d", c.asked, again, s.id.Shards, c.has)
+			if s.dataShards() != c.has {
+				t.Errorf("made with %d and started with %d it has %d shards, want %d", c.asked, again, s.dataShards(), c.has)
 			}
 			s.end()
 		}
@@ -41,8 +41,8 @@ func TestMoreDataShards(t *testing.T) {
 	if info, err := s.client().Task(t.Context(), id); err != nil || info.ID != id {
 		t.Errorf("the task of before: %+v, %v", info, err)
 	}
-	if s.id.Shards != 4 {
-		t.Errorf("it has %d shards, want 4", s.id.Shards)
+	if s.dataShards() != 4 {
+		t.Errorf("it has %d shards, want 4", s.dataShards())
 	}
 }
 
@@ -52,16 +52,19 @@ func TestFewerDataShardsAreRefused(t *testing.T) {
 	refused(t, Config{Dir: dir, DataShards: 1}, "--shards (DataShards) is 1", "has 2 data shards")
 	refused(t, Config{Dir: dir, DataShards: -1}, "shards: -1", "between 1 and 64")
 	refused(t, Config{Dir: dir, DataShards: 65}, "shards: 65", "between 1 and 64")
-	if s := start(t, Config{Dir: dir}); s.id.Shards != 2 {
-		t.Errorf("after refusals it has %d shards, want 2", s.id.Shards)
+	if s := start(t, Config{Dir: dir}); s.dataShards() != 2 {
+		t.Errorf("after refusals it has %d shards, want 2", s.dataShards())
 	}
 }
 
 func TestInMemoryDataShards(t *testing.T) {
-	if s := start(t, Config{InMemory: true}); s.id.Shards != 1 {
-		t.Errorf("in memory it has %d shards, want 1", s.id.Shards)
+	if s := start(t, Config{InMemory: true}); s.dataShards() != 1 {
+		t.Errorf("in memory it has %d shards, want 1", s.dataShards())
 	}
 }
+
+// dataShards is how many the cluster has.
+func (s *server) dataShards() int { return len(s.copy.Shards()) }
 
 // enqueue adds a task and returns its id and the shard that it lies in.
 func enqueue(t *testing.T, c *pawl.Client, queue string) (string, uint32) {

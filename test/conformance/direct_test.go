@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// direct calls the broker as the gateway does. Where the broker wants what it is given to be checked already, this door
+// direct calls the router as the gateway does. Where the broker wants what it is given to be checked already, this door
 // asks package task; rules that are the gateway's alone do not hold here.
 type direct struct {
-	broker  *broker.Broker
-	cluster *cluster.Cluster
+	broker *router.Router
+	queues router.Directory
 }
 
-func newDirect(h *house) *direct { return &direct{h.broker, h.cluster} }
+func newDirect(h *house) *direct { return &direct{h.router, h.router.Directory()} }
 
 // refused puts an error in the suite's words.
 func refused(err error) error {
@@ -52,7 +52,7 @@ func (d *direct) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, err
 	for i, s := range specs {
 		t, err := s.task()
 		if err == nil {
-			_, err = d.cluster.Place(ctx, namespace, t.Queue)
+			_, err = d.queues.Place(ctx, namespace, t.Queue)
 		}
 		if err != nil {
 			out[i].Err = refused(err)
@@ -242,7 +242,7 @@ func (d *direct) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 		call.Queues = append(call.Queues, broker.Share{Queue: q, Weight: c.Weights[q]})
 	}
 	for _, q := range call.Queues {
-		if _, err := d.cluster.Place(ctx, namespace, q.Queue); err != nil {
+		if _, err := d.queues.Place(ctx, namespace, q.Queue); err != nil {
 			return nil, refused(err)
 		}
 	}
@@ -380,8 +380,11 @@ func settingsOf(s task.Settings) settings {
 
 func retryOf(r task.Retry) retry { return retry{span(r.Initial), r.Factor, span(r.Max), r.Jitter} }
 
-func (d *direct) Queues(_ context.Context, p part) (names []string, next string, err error) {
-	queues := d.cluster.Queues(namespace, p.Cursor, limitOf(p)+1)
+func (d *direct) Queues(ctx context.Context, p part) (names []string, next string, err error) {
+	queues, err := d.queues.Queues(ctx, namespace, p.Cursor, limitOf(p)+1)
+	if err != nil {
+		return nil, "", refused(err)
+	}
 	if len(queues) > limitOf(p) {
 		queues = queues[:limitOf(p)]
 		next = queues[len(queues)-1].Name
@@ -394,7 +397,7 @@ func (d *direct) Queues(_ context.Context, p part) (names []string, next string,
 
 // configure changes a queue's configuration and reads the queue.
 func (d *direct) configure(ctx context.Context, name string, change func(*task.QueueConfig) error) (queueInfo, error) {
-	if _, err := d.cluster.PutQueue(ctx, namespace, name, change); err != nil {
+	if _, err := d.queues.PutQueue(ctx, namespace, name, change); err != nil {
 		return queueInfo{}, refused(err)
 	}
 	return d.Queue(ctx, name)
@@ -425,7 +428,7 @@ func (s settings) task() task.Settings {
 }
 
 func (d *direct) DeleteQueue(ctx context.Context, name string) error {
-	return refused(d.cluster.DropQueue(ctx, namespace, name))
+	return refused(d.queues.DropQueue(ctx, namespace, name))
 }
 
 func (d *direct) Pause(ctx context.Context, name, reason string) (queueInfo, error) {

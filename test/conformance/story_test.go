@@ -31,8 +31,8 @@ func overTwoShards(stories []story) (out []story) {
 		tell := s.tell
 		out = append(out, ofTheGateway(story{name: s.name + ", over two shards", shards: 2, tell: func(w *world) {
 			tell(w)
-			a, _ := w.house.cluster.Queue(namespace, "a")
-			b, _ := w.house.cluster.Queue(namespace, "b")
+			a, _ := w.house.copy.Queue(namespace, "a")
+			b, _ := w.house.copy.Queue(namespace, "b")
 			is(w, "that the shards differ", a.Shard != b.Shard, true)
 		}}))
 	}

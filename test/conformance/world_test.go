@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -37,7 +38,9 @@ const (
 // and the gateway. Package node would build the same, but keeps the broker to itself, where the direct door leads.
 type house struct {
 	broker  *broker.Broker
-	cluster *cluster.Cluster
+	control *cluster.Control
+	copy    *cluster.Copy
+	router  *router.Router
 	pipe    *bufconn.Listener
 	slept   atomic.Int64 // how long the machine was suspended, in nanoseconds
 }
@@ -67,21 +70,29 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	closeAtEnd(t, dead)
 
 	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log,
-		Namespaces:  func() []string { return h.cluster.Namespaces() },
-		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.cluster.EnsureQueue(ctx, id, ns, q) }})
-	control, err := start(systemShard, shard.Hooks{})
+		Namespaces:  func() []string { return h.copy.Namespaces() },
+		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) }})
+	h.copy = cluster.NewCopy(nil)
+	var system lateSystem
+	h.control = cluster.NewControl(cluster.Config{System: &system, Shards: lateShards{h}, Logger: log})
+	t.Cleanup(h.control.Close)
+	leads, err := start(systemShard, shard.Hooks{Elected: func(shard.Office) { h.control.Elected() }, Dropped: h.control.Dropped,
+		Committed: func(_ *store.Tx, at shard.Stamp) { h.control.Committed(at.Index) }})
 	must(t, err)
+	system.shard.Store(leads)
 	var data []uint32
 	for id := uint32(dataShard); id < dataShard+uint32(shards); id++ {
 		must(t, h.broker.Add(id, func(hooks shard.Hooks) (*shard.Shard, error) { return start(id, hooks) }))
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.cluster, err = cluster.Open(t.Context(), cluster.Config{System: system{control}, Shards: h.broker, DataShards: data})
-	must(t, err)
+	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Logger: log,
+		SystemLeader: func() uint32 { return 1 }})
+	t.Cleanup(h.router.Close)
+	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 1}, shards))
 	h.broker.Start()
 
-	g := gateway.New(gateway.Config{Broker: h.broker, Cluster: h.cluster, Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Ready: h.router.Ready, Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := g.Serve(h.pipe); err != nil {
@@ -124,16 +135,24 @@ func startShard(t *testing.T, on store.Config, cfg shard.Config) (*shard.Shard, 
 	}
 }
 
-// system is the system shard as package cluster sees it.
-type system struct{ shard *shard.Shard }
+// lateSystem is the system shard as package cluster sees it. The shard comes later.
+type lateSystem struct{ shard atomic.Pointer[shard.Shard] }
 
-func (s system) Update(ctx context.Context, fn func(tx *store.Tx) error) error {
-	_, _, err := shard.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) { return struct{}{}, fn(tx) })
+func (s *lateSystem) Update(ctx context.Context, fn func(tx *store.Tx) error) error {
+	leads := s.shard.Load()
+	if leads == nil {
+		return &shard.NotLeader{}
+	}
+	_, _, err := shard.Update(ctx, leads, func(tx *store.Tx) (struct{}, error) { return struct{}{}, fn(tx) })
 	return err
 }
 
-func (s system) View(ctx context.Context, fn func(store.Reader) error) error {
-	_, _, err := shard.View(ctx, s.shard, func(r store.Reader) (struct{}, error) { return struct{}{}, fn(r) })
+func (s *lateSystem) View(ctx context.Context, fn func(store.Reader) error) error {
+	leads := s.shard.Load()
+	if leads == nil {
+		return &shard.NotLeader{}
+	}
+	_, _, err := shard.View(ctx, leads, func(r store.Reader) (struct{}, error) { return struct{}{}, fn(r) })
 	return err
 }
 

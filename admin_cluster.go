@@ -1,0 +1,236 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// ClusterInfo is how a cluster stands, as the leader of its system shard sees it.
+type ClusterInfo struct {
+	Settings ClusterSettings
+	Nodes    []NodeInfo    // by number; without those that were removed
+	Shards   []ShardStatus // by number; 0 is the system shard
+}
+
+// ClusterSettings are those of a cluster as a whole.
+type ClusterSettings struct {
+	Replication int // replicas of each shard, if there are as many nodes
+	Level       int // the feature level that all nodes work at
+	DataShards  int // shards 1 to this
+}
+
+// NodeInfo is how a node stands.
+type NodeInfo struct {
+	Name        string
+	Number      uint32        // given once: a node that lost its disk joins again under its name with a new one
+	State       string        // "active" or "draining"
+	Alive       bool          // it was heard of a moment ago
+	Heard       bool          // since the system shard has its present leader; if not, the rest is not known yet
+	Silent      time.Duration // since it was heard of, or since that leader took office
+	Version     string        // of its program
+	PeerAddress string        // where other nodes reach it
+	APIAddress  string        // where clients reach it
+	DiskFree    int64         // bytes
+	DiskTotal   int64         // bytes; 0: not known
+	ClockOffset time.Duration // its wall clock less that of most others
+	Replicas    []uint32      // shards of which it holds a replica
+	Leads       []uint32      // shards that it leads
+}
+
+// ShardStatus is how a shard stands.
+type ShardStatus struct {
+	Shard   uint32
+	Leader  string // node; "": it did not answer lately, and Term, Applied and what members do are not known
+	Term    uint64
+	Applied uint64
+	Members []ShardMember
+	// UnderReplicated: it has fewer voters that answer than the settings ask for.
+	UnderReplicated bool
+	Problem         string // what is amiss, or waited for
+	LastStep        string // what was done about it last
+	Preferred       string // node that should lead; "": whichever
+}
+
+// ShardMember is a replica of a shard.
+type ShardMember struct {
+	Node         string
+	Voter        bool // else it learns
+	Answers      bool
+	Leaving      bool   // it is to be removed
+	Snapshotting bool   // it is being sent a snapshot
+	Lag          uint64 // entries that the leader has applied and it lacks
+}
+
+// Cluster tells how nodes and shards stand.
+func (a Admin) Cluster(ctx context.Context) (*ClusterInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.cluster.GetCluster, &pawlv1.GetClusterRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	s := resp.GetSettings()
+	out := &ClusterInfo{Settings: ClusterSettings{Replication: int(s.GetReplication()), Level: int(s.GetLevel()), DataShards: int(s.GetDataShards())}}
+	for _, p := range resp.GetNodes() {
+		out.Nodes = append(out.Nodes, nodeOf(p))
+	}
+	for _, p := range resp.GetShards() {
+		out.Shards = append(out.Shards, shardStatusOf(p))
+	}
+	return out, nil
+}
+
+// ClusterMap says which node leads which data shard, as far as the node that answers knows.
+type ClusterMap struct {
+	Version uint64 // grows with each change of nodes, placement or settings, not with each leader
+	Nodes   []MapNode
+	Shards  []MapShard
+}
+
+// MapNode is a node and where clients reach it.
+type MapNode struct{ Name, APIAddress string }
+
+// MapShard is a data shard and the node that leads it.
+type MapShard struct {
+	Shard  uint32
+	Leader string // "": not known
+}
+
+// ClusterMap gives the map of the node that answers, which may be behind.
+func (a Admin) ClusterMap(ctx context.Context) (*ClusterMap, error) {
+	resp, err := call(ctx, a.client, true, a.client.cluster.GetMap, &pawlv1.GetMapRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("map of the cluster: %w", err)
+	}
+	out := &ClusterMap{Version: resp.GetVersion()}
+	for _, p := range resp.GetNodes() {
+		out.Nodes = append(out.Nodes, MapNode{Name: p.GetName(), APIAddress: p.GetApiAddress()})
+	}
+	for _, p := range resp.GetShards() {
+		out.Shards = append(out.Shards, MapShard{Shard: p.GetShard(), Leader: p.GetLeader()})
+	}
+	return out, nil
+}
+
+// DrainNode has replicas and leaders moved off a node, as far as others can take them. That takes time: Cluster shows what
+// the node still holds.
+func (a Admin) DrainNode(ctx context.Context, node string) error {
+	if _, err := call(ctx, a.client, true, a.client.cluster.DrainNode, &pawlv1.DrainNodeRequest{Node: node}); err != nil {
+		return fmt.Errorf("drain node %q: %w", node, err)
+	}
+	return nil
+}
+
+// UndrainNode lets a node take replicas again.
+func (a Admin) UndrainNode(ctx context.Context, node string) error {
+	if _, err := call(ctx, a.client, true, a.client.cluster.DrainNode, &pawlv1.DrainNodeRequest{Node: node, Undo: true}); err != nil {
+		return fmt.Errorf("undrain node %q: %w", node, err)
+	}
+	return nil
+}
+
+// RemoveNode takes a node out for ever: to come back it has to join anew, with an empty directory. While it holds replicas
+// that is ErrWrongState, unless by force: then they leave, if every shard can go on without them. It is never repeated by
+// itself: another node may have joined under the name meanwhile.
+func (a Admin) RemoveNode(ctx context.Context, node string, force bool) error {
+	if _, err := call(ctx, a.client, false, a.client.cluster.RemoveNode, &pawlv1.RemoveNodeRequest{Node: node, Force: force}); err != nil {
+		return fmt.Errorf("remove node %q: %w", node, err)
+	}
+	return nil
+}
+
+// MoveReplica gives the node to a replica of a shard, and takes that of the node from when the new one can vote.
+func (a Admin) MoveReplica(ctx context.Context, shard uint32, from, to string) error {
+	req := &pawlv1.MoveReplicaRequest{Shard: shard, From: from, To: to}
+	if _, err := call(ctx, a.client, false, a.client.cluster.MoveReplica, req); err != nil {
+		return fmt.Errorf("move shard %d from %q to %q: %w", shard, from, to, err)
+	}
+	return nil
+}
+
+// TransferLeader names the node that should lead a shard; "": whichever.
+func (a Admin) TransferLeader(ctx context.Context, shard uint32, to string) error {
+	req := &pawlv1.TransferLeaderRequest{Shard: shard, To: to}
+	if _, err := call(ctx, a.client, true, a.client.cluster.TransferLeader, req); err != nil {
+		return fmt.Errorf("transfer leader of shard %d: %w", shard, err)
+	}
+	return nil
+}
+
+// AddShards makes the data shards total many, 64 at most; their number only grows.
+func (a Admin) AddShards(ctx context.Context, total int) error {
+	if _, err := call(ctx, a.client, true, a.client.cluster.AddShards, &pawlv1.AddShardsRequest{Total: clampInt32(total)}); err != nil {
+		return fmt.Errorf("add shards: %w", err)
+	}
+	return nil
+}
+
+// SetReplication sets how many replicas each shard is to have: 1, 3, 5 or 7.
+func (a Admin) SetReplication(ctx context.Context, n int) error {
+	if _, err := call(ctx, a.client, true, a.client.cluster.SetReplication, &pawlv1.SetReplicationRequest{Replication: clampInt32(n)}); err != nil {
+		return fmt.Errorf("set replication: %w", err)
+	}
+	return nil
+}
+
+// RaiseLevel raises the feature level to the highest that all nodes can work at, and gives it. There is no way back: a node
+// of an older version can't join any more.
+func (a Admin) RaiseLevel(ctx context.Context) (level int, err error) {
+	resp, err := call(ctx, a.client, true, a.client.cluster.RaiseLevel, &pawlv1.RaiseLevelRequest{})
+	if err != nil {
+		return 0, fmt.Errorf("raise level: %w", err)
+	}
+	return int(resp.GetLevel()), nil
+}
+
+// Verification is how the replicas of a shard were found.
+type Verification struct {
+	Shard    uint32
+	Index    uint64 // the entry after which they were compared
+	Rows     int64
+	Replicas []ReplicaHash
+	Equal    bool     // all that gave a hash gave the same
+	Problems []string // numbers of the leader's state that do not agree; the first of them
+}
+
+// ReplicaHash is the checksum of a replica's state: 16 hexadecimal digits, "" if it gave none in time.
+type ReplicaHash struct{ Node, Hash string }
+
+// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's. It reads
+// every row.
+func (a Admin) VerifyShard(ctx context.Context, shard uint32) (*Verification, error) {
+	resp, err := call(ctx, a.client, true, a.client.cluster.VerifyShard, &pawlv1.VerifyShardRequest{Shard: shard})
+	if err != nil {
+		return nil, fmt.Errorf("verify shard %d: %w", shard, err)
+	}
+	out := &Verification{Shard: resp.GetShard(), Index: resp.GetIndex(), Rows: resp.GetRows(), Equal: resp.GetEqual(), Problems: resp.GetProblems()}
+	for _, p := range resp.GetReplicas() {
+		out.Replicas = append(out.Replicas, ReplicaHash{Node: p.GetNode(), Hash: p.GetHash()})
+	}
+	return out, nil
+}
+
+func nodeOf(p *pawlv1.ClusterNode) NodeInfo {
+	return NodeInfo{
+		Name: p.GetName(), Number: p.GetNumber(), State: p.GetState(), Alive: p.GetAlive(), Heard: p.GetHeard(), Silent: secondsOf(p.GetSilentSeconds()),
+		Version: p.GetVersion(), PeerAddress: p.GetPeerAddress(), APIAddress: p.GetApiAddress(),
+		DiskFree: p.GetDiskFreeBytes(), DiskTotal: p.GetDiskTotalBytes(), ClockOffset: secondsOf(p.GetClockOffsetSeconds()),
+		Replicas: p.GetReplicas(), Leads: p.GetLeads(),
+	}
+}
+
+func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func shardStatusOf(p *pawlv1.ClusterShard) ShardStatus {
+	out := ShardStatus{
+		Shard: p.GetShard(), Leader: p.GetLeader(), Term: p.GetTerm(), Applied: p.GetApplied(), UnderReplicated: p.GetUnderReplicated(),
+		Problem: p.GetProblem(), LastStep: p.GetLastStep(), Preferred: p.GetPreferred(),
+	}
+	for _, m := range p.GetMembers() {
+		out.Members = append(out.Members, ShardMember{
+			Node: m.GetNode(), Voter: m.GetVoter(), Answers: m.GetAnswers(), Leaving: m.GetLeaving(), Snapshotting: m.GetSnapshotting(), Lag: m.GetLag(),
+		})
+	}
+	return out
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/internal/certs"
+)
+
+const (
+	authorityDays = 3650
+	nodeDays      = 825
+	authorityName = "ca"
+)
+
+func newCert(a *app) *cobra.Command {
+	return group("cert", "Make and show the certificates of a cluster's nodes",
+		`The nodes of a cluster know each other by certificates of the cluster's own authority. Make the
+authority once, then a certificate for each node, and give each node its own two files and ca.crt.
+Keep ca.key away from the nodes: whoever has it can join the cluster.`,
+		newCertCA(a), newCertNode(a), newCertShow(a))
+}
+
+func newCertCA(a *app) *cobra.Command {
+	var out string
+	var days int
+	cmd := &cobra.Command{
+		Use: "ca --out DIR", Short: "Make a cluster's authority: ca.crt and ca.key", Args: cobra.NoArgs,
+		Example: "  pawl cert ca --out /etc/pawl/ca",
+	}
+	cmd.Flags().StringVar(&out, "out", "", "directory for ca.crt and ca.key")
+	cmd.Flags().IntVar(&days, "days", authorityDays, "how long it lasts")
+	cmd.RunE = a.does(func(*cobra.Command, []string) error {
+		if err := errors.Join(checkGiven("out", out), checkDays(days)); err != nil {
+			return err
+		}
+		pair, err := certs.NewAuthority(time.Now(), days)
+		if err != nil {
+			return err
+		}
+		return a.keepPair(out, authorityName, pair)
+	})
+	return cmd
+}
+
+func newCertNode(a *app) *cobra.Command {
+	var ca, out string
+	var hosts []string
+	var days int
+	cmd := &cobra.Command{
+		Use: "node NAME --ca DIR --out DIR", Short: "Make a node's certificate: NAME.crt and NAME.key", Args: cobra.ExactArgs(1),
+		Long: `Make a node's certificate: NAME.crt and NAME.key. NAME is what "pawl serve --node" is given. Nodes
+prove their names to each other; --host is only for other programs that connect to them.`,
+		Example: "  pawl cert node n1 --ca /etc/pawl/ca --out /etc/pawl --host n1.example.com,10.0.0.1",
+	}
+	f := cmd.Flags()
+	f.StringVar(&ca, "ca", "", "directory of ca.crt and ca.key")
+	f.StringVar(&out, "out", "", "directory for NAME.crt and NAME.key")
+	f.StringSliceVar(&hosts, "host", nil, "names and IP addresses of the node, for programs that check them")
+	f.IntVar(&days, "days", nodeDays, "how long it lasts, at most as long as the authority")
+	cmd.RunE = a.does(func(_ *cobra.Command, args []string) error {
+		name := args[0]
+		if err := errors.Join(checkGiven("ca", ca), checkGiven("out", out), checkDays(days), checkNode(name, hosts)); err != nil {
+			return err
+		}
+		authority, err := readPair(ca, authorityName)
+		if err != nil {
+			return fmt.Errorf("--ca %q: %w", ca, err)
+		}
+		pair, err := certs.NewNode(authority, time.Now(), days, name, hosts)
+		if errors.Is(err, certs.ErrOutlives) {
+			return fmt.Errorf("--days %d: %w", days, err)
+		}
+		if err != nil {
+			return fmt.Errorf("--ca %q: %w", ca, err)
+		}
+		return a.keepPair(out, name, pair)
+	})
+	return cmd
+}
+
+// certView is what "pawl cert show" tells.
+type certView struct {
+	Node        string    `json:"node,omitempty"`
+	Authority   bool      `json:"authority"`
+	Subject     string    `json:"subject"`
+	Issuer      string    `json:"issuer"`
+	URIs        []string  `json:"uris,omitempty"`
+	Hosts       []string  `json:"hosts,omitempty"`
+	From        time.Time `json:"from"`
+	Until       time.Time `json:"until"`
+	Fingerprint string    `json:"sha256"`
+}
+
+func newCertShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "show FILE", Short: "Show whose a certificate is, and until when", Args: cobra.ExactArgs(1),
+		Example: "  pawl cert show /etc/pawl/n1.crt",
+		RunE: a.does(func(_ *cobra.Command, args []string) error {
+			v, err := viewCert(args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(v, func(w io.Writer) { writeCert(w, v) })
+		}),
+	}
+}
+
+func viewCert(path string) (certView, error) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return certView{}, err
+	}
+	c, err := certs.Parse(file)
+	if err != nil {
+		return certView{}, fmt.Errorf("certificate %q: %w", path, err)
+	}
+	sum := sha256.Sum256(c.Raw)
+	v := certView{
+		Authority: c.IsCA, Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
+		From: c.NotBefore, Until: c.NotAfter, Fingerprint: hex.EncodeToString(sum[:]),
+	}
+	for _, u := range c.URIs {
+		v.URIs = append(v.URIs, u.String())
+		if name, ok := strings.CutPrefix(u.String(), "pawl://node/"); ok {
+			v.Node = name
+		}
+	}
+	for _, ip := range c.IPAddresses {
+		v.Hosts = append(v.Hosts, ip.String())
+	}
+	return v, nil
+}
+
+func writeCert(w io.Writer, v certView) {
+	kind, now := "neither a node's nor an authority's", time.Now()
+	switch {
+	case v.Authority:
+		kind = "authority"
+	case v.Node != "":
+		kind = "node " + v.Node
+	}
+	until := clock(v.Until, now)
+	if now.After(v.Until) {
+		until += ", expired"
+	}
+	fields(w, "whose", kind, "subject", v.Subject, "issuer", v.Issuer, "uris", strings.Join(v.URIs, ", "),
+		"hosts", strings.Join(v.Hosts, ", "), "from", clock(v.From, now), "until", until, "sha256", v.Fingerprint)
+}
+
+func checkGiven(flag, value string) error {
+	if value == "" {
+		return usage("--%s is needed: a directory", flag)
+	}
+	return nil
+}
+
+func checkDays(days int) error {
+	if days < 1 || days > certs.MaxDays {
+		return usage("--days %d: want 1 to %d", days, certs.MaxDays)
+	}
+	return nil
+}
+
+func checkNode(name string, hosts []string) error {
+	if err := certs.CheckName(name); err != nil {
+		return usage("NAME: %w", err)
+	}
+	for _, h := range hosts {
+		if err := certs.CheckHost(h); err != nil {
+			return usage("--host: %w", err)
+		}
+	}
+	return nil
+}
+
+func readPair(dir, name string) (p certs.Pair, err error) {
+	if p.Cert, err = os.ReadFile(filepath.Join(dir, name+".crt")); err != nil {
+		return p, err
+	}
+	p.Key, err = os.ReadFile(filepath.Join(dir, name+".key"))
+	return p, err
+}
+
+// keepPair writes NAME.key, for its owner's eyes only, and NAME.crt, and says where they are.
+func (a *app) keepPair(dir, name string, p certs.Pair) error {
+	cert, key := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	if _, err := os.Lstat(cert); err == nil {
+		return errThere(dir, cert)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("--out %q: %w", dir, err)
+	}
+	if err := writeNew(dir, key, p.Key, 0o600); err != nil {
+		return err
+	}
+	if err := writeNew(dir, cert, p.Cert, 0o644); err != nil {
+		return errors.Join(err, os.Remove(key))
+	}
+	return a.print(map[string]string{"cert": cert, "key": key}, func(w io.Writer) { fmt.Fprintf(w, "%s\n%s\n", cert, key) })
+}
+
+func errThere(dir, path string) error {
+	return fmt.Errorf("--out %q: %s is there already, and is not overwritten", dir, path)
+}
+
+// writeNew writes a file that must not exist yet.
+func writeNew(dir, path string, content []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return errThere(dir, path)
+	}
+	if err != nil {
+		return fmt.Errorf("--out %q: %w", dir, err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("--out %q: %w", dir, err), os.Remove(path))
+	}
+	return nil
+}

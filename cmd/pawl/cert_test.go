@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// cert runs "pawl cert ARGS...".
+func cert(t *testing.T, args ...string) (out string, status int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	a := &app{out: &stdout, err: &stderr, format: "table"}
+	root := &cobra.Command{Use: "pawl", SilenceErrors: true, SilenceUsage: true}
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "")
+	root.AddCommand(newCert(a))
+	root.SetArgs(append([]string{"cert"}, args...))
+	cmd, err := root.ExecuteC()
+	if err != nil {
+		status = a.fail(cmd, err)
+		return stderr.String(), status
+	}
+	return stdout.String(), exitDone
+}
+
+func TestCert(t *testing.T) {
+	dir := t.TempDir()
+	ca, out := filepath.Join(dir, "ca"), filepath.Join(dir, "nodes")
+	if text, status := cert(t, "ca", "--out", ca); status != exitDone || !strings.Contains(text, "ca.crt") {
+		t.Fatalf("cert ca: %d, %s", status, text)
+	}
+	if text, status := cert(t, "node", "n1", "--ca", ca, "--out", out, "--host", "n1.example.com,10.0.0.1", "--host", "::1"); status != exitDone {
+		t.Fatalf("cert node: %d, %s", status, text)
+	}
+	if _, err := tls.LoadX509KeyPair(filepath.Join(out, "n1.crt"), filepath.Join(out, "n1.key")); err != nil {
+		t.Error(err)
+	}
+	for _, key := range []string{filepath.Join(ca, "ca.key"), filepath.Join(out, "n1.key")} {
+		if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v, want mode 0600", key, info.Mode(), err)
+		}
+	}
+	text, status := cert(t, "show", filepath.Join(out, "n1.crt"))
+	for _, w := range []string{"node n1", "pawl://node/n1", "n1.example.com, 10.0.0.1, ::1", "(in 824d)", "pawl cluster authority"} {
+		if status != exitDone || !strings.Contains(text, w) {
+			t.Errorf("show: %d, want %q in\n%s", status, w, text)
+		}
+	}
+	if text, _ := cert(t, "show", filepath.Join(ca, "ca.crt"), "-o", "json"); !strings.Contains(text, `"authority": true`) {
+		t.Errorf("show -o json of the authority:\n%s", text)
+	}
+}
+
+// TestCertKeeps: nothing is overwritten, not even half of a pair.
+func TestCertKeeps(t *testing.T) {
+	for _, there := range []string{"ca.crt", "ca.key"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, there)
+		if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text, status := cert(t, "ca", "--out", dir)
+		if status != exitRefused || !strings.Contains(text, "--out") || !strings.Contains(text, there+" is there already") {
+			t.Errorf("with %s: %d, %s", there, status, text)
+		}
+		if files, _ := os.ReadDir(dir); len(files) != 1 {
+			t.Errorf("with %s: %d files afterwards, want 1", there, len(files))
+		}
+		if b, _ := os.ReadFile(path); string(b) != "mine" {
+			t.Errorf("%s was overwritten", there)
+		}
+	}
+}
+
+func TestCertRefusals(t *testing.T) {
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca")
+	if text, status := cert(t, "ca", "--out", ca, "--days", "100"); status != exitDone {
+		t.Fatal(text)
+	}
+	note := filepath.Join(dir, "note")
+	if err := os.WriteFile(note, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"ca", exitUsage, "--out is needed"},
+		{"ca --out x --days 0", exitUsage, "--days 0: want 1 to 36500"},
+		{"ca --out x --days 99999", exitUsage, "--days 99999: want 1 to 36500"},
+		{"ca --out x extra", exitUsage, ""},
+		{"ca --out " + note, exitRefused, "--out"},
+		{"node --ca x --out x", exitUsage, ""},
+		{"node n1 --out x", exitUsage, "--ca is needed"},
+		{"node n1 --ca x", exitUsage, "--out is needed"},
+		{"node N1 --ca x --out x", exitUsage, `NAME: name "N1" of a node: want 1 to 63 of a-z, 0-9 and -`},
+		{"node n1 --ca x --out x --host a:1", exitUsage, `--host: host "a:1"`},
+		{"node n1 --ca " + dir + " --out x --days 9", exitRefused, "--ca"},
+		{"node n1 --ca " + ca + " --out x", exitRefused, "--days 825: certificate of node \"n1\""},
+		{"show", exitUsage, ""},
+		{"show nowhere.crt", exitRefused, "nowhere.crt"},
+		{"show " + note, exitRefused, "no certificate in it"},
+		{"nonsense", exitUsage, `unknown command "nonsense" for "pawl cert"`},
+	} {
+		if text, status := cert(t, strings.Fields(c.args)...); status != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("cert %s: %d, %q, want %d with %q", c.args, status, text, c.status, c.want)
+		}
+	}
+	if _, err := os.Stat("x"); err == nil {
+		t.Error("a refused command left a directory")
+	}
+}

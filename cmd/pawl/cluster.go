@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+func newCluster(a *app) *cobra.Command {
+	return group("cluster", "Look after nodes and shards",
+		`Look after the nodes of a cluster and the shards that they hold. Replicas and leaders move one step
+after the other: a command that moves them is done when that is decided, and "pawl cluster status"
+shows how far it is. A command that can't be taken back asks first.`,
+		newClusterStatus(a), newClusterAdd(a), newClusterDrain(a), newClusterRemove(a), newClusterMove(a), newClusterTransfer(a),
+		newClusterAddShards(a), newClusterReplication(a), newClusterRaiseLevel(a))
+}
+
+// yesFlag belongs to every command that can't be taken back.
+func yesFlag(flags *pflag.FlagSet) *bool { return flags.BoolP("yes", "y", false, "don't ask") }
+
+// surely asks before what can't be taken back.
+func (a *app) surely(ctx context.Context, yes bool, format string, args ...any) error {
+	if yes {
+		return nil
+	}
+	return a.ask(ctx, fmt.Sprintf(format, args...), "add --yes")
+}
+
+func newClusterDrain(a *app) *cobra.Command {
+	var undo, wait bool
+	cmd := &cobra.Command{
+		Use: "drain NODE", Short: "Move replicas and leaders off a node", Args: cobra.ExactArgs(1),
+		Long: `Move replicas and leaders off a node, as far as other nodes can take them, and give it none any more.
+It goes on serving clients. With --undo it takes replicas again; those that have left don't come back
+by themselves.`,
+		Example: "  pawl cluster drain n2 --wait\n  pawl cluster drain n2 --undo",
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "let the node take replicas again")
+	cmd.Flags().BoolVar(&wait, "wait", false, "until the node holds nothing")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, admin := cmd.Context(), client.Admin()
+		view := nodeStateView{Node: args[0], State: "draining"}
+		switch {
+		case undo && wait:
+			return usage("--wait is for a node to hold nothing, and --undo lets it hold something again")
+		case undo:
+			view.State = "active"
+			if err := admin.UndrainNode(ctx, args[0]); err != nil {
+				return err
+			}
+		default:
+			if err := admin.DrainNode(ctx, args[0]); err != nil {
+				return err
+			}
+		}
+		if wait {
+			if err := a.untilDrained(ctx, admin, args[0]); err != nil {
+				return err
+			}
+			view.State = drained
+		}
+		return a.printNodeState(view)
+	})
+	return cmd
+}
+
+// drained is the state of a node that drains and holds nothing any more.
+const drained = "drained"
+
+type nodeStateView struct {
+	Node  string `json:"node"`
+	State string `json:"state"`
+}
+
+func (a *app) printNodeState(v nodeStateView) error {
+	return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "node %q is %s\n", v.Node, v.State) })
+}
+
+const (
+	// drainEvery is how often --wait looks how far a node is.
+	drainEvery = time.Second
+	// drainPatience is how long it may go without an answer: the leader of the system shard may be the one that moves.
+	drainPatience = 30 * time.Second
+	// stuckAfter is how long nothing may change before it says what is waited for.
+	stuckAfter = 10 * time.Second
+)
+
+// untilDrained waits until a node holds nothing, and shows how much it still holds.
+func (a *app) untilDrained(ctx context.Context, admin pawl.Admin, node string) error {
+	tick := time.NewTicker(drainEvery)
+	defer tick.Stop()
+	answered, total := time.Now(), 0
+	var held []uint32
+	bar := a.progress("moved off", 0)
+	defer func() { bar.done() }()
+	var stuck stuckText
+	for {
+		info, err := admin.Cluster(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("not waited for: node %q still holds %s", node, shardNames(held))
+		case err != nil && (!errors.Is(err, pawl.ErrUnavailable) || time.Since(answered) > drainPatience):
+			return err
+		case err == nil:
+			answered, held = time.Now(), heldBy(info, node)
+			if len(held) == 0 {
+				return nil
+			}
+			if total < len(held) {
+				bar.done()
+				total = len(held)
+				bar = a.progress("moved off", total)
+			}
+			if text := stuck.look(waitedFor(info, held), answered); text != "" {
+				bar.done()
+				fmt.Fprintln(a.err, text)
+				bar = a.progress("moved off", total)
+			}
+			bar.set(total - len(held))
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// heldBy are the shards of which a node holds a replica. One that is gone holds none.
+func heldBy(info *pawl.ClusterInfo, node string) []uint32 {
+	for _, n := range info.Nodes {
+		if n.Name == node {
+			return n.Replicas
+		}
+	}
+	return nil
+}
+
+// waitedFor says what keeps shards from moving.
+func waitedFor(info *pawl.ClusterInfo, shards []uint32) string {
+	var of []pawl.ShardStatus
+	for _, s := range info.Shards {
+		if slices.Contains(shards, s.Shard) {
+			of = append(of, s)
+		}
+	}
+	lines := shardProblems(of)
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// stuckText gives a text that stays the same, once.
+type stuckText struct {
+	text  string
+	since time.Time
+	told  bool
+}
+
+func (s *stuckText) look(text string, now time.Time) string {
+	if text != s.text {
+		s.text, s.since, s.told = text, now, false
+	}
+	if s.told || now.Sub(s.since) < stuckAfter {
+		return ""
+	}
+	s.told = true
+	return text
+}
+
+func newClusterRemove(a *app) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "remove NODE", Short: "Take a node out for ever", Args: cobra.ExactArgs(1),
+		Long: `Take a node out for ever. To come back it has to join anew, with an empty directory. A node that holds
+replicas is refused: drain it first. With --force its replicas leave, if every shard can go on
+without them; this is for a node that is dead.`,
+		Example: "  pawl cluster drain n2 --wait && pawl cluster remove n2\n  pawl cluster remove n2 --force --yes",
+	}
+	yes := yesFlag(cmd.Flags())
+	cmd.Flags().BoolVar(&force, "force", false, "although it holds replicas")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, admin := cmd.Context(), client.Admin()
+		if !*yes {
+			info, err := admin.Cluster(ctx)
+			if err != nil {
+				return err
+			}
+			holds := ""
+			if held := heldBy(info, args[0]); len(held) > 0 {
+				holds = ", and holds replicas of " + shardNames(held)
+			}
+			if err := a.surely(ctx, false, "node %q will be removed for ever%s", args[0], holds); err != nil {
+				return err
+			}
+		}
+		if err := admin.RemoveNode(ctx, args[0], force); err != nil {
+			return err
+		}
+		return a.printNodeState(nodeStateView{args[0], "removed"})
+	})
+	return cmd
+}
+
+// shardArg reads the number of a shard.
+func shardArg(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, usage("SHARD %q is not the number of a shard", s)
+	}
+	return uint32(n), nil
+}
+
+// numberArg reads a whole number.
+func numberArg(name, s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, usage("%s %q is not a whole number", name, s)
+	}
+	return n, nil
+}
+
+func newClusterMove(a *app) *cobra.Command {
+	var from, to string
+	cmd := &cobra.Command{
+		Use: "move SHARD --from NODE --to NODE", Short: "Move a replica of a shard to another node", Args: cobra.ExactArgs(1),
+		Long:    "Give one node a replica of a shard, and take that of another when the new one can vote.",
+		Example: "  pawl cluster move 3 --from n1 --to n4",
+	}
+	cmd.Flags().StringVar(&from, "from", "", "node whose replica leaves")
+	cmd.Flags().StringVar(&to, "to", "", "node that gets one")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		shard, err := shardArg(args[0])
+		if err != nil {
+			return err
+		}
+		if from == "" || to == "" {
+			return usage("--from and --to are needed")
+		}
+		if err := client.Admin().MoveReplica(cmd.Context(), shard, from, to); err != nil {
+			return err
+		}
+		view := struct {
+			Shard uint32 `json:"shard"`
+			From  string `json:"from"`
+			To    string `json:"to"`
+		}{shard, from, to}
+		return a.print(view, func(w io.Writer) {
+			fmt.Fprintf(w, "%s moves from node %q to %q\n", shardNames([]uint32{shard}), from, to)
+		})
+	})
+	return cmd
+}
+
+func newClusterTransfer(a *app) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use: "transfer SHARD", Short: "Say which node should lead a shard", Args: cobra.ExactArgs(1),
+		Long:    "Say which node should lead a shard, while it can. Without --to whichever does, as balance wants it.",
+		Example: "  pawl cluster transfer 3 --to n2\n  pawl cluster transfer 3",
+	}
+	cmd.Flags().StringVar(&to, "to", "", "node that should lead it; none for whichever")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		shard, err := shardArg(args[0])
+		if err != nil {
+			return err
+		}
+		if err := client.Admin().TransferLeader(cmd.Context(), shard, to); err != nil {
+			return err
+		}
+		view := struct {
+			Shard     uint32 `json:"shard"`
+			Preferred string `json:"preferred,omitempty"`
+		}{shard, to}
+		return a.print(view, func(w io.Writer) {
+			who := "whichever node"
+			if to != "" {
+				who = strconv.Quote(to)
+			}
+			fmt.Fprintf(w, "%s is to be led by %s\n", shardNames([]uint32{shard}), who)
+		})
+	})
+	return cmd
+}
+
+func newClusterAddShards(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "add-shards TOTAL", Short: "Have more data shards", Args: cobra.ExactArgs(1),
+		Long: `Have TOTAL data shards, 64 at most. Their number only grows. Queues stay where they are; new ones go to
+the shards that have the fewest.`,
+		Example: "  pawl cluster add-shards 8",
+	}
+	yes := yesFlag(cmd.Flags())
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, admin := cmd.Context(), client.Admin()
+		total, err := numberArg("TOTAL", args[0])
+		if err != nil {
+			return err
+		}
+		info, err := admin.Cluster(ctx)
+		if err != nil {
+			return err
+		}
+		if have := info.Settings.DataShards; total > have {
+			what := count(int64(total), "data shard")
+			if err := a.surely(ctx, *yes, "there will be %s in place of %d, and their number only grows", what, have); err != nil {
+				return err
+			}
+		}
+		if err := admin.AddShards(ctx, total); err != nil {
+			return err
+		}
+		view := struct {
+			DataShards int `json:"data_shards"`
+		}{total}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "%s\n", count(int64(total), "data shard")) })
+	})
+	return cmd
+}
+
+func newClusterReplication(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "replication N", Short: "Set how many replicas each shard is to have", Args: cobra.ExactArgs(1),
+		Long:    "Set how many replicas each shard is to have: 1, 3, 5 or 7. With fewer nodes there are as many as the nodes can hold.",
+		Example: "  pawl cluster replication 5",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		n, err := numberArg("N", args[0])
+		if err != nil {
+			return err
+		}
+		if err := client.Admin().SetReplication(cmd.Context(), n); err != nil {
+			return err
+		}
+		view := struct {
+			Replication int `json:"replication"`
+		}{n}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "each shard is to have %s\n", count(int64(n), "replica")) })
+	})
+	return cmd
+}
+
+func newClusterRaiseLevel(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "raise-level", Short: "Turn on what all nodes' versions can do", Args: cobra.NoArgs,
+		Long: `Raise the feature level to the highest that all nodes can work at, after all of them run the new version
+of the program. There is no way back: a node of an older version can't join any more.`,
+		Example: "  pawl cluster raise-level",
+	}
+	yes := yesFlag(cmd.Flags())
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		ctx, admin := cmd.Context(), client.Admin()
+		if !*yes {
+			info, err := admin.Cluster(ctx)
+			if err != nil {
+				return err
+			}
+			if err := a.surely(ctx, false, "the feature level, now %d, will be the highest that %s can work at, and never less again",
+				info.Settings.Level, count(int64(len(info.Nodes)), "node")); err != nil {
+				return err
+			}
+		}
+		level, err := admin.RaiseLevel(ctx)
+		if err != nil {
+			return err
+		}
+		view := struct {
+			Level int `json:"level"`
+		}{level}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "the feature level is %d\n", level) })
+	})
+	return cmd
+}

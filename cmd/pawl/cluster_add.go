@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newClusterAdd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "add [NAME]", Short: "Show how a new node is started", Args: cobra.MaximumNArgs(1),
+		Long: `Show the command that a new node is started with. A node joins by itself when it starts, by the addresses
+that its --join names, and gets its share of replicas soon after. Without NAME it gets the first that is free.`,
+		Example: "  pawl cluster add\n  pawl cluster add n4 -o json",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		info, err := client.Admin().Cluster(cmd.Context())
+		if err != nil {
+			return err
+		}
+		name := freeName(info)
+		if len(args) > 0 {
+			name = args[0]
+		}
+		view, err := viewAdd(info, name)
+		if err != nil {
+			return err
+		}
+		if err := a.print(view, func(w io.Writer) { fmt.Fprintln(w, view.Command) }); err != nil || a.format != "table" {
+			return err
+		}
+		fmt.Fprintf(a.err, "HOST is an address of the new machine, and the three files are its certificate: see 'pawl cert node --help'.\n"+
+			"Leave --peer-cert, --peer-key and --peer-ca out if the other nodes have none.\n")
+		if view.Replaces {
+			fmt.Fprintf(a.err, "node %q is not heard of: the new one takes its place, and what the old one held is made anew.\n", name)
+		}
+		return nil
+	})
+	return cmd
+}
+
+type addView struct {
+	Node     string   `json:"node"`
+	Join     []string `json:"join"`
+	Command  string   `json:"command"`
+	Replaces bool     `json:"replaces,omitempty"` // a node of that name that is silent
+}
+
+var errNoPeers = errors.New("no node of this cluster has an address for other nodes: start it again with --peer-listen HOST:PORT, and then ask again")
+
+// viewAdd says how a node is started that joins those that run.
+func viewAdd(info *pawl.ClusterInfo, name string) (addView, error) {
+	v := addView{Node: name}
+	for _, n := range info.Nodes {
+		switch {
+		case n.Name == name && n.Alive:
+			return v, fmt.Errorf("node %q is running as number %d: choose another name", name, n.Number)
+		case n.Name == name:
+			v.Replaces = true
+		case n.Alive && n.PeerAddress != "":
+			v.Join = append(v.Join, n.PeerAddress)
+		}
+	}
+	if len(v.Join) == 0 {
+		return v, errNoPeers
+	}
+	v.Command = fmt.Sprintf("pawl serve --node %s --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join %s "+
+		"--peer-cert %s.crt --peer-key %s.key --peer-ca ca.crt", name, strings.Join(v.Join, ","), name, name)
+	return v, nil
+}
+
+// freeName is the first of n1, n2 and so on that no node has.
+func freeName(info *pawl.ClusterInfo) string {
+	for i := 1; ; i++ {
+		name := fmt.Sprintf("n%d", i)
+		if !slices.ContainsFunc(info.Nodes, func(n pawl.NodeInfo) bool { return n.Name == name }) {
+			return name
+		}
+	}
+}

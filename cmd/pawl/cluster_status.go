@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newClusterStatus(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show nodes, shards and problems", Args: cobra.NoArgs,
+		Long: `Show how the nodes stand, where the shards' replicas are and who leads them, and what is amiss. Shard 0 is
+the system shard: it knows nodes, shards and queues.`,
+		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
+	}
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		info, err := client.Admin().Cluster(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(viewCluster(info), func(w io.Writer) { writeCluster(w, info) })
+	})
+	cmd.Aliases = nil // it shows the whole, and is not a list of one kind
+	return cmd
+}
+
+func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
+	s := info.Settings
+	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d\n\n", count(int64(len(info.Nodes)), "node"), count(int64(s.DataShards), "data shard"),
+		s.Replication, s.Level)
+	writeNodes(w, info.Nodes)
+	fmt.Fprintln(w)
+	writeShards(w, info.Shards)
+	fmt.Fprintln(w)
+	problems := problemsOf(info)
+	if len(problems) == 0 {
+		fmt.Fprintln(w, "no problems")
+		return
+	}
+	fmt.Fprintln(w, "problems:")
+	for _, p := range problems {
+		fmt.Fprintf(w, "  %s\n", printable(p))
+	}
+}
+
+func writeNodes(w io.Writer, nodes []pawl.NodeInfo) {
+	rows := make([][]string, len(nodes))
+	for i, n := range nodes {
+		state, alive, offset := n.State, "yes", "-"
+		if n.State == "draining" && len(n.Replicas) == 0 {
+			state = drained
+		}
+		if !n.Alive {
+			alive = "no, for " + span(n.Silent)
+		}
+		if n.Heard {
+			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
+		}
+		rows[i] = []string{n.Name, state, alive, orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
+			orDash(shardRanges(n.Replicas)), orDash(shardRanges(n.Leads))}
+	}
+	columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// diskText is how much of a node's disk is free: "12.5GiB (31%)".
+func diskText(n pawl.NodeInfo) string {
+	if n.DiskTotal <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%.0f%%)", bytesText(n.DiskFree), 100*float64(n.DiskFree)/float64(n.DiskTotal))
+}
+
+// bytesText is a number of bytes in its largest unit.
+func bytesText(n int64) string {
+	for _, u := range sizeUnits {
+		if n >= u.bytes {
+			return strings.TrimSuffix(strconv.FormatFloat(float64(n)/float64(u.bytes), 'f', 1, 64), ".0") + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}
+
+// shardRanges writes numbers of shards briefly: "0-3,5".
+func shardRanges(shards []uint32) string {
+	sorted := slices.Sorted(slices.Values(shards))
+	var parts []string
+	for i := 0; i < len(sorted); {
+		end := i
+		for end+1 < len(sorted) && sorted[end+1] == sorted[end]+1 {
+			end++
+		}
+		part := strconv.FormatUint(uint64(sorted[i]), 10)
+		if end > i {
+			part += "-" + strconv.FormatUint(uint64(sorted[end]), 10)
+		}
+		parts = append(parts, part)
+		i = end + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// shardNames names shards in a sentence.
+func shardNames(shards []uint32) string {
+	switch len(shards) {
+	case 0:
+		return "nothing"
+	case 1:
+		return "shard " + shardRanges(shards)
+	}
+	return "shards " + shardRanges(shards)
+}
+
+func writeShards(w io.Writer, shards []pawl.ShardStatus) {
+	rows := make([][]string, len(shards))
+	for i, s := range shards {
+		leader, term, applied := "-", "-", "-"
+		if s.Leader != "" {
+			leader, term, applied = s.Leader, strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Applied, 10)
+		}
+		if s.Preferred != "" && s.Preferred != s.Leader {
+			leader += " (should be " + s.Preferred + ")"
+		}
+		members := make([]string, len(s.Members))
+		for j, m := range s.Members {
+			members[j] = memberText(m, s.Leader != "")
+		}
+		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(short(s.LastStep, 60))}
+	}
+	columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
+}
+
+// memberText is a replica: "n2", and in brackets what is special about it. Without a leader nobody knows more than where
+// it should be.
+func memberText(m pawl.ShardMember, known bool) string {
+	var notes []string
+	if known && !m.Voter {
+		notes = append(notes, "learns")
+	}
+	if known && !m.Answers {
+		notes = append(notes, "silent")
+	}
+	if m.Leaving {
+		notes = append(notes, "leaves")
+	}
+	if m.Snapshotting {
+		notes = append(notes, "gets a snapshot")
+	}
+	if m.Lag > 0 {
+		notes = append(notes, strconv.FormatUint(m.Lag, 10)+" behind")
+	}
+	if !known {
+		notes = append(notes, "not known")
+	}
+	if len(notes) == 0 {
+		return m.Node
+	}
+	return m.Node + "(" + strings.Join(notes, ", ") + ")"
+}
+
+// problemsOf says what is amiss, a line each.
+func problemsOf(info *pawl.ClusterInfo) (problems []string) {
+	for _, n := range info.Nodes {
+		switch {
+		case n.Alive:
+		case n.Heard:
+			problems = append(problems, fmt.Sprintf("node %q was not heard of for %s", n.Name, span(n.Silent)))
+		default:
+			problems = append(problems, fmt.Sprintf("node %q was not heard of since the system shard has its leader, for %s", n.Name, span(n.Silent)))
+		}
+	}
+	problems = append(problems, shardProblems(info.Shards)...)
+	var under []uint32
+	for _, s := range info.Shards {
+		if s.UnderReplicated && s.Leader != "" {
+			under = append(under, s.Shard)
+		}
+	}
+	if len(under) > 0 {
+		text := fmt.Sprintf("fewer than %s answer for %s", count(int64(info.Settings.Replication), "voter"), shardNames(under))
+		if n := len(info.Nodes); n < info.Settings.Replication {
+			text += fmt.Sprintf(": with %s there can be no more; 'pawl cluster add' says how to start another", count(int64(n), "node"))
+		}
+		problems = append(problems, text)
+	}
+	return problems
+}
+
+// shardProblems says what is amiss with shards, a line for all that have the same.
+func shardProblems(shards []pawl.ShardStatus) (lines []string) {
+	var texts []string // in the order of their first shards
+	having := map[string][]uint32{}
+	for _, s := range shards {
+		text := s.Problem
+		if s.Leader == "" {
+			text = strings.TrimSuffix("no leader answers: "+s.Problem, ": ")
+		}
+		if text == "" {
+			continue
+		}
+		if having[text] == nil {
+			texts = append(texts, text)
+		}
+		having[text] = append(having[text], s.Shard)
+	}
+	for _, text := range texts {
+		lines = append(lines, shardNames(having[text])+": "+text)
+	}
+	return lines
+}
+
+// The views of a cluster, as in REST.
+
+type clusterView struct {
+	Settings clusterSettingsView `json:"settings"`
+	Nodes    []nodeView          `json:"nodes"`
+	Shards   []shardView         `json:"shards"`
+}
+
+type clusterSettingsView struct {
+	Replication int `json:"replication"`
+	Level       int `json:"level"`
+	DataShards  int `json:"data_shards"`
+}
+
+type nodeView struct {
+	Name        string   `json:"name"`
+	Number      uint32   `json:"number"`
+	State       string   `json:"state"`
+	Alive       bool     `json:"alive"`
+	Heard       bool     `json:"heard"`
+	Silent      float64  `json:"silent_seconds"`
+	Version     string   `json:"version,omitempty"`
+	PeerAddress string   `json:"peer_address,omitempty"`
+	APIAddress  string   `json:"api_address,omitempty"`
+	DiskFree    *int64   `json:"disk_free_bytes,omitempty"`
+	DiskTotal   int64    `json:"disk_total_bytes,omitempty"`
+	ClockOffset *float64 `json:"clock_offset_seconds,omitempty"`
+	Replicas    []uint32 `json:"replicas"`
+	Leads       []uint32 `json:"leads"`
+}
+
+type shardView struct {
+	Shard           uint32       `json:"shard"`
+	Leader          string       `json:"leader,omitempty"`
+	Preferred       string       `json:"preferred,omitempty"`
+	Term            uint64       `json:"term,omitempty"`
+	Applied         uint64       `json:"applied,omitempty"`
+	Members         []memberView `json:"members"`
+	UnderReplicated bool         `json:"under_replicated"`
+	Problem         string       `json:"problem,omitempty"`
+	LastStep        string       `json:"last_step,omitempty"`
+}
+
+type memberView struct {
+	Node         string `json:"node"`
+	Voter        bool   `json:"voter"`
+	Answers      bool   `json:"answers"`
+	Leaving      bool   `json:"leaving"`
+	Snapshotting bool   `json:"snapshotting"`
+	Lag          uint64 `json:"lag"`
+}
+
+func viewCluster(info *pawl.ClusterInfo) clusterView {
+	v := clusterView{Settings: clusterSettingsView(info.Settings), Nodes: []nodeView{}, Shards: []shardView{}}
+	for _, n := range info.Nodes {
+		v.Nodes = append(v.Nodes, viewNode(n))
+	}
+	for _, s := range info.Shards {
+		view := shardView{Shard: s.Shard, Leader: s.Leader, Preferred: s.Preferred, Term: s.Term, Applied: s.Applied, Members: []memberView{},
+			UnderReplicated: s.UnderReplicated, Problem: s.Problem, LastStep: s.LastStep}
+		for _, m := range s.Members {
+			view.Members = append(view.Members, memberView(m))
+		}
+		v.Shards = append(v.Shards, view)
+	}
+	return v
+}
+
+func viewNode(n pawl.NodeInfo) nodeView {
+	v := nodeView{Name: n.Name, Number: n.Number, State: n.State, Alive: n.Alive, Heard: n.Heard, Silent: n.Silent.Round(time.Millisecond).Seconds(),
+		Version: n.Version, PeerAddress: n.PeerAddress, APIAddress: n.APIAddress, DiskTotal: n.DiskTotal,
+		Replicas: append([]uint32{}, n.Replicas...), Leads: append([]uint32{}, n.Leads...)}
+	if n.DiskTotal > 0 {
+		v.DiskFree = &n.DiskFree
+	}
+	if n.Heard {
+		offset := n.ClockOffset.Seconds()
+		v.ClockOffset = &offset
+	}
+	return v
+}

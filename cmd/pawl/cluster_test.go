@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// office is a cluster that is looked after on paper: it tells what it is made to tell, and keeps what it was asked for.
+type office struct {
+	pawlv1.UnimplementedClusterServiceServer
+
+	mu       sync.Mutex
+	asked    []string
+	cluster  *pawlv1.GetClusterResponse
+	verified map[uint32]*pawlv1.VerifyShardResponse
+	each     func() error // is called at each look at the cluster, with the lock
+}
+
+// newOffice makes a cluster of two nodes that are well, and of n3, which is dead.
+func newOffice() *office {
+	o := &office{verified: map[uint32]*pawlv1.VerifyShardResponse{}, cluster: &pawlv1.GetClusterResponse{
+		Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 1, DataShards: 2},
+		Nodes: []*pawlv1.ClusterNode{
+			{Name: "n1", Number: 1, State: "active", Alive: true, Heard: true, SilentSeconds: 0.2, Version: "0.1.0", PeerAddress: "10.0.0.1:7296",
+				ApiAddress: "10.0.0.1:7295", DiskFreeBytes: 25 << 29, DiskTotalBytes: 50 << 30, ClockOffsetSeconds: 0.0015, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1}},
+			{Name: "n2", Number: 2, State: "draining", Alive: true, Heard: true, PeerAddress: "10.0.0.2:7296"},
+			{Name: "n3", Number: 3, State: "active", Heard: true, SilentSeconds: 180, Replicas: []uint32{0, 2}},
+		},
+		Shards: []*pawlv1.ClusterShard{
+			{Shard: 0, Leader: "n1", Term: 2, Applied: 40, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true},
+				{Node: "n3", Voter: true, Lag: 12, Leaving: true}}},
+			{Shard: 1, Leader: "n1", Preferred: "n2", Term: 2, Applied: 50, Problem: "waits for a voter", LastStep: "shard 1: transfer leader 1.0",
+				Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true}, {Node: "n2", Answers: true, Snapshotting: true}}},
+			{Shard: 2, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n3"}}},
+		},
+	}}
+	for shard := range uint32(3) {
+		o.verified[shard] = &pawlv1.VerifyShardResponse{Shard: shard, Index: 100, Rows: 7, Equal: true,
+			Replicas: []*pawlv1.ReplicaHash{{Node: "n1", Hash: "00000000000000aa"}, {Node: "n2", Hash: "00000000000000aa"}}}
+	}
+	return o
+}
+
+func (o *office) ask(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked = append(o.asked, fmt.Sprintf(format, args...))
+}
+
+func (o *office) GetCluster(context.Context, *pawlv1.GetClusterRequest) (*pawlv1.GetClusterResponse, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.each != nil {
+		if err := o.each(); err != nil {
+			return nil, err
+		}
+	}
+	return o.cluster, nil
+}
+
+func (o *office) DrainNode(_ context.Context, r *pawlv1.DrainNodeRequest) (*pawlv1.DrainNodeResponse, error) {
+	o.ask("drain %s undo %t", r.GetNode(), r.GetUndo())
+	if r.GetNode() == "none" {
+		st, _ := grpcstatus.New(codes.NotFound, `node "none": not found`).WithDetails(&pawlv1.Error{Code: "not_found", Message: `node "none": not found`})
+		return nil, st.Err()
+	}
+	return &pawlv1.DrainNodeResponse{}, nil
+}
+
+func (o *office) RemoveNode(_ context.Context, r *pawlv1.RemoveNodeRequest) (*pawlv1.RemoveNodeResponse, error) {
+	o.ask("remove %s force %t", r.GetNode(), r.GetForce())
+	return &pawlv1.RemoveNodeResponse{}, nil
+}
+
+func (o *office) MoveReplica(_ context.Context, r *pawlv1.MoveReplicaRequest) (*pawlv1.MoveReplicaResponse, error) {
+	o.ask("move %d %s %s", r.GetShard(), r.GetFrom(), r.GetTo())
+	return &pawlv1.MoveReplicaResponse{}, nil
+}
+
+func (o *office) TransferLeader(_ context.Context, r *pawlv1.TransferLeaderRequest) (*pawlv1.TransferLeaderResponse, error) {
+	o.ask("transfer %d %q", r.GetShard(), r.GetTo())
+	return &pawlv1.TransferLeaderResponse{}, nil
+}
+
+func (o *office) AddShards(_ context.Context, r *pawlv1.AddShardsRequest) (*pawlv1.AddShardsResponse, error) {
+	o.ask("shards %d", r.GetTotal())
+	return &pawlv1.AddShardsResponse{}, nil
+}
+
+func (o *office) SetReplication(_ context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
+	o.ask("replication %d", r.GetReplication())
+	return &pawlv1.SetReplicationResponse{}, nil
+}
+
+func (o *office) RaiseLevel(context.Context, *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
+	o.ask("level")
+	return &pawlv1.RaiseLevelResponse{Level: 2}, nil
+}
+
+func (o *office) VerifyShard(_ context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
+	o.ask("verify %d", r.GetShard())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := o.verified[r.GetShard()]
+	if v == nil {
+		st, _ := grpcstatus.New(codes.FailedPrecondition, "").WithDetails(&pawlv1.Error{Code: "wrong_state", Message: "no leader"})
+		return nil, st.Err()
+	}
+	return v, nil
+}
+
+// serve answers on a listener until the test ends.
+func (o *office) serve(t *testing.T, l net.Listener) {
+	s := grpc.NewServer()
+	pawlv1.RegisterClusterServiceServer(s, o)
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+}
+
+// command runs a command line against an office.
+func (o *office) command(t *testing.T, line ...string) (stdout, stderr string, exit int, asked string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.serve(t, l)
+	var out, errs bytes.Buffer
+	exit = run(append(line, "--server", l.Addr().String()), strings.NewReader(""), &out, &errs)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return out.String(), errs.String(), exit, strings.Join(o.asked, "; ")
+}
+
+// Each command asks for what it was told, says so, and does not do without a yes what can't be taken back.
+func TestClusterCommands(t *testing.T) {
+	for _, c := range []struct {
+		line  string
+		asked string
+		exit  int
+		says  string // in both outputs together
+	}{
+		{"cluster drain n2", "drain n2 undo false", 0, `node "n2" is draining`},
+		{"cluster drain n2 --wait -o json", "drain n2 undo false", 0, `"state": "drained"`},
+		{"cluster drain n2 --undo", "drain n2 undo true", 0, `node "n2" is active`},
+		{"cluster drain n2 --undo --wait", "", 2, "--wait is for"},
+		{"cluster drain none", "drain none undo false", 1, `node "none": not found`},
+		{"cluster remove n3", "", 1, `node "n3" will be removed for ever, and holds replicas of shards 0,2: not confirmed: add --yes`},
+		{"cluster remove n3 --force --yes", "remove n3 force true", 0, `node "n3" is removed`},
+		{"cluster move 1 --from n3 --to n2", "move 1 n3 n2", 0, `shard 1 moves from node "n3" to "n2"`},
+		{"cluster move 1 --from n3", "", 2, "--from and --to are needed"},
+		{"cluster move one --from n3 --to n2", "", 2, `SHARD "one" is not the number of a shard`},
+		{"cluster transfer 0 --to n2", `transfer 0 "n2"`, 0, `shard 0 is to be led by "n2"`},
+		{"cluster transfer 1", `transfer 1 ""`, 0, "whichever"},
+		{"cluster add-shards 4", "", 1, "there will be 4 data shards in place of 2, and their number only grows: not confirmed"},
+		{"cluster add-shards 4 -y", "shards 4", 0, "4 data shards"},
+		{"cluster add-shards 2", "shards 2", 0, "2 data shards"},
+		{"cluster add-shards many", "", 2, `TOTAL "many" is not a whole number`},
+		{"cluster replication 5 -o yaml", "replication 5", 0, "replication: 5"},
+		{"cluster raise-level", "", 1, "the feature level, now 1, will be the highest that 3 nodes can work at, and never less again: not confirmed"},
+		{"cluster raise-level --yes", "level", 0, "the feature level is 2"},
+		{"cluster add", "", 0, "pawl serve --node n4 --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join 10.0.0.1:7296,10.0.0.2:7296 "},
+		{"cluster add n3", "", 0, `node "n3" is not heard of: the new one takes its place`},
+		{"cluster add n1", "", 1, `node "n1" is running as number 1`},
+		{"cluster add x -o json", "", 0, `"join": [`},
+		{"verify", "verify 0; verify 1; verify 2", 0, "sound"},
+		{"verify --shard 2", "verify 2", 0, "sound"},
+		{"verify --shard x", "", 2, `--shard`},
+	} {
+		o := newOffice()
+		stdout, stderr, exit, asked := o.command(t, strings.Fields(c.line)...)
+		if exit != c.exit || asked != c.asked || !strings.Contains(stdout+stderr, c.says) {
+			t.Errorf("pawl %s: status %d, asked for %q, want %d, %q\n%s%s", c.line, exit, asked, c.exit, c.asked, stdout, stderr)
+		}
+	}
+}
+
+// A cluster whose nodes have no address for others can't grow, and it says what to do.
+func TestClusterAddWithoutPeers(t *testing.T) {
+	o := newOffice()
+	o.cluster.Nodes = []*pawlv1.ClusterNode{{Name: "n1", Alive: true, Heard: true}}
+	if _, stderr, exit, _ := o.command(t, "cluster", "add"); exit != 1 || !strings.Contains(stderr, "--peer-listen") {
+		t.Errorf("status %d: %s", exit, stderr)
+	}
+}
+
+func TestClusterStatus(t *testing.T) {
+	const want = `3 nodes, 2 data shards, replication 3, feature level 1
+
+NODE  STATE    ALIVE        VERSION  CLIENTS AT     NODES AT       DISK FREE      CLOCK   REPLICAS  LEADS
+n1    active   yes          0.1.0    10.0.0.1:7295  10.0.0.1:7296  12.5GiB (25%)  +1.5ms  0-2       0-1
+n2    drained  yes          -        -              10.0.0.2:7296  -              +0.0ms  -         -
+n3    active   no, for 3m   -        -              -              -              +0.0ms  0,2       -
+
+SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST STEP
+0      n1                    2     40       n1 n3(silent, leaves, 12 behind)  -
+`
+	out, _, exit, _ := newOffice().command(t, "cluster", "status")
+	if exit != 0 {
+		t.Fatal(out)
+	}
+	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	if !strings.HasPrefix(squeeze(out), squeeze(want)) {
+		t.Errorf("got\n%s\nwant it to begin with\n%s", out, want)
+	}
+	for _, says := range []string{
+		"n1 (should be n2)", "n2(learns, gets a snapshot)", "n3(not known)", "shard 1: transfer leader 1.0",
+		"problems:\n  node \"n3\" was not heard of for 3m\n  shard 1: waits for a voter\n  shard 2: no leader answers\n  fewer than 3 voters answer for shard 0\n",
+	} {
+		if !strings.Contains(out, says) {
+			t.Errorf("status lacks %q:\n%s", says, out)
+		}
+	}
+	out, _, _, _ = newOffice().command(t, "cluster", "status", "-o", "json")
+	for _, says := range []string{`"data_shards": 2`, `"silent_seconds": 0.2`, `"disk_free_bytes": 13421772800`, `"under_replicated": true`, `"preferred": "n2"`, `"lag": 12`} {
+		if !strings.Contains(out, says) {
+			t.Errorf("status -o json lacks %q:\n%s", says, out)
+		}
+	}
+}
+
+func TestClusterWithoutProblems(t *testing.T) {
+	o := newOffice()
+	o.cluster.Nodes, o.cluster.Shards = o.cluster.Nodes[:2], o.cluster.Shards[1:2]
+	o.cluster.Shards[0].Problem = ""
+	if out, _, _, _ := o.command(t, "cluster", "status"); !strings.HasSuffix(out, "\nno problems\n") {
+		t.Errorf("got %s", out)
+	}
+}
+
+// What is not sound, or was not looked at in full, is told by name and by the exit status.
+func TestVerifyFindsWhatIsBroken(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(map[uint32]*pawlv1.VerifyShardResponse)
+		says   []string
+	}{
+		"replicas differ": {func(v map[uint32]*pawlv1.VerifyShardResponse) {
+			v[1].Equal, v[1].Replicas[1].Hash = false, "00000000000000ab"
+		},
+			[]string{"BROKEN: replicas differ", "shard 1: after entry 100 n1 has 00000000000000aa, n2 has 00000000000000ab", "pawl: broken: shard 1\n"}},
+		"numbers": {func(v map[uint32]*pawlv1.VerifyShardResponse) { v[0].Problems = []string{"queue \"a\" counts 1"} },
+			[]string{"BROKEN: numbers do not agree", `shard 0: queue "a" counts 1`, "pawl: broken: shard 0\n"}},
+		"no hash": {func(v map[uint32]*pawlv1.VerifyShardResponse) { v[2].Replicas[1].Hash = "" },
+			[]string{"not compared with n2", "pawl: not verified in full: shard 2\n"}},
+		"no leader, and broken": {func(v map[uint32]*pawlv1.VerifyShardResponse) { delete(v, 1); v[2].Equal = false },
+			[]string{"not verified", "shard 1: verify shard 1: wrong_state: no leader", "pawl: broken: shard 2; not verified in full: shard 1\n"}},
+	} {
+		o := newOffice()
+		c.change(o.verified)
+		stdout, stderr, exit, asked := o.command(t, "verify")
+		if exit != exitRefused || asked != "verify 0; verify 1; verify 2" {
+			t.Errorf("%s: status %d, asked for %s", name, exit, asked)
+		}
+		for _, says := range c.says {
+			if !strings.Contains(stdout+stderr, says) {
+				t.Errorf("%s: lacks %q:\n%s%s", name, says, stdout, stderr)
+			}
+		}
+	}
+}
+
+// waiting runs --wait against an office in a bubble.
+func waiting(t *testing.T, o *office) (took time.Duration, said string, err error) {
+	l := bufconn.Listen(1 << 16)
+	o.serve(t, l)
+	client, err := pawl.Dial("office", pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+		pawl.WithLogger(slog.New(slog.DiscardHandler)), pawl.WithRetryFor(retryFor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var errs bytes.Buffer
+	a := &app{out: io.Discard, err: &errs}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	start := time.Now()
+	err = a.untilDrained(ctx, client.Admin(), "n1")
+	return time.Since(start), errs.String(), err
+}
+
+// --wait lasts until the node holds nothing, says once what keeps each rest from that, and bears that the system shard's leader
+// moves.
+func TestWaitUntilDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice()
+		start := time.Now()
+		o.each = func() error {
+			switch now := time.Since(start); {
+			case now > time.Minute:
+				o.cluster.Nodes[0].Replicas = nil
+			case now > 40*time.Second:
+				return grpcstatus.Error(codes.Unavailable, "no leader")
+			case now > 20*time.Second:
+				o.cluster.Nodes[0].Replicas = []uint32{1}
+			}
+			return nil
+		}
+		took, said, err := waiting(t, o)
+		if err != nil || took < time.Minute || took > time.Minute+5*time.Second {
+			t.Errorf("took %v, %v", took, err)
+		}
+		if said != "shard 1: waits for a voter\nshard 2: no leader answers\nshard 1: waits for a voter\n" { // of what it holds, and again of the rest
+			t.Errorf("said %q", said)
+		}
+	})
+}
+
+func TestWaitEndsWithoutAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice()
+		o.each = func() error { return grpcstatus.Error(codes.Unavailable, "no leader") }
+		if took, _, err := waiting(t, o); err == nil || took < drainPatience || took > drainPatience+10*time.Second {
+			t.Errorf("took %v, %v", took, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		if took, _, err := waiting(t, newOffice()); err == nil || !strings.Contains(err.Error(), `node "n1" still holds shards 0-2`) || took != 2*time.Minute {
+			t.Errorf("took %v, %v", took, err)
+		}
+	})
+}
+
+// What is amiss with many shards in the same way is one line.
+func TestShardProblems(t *testing.T) {
+	got := shardProblems([]pawl.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"}, {Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
+	if want := []string{"shards 0,3: x", "shard 1: no leader answers: x", "shard 4: no leader answers"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestShardRanges(t *testing.T) {
+	for want, shards := range map[string][]uint32{"": nil, "0": {0}, "0-1": {1, 0}, "0-3,5,7-8": {0, 1, 2, 3, 5, 7, 8}} {
+		if got := shardRanges(shards); got != want {
+			t.Errorf("%v: got %q, want %q", shards, got, want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// recoveryView is what a recovery tells.
+type recoveryView struct {
+	Node    string               `json:"node"`
+	Cluster string               `json:"cluster_id"`
+	DryRun  bool                 `json:"dry_run"`
+	Shards  []recoveredShardView `json:"shards"`
+	Lost    []uint32             `json:"lost_shards"`
+}
+
+type recoveredShardView struct {
+	Shard uint32 `json:"shard"`
+	Term  uint64 `json:"term"`
+	Index uint64 `json:"index"`
+}
+
+func newRecover(a *app) *cobra.Command {
+	var cfg node.RecoverConfig
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "recover --data DIR", Short: "Go on with one node after the majority is lost for ever", Args: cobra.NoArgs,
+		Long: `Make the data directory of a stopped node a cluster of its own, with all that it has, when so many
+of the others are lost for ever that no majority will come back. What only the lost ones had is
+gone. Claims that workers hold become void; their tasks run again when their leases end.
+
+Stop all nodes first. Compare the survivors with --dry-run, and take the one whose shards are
+furthest: the highest term, then the highest index. Start it as before, without --join; then start
+the others with EMPTY data directories, so that they join it. An old directory of another node is
+refused from then on.`,
+		Example: "  pawl recover --data /var/lib/pawl --dry-run\n  pawl recover --data /var/lib/pawl",
+	}
+	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory of a stopped node")
+	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "change nothing, tell how far the shards are")
+	cmd.Flags().BoolVar(&cfg.AbandonShards, "abandon-shards", false, "let shards begin anew, empty, of which this node has no replica")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask")
+	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+		if !cfg.DryRun {
+			what := fmt.Sprintf("%s becomes a cluster of its own, and no other node of the old one can join it with its data", cfg.Dir)
+			if err := a.confirm(cmd.Context(), &bulkFlags{yes: yes}, what); err != nil {
+				return err
+			}
+		}
+		rec, err := node.Recover(cfg)
+		if err != nil {
+			return err
+		}
+		v := recoveryOf(rec, cfg.DryRun)
+		return a.print(v, func(w io.Writer) { writeRecovery(w, &v) })
+	})
+	return cmd
+}
+
+func recoveryOf(rec node.Recovery, dryRun bool) recoveryView {
+	v := recoveryView{Node: rec.Node, Cluster: rec.Cluster, DryRun: dryRun, Shards: []recoveredShardView{}, Lost: append([]uint32{}, rec.Lost...)}
+	for _, s := range rec.Shards {
+		v.Shards = append(v.Shards, recoveredShardView{s.Shard, s.Term, s.Index})
+	}
+	return v
+}
+
+func writeRecovery(w io.Writer, v *recoveryView) {
+	if v.DryRun {
+		fmt.Fprintf(w, "node %s holds, with what its logs have:\n\n", v.Node)
+	} else {
+		fmt.Fprintf(w, "node %s is cluster %s now, with:\n\n", v.Node, v.Cluster)
+	}
+	var rows [][]string
+	for _, s := range v.Shards {
+		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10)})
+	}
+	columns(w, "SHARD|TERM|INDEX", rows)
+	if len(v.Lost) > 0 {
+		fmt.Fprintf(w, "\nit has no replica of the shards %d\n", v.Lost)
+	}
+}

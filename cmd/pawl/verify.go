@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newVerify(a *app) *cobra.Command {
+	var only []uint
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Compare the replicas of shards, and check their numbers", Args: cobra.NoArgs,
+		Long: `Compare the states of each shard's replicas after one entry of its log, and check that indexes and counters
+of the leader's state are what its tasks say. All rows are read, on every node that holds a replica,
+while the cluster goes on serving.
+
+Exit status 0 means that every shard was looked at, with all its replicas, and is sound.`,
+		Example: "  pawl verify\n  pawl verify --shard 3 -o json",
+	}
+	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this one; may be repeated (default all)")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		ctx, admin := cmd.Context(), client.Admin()
+		shards, err := shardsToVerify(ctx, admin, only)
+		if err != nil {
+			return err
+		}
+		found, err := a.verify(ctx, admin, shards)
+		if err != nil {
+			return err
+		}
+		view := listView[verificationView]{Items: found}
+		if err := a.print(view, func(w io.Writer) { writeVerifications(w, found) }); err != nil {
+			return err
+		}
+		return verdictOf(found)
+	})
+	return cmd
+}
+
+// shardsToVerify are those that were asked for, or all.
+func shardsToVerify(ctx context.Context, admin pawl.Admin, only []uint) (shards []uint32, err error) {
+	for _, n := range only {
+		if n > math.MaxUint32 {
+			return nil, usage("--shard %d is not the number of a shard", n)
+		}
+		shards = append(shards, uint32(n))
+	}
+	if len(only) > 0 {
+		return shards, nil
+	}
+	info, err := admin.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range info.Shards {
+		shards = append(shards, s.Shard)
+	}
+	return shards, nil
+}
+
+// verify looks at one shard after the other, since each costs its nodes a reading of all rows. One that can't be looked
+// at doesn't keep the others from it.
+func (a *app) verify(ctx context.Context, admin pawl.Admin, shards []uint32) ([]verificationView, error) {
+	bar := a.progress("verified", len(shards))
+	defer bar.done()
+	found := make([]verificationView, len(shards))
+	for i, shard := range shards {
+		v, err := admin.VerifyShard(ctx, shard)
+		switch {
+		case err == nil:
+			found[i] = viewVerification(v)
+		case ctx.Err() != nil, errors.Is(err, pawl.ErrInvalidArgument), errors.Is(err, pawl.ErrNotFound):
+			return nil, err
+		default:
+			found[i] = verificationView{Shard: shard, Replicas: []hashView{}, Error: oneLine(err)}
+		}
+		bar.set(i + 1)
+	}
+	return found, nil
+}
+
+type verificationView struct {
+	Shard    uint32     `json:"shard"`
+	Index    uint64     `json:"index"`
+	Rows     int64      `json:"rows"`
+	Replicas []hashView `json:"replicas"`
+	Equal    bool       `json:"equal"`
+	Problems []string   `json:"problems,omitempty"`
+	Error    string     `json:"error,omitempty"` // why it was not looked at
+}
+
+type hashView struct {
+	Node string `json:"node"`
+	Hash string `json:"hash,omitempty"`
+}
+
+func viewVerification(v *pawl.Verification) verificationView {
+	out := verificationView{Shard: v.Shard, Index: v.Index, Rows: v.Rows, Replicas: []hashView{}, Equal: v.Equal, Problems: v.Problems}
+	for _, r := range v.Replicas {
+		out.Replicas = append(out.Replicas, hashView(r))
+	}
+	return out
+}
+
+// broken says whether a shard was found to be unsound.
+func (v verificationView) broken() bool { return v.Error == "" && (!v.Equal || len(v.Problems) > 0) }
+
+// missing are the nodes whose replicas gave no hash.
+func (v verificationView) missing() (nodes []string) {
+	for _, r := range v.Replicas {
+		if r.Hash == "" {
+			nodes = append(nodes, r.Node)
+		}
+	}
+	return nodes
+}
+
+// whole says whether a shard was looked at with all its replicas.
+func (v verificationView) whole() bool { return v.Error == "" && len(v.missing()) == 0 }
+
+func (v verificationView) result() string {
+	switch {
+	case v.Error != "":
+		return "not verified"
+	case !v.Equal:
+		return "BROKEN: replicas differ"
+	case len(v.Problems) > 0:
+		return "BROKEN: numbers do not agree"
+	case !v.whole():
+		return "not compared with " + strings.Join(v.missing(), ", ")
+	}
+	return "sound"
+}
+
+func writeVerifications(w io.Writer, found []verificationView) {
+	rows := make([][]string, len(found))
+	var details []string
+	for i, v := range found {
+		name := shardNames([]uint32{v.Shard})
+		nodes := make([]string, len(v.Replicas))
+		hashes := make([]string, len(v.Replicas))
+		for j, r := range v.Replicas {
+			nodes[j] = r.Node
+			hashes[j] = r.Node + " has " + orDash(r.Hash)
+		}
+		index, size := "-", "-"
+		if v.Error == "" {
+			index, size = strconv.FormatUint(v.Index, 10), strconv.FormatInt(v.Rows, 10)
+		} else {
+			details = append(details, name+": "+v.Error)
+		}
+		if v.Error == "" && !v.Equal {
+			details = append(details, fmt.Sprintf("%s: after entry %d %s", name, v.Index, strings.Join(hashes, ", ")))
+		}
+		for _, p := range v.Problems {
+			details = append(details, name+": "+p)
+		}
+		rows[i] = []string{strconv.FormatUint(uint64(v.Shard), 10), index, size, orDash(strings.Join(nodes, " ")), v.result()}
+	}
+	columns(w, "SHARD|ENTRY|ROWS|REPLICAS|RESULT", rows)
+	for _, d := range details {
+		fmt.Fprintln(w, printable(d))
+	}
+}
+
+// verdictOf is the error of a verification that did not find everything sound.
+func verdictOf(found []verificationView) error {
+	var broken, partly []uint32
+	for _, v := range found {
+		switch {
+		case v.broken():
+			broken = append(broken, v.Shard)
+		case !v.whole():
+			partly = append(partly, v.Shard)
+		}
+	}
+	switch {
+	case len(broken) > 0 && len(partly) > 0:
+		return fmt.Errorf("broken: %s; not verified in full: %s", shardNames(broken), shardNames(partly))
+	case len(broken) > 0:
+		return fmt.Errorf("broken: %s", shardNames(broken))
+	case len(partly) > 0:
+		return fmt.Errorf("not verified in full: %s", shardNames(partly))
+	}
+	return nil
+}

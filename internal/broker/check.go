@@ -1,0 +1,23 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// Check reads all of a shard's state, as it was at some moment of the call, and tells where its numbers don't agree, which
+// they should. It remembers each row that it wants to find, so it takes memory with the number of tasks.
+func (b *Broker) Check(ctx context.Context, shardID uint32) (problems []string, at Stamp, err error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) (problems []string, err error) {
+		for _, ns := range b.cfg.Namespaces() {
+			problems = append(problems, engine.Check(from, ns)...)
+		}
+		return problems, nil
+	})
+}

@@ -1,0 +1,284 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A holder of claims is told by the round in which one of them is lost. That leaves two gaps: between the commit of a claim
+// and the begin of its watch, and while another node leads the shard. Both are closed in the same way: a claim that is still
+// watched at the next look is read once, and once more in each new term. Most claims have been settled by then.
+
+// ClaimWatch tells a holder of claims when one of them ends without its doing, as long as this node leads their shards.
+type ClaimWatch struct {
+	b     *Broker
+	lost  func(Lost)
+	moved func([]Hold)
+
+	mu   sync.Mutex
+	held map[task.ID]task.Token
+}
+
+// WatchClaims starts a watch without claims. A claim that is lost, or was before it was watched, is told to lost and not
+// watched any more; if it turns out that a verb of its holder ended it, the reason is task.StaleCompleted. Claims of a shard
+// that is not led here any more are told to moved, and not watched any more.
+//
+// Lost is called on a shard's loop, with locks held: it must not block, nor call the watch. Moved must not block.
+func (b *Broker) WatchClaims(lost func(Lost), moved func([]Hold)) *ClaimWatch {
+	return &ClaimWatch{b: b, lost: lost, moved: moved, held: map[task.ID]task.Token{}}
+}
+
+// Add watches a claim; false if this node does not lead its shard.
+func (w *ClaimWatch) Add(h Hold) bool {
+	r, err := w.b.replica(h.ID.Shard())
+	if err != nil {
+		return false
+	}
+	if _, leads := r.shard.Now(); !leads {
+		return false
+	}
+	w.mu.Lock()
+	w.held[h.ID] = h.Token
+	w.mu.Unlock()
+	if r.watches.add(w, h) {
+		return true
+	}
+	w.forget(h.ID, h.Token)
+	return false
+}
+
+// Remove ends the watch of a claim; false if it was not watched.
+func (w *ClaimWatch) Remove(id task.ID, t task.Token) bool {
+	if !w.forget(id, t) {
+		return false
+	}
+	if r, err := w.b.replica(id.Shard()); err == nil {
+		r.watches.remove(id, w)
+	}
+	return true
+}
+
+// Close ends the watch of all claims.
+func (w *ClaimWatch) Close() {
+	w.mu.Lock()
+	held := w.held
+	w.held = map[task.ID]task.Token{}
+	w.mu.Unlock()
+	for id := range held {
+		if r, err := w.b.replica(id.Shard()); err == nil {
+			r.watches.remove(id, w)
+		}
+	}
+}
+
+func (w *ClaimWatch) forget(id task.ID, t task.Token) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held, ok := w.held[id]
+	if !ok || held != t {
+		return false
+	}
+	delete(w.held, id)
+	return true
+}
+
+// watches knows which watch looks after which claim of a shard.
+type watches struct {
+	wake chan struct{} // one place: there is something to look after
+
+	mu     sync.Mutex
+	closed bool
+	byTask map[task.ID]watched
+	fresh  []task.ID // watched since the last look
+	term   uint64    // in which the others were read; 0: they are to be read
+}
+
+type watched struct {
+	w     *ClaimWatch
+	ns    string
+	token task.Token
+}
+
+func (h *watches) add(w *ClaimWatch, c Hold) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	if h.byTask == nil {
+		h.byTask = map[task.ID]watched{}
+	}
+	if len(h.byTask) == 0 {
+		poke(h.wake)
+	}
+	h.byTask[c.ID] = watched{w, c.Namespace, c.Token}
+	h.fresh = append(h.fresh, c.ID)
+	return true
+}
+
+func (h *watches) remove(id task.ID, w *ClaimWatch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byTask[id].w == w {
+		delete(h.byTask, id)
+	}
+}
+
+// lost tells of claims that ended without their holders' doing, or whose end is told late.
+func (h *watches) lost(claims []engine.Lost) {
+	if len(claims) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range claims {
+		// Not of an earlier or later claim of the same task.
+		if c, ok := h.byTask[l.ID]; ok && c.token == l.Token {
+			delete(h.byTask, l.ID)
+			if c.w.forget(l.ID, l.Token) {
+				c.w.lost(l)
+			}
+		}
+	}
+}
+
+// giveAway ends the watch of all claims, since another node leads the shard, for good if the replica was removed.
+func (h *watches) giveAway(forGood bool) {
+	h.mu.Lock()
+	all := h.byTask
+	h.byTask, h.fresh, h.term = nil, nil, 0
+	h.closed = h.closed || forGood
+	h.mu.Unlock()
+	moved := map[*ClaimWatch][]Hold{}
+	for id, c := range all {
+		if c.w.forget(id, c.token) {
+			moved[c.w] = append(moved[c.w], Hold{Namespace: c.ns, ID: id, Token: c.token})
+		}
+	}
+	for w, claims := range moved {
+		w.moved(claims)
+	}
+}
+
+// unread takes the claims that were not read in this term yet.
+func (h *watches) unread(term uint64) (claims []Hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := h.fresh
+	if h.term != term {
+		h.term, ids = term, nil
+		for id := range h.byTask {
+			ids = append(ids, id)
+		}
+	}
+	h.fresh = nil
+	for _, id := range ids {
+		if c, ok := h.byTask[id]; ok {
+			claims = append(claims, Hold{Namespace: c.ns, ID: id, Token: c.token})
+		}
+	}
+	return claims
+}
+
+// readAgain says that claims could not be read.
+func (h *watches) readAgain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.term = 0
+}
+
+func (h *watches) any() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.byTask) > 0
+}
+
+const (
+	// lookEvery is how often claims that came newly under watch are read: a holder is to learn of a loss within a second.
+	lookEvery = 250 * time.Millisecond
+	// lookChunk bounds the tasks that are read from one snapshot.
+	lookChunk = 500
+)
+
+// checkClaims looks after the watched claims until ctx ends. It sleeps while there are none.
+func (r *replica) checkClaims(ctx context.Context) {
+	tick := time.NewTimer(lookEvery)
+	defer tick.Stop()
+	for {
+		if !r.watches.any() {
+			select {
+			case <-r.watches.wake:
+			case <-ctx.Done():
+				return
+			}
+		}
+		tick.Reset(lookEvery)
+		select {
+		case <-tick.C:
+			r.look(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look reads the claims that are to be read, or gives all away if another node leads.
+func (r *replica) look(ctx context.Context) {
+	_, leads := r.shard.Now()
+	_, term := r.shard.Leader()
+	if !leads {
+		r.watches.giveAway(false)
+		return
+	}
+	for claims := range slices.Chunk(r.watches.unread(term), lookChunk) {
+		over, _, err := read(ctx, r, func(from store.Reader) (over []Lost, err error) {
+			for _, c := range claims {
+				if l, ended := claimEnd(from, c); ended {
+					over = append(over, l)
+				}
+			}
+			return over, nil
+		})
+		if err != nil {
+			r.watches.readAgain()
+			return
+		}
+		r.watches.lost(over)
+	}
+}
+
+// claimEnd tells how a claim ended, if it did.
+func claimEnd(from store.Reader, c Hold) (l Lost, ended bool) {
+	l = Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}
+	v, err := engine.Show(from, c.Namespace, c.ID)
+	if err != nil {
+		return l, errors.Is(err, task.ErrNotFound)
+	}
+	if x := v.Exec; x.State == task.Claimed && x.Fence == c.Token.Fence && x.Claim.Nonce == c.Token.Nonce {
+		return l, false
+	}
+	for _, a := range v.Attempts {
+		if a.Fence == c.Token.Fence {
+			l.Reason = staleReason(a.Outcome)
+		}
+	}
+	return l, true
+}
+
+// staleReason is what a holder is told whose attempt ended in some way.
+func staleReason(o task.Outcome) string {
+	switch o {
+	case task.OutcomeCancelled:
+		return task.StaleCancelled
+	case task.OutcomeLeaseLost, task.OutcomeTimedOut, task.OutcomeLeaderless:
+		return task.StaleExpired
+	}
+	return task.StaleCompleted
+}

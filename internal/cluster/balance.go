@@ -1,0 +1,113 @@
+package cluster
+
+import "slices"
+
+// placed is a shard with all that balance looks at.
+type placed struct {
+	Shard
+	Status
+}
+
+// balance is the one step that makes the load of the nodes more even, when all shards are at rest. Nodes that drain, or
+// are silent, are left out.
+func balance(members []Member, shards []placed) Step {
+	if step := spread(members, shards); step.Kind != NoStep {
+		return step
+	}
+	return shareLeaders(members, shards)
+}
+
+// spread moves a replica from the fullest node to the emptiest that can take it, if that has at least two fewer.
+func spread(members []Member, shards []placed) Step {
+	var best Step
+	gap := 1
+	for _, from := range members {
+		if !from.eligible() {
+			continue
+		}
+		for _, to := range members {
+			if !to.eligible() || from.Replicas-to.Replicas <= gap {
+				continue
+			}
+			if step, ok := moveOne(from, to, shards); ok {
+				best, gap = step, from.Replicas-to.Replicas
+			}
+		}
+	}
+	return best
+}
+
+// moveOne moves a replica of a shard that has none on the other node, rather one that doesn't lead.
+func moveOne(from, to Member, shards []placed) (step Step, ok bool) {
+	for _, s := range shards {
+		r, held := s.On(from.Number)
+		_, holds := s.On(to.Number)
+		if !held || holds || s.leaves(r.ID) || len(s.Replicas) >= maxReplicas {
+			continue
+		}
+		step, ok = Step{Kind: AddReplica, Shard: s.ID, Node: to.Number, Replica: r.ID}, true
+		if r.ID != s.Leader {
+			return step, true
+		}
+	}
+	return step, ok
+}
+
+// shareLeaders hands over one shard, so that in the end no node leads two shards more than another that has a voter. It
+// may take several hands to get from the node with the most to the one with the fewest: the last of them comes first.
+func shareLeaders(members []Member, shards []placed) Step {
+	leads := map[uint32]int{} // of the nodes that can lead something
+	moves := map[uint32][]Step{}
+	for _, s := range shards {
+		from := NodeOf(s.Leader)
+		for _, id := range s.Voters {
+			to := NodeOf(id)
+			if i := memberIndex(members, to); i < 0 || !members[i].eligible() || s.leaves(id) || !s.ready(id) {
+				continue
+			}
+			leads[to] += 0
+			if id == s.Leader {
+				leads[to]++
+			} else if s.Preferred == 0 || s.Preferred != from {
+				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id})
+			}
+		}
+	}
+	var best Step
+	gap := 1
+	for from, n := range leads {
+		if step, to := reach(from, leads, moves); step.Kind != NoStep && (n-leads[to] > gap || n-leads[to] == gap && gap > 1 && lessStep(step, best)) {
+			best, gap = step, n-leads[to]
+		}
+	}
+	return best
+}
+
+// lessStep makes the choice among equal ones the same each time.
+func lessStep(a, b Step) bool {
+	return a.Shard < b.Shard || a.Shard == b.Shard && a.Replica < b.Replica
+}
+
+// reach finds the node with the fewest leaders among those that leadership can come to from a node, hand by hand, and
+// the last hand on the shortest way.
+func reach(from uint32, leads map[uint32]int, moves map[uint32][]Step) (last Step, to uint32) {
+	seen := map[uint32]Step{from: {}}
+	to = from
+	for queue := []uint32{from}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if leads[at] < leads[to] {
+			last, to = seen[at], at
+		}
+		next := slices.Clone(moves[at])
+		slices.SortStableFunc(next, func(a, b Step) int { return leads[NodeOf(a.Replica)] - leads[NodeOf(b.Replica)] })
+		for _, step := range next {
+			if n := NodeOf(step.Replica); n != from {
+				if _, known := seen[n]; !known {
+					seen[n] = step
+					queue = append(queue, n)
+				}
+			}
+		}
+	}
+	return last, to
+}

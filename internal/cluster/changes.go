@@ -1,0 +1,254 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Report is what a node tells of itself whenever it asks for changes.
+type Report struct {
+	Node        uint32
+	APIAddress  string
+	Version     string
+	DiskFree    int64 // bytes
+	DiskTotal   int64
+	ClockOffset time.Duration // its wall clock less that of most others
+	Shards      []ShardReport
+}
+
+// ShardReport is how a node's replica of a shard stands.
+type ShardReport struct {
+	Shard   uint32
+	Applied uint64
+	Leads   bool
+	Term    uint64
+}
+
+// Delta is what a node's copy lacks.
+type Delta struct {
+	Version uint64 // what the copy is complete up to then
+	Map     *Map   // nil: nodes, shards and settings are as they were
+	All     bool   // Queues are all there are
+	Queues  []Queue
+	Dropped []QueueName
+}
+
+const (
+	// maxWait is how long a poll may wait for news: nodes that wait must not seem silent.
+	maxWait = aliveFor / 2
+	// ringSize is how many changes of queues a leader remembers. A copy that lacks more gets all queues.
+	ringSize = 1000
+)
+
+// change is one change of a round: of a queue, or, without a name, of nodes, shards or settings.
+type change struct{ queue QueueName }
+
+// ring remembers the newest changes of queues, and when the rest changed last.
+type ring struct {
+	known  bool   // base is known
+	base   uint64 // all changes after this are remembered
+	newest uint64
+	mapAt  uint64 // when nodes, shards or settings changed last; 0: not since base
+	queues []queueChange
+}
+
+type queueChange struct {
+	at   uint64
+	name QueueName
+}
+
+func (r *ring) add(at uint64, ch change) {
+	r.newest = max(r.newest, at)
+	if ch.queue == (QueueName{}) {
+		r.mapAt = at
+		return
+	}
+	r.queues = append(r.queues, queueChange{at, ch.queue})
+	if len(r.queues) >= 2*ringSize { // cut by half, so that a change costs no move of all the others
+		r.queues = slices.Clone(r.queues[len(r.queues)-ringSize:])
+		r.forget(r.queues[0].at)
+	}
+}
+
+// forget: of the round at this index some changes may be gone.
+func (r *ring) forget(at uint64) { r.base, r.known = max(r.base, at), true }
+
+// learn sets the base of an office that has just begun, by the newest change as a view after its beginning found it.
+// Changes of the office itself are all remembered.
+func (r *ring) learn(newest uint64) {
+	if r.known {
+		return
+	}
+	r.known, r.base = true, newest
+	if len(r.queues) > 0 {
+		r.base = min(r.base, r.queues[0].at-1)
+	}
+	if r.mapAt != 0 {
+		r.base = min(r.base, r.mapAt-1)
+	}
+	r.newest = max(r.newest, newest)
+}
+
+// lack is what a copy lacks.
+type lack struct {
+	version  uint64
+	all, mp  bool
+	queues   map[QueueName]bool
+	inOffice bool
+	known    bool
+}
+
+// Changes tells a node what its copy lacks that is complete up to after (0: it is empty), and waits for news up to wait.
+// It takes the node's report, and counts as a sign of life. A node that was removed is refused: wrong state.
+func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait time.Duration) (Delta, error) {
+	c.stillThere(report.Node)
+	if err := c.learn(ctx); err != nil {
+		return Delta{}, err
+	}
+	c.await(ctx, after, min(wait, maxWait))
+	what := c.lacks(after)
+	// Also without news there is a view: the answer says that this node leads, and that the copy lacks nothing.
+	d, err := view(ctx, c, func(r store.Reader) (Delta, error) { return what.read(r, report.Node) })
+	if err != nil {
+		return Delta{}, err
+	}
+	if !what.inOffice || !what.known {
+		return Delta{}, task.Unavailable(followPause, "system shard: its leader has just taken office")
+	}
+	c.hear(report)
+	return d, nil
+}
+
+// learn reads how new the tables were when this office began.
+func (c *Control) learn(ctx context.Context) error {
+	c.mu.Lock()
+	o := c.office
+	known := o != nil && o.ring.known
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	newest, err := view(ctx, c, func(r store.Reader) (uint64, error) { return getNumber(r, newestKey), nil })
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o != nil && c.office == o {
+		o.ring.learn(newest)
+	}
+	return nil
+}
+
+// await waits until there is something newer than after, or office is lost.
+func (c *Control) await(ctx context.Context, after uint64, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		c.mu.Lock()
+		news, idle := c.news, c.office != nil && c.office.ring.newest == after
+		c.mu.Unlock()
+		if !idle {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lacks says what has to be read for a copy that is complete up to after.
+func (c *Control) lacks(after uint64) lack {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office == nil {
+		return lack{}
+	}
+	r := &c.office.ring
+	l := lack{version: r.newest, inOffice: true, known: r.known, queues: map[QueueName]bool{}}
+	if after == 0 || after < r.base || after > r.newest {
+		l.all, l.mp = true, true
+		return l
+	}
+	l.mp = r.mapAt > after
+	for i := len(r.queues) - 1; i >= 0 && r.queues[i].at > after; i-- {
+		l.queues[r.queues[i].name] = true
+	}
+	return l
+}
+
+// read makes the answer. What it finds may be newer than its version says; it is told again then.
+func (l lack) read(r store.Reader, node uint32) (d Delta, err error) {
+	if err := mustBelong(r, node); err != nil {
+		return d, err
+	}
+	d = Delta{Version: l.version, All: l.all}
+	if l.mp {
+		if d.Map, err = readMap(r); err != nil {
+			return d, err
+		}
+	}
+	if l.all {
+		err = scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
+			d.Queues = append(d.Queues, q)
+			return true
+		})
+		return d, err
+	}
+	for name := range l.queues {
+		q, _, ok, err := getQueue(r, name.Namespace, name.Name)
+		switch {
+		case err != nil:
+			return d, err
+		case ok:
+			d.Queues = append(d.Queues, q)
+		default:
+			d.Dropped = append(d.Dropped, name)
+		}
+	}
+	return d, nil
+}
+
+// mustBelong refuses a node that is none of the cluster's.
+func mustBelong(r store.Reader, number uint32) error {
+	n, ok, err := getRow[Node](r, nodeKey(number))
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return wrongState("node %d is not known to this cluster", number)
+	case n.State == Removed:
+		return removedError(n)
+	}
+	return nil
+}
+
+func removedError(n Node) error {
+	if n.ReplacedBy != 0 {
+		return wrongState("node %q (number %d) was removed: it joined again as number %d", n.Name, n.Number, n.ReplacedBy)
+	}
+	return wrongState("node %q (number %d) was removed: to come back it has to join anew, with an empty directory", n.Name, n.Number)
+}
+
+// hear registers a report of a node that belongs here.
+func (c *Control) hear(r Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard[r.Node] = heardOf{r, time.Now()}
+}
+
+// stillThere registers a sign of life of a node that has reported before.
+func (c *Control) stillThere(number uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h, ok := c.heard[number]; ok {
+		h.At = time.Now()
+		c.heard[number] = h
+	}
+}

@@ -1,0 +1,334 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// poll asks for changes for node 1.
+func poll(t *testing.T, c *Control, after uint64, wait time.Duration) Delta {
+	t.Helper()
+	d, err := c.Changes(bg, after, Report{Node: 1}, wait)
+	must(t, err)
+	return d
+}
+
+// brief is a delta in words.
+func (d Delta) brief() string {
+	var names []string
+	for _, q := range d.Queues {
+		names = append(names, fmt.Sprint(q.Name, q.Config.Version))
+	}
+	for _, q := range d.Dropped {
+		names = append(names, "-"+q.Name)
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names, " all ", d.All, " map ", d.Map != nil)
+}
+
+func TestChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		first := poll(t, c, 0, time.Minute)
+		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.state.Applied().Index || len(first.Map.Shards) != 2 {
+			t.Errorf("an empty copy gets %s, version %d", got, first.Version)
+		}
+		_, err = c.PutQueue(bg, "default", "b", unchanged)
+		must(t, err)
+		_, err = c.PutQueue(bg, "default", "a", setLength(2))
+		must(t, err)
+		second := poll(t, c, first.Version, 0)
+		if got := second.brief(); got != "[a2 b1] all false map false" {
+			t.Errorf("after two changes: %s", got)
+		}
+		must(t, c.DropQueue(bg, "default", "a"))
+		must(t, c.Drain(bg, "n1"))
+		third := poll(t, c, second.Version, 0)
+		if got := third.brief(); got != "[-a] all false map true" {
+			t.Errorf("after a deletion and a drain: %s", got)
+		}
+		if got := poll(t, c, third.Version, 0).brief(); got != "[] all false map false" {
+			t.Errorf("without a change: %s", got)
+		}
+		if got := poll(t, c, third.Version+9, 0).brief(); got != "[b1] all true map true" {
+			t.Errorf("a copy from the future: %s", got)
+		}
+	})
+}
+
+// A poll waits for news, but not for ever, and what comes wakes it at once.
+func TestChangesWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		at := poll(t, c, 0, 0).Version
+		time.Sleep(time.Minute)
+		began := time.Now()
+		time.AfterFunc(maxWait-1, func() {
+			if d := c.silent(1); d > maxWait {
+				t.Errorf("while it polls, the node is silent for %v", d)
+			}
+		})
+		if d := poll(t, c, at, time.Hour); d.Version != at || time.Since(began) != maxWait {
+			t.Errorf("version %d after %v", d.Version, time.Since(began))
+		}
+		var wg sync.WaitGroup
+		began = time.Now()
+		wg.Go(func() {
+			if d := poll(t, c, at, 2*time.Second); d.brief() != "[a1] all false map false" || time.Since(began) != time.Second {
+				t.Errorf("%s after %v", d.brief(), time.Since(began))
+			}
+		})
+		time.Sleep(time.Second)
+		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		wg.Wait()
+		// Its leader is deposed: the caller hears so at once.
+		at = poll(t, c, 0, 0).Version
+		began = time.Now()
+		wg.Go(func() {
+			if _, err := c.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, errNotLeader) || time.Since(began) != time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+		time.Sleep(time.Second)
+		w.seat().lead()
+		wg.Wait()
+		// The caller gives up.
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		c = w.leader.control
+		began = time.Now()
+		_, _ = c.Changes(ctx, at, Report{Node: 1}, 5*time.Second)
+		if time.Since(began) != time.Second {
+			t.Errorf("it waited %v", time.Since(began))
+		}
+	})
+}
+
+// A new leader need not send anything to a copy that lacks nothing, and sends everything to one that may.
+func TestChangesAfterElection(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		old := poll(t, c, 0, 0).Version
+		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		at := poll(t, c, 0, 0).Version
+		c = w.open(1)
+		if got := poll(t, c, at, 0).brief(); got != "[] all false map false" {
+			t.Errorf("a complete copy gets %s", got)
+		}
+		c = w.open(1) // a change comes before the first poll
+		_, err = c.PutQueue(bg, "default", "b", unchanged)
+		must(t, err)
+		if got := poll(t, c, at, 0); got.brief() != "[b1] all false map false" || got.Version <= at {
+			t.Errorf("it gets %s, version %d", got.brief(), got.Version)
+		}
+		if got := poll(t, c, old, 0).brief(); got != "[a1 b1] all true map true" {
+			t.Errorf("a copy from before gets %s", got)
+		}
+	})
+}
+
+// What a leader remembers is bounded, and a copy that is too far behind loses nothing by it.
+func TestChangesAreForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		from := poll(t, c, 0, 0).Version
+		for i := range 3 * ringSize {
+			_, err := c.PutQueue(bg, "default", "a", setLength(int64(i+1)))
+			must(t, err)
+		}
+		if n := len(c.office.ring.queues); n > 2*ringSize {
+			t.Errorf("%d changes are remembered", n)
+		}
+		if got := poll(t, c, from, 0); !got.All {
+			t.Errorf("a copy that is %d behind gets %s", 3*ringSize, got.brief())
+		}
+		last := w.state.Applied().Index
+		if got := poll(t, c, last-ringSize/2, 0).brief(); got != fmt.Sprintf("[a%d] all false map false", 3*ringSize) {
+			t.Errorf("one that is a little behind gets %s", got)
+		}
+	})
+}
+
+// Copies of random readers agree with the tables, whoever leads.
+func TestCopiesConverge(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		copies := []*Copy{NewCopy(nil), NewCopy(nil), NewCopy(nil)}
+		rnd := newFleet(t, 7).rnd
+		joins := 1
+		for i := range 600 {
+			name := string(rune('a' + rnd.IntN(3)))
+			switch rnd.IntN(6) {
+			case 0:
+				_ = c.DropQueue(bg, "default", name)
+			case 1:
+				joins++
+				join(t, c, fmt.Sprint("n", joins), joins)
+			case 2:
+				if rnd.IntN(10) == 0 {
+					c = w.open(1)
+				}
+			default:
+				_, _ = c.PutQueue(bg, "default", name, setLength(int64(i)))
+			}
+			if cp := copies[rnd.IntN(3)]; rnd.IntN(3) == 0 {
+				cp.Apply(poll(t, c, cp.Version(), 0))
+				checkCopy(t, c, cp)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+func checkCopy(t *testing.T, c *Control, cp *Copy) {
+	t.Helper()
+	want, err := c.Queues(bg, "default", "", 10)
+	must(t, err)
+	if got := cp.Queues("default", "", 10); !slices.Equal(got, want) {
+		t.Errorf("the copy has %+v, want %+v", got, want)
+	}
+	m := mapOf(t, c)
+	if got := cp.Map(); !slices.Equal(got.Nodes, m.Nodes) || got.Settings != m.Settings || len(got.Shards) != len(m.Shards) {
+		t.Errorf("the copy has %+v, want %+v", got, m)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		cp := NewCopy(nil)
+		var fails atomic.Bool
+		var polls atomic.Int64
+		ctx, cancel := context.WithCancel(bg)
+		var wg sync.WaitGroup
+		changed := cp.Changed()
+		wg.Go(func() {
+			cp.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
+				if polls.Add(1); fails.Load() {
+					return Delta{}, errNotLeader
+				}
+				return c.Changes(ctx, after, Report{Node: 1}, wait)
+			})
+		})
+		synctest.Wait()
+		select {
+		case <-changed:
+		default:
+			t.Error("the map came without a word")
+		}
+		if fmt.Sprint(cp.Shards()) != "[1 2]" || cp.Version() == 0 {
+			t.Errorf("shards %v, version %d", cp.Shards(), cp.Version())
+		}
+		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		synctest.Wait()
+		if _, ok := cp.Queue("default", "a"); !ok {
+			t.Error("the queue did not come at once")
+		}
+		if c.silent(1) > pollWait {
+			t.Errorf("the node is silent for %v", c.silent(1))
+		}
+		fails.Store(true)
+		polls.Store(0)
+		time.Sleep(time.Minute)
+		if n := polls.Load(); n < 20 || n > 80 {
+			t.Errorf("%d polls in a minute without a leader", n)
+		}
+		must(t, c.Drain(bg, "n1"))
+		fails.Store(false)
+		time.Sleep(maxFollowPause)
+		if synctest.Wait(); cp.Map().Nodes[0].State != Draining {
+			t.Error("it does not follow any more")
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// A leader that answers at once without news is not asked in a tight loop.
+func TestFollowIsPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		polls := 0
+		NewCopy(nil).Follow(ctx, func(context.Context, uint64, time.Duration) (Delta, error) { polls++; return Delta{}, nil })
+		if polls > 80 {
+			t.Errorf("%d polls in a minute", polls)
+		}
+	})
+}
+
+func TestCopyLearns(t *testing.T) {
+	cp := NewCopy(nil)
+	cp.Apply(Delta{Version: 5, All: true, Queues: []Queue{queueAt("a", 3)}})
+	cp.Learned(queueAt("a", 2))
+	cp.Learned(queueAt("b", 1))
+	if a, _ := cp.Queue("default", "a"); a.Config.Version != 3 {
+		t.Errorf("a later version was replaced: %+v", a)
+	}
+	if _, ok := cp.Queue("default", "b"); !ok || fmt.Sprint(cp.Namespaces()) != "[default]" || len(cp.Queues("default", "a", 5)) != 1 {
+		t.Errorf("a new queue is not known")
+	}
+	cp.Apply(Delta{Version: 4, Queues: []Queue{queueAt("a", 1)}}) // an old answer
+	if a, _ := cp.Queue("default", "a"); a.Config.Version != 3 || cp.Version() != 5 {
+		t.Errorf("an old answer was taken: %+v", a)
+	}
+	cp.Dropped("default", "a")
+	if _, ok := cp.Queue("default", "a"); ok {
+		t.Error("a deleted queue is known")
+	}
+	cp.Apply(Delta{Version: 3, All: true})
+	if cp.Version() != 3 || len(cp.Namespaces()) != 0 {
+		t.Errorf("all there is was not taken: version %d", cp.Version())
+	}
+}
+
+func queueAt(name string, version uint64) Queue {
+	return Queue{Namespace: "default", Name: name, Shard: 1, Config: task.QueueConfig{Version: version, Settings: task.DefaultSettings()}}
+}
+
+func TestMapFile(t *testing.T) {
+	m := &Map{Version: 9, Settings: Settings{Replication: 3, NextNode: 4, DataShards: 2}, Nodes: []Node{{Number: 1, Name: "n1", State: Active}, {Number: 3, Name: "n3", State: Removed}},
+		Shards: []Shard{{ID: 0}, {ID: 2, Replicas: []Replica{{ID: ReplicaID(7, 3), Node: 3}}}}}
+	got, err := DecodeMap(m.Encode())
+	must(t, err)
+	if n, ok := got.Node(3); !ok || n.Name != "n3" || got.Version != 9 || got.Settings != m.Settings {
+		t.Errorf("got %+v", got)
+	}
+	if s, ok := got.Shard(2); !ok || s.Replicas[0].ID != ReplicaID(7, 3) {
+		t.Errorf("shard 2 is %+v", s)
+	}
+	if _, ok := got.Named("n3"); ok {
+		t.Error("a removed node is found by its name")
+	}
+	if _, ok := got.Node(2); ok {
+		t.Error("there is no node 2")
+	}
+	for _, bad := range []string{"", "{", "null", `{"Format":2}`} {
+		if _, err := DecodeMap([]byte(bad)); err == nil {
+			t.Errorf("%q was taken for a map", bad)
+		}
+	}
+	cp := NewCopy(got)
+	if _, ok := cp.Node(1); !ok || cp.Version() != 0 {
+		t.Errorf("a copy from a file: version %d", cp.Version())
+	}
+	if s, ok := cp.Shard(2); !ok || s.ID != 2 {
+		t.Errorf("shard 2 is %+v", s)
+	}
+}

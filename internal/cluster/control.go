@@ -1,0 +1,250 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// System is this node's replica of the system shard.
+type System interface {
+	// Update runs fn in a round. Its refusal leaves nothing behind. Where the shard is not led the error says so, and fn
+	// did not run. Fn may run again if its round was dropped.
+	Update(ctx context.Context, fn func(tx *store.Tx) error) error
+	// View runs fn against the state as it was at some moment of the call, where the shard is led.
+	View(ctx context.Context, fn func(store.Reader) error) error
+}
+
+// Shards are the data shards, wherever they are led.
+type Shards interface {
+	// CopyQueues makes a shard's copies of queue configurations at least as new as these.
+	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
+	// DropQueue removes a shard's copy of an empty queue; it refuses when the queue has tasks.
+	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+}
+
+// Config is what a Control is made of.
+type Config struct {
+	System    System
+	Shards    Shards
+	MaxQueues int // default 10,000
+	// Room refuses, with unavailable, when the disk is too full for a queue that appears by use; nil: there is always room.
+	Room   func() error
+	Logger *slog.Logger // nil: none
+}
+
+const (
+	// DefaultMaxQueues bounds the queues of all namespaces together.
+	DefaultMaxQueues = 10_000
+	// aliveFor is how long a node counts as running after it was heard of: a few polls.
+	aliveFor = 10 * time.Second
+	// sameOffice is how short a gap between two terms of office may be without the nodes being given time to report again.
+	sameOffice = time.Second
+)
+
+// Control reads and changes the system shard's tables. Every node has one. Its methods run rounds and views of this
+// node's replica, so that on a node that does not lead the system shard they return the shard's error, which says who
+// does. What it remembers beyond the rows is thrown away when the replica is no longer in office.
+//
+// Its methods may be called from any goroutine. Elected, Dropped and Committed belong to the system shard's loop, in the
+// order in which its hooks are called; functions that run in a round are on that loop, too.
+type Control struct {
+	cfg  Config
+	log  *slog.Logger
+	work sync.WaitGroup // repairs
+
+	mu     sync.Mutex
+	office *office // nil: not in office
+	closed bool
+	news   chan struct{} // closed when a change is committed, or office changes
+	left   time.Time     // when office was lost last
+	since  time.Time     // when office was taken, after a gap
+	heard  map[uint32]heardOf
+	seen   map[uint32]sight
+}
+
+// office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues.
+type office struct {
+	stop  context.CancelFunc // ends the repair
+	began time.Time
+	doubt map[uint32]time.Time // until when shards may have other voters than were seen
+
+	queues  int      // how many there are; -1: not counted. It belongs to the shard's loop
+	pending []change // of the round in flight
+	ring    ring
+}
+
+// heardOf is what a node last told.
+type heardOf struct {
+	Report
+	At time.Time
+}
+
+// sight is how a shard looked when it was last asked.
+type sight struct {
+	status  Status
+	problem string    // "": none
+	step    string    // what is being done about it
+	at      time.Time // when it was asked
+}
+
+// NewControl makes a Control that is not in office.
+func NewControl(cfg Config) *Control {
+	if cfg.MaxQueues == 0 {
+		cfg.MaxQueues = DefaultMaxQueues
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{}}
+}
+
+// Close ends the Control's own work.
+func (c *Control) Close() {
+	c.Dropped()
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.work.Wait()
+}
+
+// Elected: this node's replica leads the system shard, and has applied all that was committed before. Copies of queues
+// that a leader before it owed to the data shards are made good in the background.
+func (c *Control) Elected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	clear(c.seen)
+	if now := time.Now(); now.Sub(c.left) > sameOffice {
+		c.since = now
+		clear(c.heard)
+	}
+	if c.office != nil {
+		c.office.stop()
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, queues: -1}
+	c.wake()
+	c.work.Go(func() { c.repair(ctx) })
+}
+
+// Dropped: a round of the system shard did not commit, or nobody knows, or the replica's term ended.
+func (c *Control) Dropped() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office == nil {
+		return
+	}
+	c.office.stop()
+	c.office = nil
+	c.left = time.Now()
+	c.wake()
+}
+
+// Committed: the round at this index of the system shard's log is applied.
+func (c *Control) Committed(at uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office == nil || len(c.office.pending) == 0 {
+		return
+	}
+	for _, ch := range c.office.pending {
+		c.office.ring.add(at, ch)
+	}
+	c.office.pending = nil
+	c.wake()
+}
+
+// wake tells those who wait that there is something to look at.
+func (c *Control) wake() {
+	close(c.news)
+	c.news = make(chan struct{})
+}
+
+// inOffice says whether this node's replica leads, as far as it knows.
+func (c *Control) inOffice() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.office != nil
+}
+
+// update runs fn in a round of the system shard. What fn returns is worth something only without an error.
+func update[T any](ctx context.Context, c *Control, fn func(tx *store.Tx) (T, error)) (T, error) {
+	var out T
+	err := c.cfg.System.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = fn(tx)
+		return err
+	})
+	if err != nil {
+		var zero T // out may be the loop's still
+		return zero, named(err)
+	}
+	return out, nil
+}
+
+// view runs fn against the system shard's state.
+func view[T any](ctx context.Context, c *Control, fn func(store.Reader) (T, error)) (T, error) {
+	var out T
+	err := c.cfg.System.View(ctx, func(r store.Reader) (err error) {
+		out, err = fn(r)
+		return err
+	})
+	if err != nil {
+		var zero T
+		return zero, named(err)
+	}
+	return out, nil
+}
+
+// named says where an error comes from that is no refusal. Who is asked for it finds it as it was.
+func named(err error) error {
+	if _, refused := task.AsError(err); refused {
+		return err
+	}
+	return fmt.Errorf("system shard: %w", err)
+}
+
+// Map reads nodes, shards and settings.
+func (c *Control) Map(ctx context.Context) (*Map, error) { return view(ctx, c, readMap) }
+
+// set writes a row of nodes, shards or settings.
+func (c *Control) set(tx *store.Tx, key, value []byte) {
+	tx.Set(key, value)
+	c.note(tx, change{})
+}
+
+// note remembers a change of the round in flight, for those who wait for news.
+func (c *Control) note(tx *store.Tx, ch change) {
+	tx.Set(newestKey, encodeNumber(tx.Index()))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office != nil {
+		c.office.pending = append(c.office.pending, ch)
+	}
+}
+
+// silent is how long nothing was heard of a node. A leader that has just taken office has not had time to hear.
+func (c *Control) silent(number uint32) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.since
+	if h, ok := c.heard[number]; ok && h.At.After(last) {
+		last = h.At
+	}
+	return time.Since(last)
+}
+
+func conflict(format string, args ...any) error {
+	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf(format, args...)}
+}
+
+func wrongState(format string, args ...any) error {
+	return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(format, args...)}
+}

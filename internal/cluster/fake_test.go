@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// fleet is nodes that can be down, and Raft groups on them without entries: what membership obeys, and nothing else.
+type fleet struct {
+	t    *testing.T
+	rnd  *rand.Rand
+	seed uint64
+
+	mu     sync.Mutex
+	up     map[uint32]bool
+	cut    map[uint32]bool // nobody talks to it: it was removed
+	groups map[uint32]*group
+	flaky  float64 // how often a call fails, before or after it took effect
+	load   int     // entries that come between two looks, at most
+	budget int     // calls until all of them fail: the caller dies
+	steps  int     // that took effect
+}
+
+type group struct {
+	Status
+	gone   map[uint64]bool // replicas whose row was forgotten: their data is no more
+	joints int             // looks until the joint configuration is left
+	noted  string
+	rnd    *rand.Rand // its own, so that a saga goes the same way whichever shard is asked first
+}
+
+func newFleet(t *testing.T, seed uint64) *fleet {
+	return &fleet{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), up: map[uint32]bool{}, cut: map[uint32]bool{}, groups: map[uint32]*group{}, load: 2000, budget: 1 << 30}
+}
+
+// lives says whether a replica takes part.
+func (f *fleet) lives(g *group, id uint64) bool {
+	return f.up[NodeOf(id)] && !f.cut[NodeOf(id)] && !g.gone[id]
+}
+
+// decides says whether a majority of some voters takes part.
+func (f *fleet) decides(g *group, voters []uint64) bool {
+	n := 0
+	for _, id := range voters {
+		if f.lives(g, id) {
+			n++
+		}
+	}
+	return 2*n > len(voters)
+}
+
+// healthy says whether a group can commit.
+func (f *fleet) healthy(g *group) bool {
+	return f.decides(g, g.Voters) && (len(g.VotersOutgoing) == 0 || f.decides(g, g.VotersOutgoing))
+}
+
+// obey takes over what the rows say: which shards begin, which nodes are cut off, which replicas are no more.
+func (f *fleet) obey(m *Map) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range m.Nodes {
+		f.cut[n.Number] = n.State == Removed
+	}
+	for _, s := range m.Shards {
+		g := f.groups[s.ID]
+		if g == nil {
+			if r := s.Replicas[0]; r.Founder && f.up[r.Node] && !f.cut[r.Node] {
+				f.groups[s.ID] = &group{Status: Status{Voters: []uint64{r.ID}, Applied: 10}, gone: map[uint64]bool{}, rnd: rand.New(rand.NewPCG(f.seed, uint64(s.ID)))}
+			}
+			continue
+		}
+		for _, id := range slices.Concat(g.Voters, g.VotersOutgoing, g.Learners) {
+			if !slices.ContainsFunc(s.Replicas, func(r Replica) bool { return r.ID == id }) && !g.gone[id] {
+				g.gone[id] = true
+				if g.votes(id) && !f.cut[NodeOf(id)] {
+					f.t.Errorf("shard %d: the row of voter %s was forgotten", s.ID, replicaName(id))
+				}
+			}
+		}
+	}
+}
+
+// pass lets groups elect, replicate, and leave joint configurations.
+func (f *fleet) pass() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range f.groups {
+		if !f.healthy(g) {
+			g.Leader = 0
+			continue
+		}
+		if g.joints > 0 {
+			if g.joints--; g.joints == 0 {
+				g.VotersOutgoing = nil
+			}
+		}
+		if g.Leader == 0 || !f.lives(g, g.Leader) || !g.votes(g.Leader) {
+			var able []uint64
+			for _, id := range g.Voters {
+				if f.lives(g, id) {
+					able = append(able, id)
+				}
+			}
+			g.Leader, g.Term = able[g.rnd.IntN(len(able))], g.Term+1
+		}
+		g.Applied += uint64(g.rnd.IntN(f.load))
+		old := g.Progress
+		g.Progress = map[uint64]Progress{}
+		for _, id := range slices.Concat(g.Voters, g.Learners) {
+			p := old[id]
+			p.Active = f.lives(g, id)
+			if p.Active {
+				if p.Match < g.Applied {
+					p.Match += (g.Applied - p.Match) * uint64(g.rnd.IntN(5)) / 4
+				}
+				p.Snapshotting = g.rnd.IntN(8) == 0 && slices.Contains(g.Learners, id)
+			}
+			g.Progress[id] = p
+		}
+	}
+}
+
+var errLost = errors.New("no answer")
+
+// call runs a step on a group: it may be lost, or its answer may.
+func (f *fleet) call(shard uint32, fn func(g *group) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.groups[shard]
+	if f.budget--; f.budget < 0 || g == nil || g.rnd.Float64() < f.flaky/2 || g.Leader == 0 || !f.healthy(g) {
+		return errLost
+	}
+	if err := fn(g); err != nil {
+		return err
+	}
+	f.steps++
+	if !f.healthy(g) {
+		f.t.Errorf("shard %d lost its majority: %+v, %s", shard, g.Status, g.noted)
+	}
+	if g.rnd.Float64() < f.flaky/2 {
+		return errLost
+	}
+	return nil
+}
+
+func (f *fleet) Status(_ context.Context, shard uint32) (s Status, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.groups[shard]
+	if g == nil || g.Leader == 0 || g.rnd.Float64() < f.flaky/4 {
+		return s, errLost
+	}
+	s = g.Status
+	s.Voters, s.VotersOutgoing, s.Learners = slices.Clone(s.Voters), slices.Clone(s.VotersOutgoing), slices.Clone(s.Learners)
+	return s, nil
+}
+
+func (f *fleet) AddLearner(_ context.Context, shard uint32, id uint64) error {
+	return f.call(shard, func(g *group) error {
+		if g.gone[id] {
+			f.t.Errorf("shard %d: %s was a member before", shard, replicaName(id))
+		}
+		if !g.has(id) {
+			g.Learners = append(g.Learners, id)
+		}
+		return nil
+	})
+}
+
+func (f *fleet) RemoveLearner(_ context.Context, shard uint32, id uint64) error {
+	return f.call(shard, func(g *group) error {
+		if g.votes(id) {
+			return fmt.Errorf("%s votes", replicaName(id))
+		}
+		g.Learners = without(g.Learners, id)
+		return nil
+	})
+}
+
+func (f *fleet) ChangeVoters(_ context.Context, shard uint32, c VoterChange) error {
+	return f.call(shard, func(g *group) error {
+		if c.Term != g.Term || !same(c.From, g.Voters) || len(g.VotersOutgoing) > 0 {
+			return errors.New("it is another shard by now")
+		}
+		old := slices.Clone(g.Voters)
+		for _, id := range c.Promote {
+			if !slices.Contains(g.Learners, id) {
+				f.t.Errorf("shard %d: %s is promoted and no learner", shard, replicaName(id))
+			}
+			g.Learners = without(g.Learners, id)
+			g.Voters = append(g.Voters, id)
+		}
+		for _, id := range slices.Concat(c.Demote, c.Remove) {
+			g.Voters = without(g.Voters, id)
+		}
+		g.Learners = append(g.Learners, c.Demote...)
+		if slices.Contains(g.Voters, g.Leader) == slices.Contains(old, g.Leader) && len(g.Voters) > 0 {
+			g.VotersOutgoing, g.joints = old, 1+g.rnd.IntN(3)
+		} else {
+			f.t.Errorf("shard %d: its leader %s was removed by %+v", shard, replicaName(g.Leader), c)
+		}
+		g.noted = fmt.Sprintf("%+v", c)
+		return nil
+	})
+}
+
+func (f *fleet) Transfer(_ context.Context, shard uint32, to uint64) error {
+	return f.call(shard, func(g *group) error {
+		if !slices.Contains(g.Voters, to) || !f.lives(g, to) {
+			f.t.Errorf("shard %d: it was handed to %s, which can't lead", shard, replicaName(to))
+			return errLost
+		}
+		if g.Leader != to {
+			g.Leader, g.Term = to, g.Term+1
+		}
+		return nil
+	})
+}

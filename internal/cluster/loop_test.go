@@ -1,0 +1,284 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// run starts a saga's loop and nodes, and returns what ends them.
+func (s *saga) run() (stop func()) {
+	ctx, cancel := context.WithCancel(bg)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.loop.Run(ctx) })
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			m, err := s.seat.control.Map(ctx)
+			if err == nil {
+				s.obey(m)
+				s.mu.Lock()
+				up := s.up
+				for n := range up {
+					if up[n] && !s.cut[n] {
+						s.seat.control.hear(Report{Node: n, Version: "v1"})
+					}
+				}
+				s.mu.Unlock()
+			}
+			s.pass()
+			sleep(ctx, 200*time.Millisecond)
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// A cluster grows from one node to three while its loop runs, and an overview tells so.
+func TestClusterGrows(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		s.load = 500
+		must(t, s.join("n2"))
+		must(t, s.join("n3"))
+		stop := s.run()
+		time.Sleep(20 * time.Second)
+		o, err := s.seat.control.Overview(bg)
+		must(t, err)
+		stop()
+		s.check()
+		leads := 0
+		for _, n := range o.Nodes {
+			leads += len(n.Leads)
+			if !n.Alive || !n.Heard || n.Report.Version != "v1" || len(n.Replicas) != len(o.Shards) {
+				t.Errorf("node %+v", n)
+			}
+		}
+		if len(o.Nodes) != 3 || leads != len(o.Shards) {
+			t.Errorf("%d nodes lead %d of %d shards", len(o.Nodes), leads, len(o.Shards))
+		}
+		for _, v := range o.Shards {
+			if !v.Known || v.Under || v.Problem != "" || len(v.Members) != 3 || !v.Members[0].Voter || !v.Members[0].Answers {
+				t.Errorf("shard %+v", v)
+			}
+		}
+	})
+}
+
+// A node dies: the overview says which shards are short of a replica, and why.
+func TestOverviewOfTrouble(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		s.load = 500
+		must(t, s.join("n2"))
+		must(t, s.join("n3"))
+		stop := s.run()
+		time.Sleep(20 * time.Second)
+		s.mu.Lock()
+		s.up[3] = false
+		s.mu.Unlock()
+		time.Sleep(6 * time.Minute)
+		o, err := s.seat.control.Overview(bg)
+		must(t, err)
+		if n := o.Nodes[2]; n.Alive || n.Silent < 5*time.Minute {
+			t.Errorf("the dead node is %+v", n)
+		}
+		for _, v := range o.Shards {
+			if !v.Under || !strings.Contains(v.Problem, `node "n3" is silent for`) {
+				t.Errorf("shard %+v", v)
+			}
+		}
+		s.mu.Lock()
+		s.up[2] = false
+		s.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		o, err = s.seat.control.Overview(bg)
+		must(t, err)
+		for _, v := range o.Shards {
+			if v.Known || !v.Under || !strings.Contains(v.Problem, "nobody answers for it") {
+				t.Errorf("shard %+v", v)
+			}
+		}
+		stop()
+	})
+}
+
+// The loop does nothing where the system shard is not led, and looks at once when it is poked.
+func TestLoopOnlyInOffice(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 1)
+		other := w.seat()
+		idle := NewReconciler(ReconcilerConfig{Control: other.control, Groups: s, Period: time.Hour})
+		ctx, cancel := context.WithCancel(bg)
+		var wg sync.WaitGroup
+		wg.Go(func() { idle.Run(ctx) })
+		time.Sleep(time.Minute)
+		if len(other.control.seen) != 0 {
+			t.Error("it looked")
+		}
+		other.lead()
+		idle.Poke()
+		idle.Poke()
+		synctest.Wait()
+		other.control.mu.Lock()
+		n := len(other.control.seen)
+		other.control.mu.Unlock()
+		if n == 0 {
+			t.Error("it was poked and did not look")
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// slow is groups of which one shard does not answer.
+type slow struct{ *fleet }
+
+func (s slow) Status(ctx context.Context, shard uint32) (Status, error) {
+	if shard == 1 {
+		<-ctx.Done()
+		return Status{}, ctx.Err()
+	}
+	return s.fleet.Status(ctx, shard)
+}
+
+// A shard that does not answer holds up no other for longer than it is asked.
+func TestLoopPassesASilentShard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		must(t, s.join("n2"))
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: slow{s.fleet}})
+		began := time.Now()
+		s.tick()
+		s.tick()
+		if d := time.Since(began); d > 2*(statusTimeout+defaultPeriod) {
+			t.Errorf("two looks took %v", d)
+		}
+		m := mapOf(t, s.seat.control)
+		if len(m.Shards[0].Replicas) != 2 || len(m.Shards[1].Replicas) != 1 {
+			t.Errorf("shards %+v", m.Shards)
+		}
+	})
+}
+
+// Between the plan to change a shard's voters and the change, a node is removed: the change is not made. And while one
+// is made, no node is removed.
+func TestChangeOfVotersAndRemoval(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		join(t, c, "n2", 2)
+		join(t, c, "n3", 3)
+		time.Sleep(stepTimeout)
+		for _, n := range []uint32{2, 3} {
+			must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: n}))
+		}
+		saw(c, 1, []uint64{1, ReplicaID(1, 2), ReplicaID(2, 3)})
+		planned := mapOf(t, c)
+		must(t, c.Remove(bg, "n3", true))
+		if err := c.beginChange(bg, planned, 1); err == nil {
+			t.Error("voters may be changed on a plan from before a removal")
+		}
+		planned = mapOf(t, c)
+		must(t, c.beginChange(bg, planned, 1))
+		is(t, c.Remove(bg, "n2", true), task.ErrUnavailable, "not known now who votes")
+		c.changeDone(1)
+		is(t, c.Remove(bg, "n2", true), task.ErrUnavailable, "not known now who votes") // until it was seen again
+		time.Sleep(time.Millisecond)
+		saw(c, 1, []uint64{1})
+		must(t, c.Remove(bg, "n2", true))
+		// One that draws back from a step that was planned is told apart, too.
+		must(t, c.beginChange(bg, mapOf(t, c), 1))
+		must(t, c.Drain(bg, "n1"))
+		if err := c.beginChange(bg, planned, 1); err == nil {
+			t.Error("voters may be changed on a plan from before a drain")
+		}
+	})
+}
+
+// meddler is groups while somebody drains a node between the question how shards stand and what is done about it.
+type meddler struct {
+	*fleet
+	once    sync.Once
+	meddle  func()
+	changes int
+}
+
+func (g *meddler) Status(ctx context.Context, shard uint32) (Status, error) {
+	g.once.Do(g.meddle)
+	return g.fleet.Status(ctx, shard)
+}
+
+func (g *meddler) ChangeVoters(ctx context.Context, shard uint32, c VoterChange) error {
+	g.changes++
+	return g.fleet.ChangeVoters(ctx, shard, c)
+}
+
+func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		must(t, s.join("n2"))
+		g := &meddler{fleet: s.fleet, meddle: func() {}}
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: g})
+		for range 20 {
+			s.tick()
+		}
+		// Two nodes: the voters move to the second while the first drains, but it does not any more when they should.
+		must(t, s.seat.control.Drain(bg, "n1"))
+		g.once, g.meddle = sync.Once{}, func() { must(t, s.seat.control.Undrain(bg, "n1")) }
+		if s.tick(); g.changes != 0 {
+			t.Errorf("%d changes of voters on an old plan", g.changes)
+		}
+		must(t, s.seat.control.Drain(bg, "n1"))
+		s.tick()
+		for range 10 {
+			s.tick()
+		}
+		if g.changes == 0 {
+			t.Error("the voters were not changed")
+		}
+	})
+}
+
+// Shards that get a replica in one look do not all get it on the same node.
+func TestLoopSpreadsReplicas(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		must(t, s.seat.control.AddShards(bg, 5))
+		for _, name := range []string{"n2", "n3", "n4"} {
+			must(t, s.join(name))
+		}
+		s.tick()
+		m := mapOf(t, s.seat.control)
+		for n := uint32(2); n <= 4; n++ {
+			if held := m.holding(n); len(held) != 2 {
+				t.Errorf("node %d got replicas of %v", n, held)
+			}
+		}
+	})
+}
+
+func TestEachIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var now, most int
+		var done []int
+		each(50, func(i int) {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			now--
+			done = append(done, i)
+			mu.Unlock()
+		})
+		if slices.Sort(done); most != maxAsking || len(slices.Compact(done)) != 50 {
+			t.Errorf("%d at once, %d done", most, len(done))
+		}
+	})
+}

@@ -1,0 +1,439 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// MaxNodes bounds the nodes of a cluster: each of them asks the system shard's leader for news all the time.
+	MaxNodes = 1000
+	// maxRemovedNodes bounds the rows of nodes that are gone. The oldest are forgotten; an unknown node is refused, too.
+	maxRemovedNodes = 1000
+	maxNodeName     = 63 // a label of a host name
+	maxAddress      = 300
+	maxVersion      = 100
+)
+
+// FirstNode is the node that begins a cluster.
+type FirstNode struct {
+	Name, PeerAddress, APIAddress string // the addresses may be empty until it says Hello
+	Version                       string
+	MinLevel, MaxLevel            int
+}
+
+// Found writes the first rows: node 1, and its replicas of the system shard and of the data shards 1 to shards. A
+// cluster that exists is left alone. A directory from before there were such rows gets them in the same way.
+func (c *Control) Found(ctx context.Context, first FirstNode, shards int) error {
+	n := Node{Number: 1, Name: first.Name, PeerAddress: first.PeerAddress, APIAddress: first.APIAddress, State: Active,
+		Version: first.Version, MinLevel: first.MinLevel, MaxLevel: first.MaxLevel}
+	if err := CheckName(first.Name); err != nil {
+		return err
+	}
+	if shards < 1 || shards > MaxDataShards {
+		return task.Invalid("shards", "%d is not between 1 and %d", shards, MaxDataShards)
+	}
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		if _, founded := tx.Get(settingsKey); founded {
+			return struct{}{}, nil
+		}
+		n.JoinedAt = tx.Now()
+		c.setNode(tx, n)
+		for id := range uint32(shards) + 1 {
+			c.setShard(tx, newShard(id, n.Number))
+		}
+		c.setSettings(tx, Settings{Replication: defaultReplication, Level: max(firstLevel, first.MinLevel), NextNode: 2, DataShards: shards})
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// firstLevel is the feature level of the first cluster that had one.
+const firstLevel = 1
+
+// newShard is a shard that begins with one replica.
+func newShard(id, node uint32) Shard {
+	return Shard{ID: id, Replicas: []Replica{{ID: ReplicaID(0, node), Node: node, Founder: true}}, NextIncarnation: 1}
+}
+
+func (c *Control) setNode(tx *store.Tx, n Node)         { c.set(tx, nodeKey(n.Number), encodeRow(n)) }
+func (c *Control) setShard(tx *store.Tx, s Shard)       { c.set(tx, shardKey(s.ID), encodeRow(s)) }
+func (c *Control) setSettings(tx *store.Tx, s Settings) { c.set(tx, settingsKey, encodeRow(s)) }
+
+// JoinRequest is how a node without a number asks for one.
+type JoinRequest struct {
+	Name, PeerAddress, APIAddress string
+	Version                       string
+	MinLevel, MaxLevel            int
+	// Nonce is made once for a directory, so that a join whose answer was lost can be repeated.
+	Nonce [16]byte
+}
+
+// Joined is the answer to a join.
+type Joined struct {
+	Number uint32
+	Map    *Map // with the new node
+}
+
+// Join makes a node a member and gives it a number. The same nonce gets the same answer again. A name that a node has
+// which runs is refused; that of one which doesn't passes on: it is taken for the same machine without its disk, so the
+// old number is removed for ever, and with it its replicas.
+func (c *Control) Join(ctx context.Context, r JoinRequest) (Joined, error) {
+	if err := r.check(); err != nil {
+		return Joined{}, err
+	}
+	return update(ctx, c, func(tx *store.Tx) (Joined, error) {
+		m, err := readMap(tx)
+		if err != nil {
+			return Joined{}, err
+		}
+		number, err := c.join(tx, m, r)
+		if err != nil {
+			return Joined{}, err
+		}
+		m, err = readMap(tx)
+		return Joined{number, m}, err
+	})
+}
+
+func (r JoinRequest) check() error {
+	if err := CheckName(r.Name); err != nil {
+		return err
+	}
+	if r.Nonce == ([16]byte{}) {
+		return task.Invalid("nonce", "it is all zeros")
+	}
+	return checkPresence(r.PeerAddress, r.APIAddress, r.Version, r.MinLevel, r.MaxLevel)
+}
+
+// CheckName refuses what is no name of a node: 1 to 63 of a-z, 0-9 and -.
+func CheckName(name string) error {
+	ok := len(name) >= 1 && len(name) <= maxNodeName
+	for i := 0; ok && i < len(name); i++ {
+		b := name[i]
+		ok = b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-'
+	}
+	if !ok {
+		return task.Invalid("node", "%q is not 1 to %d of a-z, 0-9 and -", name[:min(len(name), maxNodeName+1)], maxNodeName)
+	}
+	return nil
+}
+
+// checkPresence checks what a node says of itself.
+func checkPresence(peer, api, version string, minLevel, maxLevel int) error {
+	for _, a := range []struct{ field, value string }{{"peer_address", peer}, {"api_address", api}} {
+		if len(a.value) > maxAddress {
+			return task.Invalid(a.field, "it has %d characters, at most %d", len(a.value), maxAddress)
+		}
+		if host, port, err := net.SplitHostPort(a.value); err != nil || host == "" || port == "" {
+			return task.Invalid(a.field, "%q is not host:port", a.value)
+		}
+	}
+	if len(version) > maxVersion {
+		return task.Invalid("version", "it has %d characters, at most %d", len(version), maxVersion)
+	}
+	if minLevel < 1 || maxLevel < minLevel {
+		return task.Invalid("min_level", "levels %d to %d are no range from 1 up", minLevel, maxLevel)
+	}
+	return nil
+}
+
+// join decides about a join, and writes it if it is granted.
+func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
+	if m.Settings.NextNode == 0 {
+		return 0, task.Unavailable(time.Second, "join: there is no cluster here yet")
+	}
+	if i := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Nonce == r.Nonce }); i >= 0 {
+		return joinedAlready(m.Nodes[i], r)
+	}
+	if err := checkLevel(m.Settings, r.Name, r.MinLevel, r.MaxLevel); err != nil {
+		return 0, err
+	}
+	old, replaces := m.Named(r.Name)
+	if replaces {
+		if err := c.checkReplace(m, old); err != nil {
+			return 0, err
+		}
+	}
+	if err := checkAddresses(m, old.Number, r.PeerAddress, r.APIAddress); err != nil {
+		return 0, err
+	}
+	if n := len(m.Nodes) - countRemoved(m.Nodes); n >= MaxNodes && !replaces {
+		return 0, wrongState("join of %q: the cluster has %d nodes, the most that are allowed", r.Name, n)
+	}
+	number := m.Settings.NextNode
+	if replaces {
+		c.remove(tx, m, old, number)
+	}
+	c.forgetOldest(tx, m)
+	m.Settings.NextNode++
+	c.setSettings(tx, m.Settings)
+	c.setNode(tx, Node{Number: number, Name: r.Name, PeerAddress: r.PeerAddress, APIAddress: r.APIAddress, State: Active, Version: r.Version,
+		MinLevel: r.MinLevel, MaxLevel: r.MaxLevel, Nonce: r.Nonce, JoinedAt: tx.Now()})
+	return number, nil
+}
+
+// joinedAlready answers a join that is repeated.
+func joinedAlready(n Node, r JoinRequest) (uint32, error) {
+	switch {
+	case n.State == Removed:
+		return 0, removedError(n)
+	case n.Name != r.Name:
+		return 0, conflict("join of %q: this directory joined as %q", r.Name, n.Name)
+	}
+	return n.Number, nil
+}
+
+func checkLevel(s Settings, name string, minLevel, maxLevel int) error {
+	if s.Level < minLevel || s.Level > maxLevel {
+		return wrongState("node %q works at feature levels %d to %d, but the cluster is at %d: use another version of the program",
+			name, minLevel, maxLevel, s.Level)
+	}
+	return nil
+}
+
+// checkReplace refuses to give the name of a node to another one while it may be needed.
+func (c *Control) checkReplace(m *Map, old Node) error {
+	if d := c.silent(old.Number); d < aliveFor {
+		return conflict("node %q is running as number %d at %s, heard of %v ago: choose another name, or stop that one and wait %v",
+			old.Name, old.Number, old.PeerAddress, d.Round(100*time.Millisecond), aliveFor)
+	}
+	return c.checkLoss(m, old)
+}
+
+// checkAddresses refuses addresses that another node has. Clients may reach each node on its own machine only, by an address
+// of the loopback: that is another one on each.
+func checkAddresses(m *Map, own uint32, peer, api string) error {
+	for _, n := range m.Nodes {
+		if n.Number == own || n.State == Removed {
+			continue
+		}
+		if n.PeerAddress == peer {
+			return conflict("peer address %s is that of node %q", peer, n.Name)
+		}
+		if n.APIAddress == api && !loopback(api) {
+			return conflict("API address %s is that of node %q", api, n.Name)
+		}
+	}
+	return nil
+}
+
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+func countRemoved(nodes []Node) (n int) {
+	for _, node := range nodes {
+		if node.State == Removed {
+			n++
+		}
+	}
+	return n
+}
+
+// remove marks a node as removed and its replicas as leaving.
+func (c *Control) remove(tx *store.Tx, m *Map, n Node, replacedBy uint32) {
+	n.State, n.ReplacedBy = Removed, replacedBy
+	c.setNode(tx, n)
+	for _, s := range m.Shards {
+		s = s.clone()
+		changed := s.Preferred == n.Number
+		if changed {
+			s.Preferred = 0
+		}
+		if r, ok := s.On(n.Number); ok && !s.leaves(r.ID) {
+			s.Leaving = append(s.Leaving, r.ID)
+			changed = true
+		}
+		if changed {
+			c.setShard(tx, s)
+		}
+	}
+}
+
+// forgetOldest forgets the removed node that is the oldest, if there are too many, and no shard has to do with it.
+func (c *Control) forgetOldest(tx *store.Tx, m *Map) {
+	if countRemoved(m.Nodes) < maxRemovedNodes {
+		return
+	}
+	for _, n := range m.Nodes {
+		if n.State == Removed && len(m.holding(n.Number)) == 0 {
+			tx.Delete(nodeKey(n.Number))
+			c.note(tx, change{})
+			return
+		}
+	}
+}
+
+// holding are the shards of which a node has a replica.
+func (m *Map) holding(number uint32) (shards []uint32) {
+	for _, s := range m.Shards {
+		if _, ok := s.On(number); ok {
+			shards = append(shards, s.ID)
+		}
+	}
+	return shards
+}
+
+// Presence is what a member says of itself when it starts.
+type Presence struct {
+	Number                  uint32
+	PeerAddress, APIAddress string
+	Version                 string
+	MinLevel, MaxLevel      int
+}
+
+// Hello takes over what a member says of itself: it may have moved, or run another version than before.
+func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
+	if err := checkPresence(p.PeerAddress, p.APIAddress, p.Version, p.MinLevel, p.MaxLevel); err != nil {
+		return Node{}, err
+	}
+	return update(ctx, c, func(tx *store.Tx) (Node, error) {
+		if err := mustBelong(tx, p.Number); err != nil {
+			return Node{}, err
+		}
+		m, err := readMap(tx)
+		if err != nil {
+			return Node{}, err
+		}
+		n, _ := m.Node(p.Number)
+		if err := checkLevel(m.Settings, n.Name, p.MinLevel, p.MaxLevel); err != nil {
+			return Node{}, err
+		}
+		if err := checkAddresses(m, p.Number, p.PeerAddress, p.APIAddress); err != nil {
+			return Node{}, err
+		}
+		now := n
+		now.PeerAddress, now.APIAddress, now.Version, now.MinLevel, now.MaxLevel = p.PeerAddress, p.APIAddress, p.Version, p.MinLevel, p.MaxLevel
+		if now != n {
+			c.setNode(tx, now)
+		}
+		return now, nil
+	})
+}
+
+// Drain moves replicas and leaders off a node, as far as others can take them.
+func (c *Control) Drain(ctx context.Context, name string) error { return c.turn(ctx, name, Draining) }
+
+// Undrain lets a node take replicas again.
+func (c *Control) Undrain(ctx context.Context, name string) error { return c.turn(ctx, name, Active) }
+
+func (c *Control) turn(ctx context.Context, name string, state NodeState) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		m, err := readMap(tx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		n, ok := m.Named(name)
+		if !ok {
+			return struct{}{}, task.NotFound("node", name)
+		}
+		if n.State != state {
+			n.State = state
+			c.setNode(tx, n)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Remove takes a node out for ever. While it holds replicas that is refused, unless by force: then they leave, if every
+// shard can go on without them.
+func (c *Control) Remove(ctx context.Context, name string, force bool) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		m, err := readMap(tx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		n, ok := m.Named(name)
+		if !ok {
+			if slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.Name == name }) {
+				return struct{}{}, nil // a repeat
+			}
+			return struct{}{}, task.NotFound("node", name)
+		}
+		if len(m.Nodes)-countRemoved(m.Nodes) == 1 {
+			return struct{}{}, wrongState("remove node %q: it is the only one", name)
+		}
+		if held := m.holding(n.Number); len(held) > 0 && !force {
+			return struct{}{}, wrongState("remove node %q: it holds replicas of %s: drain it first, or use force", name, shardList(held))
+		}
+		if err := c.checkLoss(m, n); err != nil {
+			return struct{}{}, err
+		}
+		c.remove(tx, m, n, 0)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func shardList(ids []uint32) string {
+	const most = 10
+	b := strings.Builder{}
+	b.WriteString("shard")
+	if len(ids) > 1 {
+		b.WriteString("s")
+	}
+	for i, id := range ids {
+		if i == most {
+			return b.String() + " and others"
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString(" " + shardName(id))
+	}
+	return b.String()
+}
+
+// checkLoss refuses to take a node away whose replicas a shard needs for a majority that answers.
+func (c *Control) checkLoss(m *Map, n Node) error {
+	for _, s := range m.Shards {
+		r, ok := s.On(n.Number)
+		if !ok {
+			continue
+		}
+		status, ok := c.certainStatus(s.ID)
+		if !ok {
+			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be needed",
+				n.Name, shardText(s.ID))
+		}
+		if !slices.Contains(status.Voters, r.ID) && !slices.Contains(status.VotersOutgoing, r.ID) {
+			continue
+		}
+		// Nobody talks to a removed node, so the others have to be a majority of the voters as they are now.
+		rest := slices.DeleteFunc(slices.Clone(status.Voters), func(id uint64) bool {
+			at, known := m.Node(NodeOf(id))
+			return id == r.ID || !known || at.State == Removed
+		})
+		if live := status.live(rest); 2*live <= len(status.Voters) {
+			return wrongState("node %q can't go: of the %d voters of %s only %d others answer, and it would lose its majority",
+				n.Name, len(status.Voters), shardText(s.ID), live)
+		}
+		if len(status.VotersOutgoing) > 0 {
+			return task.Unavailable(time.Second, "node %q: the voters of %s are being changed at this moment", n.Name, shardText(s.ID))
+		}
+	}
+	return nil
+}
+
+func without(ids []uint64, id uint64) []uint64 {
+	return slices.DeleteFunc(slices.Clone(ids), func(have uint64) bool { return have == id })
+}
+
+// HasShard says whether there is a data shard of a number.
+func (c *Control) HasShard(ctx context.Context, id uint32) (bool, error) {
+	m, err := c.Map(ctx)
+	if err != nil {
+		return false, err
+	}
+	return id > 0 && int(id) <= m.Settings.DataShards, nil
+}

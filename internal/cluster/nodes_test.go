@@ -1,0 +1,432 @@
+package cluster
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// joinOf is a node's request; the number makes addresses and nonce.
+func joinOf(name string, n int) JoinRequest {
+	r := JoinRequest{Name: name, PeerAddress: fmt.Sprintf("10.0.0.%d:7", n), APIAddress: fmt.Sprintf("10.0.0.%d:8", n), Version: "v1", MinLevel: 1, MaxLevel: 1}
+	r.Nonce[0], r.Nonce[1] = byte(n), 1
+	return r
+}
+
+func join(t *testing.T, c *Control, name string, n int) uint32 {
+	t.Helper()
+	j, err := c.Join(bg, joinOf(name, n))
+	must(t, err)
+	return j.Number
+}
+
+// beat makes nodes heard of.
+func beat(t *testing.T, c *Control, nodes ...uint32) {
+	t.Helper()
+	for _, n := range nodes {
+		_, err := c.Changes(bg, 1<<60, Report{Node: n}, 0)
+		must(t, err)
+	}
+}
+
+func mapOf(t *testing.T, c *Control) *Map {
+	t.Helper()
+	m, err := c.Map(bg)
+	must(t, err)
+	return m
+}
+
+func stateOf(t *testing.T, c *Control, number uint32) Node {
+	t.Helper()
+	n, ok := mapOf(t, c).Node(number)
+	if !ok {
+		t.Fatalf("no node %d", number)
+	}
+	return n
+}
+
+// saw lets the leader see a shard with these voters, all of them answering but the dead.
+func saw(c *Control, shard uint32, voters []uint64, dead ...uint64) {
+	c.saw(shard, sight{status: statusOf(voters, nil, dead...), at: time.Now()})
+}
+
+func TestFound(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		at := w.state.Applied().Index
+		w.open(5) // is left alone
+		m := mapOf(t, w.leader.control)
+		if w.state.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (Settings{3, 1, 2, 2, ""}) {
+			t.Errorf("%+v", m)
+		}
+		s, _ := m.Shard(2)
+		if want := (Shard{ID: 2, Replicas: []Replica{{ID: 1, Node: 1, Founder: true}}, NextIncarnation: 1}); !reflect.DeepEqual(s, want) {
+			t.Errorf("shard 2 is %+v", s)
+		}
+		is(t, c.Found(bg, FirstNode{Name: "N1"}, 1), task.ErrInvalidArgument, "N1")
+		is(t, c.Found(bg, FirstNode{Name: "n1"}, MaxDataShards+1), task.ErrInvalidArgument, "between 1 and 64")
+	})
+}
+
+// A directory from before nodes had rows has queues already.
+func TestFoundKeepsQueues(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		at := w.state.Applied()
+		tx := w.state.Begin(at.Time+1, at.Index+1)
+		q := Queue{Namespace: "default", Name: "old", Shard: 1, Config: task.QueueConfig{Version: 3, Settings: task.DefaultSettings()}}
+		row := fmt.Appendf([]byte{1}, `{"shard":1,"config":%q,"slots":{"later":[1]}}`, base64Of(q.Config.Encode()))
+		tx.Set([]byte("qdefault\x00old"), row)
+		must(t, w.state.Apply(storePosition(at.Index+1), tx.Seal(0)))
+		tx.Close()
+		c := w.open(1)
+		if got, err := c.Queue(bg, "default", "old"); err != nil || got != q || w.copyOf(1, "old").Version != 3 {
+			t.Errorf("%+v, %v; the shard has %+v", got, err, w.copyOf(1, "old"))
+		}
+	})
+}
+
+func TestJoin(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		j, err := c.Join(bg, joinOf("n2", 2))
+		if err != nil || j.Number != 2 || len(j.Map.Nodes) != 2 || j.Map.Settings.NextNode != 3 {
+			t.Fatalf("%+v, %v", j, err)
+		}
+		if again := join(t, c, "n2", 2); again != 2 {
+			t.Errorf("a repeat gave %d", again)
+		}
+		r := joinOf("n3", 2)
+		_, err = c.Join(bg, r)
+		is(t, err, task.ErrConflict, `joined as "n2"`)
+		time.Sleep(time.Minute)
+		beat(t, c, 2)
+		_, err = c.Join(bg, joinOf("n2", 3))
+		is(t, err, task.ErrConflict, `node "n2" is running as number 2 at 10.0.0.2:7`)
+		r = joinOf("n3", 3)
+		r.PeerAddress = "10.0.0.2:7"
+		_, err = c.Join(bg, r)
+		is(t, err, task.ErrConflict, `10.0.0.2:7 is that of node "n2"`)
+		r = joinOf("n3", 3)
+		r.APIAddress = "10.0.0.2:8"
+		_, err = c.Join(bg, r)
+		is(t, err, task.ErrConflict, `API address 10.0.0.2:8`)
+		r = joinOf("n3", 3)
+		r.MinLevel, r.MaxLevel = 2, 4
+		_, err = c.Join(bg, r)
+		is(t, err, task.ErrWrongState, `"n3" works at feature levels 2 to 4, but the cluster is at 1`)
+		if n := join(t, c, "n3", 3); n != 3 {
+			t.Errorf("the third has number %d", n)
+		}
+	})
+}
+
+func TestJoinChecksItsRequest(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		for what, spoil := range map[string]func(*JoinRequest){
+			`"N2" is not 1 to 63`:   func(r *JoinRequest) { r.Name = "N2" },
+			`"" is not 1 to 63`:     func(r *JoinRequest) { r.Name = "" },
+			`is not 1 to 63`:        func(r *JoinRequest) { r.Name = strings.Repeat("n", 64) },
+			`"nowhere" is not host`: func(r *JoinRequest) { r.PeerAddress = "nowhere" },
+			`":8" is not host:port`: func(r *JoinRequest) { r.APIAddress = ":8" },
+			`at most 300`:           func(r *JoinRequest) { r.APIAddress = strings.Repeat("n", 301) + ":8" },
+			`at most 100`:           func(r *JoinRequest) { r.Version = strings.Repeat("n", 101) },
+			`levels 2 to 1`:         func(r *JoinRequest) { r.MinLevel = 2 },
+			`all zeros`:             func(r *JoinRequest) { r.Nonce = [16]byte{} },
+		} {
+			r := joinOf("n2", 2)
+			spoil(&r)
+			_, err := c.Join(bg, r)
+			is(t, err, task.ErrInvalidArgument, what)
+		}
+	})
+}
+
+// A node that lost its disk joins under its old name: it gets a new number, and the old one is removed for ever.
+func TestJoinWithoutItsDisk(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		join(t, c, "n2", 2)
+		beat(t, c, 1, 2)
+		must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: 2}))
+		must(t, c.Transfer(bg, 1, "n2"))
+		_, err := c.Join(bg, joinOf("n2", 3))
+		is(t, err, task.ErrConflict, "is running")
+		time.Sleep(aliveFor)
+		// Nobody leads shard 1: the old node may be needed, and may come back.
+		_, err = c.Join(bg, joinOf("n2", 3))
+		is(t, err, task.ErrUnavailable, "shard 1")
+		id := ReplicaID(1, 2)
+		saw(c, 1, []uint64{1, id}, id)
+		_, err = c.Join(bg, joinOf("n2", 3))
+		is(t, err, task.ErrWrongState, "shard 1", "lose its majority")
+		saw(c, 1, []uint64{1})
+		r := joinOf("n2", 3)
+		r.PeerAddress, r.APIAddress = "10.0.0.2:7", "10.0.0.2:8" // the same machine
+		j, err := c.Join(bg, r)
+		if err != nil || j.Number != 3 {
+			t.Fatalf("%+v, %v", j, err)
+		}
+		if old := stateOf(t, c, 2); old.State != Removed || old.ReplacedBy != 3 {
+			t.Errorf("the old node is %+v", old)
+		}
+		if s, _ := mapOf(t, c).Shard(1); !s.leaves(id) || s.Preferred != 0 {
+			t.Errorf("shard 1 is %+v", s)
+		}
+		_, err = c.Join(bg, joinOf("n2", 2)) // the old directory turns up
+		is(t, err, task.ErrWrongState, "joined again as number 3")
+		_, err = c.Changes(bg, 0, Report{Node: 2}, 0)
+		is(t, err, task.ErrWrongState, "joined again as number 3")
+		_, err = c.Changes(bg, 0, Report{Node: 9}, 0)
+		is(t, err, task.ErrWrongState, "not known")
+	})
+}
+
+// A leader that has just taken office has not heard of anybody: that must not pass for silence.
+func TestNewLeaderTakesNobodyForDead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		join(t, c, "n2", 2)
+		beat(t, c, 2)
+		time.Sleep(time.Hour)
+		again := w.open(1)
+		_, err := again.Join(bg, joinOf("n2", 3))
+		is(t, err, task.ErrConflict, "is running")
+		time.Sleep(2 * sameOffice)
+		c.cfg.System.(*seat).lead() // what it heard in its former term is old
+		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Heard || c.silent(2) != 0 {
+			t.Errorf("%+v, %v", o.Nodes, err)
+		}
+		time.Sleep(aliveFor)
+		join(t, c, "n2", 3)
+		// A round that was dropped ends an office, but not what was heard in it.
+		time.Sleep(time.Minute)
+		c.Dropped()
+		c.Elected()
+		if d := c.silent(3); d < time.Minute {
+			t.Errorf("silent for %v", d)
+		}
+	})
+}
+
+func TestHello(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		join(t, c, "n2", 2)
+		p := Presence{Number: 2, PeerAddress: "10.0.1.2:7", APIAddress: "10.0.1.2:8", Version: "v2", MinLevel: 1, MaxLevel: 3}
+		if n, err := c.Hello(bg, p); err != nil || n.PeerAddress != p.PeerAddress || n.Name != "n2" || stateOf(t, c, 2) != n {
+			t.Errorf("%+v, %v", n, err)
+		}
+		at := w.state.Applied().Index
+		if _, err := c.Hello(bg, p); err != nil || w.state.Applied().Index != at {
+			t.Errorf("a repeat wrote, or %v", err)
+		}
+		p.MinLevel = 2
+		_, err := c.Hello(bg, p)
+		is(t, err, task.ErrWrongState, "feature levels 2 to 3")
+		p.MinLevel, p.Number = 1, 1
+		_, err = c.Hello(bg, p)
+		is(t, err, task.ErrConflict, `node "n2"`)
+		p.Number = 7
+		_, err = c.Hello(bg, p)
+		is(t, err, task.ErrWrongState, "not known")
+	})
+}
+
+func TestDrainAndRemove(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		is(t, c.Remove(bg, "n1", true), task.ErrWrongState, "the only one")
+		join(t, c, "n2", 2)
+		// A change of voters that the leader before this one asked for may still come.
+		saw(c, 0, []uint64{1, 2, 3})
+		saw(c, 1, []uint64{1, 2, 3})
+		is(t, c.Remove(bg, "n1", true), task.ErrUnavailable, "not known now who votes")
+		time.Sleep(stepTimeout)
+		is(t, c.Drain(bg, "n9"), task.ErrNotFound)
+		must(t, c.Drain(bg, "n2"))
+		must(t, c.Drain(bg, "n2"))
+		if n := stateOf(t, c, 2); n.State != Draining {
+			t.Errorf("it is %s", n.State)
+		}
+		must(t, c.Undrain(bg, "n2"))
+		if n := stateOf(t, c, 2); n.State != Active {
+			t.Errorf("it is %s", n.State)
+		}
+		is(t, c.Remove(bg, "n1", false), task.ErrWrongState, "shards 0, 1", "drain it first")
+		saw(c, 0, []uint64{1})
+		saw(c, 1, []uint64{1})
+		is(t, c.Remove(bg, "n1", true), task.ErrWrongState, "the system shard", "lose its majority")
+		is(t, c.Remove(bg, "n9", true), task.ErrNotFound)
+		must(t, c.Remove(bg, "n2", false))
+		must(t, c.Remove(bg, "n2", false)) // a repeat
+		is(t, c.Drain(bg, "n2"), task.ErrNotFound)
+		if n := stateOf(t, c, 2); n.State != Removed {
+			t.Errorf("it is %s", n.State)
+		}
+	})
+}
+
+// By force a node goes although it holds replicas, as long as every shard can do without.
+func TestRemoveByForce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		time.Sleep(stepTimeout)
+		var voters []uint64
+		for n := 2; n <= 5; n++ {
+			join(t, c, fmt.Sprint("n", n), n)
+			must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: uint32(n)}))
+			voters = append(voters, ReplicaID(uint32(n-1), uint32(n)))
+		}
+		is(t, c.Remove(bg, "n5", true), task.ErrUnavailable, "shard 1", "not known now who votes")
+		voters = append(voters, 1)
+		saw(c, 1, voters, voters[0]) // n2 is dead
+		must(t, c.Remove(bg, "n5", true))
+		if s, _ := mapOf(t, c).Shard(1); !s.leaves(voters[3]) {
+			t.Errorf("shard 1 is %+v", s)
+		}
+		// n5 still answers, but nobody talks to it any more: with n2 dead there is no majority without n4.
+		is(t, c.Remove(bg, "n4", true), task.ErrWrongState, "shard 1", "only 2 others answer")
+		must(t, c.Remove(bg, "n2", true))
+		saw(c, 1, []uint64{1, voters[1], voters[2]})
+		time.Sleep(freshStatus)
+		is(t, c.Remove(bg, "n4", true), task.ErrUnavailable, "not known now who votes")
+	})
+}
+
+func TestNodeLimits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		fill := func(from uint32, n int, state NodeState) {
+			must(t, changeMap(bg, c, func(tx *storeTx, m *Map) error {
+				for i := range n {
+					number := from + uint32(i)
+					c.setNode(tx, Node{Number: number, Name: fmt.Sprint("x", number), PeerAddress: fmt.Sprint("x:", number), APIAddress: fmt.Sprint("y:", number), State: state, Nonce: [16]byte{9, byte(i), byte(i >> 8)}})
+				}
+				m.Settings.NextNode = from + uint32(n)
+				c.setSettings(tx, m.Settings)
+				return nil
+			}))
+		}
+		fill(2, maxRemovedNodes, Removed)
+		if n := join(t, c, "n2", 2); n != 2+maxRemovedNodes {
+			t.Errorf("number %d", n)
+		}
+		m := mapOf(t, c)
+		if _, there := m.Node(2); there || countRemoved(m.Nodes) != maxRemovedNodes-1 {
+			t.Errorf("%d removed nodes, the oldest still there: %v", countRemoved(m.Nodes), there)
+		}
+		fill(m.Settings.NextNode, MaxNodes-2, Active)
+		_, err := c.Join(bg, joinOf("n3", 3))
+		is(t, err, task.ErrWrongState, "1000 nodes")
+	})
+}
+
+func TestAddShards(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		join(t, c, "n2", 2)
+		beat(t, c, 1, 2)
+		must(t, c.AddShards(bg, 4))
+		m := mapOf(t, c)
+		for id := uint32(3); id <= 4; id++ {
+			if s, _ := m.Shard(id); len(s.Replicas) != 1 || s.Replicas[0] != (Replica{ID: 2, Node: 2, Founder: true}) {
+				t.Errorf("shard %d is %+v", id, s)
+			}
+		}
+		at := w.state.Applied().Index
+		must(t, c.AddShards(bg, 4))
+		if m.Settings.DataShards != 4 || w.state.Applied().Index != at {
+			t.Errorf("%+v, or a repeat wrote", m.Settings)
+		}
+		is(t, c.AddShards(bg, 3), task.ErrWrongState, "only grows")
+		is(t, c.AddShards(bg, 65), task.ErrInvalidArgument, "between 1 and 64")
+		time.Sleep(aliveFor)
+		is(t, c.AddShards(bg, 5), task.ErrUnavailable, "shard 5")
+	})
+}
+
+func TestMoveAndTransfer(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		join(t, c, "n2", 2)
+		beat(t, c, 1, 2)
+		is(t, c.Move(bg, 9, "n1", "n2"), task.ErrNotFound, `shard "9"`)
+		is(t, c.Move(bg, 1, "n1", "n9"), task.ErrNotFound, `node "n9"`)
+		is(t, c.Move(bg, 1, "n2", "n1"), task.ErrWrongState, `no replica on node "n2"`)
+		is(t, c.Move(bg, 1, "n1", "n1"), task.ErrWrongState, `has a replica on node "n1" already`)
+		is(t, c.Transfer(bg, 1, "n2"), task.ErrWrongState, `node "n2" has no replica`)
+		must(t, c.Drain(bg, "n2"))
+		is(t, c.Move(bg, 1, "n1", "n2"), task.ErrWrongState, "draining")
+		must(t, c.Undrain(bg, "n2"))
+		must(t, c.Move(bg, 1, "n1", "n2"))
+		must(t, c.Move(bg, 1, "n1", "n2")) // a repeat
+		want := Shard{ID: 1, Replicas: []Replica{{1, 1, true}, {ReplicaID(1, 2), 2, false}}, Leaving: []uint64{1}, NextIncarnation: 2}
+		if s, _ := mapOf(t, c).Shard(1); !reflect.DeepEqual(s, want) {
+			t.Errorf("shard 1 is %+v", s)
+		}
+		is(t, c.Transfer(bg, 1, "n1"), task.ErrWrongState, "stays")
+		must(t, c.Transfer(bg, 1, "n2"))
+		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 2 {
+			t.Errorf("shard 1 is %+v", s)
+		}
+		must(t, c.Transfer(bg, 1, ""))
+		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 0 {
+			t.Errorf("shard 1 is %+v", s)
+		}
+		time.Sleep(aliveFor)
+		is(t, c.Move(bg, 0, "n1", "n2"), task.ErrWrongState, "not heard of")
+	})
+}
+
+func TestSettings(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		is(t, c.SetReplication(bg, 2), task.ErrInvalidArgument, "1, 3, 5 or 7")
+		must(t, c.SetReplication(bg, 5))
+		if s := mapOf(t, c).Settings; s.Replication != 5 {
+			t.Errorf("%+v", s)
+		}
+		if level, err := c.RaiseLevel(bg); err != nil || level != 2 {
+			t.Errorf("level %d, %v", level, err)
+		}
+		_, err := c.Join(bg, joinOf("n2", 2)) // knows level 1 only
+		is(t, err, task.ErrWrongState, "the cluster is at 2")
+		r := joinOf("n2", 2)
+		r.MaxLevel = 2
+		_, err = c.Join(bg, r)
+		must(t, err)
+		if level, err := c.RaiseLevel(bg); err != nil || level != 2 {
+			t.Errorf("again: level %d, %v", level, err)
+		}
+	})
+}
+
+// A step that was planned on another row changes nothing.
+func TestStaleStep(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		join(t, c, "n2", 2)
+		planned := mapOf(t, c).Shards[1]
+		step := Step{Kind: AddReplica, Node: 2}
+		must(t, c.takeRowStep(bg, planned, step))
+		if err := c.takeRowStep(bg, planned, step); err == nil || !strings.Contains(err.Error(), "changed meanwhile") {
+			t.Errorf("a step taken twice: %v", err)
+		}
+		must(t, c.Drain(bg, "n2"))
+		if err := c.takeRowStep(bg, mapOf(t, c).Shards[0], step); err == nil {
+			t.Error("a node that drains got a replica")
+		}
+	})
+}
+
+type storeTx = store.Tx
+
+func storePosition(index uint64) store.Position {
+	return store.Position{Index: index, Term: 1, Time: store.Time(index)}
+}

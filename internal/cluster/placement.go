@@ -1,0 +1,310 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// MaxDataShards bounds the data shards: each of them costs every node that holds it memory and a log.
+	MaxDataShards      = 64
+	defaultReplication = 3
+	// maxReplicas bounds a shard's replicas, those included that come and go. More means that nodes die faster than
+	// replicas can be made.
+	maxReplicas = 16
+	// freshStatus is how old the last word of a shard's leader may be to decide by.
+	freshStatus = 5 * time.Second
+)
+
+func shardName(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
+
+// shardText names a shard in a message.
+func shardText(id uint32) string {
+	if id == 0 {
+		return "the system shard"
+	}
+	return "shard " + shardName(id)
+}
+
+// changeMap runs a change of nodes, shards and settings.
+func changeMap(ctx context.Context, c *Control, fn func(tx *store.Tx, m *Map) error) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		m, err := readMap(tx)
+		if err == nil {
+			err = fn(tx, m)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// AddShards makes the data shards total many. Their number only grows. Each new one begins on the node with the fewest
+// replicas; the others of its replicas follow.
+func (c *Control) AddShards(ctx context.Context, total int) error {
+	if total < 1 || total > MaxDataShards {
+		return task.Invalid("shards", "%d is not between 1 and %d", total, MaxDataShards)
+	}
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+		have := m.Settings.DataShards
+		switch {
+		case total == have:
+			return nil
+		case total < have:
+			return wrongState("the cluster has %d data shards, and their number only grows: %d are fewer", have, total)
+		}
+		members := c.members(m)
+		for id := have + 1; id <= total; id++ {
+			i := place(members, Shard{})
+			if i < 0 {
+				return task.Unavailable(time.Second, "shard %d: no active node was heard of in the last %v", id, aliveFor)
+			}
+			members[i].Replicas++
+			m.Shards = append(m.Shards, newShard(uint32(id), members[i].Number)) // #nosec G115 -- at most MaxDataShards
+		}
+		for _, s := range m.Shards[len(m.Shards)-(total-have):] {
+			c.setShard(tx, s)
+		}
+		m.Settings.DataShards = total
+		c.setSettings(tx, m.Settings)
+		return nil
+	})
+}
+
+// Move adds a replica of a shard on node to, and lets the one on node from leave when the new one can vote.
+func (c *Control) Move(ctx context.Context, shard uint32, from, to string) error {
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+		s, ok := m.Shard(shard)
+		if !ok {
+			return task.NotFound("shard", shardName(shard))
+		}
+		src, ok := m.Named(from)
+		if !ok {
+			return task.NotFound("node", from)
+		}
+		dst, ok := m.Named(to)
+		if !ok {
+			return task.NotFound("node", to)
+		}
+		old, held := s.On(src.Number)
+		taken, holds := s.On(dst.Number)
+		switch {
+		case held && holds && s.leaves(old.ID) && !s.leaves(taken.ID):
+			return nil // a repeat
+		case !held || s.leaves(old.ID):
+			return wrongState("move %s: it has no replica on node %q that could move", shardText(shard), from)
+		case holds:
+			return wrongState("move %s: it has a replica on node %q already", shardText(shard), to)
+		case dst.State != Active:
+			return wrongState("move %s: node %q is %s", shardText(shard), to, dst.State)
+		case c.silent(dst.Number) >= aliveFor:
+			return wrongState("move %s: node %q was not heard of in the last %v", shardText(shard), to, aliveFor)
+		case len(s.Replicas) >= maxReplicas:
+			return wrongState("move %s: it has %d replicas, the most that are allowed", shardText(shard), len(s.Replicas))
+		}
+		s = s.clone()
+		s.add(dst.Number)
+		s.Leaving = append(s.Leaving, old.ID)
+		c.setShard(tx, s)
+		return nil
+	})
+}
+
+// add gives a node a replica with a new id.
+func (s *Shard) add(node uint32) {
+	s.Replicas = append(s.Replicas, Replica{ID: ReplicaID(s.NextIncarnation, node), Node: node})
+	s.NextIncarnation++
+}
+
+// Transfer makes a node the one that should lead a shard; "": whichever.
+func (c *Control) Transfer(ctx context.Context, shard uint32, to string) error {
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+		s, ok := m.Shard(shard)
+		if !ok {
+			return task.NotFound("shard", shardName(shard))
+		}
+		var n Node
+		if to != "" {
+			if n, ok = m.Named(to); !ok {
+				return task.NotFound("node", to)
+			}
+			r, held := s.On(n.Number)
+			switch {
+			case !held || s.leaves(r.ID):
+				return wrongState("lead %s: node %q has no replica of it that stays", shardText(shard), to)
+			case n.State != Active:
+				return wrongState("lead %s: node %q is %s", shardText(shard), to, n.State)
+			}
+		}
+		if s.Preferred != n.Number {
+			s.Preferred = n.Number
+			c.setShard(tx, s)
+		}
+		return nil
+	})
+}
+
+// SetReplication sets how many replicas each shard is to have: 1, 3, 5 or 7.
+func (c *Control) SetReplication(ctx context.Context, n int) error {
+	if !slices.Contains([]int{1, 3, 5, 7}, n) {
+		return task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
+	}
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+		if m.Settings.Replication != n {
+			m.Settings.Replication = n
+			c.setSettings(tx, m.Settings)
+		}
+		return nil
+	})
+}
+
+// RaiseLevel raises the feature level to the highest that all nodes can work at, and tells it. There is no way back: a
+// node of an older version can't join any more.
+func (c *Control) RaiseLevel(ctx context.Context) (int, error) {
+	return update(ctx, c, func(tx *store.Tx) (int, error) {
+		m, err := readMap(tx)
+		if err != nil {
+			return 0, err
+		}
+		level := 0
+		for _, n := range m.Nodes {
+			if n.State != Removed && (level == 0 || n.MaxLevel < level) {
+				level = n.MaxLevel
+			}
+		}
+		if level > m.Settings.Level {
+			m.Settings.Level = level
+			c.setSettings(tx, m.Settings)
+		}
+		return m.Settings.Level, nil
+	})
+}
+
+// errStale: the row is not the one any more that a step was planned on. The next look plans anew.
+var errStale = fmt.Errorf("the placement has changed meanwhile")
+
+// takeRowStep writes what a step changes of a shard's row, if the row is still the one that it was planned on.
+func (c *Control) takeRowStep(ctx context.Context, planned Shard, step Step) error {
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+		now, ok := m.Shard(planned.ID)
+		if !ok || !reflect.DeepEqual(now, planned) {
+			return errStale
+		}
+		if n, ok := m.Node(step.Node); step.Kind == AddReplica && (!ok || n.State != Active) {
+			return errStale
+		}
+		c.setShard(tx, step.applied(now))
+		return nil
+	})
+}
+
+// applied is the row after a step that changes it.
+func (step Step) applied(s Shard) Shard {
+	s = s.clone()
+	switch step.Kind {
+	case AddReplica:
+		s.add(step.Node)
+		if step.Replica != 0 && !s.leaves(step.Replica) {
+			s.Leaving = append(s.Leaving, step.Replica)
+		}
+	case LeaveReplica:
+		if !s.leaves(step.Replica) {
+			s.Leaving = append(s.Leaving, step.Replica)
+		}
+	case KeepReplica:
+		s.Leaving = without(s.Leaving, step.Replica)
+	case DropReplica:
+		s.Leaving = without(s.Leaving, step.Replica)
+		s.Replicas = slices.DeleteFunc(s.Replicas, func(r Replica) bool { return r.ID == step.Replica })
+	}
+	if len(s.Leaving) == 0 {
+		s.Leaving = nil // as it is read back
+	}
+	return s
+}
+
+// members are the nodes as the plan sees them, but for who leads.
+func (c *Control) members(m *Map) []Member {
+	members := make([]Member, len(m.Nodes))
+	for i, n := range m.Nodes {
+		members[i] = Member{Node: n, Silent: c.silent(n.Number)}
+	}
+	for _, s := range m.Shards {
+		for _, r := range s.Replicas {
+			if i := memberIndex(members, r.Node); i >= 0 && !s.leaves(r.ID) {
+				members[i].Replicas++
+			}
+		}
+	}
+	return members
+}
+
+// beginChange is asked before the voters of a shard are changed: it refuses when row or nodes are not what the change
+// was planned on, and from then on what was seen of the shard is in doubt. It and the removal of a node are rounds, so
+// that of the two the later sees the earlier; else each could take a part of a majority.
+func (c *Control) beginChange(ctx context.Context, planned *Map, shard uint32) error {
+	return changeMap(ctx, c, func(_ *store.Tx, m *Map) error {
+		then, _ := planned.Shard(shard)
+		now, ok := m.Shard(shard)
+		if !ok || !reflect.DeepEqual(now, then) {
+			return errStale
+		}
+		for _, n := range planned.Nodes {
+			if is, ok := m.Node(n.Number); !ok || is.State != n.State {
+				return errStale
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.office == nil {
+			return errStale
+		}
+		c.office.doubt[shard] = time.Now().Add(stepTimeout)
+		return nil
+	})
+}
+
+// changeDone: the voters of a shard are others now. What is seen of it from now on is so.
+func (c *Control) changeDone(shard uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office != nil {
+		c.office.doubt[shard] = time.Now()
+	}
+}
+
+// saw remembers how a shard looked.
+func (c *Control) saw(shard uint32, s sight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office != nil {
+		c.seen[shard] = s
+	}
+}
+
+// statusOf is what a shard's leader said last, if that is not too old to decide by.
+func (c *Control) statusOf(shard uint32) (Status, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.seen[shard]
+	return s.status, ok && s.status.Leader != 0 && time.Since(s.at) < freshStatus
+}
+
+// certainStatus is what a shard's leader said last, if no change of its voters can have come after: not by this
+// leader of the system shard, nor by one before it, whose calls have ended by then.
+func (c *Control) certainStatus(shard uint32) (Status, bool) {
+	s, ok := c.statusOf(shard)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !ok || c.office == nil {
+		return s, false
+	}
+	seen := c.seen[shard].at
+	return s, seen.Sub(c.office.began) >= stepTimeout && seen.After(c.office.doubt[shard])
+}

@@ -1,0 +1,381 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Status is a shard as its leader reports it.
+type Status struct {
+	Leader uint64 // replica id; 0: nobody
+	Term   uint64
+	// Voters decide. VotersOutgoing is not empty while a change of voters is under way: both must agree then.
+	Voters, VotersOutgoing, Learners []uint64
+	Applied                          uint64
+	Progress                         map[uint64]Progress // of the replicas, as the leader knows it
+}
+
+// Progress is how far a replica is.
+type Progress struct {
+	Match        uint64 // it has the log up to here
+	Active       bool   // it answers
+	Snapshotting bool   // it is being sent a snapshot
+}
+
+// answers says whether a replica answers its leader, or leads.
+func (s Status) answers(id uint64) bool { return id == s.Leader && id != 0 || s.Progress[id].Active }
+
+// live counts the replicas that answer.
+func (s Status) live(ids []uint64) (n int) {
+	for _, id := range ids {
+		if s.answers(id) {
+			n++
+		}
+	}
+	return n
+}
+
+// commits says whether enough of these voters answer to decide.
+func (s Status) commits(voters []uint64) bool { return 2*s.live(voters) > len(voters) }
+
+// maxBehind is how many entries a replica may lack and still be caught up: what it lacks then is on its way.
+const maxBehind = 1000
+
+// ready says whether a replica could take part in decisions at once.
+func (s Status) ready(id uint64) bool {
+	p := s.Progress[id]
+	return id == s.Leader || p.Active && !p.Snapshotting && p.Match+maxBehind >= s.Applied
+}
+
+// has says whether the shard's membership has a replica.
+func (s Status) has(id uint64) bool { return s.votes(id) || slices.Contains(s.Learners, id) }
+
+// votes says whether a replica decides.
+func (s Status) votes(id uint64) bool {
+	return slices.Contains(s.Voters, id) || slices.Contains(s.VotersOutgoing, id)
+}
+
+// StepKind says what a step does.
+type StepKind uint8
+
+const (
+	NoStep StepKind = iota
+	// These change the shard's row.
+	AddReplica   // gives Node a replica; Replica, if not 0, leaves in exchange
+	LeaveReplica // Replica is to leave
+	KeepReplica  // Replica stays after all: there is nobody to take its place
+	DropReplica  // forgets Replica, which is no member any more
+	// These change the shard's membership or its leader.
+	AddLearner
+	RemoveLearner
+	ChangeVoters
+	TransferLeader // to Replica
+)
+
+var stepNames = [...]string{"nothing", "add replica", "replica leaves", "keep replica", "drop replica", "add learner", "remove learner",
+	"change voters", "transfer leader"}
+
+func (k StepKind) String() string {
+	if int(k) < len(stepNames) {
+		return stepNames[k]
+	}
+	return "unknown"
+}
+
+// Step is one thing to do for a shard. To do it twice is to do it once.
+type Step struct {
+	Kind    StepKind
+	Shard   uint32
+	Node    uint32
+	Replica uint64
+	Change  VoterChange
+}
+
+func (s Step) String() string {
+	switch s.Kind {
+	case NoStep:
+		return s.Kind.String()
+	case AddReplica:
+		return fmt.Sprintf("%s: %s on node %d", shardText(s.Shard), s.Kind, s.Node)
+	case ChangeVoters:
+		return fmt.Sprintf("%s: %s: promote %s, demote %s, remove %s", shardText(s.Shard), s.Kind, ids(s.Change.Promote), ids(s.Change.Demote),
+			ids(s.Change.Remove))
+	}
+	return fmt.Sprintf("%s: %s %s", shardText(s.Shard), s.Kind, replicaName(s.Replica))
+}
+
+// replicaName is a replica's node and incarnation.
+func replicaName(id uint64) string { return fmt.Sprintf("%d.%d", NodeOf(id), id>>32) }
+
+func ids(list []uint64) string {
+	names := make([]string, len(list))
+	for i, id := range list {
+		names[i] = replicaName(id)
+	}
+	return fmt.Sprint(names)
+}
+
+// VoterChange is one change of voters, made as a whole: a joint one if need be.
+type VoterChange struct {
+	// Term and From are the leader's term and the voters that the change was planned on. A shard that has others refuses.
+	Term uint64
+	From []uint64
+	// Promote are learners that become voters, Demote voters that become learners, Remove voters that go.
+	Promote, Demote, Remove []uint64
+}
+
+// Member is a node as the plan sees it.
+type Member struct {
+	Node
+	Silent   time.Duration // since it was heard of
+	Replicas int           // that it holds and that stay
+	Leaders  int           // among them
+}
+
+func (m Member) alive() bool { return m.Silent < aliveFor }
+
+// eligible says whether a node may be given a replica.
+func (m Member) eligible() bool { return m.State == Active && m.alive() }
+
+// Scene is all that the plan for a shard depends on.
+type Scene struct {
+	Settings Settings
+	Members  []Member // in the order of their numbers
+	Shard    Shard
+	Status   Status
+	// ReplaceAfter is how long a node must be silent before its replicas are replaced; 0: 5 minutes.
+	ReplaceAfter time.Duration
+}
+
+// Verdict is what is to be done for a shard.
+type Verdict struct {
+	Step    Step   // Kind NoStep: nothing now
+	Busy    string // what is being waited for; "": the shard is at rest
+	Blocked string // why something can't be done that should be; "": nothing
+}
+
+const (
+	defaultReplaceAfter = 5 * time.Minute
+	// learnerPatience is how long a node that holds no voter may be silent before another one is asked instead.
+	learnerPatience = 30 * time.Second
+)
+
+// Next is the next step for a shard. It never leaves a shard without a majority of voters that answer, if it has one,
+// and at rest there is an odd number of them.
+func Next(s Scene) Verdict {
+	if s.ReplaceAfter == 0 {
+		s.ReplaceAfter = defaultReplaceAfter
+	}
+	st := s.Status
+	switch {
+	case st.Leader == 0:
+		return Verdict{Busy: "it has no leader"}
+	case len(st.VotersOutgoing) > 0:
+		return Verdict{Busy: "its voters are being changed"}
+	case !st.commits(st.Voters):
+		return Verdict{Busy: fmt.Sprintf("of its %d voters only %d answer", len(st.Voters), st.live(st.Voters))}
+	}
+	p := newPlanner(s)
+	for _, rule := range []func() Verdict{p.tidy, p.giveUp, p.keep, p.add, p.join, p.lead, p.vote} {
+		v := rule()
+		if v.Step.Kind != NoStep {
+			v.Step.Shard = s.Shard.ID
+			return v
+		}
+		if v.Busy != "" || v.Blocked != "" {
+			return v
+		}
+	}
+	return p.rest()
+}
+
+// planner sorts the replicas of a shard. The three kinds that are in the row and not forced out:
+//
+//	good       stays, on a node that is meant to have it
+//	unwanted   stays until there is another in its place: its node drains, or is silent for too long
+//	leaving    goes as soon as the shard's voters are complete without it
+type planner struct {
+	Scene
+	good, unwanted, leaving []uint64
+	forced                  []uint64 // in the membership or the row, but without a right to be: of removed nodes, or without a row
+	spare                   int      // the member that a new replica would come to; -1: none
+}
+
+func newPlanner(s Scene) *planner {
+	p := &planner{Scene: s, spare: place(s.Members, s.Shard)}
+	for _, r := range s.Shard.Replicas {
+		m, known := p.member(r.Node)
+		switch {
+		case !known || m.State == Removed:
+			p.forced = append(p.forced, r.ID)
+		case s.Shard.leaves(r.ID):
+			p.leaving = append(p.leaving, r.ID)
+		case m.State == Draining || m.Silent >= s.ReplaceAfter:
+			p.unwanted = append(p.unwanted, r.ID)
+		default:
+			p.good = append(p.good, r.ID)
+		}
+	}
+	for _, id := range slices.Concat(s.Status.Voters, s.Status.Learners) {
+		if !slices.ContainsFunc(s.Shard.Replicas, func(r Replica) bool { return r.ID == id }) {
+			p.forced = append(p.forced, id)
+		}
+	}
+	return p
+}
+
+func memberIndex(members []Member, number uint32) int {
+	i, ok := slices.BinarySearchFunc(members, number, func(m Member, want uint32) int { return cmp.Compare(m.Number, want) })
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+func (p *planner) member(number uint32) (Member, bool) {
+	i := memberIndex(p.Members, number)
+	if i < 0 {
+		return Member{}, false
+	}
+	return p.Members[i], true
+}
+
+// memberOf is the node of a replica; a zero one if it is not known.
+func (p *planner) memberOf(replica uint64) Member {
+	m, _ := p.member(NodeOf(replica))
+	return m
+}
+
+// place chooses the node for a new replica of a shard: the eligible one with the fewest replicas, then leaders. It
+// returns its place among the members; -1: there is none.
+func place(members []Member, s Shard) int {
+	best := -1
+	for i, m := range members {
+		if _, held := s.On(m.Number); held || !m.eligible() {
+			continue
+		}
+		if best < 0 || cmp.Or(cmp.Compare(m.Replicas, members[best].Replicas), cmp.Compare(m.Leaders, members[best].Leaders)) < 0 {
+			best = i
+		}
+	}
+	return best
+}
+
+// staying are the replicas that have not been told to go.
+func (p *planner) staying() []uint64 { return slices.Concat(p.good, p.unwanted) }
+
+// tidy removes what is left over: learners that should not be there, and rows of replicas that are no members.
+func (p *planner) tidy() Verdict {
+	for _, id := range slices.Concat(p.forced, p.leaving) {
+		switch {
+		case slices.Contains(p.Status.Learners, id):
+			return Verdict{Step: Step{Kind: RemoveLearner, Replica: id}}
+		case !p.Status.votes(id):
+			return Verdict{Step: Step{Kind: DropReplica, Replica: id}}
+		}
+	}
+	return Verdict{}
+}
+
+// giveUp drops a replica that doesn't vote and whose node is silent: soon if another node can have it, else late.
+func (p *planner) giveUp() Verdict {
+	for _, id := range p.staying() {
+		if p.Status.votes(id) {
+			continue
+		}
+		silent := p.memberOf(id).Silent
+		if silent >= p.ReplaceAfter || silent >= learnerPatience && p.spare >= 0 {
+			return Verdict{Step: Step{Kind: LeaveReplica, Replica: id}}
+		}
+	}
+	return Verdict{}
+}
+
+// keep lets a voter stay that was to leave, when it is needed and no other node can take its place: the one that should
+// is gone, or others have to be moved more.
+func (p *planner) keep() Verdict {
+	if p.spare >= 0 || len(p.good) >= p.Settings.Replication {
+		return Verdict{}
+	}
+	needed := p.voters()
+	for _, id := range p.leaving {
+		if p.Status.votes(id) && slices.Contains(needed, id) {
+			return Verdict{Step: Step{Kind: KeepReplica, Replica: id}}
+		}
+	}
+	return Verdict{}
+}
+
+// add gives another node a replica when there are too few good ones.
+func (p *planner) add() Verdict {
+	switch {
+	case len(p.good) >= p.Settings.Replication || p.spare < 0:
+		return Verdict{}
+	case len(p.Shard.Replicas) >= maxReplicas:
+		return Verdict{Blocked: fmt.Sprintf("it has %d replicas that come or go, the most that are allowed", len(p.Shard.Replicas))}
+	}
+	return Verdict{Step: Step{Kind: AddReplica, Node: p.Members[p.spare].Number}}
+}
+
+// join makes a replica that is only in the row a learner, once its node is there.
+func (p *planner) join() Verdict {
+	for _, id := range p.staying() {
+		if !p.Status.has(id) && p.memberOf(id).alive() {
+			return Verdict{Step: Step{Kind: AddLearner, Replica: id}}
+		}
+	}
+	return Verdict{}
+}
+
+// lead moves the leader off a node that drains, or to where it is preferred.
+func (p *planner) lead() Verdict {
+	at := p.memberOf(p.Status.Leader)
+	if r, ok := p.Shard.On(p.Shard.Preferred); ok && p.Shard.Preferred != at.Number && p.canLead(r.ID) {
+		return Verdict{Step: Step{Kind: TransferLeader, Replica: r.ID}}
+	}
+	if at.State != Draining {
+		return Verdict{}
+	}
+	if to := p.heir(p.good); to != 0 {
+		return Verdict{Step: Step{Kind: TransferLeader, Replica: to}}
+	}
+	return Verdict{}
+}
+
+// canLead says whether a replica votes, is up to date, and lives on a node that is meant to have it.
+func (p *planner) canLead(id uint64) bool {
+	return p.Status.votes(id) && p.Status.ready(id) && slices.Contains(p.good, id) && p.memberOf(id).eligible()
+}
+
+// heir is the best leader among some replicas other than the present one; 0: none.
+func (p *planner) heir(among []uint64) (best uint64) {
+	for _, id := range among {
+		if id == p.Status.Leader || !p.canLead(id) {
+			continue
+		}
+		if best == 0 || p.memberOf(id).Leaders < p.memberOf(best).Leaders {
+			best = id
+		}
+	}
+	return best
+}
+
+// rest says what is amiss with a shard for which there is nothing to do.
+func (p *planner) rest() Verdict {
+	for _, id := range p.staying() {
+		if !p.Status.has(id) {
+			return Verdict{Busy: fmt.Sprintf("waits for node %q to take its replica", p.memberOf(id).Name)}
+		}
+	}
+	for _, id := range p.unwanted {
+		if m := p.memberOf(id); m.State == Draining {
+			return Verdict{Blocked: fmt.Sprintf("its replica on node %q, which drains, has no other node to go to", m.Name)}
+		} else if p.Status.votes(id) {
+			return Verdict{Blocked: fmt.Sprintf("node %q is silent for %v, and there is no other node for its replica",
+				m.Name, m.Silent.Round(time.Second))}
+		}
+	}
+	return Verdict{}
+}

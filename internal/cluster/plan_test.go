@@ -1,0 +1,273 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// statusOf is a shard led by its first voter that answers.
+func statusOf(voters, learners []uint64, dead ...uint64) Status {
+	s := Status{Term: 1, Voters: voters, Learners: learners, Applied: 5000, Progress: map[uint64]Progress{}}
+	gone := map[uint64]bool{}
+	for _, id := range dead {
+		gone[id] = true
+	}
+	for _, list := range [][]uint64{voters, learners} {
+		for _, id := range list {
+			s.Progress[id] = Progress{Match: 5000, Active: !gone[id]}
+		}
+	}
+	for _, id := range voters {
+		if !gone[id] && s.Leader == 0 {
+			s.Leader = id
+		}
+	}
+	return s
+}
+
+// membersOf reads nodes from words: "1 2:draining 3:quiet 4:dead 5:removed 6+9", quiet for a minute, dead for ten, and
+// with as many replicas as stand behind the plus.
+func membersOf(t *testing.T, text string) (members []Member) {
+	for _, word := range strings.Fields(text) {
+		m := Member{Node: Node{State: Active}}
+		word, state, _ := strings.Cut(word, ":")
+		if _, err := fmt.Sscanf(word, "%d+%d", &m.Number, &m.Replicas); err != nil {
+			if _, err := fmt.Sscan(word, &m.Number); err != nil {
+				t.Fatalf("node %q", word)
+			}
+		}
+		m.Name = fmt.Sprint("n", m.Number)
+		switch state {
+		case "draining":
+			m.State = Draining
+		case "removed":
+			m.State = Removed
+		case "quiet":
+			m.Silent = time.Minute
+		case "dead":
+			m.Silent = 10 * time.Minute
+		}
+		members = append(members, m)
+	}
+	return members
+}
+
+// replicaOf reads a replica from a word: "2" is the first on node 2, "2.1" the next.
+func replicaOf(t *testing.T, word string) uint64 {
+	var node, incarnation uint32
+	if _, err := fmt.Sscanf(word, "%d.%d", &node, &incarnation); err != nil {
+		if _, err := fmt.Sscan(word, &node); err != nil {
+			t.Fatalf("replica %q", word)
+		}
+	}
+	return ReplicaID(incarnation, node)
+}
+
+// shardOf reads a row from words: "1 2 3-" is three replicas of which the last is leaving; "1!" is where it should lead.
+func shardOf(t *testing.T, text string) Shard {
+	s := Shard{ID: 7, NextIncarnation: 9}
+	for _, word := range strings.Fields(text) {
+		name := strings.TrimRight(word, "-!")
+		id := replicaOf(t, name)
+		s.Replicas = append(s.Replicas, Replica{ID: id, Node: NodeOf(id)})
+		if strings.Contains(word, "-") {
+			s.Leaving = append(s.Leaving, id)
+		}
+		if strings.Contains(word, "!") {
+			s.Preferred = NodeOf(id)
+		}
+	}
+	return s
+}
+
+// confOf reads a membership from words: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner,
+// one that is being sent a snapshot, one that lacks entries. "o8" is an outgoing voter.
+func confOf(t *testing.T, text string) Status {
+	s := Status{Term: 3, Applied: 5000, Progress: map[uint64]Progress{}}
+	for _, word := range strings.Fields(text) {
+		kind := strings.TrimRight(word, "*?~<")
+		id := replicaOf(t, strings.TrimLeft(kind, "lo"))
+		p := Progress{Match: 4500, Active: true}
+		switch word[len(kind):] {
+		case "*":
+			s.Leader = id
+		case "?":
+			p.Active = false
+		case "~":
+			p.Snapshotting = true
+		case "<":
+			p.Match = 3999
+		}
+		s.Progress[id] = p
+		switch kind[0] {
+		case 'l':
+			s.Learners = append(s.Learners, id)
+		case 'o':
+			s.VotersOutgoing = append(s.VotersOutgoing, id)
+		default:
+			s.Voters = append(s.Voters, id)
+		}
+	}
+	return s
+}
+
+// told is a verdict in words.
+func (v Verdict) told() string {
+	switch {
+	case v.Step.Kind != NoStep:
+		return strings.TrimPrefix(v.Step.String(), "shard 7: ")
+	case v.Busy != "":
+		return "busy: " + v.Busy
+	case v.Blocked != "":
+		return "blocked: " + v.Blocked
+	}
+	return "rest"
+}
+
+func voters(promote, demote, remove string) string {
+	return fmt.Sprintf("change voters: promote [%s], demote [%s], remove [%s]", promote, demote, remove)
+}
+
+func TestNext(t *testing.T) {
+	for _, c := range []struct {
+		name, nodes string
+		rf          int
+		row, conf   string
+		want        string
+	}{
+		// What keeps the plan from doing anything.
+		{"no leader", "1 2 3", 3, "1 2 3", "1? 2? 3?", "busy: it has no leader"},
+		{"a joint configuration is left over", "1 2 3", 3, "1", "1* o2", "busy: its voters are being changed"},
+		{"no majority", "1 2 3", 3, "1 2 3", "1* 2? 3?", "busy: of its 3 voters only 1 answer"},
+
+		// Growth.
+		{"one node", "1", 3, "1", "1*", "rest"},
+		{"a second node", "1 2", 3, "1", "1*", "add replica on node 2"},
+		{"it becomes a learner", "1 2", 3, "1 2.1", "1*", "add learner 2.1"},
+		{"and stays one: two voters are worse than one", "1 2", 3, "1 2.1", "1* l2.1", "rest"},
+		{"the emptiest node is chosen", "1+5 2+4 3+2 4+3", 3, "1", "1*", "add replica on node 3"},
+		{"neither a draining, nor a silent, nor a removed one", "1 2:draining 3:quiet 4:removed 5+9", 3, "1", "1*", "add replica on node 5"},
+		{"a learner catches up", "1 2 3", 3, "1 2.1 3.2", "1* l2.1 l3.2<", "busy: replica 3.2 catches up"},
+		{"or gets a snapshot", "1 2 3", 3, "1 2.1 3.2", "1* l2.1~ l3.2", "busy: replica 2.1 catches up"},
+		{"both become voters at once", "1 2 3", 3, "1 2.1 3.2", "1* l2.1 l3.2", voters("2.1 3.2", "", "")},
+		{"at rest", "1 2 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
+		{"a fourth node changes nothing", "1 2 3 4", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
+		{"four nodes, five replicas asked for: three vote", "1 2 3 4", 5, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "rest"},
+		{"the fifth makes it five", "1 2 3 4 5", 5, "1 2.1 3.2 4.3 5.4", "1* 2.1 3.2 l4.3 l5.4", voters("4.3 5.4", "", "")},
+		{"its node is silent before it is a member", "1 2 3:quiet", 3, "1 2.1 3.2", "1* l2.1", `busy: waits for node "n3" to take its replica`},
+
+		// Deaths.
+		{"a node is silent for a minute", "1 2 3:quiet 4", 3, "1 2.1 3.2", "1* 2.1 3.2?", "rest"},
+		{"for ten, and there is another", "1 2 3:dead 4", 3, "1 2.1 3.2", "1* 2.1 3.2?", "add replica on node 4"},
+		{"the other catches up: nobody leaves", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3<", "busy: replica 4.3 catches up"},
+		{"it is ready: the dead one is to leave", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3", "replica leaves 3.2"},
+		{"in one change", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3", voters("4.3", "", "3.2")},
+		{"and is forgotten", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 4.3", "drop replica 3.2"},
+		{"for ten, and there is no other", "1 2 3:dead", 3, "1 2.1 3.2", "1* 2.1 3.2?", "blocked: node \"n3\" is silent for 10m0s, and there is no other node for its replica"},
+		{"a learner's node is silent, and there is another", "1 2:quiet 3", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
+		{"and there is no other", "1 2:quiet", 3, "1 2.1", "1* l2.1?", "rest"},
+		{"a learner of a dead node", "1 2:dead", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
+		{"is removed", "1 2:dead", 3, "1 2.1-", "1* l2.1?", "remove learner 2.1"},
+		{"and forgotten", "1 2:dead", 3, "1 2.1-", "1*", "drop replica 2.1"},
+		{"the dead node comes back while another catches up", "1 2 3 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3<", "replica leaves 4.3"},
+		{"what was to take a leaving voter's place is gone: it stays", "1 2 3", 3, "1 2.1 3.2-", "1* 2.1 3.2", "keep replica 3.2"},
+		{"unless there is another", "1 2 3 4", 3, "1 2.1 3.2-", "1* 2.1 3.2", "add replica on node 4"},
+		{"it goes if the number is odd without it", "1 2 3 4", 5, "1 2.1 3.2 4.3-", "1* 2.1 3.2 4.3", voters("", "", "4.3")},
+		{"it also stays in the place of one that drains", "1 2 3 4:draining", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3", "keep replica 3.2"},
+
+		// Drains.
+		{"a draining node, and another", "1 2 3:draining 4", 3, "1 2.1 3.2", "1* 2.1 3.2", "add replica on node 4"},
+		{"and no other", "1 2 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node \"n3\", which drains, has no other node to go to"},
+		{"the leader moves first", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1"},
+		{"also where the replica can't", "1:draining 2 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "transfer leader 2.1"},
+		{"then the replica leaves", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1 2.1* 3.2 l4.3", "replica leaves 1.0"},
+		{"in one change", "1:draining 2 3 4", 3, "1- 2.1 3.2 4.3", "1 2.1* 3.2 l4.3", voters("4.3", "", "1.0")},
+		{"of two nodes the voter's: the learner comes in", "1:draining 2", 3, "1 2.1", "1* l2.1", voters("2.1", "", "")},
+		{"leads", "1:draining 2", 3, "1 2.1", "1* 2.1", "transfer leader 2.1"},
+		{"and the old one becomes the learner", "1:draining 2", 3, "1 2.1", "1 2.1*", voters("", "1.0", "")},
+		{"all nodes drain: nothing", "1:draining 2:draining 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node \"n1\", which drains, has no other node to go to"},
+
+		// Removals.
+		{"of a removed node, at once", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", voters("", "", "3.2")},
+		{"also before another replica was asked for", "1 2 3:removed", 3, "1 2.1 3.2-", "1* 2.1 3.2?", voters("", "2.1", "3.2")},
+		{"with another in its place", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3", voters("4.3", "", "3.2")},
+		{"and the one that answers is left to decide", "1 2:quiet 3:removed", 3, "1 2.1 3.2- ", "1* 2.1? 3.2", voters("", "2.1", "3.2")},
+		{"not if the others can't decide", "1 2:quiet 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1? 3.2 l4.3<",
+			"blocked: its voters should be [1.0 2.1], but only 1 of them answer"},
+		{"it is not marked in the row", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2", "1 2.1* 3.2?", voters("", "1.0", "3.2")},
+		{"and is forgotten", "1 2 3:removed", 3, "1 2.1 3.2-", "1* l2.1", "drop replica 3.2"},
+		{"its learner goes", "1 2:removed", 3, "1 2.1-", "1* l2.1", "remove learner 2.1"},
+		{"its leader hands over", "1 2:removed 3", 3, "1 2.1- 3.2", "1 2.1* 3.2", "transfer leader 1.0"},
+		{"between two voters: two stay until the third is ready", "1 2 4", 3, "1 2.1 4.3", "1* 2.1 l4.3<", "busy: replica 4.3 catches up"},
+		{"the only voter's node: the other comes in first", "1:removed 2", 3, "1- 2.1", "1* l2.1", voters("2.1", "", "")},
+		{"the only voter's node, and nobody is ready", "1:removed 2", 3, "1- 2.1", "1* l2.1<", "blocked: all its voters are to go, and no other replica is ready"},
+
+		// Rows and membership differ.
+		{"a learner that no row knows", "1 2", 1, "1", "1* l2.1", "remove learner 2.1"},
+		{"a voter that no row knows", "1 2 3 4", 3, "1 2.1 3.2", "1* 2.1 3.2 4.5", voters("", "", "4.5")},
+		{"a replica that is no member", "1 2 3 4", 3, "1 2.1 3.2", "1* 2.1", "add learner 3.2"},
+		{"a node that is not known", "1 2 3", 3, "1 2.1 3.2 9.3", "1* 2.1 3.2", "drop replica 9.3"},
+
+		// What operators ask for.
+		{"a move: the new one catches up", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: replica 4.3 catches up"},
+		{"and takes the place", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3", voters("4.3", "", "3.2")},
+		{"a move of the leader", "1 2 3 4", 3, "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1"},
+		{"a move of the only voter", "1 2", 1, "1- 2.1", "1* l2.1", voters("2.1", "", "")},
+		{"fewer replicas", "1 2 3", 1, "1 2.1 3.2", "1 2.1* 3.2", "replica leaves 1.0"},
+		{"all of them marked", "1 2 3", 1, "1- 2.1 3.2-", "1 2.1* 3.2", voters("", "", "1.0 3.2")},
+		{"the preferred one stays", "1 2 3", 1, "1! 2.1 3.2", "1 2.1* 3.2", "transfer leader 1.0"},
+		{"a preferred leader", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2", "transfer leader 3.2"},
+		{"that lags is not made one", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2<", "rest"},
+		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: its replica on node \"n3\", which drains, has no other node to go to"},
+	} {
+		s := Scene{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
+		if got := Next(s).told(); got != c.want {
+			t.Errorf("%s: nodes %q, row %q, membership %q:\n got %s\nwant %s", c.name, c.nodes, c.row, c.conf, got, c.want)
+		}
+	}
+}
+
+// More replicas than any shard needs come and go: nodes die faster than replicas are made.
+func TestReplicasAreBounded(t *testing.T) {
+	row, conf := "1", "1*"
+	for n := 2; n <= maxReplicas; n++ {
+		row += fmt.Sprintf(" 50.%d-", n)
+		conf += fmt.Sprintf(" 50.%d", n)
+	}
+	s := Scene{Settings: Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
+	if got := Next(s).told(); !strings.Contains(got, "16 replicas that come or go") {
+		t.Error(got)
+	}
+}
+
+func TestBalance(t *testing.T) {
+	for _, c := range []struct {
+		name, nodes string
+		shards      []string // row / membership
+		want        string
+	}{
+		{"nothing to do", "1+1 2+1 3+1", []string{"1 2 3/1* 2 3"}, "nothing"},
+		{"one leads two more", "1 2 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 2.0"},
+		{"one more is even", "1 2 3", []string{"1 2 3/1* 2 3"}, "nothing"},
+		{"a draining node is no goal", "1 2:draining 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
+		{"nor one that lags", "1 2 3", []string{"1 2 3/1* 2< 3<", "1 2 3/1* 2< 3<"}, "nothing"},
+		{"a preferred leader stays", "1 2 3", []string{"1! 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 2: transfer leader 2.0"},
+		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"}, "shard 4: transfer leader 3.0"},
+		{"a new node gets replicas", "1+3 2+3 3+3 4", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "shard 2: add replica on node 4"},
+		{"not for a difference of one", "1+2 2+2 3+2 4+1", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3"}, "nothing"},
+		{"nor from a node that holds the same", "1+4 2+2", []string{"1 2/1* 2", "1 2/1 2*"}, "nothing"},
+	} {
+		var shards []placed
+		for i, text := range c.shards {
+			row, conf, _ := strings.Cut(text, "/")
+			s := placed{shardOf(t, row), confOf(t, conf)}
+			s.ID = uint32(i + 1)
+			shards = append(shards, s)
+		}
+		if got := balance(membersOf(t, c.nodes), shards).String(); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}

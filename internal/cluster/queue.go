@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Queue is a queue, the shard that it lies in, and its configuration.
+type Queue struct {
+	Namespace string
+	Name      string
+	Shard     uint32
+	Config    task.QueueConfig
+}
+
+// QueueName names a queue.
+type QueueName struct{ Namespace, Name string }
+
+func (q Queue) name() QueueName { return QueueName{q.Namespace, q.Name} }
+
+// newerThan says whether q is a later state of the queue than old. Versions only grow, also over a deletion.
+func (q Queue) newerThan(old Queue) bool { return q.Config.Version > old.Config.Version }
+
+func queueKey(ns, name string) []byte {
+	return append(append(append([]byte{queueTable}, ns...), 0), name...)
+}
+
+// queueRow is the stored form of a queue.
+type queueRow struct {
+	Shard  uint32 `json:"shard"`
+	Config []byte `json:"config"`
+	// Dropping: the queue is being deleted, its shard first. Who uses it meanwhile takes the mark away.
+	Dropping bool `json:"dropping,omitempty"`
+}
+
+func encodeQueue(q Queue, dropping bool) []byte {
+	return encodeRow(queueRow{q.Shard, q.Config.Encode(), dropping})
+}
+
+func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
+	if len(key) == 0 {
+		return Queue{}, false, fmt.Errorf("queue row %q: no key", key)
+	}
+	ns, name, ok := strings.Cut(string(key[1:]), "\x00")
+	if !ok {
+		return Queue{}, false, fmt.Errorf("queue row %q: unknown form", key)
+	}
+	row, err := decodeRow[queueRow](key, value)
+	if err != nil {
+		return Queue{}, false, err
+	}
+	config, err := task.DecodeQueueConfig(row.Config)
+	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Config: config}, row.Dropping, err
+}
+
+// getQueue reads a queue that may be absent.
+func getQueue(r store.Reader, ns, name string) (q Queue, dropping, ok bool, err error) {
+	key := queueKey(ns, name)
+	value, ok := r.Get(key)
+	if !ok {
+		return Queue{}, false, false, nil
+	}
+	q, dropping, err = decodeQueue(key, value)
+	return q, dropping, err == nil, err
+}
+
+// scanQueues calls fn for the queues from lo up to but without hi, until it returns false.
+func scanQueues(r store.Reader, lo, hi []byte, fn func(q Queue, dropping bool) bool) (err error) {
+	r.Scan(lo, hi, func(k, v []byte) bool {
+		var q Queue
+		var dropping bool
+		if q, dropping, err = decodeQueue(k, v); err != nil {
+			return false
+		}
+		return fn(q, dropping)
+	})
+	return err
+}
+
+// queueWire is a queue on its way to another node.
+type queueWire struct {
+	Namespace string `json:"ns"`
+	Name      string `json:"name"`
+	Shard     uint32 `json:"shard"`
+	Config    []byte `json:"config"`
+}
+
+// MarshalBinary keeps the configuration in its stored form, so that no codec on the way rounds its times.
+func (q Queue) MarshalBinary() ([]byte, error) {
+	return json.Marshal(queueWire{q.Namespace, q.Name, q.Shard, q.Config.Encode()})
+}
+
+// UnmarshalBinary is the inverse of MarshalBinary.
+func (q *Queue) UnmarshalBinary(b []byte) error {
+	var w queueWire
+	if err := json.Unmarshal(b, &w); err != nil {
+		return fmt.Errorf("queue of %d bytes: %w", len(b), err)
+	}
+	config, err := task.DecodeQueueConfig(w.Config)
+	if err != nil {
+		return fmt.Errorf("queue %q: %w", w.Name, err)
+	}
+	*q = Queue{w.Namespace, w.Name, w.Shard, config}
+	return nil
+}

@@ -1,0 +1,311 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Queue reads a queue.
+func (c *Control) Queue(ctx context.Context, ns, name string) (Queue, error) {
+	return view(ctx, c, func(r store.Reader) (Queue, error) {
+		q, _, ok, err := getQueue(r, ns, name)
+		if err == nil && !ok {
+			err = task.NotFound("queue", name)
+		}
+		return q, err
+	})
+}
+
+// Queues reads up to limit queues of a namespace behind a name, in the order of their names.
+func (c *Control) Queues(ctx context.Context, ns, after string, limit int) ([]Queue, error) {
+	return view(ctx, c, func(r store.Reader) (queues []Queue, err error) {
+		if limit <= 0 {
+			return nil, nil
+		}
+		lo := append(queueKey(ns, after), 0)
+		if after == "" {
+			lo = queueKey(ns, "")
+		}
+		hi := queueKey(ns, "")
+		hi[len(hi)-1]++
+		err = scanQueues(r, lo, hi, func(q Queue, _ bool) bool {
+			queues = append(queues, q)
+			return len(queues) < limit
+		})
+		return queues, err
+	})
+}
+
+// Place is where a queue lies. It is created at its first use if the disk has room.
+func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
+	if q, err := c.Queue(ctx, ns, name); err == nil || !errors.Is(err, task.ErrNotFound) {
+		return q, err
+	}
+	if c.cfg.Room != nil {
+		if err := c.cfg.Room(); err != nil {
+			return Queue{}, err
+		}
+	}
+	return c.PutQueue(ctx, ns, name, unchanged)
+}
+
+func unchanged(*task.QueueConfig) error { return nil }
+
+// PutQueue changes the configuration of a queue, which is created if need be, and answers when its shard has the new one.
+// Change must only change what it is given: it may run more than once. After unavailable the change may have been made;
+// repeat it.
+func (c *Control) PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, ns, name, change) })
+	if err != nil {
+		return Queue{}, err
+	}
+	if err := c.copy(ctx, q); err != nil {
+		return Queue{}, err
+	}
+	return q, nil
+}
+
+// changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was
+// about to be deleted: its use keeps it, and the new version tells so to whoever is deleting it.
+func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+	q, dropping, exists, err := getQueue(tx, ns, name)
+	if err != nil {
+		return Queue{}, err
+	}
+	if !exists {
+		if q, err = c.newQueue(tx, ns, name); err != nil {
+			return Queue{}, err
+		}
+	}
+	before := q.Config
+	if err := change(&q.Config); err != nil {
+		return Queue{}, err
+	}
+	if exists && !dropping && q.Config == before {
+		return q, nil
+	}
+	q.Config.Version = before.Version + 1
+	if !exists {
+		q.Config.Version += getNumber(tx, floorKey)
+		c.count(+1)
+	}
+	c.setQueue(tx, q, false)
+	return q, nil
+}
+
+// newQueue is a queue that nobody has configured yet, if there may be one more.
+func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
+	settings, founded, err := getRow[Settings](tx, settingsKey)
+	if err != nil {
+		return Queue{}, err
+	}
+	if !founded || settings.DataShards == 0 {
+		return Queue{}, task.Unavailable(time.Second, "queue %q: there is no data shard yet", name)
+	}
+	n, err := c.countQueues(tx)
+	if err != nil {
+		return Queue{}, err
+	}
+	if n >= c.cfg.MaxQueues {
+		return Queue{}, task.Invalid("queue", "%q would be one queue more than the %d that are allowed", name, c.cfg.MaxQueues)
+	}
+	return Queue{Namespace: ns, Name: name, Shard: home(ns, name, settings.DataShards),
+		Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: tx.Now().Time()}}, nil
+}
+
+// countQueues counts the queues, once in a term of office. It runs on the shard's loop.
+func (c *Control) countQueues(tx *store.Tx) (n int, err error) {
+	o := c.currentOffice()
+	if o != nil && o.queues >= 0 {
+		return o.queues, nil
+	}
+	tx.Scan([]byte{queueTable}, []byte{queueTable + 1}, func(_, _ []byte) bool { n++; return true })
+	if o != nil {
+		o.queues = n
+	}
+	return n, nil
+}
+
+// count keeps the number of queues. It runs on the shard's loop; if the round is dropped, so is the office.
+func (c *Control) count(n int) {
+	if o := c.currentOffice(); o != nil && o.queues >= 0 {
+		o.queues += n
+	}
+}
+
+func (c *Control) currentOffice() *office {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.office
+}
+
+func (c *Control) setQueue(tx *store.Tx, q Queue, dropping bool) {
+	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, dropping))
+	c.note(tx, change{queue: q.name()})
+}
+
+// home chooses the shard of a new queue.
+func home(ns, name string, shards int) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(ns + "\x00" + name))
+	return 1 + h.Sum32()%uint32(shards)
+}
+
+func (c *Control) copy(ctx context.Context, q Queue) error {
+	return c.cfg.Shards.CopyQueues(ctx, q.Shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.Config})
+}
+
+// EnsureQueue makes sure that a queue's shard has its copy of the configuration. The queue is created if it was deleted
+// meanwhile.
+func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string) error {
+	q, err := c.PutQueue(ctx, ns, name, unchanged)
+	if err == nil && q.Shard != shard {
+		err = task.Unavailable(100*time.Millisecond, "queue %q lies in shard %d by now", name, q.Shard)
+	}
+	return err
+}
+
+// DropQueue removes an empty queue. Its row is marked, its shard drops it or refuses, then the row goes if the mark is
+// still there: who uses the queue in between takes the mark away, and then the queue stays.
+func (c *Control) DropQueue(ctx context.Context, ns, name string) error {
+	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
+		q, dropping, ok, err := getQueue(tx, ns, name)
+		switch {
+		case err != nil:
+			return q, err
+		case !ok:
+			return q, task.NotFound("queue", name)
+		case !dropping:
+			c.setQueue(tx, q, true)
+		}
+		return q, nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.finishDrop(ctx, q)
+}
+
+// finishDrop ends the deletion of a marked queue, one way or the other. It can be repeated, also by another leader.
+func (c *Control) finishDrop(ctx context.Context, q Queue) error {
+	if err := c.cfg.Shards.DropQueue(ctx, q.Shard, q.Namespace, q.Name); err != nil {
+		if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
+			return err // it may have been dropped; a repeat, or the next leader, finishes
+		}
+		return errors.Join(err, c.keep(ctx, q))
+	}
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
+		switch {
+		case err != nil || !ok: // gone already
+			return struct{}{}, err
+		case !dropping || now.Config.Version != q.Config.Version:
+			return struct{}{}, wrongState("delete queue %q: it was used meanwhile", q.Name)
+		}
+		tx.Delete(queueKey(q.Namespace, q.Name))
+		tx.Set(floorKey, encodeNumber(max(getNumber(tx, floorKey), q.Config.Version)))
+		c.note(tx, change{queue: q.name()})
+		c.count(-1)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// keep takes the mark from a queue that its shard did not want to drop.
+func (c *Control) keep(ctx context.Context, q Queue) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
+		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
+			c.setQueue(tx, now, false)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+const (
+	// copyChunk is how many configurations go to a shard at once when copies are made good.
+	copyChunk = 500
+	// repairPause and maxRepairPause bound the wait before what could not be made good is tried again.
+	repairPause    = 200 * time.Millisecond
+	maxRepairPause = 5 * time.Second
+)
+
+// repair makes good what a leader that died between a change and its copy has left undone, until ctx ends.
+func (c *Control) repair(ctx context.Context) {
+	pause := repairPause
+	for ctx.Err() == nil {
+		err := c.copyAll(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			c.log.Warn("copies of queues are not complete yet", "error", err)
+		}
+		sleep(ctx, pause)
+		pause = min(2*pause, maxRepairPause)
+	}
+}
+
+// copyPart is the queues that go to a shard in one call.
+type copyPart struct {
+	shard   uint32
+	ns      string
+	configs map[string]task.QueueConfig
+}
+
+// copyAll brings all configurations to their shards, and ends the deletions that were begun. A shard that can't be
+// reached holds up no other.
+func (c *Control) copyAll(ctx context.Context) error {
+	type rows struct {
+		parts    []copyPart
+		dropping []Queue
+	}
+	all, err := view(ctx, c, func(r store.Reader) (rs rows, err error) {
+		var queues []Queue
+		err = scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, dropping bool) bool {
+			if dropping {
+				rs.dropping = append(rs.dropping, q)
+			} else {
+				queues = append(queues, q)
+			}
+			return true
+		})
+		rs.parts = copyParts(queues)
+		return rs, err
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range all.parts {
+		if err := c.cfg.Shards.CopyQueues(ctx, p.shard, p.ns, p.configs); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, q := range all.dropping {
+		if err := c.finishDrop(ctx, q); err != nil && !errors.Is(err, task.ErrWrongState) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func copyParts(queues []Queue) (parts []copyPart) {
+	slices.SortStableFunc(queues, func(a, b Queue) int { return int(a.Shard) - int(b.Shard) })
+	for _, q := range queues {
+		last := len(parts) - 1
+		if last < 0 || parts[last].shard != q.Shard || parts[last].ns != q.Namespace || len(parts[last].configs) == copyChunk {
+			parts = append(parts, copyPart{q.Shard, q.Namespace, map[string]task.QueueConfig{}})
+			last++
+		}
+		parts[last].configs[q.Name] = q.Config
+	}
+	return parts
+}

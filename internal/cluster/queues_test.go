@@ -1,0 +1,381 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+var bg = context.Background()
+
+func TestQueuesAppearOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(3)
+		var callers sync.WaitGroup
+		shards := make([]uint32, 8)
+		for i := range shards {
+			callers.Go(func() {
+				q, _ := c.Place(bg, "default", "mail")
+				shards[i] = q.Shard
+			})
+		}
+		callers.Wait()
+		for _, s := range shards {
+			if s == 0 || s != shards[0] {
+				t.Fatalf("placed in %v", shards)
+			}
+		}
+		if q, err := c.Queue(bg, "default", "mail"); err != nil || q.Config.Version != 1 || q.Shard != shards[0] {
+			t.Errorf("the queue is %+v, %v", q, err)
+		}
+		must(t, c.AddShards(bg, 4)) // a shard more moves nothing
+		again := w.open(1)
+		if q, err := again.Place(bg, "default", "mail"); err != nil || q.Shard != shards[0] {
+			t.Errorf("under another leader it lies in %d: %v", q.Shard, err)
+		}
+	})
+}
+
+func TestChangesReachTheShard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		q, err := c.PutQueue(bg, "default", "a", setLength(5))
+		if err != nil || q.Config.Version != 1 || w.copyOf(1, "a").Settings.MaxLength != 5 {
+			t.Fatalf("%+v, %v; the shard has %+v", q, err, w.copyOf(1, "a"))
+		}
+		if q, err = c.PutQueue(bg, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
+			t.Errorf("a change that changes nothing: %+v, %v", q, err)
+		}
+		refused := errors.New("refused")
+		if _, err = c.PutQueue(bg, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+			t.Errorf("a refused change: %v", err)
+		}
+		// The copy fails: the caller is told, and a repeat makes it good.
+		w.fail = task.ErrUnavailable
+		if _, err = c.PutQueue(bg, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("a lost copy: %v", err)
+		}
+		if q, err = c.PutQueue(bg, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
+			t.Errorf("the repeat: %+v, %v", q, err)
+		}
+	})
+}
+
+// A node that does not lead says so, in the system shard's own words.
+func TestOnlyTheLeaderAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.open(1)
+		c := w.seat().control
+		_, errs := c.Queue(bg, "default", "a")
+		_, errPut := c.PutQueue(bg, "default", "a", unchanged)
+		_, errPlace := c.Place(bg, "default", "a")
+		_, errJoin := c.Join(bg, joinOf("n2", 1))
+		_, errChanges := c.Changes(bg, 0, Report{Node: 1}, time.Second)
+		_, errOverview := c.Overview(bg)
+		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.DropQueue(bg, "default", "a"), c.Drain(bg, "n1")} {
+			if !errors.Is(err, errNotLeader) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// The leader dies between a change and its copy: the next one brings it, also when the shard can't be reached at first.
+func TestElectionBringsCopies(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		w.fail = task.ErrUnavailable
+		if _, err := c.PutQueue(bg, "default", "a", setLength(7)); err == nil {
+			t.Fatal("the copy was to fail")
+		}
+		w.fails[1] = task.ErrUnavailable
+		w.open(1)
+		time.Sleep(time.Minute)
+		w.mu.Lock()
+		if w.calls > 20 {
+			t.Errorf("%d tries in a minute", w.calls)
+		}
+		delete(w.fails, 1)
+		w.mu.Unlock()
+		time.Sleep(maxRepairPause)
+		synctest.Wait()
+		if got := w.copyOf(1, "a"); got.Settings.MaxLength != 7 {
+			t.Errorf("the shard has %+v", got)
+		}
+	})
+}
+
+// A leader that is no more stops making copies good.
+func TestDeposedLeaderStopsRepairing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		if _, err := c.PutQueue(bg, "default", "a", unchanged); err != nil {
+			t.Fatal(err)
+		}
+		w.fails[1] = task.ErrUnavailable
+		s := w.seat()
+		s.lead()
+		synctest.Wait()
+		s.control.Dropped()
+		synctest.Wait()
+		before := w.calls
+		time.Sleep(time.Minute)
+		if synctest.Wait(); w.calls != before {
+			t.Errorf("%d copies after it was deposed", w.calls-before)
+		}
+	})
+}
+
+// An old leader's copy comes late: it replaces no newer one, and a queue that is made again begins with a version that
+// no copy of its former life has.
+func TestVersionsOutliveADeletion(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		for i := range int64(3) {
+			if _, err := c.PutQueue(bg, "default", "a", setLength(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		late, err := c.Queue(bg, "default", "a")
+		must(t, err)
+		must(t, c.DropQueue(bg, "default", "a"))
+		must(t, c.copy(bg, late))
+		q, err := c.PutQueue(bg, "default", "a", setLength(9))
+		if err != nil || q.Config.Version <= late.Config.Version || w.copyOf(1, "a").Settings.MaxLength != 9 {
+			t.Errorf("made again it is %+v (%v), and the shard has %+v", q.Config, err, w.copyOf(1, "a"))
+		}
+	})
+}
+
+// A queue that is used while it is being deleted stays, with its copy.
+func TestUseDuringDeletion(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		_, err := c.PutQueue(bg, "default", "a", setLength(5))
+		must(t, err)
+		w.onDrop = func() { must(t, c.EnsureQueue(bg, 1, "default", "a")) }
+		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "used meanwhile")
+		if q, err := c.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a") != q.Config || q.Config.Settings.MaxLength != 5 {
+			t.Errorf("the queue is %+v (%v), the shard has %+v", q, err, w.copyOf(1, "a"))
+		}
+	})
+}
+
+// It is used, and then another deletion begins and does not end: the first one must not take the second's mark for its own.
+func TestUseBetweenDeletions(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		_, err := c.PutQueue(bg, "default", "a", setLength(5))
+		must(t, err)
+		w.onDrop = func() {
+			must(t, c.EnsureQueue(bg, 1, "default", "a"))
+			w.mu.Lock()
+			w.fails[1] = task.ErrUnavailable
+			w.mu.Unlock()
+			is(t, c.DropQueue(bg, "default", "a"), task.ErrUnavailable)
+		}
+		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "used meanwhile")
+		if _, err := c.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a").Version != 2 {
+			t.Errorf("%v, and the shard has %+v", err, w.copyOf(1, "a"))
+		}
+	})
+}
+
+// The leader dies while it deletes a queue: the next one ends that, one way or the other.
+func TestNextLeaderEndsADeletion(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			c := w.open(1)
+			_, err := c.PutQueue(bg, "default", "a", unchanged)
+			must(t, err)
+			w.fails[1] = task.ErrUnavailable
+			is(t, c.DropQueue(bg, "default", "a"), task.ErrUnavailable)
+			if q, err := c.Queue(bg, "default", "a"); err != nil || q.Name != "a" {
+				t.Errorf("a queue whose deletion is not done: %+v, %v", q, err)
+			}
+			delete(w.fails, 1)
+			w.full["a"] = full
+			c = w.open(1)
+			_, err = c.Queue(bg, "default", "a")
+			if full && err != nil || !full && !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("with tasks %v: %v", full, err)
+			}
+			if err := c.copyAll(bg); err != nil { // no mark is left
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// On a full disk no queue appears by use, but one that is there is found, and an operator may configure.
+func TestFullDisk(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		_, err := c.Place(bg, "default", "mail")
+		must(t, err)
+		w.room = task.Unavailable(time.Second, "full")
+		before := w.state.Applied()
+		if _, err := c.Place(bg, "default", "new"); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("a new queue on a full disk: %v", err)
+		}
+		if after := w.state.Applied(); after.Index != before.Index {
+			t.Error("the refusal wrote something")
+		}
+		if _, err := c.Place(bg, "default", "mail"); err != nil {
+			t.Errorf("a known queue on a full disk: %v", err)
+		}
+		if _, err := c.PutQueue(bg, "default", "mail", setLength(7)); err != nil {
+			t.Errorf("new settings on a full disk: %v", err)
+		}
+	})
+}
+
+func TestDropAndLimit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		for _, name := range []string{"c", "a", "b"} {
+			_, err := c.Place(bg, "default", name)
+			must(t, err)
+		}
+		_, err := c.Place(bg, "default", "d")
+		is(t, err, task.ErrInvalidArgument, "3 that are allowed")
+		w.full["a"] = true
+		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "not empty")
+		if _, dropping, _, err := getQueue(w.state, "default", "a"); dropping || err != nil {
+			t.Errorf("a queue that could not be deleted is still marked (%v)", err)
+		}
+		must(t, c.DropQueue(bg, "default", "b"))
+		is(t, c.DropQueue(bg, "default", "b"), task.ErrNotFound)
+		if names := namesOf(t, c, ""); names != "[a c]" {
+			t.Errorf("queues %v", names)
+		}
+		if names := namesOf(t, c, "a"); names != "[c]" {
+			t.Errorf("behind a: %v", names)
+		}
+		_, err = c.Place(bg, "default", "d")
+		must(t, err)
+		is(t, placeErr(c, "e"), task.ErrInvalidArgument)
+		c = w.open(1) // counts anew
+		is(t, placeErr(c, "e"), task.ErrInvalidArgument)
+		if names := namesOf(t, c, ""); names != "[a c d]" {
+			t.Errorf("another leader finds %v", names)
+		}
+	})
+}
+
+// A round that did not commit leaves nothing in the leader's memory.
+func TestDroppedRoundIsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		_, err := c.Place(bg, "default", "a")
+		must(t, err)
+		at := w.state.Applied()
+		tx := w.state.Begin(at.Time+1, at.Index+1)
+		for _, name := range []string{"x", "y"} {
+			_, err := c.changed(tx, "default", name, unchanged)
+			must(t, err)
+		}
+		tx.Close()
+		c.Dropped()
+		c.Elected()
+		for _, name := range []string{"b", "c"} {
+			_, err := c.Place(bg, "default", name)
+			must(t, err)
+		}
+		d, err := c.Changes(bg, at.Index, Report{Node: 1}, 0)
+		if err != nil || len(d.Queues) != 2 || len(d.Dropped) != 0 {
+			t.Errorf("news %+v, %v", d, err)
+		}
+	})
+}
+
+func placeErr(c *Control, name string) error {
+	_, err := c.Place(bg, "default", name)
+	return err
+}
+
+func namesOf(t *testing.T, c *Control, after string) string {
+	t.Helper()
+	queues, err := c.Queues(bg, "default", after, 10)
+	must(t, err)
+	var names []string
+	for _, q := range queues {
+		names = append(names, q.Name)
+	}
+	return fmt.Sprint(names)
+}
+
+func TestQueuesKeepToTheirNamespace(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		for _, ns := range []string{"a", "ab", "default"} {
+			_, err := c.PutQueue(bg, ns, "q-"+ns, unchanged)
+			must(t, err)
+		}
+		for _, ns := range []string{"a", "ab", "default"} {
+			if queues, err := c.Queues(bg, ns, "", 10); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
+				t.Errorf("of %q: %+v, %v", ns, queues, err)
+			}
+		}
+		if queues, err := c.Queues(bg, "a", "", 0); err != nil || len(queues) != 0 {
+			t.Errorf("none asked for: %+v, %v", queues, err)
+		}
+	})
+}
+
+// Copies go to their shards in bounded parts, each queue once.
+func TestCopyParts(t *testing.T) {
+	var queues []Queue
+	for i := range 3 * copyChunk {
+		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2)})
+	}
+	queues = append(queues, Queue{Namespace: "other", Name: "0"})
+	parts, n := copyParts(queues), 0
+	for _, p := range parts {
+		if len(p.configs) > copyChunk {
+			t.Errorf("a part of %d", len(p.configs))
+		}
+		n += len(p.configs)
+	}
+	if n != len(queues) || len(parts) != 5 {
+		t.Errorf("%d queues in %d parts", n, len(parts))
+	}
+}
+
+// A queue comes through another codec as it was, times included.
+func TestQueueOnTheWire(t *testing.T) {
+	q := Queue{Namespace: "default", Name: "a", Shard: 3, Config: task.QueueConfig{Version: 4, Settings: task.DefaultSettings(),
+		CreatedAt: time.UnixMicro(1_700_000_000_123_456).UTC(), Paused: true, PausedReason: "why"}}
+	b, err := cbor.Marshal(Delta{Version: 7, Queues: []Queue{q}, Dropped: []QueueName{{"default", "b"}}, Map: &Map{Nodes: []Node{{Number: 1, Nonce: [16]byte{1}}}}})
+	must(t, err)
+	var d Delta
+	must(t, cbor.Unmarshal(b, &d))
+	if len(d.Queues) != 1 || d.Queues[0] != q || d.Dropped[0].Name != "b" || d.Map.Nodes[0].Nonce[0] != 1 {
+		t.Errorf("got %+v, want %+v", d.Queues, q)
+	}
+	if err := new(Queue).UnmarshalBinary([]byte("{")); err == nil {
+		t.Error("half a queue was taken")
+	}
+}
+
+func FuzzQueueRow(f *testing.F) {
+	q := Queue{Namespace: "default", Name: "a", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}}
+	f.Add(queueKey("default", "a"), encodeQueue(q, true))
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		_, _, _ = decodeQueue(key, value) // an error or a queue, no panic
+		_, _ = decodeRow[Node](key, value)
+		_, _ = decodeRow[Shard](key, value)
+		_, _ = DecodeMap(value)
+	})
+}

@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// The system shard's tables. The first byte of a key is its table, the first byte of a value the version of its form.
+//
+//	n number(4)   → Node
+//	s shard(4)    → Shard
+//	m s           → Settings
+//	m c           → index of the newest change to any of these tables (8)
+//	m v           → highest version of a queue that was deleted (8)
+//	q ns 0 name   → shard and configuration of a queue
+const (
+	nodeTable  = 'n'
+	shardTable = 's'
+	metaTable  = 'm'
+	queueTable = 'q'
+)
+
+const rowVersion = 1
+
+// NodeState is what is meant to become of a node.
+type NodeState string
+
+const (
+	Active   NodeState = "active"   // takes replicas
+	Draining NodeState = "draining" // its replicas and leaders move off
+	Removed  NodeState = "removed"  // for ever: its number is not given again
+)
+
+// Node is a member of the cluster, or was one.
+type Node struct {
+	Number      uint32    `json:"number"`
+	Name        string    `json:"name"`
+	PeerAddress string    `json:"peer_address"`
+	APIAddress  string    `json:"api_address"`
+	State       NodeState `json:"state"`
+	Version     string    `json:"version"` // of its program
+	// MinLevel and MaxLevel are the feature levels that it can work at.
+	MinLevel   int        `json:"min_level"`
+	MaxLevel   int        `json:"max_level"`
+	Nonce      [16]byte   `json:"nonce"` // of the join that made it
+	JoinedAt   store.Time `json:"joined_at"`
+	ReplacedBy uint32     `json:"replaced_by,omitempty"` // the node that joined under its name
+}
+
+// Replica is one copy of a shard.
+type Replica struct {
+	ID   uint64 `json:"id"`
+	Node uint32 `json:"node"`
+	// Founder: the replica begins the shard as its only voter. The others wait until they are asked to join.
+	Founder bool `json:"founder,omitempty"`
+}
+
+// ReplicaID is the Raft id of a replica. Incarnations are counted per shard and never used again, so no replica comes
+// back under its id without its memory.
+func ReplicaID(incarnation, node uint32) uint64 { return uint64(incarnation)<<32 | uint64(node) }
+
+// NodeOf is the node on which a replica lives.
+func NodeOf(replica uint64) uint32 { return uint32(replica) }
+
+// Shard says where a shard is to live.
+type Shard struct {
+	ID       uint32    `json:"id"`
+	Replicas []Replica `json:"replicas"`
+	// Leaving are the ids of replicas that are to be removed. An id never comes off this list while its shard may lack it.
+	Leaving         []uint64 `json:"leaving,omitempty"`
+	NextIncarnation uint32   `json:"next_incarnation"`
+	Preferred       uint32   `json:"preferred,omitempty"` // node that should lead; 0: whichever
+}
+
+// On is the replica on a node.
+func (s Shard) On(node uint32) (Replica, bool) {
+	for _, r := range s.Replicas {
+		if r.Node == node {
+			return r, true
+		}
+	}
+	return Replica{}, false
+}
+
+// leaves says whether a replica is to be removed.
+func (s Shard) leaves(id uint64) bool { return slices.Contains(s.Leaving, id) }
+
+// clone is a copy that shares nothing.
+func (s Shard) clone() Shard {
+	s.Replicas, s.Leaving = slices.Clone(s.Replicas), slices.Clone(s.Leaving)
+	return s
+}
+
+// Settings are those of the cluster as a whole.
+type Settings struct {
+	Replication int    `json:"replication"` // replicas of each shard, if there are as many nodes
+	Level       int    `json:"level"`       // the feature level that all nodes work at
+	NextNode    uint32 `json:"next_node"`
+	DataShards  int    `json:"data_shards"` // shards 1 to this
+	ClusterName string `json:"cluster_name"`
+}
+
+func nodeKey(number uint32) []byte { return binary.BigEndian.AppendUint32([]byte{nodeTable}, number) }
+func shardKey(id uint32) []byte    { return binary.BigEndian.AppendUint32([]byte{shardTable}, id) }
+
+var (
+	settingsKey = []byte{metaTable, 's'}
+	newestKey   = []byte{metaTable, 'c'}
+	floorKey    = []byte{metaTable, 'v'}
+)
+
+// encodeRow is a row's stored form.
+func encodeRow[T any](row T) []byte {
+	b, err := json.Marshal(row)
+	if err != nil {
+		panic(err) // numbers, strings and bytes always have a form
+	}
+	return append([]byte{rowVersion}, b...)
+}
+
+// decodeRow is the inverse of encodeRow. Fields that it does not know are left alone.
+func decodeRow[T any](key, value []byte) (row T, err error) {
+	if len(value) == 0 || value[0] != rowVersion {
+		return row, fmt.Errorf("row %q of the system shard: unknown form", key)
+	}
+	if err := json.Unmarshal(value[1:], &row); err != nil {
+		return row, fmt.Errorf("row %q of the system shard: %w", key, err)
+	}
+	return row, nil
+}
+
+// getRow reads a row that may be absent.
+func getRow[T any](r store.Reader, key []byte) (row T, ok bool, err error) {
+	value, ok := r.Get(key)
+	if !ok {
+		return row, false, nil
+	}
+	row, err = decodeRow[T](key, value)
+	return row, err == nil, err
+}
+
+// scanRows reads a table.
+func scanRows[T any](r store.Reader, table byte) (rows []T, err error) {
+	r.Scan([]byte{table}, []byte{table + 1}, func(k, v []byte) bool {
+		var row T
+		if row, err = decodeRow[T](k, v); err != nil {
+			return false
+		}
+		rows = append(rows, row)
+		return true
+	})
+	return rows, err
+}
+
+// getNumber reads a counter; absent is 0.
+func getNumber(r store.Reader, key []byte) uint64 {
+	value, _ := r.Get(key)
+	if len(value) != 9 || value[0] != rowVersion {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value[1:])
+}
+
+func encodeNumber(n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{rowVersion}, n) }
+
+// readMap reads nodes, shards and settings.
+func readMap(r store.Reader) (m *Map, err error) {
+	m = &Map{Version: getNumber(r, newestKey)}
+	if m.Settings, _, err = getRow[Settings](r, settingsKey); err != nil {
+		return nil, err
+	}
+	if m.Nodes, err = scanRows[Node](r, nodeTable); err != nil {
+		return nil, err
+	}
+	m.Shards, err = scanRows[Shard](r, shardTable)
+	return m, err
+}

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// vote brings the voters to what they should be, in one change: learners that are ready come in, and what they replace
+// goes. Only voters of removed nodes go before there is another in their place, if the others can decide without them.
+func (p *planner) vote() Verdict {
+	want := p.voters()
+	if v := p.surplus(want); v.Step.Kind != NoStep {
+		return v
+	}
+	if same(want, p.Status.Voters) {
+		return p.waiting(want)
+	}
+	if len(want) == 0 {
+		return Verdict{Blocked: "all its voters are to go, and no other replica is ready"}
+	}
+	if !slices.Contains(want, p.Status.Leader) {
+		if v, settled := p.handOver(want); settled {
+			return v
+		}
+		want = append(slices.Clone(want), p.Status.Leader)
+		if same(want, p.Status.Voters) {
+			return Verdict{Busy: "waits for a voter that can lead in its leader's place"}
+		}
+	}
+	if !p.Status.commits(want) {
+		return Verdict{Blocked: fmt.Sprintf("its voters should be %s, but only %d of them answer", ids(want), p.Status.live(want))}
+	}
+	return Verdict{Step: Step{Kind: ChangeVoters, Change: p.change(want)}}
+}
+
+// handOver lets another voter lead before the leader itself stops voting. Not settled: none of the wanted voters votes
+// yet, so they have to come in first, beside the leader.
+func (p *planner) handOver(want []uint64) (v Verdict, settled bool) {
+	if to := p.heir(want); to != 0 {
+		return Verdict{Step: Step{Kind: TransferLeader, Replica: to}}, true
+	}
+	for _, id := range want {
+		if p.Status.votes(id) && p.Status.ready(id) { // on a node that should not lead, but none is better
+			return Verdict{Step: Step{Kind: TransferLeader, Replica: id}}, true
+		}
+	}
+	for _, id := range want {
+		if p.Status.votes(id) && p.Status.answers(id) {
+			return Verdict{Busy: fmt.Sprintf("waits for replica %s to catch up and lead", replicaName(id))}, true
+		}
+	}
+	return Verdict{}, false
+}
+
+// target is how many voters there should be: as many as replicas are asked for or nodes can hold, and odd. A replica
+// that is not wanted where it is counts only while it votes: it is not made a voter.
+func (p *planner) target() int {
+	capable := len(p.good)
+	for _, m := range p.Members {
+		if _, held := p.Shard.On(m.Number); !held && m.eligible() {
+			capable++
+		}
+	}
+	for _, id := range slices.Concat(p.unwanted, p.leaving) {
+		if p.Status.votes(id) {
+			capable++
+		}
+	}
+	n := min(p.Settings.Replication, capable)
+	return n - (n+1)%2
+}
+
+// voters are those that there should be next.
+func (p *planner) voters() []uint64 {
+	var stay, come, fill []uint64
+	for _, id := range p.Status.Voters {
+		switch {
+		case slices.Contains(p.good, id):
+			stay = append(stay, id)
+		case !slices.Contains(p.forced, id):
+			fill = append(fill, id) // only as long as nobody better is there
+		}
+	}
+	for _, id := range p.good {
+		if slices.Contains(p.Status.Learners, id) && p.Status.ready(id) {
+			come = append(come, id)
+		}
+	}
+	for _, list := range [][]uint64{stay, come, fill} {
+		slices.SortStableFunc(list, p.compareVoters)
+	}
+	all := slices.Concat(stay, come, fill)
+	if n := max(p.target(), 1); len(all) >= n {
+		return all[:n]
+	}
+	// Others are on their way, or there is none. Until they are ready no voter goes that need not, and as many come as
+	// make the number odd.
+	want := slices.Concat(stay, fill)
+	if odd := (len(want) + 1) % 2; len(come) > 0 {
+		want = append(want, come[:odd+(len(come)-odd)/2*2]...)
+	}
+	return want
+}
+
+// compareVoters puts first who should vote: the leader, then those that answer.
+func (p *planner) compareVoters(a, b uint64) int {
+	rank := func(id uint64) int {
+		switch {
+		case id == p.Status.Leader:
+			return 0
+		case NodeOf(id) == p.Shard.Preferred:
+			return 1
+		case p.Status.answers(id):
+			return 2
+		}
+		return 3
+	}
+	return cmp.Compare(rank(a), rank(b))
+}
+
+// surplus marks a replica as leaving when there are more than asked for, and the voters are complete without it. First
+// go those that are not wanted where they are.
+func (p *planner) surplus(voters []uint64) Verdict {
+	excess := len(p.staying()) - p.Settings.Replication
+	if excess <= 0 {
+		return Verdict{}
+	}
+	order := p.staying()
+	slices.SortStableFunc(order, func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(p.worth(a, voters), p.worth(b, voters)), cmp.Compare(p.memberOf(b).Replicas, p.memberOf(a).Replicas))
+	})
+	for _, id := range order[:excess] {
+		if !slices.Contains(voters, id) {
+			return Verdict{Step: Step{Kind: LeaveReplica, Replica: id}}
+		}
+	}
+	return Verdict{}
+}
+
+// worth orders replicas by who should go first: those of dead nodes, of draining ones, others; of each, those that
+// should not vote.
+func (p *planner) worth(id uint64, voters []uint64) int {
+	worth := 4
+	if m := p.memberOf(id); m.Silent >= p.ReplaceAfter {
+		worth = 0
+	} else if m.State == Draining {
+		worth = 2
+	}
+	if slices.Contains(voters, id) {
+		worth++
+	}
+	return worth
+}
+
+// waiting says whether the voters would be others if a learner had caught up.
+func (p *planner) waiting(voters []uint64) Verdict {
+	replaces := slices.ContainsFunc(slices.Concat(p.leaving, p.unwanted), p.Status.votes)
+	for _, id := range p.good {
+		if slices.Contains(p.Status.Learners, id) && !p.Status.ready(id) && (replaces || len(voters) < p.target()) {
+			return Verdict{Busy: fmt.Sprintf("replica %s catches up", replicaName(id))}
+		}
+	}
+	return Verdict{}
+}
+
+// change is the way from the present voters to others.
+func (p *planner) change(want []uint64) VoterChange {
+	c := VoterChange{Term: p.Status.Term, From: slices.Sorted(slices.Values(p.Status.Voters))}
+	for _, id := range want {
+		if !slices.Contains(p.Status.Voters, id) {
+			c.Promote = append(c.Promote, id)
+		}
+	}
+	for _, id := range p.Status.Voters {
+		switch {
+		case slices.Contains(want, id):
+		case slices.Contains(p.good, id) || slices.Contains(p.unwanted, id):
+			c.Demote = append(c.Demote, id)
+		default:
+			c.Remove = append(c.Remove, id)
+		}
+	}
+	slices.Sort(c.Promote)
+	slices.Sort(c.Demote)
+	slices.Sort(c.Remove)
+	return c
+}
+
+func same(a, b []uint64) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}

@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// world is a system shard without Raft, seats on it of which at most one leads, and data shards that only remember what
+// they were told.
+type world struct {
+	t      *testing.T
+	state  *store.Store
+	rounds sync.Mutex // one round at a time
+	leader *seat
+
+	mu     sync.Mutex
+	copies map[string]task.QueueConfig // by shard and name
+	full   map[string]bool             // queues that have tasks
+	fail   error                       // of the next copy
+	fails  map[uint32]error            // of all copies to a shard
+	calls  int                         // of CopyQueues
+	room   error                       // what Room says
+	onDrop func()                      // once the shard has dropped a queue
+}
+
+// seat is a node's replica of the system shard.
+type seat struct {
+	*world
+	control *Control
+}
+
+var errNotLeader = errors.New("not the leader")
+
+// inBubble runs a test in fake time.
+func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
+}
+
+func newWorld(t *testing.T) *world {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &world{t: t, state: s, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, fails: map[uint32]error{}}
+}
+
+// seat is another node, which doesn't lead yet.
+func (w *world) seat() *seat {
+	s := &seat{world: w}
+	s.control = NewControl(Config{System: s, Shards: w, MaxQueues: 3, Room: func() error { return w.room }})
+	w.t.Cleanup(s.control.Close)
+	return s
+}
+
+// lead makes this seat the leader, and another one no more.
+func (s *seat) lead() {
+	s.rounds.Lock()
+	defer s.rounds.Unlock()
+	if s.leader != nil {
+		s.leader.control.Dropped()
+	}
+	s.world.leader = s
+	s.control.Elected()
+}
+
+// open founds a cluster with so many data shards, if there is none, and returns what leads it.
+func (w *world) open(shards int) *Control {
+	w.t.Helper()
+	s := w.seat()
+	s.lead()
+	if err := s.control.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: 2}, shards); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+	return s.control
+}
+
+func (s *seat) Update(_ context.Context, fn func(tx *store.Tx) error) error {
+	s.rounds.Lock()
+	defer s.rounds.Unlock()
+	if s.leader != s {
+		return errNotLeader
+	}
+	at := s.state.Applied()
+	tx := s.state.Begin(max(at.Time+1, store.TimeOf(time.Now())), at.Index+1)
+	defer tx.Close()
+	if err := fn(tx); err != nil {
+		if !tx.Empty() {
+			s.t.Errorf("a call was refused with %q, but had written", err)
+		}
+		return err
+	}
+	if tx.Empty() {
+		return nil
+	}
+	if err := s.state.Apply(store.Position{Index: at.Index + 1, Term: 1, Time: tx.Now()}, tx.Seal(0)); err != nil {
+		return err
+	}
+	s.control.Committed(at.Index + 1)
+	return nil
+}
+
+func (s *seat) View(_ context.Context, fn func(store.Reader) error) error {
+	s.rounds.Lock()
+	leads := s.leader == s
+	s.rounds.Unlock()
+	if !leads {
+		return errNotLeader
+	}
+	snap := s.state.Snapshot()
+	defer snap.Close()
+	return fn(snap)
+}
+
+func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	if err := w.fails[shard]; err != nil {
+		return err
+	}
+	if err := w.fail; err != nil {
+		w.fail = nil
+		return err
+	}
+	for name, c := range configs {
+		if key := fmt.Sprint(shard, name); w.copies[key].Version < c.Version {
+			w.copies[key] = c
+		}
+	}
+	return nil
+}
+
+func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.fails[shard]; err != nil {
+		return err
+	}
+	if w.full[name] {
+		return &task.Error{Code: task.CodeWrongState, Message: "not empty"}
+	}
+	delete(w.copies, fmt.Sprint(shard, name))
+	if fn := w.onDrop; fn != nil {
+		w.onDrop = nil
+		w.mu.Unlock()
+		fn()
+		w.mu.Lock()
+	}
+	return nil
+}
+
+// copyOf is what a data shard knows of a queue.
+func (w *world) copyOf(shard uint32, name string) task.QueueConfig {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.copies[fmt.Sprint(shard, name)]
+}
+
+func setLength(n int64) func(*task.QueueConfig) error {
+	return func(c *task.QueueConfig) error { c.Settings.MaxLength = n; return nil }
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is fails the test if err is not the refusal wanted, or doesn't say all the words.
+func is(t *testing.T, err error, want *task.Error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, want %s", err, want.Code)
+		return
+	}
+	for _, word := range words {
+		if !contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
+}
+
+func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

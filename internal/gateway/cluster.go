@@ -1,0 +1,202 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// clusters is the ClusterService.
+type clusters struct {
+	pawlv1.UnimplementedClusterServiceServer
+	*Gateway
+}
+
+// errNoAdmin is the answer of a gateway that has nothing to look after.
+var errNoAdmin = &task.Error{Code: task.CodeWrongState, Message: "this server was made without the calls for a cluster"}
+
+// admin is who looks after the cluster.
+func (g clusters) admin() (Admin, error) {
+	if g.cfg.Admin == nil {
+		return nil, errNoAdmin
+	}
+	return g.cfg.Admin, nil
+}
+
+// GetCluster tells how nodes and shards stand.
+func (g clusters) GetCluster(ctx context.Context, _ *pawlv1.GetClusterRequest) (*pawlv1.GetClusterResponse, error) {
+	admin, err := g.admin()
+	if err != nil {
+		return nil, err
+	}
+	o, err := admin.Overview(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.overviewProto(o), nil
+}
+
+// GetMap tells which node leads which data shard.
+func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
+	admin, err := g.admin()
+	if err != nil {
+		return nil, err
+	}
+	m := admin.Map(ctx)
+	if m == nil || len(m.Nodes) == 0 {
+		return nil, task.Unavailable(time.Second, "this node has not heard of the other nodes yet")
+	}
+	out := &pawlv1.GetMapResponse{Version: m.Version}
+	for _, n := range m.Nodes {
+		if n.State != cluster.Removed {
+			out.Nodes = append(out.Nodes, &pawlv1.MapNode{Name: n.Name, ApiAddress: n.APIAddress})
+		}
+	}
+	for _, s := range m.Shards {
+		if s.ID != 0 { // the system shard has no tasks
+			out.Shards = append(out.Shards, &pawlv1.MapShard{Shard: s.ID})
+		}
+	}
+	errs := each(len(out.Shards), func(i int) error {
+		node, _, _ := g.broker.Leader(ctx, out.Shards[i].GetShard())
+		out.Shards[i].Leader = g.nodeName(node)
+		return nil
+	})
+	return out, firstError(errs)
+}
+
+// change runs a change of the cluster. The log keeps what was asked for when, and what was refused.
+func (g clusters) change(what string, args []any, do func(Admin) error) error {
+	admin, err := g.admin()
+	if err != nil {
+		return err
+	}
+	if err := do(admin); err != nil {
+		g.log.Info(what+" refused", append(args, "error", err)...)
+		return err
+	}
+	g.log.Info(what, args...)
+	return nil
+}
+
+// checkNode refuses what is no name of a node. It goes to another node, so it must not be long.
+func checkNode(field, name string) error {
+	if name == "" {
+		return task.Invalid(field, "is needed: the name of a node")
+	}
+	e, bad := task.AsError(cluster.CheckName(name))
+	if !bad {
+		return nil
+	}
+	return task.Invalid(field, "%s", strings.TrimPrefix(e.Message, e.Field+": "))
+}
+
+// DrainNode moves replicas and leaders off a node, or lets it take some again.
+func (g clusters) DrainNode(ctx context.Context, r *pawlv1.DrainNodeRequest) (*pawlv1.DrainNodeResponse, error) {
+	if err := checkNode("node", r.GetNode()); err != nil {
+		return nil, err
+	}
+	err := g.change("node drain", []any{"node", r.GetNode(), "undo", r.GetUndo()}, func(a Admin) error {
+		if r.GetUndo() {
+			return a.Undrain(ctx, r.GetNode())
+		}
+		return a.Drain(ctx, r.GetNode())
+	})
+	return &pawlv1.DrainNodeResponse{}, err
+}
+
+// RemoveNode takes a node out for ever.
+func (g clusters) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeRequest) (*pawlv1.RemoveNodeResponse, error) {
+	if err := checkNode("node", r.GetNode()); err != nil {
+		return nil, err
+	}
+	err := g.change("node removal", []any{"node", r.GetNode(), "force", r.GetForce()}, func(a Admin) error {
+		return a.Remove(ctx, r.GetNode(), r.GetForce())
+	})
+	return &pawlv1.RemoveNodeResponse{}, err
+}
+
+// MoveReplica has a shard's replica on one node take the place of that on another.
+func (g clusters) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaRequest) (*pawlv1.MoveReplicaResponse, error) {
+	if err := checkNode("from", r.GetFrom()); err != nil {
+		return nil, err
+	}
+	if err := checkNode("to", r.GetTo()); err != nil {
+		return nil, err
+	}
+	err := g.change("replica move", []any{"shard", r.GetShard(), "from", r.GetFrom(), "to", r.GetTo()}, func(a Admin) error {
+		return a.Move(ctx, r.GetShard(), r.GetFrom(), r.GetTo())
+	})
+	return &pawlv1.MoveReplicaResponse{}, err
+}
+
+// TransferLeader names the node that should lead a shard.
+func (g clusters) TransferLeader(ctx context.Context, r *pawlv1.TransferLeaderRequest) (*pawlv1.TransferLeaderResponse, error) {
+	if r.GetTo() != "" {
+		if err := checkNode("to", r.GetTo()); err != nil {
+			return nil, err
+		}
+	}
+	err := g.change("leader transfer", []any{"shard", r.GetShard(), "to", r.GetTo()}, func(a Admin) error {
+		return a.Transfer(ctx, r.GetShard(), r.GetTo())
+	})
+	return &pawlv1.TransferLeaderResponse{}, err
+}
+
+// AddShards makes the data shards so many.
+func (g clusters) AddShards(ctx context.Context, r *pawlv1.AddShardsRequest) (*pawlv1.AddShardsResponse, error) {
+	if n := r.GetTotal(); n < 1 || n > cluster.MaxDataShards {
+		return nil, task.Invalid("total", "%d is not between 1 and %d", n, cluster.MaxDataShards)
+	}
+	err := g.change("data shards", []any{"total", r.GetTotal()}, func(a Admin) error { return a.AddShards(ctx, int(r.GetTotal())) })
+	return &pawlv1.AddShardsResponse{}, err
+}
+
+// SetReplication sets how many replicas each shard is to have.
+func (g clusters) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
+	n := int(r.GetReplication())
+	if !slices.Contains(replications, n) {
+		return nil, task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
+	}
+	err := g.change("replication", []any{"replication", n}, func(a Admin) error { return a.SetReplication(ctx, n) })
+	return &pawlv1.SetReplicationResponse{}, err
+}
+
+// replications are the numbers of replicas that a shard may have: an even one would bear no more deaths than the odd one
+// below it.
+var replications = []int{1, 3, 5, 7}
+
+// RaiseLevel raises the feature level to the highest that all nodes can work at.
+func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
+	var level int
+	err := g.change("feature level raise", nil, func(a Admin) (err error) {
+		level, err = a.RaiseLevel(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("feature level", "level", level)
+	return &pawlv1.RaiseLevelResponse{Level: int32Of(level)}, nil
+}
+
+// VerifyShard compares the states of a shard's replicas.
+func (g clusters) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
+	admin, err := g.admin()
+	if err != nil {
+		return nil, err
+	}
+	v, err := admin.Verify(ctx, r.GetShard())
+	if err != nil {
+		return nil, err
+	}
+	if !v.Equal || len(v.Problems) > 0 {
+		g.log.Error("a shard is not sound", "shard", v.Shard, "index", v.Index, "replicas", v.Replicas, "equal", v.Equal, "problems", v.Problems)
+	}
+	return verificationProto(v), nil
+}

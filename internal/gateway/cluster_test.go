@@ -1,0 +1,355 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// fakeAdmin looks after a cluster of three nodes that stays as it is, and remembers what it was asked for.
+type fakeAdmin struct {
+	mu       sync.Mutex
+	asked    []string
+	overview cluster.Overview
+	m        *cluster.Map
+	found    Verification
+	refuses  error
+}
+
+// newFakeAdmin makes a cluster where n1 leads, n2 drains and learns, and n3 was not heard of; a fourth node was removed, and
+// shard 2 has no leader.
+func newFakeAdmin() *fakeAdmin {
+	nodes := []cluster.Node{
+		{Number: 1, Name: "n1", PeerAddress: "10.0.0.1:7296", APIAddress: "10.0.0.1:7295", State: cluster.Active, Version: "0.1.0"},
+		{Number: 2, Name: "n2", PeerAddress: "10.0.0.2:7296", APIAddress: "10.0.0.2:7295", State: cluster.Draining, Version: "0.1.0"},
+		{Number: 3, Name: "n3", State: cluster.Active},
+		{Number: 4, Name: "n4", State: cluster.Removed, APIAddress: "10.0.0.4:7295"},
+	}
+	shards := make([]cluster.Shard, 3)
+	for id := range shards {
+		shards[id] = cluster.Shard{ID: uint32(id), Replicas: []cluster.Replica{{ID: 1, Node: 1}, {ID: 2, Node: 2}, {ID: 4, Node: 4}}, Leaving: []uint64{4}}
+	}
+	shards[1].Preferred = 1
+	settings := cluster.Settings{Replication: 3, Level: 1, DataShards: 2}
+	members := []cluster.ReplicaOverview{{ID: 1, Node: 1, Voter: true, Answers: true}, {ID: 2, Node: 2, Answers: true, Snapshotting: true, Lag: 120},
+		{ID: 4, Node: 4, Voter: true, Leaving: true, Lag: 7}}
+	return &fakeAdmin{
+		overview: cluster.Overview{Settings: settings,
+			Nodes: []cluster.NodeOverview{
+				{Node: nodes[0], Alive: true, Heard: true, Silent: 500 * time.Millisecond, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1},
+					Report: cluster.Report{DiskFree: 10 << 30, DiskTotal: 40 << 30, ClockOffset: -1500 * time.Microsecond}},
+				{Node: nodes[1], Alive: true, Heard: true, Silent: time.Second, Replicas: []uint32{0, 1, 2}},
+				{Node: nodes[2], Silent: 90 * time.Second},
+			},
+			Shards: []cluster.ShardOverview{
+				{Shard: shards[0], Known: true, Leader: 1, Term: 3, Applied: 1000, Members: members, Under: true},
+				{Shard: shards[1], Known: true, Leader: 1, Term: 4, Applied: 2000, Members: members[:2], Under: true, Problem: "waits for \"n2\"",
+					LastStep: "shard 1: add learner 2.0"},
+				{Shard: shards[2], Under: true, Problem: "nobody answers for it"},
+			}},
+		m: &cluster.Map{Version: 77, Settings: settings, Nodes: nodes, Shards: shards},
+		found: Verification{Shard: 1, Index: 2001, Rows: 1234, Equal: true,
+			Replicas: []ReplicaHash{{Node: "n1", Hash: 0xabc, Known: true}, {Node: "n2", Hash: 0xabc, Known: true}, {Node: "n3"}}},
+	}
+}
+
+func (a *fakeAdmin) ask(format string, args ...any) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, fmt.Sprintf(format, args...))
+	return a.refuses
+}
+
+// taken are the calls since it was asked last.
+func (a *fakeAdmin) taken() (asked []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	asked, a.asked = a.asked, nil
+	return asked
+}
+
+func (a *fakeAdmin) Overview(context.Context) (cluster.Overview, error) {
+	return a.overview, a.ask("overview")
+}
+func (a *fakeAdmin) Map(context.Context) *cluster.Map             { _ = a.ask("map"); return a.m }
+func (a *fakeAdmin) Drain(_ context.Context, node string) error   { return a.ask("drain %s", node) }
+func (a *fakeAdmin) Undrain(_ context.Context, node string) error { return a.ask("undrain %s", node) }
+func (a *fakeAdmin) Remove(_ context.Context, node string, force bool) error {
+	return a.ask("remove %s %t", node, force)
+}
+func (a *fakeAdmin) Move(_ context.Context, shard uint32, from, to string) error {
+	return a.ask("move %d %s %s", shard, from, to)
+}
+func (a *fakeAdmin) Transfer(_ context.Context, shard uint32, to string) error {
+	return a.ask("transfer %d %q", shard, to)
+}
+func (a *fakeAdmin) AddShards(_ context.Context, total int) error  { return a.ask("shards %d", total) }
+func (a *fakeAdmin) SetReplication(_ context.Context, n int) error { return a.ask("replication %d", n) }
+func (a *fakeAdmin) RaiseLevel(context.Context) (int, error)       { return 2, a.ask("level") }
+func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (Verification, error) {
+	return a.found, a.ask("verify %d", shard)
+}
+
+// clusterCalls are all calls in both faces.
+var clusterCalls = []struct {
+	rest  string // method, path, body
+	rpc   func(context.Context, pawlv1.ClusterServiceClient) (proto.Message, error)
+	asked string
+}{
+	{"GET /cluster", rpcOf(pawlv1.ClusterServiceClient.GetCluster, &pawlv1.GetClusterRequest{}), "overview"},
+	{"GET /cluster/map", rpcOf(pawlv1.ClusterServiceClient.GetMap, &pawlv1.GetMapRequest{}), "map"},
+	{"POST /cluster/nodes/n2/drain", rpcOf(pawlv1.ClusterServiceClient.DrainNode, &pawlv1.DrainNodeRequest{Node: "n2"}), "drain n2"},
+	{"POST /cluster/nodes/n2/undrain", rpcOf(pawlv1.ClusterServiceClient.DrainNode, &pawlv1.DrainNodeRequest{Node: "n2", Undo: true}), "undrain n2"},
+	{"POST /cluster/nodes/n2/remove", rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{Node: "n2"}), "remove n2 false"},
+	{`POST /cluster/nodes/n2/remove {"force":true}`, rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{Node: "n2", Force: true}),
+		"remove n2 true"},
+	{`POST /cluster/shards/1/move {"from":"n2","to":"n3"}`,
+		rpcOf(pawlv1.ClusterServiceClient.MoveReplica, &pawlv1.MoveReplicaRequest{Shard: 1, From: "n2", To: "n3"}), "move 1 n2 n3"},
+	{`POST /cluster/shards/0/transfer {"to":"n2"}`,
+		rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{To: "n2"}), `transfer 0 "n2"`},
+	{"POST /cluster/shards/1/transfer", rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{Shard: 1}), `transfer 1 ""`},
+	{`POST /cluster/shards {"total":4}`, rpcOf(pawlv1.ClusterServiceClient.AddShards, &pawlv1.AddShardsRequest{Total: 4}), "shards 4"},
+	{`PUT /cluster/replication {"replication":5}`,
+		rpcOf(pawlv1.ClusterServiceClient.SetReplication, &pawlv1.SetReplicationRequest{Replication: 5}), "replication 5"},
+	{"POST /cluster/raise-level", rpcOf(pawlv1.ClusterServiceClient.RaiseLevel, &pawlv1.RaiseLevelRequest{}), "level"},
+	{"POST /cluster/shards/1/verify", rpcOf(pawlv1.ClusterServiceClient.VerifyShard, &pawlv1.VerifyShardRequest{Shard: 1}), "verify 1"},
+}
+
+func rpcOf[Req any, Resp proto.Message](call func(pawlv1.ClusterServiceClient, context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) func(context.Context, pawlv1.ClusterServiceClient) (proto.Message, error) {
+	return func(ctx context.Context, c pawlv1.ClusterServiceClient) (proto.Message, error) {
+		return call(c, ctx, req)
+	}
+}
+
+// restCluster makes a call that is written as "METHOD PATH BODY".
+func restCluster(t *testing.T, g *Gateway, text string) *httptest.ResponseRecorder {
+	t.Helper()
+	method, rest, _ := strings.Cut(text, " ")
+	path, body, _ := strings.Cut(rest, " ")
+	r := httptest.NewRequest(method, "/api/v1"+path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	return serveChecked(t, g.Handler(), r, []byte(body))
+}
+
+// gRPC and REST ask for the same, and answer the same.
+func TestClusterCallsInBothFaces(t *testing.T) {
+	document()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		g, l := serve(t, f)
+		client := pawlv1.NewClusterServiceClient(dial(t, l))
+		for _, c := range clusterCalls {
+			answer, err := c.rpc(t.Context(), client)
+			if err != nil {
+				t.Fatalf("%s: gRPC: %v", c.rest, err)
+			}
+			overRPC := f.admin.taken()
+			w := restCluster(t, g, c.rest)
+			if overREST := f.admin.taken(); !slices.Equal(overRPC, []string{c.asked}) || !slices.Equal(overREST, overRPC) {
+				t.Errorf("%s: gRPC asked for %q, REST for %q, want %q", c.rest, overRPC, overREST, c.asked)
+			}
+			if w.Code != 200 {
+				t.Errorf("%s: %d %s", c.rest, w.Code, w.Body)
+			}
+			text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := told(t, w.Body.Bytes()), told(t, text); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: REST answers\n%v, gRPC\n%v", c.rest, got, want)
+			}
+		}
+	})
+}
+
+// told is what JSON tells, in whichever way: without what is empty, and with whole numbers that are written as text.
+func told(t *testing.T, text []byte) any {
+	t.Helper()
+	var v any
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return toldOf(v)
+}
+
+func toldOf(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, field := range v {
+			if field := toldOf(field); field != nil {
+				out[name] = field
+			}
+		}
+		return out
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		out := make([]any, len(v))
+		for i := range v {
+			if n, ok := v[i].(float64); ok {
+				out[i] = n // also 0: the system shard
+				continue
+			}
+			out[i] = toldOf(v[i])
+		}
+		return out
+	case string:
+		if n, err := strconv.ParseFloat(v, 64); err == nil && len(v) < 16 {
+			return toldOf(n)
+		}
+	}
+	if v == nil || reflect.ValueOf(v).IsZero() {
+		return nil
+	}
+	return v
+}
+
+// A refusal is the same in both faces, and so is that of a gateway that has nobody to ask.
+func TestClusterRefusalsInBothFaces(t *testing.T) {
+	document()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		g, l := serve(t, f)
+		client := pawlv1.NewClusterServiceClient(dial(t, l))
+		f.admin.refuses = &task.Error{Code: task.CodeWrongState, Message: "not now"}
+		for _, c := range clusterCalls {
+			if c.asked == "map" {
+				continue
+			}
+			_, err := c.rpc(t.Context(), client)
+			w := restCluster(t, g, c.rest)
+			if e := detailOf(err); e.GetCode() != "wrong_state" || e.GetMessage() != "not now" || w.Code != 409 || !strings.Contains(w.Body.String(), `"detail":"not now"`) {
+				t.Errorf("%s: gRPC %v, REST %d %s", c.rest, err, w.Code, w.Body)
+			}
+		}
+		alone := New(Config{Broker: f, Cluster: fakeCluster{f}, Logger: slog.New(slog.DiscardHandler)})
+		for _, c := range clusterCalls {
+			if w := restCluster(t, alone, c.rest); w.Code != 409 || !strings.Contains(w.Body.String(), "without the calls for a cluster") {
+				t.Errorf("%s without an admin: %d %s", c.rest, w.Code, w.Body)
+			}
+		}
+		alone.Shutdown(t.Context())
+	})
+}
+
+func detailOf(err error) *pawlv1.Error {
+	for _, d := range status.Convert(err).Details() {
+		if e, ok := d.(*pawlv1.Error); ok {
+			return e
+		}
+	}
+	return nil
+}
+
+// What gRPC callers send is checked like what stands in a body, before anybody is asked.
+func TestClusterArguments(t *testing.T) {
+	f := newFake()
+	g := clusters{Gateway: newGateway(f)}
+	defer g.Shutdown(t.Context())
+	long := strings.Repeat("n", 64)
+	for _, c := range []struct {
+		field string
+		call  func(context.Context) error
+	}{
+		{"node", func(ctx context.Context) error { _, err := g.DrainNode(ctx, &pawlv1.DrainNodeRequest{}); return err }},
+		{"node", func(ctx context.Context) error {
+			_, err := g.DrainNode(ctx, &pawlv1.DrainNodeRequest{Node: "N1"})
+			return err
+		}},
+		{"node", func(ctx context.Context) error {
+			_, err := g.RemoveNode(ctx, &pawlv1.RemoveNodeRequest{Node: long})
+			return err
+		}},
+		{"from", func(ctx context.Context) error {
+			_, err := g.MoveReplica(ctx, &pawlv1.MoveReplicaRequest{To: "n1"})
+			return err
+		}},
+		{"to", func(ctx context.Context) error {
+			_, err := g.MoveReplica(ctx, &pawlv1.MoveReplicaRequest{From: "n1"})
+			return err
+		}},
+		{"to", func(ctx context.Context) error {
+			_, err := g.TransferLeader(ctx, &pawlv1.TransferLeaderRequest{To: "n 1"})
+			return err
+		}},
+		{"total", func(ctx context.Context) error { _, err := g.AddShards(ctx, &pawlv1.AddShardsRequest{}); return err }},
+		{"total", func(ctx context.Context) error {
+			_, err := g.AddShards(ctx, &pawlv1.AddShardsRequest{Total: 65})
+			return err
+		}},
+		{"replication", func(ctx context.Context) error {
+			_, err := g.SetReplication(ctx, &pawlv1.SetReplicationRequest{Replication: 2})
+			return err
+		}},
+	} {
+		err := c.call(t.Context())
+		e, ok := task.AsError(err)
+		if !ok || e.Code != task.CodeInvalidArgument || e.Field != c.field || !strings.HasPrefix(e.Message, c.field+": ") || strings.Count(e.Message, ": ") > 2 {
+			t.Errorf("want a refusal of %s, got %v (%+v)", c.field, err, e)
+		}
+	}
+	if asked := f.admin.taken(); len(asked) > 0 {
+		t.Errorf("the cluster was asked all the same: %q", asked)
+	}
+}
+
+// Broken replicas are told in full up to a bound, and to the log.
+func TestVerifyTellsWhatIsBroken(t *testing.T) {
+	f := newFake()
+	var log bytes.Buffer
+	g := clusters{Gateway: New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Logger: slog.New(slog.NewTextHandler(&log, nil))})}
+	defer g.Shutdown(t.Context())
+	if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || log.Len() > 0 {
+		t.Errorf("a sound shard: %v, log %s", err, &log)
+	}
+	f.admin.found.Equal = false
+	f.admin.found.Replicas[1].Hash = 0xabd
+	f.admin.found.Problems = slices.Repeat([]string{"queue \"a\xff\" counts 1, expected 2"}, 21)
+	got, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1})
+	if err != nil || got.GetEqual() || len(got.GetProblems()) != 20 || got.GetReplicas()[0].GetHash() == got.GetReplicas()[1].GetHash() {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if _, err := proto.Marshal(got); err != nil { // what stands in rows need not be text
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("log: %s", &log)
+	}
+}
+
+// A map is told as soon as there is one.
+func TestMapBeforeItIsKnown(t *testing.T) {
+	f := newFake()
+	g := clusters{Gateway: newGateway(f)}
+	defer g.Shutdown(t.Context())
+	for _, m := range []*cluster.Map{nil, {}} {
+		f.admin.m = m
+		if _, err := g.GetMap(t.Context(), &pawlv1.GetMapRequest{}); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("map %v: %v", m, err)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// nodeNames names nodes by their numbers.
+type nodeNames func(number uint32) string
+
+// namesOf names nodes as the overview does. It lacks those that were removed, of which there may be replicas still.
+func (g *Gateway) namesOf(o cluster.Overview) nodeNames {
+	names := make(map[uint32]string, len(o.Nodes))
+	for _, n := range o.Nodes {
+		names[n.Number] = n.Name
+	}
+	return func(number uint32) string {
+		if name, ok := names[number]; ok {
+			return name
+		}
+		return g.nodeName(uint64(number))
+	}
+}
+
+func (g *Gateway) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
+	names := g.namesOf(o)
+	out := &pawlv1.GetClusterResponse{Settings: &pawlv1.ClusterSettings{Replication: int32Of(o.Settings.Replication),
+		Level: int32Of(o.Settings.Level), DataShards: int32Of(o.Settings.DataShards)}}
+	for _, n := range o.Nodes {
+		out.Nodes = append(out.Nodes, nodeProto(n))
+	}
+	for _, s := range o.Shards {
+		out.Shards = append(out.Shards, names.shard(s))
+	}
+	return out
+}
+
+func nodeProto(n cluster.NodeOverview) *pawlv1.ClusterNode {
+	p := &pawlv1.ClusterNode{Name: n.Name, Number: n.Number, State: string(n.State), Alive: n.Alive, Heard: n.Heard, SilentSeconds: n.Silent.Seconds(),
+		Version: n.Version, PeerAddress: n.PeerAddress, ApiAddress: n.APIAddress, Replicas: n.Replicas, Leads: n.Leads}
+	if n.Heard {
+		p.DiskFreeBytes, p.DiskTotalBytes, p.ClockOffsetSeconds = n.Report.DiskFree, n.Report.DiskTotal, n.Report.ClockOffset.Seconds()
+	}
+	return p
+}
+
+func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
+	p := &pawlv1.ClusterShard{Shard: s.ID, Term: s.Term, Applied: s.Applied, UnderReplicated: s.Under,
+		Problem: task.Cut(s.Problem, maxMessageText), LastStep: task.Cut(s.LastStep, maxMessageText)}
+	if s.Leader != 0 {
+		p.Leader = name(cluster.NodeOf(s.Leader))
+	}
+	if s.Preferred != 0 {
+		p.Preferred = name(s.Preferred)
+	}
+	for _, r := range s.Members {
+		p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Voter: r.Voter, Answers: r.Answers, Leaving: r.Leaving,
+			Snapshotting: r.Snapshotting, Lag: r.Lag})
+	}
+	if !s.Known { // nobody says how its members are, but where they should be is what is looked for now
+		for _, r := range s.Replicas {
+			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
+		}
+	}
+	return p
+}
+
+// maxProblems bounds what a verification tells of broken numbers: one is enough to know.
+const maxProblems = 20
+
+func verificationProto(v Verification) *pawlv1.VerifyShardResponse {
+	p := &pawlv1.VerifyShardResponse{Shard: v.Shard, Index: v.Index, Rows: v.Rows, Equal: v.Equal}
+	for _, r := range v.Replicas {
+		h := &pawlv1.ReplicaHash{Node: r.Node}
+		if r.Known {
+			h.Hash = fmt.Sprintf("%016x", r.Hash)
+		}
+		p.Replicas = append(p.Replicas, h)
+	}
+	for _, text := range v.Problems[:min(len(v.Problems), maxProblems)] {
+		p.Problems = append(p.Problems, task.Cut(text, maxMessageText))
+	}
+	return p
+}

@@ -1,0 +1,227 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/shard"
+)
+
+// admin is what operators may do to the cluster, wherever that is decided: it is the gateway.Admin.
+type admin struct {
+	n           *Node
+	groups      *groups
+	overview    func(context.Context, struct{}) (cluster.Overview, error)
+	drain       func(context.Context, nodeArgs) (struct{}, error)
+	remove      func(context.Context, nodeArgs) (struct{}, error)
+	move        func(context.Context, moveArgs) (struct{}, error)
+	replication func(context.Context, int) (struct{}, error)
+	raise       func(context.Context, struct{}) (int, error)
+	mark        func(context.Context, uint32, struct{}) (uint64, error)
+	check       func(context.Context, uint32, struct{}) ([]string, error)
+}
+
+// nodeArgs name a node, and say whether what is done to it is forced, or undone.
+type nodeArgs struct {
+	Node string
+	Flag bool
+}
+
+// moveArgs say which replica goes where, or, without From, who is to lead.
+type moveArgs struct {
+	Shard    uint32
+	From, To string
+}
+
+func newAdmin(n *Node) *admin {
+	r, c := n.router, n.control
+	return &admin{
+		n:        n,
+		groups:   n.groups,
+		overview: router.OnSystem(r, "overview", true, func(ctx context.Context, _ struct{}) (cluster.Overview, error) { return c.Overview(ctx) }),
+		drain: onSystem(r, "drain", func(ctx context.Context, a nodeArgs) error {
+			if a.Flag {
+				return c.Undrain(ctx, a.Node)
+			}
+			return c.Drain(ctx, a.Node)
+		}),
+		remove: onSystem(r, "remove", func(ctx context.Context, a nodeArgs) error { return c.Remove(ctx, a.Node, a.Flag) }),
+		move: onSystem(r, "move", func(ctx context.Context, a moveArgs) error {
+			if a.From == "" {
+				return c.Transfer(ctx, a.Shard, a.To)
+			}
+			return c.Move(ctx, a.Shard, a.From, a.To)
+		}),
+		replication: onSystem(r, "replication", c.SetReplication),
+		raise:       router.OnSystem(r, "raise-level", true, func(ctx context.Context, _ struct{}) (int, error) { return c.RaiseLevel(ctx) }),
+		mark: router.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
+			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.Mark(ctx) })
+		}),
+		check: router.OnShard(r, "check", true, func(ctx context.Context, id uint32, _ struct{}) ([]string, error) {
+			problems, _, err := n.broker.Check(ctx, id)
+			return problems, err
+		}),
+	}
+}
+
+// onSystem makes a call that changes the system shard's tables. All of them may be repeated.
+func onSystem[A any](r *router.Router, name string, do func(context.Context, A) error) func(context.Context, A) (struct{}, error) {
+	return router.OnSystem(r, name, true, func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, do(ctx, a) })
+}
+
+// Overview implements gateway.Admin.
+func (a *admin) Overview(ctx context.Context) (cluster.Overview, error) {
+	return a.overview(ctx, struct{}{})
+}
+
+// Map implements gateway.Admin.
+func (a *admin) Map(context.Context) *cluster.Map { return a.n.copy.Map() }
+
+// Drain implements gateway.Admin.
+func (a *admin) Drain(ctx context.Context, node string) error {
+	_, err := a.drain(ctx, nodeArgs{Node: node})
+	return err
+}
+
+// Undrain implements gateway.Admin.
+func (a *admin) Undrain(ctx context.Context, node string) error {
+	_, err := a.drain(ctx, nodeArgs{node, true})
+	return err
+}
+
+// Remove implements gateway.Admin.
+func (a *admin) Remove(ctx context.Context, node string, force bool) error {
+	_, err := a.remove(ctx, nodeArgs{node, force})
+	return err
+}
+
+// Move implements gateway.Admin.
+func (a *admin) Move(ctx context.Context, shard uint32, from, to string) error {
+	_, err := a.move(ctx, moveArgs{shard, from, to})
+	return err
+}
+
+// Transfer implements gateway.Admin.
+func (a *admin) Transfer(ctx context.Context, shard uint32, to string) error {
+	_, err := a.move(ctx, moveArgs{Shard: shard, To: to})
+	return err
+}
+
+// AddShards implements gateway.Admin.
+func (a *admin) AddShards(ctx context.Context, total int) error {
+	return a.n.system.addShards(ctx, total)
+}
+
+// SetReplication implements gateway.Admin.
+func (a *admin) SetReplication(ctx context.Context, n int) error {
+	_, err := a.replication(ctx, n)
+	return err
+}
+
+// RaiseLevel implements gateway.Admin.
+func (a *admin) RaiseLevel(ctx context.Context) (int, error) { return a.raise(ctx, struct{}{}) }
+
+const (
+	// methodHash asks a node for the hash of its replica.
+	methodHash = "hash"
+	// hashLook is how often a replica is asked, and hashTime for how long: to read 10 GB takes a while.
+	hashLook = 50 * time.Millisecond
+	hashTime = 2 * time.Minute
+)
+
+// hashArgs name a replica's state after an entry.
+type hashArgs struct {
+	Shard uint32
+	Index uint64
+}
+
+// hashAnswer is its hash, if it is made.
+type hashAnswer struct {
+	Hash  shard.Hash
+	Known bool
+}
+
+// hash answers methodHash.
+func (n *Node) hash(request []byte) ([]byte, error) {
+	var a hashArgs
+	if err := cbor.Unmarshal(request, &a); err != nil {
+		return nil, err
+	}
+	var out hashAnswer
+	if rep := n.replicas.get(a.Shard); rep != nil {
+		out.Hash, out.Known = rep.shard.Hash(a.Index)
+	}
+	return cbor.Marshal(out)
+}
+
+// Verify implements gateway.Admin.
+func (a *admin) Verify(ctx context.Context, id uint32) (v gateway.Verification, err error) {
+	if _, ok := a.n.copy.Shard(id); !ok {
+		return v, noShard(id)
+	}
+	st, err := a.groups.Status(ctx, id)
+	if err != nil {
+		return v, err
+	}
+	v.Shard, v.Equal = id, true
+	if v.Index, err = a.mark(ctx, id, struct{}{}); err != nil {
+		return v, err
+	}
+	patient, cancel := context.WithTimeout(ctx, hashTime)
+	defer cancel()
+	var first *shard.Hash
+	for _, replica := range append(st.Voters, st.Learners...) {
+		node := nodeOf(replica)
+		h, known := a.hashOf(patient, node, hashArgs{id, v.Index})
+		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.n.nodeName(uint64(node)), Hash: h.Sum, Known: known})
+		if known && first == nil {
+			first, v.Rows = &h, h.Rows
+		}
+		v.Equal = v.Equal && (!known || h == *first)
+	}
+	if id != systemShard {
+		v.Problems, err = a.check(ctx, id, struct{}{})
+		v.Problems = v.Problems[:min(len(v.Problems), maxProblems)]
+	}
+	return v, err
+}
+
+// maxProblems bounds what one answer tells of numbers that don't agree: one is too many.
+const maxProblems = 20
+
+// hashOf asks a node until its replica has made the hash. One that lags makes it when it gets there; one that was sent a
+// snapshot from beyond the entry never does.
+func (a *admin) hashOf(ctx context.Context, node uint32, args hashArgs) (h shard.Hash, known bool) {
+	request, err := cbor.Marshal(args)
+	if err != nil {
+		return h, false
+	}
+	for {
+		var out hashAnswer
+		answer, err := a.n.ask(ctx, node, methodHash, request)
+		if err == nil && cbor.Unmarshal(answer, &out) == nil && out.Known {
+			return out.Hash, true
+		}
+		select {
+		case <-ctx.Done():
+			return h, false
+		case <-time.After(hashLook):
+		}
+		if err != nil && notSent(err) {
+			return h, false
+		}
+	}
+}
+
+// ask calls a node, perhaps this one.
+func (n *Node) ask(ctx context.Context, node uint32, method string, request []byte) ([]byte, error) {
+	if node == n.book.read().Node {
+		return ear{n}.Call(ctx, n.self(), method, request)
+	}
+	return n.transport.Call(ctx, node, method, request)
+}

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/transport"
+)
+
+// mapFile is the map of the cluster as this node knew it last: where the others are, after a restart.
+const mapFile = "cluster.map"
+
+// agentRetry is when the agent tries again what didn't work.
+const agentRetry = time.Second
+
+// agent makes this node what the map of the cluster says of it: it knows the addresses of the others, runs the replicas that
+// are to be here, and deletes those that are not, until ctx ends.
+func (n *Node) agent(ctx context.Context) {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	saved := n.copy.Map()
+	for {
+		changed := n.copy.Changed()
+		m := n.copy.Map()
+		n.transport.SetPeers(addresses(m))
+		if m != saved {
+			if err := n.saveMap(m); err != nil {
+				n.cfg.Logger.Warn("the map of the cluster was not saved", "error", err)
+			}
+			saved = m
+		}
+		retry.Reset(time.Hour)
+		if !n.settle(ctx, m) {
+			retry.Reset(agentRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-retry.C:
+		}
+	}
+}
+
+func addresses(m *cluster.Map) map[uint32]transport.Address {
+	all := map[uint32]transport.Address{}
+	if m == nil {
+		return all
+	}
+	for _, node := range m.Nodes {
+		if node.State != cluster.Removed && node.PeerAddress != "" {
+			all[node.Number] = transport.Address{Address: node.PeerAddress, Name: node.Name}
+		}
+	}
+	return all
+}
+
+// settle starts and deletes replicas. A map from before a restart may be old, so nothing is deleted by it.
+func (n *Node) settle(ctx context.Context, m *cluster.Map) (done bool) {
+	if n.copy.Version() == 0 {
+		return true // there will be another
+	}
+	me := n.book.read()
+	done = true
+	for id, h := range me.Replicas {
+		row, ok := m.Shard(id)
+		wanted := ok && slices.ContainsFunc(row.Replicas, func(r cluster.Replica) bool { return r.ID == h.Replica })
+		if !wanted && m.Version > 0 {
+			done = n.try(ctx, "delete a replica that has left", id, func() error { return n.dropReplica(id) }) && done
+		}
+	}
+	for _, row := range m.Shards {
+		r, ok := row.On(me.Node)
+		if ok && n.replicas.get(row.ID) == nil {
+			h := holding{Replica: r.ID, Founder: r.Founder}
+			done = n.try(ctx, "start a replica", row.ID, func() error { return n.startReplica(row.ID, h) }) && done
+		}
+	}
+	return done
+}
+
+func (n *Node) try(ctx context.Context, what string, id uint32, do func() error) bool {
+	err := do()
+	if err != nil && ctx.Err() == nil {
+		n.cfg.Logger.Error("could not "+what, "shard", id, "error", err)
+		return false
+	}
+	if err == nil {
+		n.cfg.Logger.Info(what, "shard", id)
+	}
+	return true
+}
+
+// startReplica runs a replica, and lets the layer above have it.
+func (n *Node) startReplica(id uint32, h holding) error {
+	if id == systemShard {
+		_, err := n.replicas.start(id, h, n.systemHooks())
+		return err
+	}
+	return n.broker.Add(id, func(hooks shard.Hooks) (*shard.Shard, error) { return n.replicas.start(id, h, hooks) })
+}
+
+func (n *Node) dropReplica(id uint32) error {
+	if id != systemShard {
+		n.broker.Remove(id)
+	}
+	return n.replicas.drop(id)
+}
+
+// systemHooks tell the control of the system shard's leader.
+func (n *Node) systemHooks() shard.Hooks {
+	return shard.Hooks{
+		Elected:   func(shard.Office) { n.control.Elected(); n.reconciler.Poke() },
+		Committed: func(_ *store.Tx, at shard.Stamp) { n.control.Committed(at.Index); n.reconciler.Poke() },
+		Dropped:   n.control.Dropped,
+	}
+}
+
+func (n *Node) saveMap(m *cluster.Map) error {
+	if n.cfg.InMemory {
+		return nil
+	}
+	return replaceFile(filepath.Join(n.cfg.Dir, mapFile), m.Encode())
+}
+
+// readMap reads the map of before a restart; nil if there is none, or it can't be read: it is only a help.
+func readMap(dir string) *cluster.Map {
+	b, err := os.ReadFile(filepath.Join(dir, mapFile))
+	if err != nil {
+		return nil
+	}
+	m, err := cluster.DecodeMap(b)
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// fetch asks the system shard's leader for what this node's copy of the map lacks, and tells it how this node is.
+func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
+	d, err := n.system.changes(ctx, changesArgs{After: after, Report: n.report(), Wait: wait})
+	if err == nil {
+		n.heard.Store(time.Now().UnixNano())
+	} else {
+		n.leaveIfRemoved(err)
+	}
+	return d, err
+}
+
+func (n *Node) report() cluster.Report {
+	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load())}
+	if !n.cfg.InMemory {
+		r.DiskFree, r.DiskTotal, _ = diskBytes(n.cfg.Dir)
+	}
+	for _, id := range n.replicas.all() {
+		rep := n.replicas.get(id)
+		if rep == nil {
+			continue
+		}
+		leader, term := rep.shard.Leader()
+		r.Shards = append(r.Shards, cluster.ShardReport{Shard: id, Applied: rep.state.Applied().Index, Leads: leader == rep.id, Term: term})
+	}
+	return r
+}

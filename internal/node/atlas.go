@@ -1,0 +1,77 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// atlas is this node's copy of the map, as the router sees it.
+type atlas struct{ n *Node }
+
+// Replicas implements router.Map.
+func (a atlas) Replicas(shard uint32) (nodes []uint32) {
+	row, ok := a.n.copy.Shard(shard)
+	if !ok {
+		return nil
+	}
+	for _, r := range row.Replicas {
+		nodes = append(nodes, r.Node)
+	}
+	return nodes
+}
+
+// Shards implements router.Map.
+func (a atlas) Shards() []uint32 { return a.n.copy.Shards() }
+
+// Nodes implements router.Map.
+func (a atlas) Nodes() (nodes []router.Node) {
+	m := a.n.copy.Map()
+	if m == nil {
+		return nil
+	}
+	for _, node := range m.Nodes {
+		if node.State != cluster.Removed {
+			nodes = append(nodes, router.Node{Number: node.Number, Name: node.Name})
+		}
+	}
+	return nodes
+}
+
+// Queue implements router.Map.
+func (a atlas) Queue(ns, name string) (cluster.Queue, bool) { return a.n.copy.Queue(ns, name) }
+
+// Learned implements router.Map.
+func (a atlas) Learned(q cluster.Queue) { a.n.copy.Learned(q) }
+
+// Dropped implements router.Map.
+func (a atlas) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }
+
+// Age implements router.Map.
+func (a atlas) Age() time.Duration { return time.Since(time.Unix(0, a.n.heard.Load())) }
+
+// systemLeader is the node that leads the system shard as far as this node's replica knows; 0: none, or no replica here.
+func (n *Node) systemLeader() uint32 {
+	rep := n.replicas.get(systemShard)
+	if rep == nil {
+		return 0
+	}
+	leader, _ := rep.shard.Leader()
+	return nodeOf(leader)
+}
+
+// later is the router as the control's way to the data shards: each is made of the other.
+type later struct{ n *Node }
+
+// CopyQueues implements cluster.Shards.
+func (l later) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
+	return l.n.router.CopyQueues(ctx, shard, ns, configs)
+}
+
+// DropQueue implements cluster.Shards.
+func (l later) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
+	return l.n.router.DropQueue(ctx, shard, ns, name)
+}

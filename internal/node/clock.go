@@ -1,0 +1,69 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster"
+)
+
+const (
+	// maxOffset is how far a node's wall clock may be from that of most others. Beyond it the node leads no shard: what it
+	// takes for now would make tasks early or late.
+	maxOffset = 500 * time.Millisecond
+	// clockLook is how often it is compared.
+	clockLook = 2 * time.Second
+)
+
+// watchClock keeps this node from leading while its wall clock is not that of the others, until ctx ends.
+func (n *Node) watchClock(ctx context.Context) {
+	tick := time.NewTicker(clockLook)
+	defer tick.Stop()
+	barred := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		offset, known := n.clockOffset(n.copy.Map())
+		n.offset.Store(int64(offset))
+		if wrong := known && offset.Abs() > maxOffset; wrong != barred {
+			if barred = wrong; wrong {
+				n.cfg.Logger.Error("the wall clock is not that of most nodes: this node leads no shard until it is", "offset", offset)
+			} else {
+				n.cfg.Logger.Info("the wall clock is that of most nodes again", "offset", offset)
+			}
+		}
+		for _, id := range n.replicas.all() {
+			if rep := n.replicas.get(id); rep != nil {
+				rep.shard.Bar(barred)
+			}
+		}
+	}
+}
+
+// clockOffset is how far this node's wall clock is ahead of the middle one of all nodes', as far as they answer. Not known
+// if most don't.
+func (n *Node) clockOffset(m *cluster.Map) (offset time.Duration, known bool) {
+	if m == nil {
+		return 0, false
+	}
+	me, all := n.book.read().Node, 0
+	offsets := []time.Duration{0}
+	for _, node := range m.Nodes {
+		if node.State == cluster.Removed {
+			continue
+		}
+		all++
+		if o, _, ok := n.transport.Offset(node.Number); ok && node.Number != me {
+			offsets = append(offsets, o)
+		}
+	}
+	if all < 3 || 2*len(offsets) <= all {
+		return 0, false
+	}
+	slices.Sort(offsets)
+	return -offsets[(len(offsets)-1)/2], true
+}

@@ -1,0 +1,480 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// network is where nodes find each other: pipes by address.
+type network struct {
+	t     *testing.T
+	mu    sync.Mutex
+	pipes map[string]*bufconn.Listener
+	nodes map[string]*server
+	began time.Time
+	fatal func(error) // of nodes that are started from now on; nil: the test fails
+}
+
+func newNetwork(t *testing.T) *network {
+	return &network{t: t, pipes: map[string]*bufconn.Listener{}, nodes: map[string]*server{}, began: time.Now()}
+}
+
+// pipe is the listener at an address.
+type pipe struct {
+	*bufconn.Listener
+	address string
+}
+
+func (p pipe) Addr() net.Addr { return address(p.address) }
+
+type address string
+
+func (a address) Network() string { return "pipe" }
+func (a address) String() string  { return string(a) }
+
+func (w *network) listen(at string) pipe {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pipes[at] = bufconn.Listen(64 << 10)
+	return pipe{w.pipes[at], at}
+}
+
+func (w *network) dial(ctx context.Context, at string) (net.Conn, error) {
+	w.mu.Lock()
+	l := w.pipes[at]
+	w.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("nobody is there")
+	}
+	return l.DialContext(ctx)
+}
+
+// start starts a node under a name, which joins those of the others.
+func (w *network) start(name, dir string, join ...string) *server {
+	w.t.Helper()
+	s, err := w.tryStart(w.t.Context(), name, dir, join...)
+	if err != nil {
+		w.t.Fatalf("node %s: %v", name, err)
+	}
+	return s
+}
+
+func (w *network) tryStart(ctx context.Context, name, dir string, join ...string) (*server, error) {
+	for i := range join {
+		join[i] += ":7296"
+	}
+	api, peer := w.listen(name+":7295"), w.listen(name+":7296")
+	s := &server{t: w.t, pipe: api.Listener}
+	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, DialPeer: w.dial, MinFree: 1,
+		Fatal: w.fatal,
+		Time:  store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(w.began) }}}
+	if cfg.Fatal == nil {
+		cfg.Fatal = func(err error) { w.t.Errorf("node %s: %v", name, err) }
+	}
+	if os.Getenv("PAWL_TEST_LOG") != "" {
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", name)
+	}
+	var err error
+	if s.Node, err = Start(ctx, cfg); err != nil {
+		return nil, errors.Join(err, api.Close(), peer.Close())
+	}
+	w.mu.Lock()
+	w.nodes[name] = s
+	w.mu.Unlock()
+	w.t.Cleanup(s.end)
+	return s, nil
+}
+
+// form starts three nodes at once, which form a cluster.
+func (w *network) form() {
+	w.t.Helper()
+	all := []string{"n1", "n2", "n3"}
+	var starts sync.WaitGroup
+	for _, name := range all {
+		dir := w.t.TempDir()
+		starts.Go(func() { w.start(name, dir, append([]string(nil), all...)...) })
+	}
+	starts.Wait()
+}
+
+// until waits for something to come true.
+func (w *network) until(what string, is func() error) {
+	w.t.Helper()
+	var last error
+	for range 600 {
+		if last = is(); last == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.t.Fatalf("%s: not in a minute: %v", what, last)
+}
+
+// replicated says whether all shards have so many voters, and nothing is under way.
+func (w *network) replicated(voters int) func() error {
+	return func() error {
+		for _, s := range w.nodes {
+			o, err := s.control.Overview(w.t.Context())
+			if err != nil {
+				continue
+			}
+			for _, sh := range o.Shards {
+				n := 0
+				for _, m := range sh.Members {
+					if m.Voter && m.Answers {
+						n++
+					}
+				}
+				if n != voters || len(sh.Members) != voters {
+					return fmt.Errorf("shard %d has %d voters of %+v (%s, %s)", sh.ID, n, sh.Members, sh.Problem, sh.LastStep)
+				}
+			}
+			return nil
+		}
+		return errors.New("nobody leads the system shard")
+	}
+}
+
+// Three nodes form one cluster with three replicas of each shard, whichever of them is asked.
+func TestForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.until("three voters each", w.replicated(3))
+		id := w.nodes["n1"].ClusterID()
+		for name, s := range w.nodes {
+			if s.ClusterID() != id {
+				t.Errorf("%s is of cluster %s, n1 of %s", name, s.ClusterID(), id)
+			}
+			if _, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail")); err != nil {
+				t.Errorf("enqueue at %s: %v", name, err)
+			}
+		}
+		for name, s := range w.nodes {
+			got, err := s.client().Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Wait: time.Second})
+			if err != nil || len(got) != 1 {
+				t.Errorf("claim at %s: %d tasks, %v", name, len(got), err)
+				continue
+			}
+			if err := s.client().Claims().Ack(t.Context(), got[0]); err != nil {
+				t.Errorf("ack at %s: %v", name, err)
+			}
+		}
+	})
+}
+
+// crash takes a node off the network at once, and then down.
+func (w *network) crash(name string) {
+	w.t.Helper()
+	w.mu.Lock()
+	s := w.nodes[name]
+	delete(w.nodes, name)
+	for _, port := range []string{":7295", ":7296"} {
+		_ = w.pipes[name+port].Close()
+		delete(w.pipes, name+port)
+	}
+	w.mu.Unlock()
+	s.cfg.Fatal = func(error) {}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Stop(ctx)
+}
+
+// leaderOf is the name of the node that leads a shard.
+func (w *network) leaderOf(shard uint32) (name string) {
+	w.t.Helper()
+	w.until("a leader", func() error {
+		for n, s := range w.nodes {
+			if rep := s.replicas.get(shard); rep != nil {
+				if _, leads := rep.shard.Now(); leads {
+					name = n
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("shard %d has none", shard)
+	})
+	return name
+}
+
+// When the node dies that leads, the others go on with what it had answered.
+func TestFailover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.until("three voters each", w.replicated(3))
+		leader := w.leaderOf(1)
+		var other *server
+		for name, s := range w.nodes {
+			if name != leader {
+				other = s
+			}
+		}
+		c := other.client()
+		ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		w.crash(leader)
+		got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Wait: 10 * time.Second, Lease: time.Minute})
+		if err != nil || len(got) != 1 || got[0].ID != ref.ID {
+			t.Fatalf("claim after the leader's death: %+v, %v", got, err)
+		}
+		t.Logf("the others served after %v", time.Since(began))
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the others served only after %v", took)
+		}
+		if err := c.Claims().Ack(t.Context(), got[0]); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A node that was alone gets company, and loses nothing by it. What it had is on all of them then.
+func TestGrowFromOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dir := t.TempDir()
+		alone := start(t, Config{Dir: dir})
+		id, _ := enqueue(t, alone.client(), "old")
+		alone.end()
+		w.start("n1", dir)
+		w.start("n2", t.TempDir(), "n1")
+		w.start("n3", t.TempDir(), "n1", "n2")
+		w.until("three voters each", w.replicated(3))
+		w.crash("n1")
+		info, err := w.nodes["n3"].client().Task(t.Context(), id)
+		if err != nil || info.State != pawl.StateReady {
+			t.Errorf("the task of before is %+v, %v", info, err)
+		}
+	})
+}
+
+// A node whose disk is lost comes back empty, under its old name, and is filled again. Its old number is gone.
+func TestReplaceDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.until("three voters each", w.replicated(3))
+		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+		old := w.nodes["n3"].book.read().Node
+		w.crash("n3")
+		w.start("n3", t.TempDir(), "n1", "n2", "n3")
+		if got := w.nodes["n3"].book.read().Node; got == old {
+			t.Errorf("it has its old number %d again", got)
+		}
+		w.until("three voters each", w.replicated(3))
+		w.crash("n1")
+		if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+			t.Errorf("the task is %+v, %v", info, err)
+		}
+	})
+}
+
+// All nodes stop and start again: what was answered is there.
+func TestRestartOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := map[string]string{"n1": t.TempDir(), "n2": t.TempDir(), "n3": t.TempDir()}
+		startAll := func() {
+			var starts sync.WaitGroup
+			for name, dir := range dirs {
+				starts.Go(func() { w.start(name, dir, "n1", "n2", "n3") })
+			}
+			starts.Wait()
+		}
+		startAll()
+		w.until("three voters each", w.replicated(3))
+		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+		for range 2 {
+			for name := range dirs {
+				w.crash(name)
+			}
+			startAll()
+			for name, s := range w.nodes {
+				if info, err := s.client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+					t.Errorf("at %s the task is %+v, %v", name, info, err)
+				}
+			}
+		}
+	})
+}
+
+// A node that stops in good order hands its shards over first: nobody waits for an election.
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.until("three voters each", w.replicated(3))
+		leader := w.leaderOf(1)
+		s := w.nodes[leader]
+		delete(w.nodes, leader)
+		began := time.Now()
+		s.end()
+		next := w.leaderOf(1)
+		if took := time.Since(began); next == leader || took > time.Second {
+			t.Errorf("%s stopped, %s leads after %v", leader, next, took)
+		}
+	})
+}
+
+// A member whose log is damaged does not vote any more: it is filled anew by the others, and what is damaged is kept.
+func TestDamagedMemberIsFilledAnew(t *testing.T) {
+	for _, part := range []string{"raft/marks", "raft", "shard-0001-2"} {
+		t.Run(part, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newNetwork(t)
+				dir := t.TempDir()
+				w.start("n1", t.TempDir(), "n1")
+				w.start("n2", t.TempDir(), "n1")
+				w.start("n3", dir, "n1")
+				w.until("three voters each", w.replicated(3))
+				id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+				old := w.nodes["n3"].book.read()
+				w.crash("n3")
+				spoilt := 0
+				for _, name := range []string{part, stateDir(1, old.Replicas[1].Replica)} {
+					if _, err := os.Stat(filepath.Join(dir, name)); err == nil && spoilt == 0 {
+						if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+							t.Fatal(err)
+						}
+						spoilt++
+					}
+				}
+				w.start("n3", dir)
+				if now := w.nodes["n3"].book.read(); now.Node == old.Node {
+					t.Errorf("it has its old number %d", now.Node)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "damaged-1", identityFile)); err != nil {
+					t.Errorf("nothing was set aside: %v", err)
+				}
+				w.until("three voters each", w.replicated(3))
+				w.crash("n1")
+				if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+					t.Errorf("the task is %+v, %v", info, err)
+				}
+			})
+		})
+	}
+}
+
+// A node that was removed while it was away learns of it, and ends.
+func TestRemovedNodeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dir := t.TempDir()
+		w.start("n1", t.TempDir(), "n1")
+		w.start("n2", t.TempDir(), "n1")
+		w.start("n3", dir, "n1")
+		w.until("three voters each", w.replicated(3))
+		w.crash("n3")
+		w.until("removed", func() error {
+			for _, s := range w.nodes {
+				if err := s.control.Remove(t.Context(), "n3", true); err == nil {
+					return nil
+				}
+			}
+			return errors.New("not yet")
+		})
+		ended := make(chan error, 1)
+		w.fatal = func(err error) {
+			select {
+			case ended <- err:
+			default:
+			}
+		}
+		s := w.start("n3", dir)
+		select {
+		case err := <-ended:
+			if !strings.Contains(err.Error(), "no member any more") {
+				t.Errorf("it ended with %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("it goes on")
+		}
+		_ = s
+	})
+}
+
+// All replicas hold the same, and say so.
+func TestVerify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.until("three voters each", w.replicated(3))
+		for range 20 {
+			enqueue(t, w.nodes["n2"].client(), "mail")
+		}
+		for id := range uint32(2) {
+			v, err := newAdmin(w.nodes["n2"].Node).Verify(t.Context(), id)
+			if err != nil || !v.Equal || len(v.Replicas) != 3 || len(v.Problems) > 0 || v.Rows == 0 {
+				t.Errorf("shard %d: %+v, %v", id, v, err)
+			}
+			for _, r := range v.Replicas {
+				if !r.Known || r.Hash == 0 {
+					t.Errorf("shard %d: %+v", id, r)
+				}
+			}
+		}
+	})
+}
+
+// A client that was told of all nodes sees no error when one after the other dies and comes back.
+func TestClientOfAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := map[string]string{"n1": t.TempDir(), "n2": t.TempDir(), "n3": t.TempDir()}
+		for _, name := range []string{"n1", "n2", "n3"} {
+			w.start(name, dirs[name], "n1")
+		}
+		w.until("three voters each", w.replicated(3))
+		c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.WithDialer(w.dial), pawl.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ids := map[string]bool{}
+		for _, name := range []string{"n1", "n2", "n3", "n1"} {
+			for i := range 20 {
+				if i == 10 {
+					w.crash(name)
+				}
+				ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+				if err != nil {
+					t.Fatalf("while %s was down: %v", name, err)
+				}
+				ids[ref.ID] = true
+			}
+			w.start(name, dirs[name])
+			w.until("three voters each", w.replicated(3))
+		}
+		for len(ids) > 0 {
+			got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 100, Wait: time.Second})
+			if err != nil || len(got) == 0 {
+				t.Fatalf("%d tasks are missing: %v", len(ids), err)
+			}
+			for _, task := range got {
+				if !ids[task.ID] {
+					t.Errorf("task %s came twice, or from nowhere", task.ID)
+				}
+				delete(ids, task.ID)
+			}
+		}
+	})
+}

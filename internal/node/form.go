@@ -1,0 +1,224 @@
+package node
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/transport"
+)
+
+// A fresh node asks those that it was told to join. One that belongs to a cluster takes it in. If all are fresh, they wait
+// until each of them has heard of all the others, and of the same ones; then the one whose name is the smallest founds the
+// cluster, and the others join it. So a node that has lost its disk founds nothing as long as it can't ask all the others,
+// and when it can, they know.
+
+// The calls that a node without a cluster may make.
+const (
+	methodHello = "hello"
+	methodJoin  = "join"
+)
+
+// greeting is what nodes tell each other before they are members.
+type greeting struct {
+	Name   string
+	Nonce  string
+	Member bool
+	Sees   []string // names of the fresh nodes, itself among them, that it has found at its --join addresses
+}
+
+// admission is the answer to a join.
+type admission struct {
+	Joined  cluster.Joined
+	Refused string
+	Again   bool // it may work later
+}
+
+const (
+	// formPause is how often the others are asked, joinPause how often a member is that did not let this node in.
+	formPause = 250 * time.Millisecond
+	joinPause = time.Second
+	// askTime is how long one may take to answer.
+	askTime = 3 * time.Second
+	// joinTime is how long a node asks to be let in that is refused for now: the node that had its name may not count as
+	// dead yet.
+	joinTime = 30 * time.Second
+	// formLog is how often a node says for whom it waits.
+	formLog = 10 * time.Second
+)
+
+// hello answers a greeting.
+func (n *Node) hello(request []byte) ([]byte, error) {
+	var g greeting
+	if err := cbor.Unmarshal(request, &g); err != nil {
+		return nil, err
+	}
+	me := n.book.read()
+	sees, _ := n.sees.Load().([]string)
+	return cbor.Marshal(greeting{Name: me.Name, Nonce: me.Nonce, Member: me.member(), Sees: sees})
+}
+
+// admit lets a node join, wherever that is decided.
+func (n *Node) admit(ctx context.Context, request []byte) ([]byte, error) {
+	var r cluster.JoinRequest
+	if err := cbor.Unmarshal(request, &r); err != nil {
+		return nil, err
+	}
+	if !n.member.Load() {
+		return cbor.Marshal(admission{Refused: errNoMember.Error(), Again: true})
+	}
+	joined, err := n.system.join(ctx, r)
+	if err == nil {
+		return cbor.Marshal(admission{Joined: joined})
+	}
+	e, refused := task.AsError(err)
+	return cbor.Marshal(admission{Refused: err.Error(), Again: !refused || e.Code == task.CodeUnavailable || e.Code == task.CodeConflict})
+}
+
+// form makes a fresh node a member: of the cluster that it finds, or of one that it founds.
+func (n *Node) form(ctx context.Context) error {
+	if n.book.read().member() {
+		return nil
+	}
+	if len(n.cfg.Join) == 0 {
+		return n.book.join(newNonce(), 1)
+	}
+	var logged time.Time
+	for began := time.Now(); ; {
+		found, err := n.look(ctx)
+		if err == nil && found.member != "" {
+			err = n.join(ctx, found.member, time.Since(began) > joinTime)
+		}
+		switch {
+		case err != nil:
+			return err
+		case n.book.read().member():
+			return nil
+		case found.complete && found.member == "" && n.mayFound(found.fresh):
+			n.cfg.Logger.Info("founding a cluster", "node", n.cfg.Name, "with", names(found.fresh))
+			return n.book.join(newNonce(), 1)
+		}
+		n.sees.Store(names(found.fresh))
+		if found.member == "" && time.Since(logged) > formLog {
+			logged = time.Now()
+			n.cfg.Logger.Info("waiting for the nodes of --join", "found", names(found.fresh), "missing", found.missing)
+		}
+		rest := formPause
+		if found.member != "" {
+			rest = joinPause
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no cluster was formed: %w (found %q, no answer from %q)", ctx.Err(), names(found.fresh), found.missing)
+		case <-time.After(rest):
+		}
+	}
+}
+
+// finding is what one look at the addresses of --join has shown.
+type finding struct {
+	member   string // address of a node that is a member; "": none
+	fresh    []greeting
+	missing  []string // addresses that gave no answer
+	complete bool     // all gave one
+}
+
+func (n *Node) look(ctx context.Context) (f finding, err error) {
+	me := n.book.read()
+	f.fresh = []greeting{{Name: me.Name, Nonce: me.Nonce}}
+	request, err := cbor.Marshal(f.fresh[0])
+	if err != nil {
+		return f, err
+	}
+	for _, address := range n.cfg.Join {
+		g, err := n.greet(ctx, address, request)
+		switch {
+		case err != nil:
+			f.missing = append(f.missing, address)
+		case g.Nonce == me.Nonce: // it is ourselves
+		case g.Member:
+			f.member = address
+			return f, nil
+		case g.Name == me.Name:
+			return f, fmt.Errorf("the node at %s is called %q, as this one is: each needs a name of its own (--node)", address, g.Name)
+		default:
+			f.fresh = append(f.fresh, g)
+		}
+	}
+	f.complete = len(f.missing) == 0
+	return f, nil
+}
+
+func (n *Node) greet(ctx context.Context, address string, request []byte) (g greeting, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	_, answer, err := n.transport.CallAddress(ctx, address, methodHello, request)
+	if err != nil {
+		n.cfg.Logger.Debug("no answer", "address", address, "error", err)
+		return g, err
+	}
+	return g, cbor.Unmarshal(answer, &g)
+}
+
+// mayFound says whether all agree on who is there, and this node is the first of them.
+func (n *Node) mayFound(fresh []greeting) bool {
+	all := names(fresh)
+	for _, g := range fresh {
+		if g.Name != n.cfg.Name && !slices.Equal(g.Sees, all) {
+			return false
+		}
+	}
+	return all[0] == n.cfg.Name
+}
+
+func names(fresh []greeting) (all []string) {
+	for _, g := range fresh {
+		all = append(all, g.Name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// errRefused: the cluster does not take this node.
+var errRefused = errors.New("the cluster refuses this node")
+
+// join asks the member at an address to let this node in. Nothing is wrong yet if it doesn't now, unless that is final.
+func (n *Node) join(ctx context.Context, address string, final bool) error {
+	me := n.book.read()
+	request, err := cbor.Marshal(cluster.JoinRequest{Name: me.Name, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
+		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel, Nonce: decodeID(me.Nonce)})
+	if err != nil {
+		return err
+	}
+	a, of, err := n.askToJoin(ctx, address, request)
+	switch {
+	case err != nil:
+		n.cfg.Logger.Warn("no answer to a join", "address", address, "error", err)
+		return nil
+	case a.Refused == "":
+		n.known = a.Joined.Map
+		n.cfg.Logger.Info("joined a cluster", "node", me.Name, "number", a.Joined.Number)
+		return n.book.join(hex.EncodeToString(of.Cluster[:]), a.Joined.Number)
+	case !a.Again || final:
+		return fmt.Errorf("%w: %s", errRefused, a.Refused)
+	}
+	n.cfg.Logger.Info("not let in yet", "address", address, "reason", a.Refused)
+	return nil
+}
+
+func (n *Node) askToJoin(ctx context.Context, address string, request []byte) (a admission, of transport.Peer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*askTime)
+	defer cancel()
+	of, answer, err := n.transport.CallAddress(ctx, address, methodJoin, request)
+	if err != nil {
+		return a, of, err
+	}
+	return a, of, cbor.Unmarshal(answer, &a)
+}

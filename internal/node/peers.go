@@ -1,0 +1,143 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/transport"
+)
+
+// nodeOf is the node of a replica.
+func nodeOf(replica uint64) uint32 { return uint32(replica) }
+
+// link is a shard's way to its other replicas.
+type link struct {
+	shard uint32
+	via   *transport.Transport
+}
+
+// Send implements shard.Transport.
+func (l link) Send(ms []*pb.Message) {
+	for len(ms) > 0 {
+		to, n := nodeOf(ms[0].GetTo()), 1
+		for n < len(ms) && nodeOf(ms[n].GetTo()) == to {
+			n++
+		}
+		out := make([]transport.Envelope, n)
+		for i, m := range ms[:n] {
+			out[i] = transport.Envelope{Shard: l.shard, Message: m}
+		}
+		l.via.Send(to, out)
+		ms = ms[n:]
+	}
+}
+
+// SendSnapshot implements shard.Transport. The head is the shard's number and the message.
+func (l link) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
+	head, err := proto.MarshalOptions{}.MarshalAppend(binary.BigEndian.AppendUint32(nil, l.shard), m)
+	if err != nil {
+		return err
+	}
+	return l.via.SendSnapshot(ctx, nodeOf(m.GetTo()), head, body)
+}
+
+// errNoMember: parts of the node are still missing.
+var errNoMember = errors.New("this node belongs to no cluster yet")
+
+// errRemoved: the caller was removed from the cluster.
+var errRemoved = errors.New("you were removed from the cluster")
+
+// ear takes what other nodes send: it is the transport.Handler.
+type ear struct{ n *Node }
+
+// Raft implements transport.Handler. A message for a replica that is not here any more is nobody's, and a node speaks for its
+// own replicas only.
+func (e ear) Raft(from transport.Peer, messages []transport.Envelope) {
+	if !e.n.member.Load() || e.n.removed(from.Number) {
+		return
+	}
+	for _, m := range messages {
+		if rep := e.n.replicas.get(m.Shard); rep != nil && rep.id == m.Message.GetTo() && nodeOf(m.Message.GetFrom()) == from.Number {
+			_ = rep.shard.Step(m.Message) // Raft makes up for what doesn't fit
+		}
+	}
+}
+
+// Snapshot implements transport.Handler.
+func (e ear) Snapshot(ctx context.Context, from transport.Peer, head []byte, body io.Reader) error {
+	if len(head) < 4 {
+		return fmt.Errorf("head of %d bytes", len(head))
+	}
+	id, m := binary.BigEndian.Uint32(head), new(pb.Message)
+	if err := proto.Unmarshal(head[4:], m); err != nil {
+		return err
+	}
+	if !e.n.member.Load() {
+		return errNoMember
+	}
+	if e.n.removed(from.Number) {
+		return errRemoved
+	}
+	rep := e.n.replicas.get(id)
+	if rep == nil || rep.id != m.GetTo() {
+		return fmt.Errorf("shard %d: replica %d is not here", id, m.GetTo())
+	}
+	if e.n.room != nil {
+		if err := e.n.room(); err != nil {
+			return err
+		}
+	}
+	if err := rep.shard.Receive(ctx, m, body); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, body) // up to its end, which says that nothing was amiss
+	return err
+}
+
+// Call implements transport.Handler.
+func (e ear) Call(ctx context.Context, from transport.Peer, method string, request []byte) ([]byte, error) {
+	switch method {
+	case methodHello:
+		return e.n.hello(request)
+	case methodJoin:
+		return e.n.admit(ctx, request)
+	}
+	if !e.n.member.Load() {
+		return nil, errNoMember
+	}
+	if e.n.removed(from.Number) && method != callChanges {
+		return nil, errRemoved
+	}
+	if method == methodHash {
+		return e.n.hash(request)
+	}
+	return e.n.router.Serve(ctx, method, request)
+}
+
+// Stream implements transport.Handler.
+func (e ear) Stream(from transport.Peer, method string, s transport.Stream) error {
+	if !e.n.member.Load() {
+		return errNoMember
+	}
+	if e.n.removed(from.Number) {
+		return errRemoved
+	}
+	return e.n.router.ServeStream(method, s)
+}
+
+// far is the transport as the router sees it.
+type far struct{ *transport.Transport }
+
+// OpenStream implements router.Peers.
+func (f far) OpenStream(ctx context.Context, node uint32, method string) (router.Stream, error) {
+	return f.Transport.OpenStream(ctx, node, method)
+}
+
+func notSent(err error) bool { return errors.Is(err, transport.ErrNotSent) }

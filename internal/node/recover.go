@@ -1,0 +1,258 @@
+package node
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// Recovery is what Recover has done, or would do.
+type Recovery struct {
+	Cluster string // the id of the new cluster
+	Node    string
+	Shards  []RecoveredShard
+	Lost    []uint32 // shards that begin anew, empty
+}
+
+// RecoveredShard is how far a replica is.
+type RecoveredShard struct {
+	Shard       uint32
+	Index, Term uint64
+}
+
+// RecoverConfig says which directory is recovered, and how.
+type RecoverConfig struct {
+	Dir string
+	// DryRun changes nothing. It tells how far the replicas are, so that the survivors can be compared.
+	DryRun bool
+	// AbandonShards lets shards begin anew, empty, of which the directory has no replica.
+	AbandonShards bool
+}
+
+// Recover makes the data directory of a stopped node a cluster of its own, when a majority of the others is lost for ever:
+// with all that it has, under a new cluster id and a new epoch, so that neither a node nor a claim token of before can be
+// taken for one of it. The other nodes join it anew, with empty directories. It may be repeated.
+func Recover(cfg RecoverConfig) (rec Recovery, err error) {
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return rec, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	me, err := readBook(cfg.Dir)
+	if err != nil {
+		return rec, err
+	}
+	r := recovery{cfg: cfg, me: me, Recovery: Recovery{Cluster: successor(me.Cluster), Node: me.Name}}
+	err = r.run()
+	return r.Recovery, err
+}
+
+// readBook reads the identity of a directory that must have one.
+func readBook(dir string) (identity, error) {
+	text, err := os.ReadFile(filepath.Join(dir, identityFile))
+	if err != nil {
+		return identity{}, err
+	}
+	id, err := parseIdentity(text)
+	if err != nil {
+		return id, fmt.Errorf("%s %w", filepath.Join(dir, identityFile), err)
+	}
+	if !id.member() {
+		return id, fmt.Errorf("%s belongs to no cluster: there is nothing to recover", dir)
+	}
+	if id.Format == 1 {
+		id = id.fromFormat1(DefaultName)
+	}
+	return id, nil
+}
+
+// successor is the id of the cluster that a recovery makes of another: always the same, so that one that was interrupted can
+// be repeated.
+func successor(id string) string {
+	sum := sha256.Sum256([]byte("recovered from " + id))
+	return hex.EncodeToString(sum[:nonceLen])
+}
+
+type recovery struct {
+	cfg RecoverConfig
+	me  identity
+	Recovery
+}
+
+func (r *recovery) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
+
+// run recovers all replicas from the logs, then throws the logs away, and gives everything its new identity; node.json is
+// the last, so that a repeat finds what is left to do.
+func (r *recovery) run() (err error) {
+	b := &book{dir: r.cfg.Dir, id: r.me}
+	if err := r.fromLog(b); err != nil || r.cfg.DryRun {
+		return err
+	}
+	if err := os.RemoveAll(r.path(logDir)); err != nil {
+		return err
+	}
+	log, err := r.openLog(r.Cluster)
+	if err == nil {
+		err = log.Close()
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range r.shards() {
+		if err := r.rename(id); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(r.path(mapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	b.id.Recovering = false
+	return b.join(r.Cluster, r.me.Node)
+}
+
+// fromLog brings the states as far as their logs reach.
+func (r *recovery) fromLog(b *book) (err error) {
+	log, err := r.openLog(r.me.Cluster)
+	if errors.Is(err, raftlog.ErrIdentity) { // a repeat: the old logs are gone
+		log, err = r.openLog(r.Cluster)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	if err := r.check(log); err != nil {
+		return err
+	}
+	if !r.cfg.DryRun {
+		b.id.Recovering = true
+		if err := b.save(); err != nil {
+			return err
+		}
+	}
+	for _, id := range r.shards() {
+		if err := r.recover(log, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkDir is where a copy of the system shard is looked at.
+const checkDir = "recovery-check"
+
+// check refuses, before anything is changed, what would be refused halfway. Which shards there are may be in the log only.
+func (r *recovery) check(log *raftlog.Log) (err error) {
+	h, ok := r.me.Replicas[systemShard]
+	if !ok {
+		return fmt.Errorf("%s has no replica of the system shard: recover from a node that has one", r.cfg.Dir)
+	}
+	copied := r.path(checkDir)
+	defer func() { err = errors.Join(err, os.RemoveAll(copied)) }()
+	if err := os.RemoveAll(copied); err != nil {
+		return err
+	}
+	if _, err := vfs.Clone(vfs.Default, vfs.Default, r.path(stateDir(systemShard, h.Replica)), copied); err != nil {
+		return err
+	}
+	state, _, err := r.open(systemShard, copied)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
+	if err := shard.Replay(log, state, systemShard); err != nil {
+		return err
+	}
+	if r.Lost, err = cluster.Missing(state, r.held()); err != nil {
+		return err
+	}
+	if len(r.Lost) > 0 && !r.cfg.AbandonShards && !r.cfg.DryRun {
+		return fmt.Errorf("%s has no replica of the shards %d: recover from a node that has, or their tasks are lost", r.cfg.Dir, r.Lost)
+	}
+	return nil
+}
+
+func (r *recovery) stateOf(id uint32) string { return r.path(stateDir(id, r.me.Replicas[id].Replica)) }
+
+// held are the replicas by their shards.
+func (r *recovery) held() map[uint32]uint64 {
+	held := map[uint32]uint64{}
+	for id, h := range r.me.Replicas {
+		if !h.Leaving {
+			held[id] = h.Replica
+		}
+	}
+	return held
+}
+
+// shards are those that the directory holds, the system shard the last: it decides whether all are there.
+func (r *recovery) shards() (ids []uint32) {
+	for id, h := range r.me.Replicas {
+		if !h.Leaving {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	slices.Reverse(ids)
+	return ids
+}
+
+func (r *recovery) openLog(cluster string) (*raftlog.Log, error) {
+	return raftlog.Open(raftlog.Config{Dir: r.path(logDir), Identity: raftlog.Identity{Cluster: decodeID(cluster), Node: uint64(r.me.Node)}})
+}
+
+// open opens the state of a replica, under the old identity or, in a repeat, the new one.
+func (r *recovery) open(id uint32, dir string) (state *store.Store, renamed bool, err error) {
+	for _, c := range []string{r.me.Cluster, r.Cluster} {
+		state, err = store.Open(store.Config{Dir: dir, FS: vfs.Default,
+			Identity: store.Identity{Cluster: decodeID(c), Replica: r.me.Replicas[id].Replica, Shard: id}})
+		if !errors.Is(err, store.ErrIdentity) {
+			return state, c == r.Cluster, err
+		}
+	}
+	return nil, false, err
+}
+
+func (r *recovery) recover(log *raftlog.Log, id uint32) (err error) {
+	state, renamed, err := r.open(id, r.stateOf(id))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
+	at := state.Applied()
+	switch {
+	case r.cfg.DryRun:
+		at, err = shard.Reach(log, state, id)
+	case !renamed:
+		var edit func(*store.Tx) error
+		if id == systemShard {
+			edit = r.editSystem
+		}
+		at, err = shard.Recover(log, state, id, r.me.Replicas[id].Replica, edit)
+	}
+	r.Shards = append(r.Shards, RecoveredShard{id, at.Index, at.Term})
+	return err
+}
+
+func (r *recovery) editSystem(tx *store.Tx) error { return cluster.Recovered(tx, r.me.Node, r.held()) }
+
+func (r *recovery) rename(id uint32) (err error) {
+	state, renamed, err := r.open(id, r.stateOf(id))
+	if err != nil {
+		return err
+	}
+	if !renamed {
+		err = state.SetIdentity(store.Identity{Cluster: decodeID(r.Cluster), Replica: r.me.Replicas[id].Replica, Shard: id})
+	}
+	return errors.Join(err, state.Close())
+}

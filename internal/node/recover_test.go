@@ -1,0 +1,106 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Two of three nodes are lost for ever. What the third has goes on under another name, nothing of before matches it, and
+// new nodes fill it up.
+func TestRecover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := map[string]string{"n1": t.TempDir(), "n2": t.TempDir(), "n3": t.TempDir()}
+		w.start("n1", dirs["n1"], "n1")
+		w.start("n2", dirs["n2"], "n1")
+		w.start("n3", dirs["n3"], "n1")
+		w.until("three voters each", w.replicated(3))
+		c := w.nodes["n2"].client()
+		id, _ := enqueue(t, c, "mail")
+		held, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Lease: time.Hour})
+		if err != nil || len(held) != 1 {
+			t.Fatalf("claim: %d, %v", len(held), err)
+		}
+		time.Sleep(time.Second) // so that the third has it
+		was := w.nodes["n3"].ClusterID()
+		for name := range dirs {
+			w.crash(name)
+		}
+		seen, err := Recover(RecoverConfig{Dir: dirs["n3"], DryRun: true})
+		if err != nil || len(seen.Shards) != 2 || seen.Shards[0].Index == 0 {
+			t.Fatalf("a dry run gives %+v, %v", seen, err)
+		}
+		for range 2 { // again, as after an interruption
+			rec, err := Recover(RecoverConfig{Dir: dirs["n3"]})
+			if err != nil || rec.Node != "n3" || rec.Cluster == was {
+				t.Fatalf("recovered %+v, %v", rec, err)
+			}
+		}
+		w.start("n3", dirs["n3"])
+		c = w.nodes["n3"].client()
+		if info, err := c.Task(t.Context(), id); err != nil || info.State != pawl.StateClaimed {
+			t.Errorf("the task is %+v, %v", info, err)
+		}
+		if err := c.Claims().Ack(t.Context(), held[0]); !errors.Is(err, pawl.ErrStaleClaim) {
+			t.Errorf("an ack with a token of the former life: %v", err)
+		}
+		w.start("n1", t.TempDir(), "n3")
+		w.start("n2", t.TempDir(), "n3")
+		w.until("three voters each", w.replicated(3))
+		w.crash("n3")
+		if info, err := w.nodes["n1"].client().Task(t.Context(), id); err != nil || info.ID != id {
+			t.Errorf("at another node the task is %+v, %v", info, err)
+		}
+	})
+}
+
+// A recovery that would lose shards changes nothing, one that was begun keeps the node from starting.
+func TestRecoverRefuses(t *testing.T) {
+	dir := t.TempDir()
+	start(t, Config{Dir: dir, DataShards: 2}).end()
+	b, err := openBook(dir, DefaultName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := b.read().Replicas[2]
+	if err := b.hold(2, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recover(RecoverConfig{Dir: dir}); err == nil {
+		t.Error("it gave a shard up that nobody said to")
+	}
+	rec, err := Recover(RecoverConfig{Dir: dir, DryRun: true})
+	if err != nil || !slices.Equal(rec.Lost, []uint32{2}) {
+		t.Errorf("a dry run says %+v, %v", rec, err)
+	}
+	if err := b.hold(2, &two); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Config{Dir: dir}).end()
+
+	b.id.Recovering = true
+	if err := b.save(); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, Config{Dir: dir}, "repeat `pawl recover`")
+	if _, err := Recover(RecoverConfig{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Config{Dir: dir}).end()
+	if _, err := Recover(RecoverConfig{Dir: t.TempDir()}); err == nil {
+		t.Error("an empty directory was recovered")
+	}
+	if err := os.WriteFile(filepath.Join(dir, identityFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recover(RecoverConfig{Dir: dir}); err == nil {
+		t.Error("a damaged identity was taken")
+	}
+}

@@ -1,0 +1,210 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// replicas are those that this node holds: their states on disk, and the shards that run on them.
+type replicas struct {
+	cfg   Config
+	book  *book
+	fs    vfs.FS
+	cache *pebble.Cache
+	log   *raftlog.Log
+	path  func(name string) string
+	link  func(shard uint32) shard.Transport
+	fatal func(error)
+
+	mu      sync.RWMutex
+	running map[uint32]*replica
+}
+
+// replica is one of them.
+type replica struct {
+	id    uint64
+	state *store.Store
+	shard *shard.Shard
+}
+
+// stateDir is where the state of a replica lies in the data directory. The first replica of a shard has the plain name.
+func stateDir(shard uint32, replica uint64) string {
+	if incarnation := replica >> 32; incarnation > 0 {
+		return fmt.Sprintf("shard-%04d-%d", shard, incarnation)
+	}
+	return fmt.Sprintf("shard-%04d", shard)
+}
+
+// callBytes holds the largest request, 16 MiB, and the rows that it makes.
+const callBytes = 24 << 20
+
+// start runs a replica. If it is not in the book yet it is made, as the first of its shard or empty, waiting for a leader to
+// send it the state.
+func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard, error) {
+	have, known := r.book.read().Replicas[id]
+	if known && have.Replica != h.Replica {
+		return nil, fmt.Errorf("shard %d: replica %d is to run, but replica %d is here", id, h.Replica, have.Replica)
+	}
+	if !known {
+		if err := r.make(id, h); err != nil {
+			return nil, fmt.Errorf("shard %d: %w", id, err)
+		}
+	} else if err := r.mustBeWhole(id, have); err != nil {
+		return nil, err
+	}
+	rep, err := r.open(id, h, hooks)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running[id] = rep
+	return rep.shard, nil
+}
+
+// make writes a new replica into the book. What may be left of an older one in the log goes.
+func (r *replicas) make(id uint32, h holding) error {
+	if err := r.log.Remove(id); err != nil {
+		return err
+	}
+	return r.book.hold(id, &h)
+}
+
+// mustBeWhole refuses a replica whose log is here and whose state is not: to begin it anew would be to forget what it
+// promised.
+func (r *replicas) mustBeWhole(id uint32, h holding) error {
+	if r.cfg.InMemory || r.cfg.AcceptDataLoss || !r.log.Has(id) {
+		return nil
+	}
+	dir := r.path(stateDir(id, h.Replica))
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := os.Stat(dir + ".ready"); err == nil { // the power went while it was being replaced
+		return nil
+	}
+	return &DamageError{File: dir, Reason: fmt.Sprintf("the state of shard %d is missing, and its log is there", id)}
+}
+
+func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, error) {
+	me := r.book.read()
+	state, err := store.Open(store.Config{Dir: r.path(stateDir(id, h.Replica)), FS: r.fs,
+		Identity: store.Identity{Cluster: decodeID(me.Cluster), Replica: h.Replica, Shard: id},
+		Cache:    r.cache, Logger: r.cfg.Logger, Fatal: r.fatal})
+	if err != nil {
+		return nil, err
+	}
+	cfg := shard.Config{ID: id, Replica: h.Replica, Log: r.log, State: state, Hooks: hooks, Transport: r.link(id),
+		Time: r.cfg.Time, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}}
+	if h.Founder {
+		cfg.Voters = []uint64{h.Replica}
+	}
+	s, err := shard.Start(cfg)
+	if err != nil {
+		return nil, errors.Join(err, state.Close())
+	}
+	return &replica{id: h.Replica, state: state, shard: s}, nil
+}
+
+// get returns the running replica of a shard; nil if there is none.
+func (r *replicas) get(id uint32) *replica {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.running[id]
+}
+
+// all lists the shards that run here, in order.
+func (r *replicas) all() []uint32 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Sorted(maps.Keys(r.running))
+}
+
+// stop ends a replica that is to run again later.
+func (r *replicas) stop(id uint32) error {
+	r.mu.Lock()
+	rep := r.running[id]
+	delete(r.running, id)
+	r.mu.Unlock()
+	if rep == nil {
+		return nil
+	}
+	rep.shard.Stop()
+	return rep.state.Close()
+}
+
+// close ends all replicas.
+func (r *replicas) close() (err error) {
+	for _, id := range r.all() {
+		err = errors.Join(err, r.stop(id))
+	}
+	return err
+}
+
+// drop deletes a replica for good. A crash in between leaves something that finishLeaving deletes.
+func (r *replicas) drop(id uint32) error {
+	h, known := r.book.read().Replicas[id]
+	if !known {
+		return nil
+	}
+	h.Leaving = true
+	if err := errors.Join(r.book.hold(id, &h), r.stop(id)); err != nil {
+		return err
+	}
+	return r.erase(id, h)
+}
+
+// erase deletes what there is of a replica that is leaving.
+func (r *replicas) erase(id uint32, h holding) error {
+	dir := r.path(stateDir(id, h.Replica))
+	for _, name := range []string{dir, dir + ".staged", dir + ".ready"} {
+		if err := r.fs.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	if err := r.log.Remove(id); err != nil {
+		return err
+	}
+	return r.book.hold(id, nil)
+}
+
+// finishLeaving deletes what a crash has left of replicas that were being deleted.
+func (r *replicas) finishLeaving() error {
+	for id, h := range r.book.read().Replicas {
+		if h.Leaving {
+			if err := r.erase(id, h); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// untilLed waits until this node's replica of a shard serves.
+func (r *replicas) untilLed(ctx context.Context, id uint32) error {
+	for {
+		if rep := r.get(id); rep != nil {
+			if _, leads := rep.shard.Now(); leads {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("shard %d: no leader yet: %w", id, ctx.Err())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// The feature levels that this release can work at. A cluster's level is raised when all its nodes know the next one; what
+// nodes of the older release would not understand is written from then on only.
+const (
+	minLevel = 1
+	maxLevel = 1
+)
+
+// tables is this node's replica of the system shard, as the cluster package sees it. A node without one has none to ask.
+type tables struct{ of *replicas }
+
+func (t tables) shard() (*shard.Shard, error) {
+	if rep := t.of.get(systemShard); rep != nil {
+		return rep.shard, nil
+	}
+	return nil, &shard.NotLeader{}
+}
+
+// Update implements cluster.System.
+func (t tables) Update(ctx context.Context, fn func(tx *store.Tx) error) error {
+	s, err := t.shard()
+	if err == nil {
+		_, _, err = shard.Update(ctx, s, func(tx *store.Tx) (struct{}, error) { return struct{}{}, fn(tx) })
+	}
+	return err
+}
+
+// View implements cluster.System.
+func (t tables) View(ctx context.Context, fn func(store.Reader) error) error {
+	s, err := t.shard()
+	if err == nil {
+		_, _, err = shard.View(ctx, s, func(r store.Reader) (struct{}, error) { return struct{}{}, fn(r) })
+	}
+	return err
+}
+
+// system is the calls that run where the system shard is led.
+type system struct {
+	join    func(context.Context, cluster.JoinRequest) (cluster.Joined, error)
+	present func(context.Context, cluster.Presence) (cluster.Node, error)
+	changes func(context.Context, changesArgs) (cluster.Delta, error)
+	shards  func(context.Context, int) (struct{}, error)
+}
+
+// addShards makes the data shards total many.
+func (s *system) addShards(ctx context.Context, total int) error {
+	_, err := s.shards(ctx, total)
+	return err
+}
+
+// callChanges is the name under which other nodes ask for changes.
+const callChanges = "shard.changes"
+
+// changesArgs are the arguments of Control.Changes.
+type changesArgs struct {
+	After  uint64
+	Report cluster.Report
+	Wait   time.Duration
+}
+
+func newSystem(r *router.Router, c *cluster.Control) *system {
+	return &system{
+		join:    router.OnSystem(r, "join", true, c.Join),
+		present: router.OnSystem(r, "present", true, c.Hello),
+		changes: router.OnSystem(r, "changes", true, func(ctx context.Context, a changesArgs) (cluster.Delta, error) {
+			return c.Changes(ctx, a.After, a.Report, a.Wait)
+		}),
+		shards: router.OnSystem(r, "add-shards", true, func(ctx context.Context, total int) (struct{}, error) {
+			return struct{}{}, c.AddShards(ctx, total)
+		}),
+	}
+}

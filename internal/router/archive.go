@@ -1,0 +1,203 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Each node has an archive of its own, of the dead letters that left the shards while it led them. In a cluster of several
+// nodes a place begins with the name of its node, and a list merges all archives by time.
+
+// maxArchiveBytes bounds the payloads of one node's part of a page, so that it fits a message.
+const maxArchiveBytes = 12 << 20
+
+type archiveArgs struct {
+	Namespace, Queue, Cursor string
+	Limit                    int
+	Place                    string
+}
+
+type archiveAnswer struct {
+	Tasks  []broker.ArchivedTask
+	Places []string
+	Next   string
+}
+
+var archived = &method[archiveArgs, archiveAnswer]{name: "archived", again: true, run: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
+	out.Tasks, out.Places, out.Next, err = r.cfg.Broker.Archived(a.Namespace, a.Queue, a.Cursor, a.Limit)
+	return out, err
+}, atServer: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
+	out.Tasks, out.Places, out.Next, err = r.cfg.Broker.Archived(a.Namespace, a.Queue, a.Cursor, a.Limit)
+	size := 0
+	for i := range out.Tasks {
+		if size += len(out.Tasks[i].Payload); size > maxArchiveBytes && i > 0 {
+			out.Tasks, out.Places, out.Next = out.Tasks[:i], out.Places[:i], out.Places[i-1]
+			break
+		}
+	}
+	return out, err
+}}
+
+var archivedAt = &method[archiveArgs, *broker.ArchivedTask]{name: "archived-at", again: true, run: func(_ context.Context, r *Router, a archiveArgs) (*broker.ArchivedTask, error) {
+	return r.cfg.Broker.ArchivedAt(a.Place)
+}}
+
+// onNode runs a method on a node that is named, not looked for.
+func onNode[R any](ctx context.Context, r *Router, m *method[archiveArgs, R], node Node, a archiveArgs) (R, error) {
+	if node.Number == r.cfg.Node {
+		return m.run(ctx, r, a)
+	}
+	out, err := ask(ctx, r, m, systemShard, node.Number, a)
+	if m.tryAgain(err) {
+		err = task.Unavailable(searchRest, "the archive of node %q gives no answer: %v", node.Name, err)
+	}
+	return out, err
+}
+
+// part is one node's part of a list.
+type part struct {
+	node Node
+	from string // cursor: where the list goes on behind what was taken; archiveEnd: at its end
+	archiveAnswer
+}
+
+// archiveEnd stands in a cursor for a node whose archive was read to its end.
+const archiveEnd = "-"
+
+// Archived reads a page of the archives, newest first, and says behind each task where the list goes on: "" at the end.
+func (r *Router) Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
+	parts, err := r.parts(cursor)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	errs := make(chan error, len(parts))
+	for _, p := range parts {
+		go func() {
+			var err error
+			if p.from != archiveEnd {
+				p.archiveAnswer, err = onNode(ctx, r, archived, p.node, archiveArgs{Namespace: ns, Queue: queue, Cursor: p.from, Limit: limit})
+			}
+			errs <- err
+		}()
+	}
+	for range parts {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for len(tasks) < limit {
+		p := newest(parts)
+		if p == nil {
+			break
+		}
+		tasks, places = append(tasks, p.Tasks[0]), append(places, placeOn(parts, p.node, p.Places[0]))
+		p.take()
+		cursors = append(cursors, cursorOf(parts))
+	}
+	return tasks, places, cursors, nil
+}
+
+// take goes on to a part's next task.
+func (p *part) take() {
+	p.from = p.Places[0]
+	p.Tasks, p.Places = p.Tasks[1:], p.Places[1:]
+	if len(p.Tasks) == 0 && p.Next == "" {
+		p.from = archiveEnd
+	}
+}
+
+// newest is the part whose next task was archived last. Nil at the end, or when a part must be read on first: what comes
+// there may be newer than what the others have.
+func newest(parts []*part) (best *part) {
+	for _, p := range parts {
+		switch {
+		case len(p.Tasks) == 0 && p.Next != "":
+			return nil
+		case len(p.Tasks) > 0 && (best == nil || p.Tasks[0].ArchivedAt.After(best.Tasks[0].ArchivedAt)):
+			best = p
+		}
+	}
+	return best
+}
+
+// placeOn is a place for callers: with the name of its node if there are several.
+func placeOn(parts []*part, node Node, place string) string {
+	if len(parts) == 1 {
+		return place
+	}
+	return node.Name + ":" + place
+}
+
+// cursorOf joins the cursors of the nodes; "" when all are at their end. One node's is as its archive gave it.
+func cursorOf(parts []*part) string {
+	var all []string
+	end := true
+	for _, p := range parts {
+		from := p.from
+		if from == "" && len(p.Tasks) == 0 && p.Next == "" {
+			from = archiveEnd
+		}
+		end = end && from == archiveEnd
+		if from != "" {
+			all = append(all, p.node.Name+"="+from)
+		}
+	}
+	switch {
+	case end:
+		return ""
+	case len(parts) == 1:
+		return parts[0].from
+	}
+	return strings.Join(all, "|")
+}
+
+// parts begins a list at a cursor.
+func (r *Router) parts(cursor string) (parts []*part, err error) {
+	nodes := r.cfg.Map.Nodes()
+	if len(nodes) == 0 {
+		nodes = []Node{{Number: r.cfg.Node}}
+	}
+	for _, n := range nodes {
+		parts = append(parts, &part{node: n})
+	}
+	if len(parts) == 1 && !strings.Contains(cursor, "=") {
+		parts[0].from = cursor
+		return parts, nil
+	}
+	for _, one := range strings.Split(cursor, "|") {
+		name, from, ok := strings.Cut(one, "=")
+		i := slices.IndexFunc(parts, func(p *part) bool { return p.node.Name == name })
+		switch {
+		case cursor == "":
+		case !ok:
+			return nil, task.Invalid("cursor", "is not one that this list gave")
+		case i >= 0: // the archive of a node that is gone is gone too
+			parts[i].from = from
+		}
+	}
+	return parts, nil
+}
+
+// ArchivedAt reads one archived task by its place. One that names no node is from when there was only one.
+func (r *Router) ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error) {
+	nodes, inner := r.cfg.Map.Nodes(), place
+	if name, rest, named := strings.Cut(place, ":"); named && strings.Contains(rest, ":") {
+		inner = rest
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Name != name })
+	} else if len(nodes) == 0 {
+		nodes = []Node{{Number: r.cfg.Node}}
+	}
+	for _, n := range nodes {
+		t, err := onNode(ctx, r, archivedAt, n, archiveArgs{Place: inner})
+		if !errors.Is(err, task.ErrNotFound) {
+			return t, err
+		}
+	}
+	return nil, task.NotFound("archived task", place)
+}

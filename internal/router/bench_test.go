@@ -1,0 +1,116 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// instant is a broker that answers at once, and the other half of a cluster of two.
+type instant struct {
+	Broker
+	leader uint32
+	claims []broker.Claimed
+}
+
+func (b *instant) Leader(uint32) (node, term, index uint64) { return uint64(b.leader), 1, 1 }
+
+func (b *instant) Enqueue(_ context.Context, shard uint32, _ string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if len(specs) == 0 {
+		return nil, broker.Stamp{}, nil
+	}
+	return make([]broker.Enqueued, len(specs)), broker.Stamp{Shard: shard}, nil
+}
+
+func (b *instant) Claim(context.Context, uint32, broker.ClaimCall, time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	return b.claims, broker.Stamp{}, nil
+}
+
+func (b *instant) Draining() <-chan struct{} { return nil }
+
+type instantMap struct{}
+
+func (instantMap) Replicas(uint32) []uint32                   { return []uint32{1, 2} }
+func (instantMap) Shards() []uint32                           { return []uint32{1} }
+func (instantMap) Nodes() []Node                              { return nil }
+func (instantMap) Queue(string, string) (cluster.Queue, bool) { return cluster.Queue{}, false }
+func (instantMap) Learned(cluster.Queue)                      {}
+func (instantMap) Dropped(string, string)                     {}
+func (instantMap) Age() time.Duration                         { return 0 }
+
+// wire is a network that takes no time.
+type wire struct{ to *Router }
+
+func (w wire) Call(ctx context.Context, _ uint32, method string, request []byte) ([]byte, error) {
+	return w.to.Serve(ctx, method, request)
+}
+
+func (wire) OpenStream(context.Context, uint32, string) (Stream, error) {
+	return nil, errors.New("none")
+}
+
+// pair makes the router of node 1, and of node 2, which leads if far.
+func pair(b *testing.B, far bool) *Router {
+	leader := uint32(1)
+	if far {
+		leader = 2
+	}
+	claims := make([]broker.Claimed, 20)
+	for i := range claims {
+		claims[i] = broker.Claimed{Envelope: &engine.Envelope{ID: task.NewID(1, 1, uint64(i)), Namespace: ns, Queue: "default", Type: "mail",
+			Payload: make([]byte, 1024), Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+			Exec: &engine.Exec{State: task.Claimed, Queue: "default", Type: "mail", Fence: 1, MaxAttempts: 5, CreatedAt: 1, RunAt: 1, ReadyAt: 1}}
+	}
+	routers := make([]*Router, 2)
+	for i := range routers {
+		routers[i] = New(Config{Node: uint32(i + 1), Broker: &instant{leader: leader, claims: claims}, Map: instantMap{}, NotSent: func(error) bool { return false },
+			SystemLeader: func() uint32 { return 0 }})
+		b.Cleanup(routers[i].Close)
+	}
+	routers[0].cfg.Peers, routers[1].cfg.Peers = wire{routers[1]}, wire{routers[0]}
+	return routers[0]
+}
+
+// What a call costs beyond the broker's work, when this node leads.
+func BenchmarkLocalCall(b *testing.B) {
+	r := pair(b, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := r.Enqueue(b.Context(), 1, ns, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// What two encodings and two decodings cost, without a network.
+func BenchmarkRemoteEnqueue100(b *testing.B) {
+	r := pair(b, true)
+	specs := make([]task.Spec, 100)
+	for i := range specs {
+		specs[i] = task.Spec{Type: "mail", Queue: "default", Payload: make([]byte, 1024), Priority: task.Normal, RequestID: task.NewID(1, 1, uint64(i))}
+	}
+	b.ReportAllocs()
+	b.SetBytes(100 * 1024)
+	for b.Loop() {
+		if got, _, err := r.Enqueue(b.Context(), 1, ns, specs); err != nil || len(got) != 100 {
+			b.Fatal(got, err)
+		}
+	}
+}
+
+func BenchmarkRemoteClaim20(b *testing.B) {
+	r := pair(b, true)
+	b.ReportAllocs()
+	b.SetBytes(20 * 1024)
+	for b.Loop() {
+		if got, _, err := r.Claim(b.Context(), 1, queueCall(20), time.Second); err != nil || len(got) != 20 {
+			b.Fatal(got, err)
+		}
+	}
+}

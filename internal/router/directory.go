@@ -1,0 +1,209 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Directory is the system shard's queues, wherever it is led. What is read is what was written; only Place and Shards use
+// this node's copy.
+type Directory struct{ r *Router }
+
+// Directory is the router's side for queues.
+func (r *Router) Directory() Directory { return Directory{r} }
+
+type queueArgs struct {
+	Namespace string
+	Name      string
+	Limit     int
+	Version   uint64
+	Config    task.QueueConfig
+}
+
+// onSystem makes a method of a call on Control.
+func onSystem[A, R any](name string, again bool, run func(ctx context.Context, c Control, a A) (R, error)) *method[A, R] {
+	return &method[A, R]{name: name, again: again, run: func(ctx context.Context, r *Router, a A) (R, error) {
+		out, err := run(ctx, r.cfg.Control, a)
+		return out, broker.Refusal(systemShard, err)
+	}}
+}
+
+var (
+	placeQueue = onSystem("place", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+		return c.Place(ctx, a.Namespace, a.Name)
+	})
+	getQueue = onSystem("get-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+		return c.Queue(ctx, a.Namespace, a.Name)
+	})
+	getQueues = onSystem("get-queues", true, func(ctx context.Context, c Control, a queueArgs) ([]cluster.Queue, error) {
+		return c.Queues(ctx, a.Namespace, a.Name, a.Limit)
+	})
+	putQueue = onSystem("put-queue", false, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+		return c.PutQueue(ctx, a.Namespace, a.Name, a.change)
+	})
+	dropQueue = onSystem("drop-queue", false, func(ctx context.Context, c Control, a queueArgs) (nothing, error) {
+		return nothing{}, c.DropQueue(ctx, a.Namespace, a.Name)
+	})
+	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+		return c.PutQueue(ctx, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
+	})
+	hasShard = onSystem("has-shard", true, func(ctx context.Context, c Control, id uint32) (bool, error) { return c.HasShard(ctx, id) })
+)
+
+// errChanged: the configuration is not the one any more that a change was made of.
+var errChanged = &task.Error{Code: task.CodeConflict, Reason: "changed", Message: "the queue's configuration was changed at this moment"}
+
+// change puts a configuration that was made of an earlier one in its place, if that is still there.
+func (a queueArgs) change(c *task.QueueConfig) error {
+	if c.Version != a.Version {
+		return errChanged
+	}
+	version, created := c.Version, c.CreatedAt
+	*c = a.Config
+	c.Version, c.CreatedAt = version, created
+	return nil
+}
+
+// Place is the shard of a queue, which is created at its first use.
+func (d Directory) Place(ctx context.Context, ns, name string) (uint32, error) {
+	if q, ok := d.r.cfg.Map.Queue(ns, name); ok {
+		return q.Shard, nil
+	}
+	q, err := call(ctx, d.r, placeQueue, systemShard, queueArgs{Namespace: ns, Name: name})
+	if err == nil {
+		d.r.cfg.Map.Learned(q)
+	}
+	return q.Shard, err
+}
+
+// Shards lists the data shards.
+func (d Directory) Shards() []uint32 { return d.r.cfg.Map.Shards() }
+
+// Queue reads a queue.
+func (d Directory) Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error) {
+	q, err = call(ctx, d.r, getQueue, systemShard, queueArgs{Namespace: ns, Name: name})
+	if errors.Is(err, task.ErrNotFound) {
+		return cluster.Queue{}, false, nil
+	}
+	return q, err == nil, err
+}
+
+// Queues reads up to limit queues of a namespace behind a name, in the order of their names.
+func (d Directory) Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error) {
+	return call(ctx, d.r, getQueues, systemShard, queueArgs{Namespace: ns, Name: after, Limit: limit})
+}
+
+// maxChanges is how often a change is made anew of what others have just written.
+const maxChanges = 10
+
+// PutQueue changes the configuration of a queue, which is created if need be. Change runs here, on what was just read, and
+// the result is written if nobody was faster; so it may run more than once.
+func (d Directory) PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+	for range maxChanges {
+		old, exists, err := d.Queue(ctx, ns, name)
+		if err != nil {
+			return cluster.Queue{}, err
+		}
+		a := queueArgs{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config}
+		if !exists {
+			a.Config.Settings = task.DefaultSettings()
+		}
+		if err := change(&a.Config); err != nil {
+			return cluster.Queue{}, err
+		}
+		q, err := call(ctx, d.r, putQueue, systemShard, a)
+		if err == nil {
+			d.r.cfg.Map.Learned(q)
+			return q, nil
+		}
+		if !errors.Is(err, errChanged) {
+			return cluster.Queue{}, err
+		}
+	}
+	return cluster.Queue{}, task.Unavailable(time.Second, "queue %q: others change it all the time", name)
+}
+
+// DropQueue removes an empty queue.
+func (d Directory) DropQueue(ctx context.Context, ns, name string) error {
+	_, err := call(ctx, d.r, dropQueue, systemShard, queueArgs{Namespace: ns, Name: name})
+	if err == nil || errors.Is(err, task.ErrNotFound) {
+		d.r.cfg.Map.Dropped(ns, name)
+	}
+	return err
+}
+
+// EnsureQueue makes sure that a shard has its copy of a queue's configuration: what broker.Config asks for.
+func (r *Router) EnsureQueue(ctx context.Context, shard uint32, ns, name string) error {
+	q, err := call(ctx, r, ensureQueue, systemShard, queueArgs{Namespace: ns, Name: name})
+	if err != nil {
+		return err
+	}
+	r.cfg.Map.Learned(q)
+	if q.Shard != shard {
+		return &broker.Moved{Namespace: ns, Name: name, Shard: q.Shard, Config: q.Config}
+	}
+	return nil
+}
+
+// learn takes over where a queue lies by now.
+func (r *Router) learn(m *broker.Moved) {
+	r.cfg.Map.Learned(cluster.Queue{Namespace: m.Namespace, Name: m.Name, Shard: m.Shard, Config: m.Config})
+}
+
+// whoLeads asks a shard's leader how far it is.
+var whoLeads = &method[uint32, leaderAnswer]{name: "leader", again: true, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {
+	node, term, index := r.cfg.Broker.Leader(shard)
+	if uint32(node) != r.cfg.Node {
+		return leaderAnswer{}, &broker.Elsewhere{Shard: shard, Node: uint32(node)}
+	}
+	return leaderAnswer{node, term, index}, nil
+}}
+
+type leaderAnswer struct{ Node, Term, Index uint64 }
+
+// leaderTime bounds how long Leader asks others: it is for pages and probes, which can do without.
+const leaderTime = 500 * time.Millisecond
+
+// Leader tells which node leads a shard: by this node's replica, else by asking others; 0 if that is not known.
+func (r *Router) Leader(ctx context.Context, shard uint32) (node, term, index uint64) {
+	if node, term, index = r.cfg.Broker.Leader(shard); node != 0 {
+		return node, term, index
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	if a, err := far(ctx, r, whoLeads, shard, shard); err == nil {
+		return a.Node, a.Term, a.Index
+	}
+	return uint64(r.leaders.of(shard)), 0, 0
+}
+
+// maxMapAge is how old this node's copy of the map may be: older, it may send everybody to the wrong place.
+const maxMapAge = 30 * time.Second
+
+// Ready says why this node should get no calls now; nil: it should.
+func (r *Router) Ready() error {
+	if age := r.cfg.Map.Age(); age > maxMapAge {
+		return task.Unavailable(time.Second, "the map of the cluster is %s old", age.Truncate(time.Second))
+	}
+	for _, shard := range append([]uint32{systemShard}, r.cfg.Map.Shards()...) {
+		if slices.Contains(r.cfg.Map.Replicas(shard), r.cfg.Node) && r.leaderHere(shard) == 0 {
+			return task.Unavailable(time.Second, "shard %d: no leader is known", shard)
+		}
+	}
+	return nil
+}
+
+// leaderHere is who leads a shard by this node's replica; 0: it knows none.
+func (r *Router) leaderHere(shard uint32) uint32 {
+	if shard == systemShard {
+		return r.cfg.SystemLeader()
+	}
+	node, _, _ := r.cfg.Broker.Leader(shard)
+	return uint32(node)
+}

@@ -1,0 +1,132 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+// method is a call that can travel: its name, its arguments A and its result R, both structs of what is to go over the wire.
+type method[A, R any] struct {
+	name string
+	// again: the call may be repeated without harm when nobody knows whether it ran.
+	again bool
+	// run does the call on this node.
+	run func(ctx context.Context, r *Router, args A) (R, error)
+	// atServer is run for calls from other nodes, if they need more; else nil.
+	atServer func(ctx context.Context, r *Router, args A) (R, error)
+	// wait is how long the call waits for something by its arguments, and left the arguments with a shorter wait; nil: it
+	// doesn't.
+	wait func(A) time.Duration
+	left func(A, time.Duration) A
+}
+
+// server is a method as other nodes call it.
+type server interface {
+	serve(ctx context.Context, r *Router, request []byte) ([]byte, error)
+	title() string
+}
+
+func (m *method[A, R]) title() string { return m.name }
+
+// serve runs a call of another node on this one, whatever comes of it: a served call is never sent on.
+func (m *method[A, R]) serve(ctx context.Context, r *Router, request []byte) ([]byte, error) {
+	var args A
+	if err := decode(request, &args); err != nil {
+		return encode(&reply[R]{Fault: &fault{Within: fmt.Sprintf("%s: request of %d bytes: %v", m.name, len(request), err)}})
+	}
+	out, err := m.safely(ctx, r, args)
+	f := faultOf(err)
+	if f != nil && f.Within != "" {
+		r.log.Error("a call of another node failed within", "method", m.name, "error", err)
+	}
+	return encode(&reply[R]{Out: &out, Fault: f})
+}
+
+// safely keeps a panic from ending more than its call.
+func (m *method[A, R]) safely(ctx context.Context, r *Router, args A) (out R, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	if m.atServer != nil {
+		return m.atServer(ctx, r, args)
+	}
+	return m.run(ctx, r, args)
+}
+
+// Serve runs a call that another node's router sent with Peers.Call, on this node. It returns no error of the call's own:
+// those are in the answer.
+func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte, error) {
+	if m, ok := served[name]; ok {
+		return m.serve(ctx, r, request)
+	}
+	if m, ok := r.methods.Load(name); ok {
+		return m.(server).serve(ctx, r, request)
+	}
+	return encode(&reply[struct{}]{Fault: &fault{NotRun: fmt.Sprintf("it does not know the call %q", name)}})
+}
+
+// served are the methods that every router has.
+var served = byName(enqueue, claim, abandon, await, settle, showTask, listTasks, operate, readQueue, purge, deadGroups, replay, discardDead,
+	copyQueues, dropCopy, whoLeads, archived, archivedAt, placeQueue, getQueue, getQueues, putQueue, dropQueue, ensureQueue, hasShard)
+
+func byName(methods ...server) map[string]server {
+	table := make(map[string]server, len(methods))
+	for _, m := range methods {
+		table[m.title()] = m
+	}
+	return table
+}
+
+// OnShard adds a method that runs where a shard is led, and returns the way to call it from this node. Again says that it may
+// be repeated without harm when nobody knows whether it ran. Every node must add it, before it is called.
+func OnShard[A, R any](r *Router, name string, again bool, run func(ctx context.Context, shard uint32, args A) (R, error)) func(ctx context.Context, shard uint32, args A) (R, error) {
+	type sharded struct {
+		Shard uint32
+		Args  A
+	}
+	m := &method[sharded, R]{name: "shard." + name, again: again, run: func(ctx context.Context, _ *Router, a sharded) (R, error) {
+		out, err := run(ctx, a.Shard, a.Args)
+		return out, broker.Refusal(a.Shard, err)
+	}}
+	r.methods.Store(m.name, m)
+	return func(ctx context.Context, shard uint32, args A) (R, error) {
+		return call(ctx, r, m, shard, sharded{shard, args})
+	}
+}
+
+// OnSystem is OnShard for the system shard.
+func OnSystem[A, R any](r *Router, name string, again bool, run func(ctx context.Context, args A) (R, error)) func(ctx context.Context, args A) (R, error) {
+	on := OnShard(r, name, again, func(ctx context.Context, _ uint32, args A) (R, error) { return run(ctx, args) })
+	return func(ctx context.Context, args A) (R, error) { return on(ctx, systemShard, args) }
+}
+
+// ask runs a call at another node.
+func ask[A, R any](ctx context.Context, r *Router, m *method[A, R], shard, node uint32, args A) (out R, err error) {
+	request, err := encode(&args)
+	if err != nil {
+		return out, fmt.Errorf("%s for node %d: %w", m.name, node, err)
+	}
+	answer, err := r.cfg.Peers.Call(ctx, node, m.name, request)
+	switch {
+	case err == nil:
+	case r.cfg.NotSent(err):
+		return out, &notRun{err}
+	default:
+		return out, broker.Unknown("shard %d: node %d gave no answer: %v", shard, node, err)
+	}
+	var a reply[R]
+	if err := decode(answer, &a); err != nil {
+		r.log.Error("an answer of another node can't be read", "method", m.name, "node", node, "error", err)
+		return out, broker.Unknown("shard %d: the answer of node %d can't be read", shard, node)
+	}
+	if a.Out != nil {
+		out = *a.Out
+	}
+	return out, a.Fault.err(shard, node)
+}

@@ -1,0 +1,263 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// routeTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller who
+	// is told to come again would only add to the load.
+	routeTime = 10 * time.Second
+	// darkTime is how long it looks when another call has looked in vain for routeTime since a leader was last seen.
+	darkTime = 500 * time.Millisecond
+	// pauseMin and pauseMax bound the pause after all replicas were asked.
+	pauseMin = 10 * time.Millisecond
+	pauseMax = 250 * time.Millisecond
+	// servedFor: a node that kept a call for so long has led the shard meanwhile, and the search begins anew.
+	servedFor = time.Second
+	// searchRest is when a caller may come again whose call found no leader.
+	searchRest = 500 * time.Millisecond
+)
+
+// leaders remembers who led the shards last. It holds at most as many as there are shard numbers.
+type leaders struct {
+	mu   sync.RWMutex
+	last map[uint32]uint32
+	dark map[uint32]bool // shards for whose leader a call has looked in vain
+}
+
+func (l *leaders) of(shard uint32) uint32 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.last[shard]
+}
+
+func (l *leaders) isDark(shard uint32) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.dark[shard]
+}
+
+// saw notes that a node leads a shard.
+func (l *leaders) saw(shard, node uint32) {
+	if l.of(shard) != node || l.isDark(shard) {
+		l.note(shard, node, false)
+	}
+}
+
+// heard notes who leads a shard by the word of another; 0: nobody knows.
+func (l *leaders) heard(shard, node uint32) { l.note(shard, node, l.isDark(shard)) }
+
+// lost notes that a call has looked in vain.
+func (l *leaders) lost(shard uint32) { l.note(shard, 0, true) }
+
+func (l *leaders) note(shard, node uint32, dark bool) {
+	if shard > task.MaxShard {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		l.last, l.dark = map[uint32]uint32{}, map[uint32]bool{}
+	}
+	l.last[shard], l.dark[shard] = node, dark
+}
+
+// leads says whether this node leads a shard, as far as it knows.
+func (r *Router) leads(shard uint32) bool {
+	node, _, _ := r.cfg.Broker.Leader(shard)
+	return uint32(node) == r.cfg.Node
+}
+
+// leaderOf is who leads a shard as far as is known here: by its replica on this node, else by what others said last.
+func (r *Router) leaderOf(shard uint32) uint32 {
+	if node := r.leaderHere(shard); node != 0 {
+		return node
+	}
+	return r.leaders.of(shard)
+}
+
+// call runs a call where its shard is led. The way to this node's own broker is short.
+func call[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
+	if !r.leads(shard) {
+		return far(ctx, r, m, shard, args)
+	}
+	var deadline time.Time
+	if m.wait != nil {
+		if wait := m.wait(args); wait > 0 {
+			deadline = time.Now().Add(wait)
+		}
+	}
+	out, err := m.run(ctx, r, args)
+	if err == nil || !m.tryAgain(err) {
+		return out, err
+	}
+	if !deadline.IsZero() {
+		args = m.left(args, max(time.Until(deadline), 0))
+	}
+	return far(ctx, r, m, shard, args)
+}
+
+// tryAgain says whether a call that ended so is to be tried elsewhere.
+func (m *method[A, R]) tryAgain(err error) bool {
+	var not *notRun
+	return isElsewhere(err) || errors.As(err, &not) || m.again && errors.Is(err, broker.ErrUnknown)
+}
+
+func isElsewhere(err error) bool {
+	var elsewhere *broker.Elsewhere
+	return errors.As(err, &elsewhere)
+}
+
+// far looks for the leader of a shard until it has run the call, or ctx ends, or the search took too long.
+func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (out R, err error) {
+	var deadline time.Time
+	if m.wait != nil {
+		deadline = time.Now().Add(m.wait(args))
+	}
+	s := r.newSearch(shard)
+	for {
+		node, err := s.next(ctx)
+		if err != nil {
+			return out, err
+		}
+		if m.wait != nil {
+			args = m.left(args, max(time.Until(deadline), 0))
+		}
+		began := time.Now()
+		if node == r.cfg.Node {
+			out, err = m.run(ctx, r, args)
+		} else {
+			out, err = ask(ctx, r, m, shard, node, args)
+		}
+		if err == nil || !m.tryAgain(err) {
+			if err == nil || !errors.Is(err, broker.ErrUnknown) {
+				r.leaders.saw(shard, node)
+			}
+			return out, err
+		}
+		s.heard(node, err, time.Since(began))
+	}
+}
+
+// search is one call's way to the leader of its shard.
+type search struct {
+	r     *Router
+	shard uint32
+	since time.Time
+	pause time.Duration
+	hint  uint32   // who leads, by what the last node said
+	tried []uint32 // since the last pause
+	said  []word   // the last word of each node
+}
+
+type word struct {
+	node uint32
+	text string
+}
+
+func (r *Router) newSearch(shard uint32) *search {
+	return &search{r: r, shard: shard, since: time.Now(), pause: pauseMin}
+}
+
+// next chooses whom to ask: the leader by the last hint, by this node's replica, by what was seen last, then the replicas in
+// turn. When all were asked it pauses and begins again.
+func (s *search) next(ctx context.Context) (uint32, error) {
+	for {
+		if ctx.Err() != nil || s.r.ctx.Err() != nil {
+			return 0, s.inVain(ctx)
+		}
+		if node := s.choose(); node != 0 {
+			s.tried = append(s.tried, node)
+			return node, nil
+		}
+		most := routeTime
+		if s.r.leaders.isDark(s.shard) {
+			most = darkTime
+		}
+		if time.Since(s.since) >= most {
+			s.r.leaders.lost(s.shard)
+			return 0, s.inVain(ctx)
+		}
+		s.r.sleep(ctx, s.pause/2+rand.N(s.pause/2))
+		s.pause = min(2*s.pause, pauseMax)
+		s.tried = s.tried[:0]
+	}
+}
+
+func (s *search) choose() uint32 {
+	for _, node := range [...]uint32{s.hint, s.r.leaderOf(s.shard), s.r.leaders.of(s.shard)} {
+		if node != 0 && !slices.Contains(s.tried, node) {
+			return node
+		}
+	}
+	replicas := s.r.cfg.Map.Replicas(s.shard)
+	self := s.r.cfg.Node
+	// Its own replica costs nothing to ask. Without a map there is nobody else.
+	if (len(replicas) == 0 || slices.Contains(replicas, self)) && !slices.Contains(s.tried, self) {
+		return self
+	}
+	for _, node := range replicas {
+		if !slices.Contains(s.tried, node) {
+			return node
+		}
+	}
+	return 0
+}
+
+// heard notes what a node said that did not run the call.
+func (s *search) heard(node uint32, err error, after time.Duration) {
+	if after >= servedFor {
+		s.since, s.pause, s.tried = time.Now(), pauseMin, s.tried[:0]
+	}
+	text := err.Error()
+	var elsewhere *broker.Elsewhere
+	s.hint = 0
+	if errors.As(err, &elsewhere) {
+		s.hint = elsewhere.Node
+		text = "it does not lead, and does not know who does"
+		if elsewhere.Node != 0 {
+			text = fmt.Sprintf("node %d leads", elsewhere.Node)
+		}
+	}
+	if s.r.leaders.of(s.shard) == node {
+		s.r.leaders.heard(s.shard, s.hint)
+	}
+	s.said = slices.DeleteFunc(s.said, func(w word) bool { return w.node == node })
+	s.said = append(s.said, word{node, task.Cut(text, maxWord)})
+}
+
+// maxWord bounds what is told of one node's answer.
+const maxWord = 200
+
+// inVain says who was asked and what they said.
+func (s *search) inVain(ctx context.Context) error {
+	if len(s.said) == 0 {
+		return task.Unavailable(searchRest, "shard %d: no leader is known, and nobody could be asked%s", s.shard, s.cut(ctx))
+	}
+	words := make([]string, len(s.said))
+	for i, w := range s.said {
+		words[i] = fmt.Sprintf("node %d: %s", w.node, w.text)
+	}
+	return task.Unavailable(searchRest, "shard %d: no leader was found%s: %s", s.shard, s.cut(ctx), strings.Join(words, "; "))
+}
+
+func (s *search) cut(ctx context.Context) string {
+	switch {
+	case s.r.ctx.Err() != nil:
+		return ", and this node stops"
+	case ctx.Err() != nil:
+		return " in the time that the caller gave"
+	}
+	return ""
+}

@@ -1,0 +1,196 @@
+package router
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// systemShard is the number of the shard that knows which queue lies where.
+const systemShard = 0
+
+// Peers are the other nodes.
+type Peers interface {
+	// Call asks another node. Config.NotSent says of an error whether the request certainly did not arrive; after any other
+	// the call may have run, or may yet.
+	Call(ctx context.Context, node uint32, method string, request []byte) ([]byte, error)
+	OpenStream(ctx context.Context, node uint32, method string) (Stream, error)
+}
+
+// Stream carries frames both ways until its context ends. One goroutine may send while another receives. It is an alias, so
+// that who makes one need not know this package.
+type Stream = interface {
+	Context() context.Context
+	Send([]byte) error
+	Recv() ([]byte, error)
+}
+
+// Broker is this node's broker. What its shards do not lead here is *broker.Elsewhere.
+type Broker interface {
+	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
+	Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error)
+	Await(ctx context.Context, shard uint32, c broker.ClaimCall) error
+	Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error)
+	WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch
+
+	Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error)
+	Tasks(ctx context.Context, shard uint32, ns string, f broker.Filter, cursor []byte, limit int) (broker.Page, broker.Stamp, error)
+	Cancel(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
+	Retry(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
+	RunNow(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
+	Discard(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
+	Update(ctx context.Context, ns string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error)
+
+	Queue(ctx context.Context, shard uint32, ns, name string) (broker.QueueInfo, broker.Stamp, error)
+	Purge(ctx context.Context, shard uint32, ns, name string) (int64, broker.Stamp, error)
+	DeadGroups(ctx context.Context, shard uint32, ns, queue string, s task.State) ([]broker.Group, bool, broker.Stamp, error)
+	Replay(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
+	DiscardDead(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
+	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
+	ArchivedAt(place string) (*broker.ArchivedTask, error)
+	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
+	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+
+	Leader(shard uint32) (node, term, index uint64)
+	Draining() <-chan struct{}
+}
+
+// LocalWatch is a broker.ClaimWatch.
+type LocalWatch interface {
+	Add(h broker.Hold) bool
+	Remove(id task.ID, t task.Token) bool
+	Close()
+}
+
+// Local is a broker as a Broker.
+func Local(b *broker.Broker) Broker { return local{b} }
+
+type local struct{ *broker.Broker }
+
+func (l local) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch {
+	return l.Broker.WatchClaims(lost, moved)
+}
+
+// Control changes and reads the system shard's queues where that shard is led; elsewhere it returns the shard's error.
+type Control interface {
+	// Place is where a queue lies, which is created at its first use.
+	Place(ctx context.Context, ns, name string) (cluster.Queue, error)
+	Queue(ctx context.Context, ns, name string) (cluster.Queue, error)
+	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
+	// PutQueue returns the error of change as it is, if that is a *task.Error.
+	PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	DropQueue(ctx context.Context, ns, name string) error
+	// HasShard says whether there is a data shard of this number.
+	HasShard(ctx context.Context, id uint32) (bool, error)
+}
+
+// Map is this node's copy of what the system shard says. It may be behind.
+type Map interface {
+	Replicas(shard uint32) []uint32 // the nodes that have one, the system shard's too
+	Shards() []uint32               // the data shards
+	Nodes() []Node                  // those that were not removed
+	Queue(ns, name string) (cluster.Queue, bool)
+	// Learned takes over a queue as it was just read, Dropped that there is none.
+	Learned(cluster.Queue)
+	Dropped(ns, name string)
+	// Age is how long the copy has not been known to be up to date.
+	Age() time.Duration
+}
+
+// Node is a node of the cluster.
+type Node struct {
+	Number uint32
+	Name   string
+}
+
+// Config is what a router is made of.
+type Config struct {
+	Node    uint32 // this one
+	Broker  Broker
+	Control Control
+	Map     Map
+	Peers   Peers
+	NotSent func(error) bool
+	// SystemLeader is the node that leads the system shard as far as this node's replica of it knows; 0: none.
+	SystemLeader func() uint32
+	Logger       *slog.Logger // nil: none
+}
+
+// Router sends calls to the leaders of their shards. Its methods may be called from any goroutine.
+type Router struct {
+	cfg     Config
+	log     *slog.Logger
+	leaders leaders
+	claims  servedClaims
+	awaits  awaits
+	far     farClaims
+
+	methods sync.Map // name → server: those of OnSystem
+
+	work sync.WaitGroup // the router's own goroutines
+	ctx  context.Context
+	stop context.CancelFunc
+	stay context.Context // ends when this node is about to stop
+
+	abandoned chan struct{} // a place for each job of abandon
+}
+
+// New makes a router. Close ends it.
+func New(cfg Config) *Router {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Router{cfg: cfg, log: cfg.Logger, abandoned: make(chan struct{}, maxAbandoned)}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.far.r = r
+	stay, leave := context.WithCancel(r.ctx)
+	r.stay = stay
+	r.work.Go(func() {
+		defer leave()
+		select {
+		case <-r.Draining():
+		case <-r.ctx.Done():
+		}
+	})
+	return r
+}
+
+// closeTime is how long Close waits until claims whose answers were lost are given back.
+const closeTime = 2 * time.Second
+
+// Close ends the router's own work. Calls that look for a leader end too. No call begins after it.
+func (r *Router) Close() {
+	for end := time.Now().Add(closeTime); len(r.abandoned) > 0 && time.Now().Before(end); {
+		r.sleep(r.ctx, pauseMin)
+	}
+	r.stop()
+	r.work.Wait()
+}
+
+// untilDrain is ctx for a wait at another node, which is not to hold up the end of this one.
+func (r *Router) untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	forget := context.AfterFunc(r.stay, cancel)
+	return ctx, func() { forget(); cancel() }
+}
+
+// Draining is closed when this node is about to stop.
+func (r *Router) Draining() <-chan struct{} { return r.cfg.Broker.Draining() }
+
+func (r *Router) isDraining() bool { return r.stay.Err() != nil }
+
+// sleep waits, unless ctx or the router ends first.
+func (r *Router) sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-r.ctx.Done():
+	}
+}

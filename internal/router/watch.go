@@ -1,0 +1,333 @@
+package router
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A claim is watched where its shard is led. The broker looks after those of shards that this node leads, and hands them over
+// when the leader has moved. Those of other nodes' shards are posted there, all over one stream for each node (link.go), by
+// which notices come back (guard.go is the other end). When a stream breaks or a leader moves, the claims are posted anew;
+// the leader then reads whether they still hold, so that nothing that happened in between is missed.
+
+// claimWatch tells a holder of claims when one of them ends without its doing, wherever its shard is led.
+type claimWatch struct {
+	r    *Router
+	here LocalWatch
+	lost chan broker.Lost
+
+	// Guarded by farClaims.mu.
+	far    map[task.ID]bool
+	closed bool
+}
+
+// WatchClaims starts a watch without claims. At most buffer notices wait to be read; more are dropped, and the holder learns
+// of them when it settles or extends.
+func (r *Router) WatchClaims(buffer int) interface {
+	Add(h broker.Hold)
+	Remove(id task.ID, t task.Token)
+	Lost() <-chan broker.Lost
+	Close()
+} {
+	w := &claimWatch{r: r, lost: make(chan broker.Lost, buffer), far: map[task.ID]bool{}}
+	w.here = r.cfg.Broker.WatchClaims(w.tell, func(claims []broker.Hold) { r.far.add(w, claims...) })
+	return w
+}
+
+// Lost gives a notice for each watched claim that ended without its holder's doing.
+func (w *claimWatch) Lost() <-chan broker.Lost { return w.lost }
+
+// Add watches a claim.
+func (w *claimWatch) Add(h broker.Hold) {
+	if !w.r.leads(h.ID.Shard()) || !w.here.Add(h) {
+		w.r.far.add(w, h)
+	}
+}
+
+// Remove ends the watch of a claim.
+func (w *claimWatch) Remove(id task.ID, t task.Token) {
+	if !w.here.Remove(id, t) {
+		w.r.far.remove(w, id, t)
+	}
+}
+
+// Close ends the watch of all claims.
+func (w *claimWatch) Close() {
+	w.here.Close()
+	w.r.far.drop(w)
+}
+
+func (w *claimWatch) tell(l broker.Lost) {
+	if l.Reason == task.StaleCompleted {
+		return // its holder ended it, and knows
+	}
+	select {
+	case w.lost <- l:
+	default:
+	}
+}
+
+const (
+	// postEvery is how often it is looked whether claims are posted where they belong: a holder is to learn of a loss within
+	// a second.
+	postEvery = 100 * time.Millisecond
+	// maxFarClaims bounds the claims that are watched at other nodes. The holders of more learn of losses when they settle or
+	// extend.
+	maxFarClaims = 200_000
+	// linkIdle is how long a stream without claims is kept.
+	linkIdle = time.Minute
+)
+
+// farClaims are the claims of shards that other nodes lead.
+type farClaims struct {
+	r *Router
+
+	mu      sync.Mutex
+	claims  map[task.ID]farClaim
+	posts   map[uint32]*post // by shard
+	links   map[uint32]*link // by node
+	running bool             // the goroutine that posts claims
+	full    time.Time        // when it was last said that there are too many
+}
+
+type farClaim struct {
+	w    *claimWatch
+	hold broker.Hold
+}
+
+// post says at which node the claims of a shard are watched.
+type post struct {
+	shard  uint32
+	node   uint32 // 0: at none
+	failed uint32 // the node that was tried last in vain, not to be tried first
+	turn   int    // of the replicas, when nobody knows the leader
+	claims map[task.ID]bool
+}
+
+func (f *farClaims) add(w *claimWatch, claims ...broker.Hold) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.closed {
+		return
+	}
+	for _, h := range claims {
+		if len(f.claims) >= maxFarClaims {
+			if time.Since(f.full) > time.Minute {
+				f.full = time.Now()
+				f.r.log.Warn("too many claims of other nodes' shards are held here: losses of some are told late", "most", maxFarClaims)
+			}
+			return
+		}
+		f.put(w, h)
+	}
+	if !f.running && f.r.ctx.Err() == nil {
+		f.running = true
+		f.r.work.Go(f.run)
+	}
+}
+
+func (f *farClaims) put(w *claimWatch, h broker.Hold) {
+	if f.claims == nil {
+		f.claims, f.posts, f.links = map[task.ID]farClaim{}, map[uint32]*post{}, map[uint32]*link{}
+	}
+	f.take(h.ID) // an earlier claim of the same task
+	shard := h.ID.Shard()
+	p := f.posts[shard]
+	if p == nil {
+		p = &post{shard: shard, claims: map[task.ID]bool{}, turn: rand.N(1 << 10)}
+		f.posts[shard] = p
+	}
+	f.claims[h.ID] = farClaim{w, h}
+	p.claims[h.ID], w.far[h.ID] = true, true
+	if l := f.links[p.node]; l != nil {
+		l.add(h.ID)
+	}
+}
+
+// take removes a claim and tells the node where it was posted.
+func (f *farClaims) take(id task.ID) (farClaim, bool) {
+	c, ok := f.claims[id]
+	if !ok {
+		return c, false
+	}
+	p := f.posts[id.Shard()]
+	delete(f.claims, id)
+	delete(p.claims, id)
+	delete(c.w.far, id)
+	if l := f.links[p.node]; l != nil {
+		l.remove(c.hold)
+	}
+	if len(p.claims) == 0 {
+		delete(f.posts, p.shard)
+	}
+	return c, true
+}
+
+func (f *farClaims) remove(w *claimWatch, id task.ID, t task.Token) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c, ok := f.claims[id]; ok && c.w == w && c.hold.Token == t {
+		f.take(id)
+	}
+}
+
+// drop ends a watch.
+func (f *farClaims) drop(w *claimWatch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.closed = true
+	for id := range w.far {
+		f.take(id)
+	}
+}
+
+// run posts claims where they belong until there are none, and no streams.
+func (f *farClaims) run() {
+	tick := time.NewTicker(postEvery)
+	defer tick.Stop()
+	for f.turn() {
+		select {
+		case <-tick.C:
+		case <-f.r.ctx.Done():
+		}
+	}
+}
+
+// turn looks once at all posts; false when there is nothing to look at.
+func (f *farClaims) turn() bool {
+	home, goOn := f.assign()
+	for _, c := range home {
+		if !c.w.here.Add(c.hold) {
+			f.add(c.w, c.hold)
+		}
+	}
+	return goOn
+}
+
+// assign gives each post its node, and returns the claims that belong to this one.
+func (f *farClaims) assign() (home []farClaim, goOn bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.r.ctx.Err() != nil || len(f.posts) == 0 && len(f.links) == 0 {
+		for _, l := range f.links {
+			l.end()
+		}
+		f.running = false
+		return nil, false
+	}
+	for _, p := range f.posts {
+		node := f.r.nodeFor(p)
+		switch {
+		case node == p.node || node == 0:
+		case node == f.r.cfg.Node:
+			for id := range p.claims {
+				c, _ := f.take(id)
+				home = append(home, c)
+			}
+		default:
+			f.move(p, node)
+		}
+	}
+	for _, l := range f.links {
+		if !f.used(l.node) {
+			l.idle += postEvery
+		} else {
+			l.idle = 0
+		}
+		if l.idle > linkIdle {
+			l.end()
+		}
+	}
+	return home, true
+}
+
+func (f *farClaims) used(node uint32) bool {
+	for _, p := range f.posts {
+		if p.node == node {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeFor chooses where the claims of a shard belong; 0: as they are.
+func (r *Router) nodeFor(p *post) uint32 {
+	leader := r.leaderOf(p.shard)
+	if leader != 0 && leader != p.failed {
+		return leader
+	}
+	failed := p.failed
+	p.failed = 0 // it is to be tried again, after another
+	if p.node != 0 {
+		return 0
+	}
+	replicas := r.cfg.Map.Replicas(p.shard)
+	for range replicas {
+		p.turn++
+		if node := replicas[p.turn%len(replicas)]; node != r.cfg.Node && node != failed {
+			return node
+		}
+	}
+	return 0
+}
+
+// move posts the claims of a shard at another node.
+func (f *farClaims) move(p *post, node uint32) {
+	if old := f.links[p.node]; old != nil {
+		for id := range p.claims {
+			old.remove(f.claims[id].hold)
+		}
+	}
+	p.node = node
+	l := f.links[node]
+	if l == nil {
+		l = newLink(f, node)
+		f.links[node] = l
+		f.r.work.Go(l.run)
+	}
+	for id := range p.claims {
+		l.add(id)
+	}
+}
+
+// broken says that a stream has ended: its claims are to be posted anew.
+func (f *farClaims) broken(l *link) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.links[l.node] == l {
+		delete(f.links, l.node)
+	}
+	for _, p := range f.posts {
+		if p.node == l.node {
+			p.node, p.failed = 0, l.node
+		}
+	}
+}
+
+// told takes notices from a stream.
+func (f *farClaims) told(l *link, n *notices) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.links[l.node] != l {
+		return
+	}
+	for _, lost := range n.Lost {
+		c, ok := f.claims[lost.ID]
+		if p := f.posts[lost.ID.Shard()]; ok && c.hold.Token == lost.Token && p.node == l.node {
+			f.take(lost.ID)
+			c.w.tell(lost)
+		}
+	}
+	for _, m := range n.Moved {
+		if p := f.posts[m.Shard]; p != nil && p.node == l.node {
+			p.node, p.failed = 0, l.node
+			if f.r.leaders.of(m.Shard) == l.node || m.Node != 0 {
+				f.r.leaders.heard(m.Shard, m.Node)
+			}
+		}
+	}
+}

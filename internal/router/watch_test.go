@@ -1,0 +1,249 @@
+package router
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// hold claims tasks at a node and watches them there.
+func (m *member) hold(n int) (w interface {
+	Add(h broker.Hold)
+	Remove(id task.ID, t task.Token)
+	Lost() <-chan broker.Lost
+	Close()
+}, holds []broker.Hold) {
+	m.f.mustPut(n)
+	got, _, err := m.Claim(context.Background(), 1, queueCall(n), 0)
+	if err != nil || len(got) != n {
+		m.f.t.Fatalf("claimed %v, %v", got, err)
+	}
+	w = m.WatchClaims(1000)
+	for _, c := range got {
+		h := broker.Hold{Namespace: ns, ID: c.ID, Token: c.Token}
+		w.Add(h)
+		holds = append(holds, h)
+	}
+	return w, holds
+}
+
+// cancel cancels a task at whoever leads.
+func (f *fleet) cancel(id task.ID) {
+	if _, _, err := f.nodes[1].Cancel(context.Background(), ns, id); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// told waits a second for the notice of a loss.
+func (f *fleet) told(where string, lost <-chan broker.Lost, h broker.Hold) {
+	f.t.Helper()
+	select {
+	case l := <-lost:
+		if l.ID != h.ID || l.Token != h.Token || l.Reason != task.StaleCancelled {
+			f.t.Errorf("%s: told of %+v, want %+v", where, l, h)
+		}
+	case <-time.After(time.Second):
+		f.t.Errorf("%s: not told within a second", where)
+	}
+}
+
+// A holder is told within a second wherever the shard is led, also after the leader has moved to others, here, and away
+// again.
+func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		m := f.nodes[1]
+		w, holds := m.hold(8)
+		defer w.Close()
+		for i, at := range []uint32{1, 2, 3, 1, 3, 2, 1} {
+			f.lead(1, at)
+			time.Sleep(2 * time.Second)
+			f.cancel(holds[i].ID)
+			f.told("led by "+string(rune('0'+at)), w.Lost(), holds[i])
+		}
+		if len(w.Lost()) > 0 {
+			t.Error("more is told than was lost")
+		}
+		if n := f.count("stream " + watchMethod); n > 4 {
+			t.Errorf("%d streams were opened", n)
+		}
+	})
+}
+
+// A node without a replica hears of a new leader from the old one.
+func TestALossIsToldWithoutAReplica(t *testing.T) {
+	for _, shy := range []bool{false, true} {
+		inFleet(t, 4, func(f *fleet) { f.toldWithoutAReplica(shy) })
+	}
+}
+
+func (f *fleet) toldWithoutAReplica(shy bool) {
+	f.shards[1].replicas, f.shards[1].shy = []uint32{1, 2, 3}, shy
+	w, holds := f.nodes[4].hold(4)
+	defer w.Close()
+	for i, at := range []uint32{1, 2, 3, 1} {
+		f.lead(1, at)
+		time.Sleep(time.Second)
+		f.cancel(holds[i].ID)
+		f.told("led by "+string(rune('0'+at)), w.Lost(), holds[i])
+	}
+	// Only the one that leads watches.
+	if a, b := f.nodes[2].watched(), f.nodes[3].watched(); a+b != 0 {
+		f.t.Errorf("%d and %d claims are watched at nodes that do not lead", a, b)
+	}
+}
+
+// What is lost at the very moment that the leader moves or a stream breaks, and before its watch has begun, is told too.
+func TestALossInTheGapIsTold(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		m := f.nodes[2]
+		w, holds := m.hold(6)
+		defer w.Close()
+		time.Sleep(time.Second)
+		f.cancel(holds[0].ID)
+		f.cutStreams() // the notice is lost with its stream
+		f.told("broken stream", w.Lost(), holds[0])
+
+		f.lead(1, 3)
+		f.cancel(holds[1].ID) // nobody has posted the claim there yet
+		f.told("new leader", w.Lost(), holds[1])
+
+		f.lead(1, 2)
+		f.cancel(holds[2].ID)
+		f.told("new leader here", w.Lost(), holds[2])
+
+		f.lead(1, 1)
+		f.cancel(holds[3].ID)
+		f.lead(1, 2) // there and back
+		f.told("there and back", w.Lost(), holds[3])
+
+		f.lead(1, 1)
+		time.Sleep(time.Second)
+		w.Remove(holds[4].ID, holds[4].Token)
+		f.cancel(holds[4].ID)
+		w.Remove(holds[5].ID, holds[5].Token)
+		f.cancel(holds[5].ID)
+		w.Add(holds[5]) // lost before it is watched
+		f.told("before the watch", w.Lost(), holds[5])
+		if len(w.Lost()) > 0 {
+			t.Error("told of a claim that was removed")
+		}
+	})
+}
+
+// The other node hides that it no longer leads: streams are silent, and only this node's replica knows better.
+func TestASilentOldLeader(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		w, holds := f.nodes[2].hold(1)
+		defer w.Close()
+		time.Sleep(time.Second)
+		f.with(func() {
+			f.network = func(_, to uint32, _ string) fate { return []fate{arrives, notSent, arrives, arrives}[to] }
+		})
+		f.lead(1, 3)
+		time.Sleep(time.Second)
+		if _, _, err := f.nodes[3].Cancel(context.Background(), ns, holds[0].ID); err != nil {
+			t.Error(err)
+		}
+		f.told("node 1 is silent", w.Lost(), holds[0])
+	})
+}
+
+// A claim that its holder has ended is not called lost, and nothing is left of it anywhere.
+func TestNothingIsLeftOfEndedClaims(t *testing.T) {
+	inFleet(t, 2, func(f *fleet) {
+		m := f.nodes[2]
+		w, holds := m.hold(50)
+		time.Sleep(time.Second)
+		if n := f.nodes[1].watched(); n != 50 {
+			t.Errorf("%d claims are watched at the leader", n)
+		}
+		for i, h := range holds[:40] {
+			if _, _, err := m.Settle(context.Background(), 1, []broker.Settle{{Verb: broker.Ack, Hold: h}}); err != nil {
+				t.Error(err)
+			}
+			if i < 20 {
+				w.Remove(h.ID, h.Token)
+			} // the others are found out
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := f.nodes[1].watched(); n != 10 || len(m.far.claims) != 10 || len(w.Lost()) != 0 {
+			t.Errorf("%d watched there, %d here, %d told", n, len(m.far.claims), len(w.Lost()))
+		}
+		w.Close()
+		w.Add(holds[45]) // too late
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := f.nodes[1].watched(); n != 0 || len(m.far.claims)+len(m.far.posts) != 0 {
+			t.Errorf("after Close: %d watched there, %d here, %d posts", n, len(m.far.claims), len(m.far.posts))
+		}
+		time.Sleep(2 * linkIdle)
+		synctest.Wait()
+		if len(m.far.links) != 0 || m.far.running || len(f.streams) != 0 {
+			t.Errorf("%d links, %d streams, running %v: without claims", len(m.far.links), len(f.streams), m.far.running)
+		}
+		// And again, from the start.
+		w, holds = m.hold(1)
+		time.Sleep(time.Second)
+		f.cancel(holds[0].ID)
+		f.told("after a rest", w.Lost(), holds[0])
+		w.Close()
+	})
+}
+
+// While nobody leads, claims wait for a leader without noise.
+func TestWatchedClaimsWithoutALeader(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		m := f.nodes[2]
+		w, holds := m.hold(1)
+		defer w.Close()
+		time.Sleep(time.Second)
+		f.lead(1, 0)
+		time.Sleep(20 * time.Second)
+		f.lead(1, 3)
+		time.Sleep(time.Second)
+		f.cancel(holds[0].ID)
+		f.told("after an election", w.Lost(), holds[0])
+		if n := f.count("stream " + watchMethod); n > 100 {
+			t.Errorf("%d streams were opened", n)
+		}
+	})
+}
+
+// A worker that claims a task again holds the new claim only.
+func TestANewClaimOfTheSameTask(t *testing.T) {
+	inFleet(t, 2, func(f *fleet) {
+		m := f.nodes[2]
+		w, holds := m.hold(1)
+		defer w.Close()
+		time.Sleep(time.Second)
+		if _, _, err := m.Settle(context.Background(), 1, []broker.Settle{{Verb: broker.Release, Hold: holds[0]}}); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := m.Claim(context.Background(), 1, queueCall(1), 0)
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		again := broker.Hold{Namespace: ns, ID: got[0].ID, Token: got[0].Token}
+		w.Add(again)
+		w.Remove(holds[0].ID, holds[0].Token) // late
+		time.Sleep(time.Second)
+		f.cancel(again.ID)
+		f.told("second claim", w.Lost(), again)
+
+		// The same by another worker, when the first goes.
+		first, holds := m.hold(1)
+		f.with(func() { f.shards[1].tasks[holds[0].ID].fence++ })
+		again = holds[0]
+		again.Token.Fence++
+		w.Add(again)
+		first.Close()
+		time.Sleep(time.Second)
+		f.cancel(again.ID)
+		f.told("second worker", w.Lost(), again)
+	})
+}

@@ -1,0 +1,299 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// filler makes values of which every field is set, or, if bare, every pointer points to nothing in particular.
+type filler struct {
+	t    *testing.T
+	rand *rand.Rand
+	bare bool
+}
+
+var (
+	timeType  = reflect.TypeFor[time.Time]()
+	errorType = reflect.TypeFor[error]()
+)
+
+func (f *filler) fill(v reflect.Value, path string) {
+	switch {
+	case v.Type() == timeType:
+		v.Set(reflect.ValueOf(time.UnixMicro(f.rand.Int64N(1 << 52)).UTC()))
+		return
+	case v.Type() == errorType:
+		if !f.bare {
+			e := &task.Error{}
+			f.fill(reflect.ValueOf(e).Elem(), path)
+			v.Set(reflect.ValueOf(e))
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			if !field.IsExported() {
+				f.t.Errorf("%s.%s is not exported: it would be lost on the way to another node", path, field.Name)
+				continue
+			}
+			f.fill(v.Field(i), path+"."+field.Name)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(v.Elem(), path)
+	case reflect.Slice:
+		if f.bare {
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range v.Len() {
+			f.fill(v.Index(i), path)
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			f.fill(v.Index(i), path)
+		}
+	case reflect.Map:
+		if f.bare {
+			return
+		}
+		v.Set(reflect.MakeMap(v.Type()))
+		for range 2 {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			f.fill(key, path)
+			f.fill(value, path)
+			v.SetMapIndex(key, value)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprintf("%d \x00 ü \xff", f.rand.Int()))
+	case reflect.Bool:
+		v.SetBool(!f.bare)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(f.rand.Int64() >> (64 - min(v.Type().Bits(), 63)))
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1 + f.rand.Uint64()>>(64-v.Type().Bits())>>1)
+	case reflect.Float64:
+		v.SetFloat(f.rand.NormFloat64())
+	default:
+		f.t.Errorf("%s is a %s: the test does not know how to fill it", path, v.Kind())
+	}
+}
+
+// travels sends values through the codec and compares what arrives.
+func travels[T any](t *testing.T, name string) {
+	for _, bare := range []bool{false, true} {
+		if bare && strings.HasSuffix(name, "reply") {
+			continue // an answer that is an empty list may arrive as none
+		}
+		for seed := range uint64(20) {
+			f := &filler{t: t, rand: rand.New(rand.NewPCG(seed, 1)), bare: bare}
+			var sent, kept, got T
+			f.fill(reflect.ValueOf(&sent).Elem(), name)
+			f.rand = rand.New(rand.NewPCG(seed, 1))
+			f.fill(reflect.ValueOf(&kept).Elem(), name)
+			b, err := encode(&sent)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err := decode(b, &got); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if bare {
+				compareBare(t, name, reflect.ValueOf(kept), reflect.ValueOf(got))
+				continue
+			}
+			forgetBeside(reflect.ValueOf(&kept))
+			forgetBeside(reflect.ValueOf(&got))
+			if !reflect.DeepEqual(kept, got) {
+				t.Fatalf("%s: sent %+v\ngot %+v", name, kept, got)
+			}
+		}
+	}
+}
+
+// forgetBeside clears what an answer carries for the way only.
+func forgetBeside(v reflect.Value) {
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return
+	}
+	for _, name := range []string{"Faults", "Timeouts"} {
+		if f := v.Elem().FieldByName(name); f.IsValid() {
+			f.SetZero()
+		}
+	}
+	if out := v.Elem().FieldByName("Out"); out.IsValid() { // of a reply
+		forgetBeside(out)
+	}
+}
+
+// compareBare: a pointer to an empty value must not arrive as none, nor a list that is not there as an empty one.
+func compareBare(t *testing.T, path string, want, got reflect.Value) {
+	switch want.Kind() {
+	case reflect.Struct:
+		if want.Type() == timeType {
+			return
+		}
+		for i := range want.NumField() {
+			if name := want.Type().Field(i).Name; name != "Faults" && name != "Timeouts" {
+				compareBare(t, path+"."+name, want.Field(i), got.Field(i))
+			}
+		}
+	case reflect.Pointer:
+		if got.IsNil() {
+			t.Errorf("%s: a pointer to an empty value arrives as nil", path)
+		} else {
+			compareBare(t, path, want.Elem(), got.Elem())
+		}
+	case reflect.Slice, reflect.Map:
+		if got.Len() != want.Len() {
+			t.Errorf("%s: an empty list arrives as %v", path, got)
+		}
+	}
+}
+
+func bothTravel[A, R any](m *method[A, R]) func(t *testing.T) string {
+	return func(t *testing.T) string {
+		travels[A](t, m.name+" arguments")
+		travels[R](t, m.name+" answer")
+		travels[reply[R]](t, m.name+" reply")
+		return m.name
+	}
+}
+
+// Whatever fields the broker's types get, they arrive at the other node.
+func TestEverythingTravels(t *testing.T) {
+	seen := map[string]bool{}
+	for _, check := range []func(*testing.T) string{bothTravel(claim), bothTravel(abandon), bothTravel(await), bothTravel(showTask),
+		bothTravel(listTasks), bothTravel(readQueue), bothTravel(purge), bothTravel(deadGroups), bothTravel(replay), bothTravel(discardDead),
+		bothTravel(copyQueues), bothTravel(dropCopy), bothTravel(whoLeads), bothTravel(archived), bothTravel(archivedAt), bothTravel(placeQueue),
+		bothTravel(getQueue), bothTravel(getQueues), bothTravel(putQueue), bothTravel(dropQueue), bothTravel(ensureQueue), bothTravel(hasShard),
+		bothTravel(enqueue), bothTravel(settle), bothTravel(operate)} {
+		seen[check(t)] = true
+	}
+	for name := range served {
+		if !seen[name] {
+			t.Errorf("nothing says whether the arguments and answers of %q travel", name)
+		}
+	}
+	travels[postings](t, "postings")
+	travels[notices](t, "notices")
+}
+
+// A selection by no ids is not one by filter, and an empty payload not none.
+func TestNothingIsNotNone(t *testing.T) {
+	var nothing []byte
+	a := operateArgs{Edit: broker.Edit{Payload: &nothing}}
+	b, err := encode(&a)
+	var got operateArgs
+	if err != nil || decode(b, &got) != nil || got.Edit.Payload == nil {
+		t.Errorf("an empty payload arrives as %v", got.Edit.Payload)
+	}
+	s := settleArgs{Calls: []broker.Settle{{Verb: broker.Extend, Extend: broker.Extension{Checkpoint: &nothing}}, {Verb: broker.Extend}}}
+	b, err = encode(&s)
+	var settled settleArgs
+	if err != nil || decode(b, &settled) != nil || settled.Calls[0].Extend.Checkpoint == nil || settled.Calls[1].Extend.Checkpoint != nil {
+		t.Errorf("checkpoints arrive as %+v", settled.Calls)
+	}
+	for _, ids := range [][]task.ID{nil, {}} {
+		a := shardArgs{Selection: broker.Selection{IDs: ids}}
+		b, _ := encode(&a)
+		var got shardArgs
+		if err := decode(b, &got); err != nil || (got.Selection.IDs == nil) != (ids == nil) {
+			t.Errorf("ids %#v arrive as %#v", ids, got.Selection.IDs)
+		}
+	}
+}
+
+func TestErrorsTravel(t *testing.T) {
+	way := func(err error) error {
+		a := reply[int]{Fault: faultOf(err)}
+		b, bad := encode(&a)
+		var got reply[int]
+		if bad == nil {
+			bad = decode(b, &got)
+		}
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		return got.Fault.err(1, 2)
+	}
+	full := &task.Error{Code: task.CodeStaleClaim, Message: "m", Reason: task.StaleReclaimed, Field: "f", Holder: "w7", State: task.Claimed, RetryAfter: time.Second}
+	if got, ok := task.AsError(way(fmt.Errorf("wrapped: %w", full))); !ok || *got != *full {
+		t.Errorf("a refusal arrives as %+v", got)
+	}
+	var elsewhere *broker.Elsewhere
+	if err := way(&broker.Elsewhere{Shard: 3, Node: 2}); !errors.As(err, &elsewhere) || *elsewhere != (broker.Elsewhere{Shard: 3, Node: 2}) {
+		t.Errorf("elsewhere arrives as %v", err)
+	}
+	var moved *broker.Moved
+	if err := way(&broker.Moved{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}}); !errors.As(err, &moved) || moved.Shard != 3 || moved.Config.Version != 7 {
+		t.Errorf("moved arrives as %v", err)
+	}
+	err := way(broker.Unknown("shard %d", 3))
+	if e, ok := task.AsError(err); !errors.Is(err, broker.ErrUnknown) || !ok || e.Code != task.CodeUnavailable {
+		t.Errorf("unknown arrives as %v", err)
+	}
+	for _, cut := range []error{context.Canceled, fmt.Errorf("x: %w", context.DeadlineExceeded)} {
+		if err := way(cut); !errors.Is(err, broker.ErrUnknown) || !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("%v arrives as %v", cut, err)
+		}
+	}
+	if err := way(errors.New("secret")); err == nil || errors.Is(err, broker.ErrUnknown) || errors.Is(err, task.ErrUnavailable) {
+		t.Errorf("an inner error arrives as %v", err)
+	}
+	if way(nil) != nil {
+		t.Error("no error arrives as one")
+	}
+}
+
+// Nodes of two versions: a field that one does not know is passed over.
+func TestUnknownFieldsArePassedOver(t *testing.T) {
+	newer := struct {
+		Shard uint32
+		Later map[string][]int
+		Wait  time.Duration
+	}{3, map[string][]int{"x": {1}}, time.Second}
+	b, err := encode(&newer)
+	var got awaitArgs
+	if err != nil || decode(b, &got) != nil || got.Shard != 3 || got.Wait != time.Second {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, v := range []any{enqueueAnswer{Out: make([]broker.Enqueued, 2)}, claimAnswer{Out: make([]broker.Claimed, 1), Timeouts: make([]time.Duration, 3)}, postings{Add: make([]broker.Hold, 2)}} {
+		b, err := encoding.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{0x9f, 0x9f, 0x9f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r reply[enqueueAnswer]
+		_ = decode(b, &r)
+		var e enqueueAnswer
+		_ = decode(b, &e)
+		var c claimAnswer
+		_ = decode(b, &c)
+		var p postings
+		_ = decode(b, &p)
+		var q []cluster.Queue
+		_ = decode(b, &q)
+		if r.Fault != nil {
+			_ = r.Fault.err(1, 2)
+		}
+	})
+}

@@ -1,0 +1,39 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// onlyMap is the map of a house that is the only node. Its copy knows the queues that were asked for.
+type onlyMap struct {
+	*cluster.Copy
+	data []uint32
+}
+
+func (m onlyMap) Replicas(id uint32) []uint32 {
+	if id != systemShard && !slices.Contains(m.data, id) {
+		return nil
+	}
+	return []uint32{1}
+}
+
+func (m onlyMap) Shards() []uint32     { return m.data }
+func (m onlyMap) Nodes() []router.Node { return []router.Node{{Number: 1, Name: "n1"}} }
+func (m onlyMap) Age() time.Duration   { return 0 }
+
+// lateShards is the control's way to the data shards, by a router that comes later.
+type lateShards struct{ h *house }
+
+func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
+	return l.h.router.CopyQueues(ctx, shard, ns, configs)
+}
+
+func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
+	return l.h.router.DropQueue(ctx, shard, ns, name)
+}
