@@ -22,6 +22,16 @@ func (c *Client) Task(ctx context.Context, id string) (*TaskInfo, error) {
 	return c.task(ctx, id, 0)
 }
 
+// TaskStale is Task from any replica of the task's shard, which may lag, or be cut off from the others: age says how long
+// ago at most it was so. It works while the shard has no leader.
+func (c *Client) TaskStale(ctx context.Context, id string) (t *TaskInfo, age time.Duration, err error) {
+	resp, err := call(ctx, c, true, c.producer.GetTask, &pawlv1.GetTaskRequest{TaskId: id, Consistency: pawlv1.Consistency_CONSISTENCY_STALE})
+	if err != nil {
+		return nil, 0, fmt.Errorf("task %q: %w", id, err)
+	}
+	return infoOf(resp.GetTask()), resp.GetAge().AsDuration(), nil
+}
+
 // Wait waits until the task has ended, however long that takes, or ctx ends. If the task ended otherwise than by success
 // the error is an *EndedError, beside the task.
 func (c *Client) Wait(ctx context.Context, id string) (*TaskInfo, error) {

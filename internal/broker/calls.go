@@ -10,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -168,6 +169,16 @@ func (r *replica) taskOnce(ctx context.Context, id task.ID, show func(store.Read
 	}
 	v, at, err = read(ctx, r, show)
 	return v, at, false, err
+}
+
+// Peek reads a task from this node's replica, whether it leads or not, and tells how long ago at most it was so.
+func (b *Broker) Peek(ctx context.Context, ns string, id task.ID) (*View, Stamp, time.Duration, error) {
+	r, err := b.replica(id.Shard())
+	if err != nil {
+		return nil, Stamp{}, 0, err
+	}
+	v, at, age, err := shard.Peek(ctx, r.shard, func(from store.Reader) (*View, error) { return engine.Show(from, ns, id) })
+	return v, at, age, r.refusal(err)
 }
 
 // Tasks reads a page of a shard's tasks, newest first. Cursor is Next of the page before.

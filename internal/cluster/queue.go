@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -79,31 +78,4 @@ func scanQueues(r store.Reader, lo, hi []byte, fn func(q Queue, dropping bool) b
 		return fn(q, dropping)
 	})
 	return err
-}
-
-// queueWire is a queue on its way to another node.
-type queueWire struct {
-	Namespace string `json:"ns"`
-	Name      string `json:"name"`
-	Shard     uint32 `json:"shard"`
-	Config    []byte `json:"config"`
-}
-
-// MarshalBinary keeps the configuration in its stored form, so that no codec on the way rounds its times.
-func (q Queue) MarshalBinary() ([]byte, error) {
-	return json.Marshal(queueWire{q.Namespace, q.Name, q.Shard, q.Config.Encode()})
-}
-
-// UnmarshalBinary is the inverse of MarshalBinary.
-func (q *Queue) UnmarshalBinary(b []byte) error {
-	var w queueWire
-	if err := json.Unmarshal(b, &w); err != nil {
-		return fmt.Errorf("queue of %d bytes: %w", len(b), err)
-	}
-	config, err := task.DecodeQueueConfig(w.Config)
-	if err != nil {
-		return fmt.Errorf("queue %q: %w", w.Name, err)
-	}
-	*q = Queue{w.Namespace, w.Name, w.Shard, config}
-	return nil
 }

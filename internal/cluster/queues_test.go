@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -350,22 +348,6 @@ func TestCopyParts(t *testing.T) {
 	}
 	if n != len(queues) || len(parts) != 5 {
 		t.Errorf("%d queues in %d parts", n, len(parts))
-	}
-}
-
-// A queue comes through another codec as it was, times included.
-func TestQueueOnTheWire(t *testing.T) {
-	q := Queue{Namespace: "default", Name: "a", Shard: 3, Config: task.QueueConfig{Version: 4, Settings: task.DefaultSettings(),
-		CreatedAt: time.UnixMicro(1_700_000_000_123_456).UTC(), Paused: true, PausedReason: "why"}}
-	b, err := cbor.Marshal(Delta{Version: 7, Queues: []Queue{q}, Dropped: []QueueName{{"default", "b"}}, Map: &Map{Nodes: []Node{{Number: 1, Nonce: [16]byte{1}}}}})
-	must(t, err)
-	var d Delta
-	must(t, cbor.Unmarshal(b, &d))
-	if len(d.Queues) != 1 || d.Queues[0] != q || d.Dropped[0].Name != "b" || d.Map.Nodes[0].Nonce[0] != 1 {
-		t.Errorf("got %+v, want %+v", d.Queues, q)
-	}
-	if err := new(Queue).UnmarshalBinary([]byte("{")); err == nil {
-		t.Error("half a queue was taken")
 	}
 }
 

@@ -68,6 +68,9 @@ const (
 	headerTime  = "Pawl-Time"
 )
 
+// headerAge says of a stale read how long ago at most it was true; gRPC has it in the answer.
+const headerAge = "Pawl-Age"
+
 // stamp gives the values of the three headers; not ok when no shard was asked.
 func (c *call) stamp() (shard, index, at string, ok bool) {
 	c.mu.Lock()

@@ -416,6 +416,11 @@ func (f *fake) Task(ctx context.Context, _ string, id task.ID, wait time.Duratio
 	}
 }
 
+func (f *fake) Peek(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, time.Duration, error) {
+	v, at, err := f.Task(ctx, ns, id, 0)
+	return v, at, 1500 * time.Millisecond, err
+}
+
 // fakeScan is how many rows a page of a list reads.
 const fakeScan = 5
 

@@ -66,6 +66,7 @@ type Broker interface {
 	WatchClaims(buffer int) ClaimWatch
 
 	Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error)
+	Peek(ctx context.Context, ns string, id task.ID) (v *broker.View, at broker.Stamp, age time.Duration, err error)
 	Tasks(ctx context.Context, shard uint32, ns string, f broker.Filter, cursor []byte, limit int) (broker.Page, broker.Stamp, error)
 	Cancel(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
 	Retry(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)

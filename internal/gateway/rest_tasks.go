@@ -153,11 +153,18 @@ func (m *mixed[T]) each(answer func(n int, refused *pawlv1.Error)) {
 }
 
 func restGetTask(x *exchange) error {
-	q, err := x.query("wait")
+	q, err := x.query("wait", "consistency")
 	if err != nil {
 		return err
 	}
 	req := &pawlv1.GetTaskRequest{TaskId: x.r.PathValue("id")}
+	switch c := q.Get("consistency"); c {
+	case "", "linearizable":
+	case "stale":
+		req.Consistency = pawlv1.Consistency_CONSISTENCY_STALE
+	default:
+		return task.Invalid("consistency", "%q is none of linearizable, stale", task.Cut(c, 64))
+	}
 	if q.Has("wait") {
 		if req.Wait, err = spanText("wait", q.Get("wait")); err != nil {
 			return err
@@ -167,6 +174,9 @@ func restGetTask(x *exchange) error {
 	got, err := producers{Gateway: x.Gateway}.GetTask(x.ctx, req)
 	if err != nil {
 		return err
+	}
+	if got.Age != nil {
+		x.w.Header().Set(headerAge, got.Age.AsDuration().String())
 	}
 	x.task(got.GetTask())
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
@@ -19,12 +21,32 @@ func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawl
 	if err != nil {
 		return nil, err
 	}
+	switch r.GetConsistency() {
+	case pawlv1.Consistency_CONSISTENCY_UNSPECIFIED, pawlv1.Consistency_CONSISTENCY_LINEARIZABLE:
+	case pawlv1.Consistency_CONSISTENCY_STALE:
+		if wait > 0 {
+			return nil, task.Invalid("wait", "%s can't be given with a stale read, which waits for nothing", wait)
+		}
+		return g.peek(ctx, id)
+	default:
+		return nil, task.Invalid("consistency", "%d is none of linearizable, stale", r.GetConsistency())
+	}
 	v, at, err := g.broker.Task(ctx, namespaceOf(ctx), id, wait)
 	saw(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	return &pawlv1.GetTaskResponse{Task: taskProto(v, true)}, nil
+}
+
+// peek reads a task from any replica.
+func (g *Gateway) peek(ctx context.Context, id task.ID) (*pawlv1.GetTaskResponse, error) {
+	v, at, age, err := g.broker.Peek(ctx, namespaceOf(ctx), id)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.GetTaskResponse{Task: taskProto(v, true), Age: durationpb.New(age)}, nil
 }
 
 // CancelTask ends a task that has not ended.

@@ -478,3 +478,34 @@ func TestClientOfAllNodes(t *testing.T) {
 		}
 	})
 }
+
+// With the majority gone, a stale read still tells what was, and how long ago at most.
+func TestStaleRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.until("three voters each", w.replicated(3))
+		id, _ := enqueue(t, w.nodes["n1"].client(), "mail")
+		for name, s := range w.nodes {
+			w.until("at "+name, func() error {
+				_, age, err := s.client().TaskStale(t.Context(), id)
+				if err == nil && age > 2*time.Second {
+					t.Errorf("at %s it is %v old at once", name, age)
+				}
+				return err
+			})
+		}
+		w.crash("n1")
+		w.crash("n2")
+		time.Sleep(time.Minute)
+		c := w.nodes["n3"].client()
+		if info, age, err := c.TaskStale(t.Context(), id); err != nil || info.State != pawl.StateReady || age < time.Minute || age > 70*time.Second {
+			t.Errorf("alone for a minute it says %+v, %v old, %v", info, age, err)
+		}
+		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := c.Task(short, id); err == nil {
+			t.Error("it answers as if it led")
+		}
+	})
+}

@@ -380,6 +380,17 @@ func (b fakeBroker) Task(ctx context.Context, _ string, id task.ID, wait time.Du
 	}
 }
 
+func (b fakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, time.Duration, error) {
+	b.m.f.mu.Lock()
+	defer b.m.f.mu.Unlock()
+	s := b.m.f.shards[id.Shard()]
+	if s == nil || !slices.Contains(s.replicas, b.m.number) {
+		return nil, broker.Stamp{}, 0, &broker.Elsewhere{Shard: id.Shard()}
+	}
+	v, err := s.show(id)
+	return v, s.stamp(), time.Second, err
+}
+
 func (b fakeBroker) Cancel(ctx context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
 	s, err := b.begin(ctx, id.Shard())
 	if err != nil {

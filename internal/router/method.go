@@ -72,7 +72,7 @@ func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte
 }
 
 // served are the methods that every router has.
-var served = byName(enqueue, claim, abandon, await, settle, showTask, listTasks, operate, readQueue, purge, deadGroups, replay, discardDead,
+var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, listTasks, operate, readQueue, purge, deadGroups, replay, discardDead,
 	copyQueues, dropCopy, whoLeads, archived, archivedAt, placeQueue, getQueue, getQueues, putQueue, dropQueue, ensureQueue, hasShard)
 
 func byName(methods ...server) map[string]server {

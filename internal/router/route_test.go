@@ -419,3 +419,25 @@ func TestLeaderAndReady(t *testing.T) {
 		}
 	})
 }
+
+// A stale read takes any replica, this node's first, and needs no leader; who is not there is passed over.
+func TestPeek(t *testing.T) {
+	inFleet(t, 4, func(f *fleet) {
+		f.shards[1].replicas = []uint32{1, 2, 3}
+		ids, err := f.nodes[1].put(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range uint32(4) {
+			if v, at, age, err := f.nodes[n+1].Peek(context.Background(), ns, ids[0]); err != nil || v.ID != ids[0] || at.Shard != 1 || age != time.Second {
+				t.Errorf("node %d: %+v at %+v, %v old, %v", n+1, v, at, age, err)
+			}
+		}
+		if n := f.count("peek"); n != 1 {
+			t.Errorf("%d messages, want that of node 4 only", n)
+		}
+		if _, _, _, err := f.nodes[4].Peek(context.Background(), ns, task.NewID(9, 1, 1)); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("of a shard that nobody has: %v", err)
+		}
+	})
+}

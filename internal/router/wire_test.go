@@ -175,7 +175,7 @@ func bothTravel[A, R any](m *method[A, R]) func(t *testing.T) string {
 // Whatever fields the broker's types get, they arrive at the other node.
 func TestEverythingTravels(t *testing.T) {
 	seen := map[string]bool{}
-	for _, check := range []func(*testing.T) string{bothTravel(claim), bothTravel(abandon), bothTravel(await), bothTravel(showTask),
+	for _, check := range []func(*testing.T) string{bothTravel(claim), bothTravel(abandon), bothTravel(await), bothTravel(showTask), bothTravel(peekTask),
 		bothTravel(listTasks), bothTravel(readQueue), bothTravel(purge), bothTravel(deadGroups), bothTravel(replay), bothTravel(discardDead),
 		bothTravel(copyQueues), bothTravel(dropCopy), bothTravel(whoLeads), bothTravel(archived), bothTravel(archivedAt), bothTravel(placeQueue),
 		bothTravel(getQueue), bothTravel(getQueues), bothTravel(putQueue), bothTravel(dropQueue), bothTravel(ensureQueue), bothTravel(hasShard),

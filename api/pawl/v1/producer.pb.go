@@ -23,6 +23,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Consistency says how fresh what is read must be.
+type Consistency int32
+
+const (
+	Consistency_CONSISTENCY_UNSPECIFIED  Consistency = 0 // read as linearizable
+	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1 // what was answered before the call is seen: read from the leader
+	Consistency_CONSISTENCY_STALE        Consistency = 2 // any replica's, which may lag, or be cut off from the others
+)
+
+// Enum value maps for Consistency.
+var (
+	Consistency_name = map[int32]string{
+		0: "CONSISTENCY_UNSPECIFIED",
+		1: "CONSISTENCY_LINEARIZABLE",
+		2: "CONSISTENCY_STALE",
+	}
+	Consistency_value = map[string]int32{
+		"CONSISTENCY_UNSPECIFIED":  0,
+		"CONSISTENCY_LINEARIZABLE": 1,
+		"CONSISTENCY_STALE":        2,
+	}
+)
+
+func (x Consistency) Enum() *Consistency {
+	p := new(Consistency)
+	*p = x
+	return p
+}
+
+func (x Consistency) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Consistency) Descriptor() protoreflect.EnumDescriptor {
+	return file_pawl_v1_producer_proto_enumTypes[0].Descriptor()
+}
+
+func (Consistency) Type() protoreflect.EnumType {
+	return &file_pawl_v1_producer_proto_enumTypes[0]
+}
+
+func (x Consistency) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Consistency.Descriptor instead.
+func (Consistency) EnumDescriptor() ([]byte, []int) {
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{0}
+}
+
 type EnqueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          *TaskSpec              `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
@@ -331,7 +381,8 @@ func (x *EnqueueResult) GetError() *Error {
 type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"` // at most 60s
+	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"` // at most 60s; not with a stale read
+	Consistency   Consistency            `protobuf:"varint,3,opt,name=consistency,proto3,enum=pawl.v1.Consistency" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,9 +431,17 @@ func (x *GetTaskRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *GetTaskRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
 type GetTaskResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Age           *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"` // of a stale read: so long ago at most it was true
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +479,13 @@ func (*GetTaskResponse) Descriptor() ([]byte, []int) {
 func (x *GetTaskResponse) GetTask() *Task {
 	if x != nil {
 		return x.Task
+	}
+	return nil
+}
+
+func (x *GetTaskResponse) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
 	}
 	return nil
 }
@@ -782,12 +848,14 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x16.pawl.v1.EnqueueResultR\aresults\"\\\n" +
 	"\rEnqueueResult\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.pawl.v1.EnqueuedR\x04task\x12$\n" +
-	"\x05error\x18\x02 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\"X\n" +
+	"\x05error\x18\x02 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\"\x90\x01\n" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"4\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x126\n" +
+	"\vconsistency\x18\x03 \x01(\x0e2\x14.pawl.v1.ConsistencyR\vconsistency\"a\n" +
 	"\x0fGetTaskResponse\x12!\n" +
-	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\"D\n" +
+	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\x12+\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"D\n" +
 	"\x11CancelTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"7\n" +
@@ -811,7 +879,11 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\n" +
 	"\b_payload\"7\n" +
 	"\x12UpdateTaskResponse\x12!\n" +
-	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task2\xac\x03\n" +
+	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task*_\n" +
+	"\vConsistency\x12\x1b\n" +
+	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n" +
+	"\x11CONSISTENCY_STALE\x10\x022\xac\x03\n" +
 	"\x0fProducerService\x12<\n" +
 	"\aEnqueue\x12\x17.pawl.v1.EnqueueRequest\x1a\x18.pawl.v1.EnqueueResponse\x12K\n" +
 	"\fEnqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\x12<\n" +
@@ -834,67 +906,71 @@ func file_pawl_v1_producer_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_producer_proto_rawDescData
 }
 
+var file_pawl_v1_producer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_pawl_v1_producer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_pawl_v1_producer_proto_goTypes = []any{
-	(*EnqueueRequest)(nil),        // 0: pawl.v1.EnqueueRequest
-	(*EnqueueResponse)(nil),       // 1: pawl.v1.EnqueueResponse
-	(*Enqueued)(nil),              // 2: pawl.v1.Enqueued
-	(*EnqueueBatchRequest)(nil),   // 3: pawl.v1.EnqueueBatchRequest
-	(*EnqueueBatchResponse)(nil),  // 4: pawl.v1.EnqueueBatchResponse
-	(*EnqueueResult)(nil),         // 5: pawl.v1.EnqueueResult
-	(*GetTaskRequest)(nil),        // 6: pawl.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),       // 7: pawl.v1.GetTaskResponse
-	(*CancelTaskRequest)(nil),     // 8: pawl.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),    // 9: pawl.v1.CancelTaskResponse
-	(*ListTasksRequest)(nil),      // 10: pawl.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),     // 11: pawl.v1.ListTasksResponse
-	(*UpdateTaskRequest)(nil),     // 12: pawl.v1.UpdateTaskRequest
-	(*UpdateTaskResponse)(nil),    // 13: pawl.v1.UpdateTaskResponse
-	(*TaskSpec)(nil),              // 14: pawl.v1.TaskSpec
-	(Status)(0),                   // 15: pawl.v1.Status
-	(State)(0),                    // 16: pawl.v1.State
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*Error)(nil),                 // 18: pawl.v1.Error
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*Task)(nil),                  // 20: pawl.v1.Task
-	(*Filter)(nil),                // 21: pawl.v1.Filter
-	(Priority)(0),                 // 22: pawl.v1.Priority
+	(Consistency)(0),              // 0: pawl.v1.Consistency
+	(*EnqueueRequest)(nil),        // 1: pawl.v1.EnqueueRequest
+	(*EnqueueResponse)(nil),       // 2: pawl.v1.EnqueueResponse
+	(*Enqueued)(nil),              // 3: pawl.v1.Enqueued
+	(*EnqueueBatchRequest)(nil),   // 4: pawl.v1.EnqueueBatchRequest
+	(*EnqueueBatchResponse)(nil),  // 5: pawl.v1.EnqueueBatchResponse
+	(*EnqueueResult)(nil),         // 6: pawl.v1.EnqueueResult
+	(*GetTaskRequest)(nil),        // 7: pawl.v1.GetTaskRequest
+	(*GetTaskResponse)(nil),       // 8: pawl.v1.GetTaskResponse
+	(*CancelTaskRequest)(nil),     // 9: pawl.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),    // 10: pawl.v1.CancelTaskResponse
+	(*ListTasksRequest)(nil),      // 11: pawl.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),     // 12: pawl.v1.ListTasksResponse
+	(*UpdateTaskRequest)(nil),     // 13: pawl.v1.UpdateTaskRequest
+	(*UpdateTaskResponse)(nil),    // 14: pawl.v1.UpdateTaskResponse
+	(*TaskSpec)(nil),              // 15: pawl.v1.TaskSpec
+	(Status)(0),                   // 16: pawl.v1.Status
+	(State)(0),                    // 17: pawl.v1.State
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*Error)(nil),                 // 19: pawl.v1.Error
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*Task)(nil),                  // 21: pawl.v1.Task
+	(*Filter)(nil),                // 22: pawl.v1.Filter
+	(Priority)(0),                 // 23: pawl.v1.Priority
 }
 var file_pawl_v1_producer_proto_depIdxs = []int32{
-	14, // 0: pawl.v1.EnqueueRequest.task:type_name -> pawl.v1.TaskSpec
-	2,  // 1: pawl.v1.EnqueueResponse.task:type_name -> pawl.v1.Enqueued
-	15, // 2: pawl.v1.Enqueued.status:type_name -> pawl.v1.Status
-	16, // 3: pawl.v1.Enqueued.state:type_name -> pawl.v1.State
-	17, // 4: pawl.v1.Enqueued.created_at:type_name -> google.protobuf.Timestamp
-	14, // 5: pawl.v1.EnqueueBatchRequest.tasks:type_name -> pawl.v1.TaskSpec
-	5,  // 6: pawl.v1.EnqueueBatchResponse.results:type_name -> pawl.v1.EnqueueResult
-	2,  // 7: pawl.v1.EnqueueResult.task:type_name -> pawl.v1.Enqueued
-	18, // 8: pawl.v1.EnqueueResult.error:type_name -> pawl.v1.Error
-	19, // 9: pawl.v1.GetTaskRequest.wait:type_name -> google.protobuf.Duration
-	20, // 10: pawl.v1.GetTaskResponse.task:type_name -> pawl.v1.Task
-	20, // 11: pawl.v1.CancelTaskResponse.task:type_name -> pawl.v1.Task
-	21, // 12: pawl.v1.ListTasksRequest.filter:type_name -> pawl.v1.Filter
-	20, // 13: pawl.v1.ListTasksResponse.items:type_name -> pawl.v1.Task
-	17, // 14: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
-	22, // 15: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
-	20, // 16: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
-	0,  // 17: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
-	3,  // 18: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
-	6,  // 19: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
-	8,  // 20: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
-	10, // 21: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
-	12, // 22: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
-	1,  // 23: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
-	4,  // 24: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
-	7,  // 25: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
-	9,  // 26: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
-	11, // 27: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
-	13, // 28: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
-	23, // [23:29] is the sub-list for method output_type
-	17, // [17:23] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	15, // 0: pawl.v1.EnqueueRequest.task:type_name -> pawl.v1.TaskSpec
+	3,  // 1: pawl.v1.EnqueueResponse.task:type_name -> pawl.v1.Enqueued
+	16, // 2: pawl.v1.Enqueued.status:type_name -> pawl.v1.Status
+	17, // 3: pawl.v1.Enqueued.state:type_name -> pawl.v1.State
+	18, // 4: pawl.v1.Enqueued.created_at:type_name -> google.protobuf.Timestamp
+	15, // 5: pawl.v1.EnqueueBatchRequest.tasks:type_name -> pawl.v1.TaskSpec
+	6,  // 6: pawl.v1.EnqueueBatchResponse.results:type_name -> pawl.v1.EnqueueResult
+	3,  // 7: pawl.v1.EnqueueResult.task:type_name -> pawl.v1.Enqueued
+	19, // 8: pawl.v1.EnqueueResult.error:type_name -> pawl.v1.Error
+	20, // 9: pawl.v1.GetTaskRequest.wait:type_name -> google.protobuf.Duration
+	0,  // 10: pawl.v1.GetTaskRequest.consistency:type_name -> pawl.v1.Consistency
+	21, // 11: pawl.v1.GetTaskResponse.task:type_name -> pawl.v1.Task
+	20, // 12: pawl.v1.GetTaskResponse.age:type_name -> google.protobuf.Duration
+	21, // 13: pawl.v1.CancelTaskResponse.task:type_name -> pawl.v1.Task
+	22, // 14: pawl.v1.ListTasksRequest.filter:type_name -> pawl.v1.Filter
+	21, // 15: pawl.v1.ListTasksResponse.items:type_name -> pawl.v1.Task
+	18, // 16: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
+	23, // 17: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
+	21, // 18: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
+	1,  // 19: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
+	4,  // 20: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
+	7,  // 21: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
+	9,  // 22: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
+	11, // 23: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
+	13, // 24: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
+	2,  // 25: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
+	5,  // 26: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
+	8,  // 27: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
+	10, // 28: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
+	12, // 29: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
+	14, // 30: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
+	25, // [25:31] is the sub-list for method output_type
+	19, // [19:25] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_producer_proto_init() }
@@ -909,13 +985,14 @@ func file_pawl_v1_producer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_producer_proto_rawDesc), len(file_pawl_v1_producer_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_pawl_v1_producer_proto_goTypes,
 		DependencyIndexes: file_pawl_v1_producer_proto_depIdxs,
+		EnumInfos:         file_pawl_v1_producer_proto_enumTypes,
 		MessageInfos:      file_pawl_v1_producer_proto_msgTypes,
 	}.Build()
 	File_pawl_v1_producer_proto = out.File

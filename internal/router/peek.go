@@ -1,0 +1,50 @@
+package router
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+type peekArgs struct {
+	Namespace string
+	ID        task.ID
+}
+
+type peekAnswer struct {
+	View *broker.View
+	At   broker.Stamp
+	Age  time.Duration
+}
+
+var peekTask = &method[peekArgs, peekAnswer]{name: "peek", again: true, run: func(ctx context.Context, r *Router, a peekArgs) (out peekAnswer, err error) {
+	out.View, out.At, out.Age, err = r.cfg.Broker.Peek(ctx, a.Namespace, a.ID)
+	return out, err
+}}
+
+// Peek reads a task from any replica of its shard: this node's if it has one, else the first that answers.
+func (r *Router) Peek(ctx context.Context, ns string, id task.ID) (v *broker.View, at broker.Stamp, age time.Duration, err error) {
+	a := peekArgs{ns, id}
+	replicas := r.cfg.Map.Replicas(id.Shard())
+	if id.Shard() == systemShard || len(replicas) == 0 {
+		return nil, at, 0, task.NotFound("task", id.String())
+	}
+	var out peekAnswer
+	if slices.Contains(replicas, r.cfg.Node) {
+		if out, err = peekTask.run(ctx, r, a); err == nil || !peekTask.tryAgain(err) {
+			return out.View, out.At, out.Age, err
+		}
+	}
+	for _, node := range replicas {
+		if node == r.cfg.Node {
+			continue
+		}
+		if out, err = ask(ctx, r, peekTask, id.Shard(), node, a); err == nil || !peekTask.tryAgain(err) {
+			return out.View, out.At, out.Age, err
+		}
+	}
+	return nil, at, 0, task.Unavailable(searchRest, "shard %d: none of its replicas answers: %v", id.Shard(), err)
+}
