@@ -62,7 +62,7 @@ func shareLeaders(members []Member, shards []placed) Step {
 		from := NodeOf(s.Leader)
 		for _, id := range s.Voters {
 			to := NodeOf(id)
-			if i := memberIndex(members, to); i < 0 || !members[i].eligible() || s.leaves(id) || !s.ready(id) {
+			if i := memberIndex(members, to); i < 0 || !members[i].mayLead() || s.leaves(id) || !s.ready(id) {
 				continue
 			}
 			leads[to] += 0

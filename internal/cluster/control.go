@@ -241,6 +241,13 @@ func (c *Control) silent(number uint32) time.Duration {
 	return time.Since(last)
 }
 
+// barred says whether a node has told that it leads nothing now.
+func (c *Control) barred(number uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heard[number].Barred
+}
+
 func conflict(format string, args ...any) error {
 	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }

@@ -233,7 +233,7 @@ func (step Step) applied(s Shard) Shard {
 func (c *Control) members(m *Map) []Member {
 	members := make([]Member, len(m.Nodes))
 	for i, n := range m.Nodes {
-		members[i] = Member{Node: n, Silent: c.silent(n.Number)}
+		members[i] = Member{Node: n, Silent: c.silent(n.Number), Barred: c.barred(n.Number)}
 	}
 	for _, s := range m.Shards {
 		for _, r := range s.Replicas {

@@ -132,12 +132,16 @@ type Member struct {
 	Silent   time.Duration // since it was heard of
 	Replicas int           // that it holds and that stay
 	Leaders  int           // among them
+	Barred   bool          // it says itself that it leads nothing now
 }
 
 func (m Member) alive() bool { return m.Silent < aliveFor }
 
 // eligible says whether a node may be given a replica.
 func (m Member) eligible() bool { return m.State == Active && m.alive() }
+
+// mayLead says whether leadership may be brought to the node.
+func (m Member) mayLead() bool { return m.eligible() && !m.Barred }
 
 // Scene is all that the plan for a shard depends on.
 type Scene struct {
@@ -346,7 +350,7 @@ func (p *planner) lead() Verdict {
 
 // canLead says whether a replica votes, is up to date, and lives on a node that is meant to have it.
 func (p *planner) canLead(id uint64) bool {
-	return p.Status.votes(id) && p.Status.ready(id) && slices.Contains(p.good, id) && p.memberOf(id).eligible()
+	return p.Status.votes(id) && p.Status.ready(id) && slices.Contains(p.good, id) && p.memberOf(id).mayLead()
 }
 
 // heir is the best leader among some replicas other than the present one; 0: none.

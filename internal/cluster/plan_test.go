@@ -27,7 +27,7 @@ func statusOf(voters, learners []uint64, dead ...uint64) Status {
 	return s
 }
 
-// membersOf reads nodes from words: "1 2:draining 3:quiet 4:dead 5:removed 6+9", quiet for a minute, dead for ten, and
+// membersOf reads nodes from words: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred", quiet for a minute, dead for ten, and
 // with as many replicas as stand behind the plus.
 func membersOf(t *testing.T, text string) (members []Member) {
 	for _, word := range strings.Fields(text) {
@@ -44,6 +44,8 @@ func membersOf(t *testing.T, text string) (members []Member) {
 			m.State = Draining
 		case "removed":
 			m.State = Removed
+		case "barred":
+			m.Barred = true
 		case "quiet":
 			m.Silent = time.Minute
 		case "dead":
@@ -220,6 +222,7 @@ func TestNext(t *testing.T) {
 		{"the preferred one stays", "1 2 3", 1, "1! 2.1 3.2", "1 2.1* 3.2", "transfer leader 1.0"},
 		{"a preferred leader", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2", "transfer leader 3.2"},
 		{"that lags is not made one", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2<", "rest"},
+		{"nor on a node that may not", "1 2 3:barred", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
 		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: its replica on node \"n3\", which drains, has no other node to go to"},
 	} {
 		s := Scene{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
@@ -252,6 +255,7 @@ func TestBalance(t *testing.T) {
 		{"one leads two more", "1 2 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 2.0"},
 		{"one more is even", "1 2 3", []string{"1 2 3/1* 2 3"}, "nothing"},
 		{"a draining node is no goal", "1 2:draining 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
+		{"nor one that may not lead", "1 2:barred 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that lags", "1 2 3", []string{"1 2 3/1* 2< 3<", "1 2 3/1* 2< 3<"}, "nothing"},
 		{"a preferred leader stays", "1 2 3", []string{"1! 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 2: transfer leader 2.0"},
 		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"}, "shard 4: transfer leader 3.0"},

@@ -154,7 +154,7 @@ func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (clu
 }
 
 func (n *Node) report() cluster.Report {
-	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load())}
+	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load()}
 	if !n.cfg.InMemory {
 		r.DiskFree, r.DiskTotal, _ = diskBytes(n.cfg.Dir)
 	}

@@ -20,7 +20,6 @@ const (
 func (n *Node) watchClock(ctx context.Context) {
 	tick := time.NewTicker(clockLook)
 	defer tick.Stop()
-	barred := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,8 +28,9 @@ func (n *Node) watchClock(ctx context.Context) {
 		}
 		offset, known := n.clockOffset(n.copy.Map())
 		n.offset.Store(int64(offset))
-		if wrong := known && offset.Abs() > maxOffset; wrong != barred {
-			if barred = wrong; wrong {
+		wrong := known && offset.Abs() > maxOffset
+		if wrong != n.barred.Swap(wrong) {
+			if wrong {
 				n.cfg.Logger.Error("the wall clock is not that of most nodes: this node leads no shard until it is", "offset", offset)
 			} else {
 				n.cfg.Logger.Info("the wall clock is that of most nodes again", "offset", offset)
@@ -38,7 +38,7 @@ func (n *Node) watchClock(ctx context.Context) {
 		}
 		for _, id := range n.replicas.all() {
 			if rep := n.replicas.get(id); rep != nil {
-				rep.shard.Bar(barred)
+				rep.shard.Bar(wrong || n.leaving.Load())
 			}
 		}
 	}

@@ -27,7 +27,8 @@ type network struct {
 	pipes map[string]*bufconn.Listener
 	nodes map[string]*server
 	began time.Time
-	fatal func(error) // of nodes that are started from now on; nil: the test fails
+	fatal func(error)              // of nodes that are started from now on; nil: the test fails
+	wrong map[string]time.Duration // how far the wall clocks of nodes are ahead
 }
 
 func newNetwork(t *testing.T) *network {
@@ -82,7 +83,8 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	s := &server{t: w.t, pipe: api.Listener}
 	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, DialPeer: w.dial, MinFree: 1,
 		Fatal: w.fatal,
-		Time:  store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(w.began) }}}
+		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]) },
+			Elapsed: func() time.Duration { return time.Since(w.began) }}}
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { w.t.Errorf("node %s: %v", name, err) }
 	}
@@ -506,6 +508,29 @@ func TestStaleRead(t *testing.T) {
 		defer cancel()
 		if _, err := c.Task(short, id); err == nil {
 			t.Error("it answers as if it led")
+		}
+	})
+}
+
+// A node whose wall clock is wrong leads nothing: it would make tasks early.
+func TestWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.wrong = map[string]time.Duration{"n1": 2 * time.Second}
+		w.form() // the first of them by name is the founder, and leads at first
+		w.until("three voters each", w.replicated(3))
+		time.Sleep(time.Minute)
+		for _, other := range []string{"n2", "n3"} {
+			for shard := range uint32(2) {
+				if name := w.leaderOf(shard); name == "n1" {
+					t.Errorf("shard %d is led by the node with the wrong clock", shard)
+				}
+			}
+			if other == "n3" {
+				break
+			}
+			w.crash(other)
+			time.Sleep(20 * time.Second)
 		}
 	})
 }

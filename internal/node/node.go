@@ -55,12 +55,14 @@ type parts struct {
 
 // state is what goroutines of a node tell each other.
 type state struct {
-	known  *cluster.Map                    // as it was before the start; nil: not known
-	member atomic.Bool                     // parts are there
-	sees   atomic.Value                    // []string: greeting.Sees
-	heard  atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
-	offset atomic.Int64                    // of the wall clock, in nanoseconds
-	serves atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
+	known   *cluster.Map                    // as it was before the start; nil: not known
+	member  atomic.Bool                     // parts are there
+	sees    atomic.Value                    // []string: greeting.Sees
+	heard   atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
+	offset  atomic.Int64                    // of the wall clock, in nanoseconds
+	barred  atomic.Bool                     // from leading, since that is too much
+	leaving atomic.Bool                     // it stops, and leads no more
+	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
 
 	work    sync.WaitGroup  // of a member
 	serving sync.WaitGroup  // of clients
@@ -440,6 +442,7 @@ func (n *Node) Stop(ctx context.Context) error {
 
 // handOver has others lead the shards that this node leads, where there are others.
 func (n *Node) handOver(ctx context.Context) {
+	n.leaving.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
 	leads := func() bool {

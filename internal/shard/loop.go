@@ -220,8 +220,10 @@ func asFailure(p any) error {
 // step hands messages to Raft: what it says of those that it doesn't want is of no use.
 func (l *loop) step(m *pb.Message) {
 	for n := 0; ; n++ {
-		_ = l.raft.Step(m)
-		l.hear(m)
+		if m.GetType() != pb.MsgTimeoutNow || !l.barred.Load() {
+			_ = l.raft.Step(m)
+			l.hear(m)
+		}
 		if n == maxDrain {
 			return
 		}
