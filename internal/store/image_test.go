@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -132,9 +133,12 @@ func TestSwitchIsAllOrNothing(t *testing.T) {
 	seen := map[string]int{}
 	for n := 1; ; n++ {
 		mem := vfs.NewCrashableMem()
+		var mu sync.Mutex // of what follows: Pebble writes on goroutines of its own
 		var after *vfs.MemFS
 		ops := 0
 		p := open(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
 			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && after == nil && strings.HasPrefix(op.Path, "state") {
 				if ops++; ops == n {
 					keepNames(t, mem)
