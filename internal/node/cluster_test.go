@@ -350,6 +350,7 @@ func TestDamagedMemberIsFilledAnew(t *testing.T) {
 				id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 				old := w.nodes["n3"].book.read()
 				w.crash("n3")
+				refused(t, Config{Dir: dir, Name: "n3", AcceptDataLoss: true}, "is one of 3")
 				spoilt := 0
 				for _, name := range []string{part, stateDir(1, old.Replicas[1].Replica)} {
 					if _, err := os.Stat(filepath.Join(dir, name)); err == nil && spoilt == 0 {

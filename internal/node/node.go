@@ -156,8 +156,10 @@ func (n *Node) openDir(context.Context) (err error) {
 	n.closers = append(n.closers, lock.Close)
 	n.room = (&room{dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}).check
 	n.known = readMap(n.cfg.Dir)
-	n.book, err = openBook(n.cfg.Dir, n.cfg.Name)
-	return err
+	if n.book, err = openBook(n.cfg.Dir, n.cfg.Name); err != nil {
+		return err
+	}
+	return n.mayAcceptLoss()
 }
 
 // openTransport lets other nodes reach this one, and this one them.
@@ -323,7 +325,21 @@ func (n *Node) take(ctx context.Context) error {
 }
 
 // alone says whether there are no other nodes, as far as was known before the start.
-func (n *Node) alone() bool { return n.known == nil || len(n.known.Nodes) == 1 }
+func (n *Node) alone() bool {
+	if n.known == nil {
+		return true
+	}
+	return len(n.known.Nodes)-removedOf(n.known) <= 1
+}
+
+func removedOf(m *cluster.Map) (removed int) {
+	for _, node := range m.Nodes {
+		if node.State == cluster.Removed {
+			removed++
+		}
+	}
+	return removed
+}
 
 // untilReady waits until the map is known, and those shards have leaders that this node is alone in.
 func (n *Node) untilReady(ctx context.Context) error {

@@ -24,6 +24,16 @@ func (n *Node) replaceable(err error) bool {
 	return errors.Is(err, ErrDamaged) && !n.cfg.AcceptDataLoss && !n.cfg.InMemory && n.cfg.PeerListener != nil && len(n.others()) > 0
 }
 
+// mayAcceptLoss refuses to open what is left of a damaged log on a node that is one of several: it would vote with what it has
+// forgotten.
+func (n *Node) mayAcceptLoss() error {
+	if !n.cfg.AcceptDataLoss || n.alone() {
+		return nil
+	}
+	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a node that is alone, and %s is one of %d: without it the others fill the "+
+		"node anew; if they are lost for ever, see `pawl recover`", n.cfg.Dir, len(n.known.Nodes)-removedOf(n.known))
+}
+
 // others are the addresses of the other nodes, as they were known before the start.
 func (n *Node) others() (join []string) {
 	me := n.book.read().Node
