@@ -16,11 +16,13 @@ test: tools ## all tests, each benchmark once
 	$(GO) test ./...
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
 
-# The tests of failing disks inject the failures with strace, and say that they were skipped without it.
+# The tests of failing disks inject the failures with strace, those of cut networks make networks with ip; both say that they
+# were skipped without it.
 .PHONY: tools
 tools:
-	@command -v strace >/dev/null || [ "$$(id -u)" != 0 ] || { apt-get update -qq && apt-get install -qq -y strace; } || \
-		echo "strace could not be installed: the tests of failing disks will be skipped"
+	@command -v strace >/dev/null && command -v ip >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -qq && apt-get install -qq -y strace iproute2; } || \
+		echo "strace or ip could not be installed: the tests of failing disks or cut networks will be skipped"
 
 .PHONY: check
 check: fmt-check lint generate-check race ## what CI adds to the tests
@@ -54,7 +56,8 @@ race: ## the tests of everything concurrent, under the race detector
 	$(GO) test -race -cpu 1 ./internal/... .
 
 .PHONY: soak
-soak: ## the real binary against kills, failing and full disks, a million tasks, at length (5 min; root and strace for all of it)
+soak: ## the real binary against kills, bad disks, cut networks, a million tasks, at length (15 min; root, strace and ip for all of it)
+	PAWL_CLUSTER_KILLS=$${PAWL_CLUSTER_KILLS:-60} PAWL_CLUSTER_PAUSES=$${PAWL_CLUSTER_PAUSES:-60} PAWL_CLUSTER_ROUNDS=10 PAWL_CLUSTER_CUTS=5 \
 	PAWL_KILLS=$${PAWL_KILLS:-300} PAWL_SHARD_KILLS=$${PAWL_SHARD_KILLS:-150} PAWL_SYNC_STEP=1 PAWL_TASKS=$${PAWL_TASKS:-1000000} \
 	PAWL_IDLE_SECONDS=10 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/test/history"
 )
 
 // disk is a small file system of its own, in memory.
@@ -116,7 +117,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	var tasks [2]string // to be cancelled
 	for i := range tasks {
-		tasks[i] = w.enqueue(fmt.Sprintf(`"cancel %d"`, i), pawl.Queue("a"), pawl.In(time.Hour))
+		tasks[i] = w.enqueue(w.clients[0], history.Record{Queue: "a", Args: history.Args{DelayUS: time.Hour.Microseconds()}}, fmt.Sprintf(`"cancel %d"`, i))
 	}
 
 	err := fillByEnqueues(t, client)
@@ -237,13 +238,20 @@ func goesOn(t *testing.T, w *workload, client *pawl.Client, queue, cancel string
 		t.Fatal(err)
 	}
 	w.flow(&w.acked)
-	op := Op{Kind: Cancel, Task: cancel, Begin: time.Now()}
-	_, err := client.Cancel(t.Context(), cancel, "by the test")
-	if op.End = time.Now(); err != nil {
+	if r, err := w.cancel(0, w.clients[0], cancel); r.Code != history.OK {
 		t.Fatal(err)
 	}
-	w.history.Add(op)
 	if task, err := client.Task(t.Context(), cancel); err != nil || task.State != pawl.StateCancelled {
 		t.Errorf("the cancelled task is %+v, %v", task, err)
 	}
+}
+
+// largeTasks are n tasks of 64 KiB.
+func largeTasks(n int) []pawl.Item {
+	items := make([]pawl.Item, n)
+	for i := range items {
+		items[i] = pawl.Item{Args: pawl.RawTask{Type: "large", Payload: make([]byte, 64<<10), ContentType: "application/octet-stream"},
+			Options: []pawl.Option{pawl.Queue("large")}}
+	}
+	return items
 }

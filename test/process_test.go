@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -108,14 +109,8 @@ func newServerIn(t *testing.T, data string, flags ...string) *server {
 	if _, err := binary(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, data: data, addr: l.Addr().String(), flags: flags}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &server{t: t, data: data, addr: freeAddr(t), flags: flags}
+	var err error
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "log")); err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +123,24 @@ func newServerIn(t *testing.T, data string, flags ...string) *server {
 		_ = s.log.Close()
 	})
 	return s
+}
+
+// freeAddr is an address on this machine where nobody listens. Its port is none that the system gives to outgoing
+// connections: one of those might have it while the server is down.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return l.Addr().String()
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // launch starts the process without waiting until it serves.
@@ -165,17 +178,31 @@ const startLimit = 60 * time.Second
 func (s *server) start() time.Duration {
 	s.t.Helper()
 	began := time.Now()
-	if line := s.launchAndListen(); !strings.Contains(line, "ready") {
+	s.launch()
+	s.serves()
+	return time.Since(began)
+}
+
+// serves waits until the process that was launched serves.
+func (s *server) serves() {
+	s.t.Helper()
+	if line := s.listen(); !strings.Contains(line, "ready") {
 		s.t.Fatalf("the server said %q instead of being ready", line)
 	}
-	return time.Since(began)
 }
 
 // launchAndListen starts the process and waits for its first line, which is "" if it ended without one.
 func (s *server) launchAndListen() string {
 	s.t.Helper()
+	s.launch()
+	return s.listen()
+}
+
+// listen waits for the first line of the process that was launched.
+func (s *server) listen() string {
+	s.t.Helper()
 	select {
-	case line := <-s.launch().line:
+	case line := <-s.life.line:
 		return line
 	case <-time.After(startLimit):
 		s.t.Fatalf("the server was neither ready nor gone in %s", startLimit)

@@ -23,15 +23,14 @@ func TestShards(t *testing.T) {
 	const shards = 4
 	s := newServer(t, "--shards", fmt.Sprint(shards))
 	s.start()
-	w := newWorkload(t, s.addr, manyQueues(4*shards)...)
+	w := load{addrs: []string{s.addr}, queues: manyQueues(4 * shards), scattered: true}.start(t)
 	kills := count(t, "PAWL_SHARD_KILLS", 6)
 	slowest := s.killOften(kills)
 	w.flow(&w.acked)
 	busyShards(t, s, shards)
 	w.finish()
-	final := w.check()
-	t.Logf("%d kills, %d calls, %d tasks; %d enqueues without an answer; slowest start %s",
-		kills, w.history.Len(), len(final), w.unknown.Load(), slowest)
+	tasks := w.check()
+	t.Logf("%d kills, %d tasks; %d enqueues without an answer; slowest start %s", kills, tasks, w.unknown.Load(), slowest)
 }
 
 // busyShards: there are so many shards, each with a leader and with entries of its own.
@@ -63,7 +62,7 @@ func TestOtherShards(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "4")
 	s.start()
-	w := newWorkload(t, s.addr, manyQueues(8)...)
+	w := load{addrs: []string{s.addr}, queues: manyQueues(8), scattered: true}.start(t)
 	w.flow(&w.acked)
 	s.kill()
 	for _, other := range []string{"1", "3"} {

@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,28 +97,4 @@ func (i *injected) first(kind *regexp.Regexp) (at time.Time, what string, ok boo
 	s, _ := strconv.ParseInt(string(m[1]), 10, 64)
 	us, _ := strconv.ParseInt(string(m[2]), 10, 64)
 	return time.UnixMicro(s*1e6 + us), string(bytes.TrimSpace(m[0])), true
-}
-
-// checkNothingAfter finds calls that began after a moment and were answered all the same.
-func (h *History) checkNothingAfter(at time.Time) (findings []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, op := range h.ops {
-		if !op.Unknown && op.Begin.UnixMicro() > at.UnixMicro() { // without the monotonic clock: at has none
-			findings = append(findings, fmt.Sprintf("%s of task %s began %s after the disk failed, and was answered", op.Kind, op.Task, op.Begin.Sub(at)))
-		}
-	}
-	return findings
-}
-
-// answers is how many calls have been answered.
-func (h *History) answers() (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, op := range h.ops {
-		if !op.Unknown {
-			n++
-		}
-	}
-	return n
 }

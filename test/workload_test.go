@@ -6,56 +6,105 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/test/history"
 )
 
-// workload is producers and workers that note all they do.
+// workload is producers, workers and meddlers whose calls are all recorded.
 type workload struct {
 	t       *testing.T
-	client  *pawl.Client
-	queues  []string
-	history History
+	cfg     load
+	clients []*pawl.Client // the n-th of each kind calls through the n-th, and so on in turn
+	patient *pawl.Client   // repeats what is not answered: for the end
+	rec     *history.Recorder
 	ctx     context.Context
 	stop    context.CancelFunc
-	clients sync.WaitGroup
+	running sync.WaitGroup
 
 	accepted, unknown atomic.Int64 // enqueues with an answer, and without
 	acked             atomic.Int64
+
+	mu     sync.Mutex
+	recent []string      // tasks that were accepted lately
+	zombie []*pawl.Claim // claims whose worker forgot them for a while
+}
+
+// load says what a workload does.
+type load struct {
+	addrs  []string // one a client; a server's, or a list of servers'
+	queues []string
+	pace   time.Duration // most that each producer rests between two enqueues, half of it on average
+	// probe is the time between two enqueues that wait for nobody's answer: they show for how long there is none; 0: there are
+	// no such.
+	probe time.Duration
+	// faultless: the servers are disturbed only in ways that a client of the SDK sees nothing of, with its own repeats.
+	faultless bool
+	// scattered: the queues lie in several shards. Then the answer to a claim tells of the last moment of each that was
+	// looked at, which need not be that of the claim: its records have no stamp.
+	scattered bool
 }
 
 const (
 	producers = 4
 	workers   = 4
+	meddlers  = 3
 	testLease = 2 * time.Second
+	// callTime is how long a call may take. One of a meddler is given more, so that it is answered although the server was
+	// paused: such answers must not be of the past.
+	callTime   = 3 * time.Second
+	meddleTime = 8 * time.Second
+	// repeatTime is for how long a call that got no answer is repeated, repeatPause the pause before.
+	repeatTime  = 2 * time.Second
+	repeatPause = 50 * time.Millisecond
+	// faultlessTime is for calls that must get an answer.
+	faultlessTime = time.Minute
 )
 
+// newWorkload loads one server.
 func newWorkload(t *testing.T, addr string, queues ...string) *workload {
-	client, err := pawl.Dial(addr, pawl.WithRetryFor(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
+	return load{addrs: []string{addr}, queues: queues}.start(t)
+}
+
+func (cfg load) start(t *testing.T) *workload {
+	w := &workload{t: t, cfg: cfg, rec: history.NewRecorder()}
+	var opts []pawl.DialOption
+	if cfg.faultless {
+		opts = append(opts, pawl.WithRetryFor(faultlessTime))
 	}
-	t.Cleanup(func() { _ = client.Close() })
-	w := &workload{t: t, client: client, queues: queues}
+	for _, addr := range cfg.addrs {
+		w.clients = append(w.clients, dialRecorded(t, addr, opts...))
+	}
+	w.patient = dialRecorded(t, cfg.addrs[len(cfg.addrs)-1], pawl.WithRetryFor(startLimit))
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	for p := range producers {
-		w.clients.Go(func() { w.produce(p) })
-	}
-	for n := range workers {
-		w.clients.Go(func() { w.work(n) })
+	w.run(0, producers, w.produce)
+	w.run(producers, workers, w.work)
+	w.run(producers+workers, meddlers, w.meddle)
+	if cfg.probe > 0 {
+		w.running.Go(w.probe)
 	}
 	t.Cleanup(w.finish)
 	return w
 }
 
+// run runs n of a kind, whose numbers follow after.
+func (w *workload) run(after, n int, one func(id int, c *pawl.Client)) {
+	for k := range n {
+		w.running.Go(func() { one(after+k+1, w.clients[k%len(w.clients)]) })
+	}
+}
+
 // finish stops the load.
 func (w *workload) finish() {
 	w.stop()
-	w.clients.Wait()
+	w.running.Wait()
 }
 
 // flow waits until calls of the load that begin from now on have been answered: w.accepted for enqueues, w.acked for
@@ -67,195 +116,343 @@ func (w *workload) flow(what *atomic.Int64) {
 	eventually(w.t, "the load gets answers", startLimit, func() bool { return what.Load() > enough })
 }
 
-// check runs everything to its end, compares the history with what is there, and gives what is there.
-func (w *workload) check() map[string]Final {
-	w.t.Helper()
-	final := w.drain()
-	for _, finding := range w.history.Check(final) {
-		w.t.Error(finding)
+// limit is how long a call may take.
+func (w *workload) limit(usual time.Duration) time.Duration {
+	if w.cfg.faultless {
+		return faultlessTime
 	}
-	return final
+	return usual
 }
 
-func (w *workload) produce(p int) {
-	for i := 0; w.ctx.Err() == nil; i++ {
-		value := fmt.Sprintf(`"%d-%d"`, p, i)
-		opts := []pawl.Option{pawl.Queue(w.queues[i%len(w.queues)])}
-		if i%3 == 0 {
-			opts = append(opts, pawl.In(time.Duration(rand.IntN(2000))*time.Millisecond))
+// repeat makes a call until it is answered, for a while.
+func (w *workload) repeat(r history.Record, do func(ctx context.Context, r *history.Record) error) history.Record {
+	for began := time.Now(); ; {
+		got, err := w.call(r, w.limit(callTime), do)
+		if got.Code != history.Unknown {
+			return got
 		}
-		w.enqueue(value, opts...)
+		if w.troubled(got, err) || time.Since(began) > repeatTime || !w.rest(repeatPause) {
+			return got
+		}
 	}
 }
 
-// retries are soon, so that a failure does not hold up the end of a test.
-var retries = []pawl.Option{pawl.MaxAttempts(20), pawl.Retry(pawl.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: time.Second})}
+// troubled fails the test if a call got no answer that must get one.
+func (w *workload) troubled(r history.Record, err error) bool {
+	if w.cfg.faultless && r.Code == history.Unknown {
+		w.t.Errorf("a client of the SDK saw an error: %s: %v", r.Op, err)
+		return true
+	}
+	return false
+}
 
-// enqueue gives a task to the broker and notes it. The task is "" if there was no answer.
-func (w *workload) enqueue(value string, opts ...pawl.Option) (task string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	op := Op{Kind: Enqueue, Value: value, Begin: time.Now()}
-	ref, err := w.client.Enqueue(ctx, pawl.RawTask{Type: "job", Payload: []byte(value)}, append(opts, retries...)...)
-	op.End = time.Now()
-	if err != nil {
-		op.Unknown = true
+// rest pauses, and is false when the load is to end.
+func (w *workload) rest(d time.Duration) bool {
+	select {
+	case <-w.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (w *workload) produce(id int, c *pawl.Client) {
+	for i := 0; w.ctx.Err() == nil; i++ {
+		value := fmt.Sprintf(`"%d-%d"`, id, i)
+		r := history.Record{Client: id, Queue: w.cfg.queues[i%len(w.cfg.queues)]}
+		if i%3 == 0 {
+			r.DelayUS = rand.Int64N(2_000_000)
+		}
+		if i%5 == 0 {
+			r.Key = value
+		}
+		w.enqueue(c, r, value)
+		if r.Key != "" && i%2 == 0 { // with another request id
+			w.enqueue(c, r, value)
+		}
+		if w.cfg.pace > 0 {
+			w.rest(rand.N(w.cfg.pace))
+		}
+	}
+}
+
+// The numbers in records of clients that are neither producers, workers nor meddlers.
+const (
+	prober = producers + workers + meddlers + 1 + iota
+	crowdID
+)
+
+// probe enqueues at a steady rate, whatever becomes of the calls, in turn at each server.
+func (w *workload) probe() {
+	for i := 0; w.rest(w.cfg.probe); i++ {
+		value := fmt.Sprintf(`"probe-%d"`, i)
+		w.running.Go(func() {
+			w.enqueue(w.clients[i%len(w.clients)], history.Record{Client: prober, Queue: w.cfg.queues[0]}, value)
+		})
+	}
+}
+
+// Retries are soon, so that a failure does not hold up the end of a test.
+const maxAttempts = 20
+
+func retries() []pawl.Option {
+	return []pawl.Option{pawl.MaxAttempts(maxAttempts), pawl.Retry(pawl.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: time.Second})}
+}
+
+// enqueue gives a task to the broker as a record says. The task is "" if there was no answer.
+func (w *workload) enqueue(c *pawl.Client, r history.Record, value string) (task string) {
+	r.Op, r.Payload, r.RequestID, r.MaxAttempts = history.Enqueue, history.HashPayload([]byte(value)), requestID(), maxAttempts
+	opts := append(retries(), pawl.Queue(r.Queue), pawl.RequestID(r.RequestID))
+	if r.DelayUS > 0 {
+		opts = append(opts, pawl.In(time.Duration(r.DelayUS)*time.Microsecond))
+	}
+	if r.Key != "" {
+		opts = append(opts, pawl.IdempotencyKey(r.Key))
+	}
+	got := w.repeat(r, func(ctx context.Context, r *history.Record) error {
+		// Not gathered: then the answer's stamps would be another call's.
+		out, err := c.EnqueueBatch(ctx, []pawl.Item{{Args: pawl.RawTask{Type: "job", Payload: []byte(value)}, Options: opts}})
+		if err = errors.Join(err, out[0].Err); err == nil {
+			r.Task, r.State, r.Duplicate = out[0].Ref.ID, string(out[0].Ref.State), out[0].Ref.Duplicate
+		}
+		return err
+	})
+	if got.Code != history.OK {
 		w.unknown.Add(1)
-	} else {
-		op.Task = ref.ID
+		return ""
 	}
-	w.history.Add(op)
-	if err == nil {
-		w.accepted.Add(1)
-	}
-	return op.Task
+	w.accepted.Add(1)
+	w.note(got.Task)
+	return got.Task
 }
 
-// backlog enqueues n tasks at once and notes them.
+// requestID is now one that the task's id is made of, and now one that the broker must remember.
+func requestID() string {
+	if rand.IntN(8) == 0 {
+		return uuid.NewString()
+	}
+	return uuid.Must(uuid.NewV7()).String()
+}
+
+// maxRecent is how many tasks and claims are remembered for meddlers.
+const maxRecent = 100
+
+func (w *workload) note(task string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recent = append(w.recent[max(0, len(w.recent)-maxRecent+1):], task)
+}
+
+// backlog enqueues n tasks at once.
 func (w *workload) backlog(queue string, n int) {
 	w.t.Helper()
-	items, ops := make([]pawl.Item, n), make([]Op, n)
+	items, records := make([]pawl.Item, n), make([]history.Record, n)
 	for i := range items {
-		ops[i] = Op{Kind: Enqueue, Value: fmt.Sprintf(`"%s-%d"`, queue, i), Begin: time.Now()}
-		items[i] = pawl.Item{Args: pawl.RawTask{Type: "job", Payload: []byte(ops[i].Value)}, Options: append(slices.Clone(retries), pawl.Queue(queue))}
+		value := []byte(fmt.Sprintf(`"%s-%d"`, queue, i))
+		records[i].RequestID, records[i].Payload = requestID(), history.HashPayload(value)
+		items[i] = pawl.Item{Args: pawl.RawTask{Type: "job", Payload: value},
+			Options: append(retries(), pawl.Queue(queue), pawl.RequestID(records[i].RequestID))}
 	}
-	answers, err := w.client.EnqueueBatch(context.Background(), items)
+	all, _, err := w.recorded(history.Record{Op: history.Enqueue, Queue: queue}, faultlessTime, func(ctx context.Context, _ *history.Record) error {
+		answers, err := w.clients[0].EnqueueBatch(ctx, items)
+		for i, a := range answers {
+			if err = errors.Join(err, a.Err); err == nil {
+				records[i].Task, records[i].State = a.Ref.ID, string(a.Ref.State)
+			}
+		}
+		return err
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for i, a := range answers {
-		if a.Err != nil {
-			w.t.Fatal(a.Err)
-		}
-		ops[i].Task, ops[i].End = a.Ref.ID, time.Now()
-		w.history.Add(ops[i])
+	for _, r := range records {
+		one := all
+		one.Task, one.State, one.RequestID, one.Payload, one.MaxAttempts = r.Task, r.State, r.RequestID, r.Payload, maxAttempts
+		w.rec.Add(one)
 	}
 }
 
-func (w *workload) work(n int) {
-	for i := 0; w.ctx.Err() == nil; i++ {
-		key := fmt.Sprintf("%d-%d", n, i)
-		for _, c := range w.claim(key, time.Second, 1+rand.IntN(8)) {
-			w.settle(c)
+func (w *workload) work(id int, c *pawl.Client) {
+	for w.ctx.Err() == nil {
+		for _, claim := range w.claim(id, c, time.Second, 1+rand.IntN(8)) {
+			w.settle(id, c, claim)
 		}
 	}
 }
 
-// claim claims some tasks and notes them.
-func (w *workload) claim(key string, wait time.Duration, most int) []*pawl.Claim {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	begin := time.Now()
-	claims, err := w.client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: w.order(), Max: most,
-		Lease: testLease, Wait: wait, Worker: "w", Key: key})
-	if err != nil {
-		return nil // what it may have claimed comes back when the lease ends
-	}
-	for _, c := range claims {
-		w.history.Add(Op{Kind: Claim, Task: c.ID, Value: string(c.Payload), Fence: c.Fence, ClaimKey: key, Begin: begin, End: time.Now(), Lease: c.LeaseExpiresAt})
+// claim claims some tasks. A claim without an answer is mostly made again with its key; else what it got comes back when
+// the lease ends.
+func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (claims []*pawl.Claim) {
+	queues := w.order()
+	ask := history.Record{Client: id, Op: history.Claim, Queue: strings.Join(queues, ","), Args: history.Args{ClaimKey: uuid.NewString()}}
+	for again := true; again; {
+		r, f, err := w.recorded(ask, w.limit(wait+callTime), func(ctx context.Context, _ *history.Record) (err error) {
+			claims, err = c.Claims().Claim(ctx, pawl.ClaimRequest{Queues: queues, Max: most, Lease: testLease, Wait: wait, Worker: "w", Key: ask.ClaimKey})
+			return err
+		})
+		again = r.Code == history.Unknown && !w.troubled(r, err) && rand.IntN(4) > 0 && w.rest(repeatPause)
+		w.given(r, f, claims)
 	}
 	return claims
 }
 
+// given notes what a claim got: a record for each task, with the stamp of its shard, or one if it got none. A claim that waits
+// and is told of nothing may have got something all the same, which the broker gave back because the wait was over or it was
+// about to stop; if its leader was deposed at that moment, the lease has to end first. So to the checker it is a claim whose
+// answer nobody received.
+func (w *workload) given(r history.Record, f *fate, claims []*pawl.Claim) {
+	if len(claims) == 0 {
+		r.Answer = history.Answer{Code: history.Unknown}
+		w.rec.Add(r)
+	}
+	for _, c := range claims {
+		at := f.of(c.ID)
+		one := r
+		one.Task, one.Token, one.Fence, one.Attempt = c.ID, c.Token, c.Fence, c.Attempt
+		if one.Shard, one.Index, one.TimeUS = at.shard, at.index, at.time; w.cfg.scattered {
+			one.Shard, one.Index, one.TimeUS = 0, 0, 0
+		}
+		one.Payload, one.LeaseUntilUS = history.HashPayload(c.Payload), micro(c.LeaseExpiresAt)
+		w.rec.Add(one)
+	}
+}
+
 // order is that in which queues are claimed from: now one way and now another, so that none starves.
 func (w *workload) order() pawl.Strict {
-	queues := slices.Clone(w.queues)
+	queues := slices.Clone(w.cfg.queues)
 	rand.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
 	return queues
 }
 
-// settle ends a claim in one way or another, or forgets it.
-func (w *workload) settle(c *pawl.Claim) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	op := Op{Task: c.ID, Fence: c.Fence, Begin: time.Now()}
-	var err error
+// settle ends a claim in one way or another, or forgets it: then a meddler may find it.
+func (w *workload) settle(id int, c *pawl.Client, claim *pawl.Claim) {
 	switch n := rand.IntN(100); {
+	case n < 75:
+		w.end(id, c, history.Ack, claim)
 	case n < 80:
-		op.Kind = Ack
-		err = w.client.Claims().Ack(ctx, c)
+		w.end(id, c, history.Extend, claim)
+		w.end(id, c, history.Ack, claim)
 	case n < 90:
-		op.Kind = Fail
-		_, err = w.client.Claims().Fail(ctx, c, errors.New("by chance"))
+		w.end(id, c, history.Fail, claim)
 	case n < 95:
-		op.Kind = Release
-		_, err = w.client.Claims().Release(ctx, c, 0)
+		w.end(id, c, history.Release, claim)
 	default:
-		return // vanished
+		w.mu.Lock()
+		w.zombie = append(w.zombie[max(0, len(w.zombie)-maxRecent+1):], claim)
+		w.mu.Unlock()
 	}
-	if op.End = time.Now(); err == nil {
-		w.history.Add(op)
-		if op.Kind == Ack {
-			w.acked.Add(1)
+}
+
+// end says what became of a claim, until that is answered.
+func (w *workload) end(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) history.Record {
+	r, do := verbOf(id, c, verb, claim)
+	got := w.repeat(r, do)
+	if got.Op == history.Ack && got.Code == history.OK {
+		w.acked.Add(1)
+	}
+	return got
+}
+
+// verbOf is a call about a claim, and its record.
+func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history.Record, func(context.Context, *history.Record) error) {
+	r := history.Record{Client: id, Op: verb, Task: claim.ID, Token: claim.Token, Fence: claim.Fence}
+	cause := errors.New("by chance")
+	switch dice := rand.IntN(8); {
+	case verb == history.Fail && dice == 0:
+		r.Fall, cause = history.FallDead, pawl.DeadLetter(cause)
+	case verb == history.Fail && dice == 1:
+		r.Fall, cause = history.FallDiscard, pawl.Discard(cause)
+	case verb == history.Release && dice < 4:
+		r.DelayUS = 50_000
+	}
+	return r, func(ctx context.Context, r *history.Record) (err error) {
+		var settled pawl.Settled
+		var extended pawl.Extended
+		switch verb {
+		case history.Ack:
+			err = c.Claims().Ack(ctx, claim)
+		case history.Fail:
+			settled, err = c.Claims().Fail(ctx, claim, cause)
+		case history.Release:
+			settled, err = c.Claims().Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
+		case history.Extend:
+			extended, err = c.Claims().Extend(ctx, claim, pawl.Extension{})
+		}
+		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(extended.LeaseExpiresAt)
+		if r.State == "ready" {
+			r.DueUS = 0
+		}
+		return err
+	}
+}
+
+// meddlePause is the most that a meddler rests between two calls.
+const meddlePause = 30 * time.Millisecond
+
+// meddle is what operators and confused workers do: it reads tasks, cancels some, and ends claims that others may have by
+// now.
+func (w *workload) meddle(id int, c *pawl.Client) {
+	for w.rest(rand.N(meddlePause)) {
+		task, claim := w.pick()
+		switch n := rand.IntN(10); {
+		case task == "":
+		case n == 0:
+			r, err := w.cancel(id, c, task)
+			w.troubled(r, err)
+			if r.Code == history.Unknown { // a task that is not touched again can be judged with less
+				w.forget(task)
+			}
+		case n < 3 && claim != nil:
+			r, do := verbOf(id, c, []history.Op{history.Ack, history.Fail, history.Release, history.Extend}[rand.IntN(4)], claim)
+			r, err := w.call(r, w.limit(meddleTime), do)
+			w.troubled(r, err)
+		default:
+			r, err := w.get(id, c, task)
+			w.rec.Add(r)
+			w.troubled(r, err)
 		}
 	}
 }
 
-// drain runs everything to its end and reads where each task is.
-func (w *workload) drain() map[string]Final {
-	deadline := time.Now().Add(2 * time.Minute)
-	for i := 0; ; i++ {
-		final, open := w.dump()
-		if open == 0 {
-			return final
-		}
-		if time.Now().After(deadline) {
-			w.t.Errorf("%d tasks have not ended", open)
-			return final
-		}
-		claims := w.claim(fmt.Sprintf("drain-%d", i), 500*time.Millisecond, 500)
-		items := make([]pawl.Settlement, len(claims))
-		for i, c := range claims {
-			items[i].Claim = c
-		}
-		begin := time.Now()
-		settled, _ := w.client.Claims().SettleAll(context.Background(), items) // those without an answer come back
-		for i, s := range settled {
-			if c := claims[i]; s.Err == nil {
-				w.history.Add(Op{Kind: Ack, Task: c.ID, Fence: c.Fence, Begin: begin, End: time.Now()})
-			}
-		}
+// pick gives a task that was accepted lately, and a claim that was forgotten, if there are any.
+func (w *workload) pick() (task string, claim *pawl.Claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.recent); n > 0 {
+		task = w.recent[rand.IntN(n)]
 	}
+	if n := len(w.zombie); n > 0 {
+		i := rand.IntN(n)
+		claim = w.zombie[i]
+		w.zombie = slices.Delete(w.zombie, i, i+1)
+	}
+	return task, claim
 }
 
-// dump reads all tasks of the workload's queues, and counts those that have not ended. While many are open it reads
-// none.
-func (w *workload) dump() (final map[string]Final, open int64) {
-	for q, err := range w.client.Admin().Queues(context.Background()) {
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if slices.Contains(w.queues, q.Name) {
-			open += q.Depth.Scheduled + q.Depth.Ready + q.Depth.Claimed + q.Depth.Retrying
-		}
-	}
-	if open > 0 {
-		return nil, open
-	}
-	final = map[string]Final{}
-	for _, queue := range w.queues {
-		for page := (pawl.PageRequest{Limit: 1000, WithPayload: true}); ; {
-			tasks, err := w.client.ListPage(context.Background(), pawl.Filter{Queue: queue}, page)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			for _, task := range tasks.Items {
-				final[task.ID] = Final{Value: string(task.Payload), State: string(task.State), Ended: task.State.Ended(), Fence: task.Fence}
-			}
-			if page.Cursor = tasks.NextCursor; page.Cursor == "" {
-				break
-			}
-		}
-	}
-	return final, 0
+func (w *workload) forget(task string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recent = slices.DeleteFunc(w.recent, func(t string) bool { return t == task })
 }
 
-// largeTasks are n tasks of 64 KiB.
-func largeTasks(n int) []pawl.Item {
-	items := make([]pawl.Item, n)
-	for i := range items {
-		items[i] = pawl.Item{Args: pawl.RawTask{Type: "large", Payload: make([]byte, 64<<10), ContentType: "application/octet-stream"},
-			Options: []pawl.Option{pawl.Queue("large")}}
-	}
-	return items
+func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, error) {
+	return w.call(history.Record{Client: id, Op: history.Cancel, Task: task}, w.limit(meddleTime), func(ctx context.Context, r *history.Record) error {
+		info, err := c.Cancel(ctx, task, "by the test")
+		if err == nil {
+			see(r, info)
+		}
+		return err
+	})
+}
+
+// get reads a task. The record is not noted yet.
+func (w *workload) get(id int, c *pawl.Client, task string) (history.Record, error) {
+	r, _, err := w.recorded(history.Record{Client: id, Op: history.Get, Task: task}, w.limit(meddleTime), func(ctx context.Context, r *history.Record) error {
+		info, err := c.Task(ctx, task)
+		if err == nil {
+			see(r, info)
+		}
+		return err
+	})
+	return r, err
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"sync"
@@ -138,8 +139,24 @@ func (r *replica) passTime(ctx context.Context) {
 			return struct{}{}, nil
 		})
 		if err != nil && ctx.Err() == nil {
-			r.log.Warn("letting time pass", "error", err)
+			r.rest(ctx, err)
 		}
+	}
+}
+
+// tickRest is the pause after time could not pass: while leadership is handed over, say.
+const tickRest = 100 * time.Millisecond
+
+func (r *replica) rest(ctx context.Context, err error) {
+	var elsewhere *Elsewhere
+	if !errors.As(err, &elsewhere) {
+		r.log.Warn("letting time pass", "error", err)
+	}
+	timer := time.NewTimer(tickRest)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

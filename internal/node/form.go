@@ -88,7 +88,7 @@ func (n *Node) form(ctx context.Context) error {
 		return nil
 	}
 	if len(n.cfg.Join) == 0 {
-		return n.book.join(newNonce(), 1)
+		return n.found()
 	}
 	var logged time.Time
 	for began := time.Now(); ; {
@@ -103,7 +103,7 @@ func (n *Node) form(ctx context.Context) error {
 			return nil
 		case found.complete && found.member == "" && n.mayFound(found.fresh):
 			n.cfg.Logger.Info("founding a cluster", "node", n.cfg.Name, "with", names(found.fresh))
-			return n.book.join(newNonce(), 1)
+			return n.found()
 		}
 		n.sees.Store(names(found.fresh))
 		if found.member == "" && time.Since(logged) > formLog {
@@ -121,6 +121,9 @@ func (n *Node) form(ctx context.Context) error {
 		}
 	}
 }
+
+// found begins a cluster.
+func (n *Node) found() error { return n.book.found(max(n.cfg.DataShards, 1)) }
 
 // finding is what one look at the addresses of --join has shown.
 type finding struct {

@@ -158,6 +158,19 @@ func (b *book) read() identity {
 	return b.id
 }
 
+// found makes the directory that of the first node of a cluster, with the first replicas of all its shards: all at once, or a
+// crash would leave a part of them.
+func (b *book) found(dataShards int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.id.Cluster, b.id.Node = newNonce(), 1
+	b.id.Replicas = make(map[uint32]holding, dataShards+1)
+	for id := range uint32(dataShards + 1) {
+		b.id.Replicas[id] = holding{Replica: 1, Founder: true}
+	}
+	return b.save()
+}
+
 // join notes which cluster the directory belongs to.
 func (b *book) join(cluster string, number uint32) error {
 	b.mu.Lock()

@@ -284,15 +284,9 @@ func (n *Node) assemble(context.Context) error {
 	return nil
 }
 
-// runReplicas starts the replicas that the directory holds. The first node of a cluster begins those of its first shards.
+// runReplicas starts the replicas that the directory holds. The first node of a cluster writes its tables.
 func (n *Node) runReplicas(ctx context.Context) error {
 	me := n.book.read()
-	if me.Node == 1 && n.alone() && len(me.Replicas) == 0 {
-		me.Replicas = map[uint32]holding{}
-		for id := range uint32(max(n.cfg.DataShards, 1) + 1) {
-			me.Replicas[id] = holding{Replica: 1, Founder: true}
-		}
-	}
 	for id, h := range me.Replicas {
 		if err := n.startReplica(id, h); err != nil {
 			return err

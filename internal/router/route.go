@@ -25,6 +25,8 @@ const (
 	pauseMax = 250 * time.Millisecond
 	// servedFor: a node that kept a call for so long has led the shard meanwhile, and the search begins anew.
 	servedFor = time.Second
+	// wordTime is what is left of a caller's time when it is told that there is no leader.
+	wordTime = 50 * time.Millisecond
 	// searchRest is when a caller may come again whose call found no leader.
 	searchRest = 500 * time.Millisecond
 )
@@ -189,6 +191,9 @@ func (s *search) next(ctx context.Context) (uint32, error) {
 			s.r.leaders.lost(s.shard)
 			return 0, s.inVain(ctx)
 		}
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < s.pause+wordTime {
+			return 0, s.inVain(ctx) // while there is time to say so
+		}
 		s.r.sleep(ctx, s.pause/2+rand.N(s.pause/2))
 		s.pause = min(2*s.pause, pauseMax)
 		s.tried = s.tried[:0]
@@ -252,11 +257,17 @@ func (s *search) inVain(ctx context.Context) error {
 	return task.Unavailable(searchRest, "shard %d: no leader was found%s: %s", s.shard, s.cut(ctx), strings.Join(words, "; "))
 }
 
+// timeLeft says whether a caller can wait for another look.
+func timeLeft(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return !ok || time.Until(end) > pauseMax+wordTime
+}
+
 func (s *search) cut(ctx context.Context) string {
 	switch {
 	case s.r.ctx.Err() != nil:
 		return ", and this node stops"
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || !timeLeft(ctx):
 		return " in the time that the caller gave"
 	}
 	return ""

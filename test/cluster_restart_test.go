@@ -1,0 +1,212 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// TestClusterRollingRestart ends each server in turn as an update does, with SIGTERM, and starts it again when it has gone.
+// Clients of the SDK that know all addresses see no error, and workers run all tasks. PAWL_CLUSTER_ROUNDS sets how often
+// each is restarted.
+func TestClusterRollingRestart(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.load()
+	cfg.addrs, cfg.faultless = cfg.addrs[len(cfg.addrs)-1:], true
+	for range producers - 1 { // a connection of its own for each, to whichever server
+		cfg.addrs = append(cfg.addrs, cfg.addrs[0])
+	}
+	w := cfg.start(t)
+	w.flow(&w.acked)
+	stream := startStream(t, cfg.addrs[0])
+	restarts := outages{w: w}
+	for range count(t, "PAWL_CLUSTER_ROUNDS", 1) {
+		for _, n := range c.all {
+			began := time.Now()
+			restarts.begin()
+			n.signal(syscall.SIGTERM)
+			if status := n.exit(); status != 0 {
+				t.Errorf("%s ended with status %d on SIGTERM", n.name, status)
+			}
+			ended := time.Since(began)
+			n.start()
+			n.ready()
+			c.whole()
+			t.Logf("%s: gone after %s, whole again after %s", n.name, ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+			w.flow(&w.acked)
+		}
+	}
+	restarts.tell("SIGTERM")
+	w.finish()
+	stream.check()
+	w.check()
+}
+
+// stream is a producer and workers of the SDK as users write them.
+type stream struct {
+	t       *testing.T
+	client  *pawl.Client
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	drain   context.CancelFunc
+	workers sync.WaitGroup
+	ran     sync.Map // of payloads to *atomic.Int64
+	refs    []*pawl.Ref
+}
+
+const (
+	streamQueue = "streamed"
+	streamPause = 5 * time.Millisecond
+)
+
+type streamed struct{ N int }
+
+// TaskType implements pawl.Args.
+func (streamed) TaskType() string { return "streamed" }
+
+func startStream(t *testing.T, addr string) *stream {
+	client, err := pawl.Dial(addr, pawl.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stream{t: t, client: client}
+	mux := pawl.NewMux()
+	pawl.Handle(mux, func(_ context.Context, task *pawl.Task[streamed]) error {
+		n, _ := s.ran.LoadOrStore(task.Args.N, new(atomic.Int64))
+		n.(*atomic.Int64).Add(1)
+		return nil
+	})
+	var producing, working context.Context
+	producing, s.cancel = context.WithCancel(context.Background())
+	working, s.drain = context.WithCancel(context.Background())
+	for n := range workers {
+		s.workers.Go(func() {
+			cfg := pawl.WorkerConfig{Queues: pawl.Strict{streamQueue}, Name: fmt.Sprint("stream-", n), Logger: slog.New(slog.DiscardHandler)}
+			if err := pawl.NewWorker(client, mux, cfg).Run(working); err != nil {
+				t.Errorf("a worker of the SDK ended with %v", err)
+			}
+		})
+	}
+	s.running.Go(func() { s.produce(producing) })
+	t.Cleanup(func() {
+		s.cancel()
+		s.running.Wait()
+		s.drain()
+		s.workers.Wait()
+		_ = client.Close()
+	})
+	return s
+}
+
+func (s *stream) produce(ctx context.Context) {
+	for i := 0; ctx.Err() == nil; i++ {
+		ref, err := s.client.Enqueue(context.Background(), streamed{i}, pawl.Queue(streamQueue))
+		if err != nil {
+			s.t.Errorf("a producer of the SDK saw an error: %v", err)
+			continue
+		}
+		s.refs = append(s.refs, ref)
+		select {
+		case <-ctx.Done():
+		case <-time.After(streamPause):
+		}
+	}
+}
+
+// check waits until each task has been run.
+func (s *stream) check() {
+	s.t.Helper()
+	s.cancel()
+	s.running.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	more := 0
+	for i, ref := range s.refs {
+		info, err := ref.Wait(ctx)
+		if err != nil || info.State != pawl.StateSucceeded {
+			s.t.Errorf("task %d of the workers of the SDK: %+v, %v", i, info, err)
+			if errors.Is(err, context.DeadlineExceeded) {
+				return
+			}
+			continue
+		}
+		if n, ok := s.ran.Load(i); !ok {
+			s.t.Errorf("task %d succeeded, and did not run", i)
+		} else if n.(*atomic.Int64).Load() > 1 {
+			more++
+		}
+	}
+	s.t.Logf("%d tasks for workers of the SDK, %d ran more than once", len(s.refs), more)
+}
+
+// TestClusterReplaceDisk takes the disk of one server. It comes back empty, under its name, and is filled by the others:
+// then it can stand in for the next that is lost.
+func TestClusterReplaceDisk(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	w := c.work()
+	lost := c.victim()
+	began := time.Now()
+	lost.kill()
+	if err := os.RemoveAll(lost.data); err != nil {
+		t.Fatal(err)
+	}
+	lost.start()
+	joined := time.Since(began)
+	c.whole()
+	whole := time.Since(began)
+	t.Logf("the server joined again %s after it was lost, and the cluster was whole after %s", joined.Round(time.Millisecond), whole.Round(time.Millisecond))
+
+	next := c.leader()
+	if next == lost {
+		next = c.other(lost)
+	}
+	kills := outages{w: w}
+	kills.begin()
+	next.kill()
+	w.flow(&w.acked)
+	kills.tell("a server lost beside the one that came back")
+	next.start()
+	w.flow(&w.acked)
+	w.finish()
+	c.whole()
+	w.check()
+}
+
+// hangBudget is how soon writes go on after the disk of a leader has stopped to answer.
+const hangBudget = 8 * time.Second
+
+// TestClusterHungDisk holds up the syncs of the leader's log: another server must take over.
+func TestClusterHungDisk(t *testing.T) {
+	needStrace(t)
+	c := newCluster(t)
+	w := c.work()
+	n := c.leader()
+	hangs := n.inject(fault{calls: "fsync,fdatasync", does: "delay_enter=600000000:when=1+", file: n.file("raft/log/*.log")})
+	eventually(t, "a sync hangs", startLimit, func() bool { _, _, ok := hangs.first(hungCall); return ok })
+	hung := outages{w: w}
+	hung.begin()
+	began := w.rec.Now()
+	eventually(t, "another server leads", startLimit, func() bool { return c.leader() != n })
+	taken := time.Duration(w.rec.Now() - began)
+	w.flow(&w.acked)
+	t.Logf("another server led after %s", taken.Round(time.Millisecond))
+	hung.tell("the leader's disk hangs")
+	budget(t, "gap in answered writes", hung.gaps()[0], hangBudget)
+	hangs.lift()
+	n.kill() // unless it has given up by itself
+	n.start()
+	w.flow(&w.acked)
+	w.finish()
+	c.whole()
+	w.check()
+}

@@ -1,0 +1,246 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// nodes are the servers of a cluster.
+type nodes struct {
+	t   *testing.T
+	all []*member
+}
+
+// member is a server that is one of several.
+type member struct {
+	*server
+	name string
+}
+
+const (
+	clusterSize = 3
+	// dataShard is where all tasks of a cluster of one data shard lie.
+	dataShard = 1
+	// lookTime bounds one question how a node stands.
+	lookTime = time.Second
+	// clusterPace lets producers leave some of the machine to three servers.
+	clusterPace = 20 * time.Millisecond
+	// clusterProbe is how fine gaps are measured.
+	clusterProbe = 20 * time.Millisecond
+)
+
+// newCluster starts three servers, which form a cluster in which each can take over at once.
+func newCluster(t *testing.T) *nodes {
+	t.Helper()
+	peers := make([]string, clusterSize)
+	c := &nodes{t: t}
+	for i := range peers {
+		peers[i] = freeAddr(t)
+	}
+	for i, peer := range peers {
+		name := fmt.Sprintf("n%d", i+1)
+		s := newServer(t, "--node", name, "--peer-listen", peer, "--join", strings.Join(peers, ","))
+		c.all = append(c.all, &member{s, name})
+	}
+	c.form()
+	return c
+}
+
+// form starts all servers at once.
+func (c *nodes) form() {
+	c.t.Helper()
+	for _, n := range c.all {
+		n.launch()
+	}
+	for _, n := range c.all {
+		n.serves()
+	}
+	c.whole()
+}
+
+// load is that of clients of which one is connected to each of the servers, and one to whichever it finds.
+func (c *nodes) load() load {
+	cfg := load{queues: []string{"a", "b"}, pace: clusterPace, probe: clusterProbe}
+	for _, n := range c.all {
+		cfg.addrs = append(cfg.addrs, n.addr)
+	}
+	cfg.addrs = append(cfg.addrs, strings.Join(cfg.addrs, ","))
+	return cfg
+}
+
+// work loads the cluster until its clients get answers.
+func (c *nodes) work() *workload {
+	w := c.load().start(c.t)
+	w.flow(&w.acked)
+	return w
+}
+
+// standing is what a server tells of itself.
+type standing struct {
+	Shards []struct {
+		Shard, Term uint64
+		Leader      string
+	}
+}
+
+// look asks a server how its replicas stand; not ok if it gives no answer.
+func (n *member) look() (s standing, ok bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.addr+"/api/v1/server", nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return s, false
+	}
+	defer resp.Body.Close()
+	return s, json.NewDecoder(resp.Body).Decode(&s) == nil
+}
+
+// leader waits until a server says that it leads the data shard.
+func (c *nodes) leader() (leader *member) {
+	c.t.Helper()
+	eventually(c.t, "a leader is known", startLimit, func() bool {
+		latest := uint64(0)
+		leader = nil
+		for _, n := range c.all {
+			s, _ := n.look()
+			for _, shard := range s.Shards {
+				if shard.Shard == dataShard && shard.Leader == n.name && shard.Term > latest {
+					leader, latest = n, shard.Term
+				}
+			}
+		}
+		return leader != nil
+	})
+	return leader
+}
+
+// other is a server that is none of some, by chance.
+func (c *nodes) other(than ...*member) *member {
+	rest := slices.DeleteFunc(slices.Clone(c.all), func(n *member) bool { return slices.Contains(than, n) })
+	return rest[rand.IntN(len(rest))]
+}
+
+// victim is mostly the leader.
+func (c *nodes) victim() *member {
+	c.t.Helper()
+	if leader := c.leader(); rand.IntN(4) > 0 {
+		return leader
+	} else {
+		return c.other(leader)
+	}
+}
+
+// whole waits until every shard has a replica on each server that votes and keeps up.
+func (c *nodes) whole() {
+	c.t.Helper()
+	client := c.operator()
+	var said string
+	began := time.Now()
+	for time.Since(began) < startLimit {
+		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+		info, err := client.Admin().Cluster(ctx)
+		cancel()
+		if said = fmt.Sprintf("%+v, %v", info, err); err == nil && replicated(info) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.t.Fatalf("the cluster is not whole in %s: %s", startLimit, said)
+}
+
+func replicated(info *pawl.ClusterInfo) bool {
+	for _, s := range info.Shards {
+		voters := 0
+		for _, m := range s.Members {
+			if m.Voter && m.Answers && !m.Leaving && m.Lag < 1000 {
+				voters++
+			}
+		}
+		if s.Leader == "" || voters != clusterSize || len(s.Members) != clusterSize || s.UnderReplicated {
+			return false
+		}
+	}
+	return len(info.Shards) > 1
+}
+
+// operator makes a client of whichever servers answer.
+func (c *nodes) operator() *pawl.Client {
+	c.t.Helper()
+	addrs := c.load().addrs
+	client, err := pawl.Dial(addrs[len(addrs)-1], pawl.WithRetryFor(0), pawl.WithPlaintext())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// ready waits until a server says that it will serve calls.
+func (n *member) ready() {
+	n.t.Helper()
+	eventually(n.t, n.name+" is ready", startLimit, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.addr+"/readyz", nil)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// outages are moments at which something was broken.
+type outages struct {
+	w     *workload
+	began []int64 // by the recorder's clock
+}
+
+func (o *outages) begin() { o.began = append(o.began, o.w.rec.Now()) }
+
+// gaps is, for each outage, the longest time that passed without an answer to a call that changed something, from its
+// begin to that of the next.
+func (o *outages) gaps() []time.Duration {
+	var gaps []time.Duration
+	changed := o.w.changes()
+	for i, began := range o.began {
+		end := o.w.rec.Now()
+		if i+1 < len(o.began) {
+			end = o.began[i+1]
+		}
+		last, longest := began, int64(0)
+		for _, r := range changed {
+			if r.ReturnNS > last && r.ReturnNS <= end {
+				longest, last = max(longest, r.ReturnNS-last), r.ReturnNS
+			}
+		}
+		gaps = append(gaps, time.Duration(longest).Round(time.Millisecond))
+	}
+	return gaps
+}
+
+// tell prints how long writes got no answer. It must come before the load ends.
+func (o *outages) tell(what string) {
+	o.w.t.Helper()
+	gaps := o.gaps()
+	slices.Sort(gaps)
+	at := func(p int) time.Duration { return gaps[(len(gaps)*p+99)/100-1] }
+	o.w.t.Logf("%d times %s: gaps in answered writes p50 %s, p99 %s, max %s", len(gaps), what, at(50), at(99), gaps[len(gaps)-1])
+}

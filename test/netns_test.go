@@ -1,0 +1,113 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// wires is a network of its own for the servers of a cluster: each has a network namespace with one address, on a bridge
+// that this machine has an address on, too, for clients.
+type wires struct {
+	t      *testing.T
+	subnet string // "10.77.3"
+	bridge string
+}
+
+const (
+	apiPort, peerPort = 7295, 7296
+	// clientsAt is this machine's number in the network. Servers have those from 1 on.
+	clientsAt = 254
+)
+
+// newWires makes the network, or skips the test where that is not allowed.
+func newWires(t *testing.T) *wires {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real processes")
+	}
+	pid := os.Getpid()
+	v := &wires{t: t, subnet: fmt.Sprintf("10.77.%d", pid%250), bridge: fmt.Sprintf("pawl%d", pid)}
+	t.Cleanup(v.remove)
+	commands := []string{
+		fmt.Sprintf("link add %s type bridge", v.bridge),
+		fmt.Sprintf("addr add %s.%d/24 dev %s", v.subnet, clientsAt, v.bridge),
+		fmt.Sprintf("link set %s up", v.bridge),
+	}
+	for n := 1; n <= clusterSize; n++ {
+		commands = append(commands,
+			"netns add "+v.space(n),
+			fmt.Sprintf("link add %s type veth peer name eth0 netns %s", v.plug(n), v.space(n)),
+			fmt.Sprintf("link set %s master %s up", v.plug(n), v.bridge),
+			fmt.Sprintf("-n %s addr add %s/24 dev eth0", v.space(n), v.ip(n)),
+			fmt.Sprintf("-n %s link set eth0 up", v.space(n)),
+			fmt.Sprintf("-n %s link set lo up", v.space(n)))
+	}
+	for _, c := range commands {
+		if err := ip(c); err != nil {
+			t.Skipf("networks can't be made here, which this test needs (it wants root, and the command ip): %v", err)
+		}
+	}
+	return v
+}
+
+// remove undoes what newWires has done, however far it came.
+func (v *wires) remove() {
+	for n := 1; n <= clusterSize; n++ {
+		_ = ip("link del " + v.plug(n)) // else it lives for as long as something of the namespace does
+		_ = ip("netns del " + v.space(n))
+	}
+	_ = ip("link del " + v.bridge)
+}
+
+// ip runs the command of that name.
+func ip(args string) error {
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %s: %w %s", args, err, out)
+	}
+	return nil
+}
+
+func (v *wires) space(n int) string { return fmt.Sprintf("%s-%d", v.bridge, n) }
+func (v *wires) plug(n int) string  { return fmt.Sprintf("%sp%d", v.bridge, n) }
+func (v *wires) ip(n int) string    { return fmt.Sprintf("%s.%d", v.subnet, n) }
+
+// do runs a command of ip that must work.
+func (v *wires) do(format string, args ...any) {
+	v.t.Helper()
+	if err := ip(fmt.Sprintf(format, args...)); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// unplug takes a server off the network, and plug puts it back.
+func (v *wires) unplug(n int) { v.do("link set %s down", v.plug(n)) }
+func (v *wires) replug(n int) { v.do("link set %s up", v.plug(n)) }
+
+// mute lets nothing that a server sends reach another, and unmute ends that.
+func (v *wires) mute(from, to int) { v.do("-n %s route add blackhole %s/32", v.space(from), v.ip(to)) }
+func (v *wires) unmute(from, to int) {
+	v.do("-n %s route del blackhole %s/32", v.space(from), v.ip(to))
+}
+
+// newCluster is newCluster on the network.
+func (v *wires) newCluster() *nodes {
+	v.t.Helper()
+	var peers []string
+	for n := 1; n <= clusterSize; n++ {
+		peers = append(peers, fmt.Sprintf("%s:%d", v.ip(n), peerPort))
+	}
+	c := &nodes{t: v.t}
+	for i, peer := range peers {
+		name := fmt.Sprintf("n%d", i+1)
+		s := newServer(v.t, "--node", name, "--peer-listen", peer, "--join", strings.Join(peers, ","),
+			"--insecure-listen-without-auth", "--insecure-peers-in-plaintext")
+		s.addr = fmt.Sprintf("%s:%d", v.ip(i+1), apiPort)
+		s.under = []string{"ip", "netns", "exec", v.space(i + 1)}
+		c.all = append(c.all, &member{s, name})
+	}
+	c.form()
+	return c
+}
