@@ -72,7 +72,7 @@ func TestChangesWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		at := poll(t, c, 0, 0).Version
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		began := time.Now()
 		time.AfterFunc(maxWait-1, func() {
 			if d := c.silent(1); d > maxWait {
@@ -89,7 +89,7 @@ func TestChangesWait(t *testing.T) {
 				t.Errorf("%s after %v", d.brief(), time.Since(began))
 			}
 		})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		_, err := c.PutQueue(bg, "default", "a", unchanged)
 		must(t, err)
 		wg.Wait()
@@ -101,7 +101,7 @@ func TestChangesWait(t *testing.T) {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.seat().lead()
 		wg.Wait()
 		// The caller gives up.
@@ -245,13 +245,13 @@ func TestFollow(t *testing.T) {
 		}
 		fails.Store(true)
 		polls.Store(0)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if n := polls.Load(); n < 20 || n > 80 {
 			t.Errorf("%d polls in a minute without a leader", n)
 		}
 		must(t, c.Drain(bg, "n1"))
 		fails.Store(false)
-		time.Sleep(maxFollowPause)
+		pass(maxFollowPause)
 		if synctest.Wait(); cp.Map().Nodes[0].State != Draining {
 			t.Error("it does not follow any more")
 		}

@@ -46,7 +46,7 @@ func TestClusterGrows(t *testing.T) {
 		must(t, s.join("n2"))
 		must(t, s.join("n3"))
 		stop := s.run()
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		o, err := s.seat.control.Overview(bg)
 		must(t, err)
 		stop()
@@ -77,11 +77,11 @@ func TestOverviewOfTrouble(t *testing.T) {
 		must(t, s.join("n2"))
 		must(t, s.join("n3"))
 		stop := s.run()
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		s.mu.Lock()
 		s.up[3] = false
 		s.mu.Unlock()
-		time.Sleep(6 * time.Minute)
+		pass(6 * time.Minute)
 		o, err := s.seat.control.Overview(bg)
 		must(t, err)
 		if n := o.Nodes[2]; n.Alive || n.Silent < 5*time.Minute {
@@ -95,7 +95,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 		s.mu.Lock()
 		s.up[2] = false
 		s.mu.Unlock()
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		o, err = s.seat.control.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
@@ -116,7 +116,7 @@ func TestLoopOnlyInOffice(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
 		wg.Go(func() { idle.Run(ctx) })
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if len(other.control.seen) != 0 {
 			t.Error("it looked")
 		}
@@ -172,7 +172,7 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		c := w.open(1)
 		join(t, c, "n2", 2)
 		join(t, c, "n3", 3)
-		time.Sleep(stepTimeout)
+		pass(stepTimeout)
 		for _, n := range []uint32{2, 3} {
 			must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: n}))
 		}
@@ -187,7 +187,7 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		is(t, c.Remove(bg, "n2", true), task.ErrUnavailable, "not known now who votes")
 		c.changeDone(1)
 		is(t, c.Remove(bg, "n2", true), task.ErrUnavailable, "not known now who votes") // until it was seen again
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		saw(c, 1, []uint64{1})
 		must(t, c.Remove(bg, "n2", true))
 		// One that draws back from a step that was planned is told apart, too.
@@ -271,7 +271,7 @@ func TestEachIsBounded(t *testing.T) {
 			now++
 			most = max(most, now)
 			mu.Unlock()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			mu.Lock()
 			now--
 			done = append(done, i)

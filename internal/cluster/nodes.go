@@ -327,52 +327,42 @@ func (c *Control) Drain(ctx context.Context, name string) error { return c.turn(
 func (c *Control) Undrain(ctx context.Context, name string) error { return c.turn(ctx, name, Active) }
 
 func (c *Control) turn(ctx context.Context, name string, state NodeState) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
-		m, err := readMap(tx)
-		if err != nil {
-			return struct{}{}, err
-		}
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
-			return struct{}{}, task.NotFound("node", name)
+			return task.NotFound("node", name)
 		}
 		if n.State != state {
 			n.State = state
 			c.setNode(tx, n)
 		}
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 // Remove takes a node out for ever. While it holds replicas that is refused, unless by force: then they leave, if every
 // shard can go on without them.
 func (c *Control) Remove(ctx context.Context, name string, force bool) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
-		m, err := readMap(tx)
-		if err != nil {
-			return struct{}{}, err
-		}
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
 			if slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.Name == name }) {
-				return struct{}{}, nil // a repeat
+				return nil // a repeat
 			}
-			return struct{}{}, task.NotFound("node", name)
+			return task.NotFound("node", name)
 		}
 		if len(m.Nodes)-countRemoved(m.Nodes) == 1 {
-			return struct{}{}, wrongState("remove node %q: it is the only one", name)
+			return wrongState("remove node %q: it is the only one", name)
 		}
 		if held := m.holding(n.Number); len(held) > 0 && !force {
-			return struct{}{}, wrongState("remove node %q: it holds replicas of %s: drain it first, or use force", name, shardList(held))
+			return wrongState("remove node %q: it holds replicas of %s: drain it first, or use force", name, shardList(held))
 		}
 		if err := c.checkLoss(m, n); err != nil {
-			return struct{}{}, err
+			return err
 		}
 		c.remove(tx, m, n, 0)
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 func shardList(ids []uint32) string {
@@ -403,7 +393,7 @@ func (c *Control) checkLoss(m *Map, n Node) error {
 		}
 		status, ok := c.certainStatus(s.ID)
 		if !ok {
-			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be needed",
+			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be needed; try again in a few seconds",
 				n.Name, shardText(s.ID))
 		}
 		if !slices.Contains(status.Voters, r.ID) && !slices.Contains(status.VotersOutgoing, r.ID) {

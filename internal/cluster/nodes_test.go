@@ -103,7 +103,7 @@ func TestJoin(t *testing.T) {
 		r := joinOf("n3", 2)
 		_, err = c.Join(bg, r)
 		is(t, err, task.ErrConflict, `joined as "n2"`)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		beat(t, c, 2)
 		_, err = c.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, `node "n2" is running as number 2 at 10.0.0.2:7`)
@@ -157,7 +157,7 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 		must(t, c.Transfer(bg, 1, "n2"))
 		_, err := c.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
-		time.Sleep(aliveFor)
+		pass(aliveFor)
 		// Nobody leads shard 1: the old node may be needed, and may come back.
 		_, err = c.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrUnavailable, "shard 1")
@@ -193,19 +193,19 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		c := w.open(1)
 		join(t, c, "n2", 2)
 		beat(t, c, 2)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		again := w.open(1)
 		_, err := again.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
-		time.Sleep(2 * sameOffice)
+		pass(2 * sameOffice)
 		c.cfg.System.(*seat).lead() // what it heard in its former term is old
 		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Heard || c.silent(2) != 0 {
 			t.Errorf("%+v, %v", o.Nodes, err)
 		}
-		time.Sleep(aliveFor)
+		pass(aliveFor)
 		join(t, c, "n2", 3)
 		// A round that was dropped ends an office, but not what was heard in it.
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		c.Dropped()
 		c.Elected()
 		if d := c.silent(3); d < time.Minute {
@@ -247,7 +247,7 @@ func TestDrainAndRemove(t *testing.T) {
 		saw(c, 0, []uint64{1, 2, 3})
 		saw(c, 1, []uint64{1, 2, 3})
 		is(t, c.Remove(bg, "n1", true), task.ErrUnavailable, "not known now who votes")
-		time.Sleep(stepTimeout)
+		pass(stepTimeout)
 		is(t, c.Drain(bg, "n9"), task.ErrNotFound)
 		must(t, c.Drain(bg, "n2"))
 		must(t, c.Drain(bg, "n2"))
@@ -276,7 +276,7 @@ func TestDrainAndRemove(t *testing.T) {
 func TestRemoveByForce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		time.Sleep(stepTimeout)
+		pass(stepTimeout)
 		var voters []uint64
 		for n := 2; n <= 5; n++ {
 			join(t, c, fmt.Sprint("n", n), n)
@@ -294,7 +294,7 @@ func TestRemoveByForce(t *testing.T) {
 		is(t, c.Remove(bg, "n4", true), task.ErrWrongState, "shard 1", "only 2 others answer")
 		must(t, c.Remove(bg, "n2", true))
 		saw(c, 1, []uint64{1, voters[1], voters[2]})
-		time.Sleep(freshStatus)
+		pass(freshStatus)
 		is(t, c.Remove(bg, "n4", true), task.ErrUnavailable, "not known now who votes")
 	})
 }
@@ -346,7 +346,7 @@ func TestAddShards(t *testing.T) {
 		}
 		is(t, c.AddShards(bg, 3), task.ErrWrongState, "only grows")
 		is(t, c.AddShards(bg, 65), task.ErrInvalidArgument, "between 1 and 64")
-		time.Sleep(aliveFor)
+		pass(aliveFor)
 		is(t, c.AddShards(bg, 5), task.ErrUnavailable, "shard 5")
 	})
 }
@@ -379,7 +379,7 @@ func TestMoveAndTransfer(t *testing.T) {
 		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 0 {
 			t.Errorf("shard 1 is %+v", s)
 		}
-		time.Sleep(aliveFor)
+		pass(aliveFor)
 		is(t, c.Move(bg, 0, "n1", "n2"), task.ErrWrongState, "not heard of")
 	})
 }

@@ -99,14 +99,14 @@ func TestElectionBringsCopies(t *testing.T) {
 		}
 		w.fails[1] = task.ErrUnavailable
 		w.open(1)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		w.mu.Lock()
 		if w.calls > 20 {
 			t.Errorf("%d tries in a minute", w.calls)
 		}
 		delete(w.fails, 1)
 		w.mu.Unlock()
-		time.Sleep(maxRepairPause)
+		pass(maxRepairPause)
 		synctest.Wait()
 		if got := w.copyOf(1, "a"); got.Settings.MaxLength != 7 {
 			t.Errorf("the shard has %+v", got)
@@ -128,7 +128,7 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 		s.control.Dropped()
 		synctest.Wait()
 		before := w.calls
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if synctest.Wait(); w.calls != before {
 			t.Errorf("%d copies after it was deposed", w.calls-before)
 		}

@@ -36,7 +36,7 @@ func (s *saga) elect() {
 
 // tick lets half a second pass, and the loop look once. It tells whether anything was done.
 func (s *saga) tick() bool {
-	time.Sleep(defaultPeriod)
+	pass(defaultPeriod)
 	c := s.seat.control
 	m := mapOf(s.t, c)
 	s.obey(m)
@@ -263,7 +263,7 @@ func TestSagas(t *testing.T) {
 					s.tick()
 				}
 				if s.rnd.IntN(8) == 0 {
-					time.Sleep(time.Duration(s.rnd.IntN(400)) * time.Second)
+					pass(time.Duration(s.rnd.IntN(400)) * time.Second)
 				}
 			}
 			worst = max(worst, s.heal())

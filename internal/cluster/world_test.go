@@ -47,6 +47,9 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
 }
 
+// pass lets fake time pass, in the bubble that a test is in.
+func pass(d time.Duration) { time.Sleep(d) }
+
 func newWorld(t *testing.T) *world {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -57,35 +56,16 @@ type Gateway struct {
 	stop     context.CancelFunc
 }
 
-// Broker is what the gateway needs of the shards, wherever they are led. Package broker says what each method does.
+// Broker is what the gateway needs of the shards, wherever they are led.
 type Broker interface {
-	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
-	Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error)
-	Await(ctx context.Context, shard uint32, c broker.ClaimCall) error
-	Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error)
+	broker.ShardCalls
 	WatchClaims(buffer int) ClaimWatch
-
-	Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error)
-	Peek(ctx context.Context, ns string, id task.ID) (v *broker.View, at broker.Stamp, age time.Duration, err error)
-	Tasks(ctx context.Context, shard uint32, ns string, f broker.Filter, cursor []byte, limit int) (broker.Page, broker.Stamp, error)
-	Cancel(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	Retry(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	RunNow(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	Discard(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	Update(ctx context.Context, ns string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error)
-
-	Queue(ctx context.Context, shard uint32, ns, name string) (broker.QueueInfo, broker.Stamp, error)
-	Purge(ctx context.Context, shard uint32, ns, name string) (int64, broker.Stamp, error)
-	DeadGroups(ctx context.Context, shard uint32, ns, queue string, s task.State) ([]broker.Group, bool, broker.Stamp, error)
-	Replay(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
-	DiscardDead(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
 	// Archived also says behind each task where the list goes on: "" at the end.
 	Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error)
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
 
 	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
-	Draining() <-chan struct{}
 }
 
 // ClaimWatch tells the holder of claims when one of them ends without its doing. It is an alias, so that who makes one need

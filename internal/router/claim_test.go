@@ -67,7 +67,7 @@ func TestALostClaimIsGivenBack(t *testing.T) {
 			if !errors.Is(err, broker.ErrUnknown) {
 				t.Fatalf("got %v", err)
 			}
-			time.Sleep(time.Second)
+			pass(time.Second)
 			for _, id := range ids {
 				if x := f.state(id); x.state != task.Ready || x.fence != 1 {
 					t.Errorf("moves %v: %s is %s after %d claims", moves, id, x.state, x.fence)
@@ -98,12 +98,12 @@ func TestAClaimWhoseCallerLeaves(t *testing.T) {
 					}
 					done <- got
 				}()
-				time.Sleep(5 * latency)
+				pass(5 * latency)
 				id := f.mustPut(1)[0]
-				time.Sleep(time.Duration(after) * latency / 2)
+				pass(time.Duration(after) * latency / 2)
 				cancel()
 				got := <-done
-				time.Sleep(time.Second)
+				pass(time.Second)
 				switch x := f.state(id); {
 				case len(got) == 0 && x.state != task.Ready:
 					t.Fatalf("fate %d, left after %d: nobody got the task, and it is %s", network, after, x.state)
@@ -119,9 +119,9 @@ func TestAClaimWhoseCallerLeaves(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			_, _, _ = f.nodes[2].Claim(ctx, 1, queueCall(1), time.Minute)
 			cancel()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			id := f.mustPut(1)[0]
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if x := f.state(id); x.state != task.Ready || x.fence != 0 {
 				t.Errorf("fate %d: a claim of nobody took the task: %s", network, x.state)
 			}
@@ -146,7 +146,7 @@ func TestAClaimMadeForACallerWhoLeft(t *testing.T) {
 		if got, _, err := f.nodes[2].Claim(ctx, 1, c, time.Minute); err == nil {
 			t.Errorf("got %v", got)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if x := f.state(id); x.state != task.Ready || x.fence != 1 {
 			t.Errorf("the task is %s after %d claims", x.state, x.fence)
 		}
@@ -170,7 +170,7 @@ func TestALostClaimWithAKeyWaitsForItsRepeat(t *testing.T) {
 		if _, _, err := f.nodes[2].Claim(context.Background(), 1, c, 0); !errors.Is(err, broker.ErrUnknown) {
 			t.Fatalf("got %v", err)
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		got, _, err := f.nodes[2].Claim(context.Background(), 1, c, 0)
 		if err != nil || len(got) != 1 || got[0].ID != id || f.state(id).fence != 1 {
 			t.Errorf("the repeat got %v, %v", got, err)
@@ -196,15 +196,15 @@ func TestALostClaimInAPartition(t *testing.T) {
 		c := queueCall(1)
 		c.Lease = time.Minute
 		_, _, _ = f.nodes[2].Claim(context.Background(), 1, c, 0)
-		time.Sleep(40 * time.Second)
+		pass(40 * time.Second)
 		f.with(func() { cut = false })
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if x := f.state(id); x.state != task.Ready {
 			t.Errorf("after the partition the task is %s", x.state)
 		}
 		f.with(func() { first, cut = true, true })
 		_, _, _ = f.nodes[2].Claim(context.Background(), 1, c, 0)
-		time.Sleep(80 * time.Second)
+		pass(80 * time.Second)
 		synctest.Wait()
 		if n := len(f.nodes[2].abandoned); n != 0 {
 			t.Errorf("%d lost claims are looked after for ever", n)
@@ -240,12 +240,12 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if n := f.waiting(); n != 1 {
 			t.Errorf("%d watches at the other node", n)
 		}
 		f.mustPut(1)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.with(func() {
 			if claims != 1 || wakes > 16 {
 				t.Errorf("one task: %d claims by %d who were woken", claims, wakes)
@@ -278,9 +278,9 @@ func TestAWokenWaiterThatLeaves(t *testing.T) {
 					woken <- i
 				}
 			}()
-			time.Sleep(latency)
+			pass(latency)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.mustPut(1)
 		for range 3 { // none of them takes the task
 			select {
@@ -299,11 +299,11 @@ func TestASharedWatchGoesOn(t *testing.T) {
 		first, cancel := context.WithCancel(context.Background())
 		gone := make(chan error, 1)
 		go func() { gone <- m.Await(first, 1, queueCall(1)) }()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		for i, at := range []uint32{2, 0, 3} {
 			time.AfterFunc(time.Duration(i+1)*20*time.Second, func() { f.lead(1, at) })
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		second := make(chan time.Duration, 1)
 		began := time.Now()
 		go func() {
@@ -311,12 +311,12 @@ func TestASharedWatchGoesOn(t *testing.T) {
 				second <- time.Since(began)
 			}
 		}()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
 			t.Errorf("the first: %v", err)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		f.mustPut(1)
 		select {
 		case <-second:
@@ -331,11 +331,11 @@ func TestASharedWatchGoesOn(t *testing.T) {
 		f.with(func() { f.shards[1].ready = 0 })
 		go func() { _ = m.Await(ctx, 1, queueCall(1)) }()
 		go func() { _ = m.Await(ctx, 1, other) }()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if n := f.waiting(); n != 2 {
 			t.Errorf("%d watches for two forms", n)
 		}
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if n := f.waiting(); n != 0 {
 			t.Errorf("%d watches when everybody has left", n)
 		}

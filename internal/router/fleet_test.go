@@ -86,6 +86,9 @@ type member struct {
 	age       time.Duration
 }
 
+// pass lets fake time pass, in the bubble that inFleet opens.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // inFleet runs a test on n nodes with one data shard that all have, led by node 1.
 func inFleet(t *testing.T, n int, test func(f *fleet)) {
 	synctest.Test(t, func(t *testing.T) {

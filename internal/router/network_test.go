@@ -167,7 +167,7 @@ func (p fakePeers) fate(to uint32, method string) (*member, fate) {
 
 func (p fakePeers) Call(ctx context.Context, to uint32, method string, request []byte) ([]byte, error) {
 	there, fate := p.fate(to, method)
-	time.Sleep(latency)
+	pass(latency)
 	if fate == notSent {
 		return nil, errNotSent
 	}
@@ -187,7 +187,7 @@ func (p fakePeers) Call(ctx context.Context, to uint32, method string, request [
 	}()
 	select {
 	case r := <-done:
-		time.Sleep(latency)
+		pass(latency)
 		if fate == answerLost {
 			return nil, errors.New("connection reset")
 		}
@@ -227,7 +227,7 @@ func (s *fakeStream) Recv() ([]byte, error) {
 
 func (p fakePeers) OpenStream(ctx context.Context, to uint32, method string) (Stream, error) {
 	there, fate := p.fate(to, "stream "+method)
-	time.Sleep(latency)
+	pass(latency)
 	if fate != arrives {
 		return nil, errNotSent
 	}

@@ -221,7 +221,7 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 			}
 			done <- time.Since(began)
 		}()
-		time.Sleep(17 * time.Second)
+		pass(17 * time.Second)
 		if _, _, err := f.nodes[3].Cancel(context.Background(), ns, ids[0]); err != nil {
 			t.Error(err)
 		}
@@ -284,9 +284,9 @@ func TestADrainEndsWaitsElsewhere(t *testing.T) {
 			}
 			ended <- err
 		}()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		id := f.mustPut(1)[0] // claimed there, and the answer does not come
-		time.Sleep(latency)
+		pass(latency)
 		close(m.drain)
 		if err := <-ended; err != nil || time.Since(began) > 2*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
@@ -376,9 +376,9 @@ func TestCloseEndsSearches(t *testing.T) {
 		f.lead(1, 0)
 		errs := make(chan error, 1)
 		go func() { _, err := f.nodes[2].put(1); errs <- err }()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.nodes[2].Close()
-		time.Sleep(10 * latency) // a message may be on its way
+		pass(10 * latency) // a message may be on its way
 		select {
 		case err := <-errs:
 			if !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "this node stops") {

@@ -32,33 +32,13 @@ type Stream = interface {
 
 // Broker is this node's broker. What its shards do not lead here is *broker.Elsewhere.
 type Broker interface {
-	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
-	Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error)
-	Await(ctx context.Context, shard uint32, c broker.ClaimCall) error
-	Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error)
+	broker.ShardCalls
 	WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch
-
-	Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error)
-	Peek(ctx context.Context, ns string, id task.ID) (v *broker.View, at broker.Stamp, age time.Duration, err error)
-	Tasks(ctx context.Context, shard uint32, ns string, f broker.Filter, cursor []byte, limit int) (broker.Page, broker.Stamp, error)
-	Cancel(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	Retry(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	RunNow(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	Discard(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error)
-	Update(ctx context.Context, ns string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error)
-
-	Queue(ctx context.Context, shard uint32, ns, name string) (broker.QueueInfo, broker.Stamp, error)
-	Purge(ctx context.Context, shard uint32, ns, name string) (int64, broker.Stamp, error)
-	DeadGroups(ctx context.Context, shard uint32, ns, queue string, s task.State) ([]broker.Group, bool, broker.Stamp, error)
-	Replay(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
-	DiscardDead(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
-
 	Leader(shard uint32) (node, term, index uint64)
-	Draining() <-chan struct{}
 }
 
 // LocalWatch is a broker.ClaimWatch.

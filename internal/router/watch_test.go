@@ -60,7 +60,7 @@ func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
 		defer w.Close()
 		for i, at := range []uint32{1, 2, 3, 1, 3, 2, 1} {
 			f.lead(1, at)
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 			f.cancel(holds[i].ID)
 			f.told("led by "+string(rune('0'+at)), w.Lost(), holds[i])
 		}
@@ -86,7 +86,7 @@ func (f *fleet) toldWithoutAReplica(shy bool) {
 	defer w.Close()
 	for i, at := range []uint32{1, 2, 3, 1} {
 		f.lead(1, at)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.cancel(holds[i].ID)
 		f.told("led by "+string(rune('0'+at)), w.Lost(), holds[i])
 	}
@@ -102,7 +102,7 @@ func TestALossInTheGapIsTold(t *testing.T) {
 		m := f.nodes[2]
 		w, holds := m.hold(6)
 		defer w.Close()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.cancel(holds[0].ID)
 		f.cutStreams() // the notice is lost with its stream
 		f.told("broken stream", w.Lost(), holds[0])
@@ -121,7 +121,7 @@ func TestALossInTheGapIsTold(t *testing.T) {
 		f.told("there and back", w.Lost(), holds[3])
 
 		f.lead(1, 1)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.Remove(holds[4].ID, holds[4].Token)
 		f.cancel(holds[4].ID)
 		w.Remove(holds[5].ID, holds[5].Token)
@@ -139,12 +139,12 @@ func TestASilentOldLeader(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		w, holds := f.nodes[2].hold(1)
 		defer w.Close()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.with(func() {
 			f.network = func(_, to uint32, _ string) fate { return []fate{arrives, notSent, arrives, arrives}[to] }
 		})
 		f.lead(1, 3)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if _, _, err := f.nodes[3].Cancel(context.Background(), ns, holds[0].ID); err != nil {
 			t.Error(err)
 		}
@@ -157,7 +157,7 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		m := f.nodes[2]
 		w, holds := m.hold(50)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if n := f.nodes[1].watched(); n != 50 {
 			t.Errorf("%d claims are watched at the leader", n)
 		}
@@ -169,26 +169,26 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 				w.Remove(h.ID, h.Token)
 			} // the others are found out
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		synctest.Wait()
 		if n := f.nodes[1].watched(); n != 10 || len(m.far.claims) != 10 || len(w.Lost()) != 0 {
 			t.Errorf("%d watched there, %d here, %d told", n, len(m.far.claims), len(w.Lost()))
 		}
 		w.Close()
 		w.Add(holds[45]) // too late
-		time.Sleep(time.Second)
+		pass(time.Second)
 		synctest.Wait()
 		if n := f.nodes[1].watched(); n != 0 || len(m.far.claims)+len(m.far.posts) != 0 {
 			t.Errorf("after Close: %d watched there, %d here, %d posts", n, len(m.far.claims), len(m.far.posts))
 		}
-		time.Sleep(2 * linkIdle)
+		pass(2 * linkIdle)
 		synctest.Wait()
 		if len(m.far.links) != 0 || m.far.running || len(f.streams) != 0 {
 			t.Errorf("%d links, %d streams, running %v: without claims", len(m.far.links), len(f.streams), m.far.running)
 		}
 		// And again, from the start.
 		w, holds = m.hold(1)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.cancel(holds[0].ID)
 		f.told("after a rest", w.Lost(), holds[0])
 		w.Close()
@@ -201,11 +201,11 @@ func TestWatchedClaimsWithoutALeader(t *testing.T) {
 		m := f.nodes[2]
 		w, holds := m.hold(1)
 		defer w.Close()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.lead(1, 0)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		f.lead(1, 3)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.cancel(holds[0].ID)
 		f.told("after an election", w.Lost(), holds[0])
 		if n := f.count("stream " + watchMethod); n > 100 {
@@ -220,7 +220,7 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 		m := f.nodes[2]
 		w, holds := m.hold(1)
 		defer w.Close()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if _, _, err := m.Settle(context.Background(), 1, []broker.Settle{{Verb: broker.Release, Hold: holds[0]}}); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 		again := broker.Hold{Namespace: ns, ID: got[0].ID, Token: got[0].Token}
 		w.Add(again)
 		w.Remove(holds[0].ID, holds[0].Token) // late
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.cancel(again.ID)
 		f.told("second claim", w.Lost(), again)
 
@@ -242,7 +242,7 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 		again.Token.Fence++
 		w.Add(again)
 		first.Close()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.cancel(again.ID)
 		f.told("second worker", w.Lost(), again)
 	})

@@ -18,7 +18,7 @@ func TestOffset(t *testing.T) {
 		b.SetPeers(map[uint32]Address{1: {"n1", "n1"}})
 		for _, set := range []time.Duration{700 * time.Millisecond, -time.Hour, 0} {
 			ahead.Store(int64(set))
-			time.Sleep(pingEvery + time.Millisecond)
+			pass(pingEvery + time.Millisecond)
 			for n, want := range map[*node]time.Duration{a: set, b: -set} {
 				if got, roundTrip, ok := n.Offset(3 - n.self.Number); !ok || got != want || roundTrip > time.Millisecond {
 					t.Errorf("%s: offset %v, round trip %v, ok %t, want %v", n.name, got, roundTrip, ok, want)
@@ -31,11 +31,11 @@ func TestOffset(t *testing.T) {
 			}
 		}
 		net.cable("n2").silence(true)
-		time.Sleep(clockFresh - pingEvery - time.Millisecond)
+		pass(clockFresh - pingEvery - time.Millisecond)
 		if _, _, ok := a.Offset(2); !ok {
 			t.Error("no offset though the last answer is younger than 10s")
 		}
-		time.Sleep(pingEvery + 2*time.Millisecond)
+		pass(pingEvery + 2*time.Millisecond)
 		if _, _, ok := a.Offset(2); ok {
 			t.Error("an offset though the last answer is older than 10s")
 		}

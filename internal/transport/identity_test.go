@@ -41,7 +41,7 @@ func refused(t *testing.T, a, b *node, words ...string) {
 	}
 	for range 50 {
 		a.Send(2, []Envelope{heartbeat(1, 1), entries(1, 1, 10)})
-		time.Sleep(100 * time.Millisecond)
+		pass(100 * time.Millisecond)
 	}
 	if got := b.received(); len(got) > 0 {
 		t.Errorf("%d messages were let in", len(got))
@@ -101,7 +101,7 @@ func TestRemoved(t *testing.T) {
 			t.Errorf("open call = %q, %v: Admit is not for these", answer, err)
 		}
 		b.remove(1, nil)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		a.Send(2, []Envelope{heartbeat(1, 3)})
 		settle()
 		if got := b.received(); len(got) != 1 {
@@ -258,7 +258,7 @@ func TestSeldom(t *testing.T) {
 			if s.may("a") {
 				said++
 			}
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		if said != 4 {
 			t.Errorf("said %d times in 3 minutes, want 4", said)
@@ -269,7 +269,7 @@ func TestSeldom(t *testing.T) {
 		if len(s.last) > seldomKeys || s.may("one more") {
 			t.Errorf("%d keys are remembered, want at most %d", len(s.last), seldomKeys)
 		}
-		time.Sleep(seldomPause)
+		pass(seldomPause)
 		if !s.may("one more") {
 			t.Error("nothing may be said after a flood")
 		}

@@ -84,10 +84,10 @@ func TestBigBesideSmall(t *testing.T) {
 			sent := time.Now()
 			a.Send(2, []Envelope{heartbeat(1, uint64(i))})
 			for !slices.ContainsFunc(b.received(), func(e Envelope) bool { return len(e.Message.Entries) == 0 }) {
-				time.Sleep(time.Millisecond)
+				pass(time.Millisecond)
 			}
 			worst = max(worst, time.Since(sent))
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 		}
 		if worst > 20*time.Millisecond {
 			t.Errorf("a heartbeat took %v, want at most 20ms", worst)
@@ -107,7 +107,7 @@ func TestSlowLink(t *testing.T) {
 		for i := range n {
 			a.Send(2, []Envelope{entries(1, uint64(i), 256<<10)})
 		}
-		time.Sleep(n * (256 << 10) / 125_000 * 1100 * time.Millisecond)
+		pass(n * (256 << 10) / 125_000 * 1100 * time.Millisecond)
 		if got := b.received(); len(got) != n {
 			t.Errorf("%d of %d messages arrived", len(got), n)
 		}
@@ -137,7 +137,7 @@ func TestOverflow(t *testing.T) {
 					for range c.most {
 						a.Send(2, []Envelope{c.one})
 					}
-					time.Sleep(100 * time.Millisecond)
+					pass(100 * time.Millisecond)
 				}
 				synctest.Wait()
 				lost := a.losses()
@@ -176,7 +176,7 @@ func TestSendAfterCut(t *testing.T) {
 			t.Helper()
 			for range 40 {
 				a.Send(2, []Envelope{heartbeat(1, 1), entries(1, 1, 100)})
-				time.Sleep(50 * time.Millisecond)
+				pass(50 * time.Millisecond)
 			}
 			if got := n.received(); len(got) < 20 {
 				t.Errorf("%s: %d messages of 80 arrived within 2s", what, len(got))
@@ -189,10 +189,10 @@ func TestSendAfterCut(t *testing.T) {
 			t.Error("nobody was told of the loss")
 		}
 		b.Close()
-		time.Sleep(50 * time.Second)
+		pass(50 * time.Second)
 		a.says("a peer can't be reached", "peer=n2")
 		again := start(t, net, member(2))
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		arrives(again, "after a restart")
 		a.says("a peer is reached again", "peer=n2")
 		moved := start(t, net, Peer{Cluster: ours, Number: 2, Name: "elsewhere"})
@@ -208,19 +208,19 @@ func TestSendAfterCut(t *testing.T) {
 func TestSilence(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		dials := net.cable("n2").dialled()
 		if dials > 3 {
 			t.Errorf("%d dials in peace, want at most one for each connection", dials)
 		}
 		net.cable("n2").silence(true)
-		time.Sleep(2*pingEvery + pingWait + time.Second)
+		pass(2*pingEvery + pingWait + time.Second)
 		if net.cable("n2").dialled() == dials {
 			t.Error("silence was not noticed")
 		}
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		net.cable("n2").silence(false)
-		time.Sleep(handshakeTimeout + reconnectMost*2)
+		pass(handshakeTimeout + reconnectMost*2)
 		a.Send(2, []Envelope{heartbeat(1, 42), entries(1, 42, 10)})
 		settle()
 		if got := b.received(); len(got) != 2 {
@@ -258,7 +258,7 @@ func TestSetPeers(t *testing.T) {
 		}
 		a.Send(2, []Envelope{heartbeat(1, 1)})
 		dials := net.cable("n2").dialled()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if net.cable("n2").dialled() != dials {
 			t.Error("a peer that is gone was dialled")
 		}

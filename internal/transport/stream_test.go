@@ -140,7 +140,7 @@ func TestClose(t *testing.T) {
 				}()
 				a.Send(2, []Envelope{heartbeat(1, 1), entries(1, 1, 1000)})
 				b.Send(1, []Envelope{heartbeat(1, 1), entries(1, 1, 1000)})
-				time.Sleep(100 * time.Millisecond)
+				pass(100 * time.Millisecond)
 				net.cable("n2").silence(silent)
 				closed := time.Now()
 				a.Close()
@@ -177,7 +177,7 @@ func others() string {
 func TestCloseWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		var told atomic.Bool
-		a := start(t, net, member(1), func(c *Config) { c.Unreachable = func(uint32) { time.Sleep(time.Second); told.Store(true) } })
+		a := start(t, net, member(1), func(c *Config) { c.Unreachable = func(uint32) { pass(time.Second); told.Store(true) } })
 		a.SetPeers(map[uint32]Address{2: {"nowhere", "n2"}})
 		a.Send(2, []Envelope{heartbeat(1, 1)})
 		settle()

@@ -225,7 +225,7 @@ func TestTLSHandshakes(t *testing.T) {
 				t.Errorf("a handshake with %s went through", name)
 			}
 		}
-		time.Sleep(month + time.Second)
+		pass(month + time.Second)
 		if err := try(func(c *tls.Config) { c.VerifyConnection = nil }); err == nil {
 			t.Error("a handshake with an expired certificate went through")
 		}
@@ -276,7 +276,7 @@ func TestReload(t *testing.T) {
 		if err := fails(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if err := fails(); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "expired") {
 			t.Errorf("call with expired certificates = %v, want ErrNotSent", err)
 		}
@@ -289,27 +289,27 @@ func TestReload(t *testing.T) {
 		path := filepath.Join(ca.dir, "n1.crt")
 		ca.node("n2", month)
 		write(path, []byte("half a file"))
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if err := fails(); err == nil {
 			t.Error("a call with an expired certificate went through")
 		}
 		a.says("changed certificate files are not used", "n1.crt")
 		ca.node("n1", month)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if err := fails(); err != nil {
 			t.Errorf("call with new certificates: %v", err)
 		}
 		a.says("certificate files were read again")
 		b.says("certificate files were read again")
 		write(path, []byte("half a file"))
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		if err := fails(); err != nil {
 			t.Errorf("call beside a broken file: %v", err)
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		if err := fails(); err != nil {
 			t.Errorf("call without a file: %v", err)
 		}
@@ -319,7 +319,7 @@ func TestReload(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		if err := fails(); err != nil {
 			t.Errorf("call beside another node's files: %v", err)
 		}

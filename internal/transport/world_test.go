@@ -195,6 +195,9 @@ func bubble(t *testing.T, test func(t *testing.T, net *network)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newNetwork()) })
 }
 
+// pass lets fake time pass, in the bubble that a test is in.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // settle lets everything happen that takes a moment.
 func settle() {
 	time.Sleep(time.Millisecond)
