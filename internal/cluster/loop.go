@@ -39,6 +39,8 @@ const (
 	defaultPeriod = 500 * time.Millisecond
 	// againAfter is the time to the next look when something was done.
 	againAfter = 50 * time.Millisecond
+	// lookRest is the shortest time between two looks, whoever pokes.
+	lookRest = 20 * time.Millisecond
 	// statusTimeout bounds the wait for a shard's leader, stepTimeout that for a step.
 	statusTimeout = 2 * time.Second
 	stepTimeout   = 5 * time.Second
@@ -88,7 +90,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 				wait = min(wait, againAfter)
 			}
 		}
-		t := time.NewTimer(wait)
+		// A step writes, and what is written asks for a look: one that is refused at once must not be tried without end.
+		sleep(ctx, lookRest)
+		t := time.NewTimer(max(wait-lookRest, 0))
 		select {
 		case <-ctx.Done():
 		case <-r.poke:

@@ -27,6 +27,11 @@ func (m *Map) Node(number uint32) (Node, bool) {
 	return m.Nodes[i], true
 }
 
+// Members are the nodes that are not removed.
+func (m *Map) Members() []Node {
+	return slices.DeleteFunc(slices.Clone(m.Nodes), func(n Node) bool { return n.State == Removed })
+}
+
 // Named is the node of a name that is not removed.
 func (m *Map) Named(name string) (Node, bool) {
 	for _, n := range m.Nodes {

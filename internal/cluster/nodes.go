@@ -351,7 +351,7 @@ func (c *Control) Remove(ctx context.Context, name string, force bool) error {
 			}
 			return task.NotFound("node", name)
 		}
-		if len(m.Nodes)-countRemoved(m.Nodes) == 1 {
+		if len(m.Members()) == 1 {
 			return wrongState("remove node %q: it is the only one", name)
 		}
 		if held := m.holding(n.Number); len(held) > 0 && !force {

@@ -129,9 +129,11 @@ func (a *admin) RaiseLevel(ctx context.Context) (int, error) { return a.raise(ct
 const (
 	// methodHash asks a node for the hash of its replica.
 	methodHash = "hash"
-	// hashLook is how often a replica is asked, and hashTime for how long: to read 10 GB takes a while.
-	hashLook = 50 * time.Millisecond
-	hashTime = 2 * time.Minute
+	// hashLook is how often a replica is asked, and hashTime for how long: to read 10 GB takes a while. A node that can't be
+	// reached is tried for reachTime: a connection may be on its way.
+	hashLook  = 50 * time.Millisecond
+	hashTime  = 2 * time.Minute
+	reachTime = 3 * time.Second
 )
 
 // hashArgs name a replica's state after an entry.
@@ -201,19 +203,21 @@ func (a *admin) hashOf(ctx context.Context, node uint32, args hashArgs) (h shard
 	if err != nil {
 		return h, false
 	}
-	for {
+	for reached := time.Now(); ; {
 		var out hashAnswer
 		answer, err := a.n.ask(ctx, node, methodHash, request)
 		if err == nil && cbor.Unmarshal(answer, &out) == nil && out.Known {
 			return out.Hash, true
 		}
+		if err == nil || !notSent(err) {
+			reached = time.Now()
+		} else if time.Since(reached) > reachTime {
+			return h, false
+		}
 		select {
 		case <-ctx.Done():
 			return h, false
 		case <-time.After(hashLook):
-		}
-		if err != nil && notSent(err) {
-			return h, false
 		}
 	}
 }

@@ -53,8 +53,8 @@ func addresses(m *cluster.Map) map[uint32]transport.Address {
 	if m == nil {
 		return all
 	}
-	for _, node := range m.Nodes {
-		if node.State != cluster.Removed && node.PeerAddress != "" {
+	for _, node := range m.Members() {
+		if node.PeerAddress != "" {
 			all[node.Number] = transport.Address{Address: node.PeerAddress, Name: node.Name}
 		}
 	}
@@ -71,7 +71,7 @@ func (n *Node) settle(ctx context.Context, m *cluster.Map) (done bool) {
 	for id, h := range me.Replicas {
 		row, ok := m.Shard(id)
 		wanted := ok && slices.ContainsFunc(row.Replicas, func(r cluster.Replica) bool { return r.ID == h.Replica })
-		if !wanted && m.Version > 0 {
+		if !wanted {
 			done = n.try(ctx, "delete a replica that has left", id, func() error { return n.dropReplica(id) }) && done
 		}
 	}

@@ -33,10 +33,8 @@ func (a atlas) Nodes() (nodes []router.Node) {
 	if m == nil {
 		return nil
 	}
-	for _, node := range m.Nodes {
-		if node.State != cluster.Removed {
-			nodes = append(nodes, router.Node{Number: node.Number, Name: node.Name})
-		}
+	for _, node := range m.Members() {
+		nodes = append(nodes, router.Node{Number: node.Number, Name: node.Name})
 	}
 	return nodes
 }

@@ -50,13 +50,9 @@ func (n *Node) clockOffset(m *cluster.Map) (offset time.Duration, known bool) {
 	if m == nil {
 		return 0, false
 	}
-	me, all := n.book.read().Node, 0
+	me, all := n.book.read().Node, len(m.Members())
 	offsets := []time.Duration{0}
-	for _, node := range m.Nodes {
-		if node.State == cluster.Removed {
-			continue
-		}
-		all++
+	for _, node := range m.Members() {
 		if o, _, ok := n.transport.Offset(node.Number); ok && node.Number != me {
 			offsets = append(offsets, o)
 		}

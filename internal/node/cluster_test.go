@@ -17,7 +17,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/transport"
 )
 
 // network is where nodes find each other: pipes by address.
@@ -28,6 +30,7 @@ type network struct {
 	nodes map[string]*server
 	began time.Time
 	fatal func(error)              // of nodes that are started from now on; nil: the test fails
+	certs string                   // directory of the nodes' certificates; "": they have none
 	wrong map[string]time.Duration // how far the wall clocks of nodes are ahead
 }
 
@@ -85,6 +88,10 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 		Fatal: w.fatal,
 		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]) },
 			Elapsed: func() time.Duration { return time.Since(w.began) }}}
+	if w.certs != "" {
+		at := func(file string) string { return filepath.Join(w.certs, file) }
+		cfg.PeerTLS = &transport.TLS{CertFile: at(name + ".crt"), KeyFile: at(name + ".key"), CAFile: at("ca.crt")}
+	}
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { w.t.Errorf("node %s: %v", name, err) }
 	}
@@ -102,7 +109,7 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	return s, nil
 }
 
-// form starts three nodes at once, which form a cluster.
+// form starts three nodes at once, which form a cluster, and waits until each has a replica of each shard.
 func (w *network) form() {
 	w.t.Helper()
 	all := []string{"n1", "n2", "n3"}
@@ -112,6 +119,10 @@ func (w *network) form() {
 		starts.Go(func() { w.start(name, dir, append([]string(nil), all...)...) })
 	}
 	starts.Wait()
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+	w.until("three voters each", w.replicated(3))
 }
 
 // until waits for something to come true.
@@ -157,7 +168,6 @@ func TestForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		w.until("three voters each", w.replicated(3))
 		id := w.nodes["n1"].ClusterID()
 		for name, s := range w.nodes {
 			if s.ClusterID() != id {
@@ -214,12 +224,55 @@ func (w *network) leaderOf(shard uint32) (name string) {
 	return name
 }
 
+// certify makes certificates for nodes, all by one authority.
+func (w *network) certify(names ...string) {
+	w.t.Helper()
+	w.certs = w.t.TempDir()
+	ca, err := certs.NewAuthority(time.Now(), 10)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pairs := map[string]certs.Pair{"ca": ca}
+	for _, name := range names {
+		if pairs[name], err = certs.NewNode(ca, time.Now(), 5, name, nil); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for name, pair := range pairs {
+		for file, text := range map[string][]byte{name + ".crt": pair.Cert, name + ".key": pair.Key} {
+			if err := os.WriteFile(filepath.Join(w.certs, file), text, 0o600); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Nodes with certificates form a cluster, and let none in that has another authority's, or none.
+func TestFormWithCertificates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.certify("n1", "n2", "n3", "n4")
+		w.form()
+		enqueue(t, w.nodes["n2"].client(), "mail")
+		ours := w.certs
+		for what, prepare := range map[string]func(){"another authority": func() { w.certify("n4") }, "no certificate": func() { w.certs = "" }} {
+			prepare()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			if _, err := w.tryStart(ctx, "n4", t.TempDir(), "n1"); err == nil {
+				t.Errorf("a node with %s was let in", what)
+			}
+			cancel()
+		}
+		w.certs = ours
+		w.start("n4", t.TempDir(), "n1")
+	})
+}
+
 // When the node dies that leads, the others go on with what it had answered.
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		w.until("three voters each", w.replicated(3))
 		leader := w.leaderOf(1)
 		var other *server
 		for name, s := range w.nodes {
@@ -273,7 +326,6 @@ func TestReplaceDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		w.until("three voters each", w.replicated(3))
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 		old := w.nodes["n3"].book.read().Node
 		w.crash("n3")
@@ -323,7 +375,6 @@ func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		w.until("three voters each", w.replicated(3))
 		leader := w.leaderOf(1)
 		s := w.nodes[leader]
 		delete(w.nodes, leader)
@@ -420,7 +471,6 @@ func TestVerify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		w.until("three voters each", w.replicated(3))
 		for range 20 {
 			enqueue(t, w.nodes["n2"].client(), "mail")
 		}
@@ -487,7 +537,6 @@ func TestStaleRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		w.until("three voters each", w.replicated(3))
 		id, _ := enqueue(t, w.nodes["n1"].client(), "mail")
 		for name, s := range w.nodes {
 			w.until("at "+name, func() error {

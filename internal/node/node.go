@@ -180,41 +180,6 @@ func (n *Node) openTransport(context.Context) (err error) {
 	return nil
 }
 
-// self is how this node presents itself.
-func (n *Node) self() transport.Peer {
-	me := n.book.read()
-	return transport.Peer{Cluster: decodeID(me.Cluster), Number: me.Node, Name: me.Name}
-}
-
-// welcome refuses nodes that take another's number. One that this node hasn't heard of yet may have joined a moment ago. Of
-// one that was removed nothing is taken (ear) but the question what is new, whose answer is that it was.
-func (n *Node) welcome(p transport.Peer) error {
-	if !n.member.Load() {
-		return nil
-	}
-	if node, ok := n.copy.Node(p.Number); ok && node.Name != p.Name {
-		return fmt.Errorf("node %d is called %q, not %q", p.Number, node.Name, p.Name)
-	}
-	return nil
-}
-
-// unreachable tells the groups that a node gets no messages.
-func (n *Node) unreachable(node uint32) {
-	if !n.member.Load() {
-		return
-	}
-	for _, id := range n.replicas.all() {
-		row, ok := n.copy.Shard(id)
-		rep := n.replicas.get(id)
-		if !ok || rep == nil {
-			continue
-		}
-		if r, ok := row.On(node); ok {
-			rep.shard.Unreachable(r.ID)
-		}
-	}
-}
-
 // openReplicas opens what all replicas share.
 func (n *Node) openReplicas(context.Context) error {
 	if err := n.checkLogs(); err != nil {
@@ -319,21 +284,7 @@ func (n *Node) take(ctx context.Context) error {
 }
 
 // alone says whether there are no other nodes, as far as was known before the start.
-func (n *Node) alone() bool {
-	if n.known == nil {
-		return true
-	}
-	return len(n.known.Nodes)-removedOf(n.known) <= 1
-}
-
-func removedOf(m *cluster.Map) (removed int) {
-	for _, node := range m.Nodes {
-		if node.State == cluster.Removed {
-			removed++
-		}
-	}
-	return removed
-}
+func (n *Node) alone() bool { return n.known == nil || len(n.known.Members()) <= 1 }
 
 // untilReady waits until the map is known, and those shards have leaders that this node is alone in.
 func (n *Node) untilReady(ctx context.Context) error {

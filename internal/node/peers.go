@@ -48,6 +48,41 @@ func (l link) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writ
 	return l.via.SendSnapshot(ctx, nodeOf(m.GetTo()), head, body)
 }
 
+// self is how this node presents itself.
+func (n *Node) self() transport.Peer {
+	me := n.book.read()
+	return transport.Peer{Cluster: decodeID(me.Cluster), Number: me.Node, Name: me.Name}
+}
+
+// welcome refuses nodes that take another's number. One that this node hasn't heard of yet may have joined a moment ago. Of
+// one that was removed nothing is taken (ear) but the question what is new, whose answer is that it was.
+func (n *Node) welcome(p transport.Peer) error {
+	if !n.member.Load() {
+		return nil
+	}
+	if node, ok := n.copy.Node(p.Number); ok && node.Name != p.Name {
+		return fmt.Errorf("node %d is called %q, not %q", p.Number, node.Name, p.Name)
+	}
+	return nil
+}
+
+// unreachable tells the groups that a node gets no messages.
+func (n *Node) unreachable(node uint32) {
+	if !n.member.Load() {
+		return
+	}
+	for _, id := range n.replicas.all() {
+		row, ok := n.copy.Shard(id)
+		rep := n.replicas.get(id)
+		if !ok || rep == nil {
+			continue
+		}
+		if r, ok := row.On(node); ok {
+			rep.shard.Unreachable(r.ID)
+		}
+	}
+}
+
 // errNoMember: parts of the node are still missing.
 var errNoMember = errors.New("this node belongs to no cluster yet")
 

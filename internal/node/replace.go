@@ -31,7 +31,7 @@ func (n *Node) mayAcceptLoss() error {
 		return nil
 	}
 	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a node that is alone, and %s is one of %d: without it the others fill the "+
-		"node anew; if they are lost for ever, see `pawl recover`", n.cfg.Dir, len(n.known.Nodes)-removedOf(n.known))
+		"node anew; if they are lost for ever, see `pawl recover`", n.cfg.Dir, len(n.known.Members()))
 }
 
 // others are the addresses of the other nodes, as they were known before the start.
