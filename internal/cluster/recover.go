@@ -38,6 +38,7 @@ func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64) error {
 	}
 	for _, s := range m.Shards {
 		r := Replica{ID: held[s.ID], Node: number}
+		s.NextIncarnation = max(s.NextIncarnation, uint32(r.ID>>32)+1) // this row may be older than the replica
 		if r.ID == 0 {
 			r.ID, r.Founder = ReplicaID(s.NextIncarnation, number), true
 			s.NextIncarnation++

@@ -86,6 +86,13 @@ func (s Shard) On(node uint32) (Replica, bool) {
 	return Replica{}, false
 }
 
+// Gone says whether the shard had a replica once and has it no more. That is final. A replica that this row does not know yet
+// is not gone: a newer row may have it.
+func (s Shard) Gone(id uint64) bool {
+	incarnation := uint32(id >> 32)
+	return incarnation < s.NextIncarnation && !slices.ContainsFunc(s.Replicas, func(r Replica) bool { return r.ID == id })
+}
+
 // leaves says whether a replica is to be removed.
 func (s Shard) leaves(id uint64) bool { return slices.Contains(s.Leaving, id) }
 

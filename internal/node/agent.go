@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
@@ -36,7 +35,7 @@ func (n *Node) agent(ctx context.Context) {
 			saved = m
 		}
 		retry.Reset(time.Hour)
-		if !n.settle(ctx, m) {
+		if !n.settle(ctx) {
 			retry.Reset(agentRetry)
 		}
 		select {
@@ -61,28 +60,39 @@ func addresses(m *cluster.Map) map[uint32]transport.Address {
 	return all
 }
 
-// settle starts and deletes replicas. A map from before a restart may be old, so nothing is deleted by it.
-func (n *Node) settle(ctx context.Context, m *cluster.Map) (done bool) {
+// settle starts and deletes replicas. By a map from before a restart nothing is done: it may be old.
+func (n *Node) settle(ctx context.Context) (done bool) {
 	if n.copy.Version() == 0 {
 		return true // there will be another
 	}
-	me := n.book.read()
+	left, here := n.book.read().compare(n.copy.Map())
 	done = true
-	for id, h := range me.Replicas {
-		row, ok := m.Shard(id)
-		wanted := ok && slices.ContainsFunc(row.Replicas, func(r cluster.Replica) bool { return r.ID == h.Replica })
-		if !wanted {
-			done = n.try(ctx, "delete a replica that has left", id, func() error { return n.dropReplica(id) }) && done
-		}
+	for _, id := range left {
+		done = n.try(ctx, "delete a replica that has left", id, func() error { return n.dropReplica(id) }) && done
 	}
-	for _, row := range m.Shards {
-		r, ok := row.On(me.Node)
-		if ok && n.replicas.get(row.ID) == nil {
-			h := holding{Replica: r.ID, Founder: r.Founder}
-			done = n.try(ctx, "start a replica", row.ID, func() error { return n.startReplica(row.ID, h) }) && done
+	for id, h := range here {
+		if n.replicas.get(id) == nil {
+			done = n.try(ctx, "start a replica", id, func() error { return n.startReplica(id, h) }) && done
 		}
 	}
 	return done
+}
+
+// compare says which shards' replicas have left this directory by the map, and which are to run here. What a map doesn't know
+// has not left: a map that is behind, or empty, must cost nothing.
+func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holding) {
+	here = map[uint32]holding{}
+	for id, h := range i.Replicas {
+		if row, ok := m.Shard(id); ok && row.Gone(h.Replica) {
+			left = append(left, id)
+		}
+	}
+	for _, row := range m.Shards {
+		if r, ok := row.On(i.Node); ok {
+			here[row.ID] = holding{Replica: r.ID, Founder: r.Founder}
+		}
+	}
+	return left, here
 }
 
 func (n *Node) try(ctx context.Context, what string, id uint32, do func() error) bool {

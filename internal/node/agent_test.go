@@ -1,0 +1,40 @@
+package node
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/cluster"
+)
+
+// A map that is empty or behind costs a node none of its replicas: one that deleted them by it would be a lost vote, or a lost
+// shard where the node is alone.
+func TestReplicasLeaveByNewsOnly(t *testing.T) {
+	const again = 3<<32 | 2 // node 2's replica of incarnation 3
+	me := identity{Node: 2, Replicas: map[uint32]holding{0: {Replica: 2, Founder: true}, 1: {Replica: again}}}
+	row := func(id, next uint32, replicas ...uint64) cluster.Shard {
+		s := cluster.Shard{ID: id, NextIncarnation: next}
+		for _, r := range replicas {
+			s.Replicas = append(s.Replicas, cluster.Replica{ID: r, Node: cluster.NodeOf(r)})
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		rows       []cluster.Shard
+		left, here []uint32
+	}{
+		"no map":                      {nil, nil, nil},
+		"all are there":               {[]cluster.Shard{row(0, 1, 2), row(1, 4, again)}, nil, []uint32{0, 1}},
+		"a shard of which it is news": {[]cluster.Shard{row(0, 1, 2)}, nil, []uint32{0}},
+		"before the replica was made": {[]cluster.Shard{row(0, 1, 2), row(1, 3, 1)}, nil, []uint32{0}},
+		"after it has left":           {[]cluster.Shard{row(0, 1, 2), row(1, 4, 1)}, []uint32{1}, []uint32{0}},
+		"replaced by another":         {[]cluster.Shard{row(0, 1, 2), row(1, 5, 1, 4<<32|2)}, []uint32{1}, []uint32{0, 1}},
+		"to be added":                 {[]cluster.Shard{row(0, 1, 2), row(1, 4, again), row(2, 1, 2)}, nil, []uint32{0, 1, 2}},
+	} {
+		left, here := me.compare(&cluster.Map{Shards: c.rows})
+		if slices.Sort(left); !slices.Equal(left, c.left) || !slices.Equal(slices.Sorted(maps.Keys(here)), c.here) {
+			t.Errorf("%s: %v have left and %v are here, want %v and %v", name, left, here, c.left, c.here)
+		}
+	}
+}
