@@ -35,7 +35,7 @@ type Accepted struct {
 // Enqueue makes a task.
 //
 // Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id stands
-// for a task of other content; queue_full.
+// for a task of other content; queue_full; ErrSlotMoved if neither is here and the task's slot lies in another shard.
 func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	q := r.queue(n.Namespace, n.Queue)
 	if q == nil {
@@ -44,6 +44,9 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	print := fingerprint(n)
 	if a, err := r.earlier(n, print); a.Duplicate || err != nil {
 		return a, err
+	}
+	if q.config.Closed != 0 && closed(q.config.Closed, &n.Spec) {
+		return Accepted{}, ErrSlotMoved
 	}
 	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting() >= most {
 		return Accepted{}, &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
@@ -67,6 +70,19 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 // ErrUnknownQueue: the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no
 // caller sees it.
 var ErrUnknownQueue = errors.New("the shard has no such queue")
+
+// ErrSlotMoved: the task's slot lies in another shard. Its key and its request stand for no task of this one, and no longer can.
+// The router asks the next shard; no caller sees it.
+var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
+	Message: "the task's slot of its queue lies in another shard by now"}
+
+// closed says whether a task belongs to one of the closed slots. One that fits in any goes where one is open.
+func closed(slots task.SlotSet, s *task.Spec) bool {
+	if slot, ok := s.Slot(); ok {
+		return slots.Has(slot)
+	}
+	return slots == task.AllSlots
+}
 
 func (r *Round) newExec(n *NewTask) *Exec {
 	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,

@@ -49,6 +49,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.operateStep(d)
 	case "queue":
 		return s.queueStep(d)
+	case "slots":
+		return s.slotsStep(d)
 	case "purge":
 		n, err := run(s.world, func(r *Round) (int, error) {
 			n, _, err := Purge(r, "default", d.CmdArgs[0].Key, s.now, 1000)
@@ -280,6 +282,25 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 	i, err := run(s.world, func(r *Round) (QueueInfo, error) { return Queue(r, "default", name) })
 	return answer(err, "scheduled %d, ready %v, claimed %d, retrying %d, held %d, dead %d, poisoned %d, oldest %s",
 		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady)
+}
+
+// slotsStep lets the slots of keys move away, or all of a queue, or retires the queue here.
+func (s *story) slotsStep(d *datadriven.TestData) string {
+	name := d.CmdArgs[0].Key
+	if d.HasArg("retire") {
+		_, err := run(s.world, func(r *Round) (struct{}, error) { return struct{}{}, RetireQueue(r, "default", name) })
+		return answer(err, "retired")
+	}
+	var gone task.SlotSet
+	for _, key := range list(d, "gone") {
+		slot, _ := (&task.Spec{Key: key}).Slot()
+		gone |= 1 << slot
+	}
+	if arg(d, "gone") == "all" {
+		gone = task.AllSlots
+	}
+	s.closeSlots(name, gone)
+	return fmt.Sprintf("%d of %d slots are here", task.SlotCount-gone.Len(), task.SlotCount)
 }
 
 func (s *story) show(name string) string {

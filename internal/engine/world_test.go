@@ -96,6 +96,15 @@ func (w *world) putQueue(name string, s task.Settings, paused bool) {
 	})
 }
 
+// closeSlots lets slots of a queue lie elsewhere.
+func (w *world) closeSlots(name string, slots task.SlotSet) {
+	w.round(func(r *Round) {
+		config := r.queue("default", name).config
+		config.Version, config.Closed = config.Version+1, slots
+		PutQueue(r, "default", name, config)
+	})
+}
+
 func (w *world) newID() task.ID {
 	w.ids++
 	return task.NewID(1, int64(w.now)/1000, mix(w.ids))

@@ -98,6 +98,8 @@ type QueueConfig struct {
 	PausedReason string    `json:"paused_reason,omitempty"`
 	PausedAt     time.Time `json:"paused_at,omitzero"`
 	CreatedAt    time.Time `json:"created_at"`
+	// Closed are the slots of which a shard takes no new tasks, since they lie in another. Only in a shard's copy.
+	Closed SlotSet `json:"closed,omitempty"`
 }
 
 const queueConfigVersion = 1

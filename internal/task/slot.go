@@ -1,0 +1,55 @@
+package task
+
+import (
+	"hash/fnv"
+	"math/bits"
+)
+
+// A queue's tasks fall into slots, which are what moves when a queue is shared out over shards anew. What must meet, meets in
+// one slot: tasks of one key, repeats of one idempotency key, repeats of one request.
+
+// SlotCount is how many slots a queue has. It never changes: slots are stored.
+const SlotCount = 64
+
+// SlotSet is a set of slots.
+type SlotSet uint64
+
+// AllSlots is the set of all.
+const AllSlots = ^SlotSet(0)
+
+// Has says whether a slot is in the set.
+func (s SlotSet) Has(slot int) bool { return s>>slot&1 == 1 }
+
+// Len is how many slots there are in the set.
+func (s SlotSet) Len() int { return bits.OnesCount64(uint64(s)) }
+
+// First is a set of up to n of the slots.
+func (s SlotSet) First(n int) (some SlotSet) {
+	for ; n > 0 && s != 0; n-- {
+		lowest := s & -s
+		some, s = some|lowest, s&^lowest
+	}
+	return some
+}
+
+// Slot is the slot of a task: the hash of its key, else of its idempotency key, else of its request. Not ok: it has none of
+// them, and fits in any.
+func (s *Spec) Slot() (slot int, ok bool) {
+	switch {
+	case s.Key != "":
+		return slotOf('k', []byte(s.Key)), true
+	case s.IdempotencyKey != "":
+		return slotOf('i', []byte(s.IdempotencyKey)), true
+	case s.RequestID != (ID{}):
+		return slotOf('r', s.RequestID[:]), true
+	}
+	return 0, false
+}
+
+func slotOf(kind byte, name []byte) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte{kind})
+	_, _ = h.Write(name)
+	sum := h.Sum64()
+	return int((sum ^ sum>>29 ^ sum>>47) % SlotCount) // #nosec G115 -- below SlotCount; the low bits alone are FNV's worst
+}
