@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -199,7 +200,7 @@ func checkCopy(t *testing.T, c *Control, cp *Copy) {
 	t.Helper()
 	want, err := c.Queues(bg, "default", "", 10)
 	must(t, err)
-	if got := cp.Queues("default", "", 10); !slices.Equal(got, want) {
+	if got := cp.Queues("default", "", 10); !reflect.DeepEqual(got, want) {
 		t.Errorf("the copy has %+v, want %+v", got, want)
 	}
 	m := mapOf(t, c)

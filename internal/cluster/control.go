@@ -26,6 +26,8 @@ type Shards interface {
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	// DropQueue removes a shard's copy of an empty queue; it refuses when the queue has tasks.
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+	// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
+	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
 }
 
 // Config is what a Control is made of.
@@ -56,7 +58,7 @@ const (
 type Control struct {
 	cfg  Config
 	log  *slog.Logger
-	work sync.WaitGroup // repairs
+	work sync.WaitGroup // repairs and moves
 
 	mu     sync.Mutex
 	office *office // nil: not in office
@@ -73,6 +75,8 @@ type office struct {
 	stop  context.CancelFunc // ends the repair
 	began time.Time
 	doubt map[uint32]time.Time // until when shards may have other voters than were seen
+
+	unfinished map[QueueName]bool // queues whose slots move, or have moved
 
 	queues  int      // how many there are; -1: not counted. It belongs to the shard's loop
 	pending []change // of the round in flight
@@ -130,9 +134,10 @@ func (c *Control) Elected() {
 		c.office.stop()
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, queues: -1}
+	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}, queues: -1}
 	c.wake()
 	c.work.Go(func() { c.repair(ctx) })
+	c.work.Go(func() { c.tend(ctx) })
 }
 
 // Dropped: a round of the system shard did not commit, or nobody knows, or the replica's term ended.

@@ -48,14 +48,11 @@ func (c *Control) Found(ctx context.Context, first FirstNode, shards int) error 
 		for id := range uint32(shards) + 1 {
 			c.setShard(tx, newShard(id, n.Number))
 		}
-		c.setSettings(tx, Settings{Replication: defaultReplication, Level: max(firstLevel, first.MinLevel), NextNode: 2, DataShards: shards})
+		c.setSettings(tx, Settings{Replication: defaultReplication, Level: first.MaxLevel, NextNode: 2, DataShards: shards})
 		return struct{}{}, nil
 	})
 	return err
 }
-
-// firstLevel is the feature level of the first cluster that had one.
-const firstLevel = 1
 
 // newShard is a shard that begins with one replica.
 func newShard(id, node uint32) Shard {

@@ -84,7 +84,7 @@ func TestFoundKeepsQueues(t *testing.T) {
 		must(t, w.state.Apply(storePosition(at.Index+1), tx.Seal(0)))
 		tx.Close()
 		c := w.open(1)
-		if got, err := c.Queue(bg, "default", "old"); err != nil || got != q || w.copyOf(1, "old").Version != 3 {
+		if got, err := c.Queue(bg, "default", "old"); err != nil || !reflect.DeepEqual(got, q) || w.copyOf(1, "old").Version != 3 {
 			t.Errorf("%+v, %v; the shard has %+v", got, err, w.copyOf(1, "old"))
 		}
 	})
@@ -392,10 +392,12 @@ func TestSettings(t *testing.T) {
 		if s := mapOf(t, c).Settings; s.Replication != 5 {
 			t.Errorf("%+v", s)
 		}
+		_, err := c.Hello(bg, Presence{Number: 1, PeerAddress: "n1:1", APIAddress: "n1:2", Version: "v2", MinLevel: 1, MaxLevel: 2})
+		must(t, err)
 		if level, err := c.RaiseLevel(bg); err != nil || level != 2 {
 			t.Errorf("level %d, %v", level, err)
 		}
-		_, err := c.Join(bg, joinOf("n2", 2)) // knows level 1 only
+		_, err = c.Join(bg, joinOf("n2", 2)) // knows level 1 only
 		is(t, err, task.ErrWrongState, "the cluster is at 2")
 		r := joinOf("n2", 2)
 		r.MaxLevel = 2

@@ -8,11 +8,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Queue is a queue, the shard that it lies in, and its configuration.
+// Queue is a queue, the shard or shards that it lies in, and its configuration.
 type Queue struct {
 	Namespace string
 	Name      string
-	Shard     uint32
+	Shard     uint32 // where all of it lies, if it has no parts
+	Parts     []Part // of a queue that was shared out over shards, now or once. Never changed in place
 	Config    task.QueueConfig
 }
 
@@ -31,13 +32,14 @@ func queueKey(ns, name string) []byte {
 // queueRow is the stored form of a queue.
 type queueRow struct {
 	Shard  uint32 `json:"shard"`
+	Parts  []Part `json:"parts,omitempty"`
 	Config []byte `json:"config"`
 	// Dropping: the queue is being deleted, its shard first. Who uses it meanwhile takes the mark away.
 	Dropping bool `json:"dropping,omitempty"`
 }
 
 func encodeQueue(q Queue, dropping bool) []byte {
-	return encodeRow(queueRow{q.Shard, q.Config.Encode(), dropping})
+	return encodeRow(queueRow{q.Shard, q.Parts, q.Config.Encode(), dropping})
 }
 
 func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
@@ -53,7 +55,7 @@ func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
 		return Queue{}, false, err
 	}
 	config, err := task.DecodeQueueConfig(row.Config)
-	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Config: config}, row.Dropping, err
+	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Config: config}, row.Dropping, err
 }
 
 // getQueue reads a queue that may be absent.

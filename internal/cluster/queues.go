@@ -57,7 +57,7 @@ func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
 
 func unchanged(*task.QueueConfig) error { return nil }
 
-// PutQueue changes the configuration of a queue, which is created if need be, and answers when its shard has the new one.
+// PutQueue changes the configuration of a queue, which is created if need be, and answers when its shards have the new one.
 // Change must only change what it is given: it may run more than once. After unavailable the change may have been made;
 // repeat it.
 func (c *Control) PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
@@ -157,21 +157,43 @@ func home(ns, name string, shards int) uint32 {
 	return 1 + h.Sum32()%uint32(shards)
 }
 
+// copy brings a queue's configuration to its shards, except to those that are about to drop it.
 func (c *Control) copy(ctx context.Context, q Queue) error {
-	return c.cfg.Shards.CopyQueues(ctx, q.Shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.Config})
-}
-
-// EnsureQueue makes sure that a queue's shard has its copy of the configuration. The queue is created if it was deleted
-// meanwhile.
-func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string) error {
-	q, err := c.PutQueue(ctx, ns, name, unchanged)
-	if err == nil && q.Shard != shard {
-		err = task.Unavailable(100*time.Millisecond, "queue %q lies in shard %d by now", name, q.Shard)
+	for _, shard := range q.Shards() {
+		if p := q.part(shard); p != nil && p.Retiring {
+			continue
+		}
+		if err := c.copyTo(ctx, q, shard); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
-// DropQueue removes an empty queue. Its row is marked, its shard drops it or refuses, then the row goes if the mark is
+func (c *Control) copyTo(ctx context.Context, q Queue, shard uint32) error {
+	return c.cfg.Shards.CopyQueues(ctx, shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.copyFor(shard)})
+}
+
+// EnsureQueue makes sure that a shard has its copy of a queue's configuration, if the queue lies there: see Queue.In. The
+// queue is created if it was deleted meanwhile.
+func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
+	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
+		q, err := c.changed(tx, ns, name, unchanged)
+		if p := q.part(shard); err == nil && p != nil && p.Retiring {
+			q.Parts = slices.Clone(q.Parts)
+			q.part(shard).Retiring = false
+			q.Config.Version++
+			c.setQueue(tx, q, false)
+		}
+		return q, err
+	})
+	if err != nil || !q.In(shard) {
+		return q, err
+	}
+	return q, c.copyTo(ctx, q, shard)
+}
+
+// DropQueue removes an empty queue. Its row is marked, its shards drop it or refuse, then the row goes if the mark is
 // still there: who uses the queue in between takes the mark away, and then the queue stays.
 func (c *Control) DropQueue(ctx context.Context, ns, name string) error {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
@@ -194,11 +216,13 @@ func (c *Control) DropQueue(ctx context.Context, ns, name string) error {
 
 // finishDrop ends the deletion of a marked queue, one way or the other. It can be repeated, also by another leader.
 func (c *Control) finishDrop(ctx context.Context, q Queue) error {
-	if err := c.cfg.Shards.DropQueue(ctx, q.Shard, q.Namespace, q.Name); err != nil {
-		if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
-			return err // it may have been dropped; a repeat, or the next leader, finishes
+	for _, shard := range q.Shards() {
+		if err := c.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
+			if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
+				return err // it may have been dropped; a repeat, or the next leader, finishes
+			}
+			return errors.Join(err, c.keep(ctx, q))
 		}
-		return errors.Join(err, c.keep(ctx, q))
 	}
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
@@ -217,7 +241,7 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 	return err
 }
 
-// keep takes the mark from a queue that its shard did not want to drop.
+// keep takes the mark from a queue that a shard did not want to drop. Those that did have their copies again at its next use.
 func (c *Control) keep(ctx context.Context, q Queue) error {
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
@@ -255,9 +279,13 @@ func (c *Control) repair(ctx context.Context) {
 
 // copyPart is the queues that go to a shard in one call.
 type copyPart struct {
-	shard   uint32
-	ns      string
+	copyTarget
 	configs map[string]task.QueueConfig
+}
+
+type copyTarget struct {
+	shard uint32
+	ns    string
 }
 
 // copyAll brings all configurations to their shards, and ends the deletions that were begun. A shard that can't be
@@ -274,6 +302,9 @@ func (c *Control) copyAll(ctx context.Context) error {
 				rs.dropping = append(rs.dropping, q)
 			} else {
 				queues = append(queues, q)
+			}
+			if q.unfinished() {
+				c.tendTo(q)
 			}
 			return true
 		})
@@ -297,15 +328,23 @@ func (c *Control) copyAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// copyParts are the copies that all queues need, in calls of a bounded size.
 func copyParts(queues []Queue) (parts []copyPart) {
-	slices.SortStableFunc(queues, func(a, b Queue) int { return int(a.Shard) - int(b.Shard) })
+	open := map[copyTarget]int{} // the call that is not full yet
 	for _, q := range queues {
-		last := len(parts) - 1
-		if last < 0 || parts[last].shard != q.Shard || parts[last].ns != q.Namespace || len(parts[last].configs) == copyChunk {
-			parts = append(parts, copyPart{q.Shard, q.Namespace, map[string]task.QueueConfig{}})
-			last++
+		for _, shard := range q.Shards() {
+			if p := q.part(shard); p != nil && p.Retiring {
+				continue
+			}
+			to := copyTarget{shard, q.Namespace}
+			i, ok := open[to]
+			if !ok || len(parts[i].configs) == copyChunk {
+				i = len(parts)
+				open[to] = i
+				parts = append(parts, copyPart{to, map[string]task.QueueConfig{}})
+			}
+			parts[i].configs[q.Name] = q.copyFor(shard)
 		}
-		parts[last].configs[q.Name] = q.Config
 	}
 	return parts
 }

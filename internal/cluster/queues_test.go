@@ -162,12 +162,18 @@ func TestUseDuringDeletion(t *testing.T) {
 		c := w.open(1)
 		_, err := c.PutQueue(bg, "default", "a", setLength(5))
 		must(t, err)
-		w.onDrop = func() { must(t, c.EnsureQueue(bg, 1, "default", "a")) }
+		w.onDrop = func() { ensure(t, c, 1, "a") }
 		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "used meanwhile")
 		if q, err := c.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a") != q.Config || q.Config.Settings.MaxLength != 5 {
 			t.Errorf("the queue is %+v (%v), the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
 	})
+}
+
+func ensure(t *testing.T, c *Control, shard uint32, name string) {
+	t.Helper()
+	_, err := c.EnsureQueue(bg, shard, "default", name)
+	must(t, err)
 }
 
 // It is used, and then another deletion begins and does not end: the first one must not take the second's mark for its own.
@@ -177,7 +183,7 @@ func TestUseBetweenDeletions(t *testing.T) {
 		_, err := c.PutQueue(bg, "default", "a", setLength(5))
 		must(t, err)
 		w.onDrop = func() {
-			must(t, c.EnsureQueue(bg, 1, "default", "a"))
+			ensure(t, c, 1, "a")
 			w.mu.Lock()
 			w.fails[1] = task.ErrUnavailable
 			w.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,7 @@ type world struct {
 	mu     sync.Mutex
 	copies map[string]task.QueueConfig // by shard and name
 	full   map[string]bool             // queues that have tasks
+	keys   map[uint32]store.Time       // the ends of their keys
 	fail   error                       // of the next copy
 	fails  map[uint32]error            // of all copies to a shard
 	calls  int                         // of CopyQueues
@@ -56,7 +58,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &world{t: t, state: s, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, fails: map[uint32]error{}}
+	return &world{t: t, state: s, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, fails: map[uint32]error{}}
 }
 
 // seat is another node, which doesn't lead yet.
@@ -78,12 +80,17 @@ func (s *seat) lead() {
 	s.control.Elected()
 }
 
-// open founds a cluster with so many data shards, if there is none, and returns what leads it.
+// open founds a cluster of feature level 1 with so many data shards, if there is none, and returns what leads it.
 func (w *world) open(shards int) *Control {
+	w.t.Helper()
+	return w.openAt(1, shards)
+}
+
+func (w *world) openAt(level, shards int) *Control {
 	w.t.Helper()
 	s := w.seat()
 	s.lead()
-	if err := s.control.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: 2}, shards); err != nil {
+	if err := s.control.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: level}, shards); err != nil {
 		w.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -139,11 +146,32 @@ func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs ma
 		return err
 	}
 	for name, c := range configs {
-		if key := fmt.Sprint(shard, name); w.copies[key].Version < c.Version {
+		if key := copyKey(shard, name); w.copies[key].Version < c.Version {
 			w.copies[key] = c
 		}
+		w.mustBeApart(name)
 	}
 	return nil
+}
+
+// mustBeApart fails the test if two shards take new tasks of one slot.
+func (w *world) mustBeApart(name string) {
+	var taken task.SlotSet
+	for key, c := range w.copies {
+		if _, of, _ := strings.Cut(key, "/"); of != name {
+			continue
+		}
+		if taken&^c.Closed != 0 {
+			w.t.Errorf("two shards take tasks of slots %064b of %q: %+v", taken&^c.Closed, name, w.copies)
+		}
+		taken |= ^c.Closed
+	}
+}
+
+func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keys[shard], w.fails[shard]
 }
 
 func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error {
@@ -155,7 +183,7 @@ func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error
 	if w.full[name] {
 		return &task.Error{Code: task.CodeWrongState, Message: "not empty"}
 	}
-	delete(w.copies, fmt.Sprint(shard, name))
+	delete(w.copies, copyKey(shard, name))
 	if fn := w.onDrop; fn != nil {
 		w.onDrop = nil
 		w.mu.Unlock()
@@ -165,11 +193,13 @@ func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error
 	return nil
 }
 
+func copyKey(shard uint32, name string) string { return fmt.Sprintf("%d/%s", shard, name) }
+
 // copyOf is what a data shard knows of a queue.
 func (w *world) copyOf(shard uint32, name string) task.QueueConfig {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.copies[fmt.Sprint(shard, name)]
+	return w.copies[copyKey(shard, name)]
 }
 
 func setLength(n int64) func(*task.QueueConfig) error {

@@ -39,40 +39,25 @@ func DropQueue(r *Round, ns, name string) error {
 		return nil
 	}
 	if c := q.counts; c.waiting()+c.claimed+c.dead+c.poisoned > 0 {
-		return wrongState("delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned",
-			name, c.waiting(), c.claimed, c.dead, c.poisoned)
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
+			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.waiting(), c.claimed, c.dead, c.poisoned)}
 	}
-	r.forgetQueue(q)
-	return nil
-}
-
-func (r *Round) forgetQueue(q *queue) {
 	delete(r.l.queues, q.queueName)
-	r.tx.Delete(queueKey(q.ns, tabQueue, q.name))
-	r.tx.Delete(queueKey(q.ns, tabCounts, q.name))
-}
-
-// RetireQueue removes the copy of a queue whose slots have all moved to other shards: wrong_state as long as it has a task that
-// has not ended for good, or an idempotency key that stands for one of its tasks.
-func RetireQueue(r *Round, ns, name string) error {
-	q := r.queue(ns, name)
-	if q == nil {
-		return nil
-	}
-	if q.config.Closed != task.AllSlots {
-		return wrongState("queue %q: it has slots in this shard", name)
-	}
-	keys := idempotencyKey(ns, name, "")
-	r.tx.Scan(keys, after(keys), func(_, _ []byte) bool { keys = nil; return false })
-	if c := q.counts; c.waiting()+c.claimed+c.dead+c.poisoned > 0 || keys == nil {
-		return wrongState("queue %q: it still has tasks or idempotency keys in this shard", name)
-	}
-	r.forgetQueue(q)
+	r.tx.Delete(queueKey(ns, tabQueue, name))
+	r.tx.Delete(queueKey(ns, tabCounts, name))
 	return nil
 }
 
-func wrongState(format string, args ...any) error {
-	return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(format, args...)}
+// KeysUntil is when the last of a queue's idempotency keys ends; 0: it has none.
+func KeysUntil(from store.Reader, ns, name string) (last store.Time, err error) {
+	keys := idempotencyKey(ns, name, "")
+	from.Scan(keys, after(keys), func(_, v []byte) bool {
+		var k keyRow
+		k, err = decodeKey(v)
+		last = max(last, k.until)
+		return err == nil
+	})
+	return last, err
 }
 
 // QueueInfo is how a queue stands in one shard.

@@ -284,12 +284,12 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady)
 }
 
-// slotsStep lets the slots of keys move away, or all of a queue, or retires the queue here.
+// slotsStep lets the slots of keys move away, or all of a queue, or asks how long the queue's keys must be asked for here.
 func (s *story) slotsStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
-	if d.HasArg("retire") {
-		_, err := run(s.world, func(r *Round) (struct{}, error) { return struct{}{}, RetireQueue(r, "default", name) })
-		return answer(err, "retired")
+	if d.HasArg("keys") {
+		until, err := KeysUntil(s.store, "default", name)
+		return answer(err, "keys for %s", max(until, s.now).Sub(s.now))
 	}
 	var gone task.SlotSet
 	for _, key := range list(d, "gone") {

@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Part is what a queue that is shared out has in one shard.
+//
+// A slot moves in two steps, each of which is in all shards' copies before the next: first the shard that has it takes no more
+// of its tasks, then the other one takes them. Tasks stay where they are. So does what keys and requests stand for, so the old
+// shard is asked before the new one: see Route.
+type Part struct {
+	Shard uint32       `json:"shard"`
+	Slots task.SlotSet `json:"slots,omitempty"` // those whose new tasks it takes
+	Next  task.SlotSet `json:"next,omitempty"`  // those whose new tasks it is to take: another set while slots move
+	// Left are slots that went to other shards, the last of them at LeftAt.
+	Left   task.SlotSet `json:"left,omitempty"`
+	LeftAt store.Time   `json:"left_at,omitempty"`
+	// Recent: a request from before the move may still be repeated, so that all tasks of Left are asked for here, not only
+	// those with an idempotency key.
+	Recent bool `json:"recent,omitempty"`
+	// LeftUntil is when the last idempotency key of Left ends.
+	LeftUntil store.Time `json:"left_until,omitempty"`
+	// Retiring: the shard is dropping its copy, since nothing is left there. Who uses the part meanwhile takes the mark away.
+	Retiring bool `json:"retiring,omitempty"`
+}
+
+// Spread says whether the queue is shared out over shards by its slots. One that never was lies in Shard.
+func (q Queue) Spread() bool { return q.Parts != nil }
+
+// Shards are those that may have tasks of the queue. Those from which all slots have moved come first: what they have is older.
+func (q Queue) Shards() (shards []uint32) {
+	if !q.Spread() {
+		return []uint32{q.Shard}
+	}
+	for _, left := range []bool{true, false} {
+		for _, p := range q.Parts {
+			if (p.Next == 0) == left {
+				shards = append(shards, p.Shard)
+			}
+		}
+	}
+	return shards
+}
+
+// Route is the shards to ask, in this order, for a task of a slot: those that may know its idempotency key or its request from
+// before the slot moved, and the one that takes it.
+func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
+	owner := q.Shard
+	for _, p := range q.Parts {
+		switch {
+		case p.Next.Has(slot):
+			owner = p.Shard
+		case p.Left.Has(slot) && (keyed || p.Recent):
+			shards = append(shards, p.Shard)
+		}
+	}
+	return append(shards, owner)
+}
+
+// In says whether a shard has a part of the queue.
+func (q Queue) In(shard uint32) bool {
+	if !q.Spread() {
+		return q.Shard == shard
+	}
+	return q.part(shard) != nil
+}
+
+func (q Queue) part(shard uint32) *Part {
+	for i := range q.Parts {
+		if q.Parts[i].Shard == shard {
+			return &q.Parts[i]
+		}
+	}
+	return nil
+}
+
+// copyFor is the configuration for one shard's copy: with the slots that it does not take, and its share of the length.
+func (q Queue) copyFor(shard uint32) task.QueueConfig {
+	config := q.Config
+	if p := q.part(shard); p != nil {
+		config.Closed = ^p.Slots
+		if n := int64(p.Slots.Len()); config.Settings.MaxLength > 0 && n > 0 {
+			most := config.Settings.MaxLength
+			config.Settings.MaxLength = most/task.SlotCount*n + (most%task.SlotCount*n+task.SlotCount-1)/task.SlotCount
+		}
+	}
+	return config
+}
+
+// moving says whether slots are on their way.
+func (q Queue) moving() bool {
+	return slices.ContainsFunc(q.Parts, func(p Part) bool { return p.Slots != p.Next })
+}
+
+// unfinished says whether something remains to be done about the queue's parts, now or when time has passed.
+func (q Queue) unfinished() bool {
+	return slices.ContainsFunc(q.Parts, func(p Part) bool { return p.Slots != p.Next || p.Next == 0 || p.Left != 0 })
+}
+
+// spreadOver lets the queue's slots move to these shards, the same number to each, as few as can be. It says whether any moves.
+func (q *Queue) spreadOver(shards []uint32, now store.Time) bool {
+	if !q.Spread() {
+		q.Parts = []Part{{Shard: q.Shard, Slots: task.AllSlots, Next: task.AllSlots}}
+	} else {
+		q.Parts = slices.Clone(q.Parts)
+	}
+	for _, shard := range shards {
+		if q.part(shard) == nil {
+			q.Parts = append(q.Parts, Part{Shard: shard})
+		}
+	}
+	shareOut(q.Parts, shards)
+	moves := false
+	for i := range q.Parts {
+		p := &q.Parts[i]
+		moves = moves || p.Next != p.Slots
+		if lost := p.Slots &^ p.Next; lost != 0 {
+			p.Left, p.LeftAt, p.Recent = p.Left|lost, now, true
+		}
+		p.Left &^= p.Next
+		p.Slots &= p.Next
+		p.Retiring = p.Retiring && p.Next == 0
+	}
+	return moves
+}
+
+// shareOut sets Next of all parts.
+func shareOut(parts []Part, shards []uint32) {
+	var takers []*Part
+	for i := range parts {
+		if slices.Contains(shards, parts[i].Shard) {
+			takers = append(takers, &parts[i])
+		}
+	}
+	// Who has most keeps one more where it doesn't come out even.
+	slices.SortStableFunc(takers, func(a, b *Part) int { return cmp.Compare(b.Slots.Len(), a.Slots.Len()) })
+	free := task.AllSlots
+	for i, p := range takers {
+		p.Next = p.Slots.First(quota(i, len(takers)))
+		free &^= p.Next
+	}
+	for i, p := range takers {
+		more := free.First(quota(i, len(takers)) - p.Next.Len())
+		p.Next |= more
+		free &^= more
+	}
+	for i := range parts {
+		if !slices.Contains(shards, parts[i].Shard) {
+			parts[i].Next = 0
+		}
+	}
+}
+
+// quota is how many slots the i-th of n parts gets.
+func quota(i, n int) int {
+	q := task.SlotCount / n
+	if i < task.SlotCount%n {
+		q++
+	}
+	return q
+}

@@ -1,0 +1,310 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// spreadLevel is the feature level from which queues can have parts: nodes below would look for all tasks in one shard.
+const spreadLevel = 2
+
+const (
+	// tendRest is how often moves that were interrupted are taken up, and retireRest how often shards are left. The latter is
+	// longer than any call takes, so that no copy that was sent before a shard was marked comes after it has dropped its own.
+	tendRest   = 5 * time.Second
+	retireRest = time.Minute
+	// requestWindow is how long at least a request may be repeated (see the engine), and what clocks of shards may differ by.
+	requestWindow = 11 * time.Minute
+	clockSlack    = time.Minute
+)
+
+// Spread shares a queue out over these shards, slot by slot, or over as many as are named by parts if there are none: those
+// that have it, then those with the fewest other queues of this kind. It answers when the slots have moved; tasks that are
+// there stay where they are. After unavailable the move may have begun, and goes on by itself.
+func (c *Control) Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (Queue, error) {
+	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
+		q, _, ok, err := getQueue(tx, ns, name)
+		if err == nil && !ok {
+			err = task.NotFound("queue", name)
+		}
+		if err != nil {
+			return q, err
+		}
+		settings, _, err := getRow[Settings](tx, settingsKey)
+		if err != nil {
+			return q, err
+		}
+		onto, err := c.chooseShards(tx, q, settings, parts, shards)
+		if err != nil {
+			return q, err
+		}
+		if q.moving() {
+			return q, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
+		}
+		if !q.spreadOver(onto, tx.Now()) {
+			return q, nil
+		}
+		q.Config.Version++
+		c.setQueue(tx, q, false)
+		c.tendTo(q)
+		return q, nil
+	})
+	if err != nil || !q.moving() {
+		return q, err
+	}
+	return c.openSlots(ctx, q)
+}
+
+// chooseShards checks the wish of a Spread.
+func (c *Control) chooseShards(tx *store.Tx, q Queue, settings Settings, parts int, shards []uint32) ([]uint32, error) {
+	if settings.Level < spreadLevel {
+		return nil, wrongState("queue %q: to share out a queue, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			q.Name, spreadLevel, settings.Level)
+	}
+	if len(shards) > 0 {
+		return shards, checkShards(shards, settings.DataShards)
+	}
+	most := min(settings.DataShards, task.SlotCount)
+	if parts < 1 || parts > most {
+		return nil, task.Invalid("parts", "%d is not between 1 and %d, the number of data shards and of slots: see `pawl cluster add-shards`", parts, most)
+	}
+	load, err := c.slotsByShard(tx)
+	if err != nil {
+		return nil, err
+	}
+	all := dataShards(settings.DataShards)
+	slices.SortStableFunc(all, func(a, b uint32) int {
+		if byOwn := q.slotsIn(b) - q.slotsIn(a); byOwn != 0 {
+			return byOwn
+		}
+		return load[a] - load[b]
+	})
+	return all[:parts], nil
+}
+
+func checkShards(shards []uint32, most int) error {
+	if len(shards) > task.SlotCount {
+		return task.Invalid("shards", "%d shards, but a queue has %d slots", len(shards), task.SlotCount)
+	}
+	for i, id := range shards {
+		if id < 1 || int(id) > most {
+			return task.Invalid("shards", "%d is no data shard: they are numbered 1 to %d", id, most)
+		}
+		if slices.Contains(shards[:i], id) {
+			return task.Invalid("shards", "%d is named twice", id)
+		}
+	}
+	return nil
+}
+
+// slotsIn is how many slots of the queue lie in a shard.
+func (q Queue) slotsIn(shard uint32) int {
+	if p := q.part(shard); p != nil {
+		return p.Next.Len()
+	}
+	if !q.Spread() && q.Shard == shard {
+		return task.SlotCount
+	}
+	return 0
+}
+
+// slotsByShard counts the slots of shared-out queues.
+func (c *Control) slotsByShard(tx *store.Tx) (map[uint32]int, error) {
+	load := map[uint32]int{}
+	err := scanQueues(tx, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
+		for _, p := range q.Parts {
+			load[p.Shard] += p.Next.Len()
+		}
+		return true
+	})
+	return load, err
+}
+
+// openSlots ends a move: once no copy takes the slots that move any more, the shards to which they move begin to.
+func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
+	if err := c.copy(ctx, q); err != nil {
+		return q, err
+	}
+	until := map[uint32]store.Time{}
+	for _, p := range q.Parts {
+		if p.Left == 0 {
+			continue
+		}
+		last, err := c.cfg.Shards.KeysUntil(ctx, p.Shard, q.Namespace, q.Name)
+		if err != nil {
+			return q, err
+		}
+		until[p.Shard] = last
+	}
+	q, err := c.revise(ctx, q, func(q *Queue) {
+		for i := range q.Parts {
+			p := &q.Parts[i]
+			p.Slots, p.LeftUntil = p.Next, max(p.LeftUntil, until[p.Shard])
+		}
+	})
+	if err != nil {
+		return q, err
+	}
+	return q, c.copy(ctx, q)
+}
+
+// errRevised: the queue's row is not the one any more that a step was made for.
+var errRevised = task.Unavailable(time.Second, "the queue was changed at this moment")
+
+// revise changes the parts of a queue if its row is still this one.
+func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {
+	return update(ctx, c, func(tx *store.Tx) (Queue, error) {
+		q, dropping, ok, err := getQueue(tx, was.Namespace, was.Name)
+		if err != nil {
+			return q, err
+		}
+		if !ok || dropping || q.Config.Version != was.Config.Version {
+			return q, errRevised
+		}
+		change(&q)
+		q.Config.Version++
+		c.setQueue(tx, q, false)
+		return q, nil
+	})
+}
+
+// tendTo lets the leader look after a queue that is unfinished.
+func (c *Control) tendTo(q Queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office != nil {
+		c.office.unfinished[q.name()] = true
+	}
+}
+
+// tend looks after the unfinished queues until ctx ends.
+func (c *Control) tend(ctx context.Context) {
+	var retired time.Time
+	for sleep(ctx, tendRest); ctx.Err() == nil; sleep(ctx, tendRest) {
+		retire := time.Since(retired) >= retireRest
+		if retire {
+			retired = time.Now()
+		}
+		for _, name := range c.toTend() {
+			done, err := c.tendOne(ctx, name, retire)
+			if err != nil && ctx.Err() == nil {
+				c.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
+			}
+			if done {
+				c.tended(name)
+			}
+		}
+	}
+}
+
+func (c *Control) tended(name QueueName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office != nil {
+		delete(c.office.unfinished, name)
+	}
+}
+
+func (c *Control) toTend() (names []QueueName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office != nil {
+		for name := range c.office.unfinished {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// tendOne does the next step for a queue, if it is time, and says whether nothing remains to be done.
+func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) (done bool, err error) {
+	type look struct {
+		Queue
+		idle bool // gone, or going
+	}
+	q, err := view(ctx, c, func(r store.Reader) (l look, err error) {
+		q, dropping, ok, err := getQueue(r, name.Namespace, name.Name)
+		return look{Queue: q, idle: !ok || dropping}, err
+	})
+	if err != nil || q.idle {
+		return q.idle, err
+	}
+	switch {
+	case q.moving():
+		_, err := c.openSlots(ctx, q.Queue)
+		return false, err
+	case retire && q.unfinished():
+		now, err := c.forgetMoves(ctx, q.Queue)
+		if err != nil {
+			return false, err
+		}
+		return false, c.retireParts(ctx, now)
+	}
+	return !q.unfinished(), nil
+}
+
+// forgetMoves ends the asking of shards for slots that have left them, once nobody can be known there any more.
+func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
+	now, err := update(ctx, c, func(tx *store.Tx) (store.Time, error) { return tx.Now(), nil })
+	if err != nil {
+		return q, err
+	}
+	due := func(p Part) bool {
+		return p.Left != 0 && now >= p.LeftAt.Add(requestWindow) && (p.Recent || now >= p.LeftUntil.Add(clockSlack))
+	}
+	if !slices.ContainsFunc(q.Parts, due) {
+		return q, nil
+	}
+	q, err = c.revise(ctx, q, func(q *Queue) {
+		for i := range q.Parts {
+			if p := &q.Parts[i]; due(*p) {
+				p.Recent = false
+				if now >= p.LeftUntil.Add(clockSlack) {
+					p.Left, p.LeftAt, p.LeftUntil = 0, 0, 0
+				}
+			}
+		}
+	})
+	if err != nil {
+		return q, err
+	}
+	return q, c.copy(ctx, q)
+}
+
+// retireParts lets go of shards in which nothing of a queue is left. Each is marked first; the next time its shard drops its
+// copy or refuses; then the part goes, if the mark is still there.
+func (c *Control) retireParts(ctx context.Context, q Queue) error {
+	for _, p := range q.Parts {
+		if p.Next != 0 || p.Left != 0 {
+			continue
+		}
+		var err error
+		if !p.Retiring {
+			if q, err = c.revise(ctx, q, func(q *Queue) { q.part(p.Shard).Retiring = true }); err != nil {
+				return err
+			}
+			continue
+		}
+		err = c.cfg.Shards.DropQueue(ctx, p.Shard, q.Namespace, q.Name)
+		if errors.Is(err, task.ErrWrongState) {
+			continue // it has tasks
+		}
+		if err != nil {
+			return fmt.Errorf("shard %d: %w", p.Shard, err)
+		}
+		q, err = c.revise(ctx, q, func(q *Queue) {
+			q.Parts = slices.DeleteFunc(q.Parts, func(other Part) bool { return other.Shard == p.Shard })
+		})
+		if err != nil {
+			return err
+		}
+		c.log.Info("a queue has left a shard", "queue", q.Name, "shard", p.Shard)
+	}
+	return nil
+}

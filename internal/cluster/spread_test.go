@@ -1,0 +1,241 @@
+package cluster
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The slots of a queue are always shared out wholly and evenly, no more of them move than must, and who had one is asked for it
+// until it has it again.
+func TestShareOut(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		q := Queue{Shard: 1 + rnd.Uint32N(9)}
+		for range 12 {
+			shards := dataShards(9)
+			rnd.Shuffle(len(shards), func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
+			shards = shards[:1+rnd.IntN(9)]
+			before := q
+			moves := q.spreadOver(shards, store.Time(rnd.Int64N(1e6)))
+			checkShares(t, before, q, shards)
+			if moves != q.moving() {
+				t.Fatalf("seed %d: says %v, but moving %v", seed, moves, q.moving())
+			}
+			for i := range q.Parts {
+				q.Parts[i].Slots = q.Parts[i].Next
+			}
+			if q.moving() || q.spreadOver(shards, 0) {
+				t.Fatalf("seed %d: the same shards again move something", seed)
+			}
+		}
+	}
+}
+
+func checkShares(t *testing.T, before, q Queue, shards []uint32) {
+	t.Helper()
+	var all task.SlotSet
+	for _, p := range q.Parts {
+		if all&p.Next != 0 || p.Slots&^p.Next != 0 || p.Left&p.Next != 0 {
+			t.Fatalf("part %+v of %+v", p, q.Parts)
+		}
+		all |= p.Next
+		if n := p.Next.Len(); slices.Contains(shards, p.Shard) && (n < task.SlotCount/len(shards) || n > task.SlotCount/len(shards)+1) || !slices.Contains(shards, p.Shard) && n > 0 {
+			t.Fatalf("%d slots in shard %d of %v", n, p.Shard, shards)
+		}
+		had := task.SlotSet(0)
+		if old := before.part(p.Shard); old != nil {
+			had = old.Slots
+		} else if before.In(p.Shard) {
+			had = task.AllSlots
+		}
+		if p.Slots != had&p.Next || p.Left&(had&^p.Next) != had&^p.Next {
+			t.Fatalf("shard %d had %064b and is to have %064b: %+v", p.Shard, had, p.Next, p)
+		}
+		if had != 0 && before.Spread() && p.Next.Len() < had.Len() && (had&^p.Next).Len() != had.Len()-p.Next.Len() {
+			t.Fatalf("shard %d loses %d slots to have %d less", p.Shard, (had &^ p.Next).Len(), had.Len()-p.Next.Len())
+		}
+	}
+	if all != task.AllSlots {
+		t.Fatalf("slots %064b belong to nobody", ^all)
+	}
+	for slot := range task.SlotCount {
+		route := q.Route(slot, true)
+		if owner := q.part(route[len(route)-1]); !owner.Next.Has(slot) {
+			t.Fatalf("slot %d goes to %v", slot, route)
+		}
+		for _, p := range q.Parts {
+			if p.Left.Has(slot) && !slices.Contains(route, p.Shard) {
+				t.Fatalf("slot %d was in shard %d, and is asked for in %v", slot, p.Shard, route)
+			}
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(spreadLevel, 4)
+		_, err := c.Spread(bg, "default", "a", 2, nil)
+		is(t, err, task.ErrNotFound, `queue "a"`)
+		q, err := c.PutQueue(bg, "default", "a", setLength(100))
+		must(t, err)
+		home := q.Shard
+		for _, bad := range [][]uint32{{0}, {5}, {1, 1}, make([]uint32, 65)} {
+			_, err := c.Spread(bg, "default", "a", 0, bad)
+			is(t, err, task.ErrInvalidArgument, "shards")
+		}
+		for _, bad := range []int{-1, 0, 5} {
+			_, err := c.Spread(bg, "default", "a", bad, nil)
+			is(t, err, task.ErrInvalidArgument, "parts", "between 1 and 4")
+		}
+
+		w.keys[home] = store.TimeOf(time.Now().Add(time.Hour))
+		q, err = c.Spread(bg, "default", "a", 3, nil)
+		must(t, err)
+		if q.moving() || len(q.Parts) != 3 || q.part(home).Slots.Len() != 22 {
+			t.Fatalf("over three shards: %+v", q.Parts)
+		}
+		for _, p := range q.Parts {
+			if copied := w.copyOf(p.Shard, "a"); copied.Closed != ^p.Slots || copied.Settings.MaxLength != int64(1+100*p.Slots.Len()/64) {
+				t.Errorf("shard %d with slots %064b has %+v", p.Shard, p.Slots, copied)
+			}
+		}
+		slot := 63 // the last ones move first
+		if route := q.Route(slot, false); len(route) != 2 || route[0] != home {
+			t.Errorf("a new request goes to %v, but shard %d had the slot", route, home)
+		}
+
+		pass(requestWindow + retireRest + tendRest)
+		q, err = c.Queue(bg, "default", "a")
+		must(t, err)
+		if plain, keyed := q.Route(slot, false), q.Route(slot, true); len(plain) != 1 || len(keyed) != 2 || keyed[0] != home {
+			t.Errorf("when no request can come again, tasks go to %v, those with keys to %v", plain, keyed)
+		}
+		pass(time.Hour)
+		q, err = c.Queue(bg, "default", "a")
+		must(t, err)
+		if route := q.Route(slot, true); len(route) != 1 {
+			t.Errorf("when all keys have ended, tasks with keys go to %v", route)
+		}
+		if len(c.toTend()) > 0 {
+			t.Errorf("%v are still looked after", c.toTend())
+		}
+	})
+}
+
+// A queue leaves a shard when nothing of it is left there, and whoever uses it there in between keeps it.
+func TestSpreadRetires(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(spreadLevel, 2)
+		q, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		from, to := q.Shard, 3-q.Shard
+		w.setFull("a", true)
+		_, err = c.Spread(bg, "default", "a", 0, []uint32{to})
+		must(t, err)
+		pass(time.Hour)
+		if q, _ := c.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
+			t.Fatalf("with tasks in the shard that it leaves, the queue has %+v", q.Parts)
+		}
+		w.mu.Lock()
+		w.onDrop = func() { ensure(t, c, from, "a") }
+		w.mu.Unlock()
+		w.setFull("a", false)
+		pass(retireRest)
+		if q, _ := c.Queue(bg, "default", "a"); !q.In(from) || w.copyOf(from, "a").Version == 0 {
+			t.Fatalf("used while it left: %+v, and the shard has %+v", q.Parts, w.copyOf(from, "a"))
+		}
+		pass(3 * retireRest)
+		if q, _ := c.Queue(bg, "default", "a"); q.In(from) || w.copyOf(from, "a").Version != 0 {
+			t.Errorf("nothing is left, but the queue has %+v, and the shard %+v", q.Parts, w.copyOf(from, "a"))
+		}
+		q, err = c.EnsureQueue(bg, from, "default", "a")
+		if must(t, err); q.In(from) || w.copyOf(from, "a").Version != 0 {
+			t.Errorf("a shard that the queue has left gets it again: %+v", q.Parts)
+		}
+	})
+}
+
+func TestSpreadNeedsItsLevel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		_, err = c.Spread(bg, "default", "a", 2, nil)
+		is(t, err, task.ErrWrongState, "feature level 2", "raise-level")
+	})
+}
+
+// Leaders come and go, shards do not answer, others change the queue: no two shards ever take tasks of one slot (the world looks
+// at each copy), and in the end each slot is taken by one.
+func TestSpreadSaga(t *testing.T) {
+	for seed := range uint64(40) {
+		inBubble(t, func(t *testing.T, w *world) {
+			rnd := rand.New(rand.NewPCG(seed, 3))
+			c := w.openAt(spreadLevel, 5)
+			_, err := c.PutQueue(bg, "default", "a", unchanged)
+			must(t, err)
+			for range 60 {
+				switch rnd.IntN(6) {
+				case 0:
+					s := w.seat()
+					s.lead()
+					c = s.control
+				case 1:
+					w.mu.Lock()
+					w.fails[1+rnd.Uint32N(5)] = task.Unavailable(time.Second, "no answer")
+					w.mu.Unlock()
+				case 2:
+					w.heal()
+				case 3:
+					_, _ = c.PutQueue(bg, "default", "a", setLength(rnd.Int64N(1000)))
+				case 4:
+					pass(time.Duration(rnd.IntN(400)) * time.Second)
+				default:
+					shards := dataShards(5)
+					rnd.Shuffle(5, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
+					_, _ = c.Spread(bg, "default", "a", 0, shards[:1+rnd.IntN(5)])
+				}
+			}
+			w.heal()
+			pass(time.Hour)
+			checkSpread(t, w, c, seed)
+		})
+	}
+}
+
+func checkSpread(t *testing.T, w *world, c *Control, seed uint64) {
+	t.Helper()
+	q, err := c.Queue(bg, "default", "a")
+	must(t, err)
+	if q.moving() || q.unfinished() {
+		t.Errorf("seed %d: an hour later there is still something to do: %+v", seed, q.Parts)
+	}
+	var taken task.SlotSet
+	for _, shard := range q.Shards() {
+		copied := w.copyOf(shard, "a")
+		if copied.Version == 0 || taken&^copied.Closed != 0 {
+			t.Errorf("seed %d: shard %d has %+v", seed, shard, copied)
+		}
+		taken |= ^copied.Closed
+	}
+	if taken != task.AllSlots {
+		t.Errorf("seed %d: nobody takes slots %064b: %+v", seed, ^taken, q.Parts)
+	}
+}
+
+func (w *world) setFull(name string, full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.full[name] = full
+}
+
+func (w *world) heal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.fails)
+}
