@@ -50,6 +50,15 @@ type QueueInfo struct {
 	Settings        QueueSettings
 	Version         int64 // of the settings: grows with each change
 	CreatedAt       time.Time
+	Parts           []QueuePart // of a queue that was shared out: what it has in each shard
+}
+
+// QueuePart is what a queue has in one shard.
+type QueuePart struct {
+	Shard  int
+	Slots  int  // of the queue's 64: those whose new tasks go there; 0: it only drains
+	Moving bool // slots are on their way to it or from it
+	Depth  Depth
 }
 
 // Depth counts the tasks of a queue by state.
@@ -119,6 +128,30 @@ func (a Admin) PauseQueue(ctx context.Context, name, reason string) (*QueueInfo,
 func (a Admin) ResumeQueue(ctx context.Context, name, reason string) (*QueueInfo, error) {
 	resp, err := call(ctx, a.client, true, a.client.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: reason})
 	return queueAnswer("resume queue", name, resp.GetQueue(), err)
+}
+
+// SpreadQueue shares a queue out over so many shards: those that have it, then those that have least. One shard can carry only
+// so much; what the queue then promises within a key, and no more across keys, is in docs/scaling.md. New tasks go to their new
+// shards when it returns; those that are there stay and drain. After ErrUnavailable the move may have begun, and goes on.
+func (a Admin) SpreadQueue(ctx context.Context, name string, parts int, reason string) (*QueueInfo, error) {
+	return a.spread(ctx, &pawlv1.SpreadQueueRequest{Queue: name, Parts: clampInt32(parts), Reason: reason})
+}
+
+// MoveQueue is SpreadQueue over the shards that are named, one or more.
+func (a Admin) MoveQueue(ctx context.Context, name string, shards []int, reason string) (*QueueInfo, error) {
+	req := &pawlv1.SpreadQueueRequest{Queue: name, Reason: reason}
+	for _, shard := range shards {
+		req.Shards = append(req.Shards, uint32(max(clampInt32(shard), 0))) // #nosec G115 -- not negative
+	}
+	if len(shards) == 0 {
+		return nil, invalid("shards", "there are none")
+	}
+	return a.spread(ctx, req)
+}
+
+func (a Admin) spread(ctx context.Context, req *pawlv1.SpreadQueueRequest) (*QueueInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.SpreadQueue, req)
+	return queueAnswer("spread queue", req.GetQueue(), resp.GetQueue(), err)
 }
 
 // PurgeQueue discards the tasks that wait in a queue and says how many; it doesn't erase them.
@@ -227,15 +260,22 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 	if p == nil {
 		return nil
 	}
-	d, r := p.GetDepth(), p.GetReadyByPriority()
-	return &QueueInfo{
+	r := p.GetReadyByPriority()
+	q := &QueueInfo{
 		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
-		Depth: Depth{
-			Scheduled: d.GetScheduled(), Ready: d.GetReady(), Claimed: d.GetClaimed(), Retrying: d.GetRetrying(), Held: d.GetHeld(),
-			Dead: d.GetDead(), Poisoned: d.GetPoisoned(),
-		},
+		Depth:           depthOf(p.GetDepth()),
 		ReadyByPriority: ReadyByPriority{High: r.GetHigh(), Normal: r.GetNormal(), Low: r.GetLow()},
 		OldestReady:     time.Duration(p.GetOldestReadyAgeSeconds() * float64(time.Second)),
 		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 	}
+	for _, part := range p.GetParts() {
+		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(),
+			Depth: depthOf(part.GetDepth())})
+	}
+	return q
+}
+
+func depthOf(d *pawlv1.Depth) Depth {
+	return Depth{Scheduled: d.GetScheduled(), Ready: d.GetReady(), Claimed: d.GetClaimed(), Retrying: d.GetRetrying(), Held: d.GetHeld(),
+		Dead: d.GetDead(), Poisoned: d.GetPoisoned()}
 }

@@ -28,7 +28,7 @@ func TestAdminCalls(t *testing.T) {
 			Retention: &pawlv1.Retention{Dead: durationpb.New(time.Hour)}, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(time.Second), Jitter: proto.Float64(0)},
 		},
 	}
-	wantQueue := `{mail true fire 0001-01-01T00:00:00Z {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0} 4 0001-01-01T00:00:00Z}`
+	wantQueue := `{mail true fire 0001-01-01T00:00:00Z {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0} 4 0001-01-01T00:00:00Z null}`
 	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
 	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}
@@ -58,6 +58,15 @@ func TestAdminCalls(t *testing.T) {
 		{"DeleteQueue", func(a pawl.Admin) (any, error) { return nil, a.DeleteQueue(ctx, "mail") }, `queue:"mail"`, &pawlv1.DeleteQueueResponse{}, `null`},
 		{"PauseQueue", func(a pawl.Admin) (any, error) { return a.PauseQueue(ctx, "mail", "fire") }, `queue:"mail"reason:"fire"`, &pawlv1.PauseQueueResponse{Queue: queue}, wantQueue},
 		{"ResumeQueue", func(a pawl.Admin) (any, error) { return a.ResumeQueue(ctx, "mail", "ok") }, `queue:"mail"reason:"ok"`, &pawlv1.ResumeQueueResponse{Queue: queue}, wantQueue},
+		{"SpreadQueue", func(a pawl.Admin) (any, error) {
+			q, err := a.SpreadQueue(ctx, "mail", 2, "hot")
+			return q.Parts, err
+		}, `queue:"mail"parts:2reason:"hot"`, &pawlv1.SpreadQueueResponse{Queue: &pawlv1.Queue{Parts: []*pawlv1.QueuePart{{Shard: 3, Slots: 32, Moving: true, Depth: &pawlv1.Depth{Ready: 9}}}}},
+			`[{3 32 true {0 9 0 0 0 0 0}}]`},
+		{"SpreadQueue", func(a pawl.Admin) (any, error) {
+			q, err := a.MoveQueue(ctx, "mail", []int{3, 4}, "")
+			return q.Name, err
+		}, `queue:"mail"shards:3shards:4`, &pawlv1.SpreadQueueResponse{Queue: &pawlv1.Queue{Queue: "mail"}}, `mail`},
 		{"PurgeQueue", func(a pawl.Admin) (any, error) { return a.PurgeQueue(ctx, "mail", "old") }, `queue:"mail"reason:"old"`, &pawlv1.PurgeQueueResponse{Discarded: 7}, `7`},
 		{"ListDead", func(a pawl.Admin) (any, error) {
 			items, err := collect(a.Dead(ctx, pawl.Filter{Queue: "mail", Error: "boom"}))

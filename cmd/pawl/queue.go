@@ -24,7 +24,7 @@ func newQueue(a *app) *cobra.Command {
 			func(ctx context.Context, ad pawl.Admin, name, reason string) (*pawl.QueueInfo, error) {
 				return ad.ResumeQueue(ctx, name, reason)
 			}),
-		newQueuePurge(a), newQueueRm(a))
+		newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
 }
 
 func newQueueLs(a *app) *cobra.Command {
@@ -120,7 +120,7 @@ func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		length = strconv.FormatInt(s.MaxLength, 10)
 	}
 	fields(w,
-		"Queue", q.Name, "Created", clock(q.CreatedAt, now), "Paused", paused,
+		"Queue", q.Name, "Created", clock(q.CreatedAt, now), "Paused", paused, "Shards", partsText(q),
 		"Ready", fmt.Sprintf("%d (high %d, normal %d, low %d)", d.Ready, r.High, r.Normal, r.Low), "Oldest ready", oldest,
 		"Scheduled", strconv.FormatInt(d.Scheduled, 10), "Retrying", strconv.FormatInt(d.Retrying, 10),
 		"Claimed", strconv.FormatInt(d.Claimed, 10), "Held", strconv.FormatInt(d.Held, 10),

@@ -128,6 +128,14 @@ type queueView struct {
 	Settings        settingsView `json:"settings"`
 	Version         int64        `json:"version"`
 	CreatedAt       time.Time    `json:"created_at,omitzero"`
+	Parts           []partView   `json:"parts,omitempty"`
+}
+
+type partView struct {
+	Shard  int       `json:"shard"`
+	Slots  int       `json:"slots"`
+	Moving bool      `json:"moving"`
+	Depth  depthView `json:"depth"`
 }
 
 type depthView struct {
@@ -165,11 +173,15 @@ type keepView struct {
 }
 
 func viewQueue(q *pawl.QueueInfo) queueView {
-	return queueView{
+	v := queueView{
 		Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedAt: q.PausedAt,
 		Depth: depthView(q.Depth), ReadyByPriority: priorityView(q.ReadyByPriority), OldestReadyAge: q.OldestReady.Seconds(),
-		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt,
+		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt, Parts: make([]partView, len(q.Parts)),
 	}
+	for i, p := range q.Parts {
+		v.Parts[i] = partView{Shard: p.Shard, Slots: p.Slots, Moving: p.Moving, Depth: depthView(p.Depth)}
+	}
+	return v
 }
 
 func viewSettings(s pawl.QueueSettings) settingsView {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -200,16 +201,28 @@ func (e *Elsewhere) Error() string {
 	return fmt.Sprintf("shard %d is led by node %d", e.Shard, e.Node)
 }
 
-// Moved says that a call certainly did not run: its queue was deleted and made again in another shard.
+// Moved says that a call certainly did not run: its queue does not lie in the shard any more.
 type Moved struct {
 	Namespace, Name string
-	Shard           uint32 // where the queue lies by now
+	Shard           uint32 // where the queue lies by now, with Parts
+	Parts           []cluster.Part
 	Config          task.QueueConfig
 }
 
-func (e *Moved) Error() string {
-	return fmt.Sprintf("queue %q lies in shard %d by now", e.Name, e.Shard)
+// MovedTo says where a queue lies by now.
+func MovedTo(q cluster.Queue) *Moved { return &Moved{q.Namespace, q.Name, q.Shard, q.Parts, q.Config} }
+
+// Queue is the queue as it lies by now.
+func (e *Moved) Queue() cluster.Queue {
+	return cluster.Queue{Namespace: e.Namespace, Name: e.Name, Shard: e.Shard, Parts: e.Parts, Config: e.Config}
 }
+
+func (e *Moved) Error() string {
+	return fmt.Sprintf("queue %q lies in shards %v by now", e.Name, e.Queue().Shards())
+}
+
+// ErrSlotMoved refuses a task whose slot lies in another shard: this one has not made it.
+var ErrSlotMoved = engine.ErrSlotMoved
 
 // ErrUnknown is what a refusal is, in the sense of errors.Is, after which a call may have taken effect or not.
 var ErrUnknown = errors.New("outcome unknown")

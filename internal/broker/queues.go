@@ -39,6 +39,16 @@ func (b *Broker) DropQueue(ctx context.Context, shardID uint32, ns, name string)
 	return err
 }
 
+// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
+func (b *Broker) KeysUntil(ctx context.Context, shardID uint32, ns, name string) (Time, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return 0, err
+	}
+	last, _, err := read(ctx, r, func(from store.Reader) (Time, error) { return engine.KeysUntil(from, ns, name) })
+	return last, err
+}
+
 // Queue tells how a queue stands in a shard.
 func (b *Broker) Queue(ctx context.Context, shardID uint32, ns, name string) (QueueInfo, Stamp, error) {
 	r, err := b.replica(shardID)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -47,6 +48,20 @@ func (q Queue) Shards() (shards []uint32) {
 	return shards
 }
 
+// ClaimOrder is Shards in the order in which a claim asks them: those that drain, then the others from a random one on.
+func (q Queue) ClaimOrder() []uint32 {
+	shards := q.Shards()
+	drain := 0
+	for drain < len(shards) && q.part(shards[drain]).Next == 0 {
+		drain++
+	}
+	if n := len(shards) - drain; n > 1 {
+		at := drain + rand.IntN(n)
+		shards = slices.Concat(shards[:drain], shards[at:], shards[drain:at])
+	}
+	return shards
+}
+
 // Route is the shards to ask, in this order, for a task of a slot: those that may know its idempotency key or its request from
 // before the slot moved, and the one that takes it.
 func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
@@ -62,12 +77,40 @@ func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
 	return append(shards, owner)
 }
 
+// Home is the shard that takes a task, by its slot. One that has none goes to any.
+func (q Queue) Home(s *task.Spec) uint32 {
+	if !q.Spread() {
+		return q.Shard
+	}
+	slot, ok := s.Slot()
+	if !ok {
+		slot = rand.IntN(task.SlotCount)
+	}
+	for i := range q.Parts {
+		if q.Parts[i].Next.Has(slot) {
+			return q.Parts[i].Shard
+		}
+	}
+	return q.Shard
+}
+
 // In says whether a shard has a part of the queue.
 func (q Queue) In(shard uint32) bool {
 	if !q.Spread() {
 		return q.Shard == shard
 	}
 	return q.part(shard) != nil
+}
+
+// SlotsIn is how many slots of the queue a shard takes, and how many it is to take: another number while slots move.
+func (q Queue) SlotsIn(shard uint32) (now, next int) {
+	if p := q.part(shard); p != nil {
+		return p.Slots.Len(), p.Next.Len()
+	}
+	if !q.Spread() && q.Shard == shard {
+		return task.SlotCount, task.SlotCount
+	}
+	return 0, 0
 }
 
 func (q Queue) part(shard uint32) *Part {

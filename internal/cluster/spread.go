@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,10 +81,9 @@ func (c *Control) chooseShards(tx *store.Tx, q Queue, settings Settings, parts i
 	}
 	all := dataShards(settings.DataShards)
 	slices.SortStableFunc(all, func(a, b uint32) int {
-		if byOwn := q.slotsIn(b) - q.slotsIn(a); byOwn != 0 {
-			return byOwn
-		}
-		return load[a] - load[b]
+		_, hasA := q.SlotsIn(a)
+		_, hasB := q.SlotsIn(b)
+		return cmp.Or(cmp.Compare(hasB, hasA), cmp.Compare(load[a], load[b]))
 	})
 	return all[:parts], nil
 }
@@ -101,17 +101,6 @@ func checkShards(shards []uint32, most int) error {
 		}
 	}
 	return nil
-}
-
-// slotsIn is how many slots of the queue lie in a shard.
-func (q Queue) slotsIn(shard uint32) int {
-	if p := q.part(shard); p != nil {
-		return p.Next.Len()
-	}
-	if !q.Spread() && q.Shard == shard {
-		return task.SlotCount
-	}
-	return 0
 }
 
 // slotsByShard counts the slots of shared-out queues.

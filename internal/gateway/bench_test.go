@@ -37,7 +37,9 @@ func (idle) Settle(_ context.Context, shard uint32, calls []broker.Settle) ([]br
 
 type idleCluster struct{ fakeCluster }
 
-func (idleCluster) Place(context.Context, string, string) (uint32, error) { return 1, nil }
+func (idleCluster) Place(_ context.Context, _, name string) (cluster.Queue, error) {
+	return cluster.Queue{Name: name, Shard: 1}, nil
+}
 func (idleCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
 	return cluster.Queue{Name: name, Shard: 1}, true, nil
 }

@@ -46,7 +46,7 @@ func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Durati
 	var got []broker.Claimed
 	if one {
 		var at broker.Stamp
-		got, at, err = g.broker.Claim(ctx, places[0], c, wait)
+		got, at, err = g.broker.Claim(ctx, places[0][0], c, wait)
 		saw(ctx, at)
 	} else {
 		got, err = g.takeMany(ctx, c, places, wait)
@@ -61,16 +61,24 @@ func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Durati
 	return got, nil
 }
 
-// placesOf finds the shard of each queue of a claim, and says whether they are all the same. A queue that nobody used yet
-// is made: its first task must find who waits for it.
-func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places []uint32, one bool, err error) {
-	places = make([]uint32, len(c.Queues))
+// placesOf finds the shards of each queue of a claim, and says whether it is one for all. A queue that nobody used yet is made:
+// its first task must find who waits for it.
+func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places [][]uint32, one bool, err error) {
+	places = make([][]uint32, len(c.Queues))
+	room := make([]uint32, len(c.Queues)) // of one place each
 	one = true
-	for i, q := range c.Queues {
-		if places[i], err = g.cluster.Place(ctx, c.Namespace, q.Queue); err != nil {
+	for i, name := range c.Queues {
+		q, err := g.cluster.Place(ctx, c.Namespace, name.Queue)
+		if err != nil {
 			return nil, false, err
 		}
-		one = one && places[i] == places[0]
+		if q.Spread() {
+			places[i] = q.ClaimOrder()
+		} else {
+			room[i] = q.Shard
+			places[i] = room[i : i+1]
+		}
+		one = one && len(places[i]) == 1 && places[i][0] == places[0][0]
 	}
 	return places, one, nil
 }

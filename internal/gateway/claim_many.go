@@ -12,28 +12,35 @@ import (
 
 // A claim over several shards can't be one claim: no shard knows what the others have. To ask all of them at once would
 // claim too much. So they are asked one after the other, in the order of the claim, without waiting; if none has a task,
-// the claim watches all of them, and asks again when one says that it has.
+// the claim watches all of them, and asks again when one says that it has. The parts of a queue that is shared out are asked in
+// a random order, after those that drain, and first of all the one that has just said that it has a task.
 
 // manyClaim is one round of a claim over several shards.
 type manyClaim struct {
 	g      *Gateway
 	call   broker.ClaimCall
-	places []uint32 // of each queue
-	asked  []int    // how often each queue was asked
+	places [][]uint32    // of each queue
+	asked  map[place]int // how often
 	got    []broker.Claimed
 	bytes  int
 	failed error // of a shard that gave no answer
 	served bool  // some shard gave an answer
 }
 
+// place is a queue of a claim, by its number, in a shard.
+type place struct {
+	queue int
+	shard uint32
+}
+
 // takeMany is take over several shards. A shard that gives no answer is passed over, unless none does.
-func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places []uint32, wait time.Duration) ([]broker.Claimed, error) {
+func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) ([]broker.Claimed, error) {
 	deadline := time.Now().Add(wait)
 	if again := g.reclaim(ctx, c, places); len(again) > 0 {
 		return again, nil
 	}
 	for {
-		m := &manyClaim{g: g, call: c, places: places, asked: make([]int, len(places))}
+		m := &manyClaim{g: g, call: c, places: places, asked: map[place]int{}}
 		if c.Weighted {
 			m.weighted(ctx)
 		} else {
@@ -51,22 +58,46 @@ func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places []uin
 			}
 			return nil, nil
 		}
-		g.awaitAny(ctx, c, places, left)
+		if ready := g.awaitAny(ctx, c, places, left); ready != 0 {
+			places = askFirst(places, ready)
+		}
 	}
+}
+
+// askFirst moves a shard to the front of the places of queues that have several.
+func askFirst(places [][]uint32, shard uint32) [][]uint32 {
+	places = slices.Clone(places)
+	for i, shards := range places {
+		if at := slices.Index(shards, shard); at > 0 {
+			places[i] = slices.Concat(shards[at:at+1], shards[:at], shards[at+1:])
+		}
+	}
+	return places
 }
 
 func (m *manyClaim) full() bool { return len(m.got) >= m.call.Max || m.bytes >= m.call.MaxBytes }
 
-// strict asks run after run of queues that lie in the same shard.
+// strict asks queue after queue, a run of them that lie in the same shard at once.
 func (m *manyClaim) strict(ctx context.Context) {
 	for from := 0; from < len(m.places) && !m.full(); {
 		to := from + 1
-		for to < len(m.places) && m.places[to] == m.places[from] {
+		for to < len(m.places) && slices.Equal(m.places[to], m.places[from]) && len(m.places[to]) == 1 {
 			to++
 		}
-		m.ask(ctx, from, to, m.call.Max-len(m.got))
+		m.askParts(ctx, from, to, m.call.Max-len(m.got))
 		from = to
 	}
+}
+
+// askParts claims from the queues [from, to), which lie in the same shards, until there are enough.
+func (m *manyClaim) askParts(ctx context.Context, from, to, most int) (taken int) {
+	for _, shard := range m.places[from] {
+		if taken >= most || m.full() {
+			break
+		}
+		taken += m.ask(ctx, from, to, shard, most-taken)
+	}
+	return taken
 }
 
 // weighted asks each queue for its share. A queue that has less leaves the rest to the others, who are asked again.
@@ -84,7 +115,7 @@ func (m *manyClaim) weighted(ctx context.Context) {
 				continue
 			}
 			asking = true
-			taken := m.ask(ctx, i, i+1, n)
+			taken := m.askParts(ctx, i, i+1, n)
 			got[i] += taken
 			empty[i] = taken < n
 		}
@@ -97,14 +128,15 @@ func (m *manyClaim) weighted(ctx context.Context) {
 	plan(state.credit, m.call.Queues, got, empty, len(m.got))
 }
 
-// ask claims from the queues [from, to), which lie in one shard.
-func (m *manyClaim) ask(ctx context.Context, from, to, most int) (taken int) {
+// ask claims from the queues [from, to) in one shard.
+func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most int) (taken int) {
 	c := m.call
 	c.Queues, c.Weighted, c.Max, c.MaxBytes = c.Queues[from:to], false, most, c.MaxBytes-m.bytes
-	c.ClaimKey = partKey(m.call.ClaimKey, from, m.asked[from])
-	m.asked[from]++
-	got, at, err := m.g.broker.Claim(ctx, m.places[from], c, 0)
-	saw(ctx, at)
+	at := place{from, shard}
+	c.ClaimKey = partKey(m.call.ClaimKey, from, m.asked[at])
+	m.asked[at]++
+	got, stamp, err := m.g.broker.Claim(ctx, shard, c, 0)
+	saw(ctx, stamp)
 	if err != nil {
 		m.failed = err
 		return 0
@@ -127,16 +159,22 @@ func partKey(key string, queue, nth int) string {
 
 // reclaim finds the claims that an earlier call with the same claim key got. Asked for no queue, a shard gives only
 // those. A queue was asked once more only if it had given all that it was asked for before.
-func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places []uint32) (again []broker.Claimed) {
+func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]uint32) (again []broker.Claimed) {
 	if c.ClaimKey == "" {
 		return nil
 	}
+	var all []place
+	for i, shards := range places {
+		for _, shard := range shards {
+			all = append(all, place{i, shard})
+		}
+	}
 	var mu sync.Mutex
-	each(len(places), func(i int) error {
+	each(len(all), func(i int) error {
 		for nth := 0; ; nth++ {
 			part := c
-			part.Queues, part.Weighted, part.ClaimKey = nil, false, partKey(c.ClaimKey, i, nth)
-			got, at, err := g.broker.Claim(ctx, places[i], part, 0)
+			part.Queues, part.Weighted, part.ClaimKey = nil, false, partKey(c.ClaimKey, all[i].queue, nth)
+			got, at, err := g.broker.Claim(ctx, all[i].shard, part, 0)
 			saw(ctx, at)
 			if err != nil || len(got) == 0 {
 				return err
@@ -152,38 +190,45 @@ func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places []uint
 // watchRest is when shards that gave no answer are asked again.
 const watchRest = time.Second
 
-// awaitAny waits until one of the shards has a task for the claim, or wait is over.
-func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places []uint32, wait time.Duration) {
+// awaitAny waits until one of the shards has a task for the claim, or wait is over, or it is time to ask again. It returns the
+// shard; 0: none.
+func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) uint32 {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	byShard := map[uint32][]broker.Share{}
-	for i, shard := range places {
-		byShard[shard] = append(byShard[shard], c.Queues[i])
+	for i, shards := range places {
+		for _, shard := range shards {
+			byShard[shard] = append(byShard[shard], c.Queues[i])
+		}
 	}
-	answers := make(chan error, len(byShard))
+	type answer struct {
+		shard uint32
+		err   error
+	}
+	answers := make(chan answer, len(byShard))
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	defer cancel()
 	for shard, queues := range byShard {
 		part := c
 		part.Queues = queues
-		watches.Go(func() { answers <- safely(func() error { return g.broker.Await(ctx, shard, part) }) })
+		watches.Go(func() { answers <- answer{shard, safely(func() error { return g.broker.Await(ctx, shard, part) })} })
 	}
 	var rest <-chan time.Time // runs once a shard gave no answer
 	for {
 		select {
-		case err := <-answers:
-			if err == nil {
-				return
+		case a := <-answers:
+			if a.err == nil {
+				return a.shard
 			}
 			if rest == nil {
 				rest = time.After(watchRest)
 			}
 		case <-rest:
-			return
+			return 0
 		case <-ctx.Done():
-			return
+			return 0
 		case <-g.broker.Draining():
-			return
+			return 0
 		}
 	}
 }

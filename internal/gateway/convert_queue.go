@@ -77,14 +77,26 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 	return p
 }
 
-// queueProto is a queue as operators see it: its configuration is the cluster's, its numbers are the shard's.
-func queueProto(q cluster.Queue, i broker.QueueInfo) *pawlv1.Queue {
-	return &pawlv1.Queue{
+// queueProto is a queue as operators see it: its configuration is the cluster's, its numbers are those of its shards.
+func queueProto(q cluster.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) *pawlv1.Queue {
+	p := &pawlv1.Queue{
 		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedAt: wallProto(q.Config.PausedAt),
-		Depth: &pawlv1.Depth{Scheduled: i.Scheduled, Ready: i.Ready[0] + i.Ready[1] + i.Ready[2], Claimed: i.Claimed,
-			Retrying: i.Retrying, Held: i.Held, Dead: i.Dead, Poisoned: i.Poisoned},
-		ReadyByPriority:       &pawlv1.ReadyByPriority{High: i.Ready[0], Normal: i.Ready[1], Low: i.Ready[2]},
-		OldestReadyAgeSeconds: i.OldestReady.Seconds(),
+		Depth:                 depthProto(sum),
+		ReadyByPriority:       &pawlv1.ReadyByPriority{High: sum.Ready[0], Normal: sum.Ready[1], Low: sum.Ready[2]},
+		OldestReadyAgeSeconds: sum.OldestReady.Seconds(),
 		Settings:              settingsProto(q.Config.Settings), Version: int64(q.Config.Version), CreatedAt: wallProto(q.Config.CreatedAt),
 	}
+	if !q.Spread() {
+		return p
+	}
+	for i, shard := range q.Shards() {
+		slots, next := q.SlotsIn(shard)
+		p.Parts = append(p.Parts, &pawlv1.QueuePart{Shard: shard, Slots: int32Of(slots), Moving: slots != next, Depth: depthProto(parts[i])})
+	}
+	return p
+}
+
+func depthProto(i broker.QueueInfo) *pawlv1.Depth {
+	return &pawlv1.Depth{Scheduled: i.Scheduled, Ready: i.Ready[0] + i.Ready[1] + i.Ready[2], Claimed: i.Claimed,
+		Retrying: i.Retrying, Held: i.Held, Dead: i.Dead, Poisoned: i.Poisoned}
 }

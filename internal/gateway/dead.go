@@ -62,8 +62,7 @@ func (g operators) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	groups, partial, at, err := g.broker.DeadGroups(ctx, q.Shard, namespaceOf(ctx), q.Name, deadState(r.GetPoisoned()))
-	saw(ctx, at)
+	groups, partial, err := g.groupDead(ctx, q, deadState(r.GetPoisoned()))
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +145,7 @@ func (g operators) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) 
 	if s.Rate = r.GetRate(); !(s.Rate >= 0 && s.Rate <= maxRate) {
 		return nil, task.Invalid("rate", "%v is not between 0 and %v", s.Rate, float64(maxRate))
 	}
-	matched, done, at, err := g.broker.Replay(ctx, q.Shard, namespaceOf(ctx), s)
-	saw(ctx, at)
+	matched, done, err := g.bulk(ctx, q, s, g.broker.Replay)
 	g.logBulk("dead letters replayed", s, matched, done, r.GetReason())
 	return &pawlv1.ReplayDeadResponse{Matched: matched, Replayed: done}, err
 }
@@ -162,8 +160,7 @@ func (g operators) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest
 	if err != nil {
 		return nil, err
 	}
-	matched, done, at, err := g.broker.DiscardDead(ctx, q.Shard, namespaceOf(ctx), s)
-	saw(ctx, at)
+	matched, done, err := g.bulk(ctx, q, s, g.broker.DiscardDead)
 	g.logBulk("dead letters discarded", s, matched, done, r.GetReason())
 	return &pawlv1.DiscardDeadResponse{Matched: matched, Discarded: done}, err
 }

@@ -5,6 +5,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -21,11 +22,11 @@ func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (*pawl
 		return nil, err
 	}
 	ns := namespaceOf(ctx)
-	shard, err := g.cluster.Place(ctx, ns, spec.Queue)
+	q, err := g.cluster.Place(ctx, ns, spec.Queue)
 	if err != nil {
 		return nil, err
 	}
-	got, at, err := g.broker.Enqueue(ctx, shard, ns, []task.Spec{spec})
+	got, at, err := g.broker.Enqueue(ctx, q.Home(&spec), ns, []task.Spec{spec})
 	saw(ctx, at)
 	if err == nil {
 		err = got[0].Err
@@ -88,23 +89,23 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 	return results
 }
 
-// placeTasks reads the tasks and finds the shards of their queues. Refusals go into results.
+// placeTasks reads the tasks and finds their shards. Refusals go into results.
 func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult) (parts []*shardTasks) {
 	ns := namespaceOf(ctx)
-	queue := ""
-	var part *shardTasks // of queue
+	var q cluster.Queue
+	var part *shardTasks // of the task before
 	for i, t := range tasks {
 		spec, err := specOf(t, g.limits)
-		if err == nil && (part == nil || spec.Queue != queue) {
-			var shard uint32
-			if shard, err = g.cluster.Place(ctx, ns, spec.Queue); err == nil {
-				parts, part = partOf(parts, shard, len(tasks)-i)
-				queue = spec.Queue
-			}
+		if err == nil && (part == nil || spec.Queue != q.Name) {
+			q, err = g.cluster.Place(ctx, ns, spec.Queue)
 		}
 		if err != nil {
 			results[i].Error = g.itemError(err)
+			q.Name = "" // no queue's
 			continue
+		}
+		if shard := q.Home(&spec); part == nil || part.shard != shard {
+			parts, part = partOf(parts, shard, len(tasks)-i)
 		}
 		part.specs = append(part.specs, spec)
 		part.index = append(part.index, i)

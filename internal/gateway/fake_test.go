@@ -102,9 +102,38 @@ func (f *fake) begin(shard uint32) error {
 
 func (f *fake) Shards() []uint32 { return f.shards }
 
-func (f *fake) Place(_ context.Context, ns, name string) (uint32, error) {
-	q, err := f.PutQueue(context.Background(), ns, name, func(*task.QueueConfig) error { return nil })
-	return q.Shard, err
+func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) {
+	return f.PutQueue(context.Background(), ns, name, func(*task.QueueConfig) error { return nil })
+}
+
+// Spread gives all slots to the shards, in runs, at once.
+func (f *fake) Spread(_ context.Context, _, name string, parts int, shards []uint32) (cluster.Queue, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.queues[name]
+	if len(shards) == 0 {
+		if parts > len(f.shards) {
+			return q, task.Invalid("parts", "%d is not between 1 and %d", parts, len(f.shards))
+		}
+		shards = f.shards[:parts]
+	}
+	old := q.Shards()
+	q.Parts = []cluster.Part{}
+	for i, shard := range shards {
+		var slots task.SlotSet
+		for slot := i * task.SlotCount / len(shards); slot < (i+1)*task.SlotCount/len(shards); slot++ {
+			slots |= 1 << slot
+		}
+		q.Parts = append(q.Parts, cluster.Part{Shard: shard, Slots: slots, Next: slots})
+	}
+	for _, shard := range old {
+		if !slices.Contains(shards, shard) {
+			q.Parts = append(q.Parts, cluster.Part{Shard: shard})
+		}
+	}
+	q.Config.Version++
+	f.queues[name] = q
+	return q, nil
 }
 
 func (f *fake) Queue1(name string) (cluster.Queue, bool) {

@@ -79,12 +79,14 @@ type ClaimWatch = interface {
 
 // Cluster is what the gateway needs of the system shard, wherever it is led, and of this node's copy of what it says.
 type Cluster interface {
-	Place(ctx context.Context, ns, queue string) (uint32, error)
+	// Place is where a queue lies by this node's copy. A queue is created at its first use.
+	Place(ctx context.Context, ns, queue string) (cluster.Queue, error)
 	Shards() []uint32
 	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
 	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
 	PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, ns, name string) error
+	Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (cluster.Queue, error)
 }
 
 // Admin is what the gateway needs of the system shard for the operators of a cluster, wherever it is led. Package cluster says

@@ -66,13 +66,10 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	if n := len(from); from != nil && n != len(task.ID{}) && n != 8+len(task.ID{}) {
 		return nil, "", badCursor(cursor)
 	}
-	shards, err := g.shardsOf(ctx, f.Queue)
+	byEnd := listsDead(f)
+	shards, err := g.shardsOf(ctx, f.Queue, byEnd)
 	if err != nil {
 		return nil, "", err
-	}
-	byEnd := listsDead(f)
-	if byEnd && len(shards) > 1 { // the queue is gone, which it could not go with dead letters
-		return nil, "", nil
 	}
 	pages := make([]broker.Page, len(shards))
 	errs := each(len(shards), func(i int) error {
@@ -84,7 +81,7 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	if err := firstError(errs); err != nil {
 		return nil, "", err
 	}
-	views, stop := merge(pages, n)
+	views, stop := merge(pages, byEnd, n)
 	items, fit := tasksProto(views, withPayload)
 	if fit < len(views) {
 		stop = placeOf(views[fit-1], byEnd)
@@ -95,13 +92,18 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	return items, encodeCursor(taskCursor, stop), nil
 }
 
-// shardsOf are the shards where a queue's tasks lie; all if no queue is named, or one that is gone.
-func (g *Gateway) shardsOf(ctx context.Context, queue string) ([]uint32, error) {
-	if queue != "" {
-		q, ok, err := g.cluster.Queue(ctx, namespaceOf(ctx), queue)
-		if ok || err != nil {
-			return []uint32{q.Shard}, err
-		}
+// shardsOf are the shards where a queue's tasks lie; all if no queue is named. Tasks that have ended outlive a queue, and a
+// queue's part in their shard; dead letters don't.
+func (g *Gateway) shardsOf(ctx context.Context, queue string, dead bool) ([]uint32, error) {
+	if queue == "" {
+		return g.cluster.Shards(), nil
+	}
+	q, ok, err := g.cluster.Queue(ctx, namespaceOf(ctx), queue)
+	switch {
+	case err != nil || dead && !ok:
+		return nil, err
+	case ok && (dead || !q.Spread()):
+		return q.Shards(), nil
 	}
 	return g.cluster.Shards(), nil
 }
@@ -128,7 +130,7 @@ func placeOf(v *broker.View, byEnd bool) []byte {
 //
 // A shard's page may stop before it is full, where the shard had read enough: it may have matching tasks below, so no
 // other shard's task below that place may be answered yet.
-func merge(pages []broker.Page, limit int) (views []*broker.View, next []byte) {
+func merge(pages []broker.Page, byEnd bool, limit int) (views []*broker.View, next []byte) {
 	if len(pages) == 1 {
 		return pages[0].Tasks, pages[0].Next
 	}
@@ -138,13 +140,13 @@ func merge(pages []broker.Page, limit int) (views []*broker.View, next []byte) {
 			next = p.Next
 		}
 	}
-	slices.SortFunc(views, func(a, b *broker.View) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	slices.SortFunc(views, func(a, b *broker.View) int { return bytes.Compare(placeOf(b, byEnd), placeOf(a, byEnd)) })
 	if next != nil {
-		views = slices.DeleteFunc(views, func(v *broker.View) bool { return bytes.Compare(v.ID[:], next) < 0 })
+		views = slices.DeleteFunc(views, func(v *broker.View) bool { return bytes.Compare(placeOf(v, byEnd), next) < 0 })
 	}
 	if len(views) > limit {
 		views = views[:limit]
-		next = views[limit-1].ID[:]
+		next = placeOf(views[limit-1], byEnd)
 	}
 	return views, next
 }

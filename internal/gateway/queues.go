@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -44,17 +42,13 @@ func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) 
 	return out, firstError(errs)
 }
 
-// queue asks a queue's shard how it stands.
+// queue asks a queue's shards how it stands.
 func (g *Gateway) queue(ctx context.Context, q cluster.Queue) (*pawlv1.Queue, error) {
-	info, at, err := g.broker.Queue(ctx, q.Shard, namespaceOf(ctx), q.Name)
-	saw(ctx, at)
-	if errors.Is(err, task.ErrNotFound) { // no task came to its shard yet
-		info, err = broker.QueueInfo{}, nil
-	}
+	sum, parts, err := g.infoOf(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	return queueProto(q, info), nil
+	return queueProto(q, sum, parts), nil
 }
 
 // known finds a queue that exists.
@@ -178,15 +172,39 @@ func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) 
 	if err := checkReason(r.GetReason()); err != nil {
 		return nil, err
 	}
-	n, at, err := g.broker.Purge(ctx, q.Shard, namespaceOf(ctx), q.Name)
-	saw(ctx, at)
-	if errors.Is(err, task.ErrNotFound) { // no task came to its shard yet
-		n, err = 0, nil
-	}
+	n, err := g.purge(ctx, q)
 	if n > 0 || err == nil {
 		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "reason", r.GetReason())
 	}
 	return &pawlv1.PurgeQueueResponse{Discarded: n}, err
+}
+
+// maxParts bounds what is read of a wish for parts; what is allowed is less, and is said by the cluster.
+const maxParts = 1 << 20
+
+// SpreadQueue shares a queue out over shards.
+func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest) (*pawlv1.SpreadQueueResponse, error) {
+	switch n := r.GetParts(); {
+	case len(r.GetShards()) > 0 && n != 0:
+		return nil, task.Invalid("parts", "%d is given beside shards: only one of them is allowed", n)
+	case len(r.GetShards()) == 0 && (n < 1 || n > maxParts):
+		return nil, task.Invalid("parts", "%d is not a number of parts, and no shards are named", n)
+	case len(r.GetShards()) > task.SlotCount:
+		return nil, task.Invalid("shards", "%d shards, but a queue has %d slots", len(r.GetShards()), task.SlotCount)
+	}
+	if err := checkReason(r.GetReason()); err != nil {
+		return nil, err
+	}
+	if _, err := g.known(ctx, r.GetQueue()); err != nil {
+		return nil, err
+	}
+	q, err := g.cluster.Spread(ctx, namespaceOf(ctx), r.GetQueue(), int(r.GetParts()), r.GetShards())
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "reason", r.GetReason())
+	p, err := g.queue(ctx, q)
+	return &pawlv1.SpreadQueueResponse{Queue: p}, err
 }
 
 // RetryTask makes a task that failed ready again.

@@ -178,21 +178,13 @@ func (x *exchange) claimed(c *pawlv1.ClaimedTask) {
 }
 
 func (x *exchange) queueAnswer(q *pawlv1.Queue) {
-	d, r := q.GetDepth(), q.GetReadyByPriority()
+	r := q.GetReadyByPriority()
 	x.open('{')
 	x.str("queue", q.GetQueue())
 	x.boolean("paused", q.GetPaused())
 	x.opt("paused_reason", q.GetPausedReason())
 	x.time("paused_at", q.GetPausedAt())
-	x.within("depth", '{')
-	x.num("scheduled", d.GetScheduled())
-	x.num("ready", d.GetReady())
-	x.num("claimed", d.GetClaimed())
-	x.num("retrying", d.GetRetrying())
-	x.num("held", d.GetHeld())
-	x.num("dead", d.GetDead())
-	x.num("poisoned", d.GetPoisoned())
-	x.close('}')
+	x.depth(q.GetDepth())
 	x.within("ready_by_priority", '{')
 	x.num("high", r.GetHigh())
 	x.num("normal", r.GetNormal())
@@ -202,6 +194,30 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.settings(q.GetSettings())
 	x.num("version", q.GetVersion())
 	x.time("created_at", q.GetCreatedAt())
+	if parts := q.GetParts(); len(parts) > 0 {
+		x.within("parts", '[')
+		for _, p := range parts {
+			x.open('{')
+			x.num("shard", int64(p.GetShard()))
+			x.num("slots", int64(p.GetSlots()))
+			x.boolean("moving", p.GetMoving())
+			x.depth(p.GetDepth())
+			x.close('}')
+		}
+		x.close(']')
+	}
+	x.close('}')
+}
+
+func (x *exchange) depth(d *pawlv1.Depth) {
+	x.within("depth", '{')
+	x.num("scheduled", d.GetScheduled())
+	x.num("ready", d.GetReady())
+	x.num("claimed", d.GetClaimed())
+	x.num("retrying", d.GetRetrying())
+	x.num("held", d.GetHeld())
+	x.num("dead", d.GetDead())
+	x.num("poisoned", d.GetPoisoned())
 	x.close('}')
 }
 

@@ -17,6 +17,7 @@ var queueRoutes = []route{
 	{"POST", "/api/v1/queues/{queue}/pause", restPauseQueue},
 	{"POST", "/api/v1/queues/{queue}/resume", restResumeQueue},
 	{"POST", "/api/v1/queues/{queue}/purge", restPurgeQueue},
+	{"POST", "/api/v1/queues/{queue}/spread", restSpreadQueue},
 	{"POST", "/api/v1/tasks/{id}/retry", restRetryTask},
 	{"POST", "/api/v1/tasks/{id}/run_now", restRunTaskNow},
 	{"POST", "/api/v1/tasks/{id}/discard", restDiscardTask},
@@ -206,6 +207,39 @@ func restPurgeQueue(x *exchange) error {
 	x.num("discarded", got.GetDiscarded())
 	x.close('}')
 	return nil
+}
+
+func restSpreadQueue(x *exchange) error {
+	req := &pawlv1.SpreadQueueRequest{Queue: x.r.PathValue("queue")}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		switch name {
+		case "parts":
+			req.Parts, err = r.int32(name, 1, maxParts)
+		case "shards":
+			err = r.items(name, func(i int) error {
+				if i == task.SlotCount {
+					return task.Invalid(name, "more than %d items", task.SlotCount)
+				}
+				n, err := r.int32(name, 1, task.MaxShard)
+				req.Shards = append(req.Shards, uint32(n)) // #nosec G115 -- at least 1
+				return err
+			})
+		case "reason":
+			err = r.setStr(&req.Reason, name)
+		default:
+			err = unknown("", name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	x.patience(bulkTime)
+	got, err := operators{Gateway: x.Gateway}.SpreadQueue(x.ctx, req)
+	if err == nil {
+		x.queueAnswer(got.GetQueue())
+	}
+	return err
 }
 
 // nothing reads a body that holds nothing.

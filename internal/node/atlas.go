@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -72,4 +73,9 @@ func (l later) CopyQueues(ctx context.Context, shard uint32, ns string, configs 
 // DropQueue implements cluster.Shards.
 func (l later) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
 	return l.n.router.DropQueue(ctx, shard, ns, name)
+}
+
+// KeysUntil implements cluster.Shards.
+func (l later) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
+	return l.n.router.KeysUntil(ctx, shard, ns, name)
 }

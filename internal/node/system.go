@@ -14,7 +14,7 @@ import (
 // nodes of the older release would not understand is written from then on only.
 const (
 	minLevel = 1
-	maxLevel = 1
+	maxLevel = 2 // queues can be shared out over shards
 )
 
 // tables is this node's replica of the system shard, as the cluster package sees it. A node without one has none to ask.

@@ -24,6 +24,9 @@ type queueArgs struct {
 	Limit     int
 	Version   uint64
 	Config    task.QueueConfig
+	Shard     uint32
+	Shards    []uint32
+	Parts     int
 }
 
 // onSystem makes a method of a call on Control.
@@ -51,7 +54,10 @@ var (
 		return nothing{}, c.DropQueue(ctx, a.Namespace, a.Name)
 	})
 	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
-		return c.PutQueue(ctx, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
+		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
+	})
+	spreadQueue = onSystem("spread-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+		return c.Spread(ctx, a.Namespace, a.Name, a.Parts, a.Shards)
 	})
 	hasShard = onSystem("has-shard", true, func(ctx context.Context, c Control, id uint32) (bool, error) { return c.HasShard(ctx, id) })
 )
@@ -70,16 +76,16 @@ func (a queueArgs) change(c *task.QueueConfig) error {
 	return nil
 }
 
-// Place is the shard of a queue, which is created at its first use.
-func (d Directory) Place(ctx context.Context, ns, name string) (uint32, error) {
+// Place is where a queue lies, which is created at its first use.
+func (d Directory) Place(ctx context.Context, ns, name string) (cluster.Queue, error) {
 	if q, ok := d.r.cfg.Map.Queue(ns, name); ok {
-		return q.Shard, nil
+		return q, nil
 	}
 	q, err := call(ctx, d.r, placeQueue, systemShard, queueArgs{Namespace: ns, Name: name})
 	if err == nil {
 		d.r.cfg.Map.Learned(q)
 	}
-	return q.Shard, err
+	return q, err
 }
 
 // Shards lists the data shards.
@@ -129,6 +135,15 @@ func (d Directory) PutQueue(ctx context.Context, ns, name string, change func(*t
 	return cluster.Queue{}, task.Unavailable(time.Second, "queue %q: others change it all the time", name)
 }
 
+// Spread shares a queue out over shards, or over parts many: see cluster.Control.
+func (d Directory) Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (cluster.Queue, error) {
+	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Parts: parts, Shards: shards})
+	if err == nil {
+		d.r.cfg.Map.Learned(q)
+	}
+	return q, err
+}
+
 // DropQueue removes an empty queue.
 func (d Directory) DropQueue(ctx context.Context, ns, name string) error {
 	_, err := call(ctx, d.r, dropQueue, systemShard, queueArgs{Namespace: ns, Name: name})
@@ -140,21 +155,33 @@ func (d Directory) DropQueue(ctx context.Context, ns, name string) error {
 
 // EnsureQueue makes sure that a shard has its copy of a queue's configuration: what broker.Config asks for.
 func (r *Router) EnsureQueue(ctx context.Context, shard uint32, ns, name string) error {
-	q, err := call(ctx, r, ensureQueue, systemShard, queueArgs{Namespace: ns, Name: name})
+	q, err := call(ctx, r, ensureQueue, systemShard, queueArgs{Namespace: ns, Name: name, Shard: shard})
 	if err != nil {
 		return err
 	}
 	r.cfg.Map.Learned(q)
-	if q.Shard != shard {
-		return &broker.Moved{Namespace: ns, Name: name, Shard: q.Shard, Config: q.Config}
+	if !q.In(shard) {
+		return broker.MovedTo(q)
+	}
+	return nil
+}
+
+// refresh reads where a queue lies by now. One that is gone is made at its next use.
+func (r *Router) refresh(ctx context.Context, ns, name string) error {
+	q, exists, err := r.Directory().Queue(ctx, ns, name)
+	switch {
+	case err != nil:
+		return err
+	case exists:
+		r.cfg.Map.Learned(q)
+	default:
+		r.cfg.Map.Dropped(ns, name)
 	}
 	return nil
 }
 
 // learn takes over where a queue lies by now.
-func (r *Router) learn(m *broker.Moved) {
-	r.cfg.Map.Learned(cluster.Queue{Namespace: m.Namespace, Name: m.Name, Shard: m.Shard, Config: m.Config})
-}
+func (r *Router) learn(m *broker.Moved) { r.cfg.Map.Learned(m.Queue()) }
 
 // whoLeads asks a shard's leader how far it is.
 var whoLeads = &method[uint32, leaderAnswer]{name: "leader", again: true, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {

@@ -422,6 +422,10 @@ func (b fakeBroker) Purge(ctx context.Context, id uint32, _, _ string) (int64, b
 	panic("planted")
 }
 
+func (b fakeBroker) KeysUntil(context.Context, uint32, string, string) (broker.Time, error) {
+	return 0, nil
+}
+
 func (b fakeBroker) CopyQueues(ctx context.Context, id uint32, _ string, configs map[string]task.QueueConfig) error {
 	s, err := b.begin(ctx, id)
 	if err != nil {

@@ -139,6 +139,29 @@ func (c fakeControl) DropQueue(_ context.Context, _, name string) (err error) {
 	return err
 }
 
+func (c fakeControl) EnsureQueue(ctx context.Context, _ uint32, ns, name string) (cluster.Queue, error) {
+	return c.PutQueue(ctx, ns, name, func(*task.QueueConfig) error { return nil })
+}
+
+func (c fakeControl) Spread(_ context.Context, ns, name string, _ int, shards []uint32) (q cluster.Queue, err error) {
+	c.m.f.with(func() {
+		if err = c.check(); err == nil {
+			q = c.m.f.queues[name]
+			q.Namespace, q.Name = ns, name
+			q.Config.Version++
+			for i, shard := range shards {
+				var slots task.SlotSet
+				for slot := i; slot < task.SlotCount; slot += len(shards) {
+					slots |= 1 << slot
+				}
+				q.Parts = append(q.Parts, cluster.Part{Shard: shard, Slots: slots, Next: slots})
+			}
+			c.m.f.queues[name] = q
+		}
+	})
+	return q, err
+}
+
 func (c fakeControl) HasShard(_ context.Context, id uint32) (has bool, err error) {
 	c.m.f.with(func() { has, err = c.m.f.shards[id] != nil, c.check() })
 	return has, err

@@ -92,7 +92,7 @@ func (r *Router) operate(ctx context.Context, a operateArgs) (*broker.View, brok
 	return out.View, out.At, r.stranded(err)
 }
 
-// stranded puts into the API's words that a task's queue was deleted, and made again in another shard: the task can't follow.
+// stranded puts into the API's words that a task's queue lies in other shards by now: the task can't follow.
 func (r *Router) stranded(err error) error {
 	var moved *broker.Moved
 	if !errors.As(err, &moved) {
@@ -100,7 +100,7 @@ func (r *Router) stranded(err error) error {
 	}
 	r.learn(moved)
 	return &task.Error{Code: task.CodeWrongState,
-		Message: fmt.Sprintf("queue %q was deleted and made again since the task ended: enqueue it as a new one", moved.Name)}
+		Message: fmt.Sprintf("queue %q has left the shard of the task since that ended: enqueue it as a new one", moved.Name)}
 }
 
 // Cancel ends a task that has not ended.
@@ -202,13 +202,16 @@ func (r *Router) DiscardDead(ctx context.Context, shard uint32, ns string, s bro
 
 type nothing struct{}
 
-// Both ways of changing a shard's copies may be repeated: a copy never replaces a newer one, and what is gone is gone.
+// What changes a shard's copies may be repeated: a copy never replaces a newer one, and what is gone is gone.
 var (
 	copyQueues = &method[shardArgs, nothing]{name: "copy-queues", again: true, run: func(ctx context.Context, r *Router, a shardArgs) (nothing, error) {
 		return nothing{}, r.cfg.Broker.CopyQueues(ctx, a.Shard, a.Namespace, a.Configs)
 	}}
 	dropCopy = &method[shardArgs, nothing]{name: "drop-copy", again: true, run: func(ctx context.Context, r *Router, a shardArgs) (nothing, error) {
 		return nothing{}, r.cfg.Broker.DropQueue(ctx, a.Shard, a.Namespace, a.Queue)
+	}}
+	keysUntil = &method[shardArgs, broker.Time]{name: "keys-until", again: true, run: func(ctx context.Context, r *Router, a shardArgs) (broker.Time, error) {
+		return r.cfg.Broker.KeysUntil(ctx, a.Shard, a.Namespace, a.Queue)
 	}}
 )
 
@@ -222,4 +225,9 @@ func (r *Router) CopyQueues(ctx context.Context, shard uint32, ns string, config
 func (r *Router) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
 	_, err := call(ctx, r, dropCopy, shard, shardArgs{Shard: shard, Namespace: ns, Queue: name})
 	return err
+}
+
+// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
+func (r *Router) KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error) {
+	return call(ctx, r, keysUntil, shard, shardArgs{Shard: shard, Namespace: ns, Queue: name})
 }

@@ -38,6 +38,7 @@ type Broker interface {
 	ArchivedAt(place string) (*broker.ArchivedTask, error)
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+	KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error)
 	Leader(shard uint32) (node, term, index uint64)
 }
 
@@ -66,6 +67,10 @@ type Control interface {
 	// PutQueue returns the error of change as it is, if that is a *task.Error.
 	PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, ns, name string) error
+	// EnsureQueue makes sure that a shard has its copy of a queue, if the queue lies there.
+	EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error)
+	// Spread shares a queue out over shards, or over parts many.
+	Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (cluster.Queue, error)
 	// HasShard says whether there is a data shard of this number.
 	HasShard(ctx context.Context, id uint32) (bool, error)
 }

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -10,88 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The calls on data shards, as package broker describes them. Each has its arguments, its answer and its method; what has
+// The calls on claims and tasks, as package broker describes them. Each has its arguments, its answer and its method; what has
 // nothing to add to that is in operators.go.
-
-type enqueueArgs struct {
-	Shard     uint32
-	Namespace string
-	Specs     []task.Spec
-}
-
-type enqueueAnswer struct {
-	Out    []broker.Enqueued
-	At     broker.Stamp
-	Faults []*fault
-}
-
-func (a *enqueueAnswer) item(i int) *error { return &a.Out[i].Err }
-func (a *enqueueAnswer) pack()             { a.Faults = faultsOf(len(a.Out), a.item) }
-func (a *enqueueAnswer) unpack()           { errorsOf(a.Faults, len(a.Out), a.item) }
-
-var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx context.Context, r *Router, a enqueueArgs) (out enqueueAnswer, err error) {
-	out.Out, out.At, err = r.cfg.Broker.Enqueue(ctx, a.Shard, a.Namespace, a.Specs)
-	return out, err
-}}
-
-// Enqueue makes tasks in one shard. Tasks of a queue that lies elsewhere by now go there.
-func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	return r.enqueue(ctx, shard, ns, specs, maxMoves)
-}
-
-// maxMoves is how often the queues of one call may turn out to have moved.
-const maxMoves = 3
-
-func (r *Router) enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec, moves int) ([]broker.Enqueued, broker.Stamp, error) {
-	out, err := call(ctx, r, enqueue, shard, enqueueArgs{shard, ns, specs})
-	if err == nil {
-		return out.Out, out.At, nil
-	}
-	var moved *broker.Moved
-	switch {
-	case !errors.As(err, &moved):
-		return nil, out.At, err
-	case moves == 0:
-		return nil, out.At, task.Unavailable(searchRest, "%v, and moves again and again", moved)
-	}
-	r.learn(moved)
-	return r.enqueueApart(ctx, ns, specs, moves-1)
-}
-
-// enqueueApart enqueues tasks of one batch where each lies by now.
-func (r *Router) enqueueApart(ctx context.Context, ns string, specs []task.Spec, moves int) (out []broker.Enqueued, at broker.Stamp, err error) {
-	var shards []uint32
-	index := map[uint32][]int{}
-	for i := range specs {
-		shard, err := r.Directory().Place(ctx, ns, specs[i].Queue)
-		if err != nil {
-			return nil, at, err
-		}
-		if index[shard] == nil {
-			shards = append(shards, shard)
-		}
-		index[shard] = append(index[shard], i)
-	}
-	out = make([]broker.Enqueued, len(specs))
-	for _, shard := range shards {
-		part := make([]task.Spec, len(index[shard]))
-		for n, i := range index[shard] {
-			part[n] = specs[i]
-		}
-		got, partAt, err := r.enqueue(ctx, shard, ns, part, moves)
-		if err != nil && len(shards) == 1 {
-			return nil, partAt, err
-		}
-		for n, i := range index[shard] {
-			if err != nil {
-				out[i].Err = err
-			} else {
-				out[i], at = got[n], partAt
-			}
-		}
-	}
-	return out, at, nil
-}
 
 type settleArgs struct {
 	Shard uint32

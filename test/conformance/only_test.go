@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -36,4 +37,8 @@ func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, con
 
 func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
 	return l.h.router.DropQueue(ctx, shard, ns, name)
+}
+
+func (l lateShards) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
+	return l.h.router.KeysUntil(ctx, shard, ns, name)
 }

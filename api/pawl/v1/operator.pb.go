@@ -266,6 +266,7 @@ type Queue struct {
 	Settings              *QueueSettings         `protobuf:"bytes,8,opt,name=settings,proto3" json:"settings,omitempty"`
 	Version               int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"` // of the settings: grows with each change
 	CreatedAt             *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"` // of a queue that was shared out: what it has in each shard
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -370,6 +371,82 @@ func (x *Queue) GetCreatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Queue) GetParts() []*QueuePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// QueuePart is what a queue has in one shard.
+type QueuePart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`   // of the queue's 64: those whose new tasks go there; 0: it only drains
+	Moving        bool                   `protobuf:"varint,3,opt,name=moving,proto3" json:"moving,omitempty"` // slots are on their way to it or from it
+	Depth         *Depth                 `protobuf:"bytes,4,opt,name=depth,proto3" json:"depth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuePart) Reset() {
+	*x = QueuePart{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuePart) ProtoMessage() {}
+
+func (x *QueuePart) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuePart.ProtoReflect.Descriptor instead.
+func (*QueuePart) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *QueuePart) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *QueuePart) GetSlots() int32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *QueuePart) GetMoving() bool {
+	if x != nil {
+		return x.Moving
+	}
+	return false
+}
+
+func (x *QueuePart) GetDepth() *Depth {
+	if x != nil {
+		return x.Depth
+	}
+	return nil
+}
+
 type Depth struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scheduled     int64                  `protobuf:"varint,1,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
@@ -385,7 +462,7 @@ type Depth struct {
 
 func (x *Depth) Reset() {
 	*x = Depth{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[4]
+	mi := &file_pawl_v1_operator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +474,7 @@ func (x *Depth) String() string {
 func (*Depth) ProtoMessage() {}
 
 func (x *Depth) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[4]
+	mi := &file_pawl_v1_operator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +487,7 @@ func (x *Depth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Depth.ProtoReflect.Descriptor instead.
 func (*Depth) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{4}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Depth) GetScheduled() int64 {
@@ -473,7 +550,7 @@ type ReadyByPriority struct {
 
 func (x *ReadyByPriority) Reset() {
 	*x = ReadyByPriority{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[5]
+	mi := &file_pawl_v1_operator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +562,7 @@ func (x *ReadyByPriority) String() string {
 func (*ReadyByPriority) ProtoMessage() {}
 
 func (x *ReadyByPriority) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[5]
+	mi := &file_pawl_v1_operator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +575,7 @@ func (x *ReadyByPriority) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyByPriority.ProtoReflect.Descriptor instead.
 func (*ReadyByPriority) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{5}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReadyByPriority) GetHigh() int64 {
@@ -532,7 +609,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[6]
+	mi := &file_pawl_v1_operator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +621,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[6]
+	mi := &file_pawl_v1_operator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +634,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{6}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListQueuesRequest) GetLimit() int32 {
@@ -584,7 +661,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[7]
+	mi := &file_pawl_v1_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +673,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[7]
+	mi := &file_pawl_v1_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +686,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListQueuesResponse) GetItems() []*Queue {
@@ -635,7 +712,7 @@ type GetQueueRequest struct {
 
 func (x *GetQueueRequest) Reset() {
 	*x = GetQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[8]
+	mi := &file_pawl_v1_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +724,7 @@ func (x *GetQueueRequest) String() string {
 func (*GetQueueRequest) ProtoMessage() {}
 
 func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[8]
+	mi := &file_pawl_v1_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +737,7 @@ func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetQueueRequest) GetQueue() string {
@@ -679,7 +756,7 @@ type GetQueueResponse struct {
 
 func (x *GetQueueResponse) Reset() {
 	*x = GetQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[9]
+	mi := &file_pawl_v1_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +768,7 @@ func (x *GetQueueResponse) String() string {
 func (*GetQueueResponse) ProtoMessage() {}
 
 func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[9]
+	mi := &file_pawl_v1_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +781,7 @@ func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueResponse.ProtoReflect.Descriptor instead.
 func (*GetQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetQueueResponse) GetQueue() *Queue {
@@ -725,7 +802,7 @@ type PutQueueRequest struct {
 
 func (x *PutQueueRequest) Reset() {
 	*x = PutQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[10]
+	mi := &file_pawl_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +814,7 @@ func (x *PutQueueRequest) String() string {
 func (*PutQueueRequest) ProtoMessage() {}
 
 func (x *PutQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[10]
+	mi := &file_pawl_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +827,7 @@ func (x *PutQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutQueueRequest.ProtoReflect.Descriptor instead.
 func (*PutQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PutQueueRequest) GetQueue() string {
@@ -783,7 +860,7 @@ type PutQueueResponse struct {
 
 func (x *PutQueueResponse) Reset() {
 	*x = PutQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[11]
+	mi := &file_pawl_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +872,7 @@ func (x *PutQueueResponse) String() string {
 func (*PutQueueResponse) ProtoMessage() {}
 
 func (x *PutQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[11]
+	mi := &file_pawl_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +885,7 @@ func (x *PutQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutQueueResponse.ProtoReflect.Descriptor instead.
 func (*PutQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PutQueueResponse) GetQueue() *Queue {
@@ -827,7 +904,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[12]
+	mi := &file_pawl_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +916,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[12]
+	mi := &file_pawl_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +929,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteQueueRequest) GetQueue() string {
@@ -870,7 +947,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[13]
+	mi := &file_pawl_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +959,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[13]
+	mi := &file_pawl_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +972,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 type PauseQueueRequest struct {
@@ -908,7 +985,7 @@ type PauseQueueRequest struct {
 
 func (x *PauseQueueRequest) Reset() {
 	*x = PauseQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[14]
+	mi := &file_pawl_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +997,7 @@ func (x *PauseQueueRequest) String() string {
 func (*PauseQueueRequest) ProtoMessage() {}
 
 func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[14]
+	mi := &file_pawl_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1010,7 @@ func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueRequest.ProtoReflect.Descriptor instead.
 func (*PauseQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PauseQueueRequest) GetQueue() string {
@@ -959,7 +1036,7 @@ type PauseQueueResponse struct {
 
 func (x *PauseQueueResponse) Reset() {
 	*x = PauseQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[15]
+	mi := &file_pawl_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1048,7 @@ func (x *PauseQueueResponse) String() string {
 func (*PauseQueueResponse) ProtoMessage() {}
 
 func (x *PauseQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[15]
+	mi := &file_pawl_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1061,7 @@ func (x *PauseQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueResponse.ProtoReflect.Descriptor instead.
 func (*PauseQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PauseQueueResponse) GetQueue() *Queue {
@@ -1004,7 +1081,7 @@ type ResumeQueueRequest struct {
 
 func (x *ResumeQueueRequest) Reset() {
 	*x = ResumeQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[16]
+	mi := &file_pawl_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1093,7 @@ func (x *ResumeQueueRequest) String() string {
 func (*ResumeQueueRequest) ProtoMessage() {}
 
 func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[16]
+	mi := &file_pawl_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1106,7 @@ func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeQueueRequest.ProtoReflect.Descriptor instead.
 func (*ResumeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResumeQueueRequest) GetQueue() string {
@@ -1055,7 +1132,7 @@ type ResumeQueueResponse struct {
 
 func (x *ResumeQueueResponse) Reset() {
 	*x = ResumeQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[17]
+	mi := &file_pawl_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1144,7 @@ func (x *ResumeQueueResponse) String() string {
 func (*ResumeQueueResponse) ProtoMessage() {}
 
 func (x *ResumeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[17]
+	mi := &file_pawl_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,10 +1157,122 @@ func (x *ResumeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeQueueResponse.ProtoReflect.Descriptor instead.
 func (*ResumeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResumeQueueResponse) GetQueue() *Queue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+type SpreadQueueRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // over so many shards, those that have it first; or:
+	Shards        []uint32               `protobuf:"varint,3,rep,packed,name=shards,proto3" json:"shards,omitempty"` // over these
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpreadQueueRequest) Reset() {
+	*x = SpreadQueueRequest{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpreadQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpreadQueueRequest) ProtoMessage() {}
+
+func (x *SpreadQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpreadQueueRequest.ProtoReflect.Descriptor instead.
+func (*SpreadQueueRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SpreadQueueRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *SpreadQueueRequest) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *SpreadQueueRequest) GetShards() []uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *SpreadQueueRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SpreadQueueResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         *Queue                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpreadQueueResponse) Reset() {
+	*x = SpreadQueueResponse{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpreadQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpreadQueueResponse) ProtoMessage() {}
+
+func (x *SpreadQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpreadQueueResponse.ProtoReflect.Descriptor instead.
+func (*SpreadQueueResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SpreadQueueResponse) GetQueue() *Queue {
 	if x != nil {
 		return x.Queue
 	}
@@ -1100,7 +1289,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[18]
+	mi := &file_pawl_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1301,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[18]
+	mi := &file_pawl_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1314,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PurgeQueueRequest) GetQueue() string {
@@ -1151,7 +1340,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[19]
+	mi := &file_pawl_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1352,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[19]
+	mi := &file_pawl_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1365,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PurgeQueueResponse) GetDiscarded() int64 {
@@ -1197,7 +1386,7 @@ type ListDeadRequest struct {
 
 func (x *ListDeadRequest) Reset() {
 	*x = ListDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[20]
+	mi := &file_pawl_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1398,7 @@ func (x *ListDeadRequest) String() string {
 func (*ListDeadRequest) ProtoMessage() {}
 
 func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[20]
+	mi := &file_pawl_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1411,7 @@ func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListDeadRequest) GetFilter() *Filter {
@@ -1256,7 +1445,7 @@ type ListDeadResponse struct {
 
 func (x *ListDeadResponse) Reset() {
 	*x = ListDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[21]
+	mi := &file_pawl_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1457,7 @@ func (x *ListDeadResponse) String() string {
 func (*ListDeadResponse) ProtoMessage() {}
 
 func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[21]
+	mi := &file_pawl_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1470,7 @@ func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListDeadResponse) GetItems() []*Task {
@@ -1309,7 +1498,7 @@ type ListPoisonedRequest struct {
 
 func (x *ListPoisonedRequest) Reset() {
 	*x = ListPoisonedRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	mi := &file_pawl_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1510,7 @@ func (x *ListPoisonedRequest) String() string {
 func (*ListPoisonedRequest) ProtoMessage() {}
 
 func (x *ListPoisonedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	mi := &file_pawl_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1523,7 @@ func (x *ListPoisonedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoisonedRequest.ProtoReflect.Descriptor instead.
 func (*ListPoisonedRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListPoisonedRequest) GetFilter() *Filter {
@@ -1368,7 +1557,7 @@ type ListPoisonedResponse struct {
 
 func (x *ListPoisonedResponse) Reset() {
 	*x = ListPoisonedResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	mi := &file_pawl_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1569,7 @@ func (x *ListPoisonedResponse) String() string {
 func (*ListPoisonedResponse) ProtoMessage() {}
 
 func (x *ListPoisonedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	mi := &file_pawl_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1582,7 @@ func (x *ListPoisonedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoisonedResponse.ProtoReflect.Descriptor instead.
 func (*ListPoisonedResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListPoisonedResponse) GetItems() []*Task {
@@ -1420,7 +1609,7 @@ type GroupDeadRequest struct {
 
 func (x *GroupDeadRequest) Reset() {
 	*x = GroupDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[24]
+	mi := &file_pawl_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1621,7 @@ func (x *GroupDeadRequest) String() string {
 func (*GroupDeadRequest) ProtoMessage() {}
 
 func (x *GroupDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[24]
+	mi := &file_pawl_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1634,7 @@ func (x *GroupDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeadRequest.ProtoReflect.Descriptor instead.
 func (*GroupDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GroupDeadRequest) GetQueue() string {
@@ -1472,7 +1661,7 @@ type GroupDeadResponse struct {
 
 func (x *GroupDeadResponse) Reset() {
 	*x = GroupDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[25]
+	mi := &file_pawl_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1673,7 @@ func (x *GroupDeadResponse) String() string {
 func (*GroupDeadResponse) ProtoMessage() {}
 
 func (x *GroupDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[25]
+	mi := &file_pawl_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1686,7 @@ func (x *GroupDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeadResponse.ProtoReflect.Descriptor instead.
 func (*GroupDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GroupDeadResponse) GetGroups() []*DeadGroup {
@@ -1529,7 +1718,7 @@ type DeadGroup struct {
 
 func (x *DeadGroup) Reset() {
 	*x = DeadGroup{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[26]
+	mi := &file_pawl_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1730,7 @@ func (x *DeadGroup) String() string {
 func (*DeadGroup) ProtoMessage() {}
 
 func (x *DeadGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[26]
+	mi := &file_pawl_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1743,7 @@ func (x *DeadGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadGroup.ProtoReflect.Descriptor instead.
 func (*DeadGroup) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeadGroup) GetFingerprint() string {
@@ -1623,7 +1812,7 @@ type ReplayDeadRequest struct {
 
 func (x *ReplayDeadRequest) Reset() {
 	*x = ReplayDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[27]
+	mi := &file_pawl_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1824,7 @@ func (x *ReplayDeadRequest) String() string {
 func (*ReplayDeadRequest) ProtoMessage() {}
 
 func (x *ReplayDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[27]
+	mi := &file_pawl_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1837,7 @@ func (x *ReplayDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadRequest.ProtoReflect.Descriptor instead.
 func (*ReplayDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReplayDeadRequest) GetQueue() string {
@@ -1717,7 +1906,7 @@ type ReplayDeadResponse struct {
 
 func (x *ReplayDeadResponse) Reset() {
 	*x = ReplayDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[28]
+	mi := &file_pawl_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1918,7 @@ func (x *ReplayDeadResponse) String() string {
 func (*ReplayDeadResponse) ProtoMessage() {}
 
 func (x *ReplayDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[28]
+	mi := &file_pawl_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1931,7 @@ func (x *ReplayDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadResponse.ProtoReflect.Descriptor instead.
 func (*ReplayDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReplayDeadResponse) GetMatched() int64 {
@@ -1774,7 +1963,7 @@ type DiscardDeadRequest struct {
 
 func (x *DiscardDeadRequest) Reset() {
 	*x = DiscardDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[29]
+	mi := &file_pawl_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1975,7 @@ func (x *DiscardDeadRequest) String() string {
 func (*DiscardDeadRequest) ProtoMessage() {}
 
 func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[29]
+	mi := &file_pawl_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1988,7 @@ func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DiscardDeadRequest) GetQueue() string {
@@ -1861,7 +2050,7 @@ type DiscardDeadResponse struct {
 
 func (x *DiscardDeadResponse) Reset() {
 	*x = DiscardDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[30]
+	mi := &file_pawl_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +2062,7 @@ func (x *DiscardDeadResponse) String() string {
 func (*DiscardDeadResponse) ProtoMessage() {}
 
 func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[30]
+	mi := &file_pawl_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +2075,7 @@ func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DiscardDeadResponse) GetMatched() int64 {
@@ -1914,7 +2103,7 @@ type ListArchiveRequest struct {
 
 func (x *ListArchiveRequest) Reset() {
 	*x = ListArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[31]
+	mi := &file_pawl_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2115,7 @@ func (x *ListArchiveRequest) String() string {
 func (*ListArchiveRequest) ProtoMessage() {}
 
 func (x *ListArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[31]
+	mi := &file_pawl_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2128,7 @@ func (x *ListArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchiveRequest.ProtoReflect.Descriptor instead.
 func (*ListArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListArchiveRequest) GetQueue() string {
@@ -1973,7 +2162,7 @@ type ListArchiveResponse struct {
 
 func (x *ListArchiveResponse) Reset() {
 	*x = ListArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[32]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2174,7 @@ func (x *ListArchiveResponse) String() string {
 func (*ListArchiveResponse) ProtoMessage() {}
 
 func (x *ListArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[32]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2187,7 @@ func (x *ListArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchiveResponse.ProtoReflect.Descriptor instead.
 func (*ListArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListArchiveResponse) GetItems() []*ArchivedTask {
@@ -2027,7 +2216,7 @@ type ArchivedTask struct {
 
 func (x *ArchivedTask) Reset() {
 	*x = ArchivedTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[33]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2228,7 @@ func (x *ArchivedTask) String() string {
 func (*ArchivedTask) ProtoMessage() {}
 
 func (x *ArchivedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[33]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2241,7 @@ func (x *ArchivedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchivedTask.ProtoReflect.Descriptor instead.
 func (*ArchivedTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ArchivedTask) GetTask() *Task {
@@ -2092,7 +2281,7 @@ type RestoreArchiveRequest struct {
 
 func (x *RestoreArchiveRequest) Reset() {
 	*x = RestoreArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[34]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2293,7 @@ func (x *RestoreArchiveRequest) String() string {
 func (*RestoreArchiveRequest) ProtoMessage() {}
 
 func (x *RestoreArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[34]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2306,7 @@ func (x *RestoreArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreArchiveRequest.ProtoReflect.Descriptor instead.
 func (*RestoreArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RestoreArchiveRequest) GetPlaces() []string {
@@ -2136,7 +2325,7 @@ type RestoreArchiveResponse struct {
 
 func (x *RestoreArchiveResponse) Reset() {
 	*x = RestoreArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2337,7 @@ func (x *RestoreArchiveResponse) String() string {
 func (*RestoreArchiveResponse) ProtoMessage() {}
 
 func (x *RestoreArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2350,7 @@ func (x *RestoreArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreArchiveResponse.ProtoReflect.Descriptor instead.
 func (*RestoreArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RestoreArchiveResponse) GetResults() []*RestoredTask {
@@ -2182,7 +2371,7 @@ type RestoredTask struct {
 
 func (x *RestoredTask) Reset() {
 	*x = RestoredTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2383,7 @@ func (x *RestoredTask) String() string {
 func (*RestoredTask) ProtoMessage() {}
 
 func (x *RestoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2396,7 @@ func (x *RestoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoredTask.ProtoReflect.Descriptor instead.
 func (*RestoredTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RestoredTask) GetPlace() string {
@@ -2240,7 +2429,7 @@ type RetryTaskRequest struct {
 
 func (x *RetryTaskRequest) Reset() {
 	*x = RetryTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2441,7 @@ func (x *RetryTaskRequest) String() string {
 func (*RetryTaskRequest) ProtoMessage() {}
 
 func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2454,7 @@ func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskRequest.ProtoReflect.Descriptor instead.
 func (*RetryTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RetryTaskRequest) GetTaskId() string {
@@ -2284,7 +2473,7 @@ type RetryTaskResponse struct {
 
 func (x *RetryTaskResponse) Reset() {
 	*x = RetryTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2485,7 @@ func (x *RetryTaskResponse) String() string {
 func (*RetryTaskResponse) ProtoMessage() {}
 
 func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2498,7 @@ func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskResponse.ProtoReflect.Descriptor instead.
 func (*RetryTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RetryTaskResponse) GetTask() *Task {
@@ -2328,7 +2517,7 @@ type RunTaskNowRequest struct {
 
 func (x *RunTaskNowRequest) Reset() {
 	*x = RunTaskNowRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2529,7 @@ func (x *RunTaskNowRequest) String() string {
 func (*RunTaskNowRequest) ProtoMessage() {}
 
 func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2542,7 @@ func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowRequest.ProtoReflect.Descriptor instead.
 func (*RunTaskNowRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RunTaskNowRequest) GetTaskId() string {
@@ -2372,7 +2561,7 @@ type RunTaskNowResponse struct {
 
 func (x *RunTaskNowResponse) Reset() {
 	*x = RunTaskNowResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2384,7 +2573,7 @@ func (x *RunTaskNowResponse) String() string {
 func (*RunTaskNowResponse) ProtoMessage() {}
 
 func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2397,7 +2586,7 @@ func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowResponse.ProtoReflect.Descriptor instead.
 func (*RunTaskNowResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RunTaskNowResponse) GetTask() *Task {
@@ -2417,7 +2606,7 @@ type DiscardTaskRequest struct {
 
 func (x *DiscardTaskRequest) Reset() {
 	*x = DiscardTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2618,7 @@ func (x *DiscardTaskRequest) String() string {
 func (*DiscardTaskRequest) ProtoMessage() {}
 
 func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2631,7 @@ func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskRequest.ProtoReflect.Descriptor instead.
 func (*DiscardTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DiscardTaskRequest) GetTaskId() string {
@@ -2468,7 +2657,7 @@ type DiscardTaskResponse struct {
 
 func (x *DiscardTaskResponse) Reset() {
 	*x = DiscardTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2669,7 @@ func (x *DiscardTaskResponse) String() string {
 func (*DiscardTaskResponse) ProtoMessage() {}
 
 func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2682,7 @@ func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskResponse.ProtoReflect.Descriptor instead.
 func (*DiscardTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DiscardTaskResponse) GetTask() *Task {
@@ -2511,7 +2700,7 @@ type GetServerRequest struct {
 
 func (x *GetServerRequest) Reset() {
 	*x = GetServerRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2712,7 @@ func (x *GetServerRequest) String() string {
 func (*GetServerRequest) ProtoMessage() {}
 
 func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2725,7 @@ func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerRequest.ProtoReflect.Descriptor instead.
 func (*GetServerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 type GetServerResponse struct {
@@ -2552,7 +2741,7 @@ type GetServerResponse struct {
 
 func (x *GetServerResponse) Reset() {
 	*x = GetServerResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2753,7 @@ func (x *GetServerResponse) String() string {
 func (*GetServerResponse) ProtoMessage() {}
 
 func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2766,7 @@ func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerResponse.ProtoReflect.Descriptor instead.
 func (*GetServerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetServerResponse) GetVersion() string {
@@ -2627,7 +2816,7 @@ type ShardInfo struct {
 
 func (x *ShardInfo) Reset() {
 	*x = ShardInfo{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2828,7 @@ func (x *ShardInfo) String() string {
 func (*ShardInfo) ProtoMessage() {}
 
 func (x *ShardInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2841,7 @@ func (x *ShardInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardInfo.ProtoReflect.Descriptor instead.
 func (*ShardInfo) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ShardInfo) GetShard() uint32 {
@@ -2706,7 +2895,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xc1\x03\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xeb\x03\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -2719,7 +2908,13 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\x03R\aversion\x129\n" +
 	"\n" +
 	"created_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xb5\x01\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12(\n" +
+	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\"u\n" +
+	"\tQueuePart\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
+	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
+	"\x06moving\x18\x03 \x01(\bR\x06moving\x12$\n" +
+	"\x05depth\x18\x04 \x01(\v2\x0e.pawl.v1.DepthR\x05depth\"\xb5\x01\n" +
 	"\x05Depth\x12\x1c\n" +
 	"\tscheduled\x18\x01 \x01(\x03R\tscheduled\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x03R\x05ready\x12\x18\n" +
@@ -2763,6 +2958,13 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\x13ResumeQueueResponse\x12$\n" +
+	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"p\n" +
+	"\x12SpreadQueueRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x16\n" +
+	"\x06shards\x18\x03 \x03(\rR\x06shards\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\";\n" +
+	"\x13SpreadQueueResponse\x12$\n" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"A\n" +
 	"\x11PurgeQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
@@ -2869,7 +3071,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term2\x95\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term2\xdf\n" +
 	"\n" +
 	"\x0fOperatorService\x12E\n" +
 	"\n" +
@@ -2879,7 +3081,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\vDeleteQueue\x12\x1b.pawl.v1.DeleteQueueRequest\x1a\x1c.pawl.v1.DeleteQueueResponse\x12E\n" +
 	"\n" +
 	"PauseQueue\x12\x1a.pawl.v1.PauseQueueRequest\x1a\x1b.pawl.v1.PauseQueueResponse\x12H\n" +
-	"\vResumeQueue\x12\x1b.pawl.v1.ResumeQueueRequest\x1a\x1c.pawl.v1.ResumeQueueResponse\x12E\n" +
+	"\vResumeQueue\x12\x1b.pawl.v1.ResumeQueueRequest\x1a\x1c.pawl.v1.ResumeQueueResponse\x12H\n" +
+	"\vSpreadQueue\x12\x1b.pawl.v1.SpreadQueueRequest\x1a\x1c.pawl.v1.SpreadQueueResponse\x12E\n" +
 	"\n" +
 	"PurgeQueue\x12\x1a.pawl.v1.PurgeQueueRequest\x1a\x1b.pawl.v1.PurgeQueueResponse\x12?\n" +
 	"\bListDead\x12\x18.pawl.v1.ListDeadRequest\x1a\x19.pawl.v1.ListDeadResponse\x12K\n" +
@@ -2908,143 +3111,151 @@ func file_pawl_v1_operator_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_operator_proto_rawDescData
 }
 
-var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_pawl_v1_operator_proto_goTypes = []any{
 	(*QueueSettings)(nil),          // 0: pawl.v1.QueueSettings
 	(*PriorityWeights)(nil),        // 1: pawl.v1.PriorityWeights
 	(*Retention)(nil),              // 2: pawl.v1.Retention
 	(*Queue)(nil),                  // 3: pawl.v1.Queue
-	(*Depth)(nil),                  // 4: pawl.v1.Depth
-	(*ReadyByPriority)(nil),        // 5: pawl.v1.ReadyByPriority
-	(*ListQueuesRequest)(nil),      // 6: pawl.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),     // 7: pawl.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),        // 8: pawl.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),       // 9: pawl.v1.GetQueueResponse
-	(*PutQueueRequest)(nil),        // 10: pawl.v1.PutQueueRequest
-	(*PutQueueResponse)(nil),       // 11: pawl.v1.PutQueueResponse
-	(*DeleteQueueRequest)(nil),     // 12: pawl.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),    // 13: pawl.v1.DeleteQueueResponse
-	(*PauseQueueRequest)(nil),      // 14: pawl.v1.PauseQueueRequest
-	(*PauseQueueResponse)(nil),     // 15: pawl.v1.PauseQueueResponse
-	(*ResumeQueueRequest)(nil),     // 16: pawl.v1.ResumeQueueRequest
-	(*ResumeQueueResponse)(nil),    // 17: pawl.v1.ResumeQueueResponse
-	(*PurgeQueueRequest)(nil),      // 18: pawl.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),     // 19: pawl.v1.PurgeQueueResponse
-	(*ListDeadRequest)(nil),        // 20: pawl.v1.ListDeadRequest
-	(*ListDeadResponse)(nil),       // 21: pawl.v1.ListDeadResponse
-	(*ListPoisonedRequest)(nil),    // 22: pawl.v1.ListPoisonedRequest
-	(*ListPoisonedResponse)(nil),   // 23: pawl.v1.ListPoisonedResponse
-	(*GroupDeadRequest)(nil),       // 24: pawl.v1.GroupDeadRequest
-	(*GroupDeadResponse)(nil),      // 25: pawl.v1.GroupDeadResponse
-	(*DeadGroup)(nil),              // 26: pawl.v1.DeadGroup
-	(*ReplayDeadRequest)(nil),      // 27: pawl.v1.ReplayDeadRequest
-	(*ReplayDeadResponse)(nil),     // 28: pawl.v1.ReplayDeadResponse
-	(*DiscardDeadRequest)(nil),     // 29: pawl.v1.DiscardDeadRequest
-	(*DiscardDeadResponse)(nil),    // 30: pawl.v1.DiscardDeadResponse
-	(*ListArchiveRequest)(nil),     // 31: pawl.v1.ListArchiveRequest
-	(*ListArchiveResponse)(nil),    // 32: pawl.v1.ListArchiveResponse
-	(*ArchivedTask)(nil),           // 33: pawl.v1.ArchivedTask
-	(*RestoreArchiveRequest)(nil),  // 34: pawl.v1.RestoreArchiveRequest
-	(*RestoreArchiveResponse)(nil), // 35: pawl.v1.RestoreArchiveResponse
-	(*RestoredTask)(nil),           // 36: pawl.v1.RestoredTask
-	(*RetryTaskRequest)(nil),       // 37: pawl.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),      // 38: pawl.v1.RetryTaskResponse
-	(*RunTaskNowRequest)(nil),      // 39: pawl.v1.RunTaskNowRequest
-	(*RunTaskNowResponse)(nil),     // 40: pawl.v1.RunTaskNowResponse
-	(*DiscardTaskRequest)(nil),     // 41: pawl.v1.DiscardTaskRequest
-	(*DiscardTaskResponse)(nil),    // 42: pawl.v1.DiscardTaskResponse
-	(*GetServerRequest)(nil),       // 43: pawl.v1.GetServerRequest
-	(*GetServerResponse)(nil),      // 44: pawl.v1.GetServerResponse
-	(*ShardInfo)(nil),              // 45: pawl.v1.ShardInfo
-	(*RetryPolicy)(nil),            // 46: pawl.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 47: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 48: google.protobuf.Timestamp
-	(*Filter)(nil),                 // 49: pawl.v1.Filter
-	(*Task)(nil),                   // 50: pawl.v1.Task
-	(*Error)(nil),                  // 51: pawl.v1.Error
+	(*QueuePart)(nil),              // 4: pawl.v1.QueuePart
+	(*Depth)(nil),                  // 5: pawl.v1.Depth
+	(*ReadyByPriority)(nil),        // 6: pawl.v1.ReadyByPriority
+	(*ListQueuesRequest)(nil),      // 7: pawl.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),     // 8: pawl.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),        // 9: pawl.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),       // 10: pawl.v1.GetQueueResponse
+	(*PutQueueRequest)(nil),        // 11: pawl.v1.PutQueueRequest
+	(*PutQueueResponse)(nil),       // 12: pawl.v1.PutQueueResponse
+	(*DeleteQueueRequest)(nil),     // 13: pawl.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),    // 14: pawl.v1.DeleteQueueResponse
+	(*PauseQueueRequest)(nil),      // 15: pawl.v1.PauseQueueRequest
+	(*PauseQueueResponse)(nil),     // 16: pawl.v1.PauseQueueResponse
+	(*ResumeQueueRequest)(nil),     // 17: pawl.v1.ResumeQueueRequest
+	(*ResumeQueueResponse)(nil),    // 18: pawl.v1.ResumeQueueResponse
+	(*SpreadQueueRequest)(nil),     // 19: pawl.v1.SpreadQueueRequest
+	(*SpreadQueueResponse)(nil),    // 20: pawl.v1.SpreadQueueResponse
+	(*PurgeQueueRequest)(nil),      // 21: pawl.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),     // 22: pawl.v1.PurgeQueueResponse
+	(*ListDeadRequest)(nil),        // 23: pawl.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),       // 24: pawl.v1.ListDeadResponse
+	(*ListPoisonedRequest)(nil),    // 25: pawl.v1.ListPoisonedRequest
+	(*ListPoisonedResponse)(nil),   // 26: pawl.v1.ListPoisonedResponse
+	(*GroupDeadRequest)(nil),       // 27: pawl.v1.GroupDeadRequest
+	(*GroupDeadResponse)(nil),      // 28: pawl.v1.GroupDeadResponse
+	(*DeadGroup)(nil),              // 29: pawl.v1.DeadGroup
+	(*ReplayDeadRequest)(nil),      // 30: pawl.v1.ReplayDeadRequest
+	(*ReplayDeadResponse)(nil),     // 31: pawl.v1.ReplayDeadResponse
+	(*DiscardDeadRequest)(nil),     // 32: pawl.v1.DiscardDeadRequest
+	(*DiscardDeadResponse)(nil),    // 33: pawl.v1.DiscardDeadResponse
+	(*ListArchiveRequest)(nil),     // 34: pawl.v1.ListArchiveRequest
+	(*ListArchiveResponse)(nil),    // 35: pawl.v1.ListArchiveResponse
+	(*ArchivedTask)(nil),           // 36: pawl.v1.ArchivedTask
+	(*RestoreArchiveRequest)(nil),  // 37: pawl.v1.RestoreArchiveRequest
+	(*RestoreArchiveResponse)(nil), // 38: pawl.v1.RestoreArchiveResponse
+	(*RestoredTask)(nil),           // 39: pawl.v1.RestoredTask
+	(*RetryTaskRequest)(nil),       // 40: pawl.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),      // 41: pawl.v1.RetryTaskResponse
+	(*RunTaskNowRequest)(nil),      // 42: pawl.v1.RunTaskNowRequest
+	(*RunTaskNowResponse)(nil),     // 43: pawl.v1.RunTaskNowResponse
+	(*DiscardTaskRequest)(nil),     // 44: pawl.v1.DiscardTaskRequest
+	(*DiscardTaskResponse)(nil),    // 45: pawl.v1.DiscardTaskResponse
+	(*GetServerRequest)(nil),       // 46: pawl.v1.GetServerRequest
+	(*GetServerResponse)(nil),      // 47: pawl.v1.GetServerResponse
+	(*ShardInfo)(nil),              // 48: pawl.v1.ShardInfo
+	(*RetryPolicy)(nil),            // 49: pawl.v1.RetryPolicy
+	(*durationpb.Duration)(nil),    // 50: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 51: google.protobuf.Timestamp
+	(*Filter)(nil),                 // 52: pawl.v1.Filter
+	(*Task)(nil),                   // 53: pawl.v1.Task
+	(*Error)(nil),                  // 54: pawl.v1.Error
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	1,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
-	46, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
-	47, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	47, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
+	49, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
+	50, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	50, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
 	2,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
-	47, // 5: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	47, // 6: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	47, // 7: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	47, // 8: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	47, // 9: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	48, // 10: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	4,  // 11: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
-	5,  // 12: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
+	50, // 5: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	50, // 6: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	50, // 7: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	50, // 8: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	50, // 9: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	51, // 10: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	5,  // 11: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
+	6,  // 12: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
 	0,  // 13: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	48, // 14: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	3,  // 15: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	3,  // 16: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	0,  // 17: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	3,  // 18: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	3,  // 19: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	3,  // 20: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	49, // 21: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	50, // 22: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	49, // 23: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	50, // 24: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	26, // 25: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	48, // 26: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	48, // 27: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	49, // 28: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	49, // 29: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	33, // 30: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	50, // 31: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	48, // 32: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	36, // 33: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	51, // 34: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	50, // 35: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	50, // 36: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	50, // 37: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	48, // 38: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	45, // 39: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	6,  // 40: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	8,  // 41: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	10, // 42: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	12, // 43: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	14, // 44: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	16, // 45: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	18, // 46: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	20, // 47: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	22, // 48: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	24, // 49: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	27, // 50: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	29, // 51: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	31, // 52: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	34, // 53: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	37, // 54: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	39, // 55: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	41, // 56: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	43, // 57: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	7,  // 58: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	9,  // 59: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	11, // 60: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	13, // 61: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	15, // 62: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	17, // 63: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	19, // 64: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	21, // 65: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	23, // 66: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	25, // 67: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	28, // 68: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	30, // 69: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	32, // 70: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	35, // 71: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	38, // 72: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	40, // 73: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	42, // 74: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	44, // 75: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	58, // [58:76] is the sub-list for method output_type
-	40, // [40:58] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	51, // 14: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	4,  // 15: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
+	5,  // 16: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	3,  // 17: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	3,  // 18: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	0,  // 19: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	3,  // 20: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	3,  // 21: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	3,  // 22: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	3,  // 23: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	52, // 24: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	53, // 25: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	52, // 26: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	53, // 27: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	29, // 28: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	51, // 29: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	51, // 30: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	52, // 31: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	52, // 32: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	36, // 33: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	53, // 34: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	51, // 35: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	39, // 36: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	54, // 37: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	53, // 38: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	53, // 39: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	53, // 40: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	51, // 41: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	48, // 42: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	7,  // 43: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	9,  // 44: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	11, // 45: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	13, // 46: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	15, // 47: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	17, // 48: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	19, // 49: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	21, // 50: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	23, // 51: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	25, // 52: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	27, // 53: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	30, // 54: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	32, // 55: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	34, // 56: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	37, // 57: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	40, // 58: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	42, // 59: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	44, // 60: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	46, // 61: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	8,  // 62: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	10, // 63: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	12, // 64: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	14, // 65: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	16, // 66: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	18, // 67: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	20, // 68: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	22, // 69: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	24, // 70: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	26, // 71: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	28, // 72: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	31, // 73: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	33, // 74: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	35, // 75: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	38, // 76: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	41, // 77: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	43, // 78: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	45, // 79: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	47, // 80: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	62, // [62:81] is the sub-list for method output_type
+	43, // [43:62] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -3053,14 +3264,14 @@ func file_pawl_v1_operator_proto_init() {
 		return
 	}
 	file_pawl_v1_task_proto_init()
-	file_pawl_v1_operator_proto_msgTypes[10].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operator_proto_rawDesc), len(file_pawl_v1_operator_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

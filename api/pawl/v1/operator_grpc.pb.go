@@ -25,6 +25,7 @@ const (
 	OperatorService_DeleteQueue_FullMethodName    = "/pawl.v1.OperatorService/DeleteQueue"
 	OperatorService_PauseQueue_FullMethodName     = "/pawl.v1.OperatorService/PauseQueue"
 	OperatorService_ResumeQueue_FullMethodName    = "/pawl.v1.OperatorService/ResumeQueue"
+	OperatorService_SpreadQueue_FullMethodName    = "/pawl.v1.OperatorService/SpreadQueue"
 	OperatorService_PurgeQueue_FullMethodName     = "/pawl.v1.OperatorService/PurgeQueue"
 	OperatorService_ListDead_FullMethodName       = "/pawl.v1.OperatorService/ListDead"
 	OperatorService_ListPoisoned_FullMethodName   = "/pawl.v1.OperatorService/ListPoisoned"
@@ -53,6 +54,9 @@ type OperatorServiceClient interface {
 	DeleteQueue(ctx context.Context, in *DeleteQueueRequest, opts ...grpc.CallOption) (*DeleteQueueResponse, error)
 	PauseQueue(ctx context.Context, in *PauseQueueRequest, opts ...grpc.CallOption) (*PauseQueueResponse, error)
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*ResumeQueueResponse, error)
+	// SpreadQueue shares a queue out over shards: its 64 slots move, the same number to each. Tasks stay where they are, and
+	// drain there. It answers when new tasks go where they are to go.
+	SpreadQueue(ctx context.Context, in *SpreadQueueRequest, opts ...grpc.CallOption) (*SpreadQueueResponse, error)
 	// PurgeQueue discards the tasks that wait; it does not erase them.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
 	// ListDead and ListPoisoned answer newest first, with the attempt log.
@@ -139,6 +143,16 @@ func (c *operatorServiceClient) ResumeQueue(ctx context.Context, in *ResumeQueue
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResumeQueueResponse)
 	err := c.cc.Invoke(ctx, OperatorService_ResumeQueue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) SpreadQueue(ctx context.Context, in *SpreadQueueRequest, opts ...grpc.CallOption) (*SpreadQueueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SpreadQueueResponse)
+	err := c.cc.Invoke(ctx, OperatorService_SpreadQueue_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -279,6 +293,9 @@ type OperatorServiceServer interface {
 	DeleteQueue(context.Context, *DeleteQueueRequest) (*DeleteQueueResponse, error)
 	PauseQueue(context.Context, *PauseQueueRequest) (*PauseQueueResponse, error)
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error)
+	// SpreadQueue shares a queue out over shards: its 64 slots move, the same number to each. Tasks stay where they are, and
+	// drain there. It answers when new tasks go where they are to go.
+	SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error)
 	// PurgeQueue discards the tasks that wait; it does not erase them.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
 	// ListDead and ListPoisoned answer newest first, with the attempt log.
@@ -328,6 +345,9 @@ func (UnimplementedOperatorServiceServer) PauseQueue(context.Context, *PauseQueu
 }
 func (UnimplementedOperatorServiceServer) ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeQueue not implemented")
+}
+func (UnimplementedOperatorServiceServer) SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SpreadQueue not implemented")
 }
 func (UnimplementedOperatorServiceServer) PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeQueue not implemented")
@@ -490,6 +510,24 @@ func _OperatorService_ResumeQueue_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServiceServer).ResumeQueue(ctx, req.(*ResumeQueueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_SpreadQueue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SpreadQueueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).SpreadQueue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_SpreadQueue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).SpreadQueue(ctx, req.(*SpreadQueueRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -740,6 +778,10 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeQueue",
 			Handler:    _OperatorService_ResumeQueue_Handler,
+		},
+		{
+			MethodName: "SpreadQueue",
+			Handler:    _OperatorService_SpreadQueue_Handler,
 		},
 		{
 			MethodName: "PurgeQueue",

@@ -1,0 +1,214 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+type enqueueArgs struct {
+	Shard     uint32
+	Namespace string
+	Specs     []task.Spec
+}
+
+type enqueueAnswer struct {
+	Out    []broker.Enqueued
+	At     broker.Stamp
+	Faults []*fault
+}
+
+func (a *enqueueAnswer) item(i int) *error { return &a.Out[i].Err }
+func (a *enqueueAnswer) pack()             { a.Faults = faultsOf(len(a.Out), a.item) }
+func (a *enqueueAnswer) unpack()           { errorsOf(a.Faults, len(a.Out), a.item) }
+
+var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx context.Context, r *Router, a enqueueArgs) (out enqueueAnswer, err error) {
+	out.Out, out.At, err = r.cfg.Broker.Enqueue(ctx, a.Shard, a.Namespace, a.Specs)
+	return out, err
+}}
+
+// Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
+// there.
+func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	s := &slotted{r: r, ns: ns, shard: shard, specs: specs}
+	if r.anySpread(ns, specs) {
+		return s.run(ctx)
+	}
+	out, err := call(ctx, r, enqueue, shard, enqueueArgs{shard, ns, specs})
+	var moved *broker.Moved
+	switch {
+	case errors.As(err, &moved):
+		r.learn(moved)
+		return s.run(ctx)
+	case err == nil && anyMoved(out.Out): // a queue was shared out a moment ago
+		s.out, s.at = out.Out, out.At
+		return s.run(ctx)
+	}
+	return out.Out, out.At, err
+}
+
+// anySpread says whether one of the tasks' queues is shared out over shards.
+func (r *Router) anySpread(ns string, specs []task.Spec) bool {
+	last := ""
+	for i := range specs {
+		if specs[i].Queue == last {
+			continue
+		}
+		last = specs[i].Queue
+		if q, ok := r.cfg.Map.Queue(ns, last); ok && q.Spread() {
+			return true
+		}
+	}
+	return false
+}
+
+func anyMoved(out []broker.Enqueued) bool {
+	for i := range out {
+		if errors.Is(out[i].Err, broker.ErrSlotMoved) {
+			return true
+		}
+	}
+	return false
+}
+
+// slotted is an enqueue whose tasks go their ways slot by slot: each to the shards that may know it from before its slot moved,
+// then to the one that takes it. A shard that neither knows a task nor takes it has certainly not made it.
+type slotted struct {
+	r     *Router
+	ns    string
+	shard uint32 // that the caller named
+	specs []task.Spec
+	out   []broker.Enqueued // nil: none was tried yet
+	at    broker.Stamp      // of the last answer, of shard's own if there is one
+	mu    sync.Mutex
+}
+
+// run enqueues the tasks that no shard has taken yet.
+func (s *slotted) run(ctx context.Context) ([]broker.Enqueued, broker.Stamp, error) {
+	todo := make([]int, 0, len(s.specs))
+	if s.out == nil {
+		s.out = make([]broker.Enqueued, len(s.specs))
+		for i := range s.specs {
+			todo = append(todo, i)
+		}
+		todo = s.pass(ctx, todo)
+	} else {
+		for i := range s.out {
+			if errors.Is(s.out[i].Err, broker.ErrSlotMoved) {
+				todo = append(todo, i)
+			}
+		}
+	}
+	since, pause := time.Now(), pauseMin
+	for len(todo) > 0 {
+		if end, ok := ctx.Deadline(); time.Since(since) >= routeTime || ok && time.Until(end) < pause+wordTime || s.r.ctx.Err() != nil {
+			break // each has its refusal
+		}
+		for name := range s.queues(todo) {
+			if err := s.r.refresh(ctx, s.ns, name); err != nil {
+				return s.out, s.at, nil
+			}
+		}
+		if todo = s.pass(ctx, todo); len(todo) > 0 { // the slots are on their way
+			s.r.sleep(ctx, pause/2+rand.N(pause/2))
+			pause = min(2*pause, pauseMax)
+		}
+	}
+	return s.out, s.at, nil
+}
+
+// queues are those of some tasks.
+func (s *slotted) queues(tasks []int) map[string]bool {
+	names := map[string]bool{}
+	for _, i := range tasks {
+		names[s.specs[i].Queue] = true
+	}
+	return names
+}
+
+// pass sends tasks along their routes, shard by shard, all shards at once. It returns those that no shard of their route took:
+// the map was behind, or their slots are on their way.
+func (s *slotted) pass(ctx context.Context, todo []int) (lost []int) {
+	routes := make(map[int][]uint32, len(todo))
+	for _, i := range todo {
+		q, err := s.r.Directory().Place(ctx, s.ns, s.specs[i].Queue)
+		if err != nil {
+			s.out[i] = broker.Enqueued{Err: err}
+			continue
+		}
+		routes[i] = s.route(q, &s.specs[i])
+	}
+	for len(routes) > 0 {
+		next := map[uint32][]int{}
+		for _, i := range todo {
+			if route := routes[i]; len(route) > 0 {
+				next[route[0]] = append(next[route[0]], i)
+			}
+		}
+		var calls sync.WaitGroup
+		for shard, tasks := range next {
+			calls.Go(func() { s.ask(ctx, shard, tasks) })
+		}
+		calls.Wait()
+		for i, route := range routes {
+			switch {
+			case !errors.Is(s.out[i].Err, broker.ErrSlotMoved):
+				delete(routes, i)
+			case len(route) == 1:
+				lost = append(lost, i)
+				delete(routes, i)
+			default:
+				routes[i] = route[1:]
+			}
+		}
+	}
+	return lost
+}
+
+// route is the shards to ask for a task, in this order.
+func (s *slotted) route(q cluster.Queue, spec *task.Spec) []uint32 {
+	slot, ok := spec.Slot()
+	if !ok {
+		if q.In(s.shard) {
+			return []uint32{s.shard}
+		}
+		return []uint32{q.Home(spec)}
+	}
+	route := q.Route(slot, spec.IdempotencyKey != "")
+	if spec.IdempotencyKey == "" && spec.RequestID == (task.ID{}) { // nobody can know it
+		return route[len(route)-1:]
+	}
+	return route
+}
+
+// ask enqueues tasks in one shard. An error of the call is one of each of them.
+func (s *slotted) ask(ctx context.Context, shard uint32, tasks []int) {
+	specs := make([]task.Spec, len(tasks))
+	for n, i := range tasks {
+		specs[n] = s.specs[i]
+	}
+	got, err := call(ctx, s.r, enqueue, shard, enqueueArgs{shard, s.ns, specs})
+	var moved *broker.Moved
+	if errors.As(err, &moved) {
+		s.r.learn(moved)
+		err = broker.ErrSlotMoved
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got.At.Index > 0 && (shard == s.shard || s.at.Shard != s.shard) {
+		s.at = got.At
+	}
+	for n, i := range tasks {
+		if err != nil {
+			s.out[i] = broker.Enqueued{Err: err}
+		} else {
+			s.out[i] = got.Out[n]
+		}
+	}
+}
