@@ -1,0 +1,209 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// moving is a queue whose slots move all the time, while producers enqueue and repeat themselves, and workers work.
+type moving struct {
+	*testing.T
+	h    *house
+	rpc  *rpc
+	seed uint64
+
+	mu   sync.Mutex
+	want map[string]string // task id → who enqueued it
+	done map[string]int    // how often each was acked
+}
+
+const (
+	movingShards    = 5
+	movingProducers = 6
+	movingTasks     = 60 // of a producer
+)
+
+// Whatever moves, each key and each request stands for one task, each task is run, and none is lost on the way.
+func TestSlotsMove(t *testing.T) {
+	dir := t.TempDir()
+	for seed := range uint64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			h := build(t, movingShards, dir)
+			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, want: map[string]string{}, done: map[string]int{}}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			_, err := h.router.Directory().Place(ctx, namespace, "hot")
+			must(t, err)
+			var producers, others sync.WaitGroup
+			for n := range movingProducers {
+				producers.Go(func() { m.produce(ctx, n) })
+			}
+			for n := range 3 {
+				others.Go(func() { m.work(ctx, n) })
+			}
+			others.Go(func() { m.move(ctx) })
+			producers.Wait()
+			for range 100 {
+				if m.left() == 0 {
+					break
+				}
+				time.Sleep(time.Minute)
+			}
+			stop()
+			others.Wait()
+			m.judge()
+		})
+	}
+}
+
+func (m *moving) rand(kind, n int) *rand.Rand {
+	return rand.New(rand.NewPCG(m.seed, uint64(kind*100+n)))
+}
+
+// produce enqueues tasks, each with a key or a request or both or none, and repeats itself within the time that a request or a
+// key is known.
+func (m *moving) produce(ctx context.Context, n int) {
+	rnd := m.rand(1, n)
+	var repeats sync.WaitGroup
+	defer repeats.Wait()
+	for i := range movingTasks {
+		who := fmt.Sprintf("%d/%d", n, i)
+		spec := &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: []byte(`"` + who + `"`)}
+		known := 9 * time.Minute // shorter than a request is known
+		switch rnd.IntN(5) {
+		case 0:
+			spec.IdempotencyKey, known = who, 2*time.Hour
+		case 1:
+			spec.IdempotencyKey, spec.Key, known = who, fmt.Sprint(rnd.IntN(9)), 2*time.Hour
+		case 2:
+			spec.RequestId = uuid.Must(uuid.NewRandom()).String()
+		case 3:
+			spec.RequestId, spec.Key = task.NewID(0, time.Now().UnixMilli(), rnd.Uint64()).String(), fmt.Sprint(rnd.IntN(9))
+		default:
+			spec.RequestId = task.NewID(0, time.Now().UnixMilli(), rnd.Uint64()).String()
+		}
+		first := m.enqueue(ctx, spec)
+		m.mu.Lock()
+		if by, taken := m.want[first]; taken {
+			m.Errorf("seed %d: task %s was given to %s and %s", m.seed, first, by, who)
+		}
+		m.want[first] = who
+		m.mu.Unlock()
+		waits := make([]time.Duration, rnd.IntN(4))
+		for i := range waits {
+			waits[i] = rand.N(known) / time.Duration(len(waits))
+		}
+		repeats.Go(func() {
+			for _, wait := range waits {
+				time.Sleep(wait)
+				if again := m.enqueue(ctx, spec); again != first {
+					m.Errorf("seed %d: %s is task %s, and repeated task %s: %v", m.seed, who, first, again, spec)
+				}
+			}
+		})
+		time.Sleep(rand.N(2 * time.Minute))
+	}
+}
+
+// enqueue enqueues one task, alone or in a batch, until it is taken.
+func (m *moving) enqueue(ctx context.Context, spec *pawlv1.TaskSpec) string {
+	for {
+		if rand.IntN(2) == 0 {
+			r, err := m.rpc.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec})
+			if err == nil {
+				return r.GetTask().GetTaskId()
+			}
+			m.Logf("enqueue: %v", err)
+		} else {
+			r, err := m.rpc.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec}})
+			if err == nil && r.GetResults()[0].GetError() == nil {
+				return r.GetResults()[0].GetTask().GetTaskId()
+			}
+			m.Logf("enqueue batch: %v %v", err, r)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func (m *moving) work(ctx context.Context, n int) {
+	rnd := m.rand(2, n)
+	for ctx.Err() == nil {
+		r, err := m.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Order: pawlv1.Order_ORDER_STRICT,
+			Max: int32(1 + rnd.IntN(5)), Wait: durationpb.New(30 * time.Second), Worker: fmt.Sprint("w", n)})
+		if err != nil {
+			continue
+		}
+		for _, c := range r.GetTasks() {
+			time.Sleep(rand.N(3 * time.Second))
+			if _, err := m.rpc.worker.Ack(ctx, &pawlv1.AckRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken()}); err == nil {
+				m.mu.Lock()
+				m.done[c.GetTaskId()]++
+				m.mu.Unlock()
+			}
+		}
+	}
+}
+
+func (m *moving) move(ctx context.Context) {
+	rnd := m.rand(3, 0)
+	moves := 0
+	for ctx.Err() == nil {
+		shards := rnd.Perm(movingShards)[:1+rnd.IntN(movingShards)]
+		onto := make([]uint32, len(shards))
+		for i, s := range shards {
+			onto[i] = uint32(s + dataShard)
+		}
+		if _, err := m.h.router.Directory().Spread(ctx, namespace, "hot", 0, onto); err == nil {
+			moves++
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(10 * time.Minute)):
+		}
+	}
+	if moves < 5 {
+		m.Errorf("seed %d: only %d moves", m.seed, moves)
+	}
+}
+
+// left is how many tasks are not done.
+func (m *moving) left() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.want) - len(m.done)
+}
+
+func (m *moving) judge() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, who := range m.want {
+		if m.done[id] != 1 {
+			m.Errorf("seed %d: task %s of %s was acked %d times", m.seed, id, who, m.done[id])
+		}
+	}
+	for id := range m.done {
+		if m.want[id] == "" {
+			m.Errorf("seed %d: task %s was run, and nobody knows of it", m.seed, id)
+		}
+	}
+	shards := map[uint32]int{}
+	for text := range m.want {
+		id, err := task.ParseID(text)
+		must(m.T, err)
+		shards[id.Shard()]++
+	}
+	if len(shards) != movingShards {
+		m.Errorf("seed %d: tasks were in shards %v only", m.seed, shards)
+	}
+}
