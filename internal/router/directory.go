@@ -180,8 +180,15 @@ func (r *Router) refresh(ctx context.Context, ns, name string) error {
 	return nil
 }
 
-// learn takes over where a queue lies by now.
-func (r *Router) learn(m *broker.Moved) { r.cfg.Map.Learned(m.Queue()) }
+// learned takes over where a queue lies by now, if that is what an error says.
+func (r *Router) learned(err error) bool {
+	var moved *broker.Moved
+	if !errors.As(err, &moved) {
+		return false
+	}
+	r.cfg.Map.Learned(moved.Queue())
+	return true
+}
 
 // whoLeads asks a shard's leader how far it is.
 var whoLeads = &method[uint32, leaderAnswer]{name: "leader", again: true, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {

@@ -36,21 +36,24 @@ var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx
 // Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
 // there.
 func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	s := &slotted{r: r, ns: ns, shard: shard, specs: specs}
 	if r.anySpread(ns, specs) {
-		return s.run(ctx)
+		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}
 	out, err := call(ctx, r, enqueue, shard, enqueueArgs{shard, ns, specs})
-	var moved *broker.Moved
-	switch {
-	case errors.As(err, &moved):
-		r.learn(moved)
-		return s.run(ctx)
-	case err == nil && anyMoved(out.Out): // a queue was shared out a moment ago
-		s.out, s.at = out.Out, out.At
-		return s.run(ctx)
+	if err != nil && r.learned(err) {
+		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
+	}
+	if err == nil && anyMoved(out.Out) { // a queue was shared out a moment ago
+		return r.enqueueBySlot(ctx, shard, ns, specs, out)
 	}
 	return out.Out, out.At, err
+}
+
+// enqueueBySlot enqueues the tasks that were not taken yet.
+func (r *Router) enqueueBySlot(ctx context.Context, shard uint32, ns string, specs []task.Spec, before enqueueAnswer) ([]broker.Enqueued, broker.Stamp, error) {
+	s := &slotted{r: r, ns: ns, shard: shard, specs: specs, out: before.Out, at: before.At}
+	s.run(ctx)
+	return s.out, s.at, nil
 }
 
 // anySpread says whether one of the tasks' queues is shared out over shards.
@@ -86,11 +89,12 @@ type slotted struct {
 	specs []task.Spec
 	out   []broker.Enqueued // nil: none was tried yet
 	at    broker.Stamp      // of the last answer, of shard's own if there is one
-	mu    sync.Mutex
+
+	mu sync.Mutex // of out and at
 }
 
 // run enqueues the tasks that no shard has taken yet.
-func (s *slotted) run(ctx context.Context) ([]broker.Enqueued, broker.Stamp, error) {
+func (s *slotted) run(ctx context.Context) {
 	todo := make([]int, 0, len(s.specs))
 	if s.out == nil {
 		s.out = make([]broker.Enqueued, len(s.specs))
@@ -108,11 +112,11 @@ func (s *slotted) run(ctx context.Context) ([]broker.Enqueued, broker.Stamp, err
 	since, pause := time.Now(), pauseMin
 	for len(todo) > 0 {
 		if end, ok := ctx.Deadline(); time.Since(since) >= routeTime || ok && time.Until(end) < pause+wordTime || s.r.ctx.Err() != nil {
-			break // each has its refusal
+			return // each has its refusal
 		}
 		for name := range s.queues(todo) {
 			if err := s.r.refresh(ctx, s.ns, name); err != nil {
-				return s.out, s.at, nil
+				return
 			}
 		}
 		if todo = s.pass(ctx, todo); len(todo) > 0 { // the slots are on their way
@@ -120,7 +124,6 @@ func (s *slotted) run(ctx context.Context) ([]broker.Enqueued, broker.Stamp, err
 			pause = min(2*pause, pauseMax)
 		}
 	}
-	return s.out, s.at, nil
 }
 
 // queues are those of some tasks.
@@ -194,9 +197,7 @@ func (s *slotted) ask(ctx context.Context, shard uint32, tasks []int) {
 		specs[n] = s.specs[i]
 	}
 	got, err := call(ctx, s.r, enqueue, shard, enqueueArgs{shard, s.ns, specs})
-	var moved *broker.Moved
-	if errors.As(err, &moved) {
-		s.r.learn(moved)
+	if err != nil && s.r.learned(err) {
 		err = broker.ErrSlotMoved
 	}
 	s.mu.Lock()

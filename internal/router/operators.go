@@ -98,7 +98,7 @@ func (r *Router) stranded(err error) error {
 	if !errors.As(err, &moved) {
 		return err
 	}
-	r.learn(moved)
+	r.cfg.Map.Learned(moved.Queue())
 	return &task.Error{Code: task.CodeWrongState,
 		Message: fmt.Sprintf("queue %q has left the shard of the task since that ended: enqueue it as a new one", moved.Name)}
 }
