@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -205,5 +206,136 @@ func (m *moving) judge() {
 	}
 	if len(shards) != movingShards {
 		m.Errorf("seed %d: tasks were in shards %v only", m.seed, shards)
+	}
+}
+
+// What is asked of a queue in several parts is answered for all of them.
+func TestQueueInParts(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		h := build(t, 3, dir)
+		r := newRPC(t, h)
+		ctx := t.Context()
+		_, err := h.router.Directory().Place(ctx, namespace, "hot")
+		must(t, err)
+		spread, err := r.operator.SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "hot", Parts: 3})
+		must(t, err)
+		slots := int32(0)
+		for _, p := range spread.GetQueue().GetParts() {
+			slots += p.GetSlots()
+		}
+		if n := len(spread.GetQueue().GetParts()); n != 3 || slots != task.SlotCount {
+			t.Fatalf("%d parts with %d slots", n, slots)
+		}
+
+		const tasks = 60
+		for i := range tasks {
+			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: fmt.Sprint(i), Payload: []byte("1")}})
+			must(t, err)
+		}
+		queue := func() *pawlv1.Queue {
+			got, err := r.operator.GetQueue(ctx, &pawlv1.GetQueueRequest{Queue: "hot"})
+			must(t, err)
+			return got.GetQueue()
+		}
+		sum := int64(0)
+		for _, p := range queue().GetParts() {
+			if sum += p.GetDepth().GetReady(); p.GetDepth().GetReady() < tasks/10 {
+				t.Errorf("shard %d has only %d of %d tasks", p.GetShard(), p.GetDepth().GetReady(), tasks)
+			}
+		}
+		if got := queue().GetDepth().GetReady(); got != tasks || sum != tasks {
+			t.Errorf("%d ready, %d in the parts, want %d", got, sum, tasks)
+		}
+
+		killed := killSome(t, r, 20)
+		groups, err := r.operator.GroupDead(ctx, &pawlv1.GroupDeadRequest{Queue: "hot"})
+		if must(t, err); len(groups.GetGroups()) != 1 || groups.GetGroups()[0].GetCount() != 20 {
+			t.Errorf("groups %v", groups)
+		}
+		if listed := listDead(t, r); !slices.Equal(listed, killed) {
+			t.Errorf("dead letters listed as\n%v\nwant\n%v", listed, killed)
+		}
+		all := &pawlv1.Filter{}
+		dry, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", Filter: all, DryRun: true})
+		if must(t, err); dry.GetMatched() != 20 || dry.GetReplayed() != 0 {
+			t.Errorf("dry run %v", dry)
+		}
+		some, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", Filter: all, Max: 11})
+		if must(t, err); some.GetMatched() != 11 || some.GetReplayed() != 11 {
+			t.Errorf("replay of at most 11: %v", some)
+		}
+		left := listDead(t, r)
+		named, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", TaskIds: left[:4]})
+		if must(t, err); named.GetMatched() != 4 || named.GetReplayed() != 4 {
+			t.Errorf("replay of four by id: %v", named)
+		}
+		rest, err := r.operator.DiscardDead(ctx, &pawlv1.DiscardDeadRequest{Queue: "hot", Filter: all})
+		if must(t, err); rest.GetDiscarded() != 5 || len(listDead(t, r)) > 0 {
+			t.Errorf("discard %v", rest)
+		}
+		purged, err := r.operator.PurgeQueue(ctx, &pawlv1.PurgeQueueRequest{Queue: "hot"})
+		if must(t, err); purged.GetDiscarded() != tasks-5 {
+			t.Errorf("purge %v", purged)
+		}
+		page, err := r.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "hot"}, Limit: 100})
+		if must(t, err); len(page.GetItems()) != tasks {
+			t.Errorf("%d tasks are listed, want %d", len(page.GetItems()), tasks)
+		}
+		wakesAll(t, r)
+		_, err = r.operator.DeleteQueue(ctx, &pawlv1.DeleteQueueRequest{Queue: "hot"})
+		must(t, err)
+	})
+}
+
+// killSome claims n tasks one by one and ends each as dead, the next a second later. It returns them newest first.
+func killSome(t *testing.T, r *rpc, n int) (ids []string) {
+	for i := range n {
+		got, err := r.worker.Claim(t.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Worker: "w"})
+		must(t, err)
+		c := got.GetTasks()[0]
+		_, err = r.worker.Fail(t.Context(), &pawlv1.FailRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken(), Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD,
+			Error: &pawlv1.TaskError{Message: fmt.Sprintf("boom %d", i)}})
+		must(t, err)
+		ids = append(ids, c.GetTaskId())
+		time.Sleep(time.Second)
+	}
+	slices.Reverse(ids)
+	return ids
+}
+
+// listDead reads the dead letters in small pages.
+func listDead(t *testing.T, r *rpc) (ids []string) {
+	for cursor := ""; ; {
+		page, err := r.operator.ListDead(t.Context(), &pawlv1.ListDeadRequest{Filter: &pawlv1.Filter{Queue: "hot"}, Limit: 7, Cursor: cursor})
+		must(t, err)
+		for _, item := range page.GetItems() {
+			ids = append(ids, item.GetTaskId())
+		}
+		if cursor = page.GetNextCursor(); cursor == "" {
+			return ids
+		}
+	}
+}
+
+// wakesAll lets a worker wait, and a task of each slot wake it.
+func wakesAll(t *testing.T, r *rpc) {
+	for slot := range 12 {
+		got := make(chan *pawlv1.ClaimResponse, 1)
+		go func() {
+			resp, _ := r.worker.Claim(t.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "other"}}, Worker: "w",
+				Wait: durationpb.New(time.Minute)})
+			got <- resp
+		}()
+		synctest.Wait()
+		made, err := r.producer.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: fmt.Sprint(slot), Payload: []byte("1")}})
+		must(t, err)
+		began := time.Now()
+		resp := <-got
+		if len(resp.GetTasks()) != 1 || time.Since(began) > time.Second {
+			t.Fatalf("after %s the worker got %v, want %s", time.Since(began), resp, made.GetTask().GetTaskId())
+		}
+		_, err = r.worker.Ack(t.Context(), &pawlv1.AckRequest{TaskId: resp.GetTasks()[0].GetTaskId(), ClaimToken: resp.GetTasks()[0].GetClaimToken()})
+		must(t, err)
 	}
 }
