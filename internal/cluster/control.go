@@ -76,7 +76,7 @@ type office struct {
 	began time.Time
 	doubt map[uint32]time.Time // until when shards may have other voters than were seen
 
-	unfinished map[QueueName]bool // queues whose slots move, or have moved
+	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
 	queues  int      // how many there are; -1: not counted. It belongs to the shard's loop
 	pending []change // of the round in flight

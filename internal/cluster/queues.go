@@ -303,9 +303,7 @@ func (c *Control) copyAll(ctx context.Context) error {
 			} else {
 				queues = append(queues, q)
 			}
-			if q.unfinished() {
-				c.tendTo(q)
-			}
+			c.tendTo(q)
 			return true
 		})
 		rs.parts = copyParts(queues)

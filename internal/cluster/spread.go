@@ -18,7 +18,7 @@ const spreadLevel = 2
 const (
 	// tendRest is how often moves that were interrupted are taken up, and retireRest how often shards are left. The latter is
 	// longer than any call takes, so that no copy that was sent before a shard was marked comes after it has dropped its own.
-	tendRest   = 5 * time.Second
+	tendRest   = time.Second
 	retireRest = time.Minute
 	// requestWindow is how long at least a request may be repeated (see the engine), and what clocks of shards may differ by.
 	requestWindow = 11 * time.Minute
@@ -59,7 +59,10 @@ func (c *Control) Spread(ctx context.Context, ns, name string, parts int, shards
 	if err != nil || !q.moving() {
 		return q, err
 	}
-	return c.openSlots(ctx, q)
+	if q, err = c.openSlots(ctx, q); err == nil {
+		c.tendTo(q)
+	}
+	return q, err
 }
 
 // chooseShards checks the wish of a Spread.
@@ -163,12 +166,16 @@ func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) 
 	})
 }
 
-// tendTo lets the leader look after a queue that is unfinished.
+// tendTo lets the leader look after a queue, if it is unfinished.
 func (c *Control) tendTo(q Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office != nil {
-		c.office.unfinished[q.name()] = true
+	switch {
+	case c.office == nil:
+	case q.unfinished():
+		c.office.unfinished[q.name()] = q.moving()
+	default:
+		delete(c.office.unfinished, q.name())
 	}
 }
 
@@ -180,62 +187,53 @@ func (c *Control) tend(ctx context.Context) {
 		if retire {
 			retired = time.Now()
 		}
-		for _, name := range c.toTend() {
-			done, err := c.tendOne(ctx, name, retire)
-			if err != nil && ctx.Err() == nil {
+		for _, name := range c.toTend(retire) {
+			if err := c.tendOne(ctx, name, retire); err != nil && ctx.Err() == nil {
 				c.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
-			}
-			if done {
-				c.tended(name)
 			}
 		}
 	}
 }
 
-func (c *Control) tended(name QueueName) {
+// toTend are the queues whose slots are on their way, or all that are unfinished.
+func (c *Control) toTend(all bool) (names []QueueName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office != nil {
-		delete(c.office.unfinished, name)
+	if c.office == nil {
+		return nil
 	}
-}
-
-func (c *Control) toTend() (names []QueueName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.office != nil {
-		for name := range c.office.unfinished {
+	for name, moving := range c.office.unfinished {
+		if moving || all {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// tendOne does the next step for a queue, if it is time, and says whether nothing remains to be done.
-func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) (done bool, err error) {
-	type look struct {
-		Queue
-		idle bool // gone, or going
-	}
-	q, err := view(ctx, c, func(r store.Reader) (l look, err error) {
+// tendOne does the next step for a queue, if it is time.
+func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) error {
+	q, err := view(ctx, c, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, name.Namespace, name.Name)
-		return look{Queue: q, idle: !ok || dropping}, err
+		if !ok || dropping {
+			return Queue{Namespace: name.Namespace, Name: name.Name}, err // there is nothing to do
+		}
+		return q, err
 	})
-	if err != nil || q.idle {
-		return q.idle, err
+	if err != nil {
+		return err
 	}
 	switch {
 	case q.moving():
-		_, err := c.openSlots(ctx, q.Queue)
-		return false, err
+		q, err = c.openSlots(ctx, q)
 	case retire && q.unfinished():
-		now, err := c.forgetMoves(ctx, q.Queue)
-		if err != nil {
-			return false, err
+		if q, err = c.forgetMoves(ctx, q); err == nil {
+			q, err = c.retireParts(ctx, q)
 		}
-		return false, c.retireParts(ctx, now)
 	}
-	return !q.unfinished(), nil
+	if err == nil {
+		c.tendTo(q)
+	}
+	return err
 }
 
 // forgetMoves ends the asking of shards for slots that have left them, once nobody can be known there any more.
@@ -268,7 +266,7 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 
 // retireParts lets go of shards in which nothing of a queue is left. Each is marked first; the next time its shard drops its
 // copy or refuses; then the part goes, if the mark is still there.
-func (c *Control) retireParts(ctx context.Context, q Queue) error {
+func (c *Control) retireParts(ctx context.Context, q Queue) (Queue, error) {
 	for _, p := range q.Parts {
 		if p.Next != 0 || p.Left != 0 {
 			continue
@@ -276,7 +274,7 @@ func (c *Control) retireParts(ctx context.Context, q Queue) error {
 		var err error
 		if !p.Retiring {
 			if q, err = c.revise(ctx, q, func(q *Queue) { q.part(p.Shard).Retiring = true }); err != nil {
-				return err
+				return q, err
 			}
 			continue
 		}
@@ -285,15 +283,15 @@ func (c *Control) retireParts(ctx context.Context, q Queue) error {
 			continue // it has tasks
 		}
 		if err != nil {
-			return fmt.Errorf("shard %d: %w", p.Shard, err)
+			return q, fmt.Errorf("shard %d: %w", p.Shard, err)
 		}
 		q, err = c.revise(ctx, q, func(q *Queue) {
 			q.Parts = slices.DeleteFunc(q.Parts, func(other Part) bool { return other.Shard == p.Shard })
 		})
 		if err != nil {
-			return err
+			return q, err
 		}
 		c.log.Info("a queue has left a shard", "queue", q.Name, "shard", p.Shard)
 	}
-	return nil
+	return q, nil
 }

@@ -121,8 +121,8 @@ func TestSpread(t *testing.T) {
 		if route := q.Route(slot, true); len(route) != 1 {
 			t.Errorf("when all keys have ended, tasks with keys go to %v", route)
 		}
-		if len(c.toTend()) > 0 {
-			t.Errorf("%v are still looked after", c.toTend())
+		if len(c.toTend(true)) > 0 {
+			t.Errorf("%v are still looked after", c.toTend(true))
 		}
 	})
 }

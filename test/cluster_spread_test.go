@@ -1,0 +1,97 @@
+package test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// spreadShards are the data shards over which TestClusterSpread shares out its queues.
+const spreadShards = 4
+
+// TestClusterSpread shares out two queues anew every second or two, over shards of which some lose their leader: a server of three
+// is killed with -9, again and again under load. PAWL_CLUSTER_KILLS sets how often.
+func TestClusterSpread(t *testing.T) {
+	c := newCluster(t)
+	if err := c.operator().Admin().AddShards(t.Context(), spreadShards); err != nil {
+		t.Fatal(err)
+	}
+	c.whole()
+	cfg := c.load()
+	cfg.scattered = true
+	w := cfg.start(t)
+	w.flow(&w.acked)
+	var moves int
+	moving, stop := context.WithCancel(t.Context())
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		moves = c.spread(moving, cfg.queues)
+	}()
+	kills := count(t, "PAWL_CLUSTER_KILLS", 3)
+	for range kills {
+		n := c.victim()
+		n.kill()
+		time.Sleep(rand.N(2 * time.Second)) // it is down for so long
+		n.start()
+		n.ready()
+		w.flow(&w.acked)
+	}
+	stop()
+	<-moved
+	w.flow(&w.acked)
+	c.settled(cfg.queues)
+	w.finish()
+	c.whole()
+	tasks := w.check()
+	if moves == 0 {
+		t.Error("no slots moved")
+	}
+	t.Logf("%d kills, %d moves, %d tasks; %d enqueues without an answer", kills, moves, tasks, w.unknown.Load())
+}
+
+// spread shares out queues anew until ctx ends, and says how often that was answered.
+func (c *nodes) spread(ctx context.Context, queues []string) (moves int) {
+	client := c.operator()
+	for ctx.Err() == nil {
+		shards := rand.Perm(spreadShards)[:1+rand.IntN(spreadShards)]
+		for i := range shards {
+			shards[i] += dataShard
+		}
+		call, cancel := context.WithTimeout(ctx, callTime)
+		if _, err := client.Admin().MoveQueue(call, queues[rand.IntN(len(queues))], shards, "test"); err == nil {
+			moves++
+		}
+		cancel()
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second + rand.N(time.Second)):
+		}
+	}
+	return moves
+}
+
+// settled waits until no slots are on their way, and then each belongs to one shard.
+func (c *nodes) settled(queues []string) {
+	client := c.operator()
+	for _, name := range queues {
+		var q *pawl.QueueInfo
+		eventually(c.t, "the slots of "+name+" have arrived", startLimit, func() bool {
+			var err error
+			if q, err = client.Admin().Queue(c.t.Context(), name); err != nil {
+				return false
+			}
+			slots := 0
+			for _, p := range q.Parts {
+				if p.Moving {
+					return false
+				}
+				slots += p.Slots
+			}
+			return slots == 64
+		})
+	}
+}
