@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -24,7 +23,8 @@ type Config struct {
 	Archive *archive.Archive
 	// Namespaces lists those that exist.
 	Namespaces func() []string
-	// EnsureQueue makes sure that a shard has its copy of a queue's configuration; *Moved if the queue lies in another.
+	// EnsureQueue makes sure that a shard has its copy of a queue's configuration. If the queue lies in others it is an error,
+	// which the caller of the broker gets as it is.
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
 	Room   func() error
@@ -199,26 +199,6 @@ func (e *Elsewhere) Error() string {
 		return fmt.Sprintf("shard %d is not led here, and its leader is not known", e.Shard)
 	}
 	return fmt.Sprintf("shard %d is led by node %d", e.Shard, e.Node)
-}
-
-// Moved says that a call certainly did not run: its queue does not lie in the shard any more.
-type Moved struct {
-	Namespace, Name string
-	Shard           uint32 // where the queue lies by now, with Parts
-	Parts           []cluster.Part
-	Config          task.QueueConfig
-}
-
-// MovedTo says where a queue lies by now.
-func MovedTo(q cluster.Queue) *Moved { return &Moved{q.Namespace, q.Name, q.Shard, q.Parts, q.Config} }
-
-// Queue is the queue as it lies by now.
-func (e *Moved) Queue() cluster.Queue {
-	return cluster.Queue{Namespace: e.Namespace, Name: e.Name, Shard: e.Shard, Parts: e.Parts, Config: e.Config}
-}
-
-func (e *Moved) Error() string {
-	return fmt.Sprintf("queue %q lies in shards %v by now", e.Name, e.Queue().Shards())
 }
 
 // ErrSlotMoved refuses a task whose slot lies in another shard: this one has not made it.

@@ -161,7 +161,7 @@ func (r *Router) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 	}
 	r.cfg.Map.Learned(q)
 	if !q.In(shard) {
-		return broker.MovedTo(q)
+		return movedTo(q)
 	}
 	return nil
 }
@@ -178,16 +178,6 @@ func (r *Router) refresh(ctx context.Context, ns, name string) error {
 		r.cfg.Map.Dropped(ns, name)
 	}
 	return nil
-}
-
-// learned takes over where a queue lies by now, if that is what an error says.
-func (r *Router) learned(err error) bool {
-	var moved *broker.Moved
-	if !errors.As(err, &moved) {
-		return false
-	}
-	r.cfg.Map.Learned(moved.Queue())
-	return true
 }
 
 // whoLeads asks a shard's leader how far it is.

@@ -122,8 +122,8 @@ func TestAQueueThatMoved(t *testing.T) {
 		if _, _, err := m.Retry(context.Background(), ns, got[0].ID); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
 			t.Errorf("a task whose queue is another: %v", err)
 		}
-		var moved *broker.Moved
-		if err := m.EnsureQueue(context.Background(), 5, ns, "fresh"); !errors.As(err, &moved) || moved.Shard != 1 || moved.Config.Version == 0 {
+		var to *moved
+		if err := m.EnsureQueue(context.Background(), 5, ns, "fresh"); !errors.As(err, &to) || to.Shard != 1 || to.Config.Version == 0 {
 			t.Errorf("EnsureQueue of another shard: %v", err)
 		}
 		if err := m.EnsureQueue(context.Background(), 1, ns, "fresh"); err != nil {

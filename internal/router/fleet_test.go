@@ -195,13 +195,13 @@ func (b fakeBroker) Draining() <-chan struct{} { return b.m.drain }
 func (b fakeBroker) Enqueue(ctx context.Context, id uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	for _, spec := range specs { // as broker.EnsureQueue would say
 		b.m.mu.Lock()
-		to, moved := b.m.enqueueIn[spec.Queue]
+		to, elsewhere := b.m.enqueueIn[spec.Queue]
 		b.m.mu.Unlock()
-		if moved && to == 0 {
+		if elsewhere && to == 0 {
 			to = 3 - id // always the other one
 		}
-		if moved && to != id {
-			return nil, broker.Stamp{}, &broker.Moved{Namespace: ns, Name: spec.Queue, Shard: to, Config: task.QueueConfig{Version: 9}}
+		if elsewhere && to != id {
+			return nil, broker.Stamp{}, &moved{Namespace: ns, Name: spec.Queue, Shard: to, Config: task.QueueConfig{Version: 9}}
 		}
 	}
 	s, err := b.begin(ctx, id)
@@ -415,7 +415,7 @@ func (b fakeBroker) Cancel(ctx context.Context, _ string, id task.ID) (*broker.V
 }
 
 func (b fakeBroker) Retry(context.Context, string, task.ID) (*broker.View, broker.Stamp, error) {
-	return nil, broker.Stamp{}, &broker.Moved{Name: "q", Shard: 2}
+	return nil, broker.Stamp{}, &moved{Name: "q", Shard: 2}
 }
 
 func (b fakeBroker) Purge(ctx context.Context, id uint32, _, _ string) (int64, broker.Stamp, error) {

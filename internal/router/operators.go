@@ -94,13 +94,13 @@ func (r *Router) operate(ctx context.Context, a operateArgs) (*broker.View, brok
 
 // stranded puts into the API's words that a task's queue lies in other shards by now: the task can't follow.
 func (r *Router) stranded(err error) error {
-	var moved *broker.Moved
-	if !errors.As(err, &moved) {
+	var m *moved
+	if !errors.As(err, &m) {
 		return err
 	}
-	r.cfg.Map.Learned(moved.Queue())
+	r.cfg.Map.Learned(m.queue())
 	return &task.Error{Code: task.CodeWrongState,
-		Message: fmt.Sprintf("queue %q has left the shard of the task since that ended: enqueue it as a new one", moved.Name)}
+		Message: fmt.Sprintf("queue %q has left the shard of the task since that ended: enqueue it as a new one", m.Name)}
 }
 
 // Cancel ends a task that has not ended.

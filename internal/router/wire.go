@@ -81,7 +81,7 @@ type fault struct {
 	Refused   *task.Error
 	Unknown   bool
 	Elsewhere *broker.Elsewhere
-	Moved     *broker.Moved
+	Moved     *moved
 	NotRun    string // why the node did not run the call, whoever leads
 	Within    string // an error that must not happen; its words are for the log
 }

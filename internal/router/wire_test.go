@@ -237,8 +237,8 @@ func TestErrorsTravel(t *testing.T) {
 	if err := way(&broker.Elsewhere{Shard: 3, Node: 2}); !errors.As(err, &elsewhere) || *elsewhere != (broker.Elsewhere{Shard: 3, Node: 2}) {
 		t.Errorf("elsewhere arrives as %v", err)
 	}
-	var moved *broker.Moved
-	if err := way(&broker.Moved{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}}); !errors.As(err, &moved) || moved.Shard != 3 || moved.Config.Version != 7 {
+	var to *moved
+	if err := way(&moved{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}}); !errors.As(err, &to) || to.Shard != 3 || to.Config.Version != 7 {
 		t.Errorf("moved arrives as %v", err)
 	}
 	err := way(broker.Unknown("shard %d", 3))
