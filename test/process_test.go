@@ -57,7 +57,7 @@ func count(t *testing.T, env string, n int) int {
 
 // budget compares how long something took with what we promise. Timing decides a test only if PAWL_BUDGETS is set: the
 // machine may be busy with others' work.
-func budget(t *testing.T, what string, took, limit time.Duration) {
+func budget(t testing.TB, what string, took, limit time.Duration) {
 	t.Helper()
 	t.Logf("%s: %s (budget %s)", what, took.Round(time.Millisecond), limit)
 	if took > limit && os.Getenv("PAWL_BUDGETS") != "" {
@@ -66,7 +66,7 @@ func budget(t *testing.T, what string, took, limit time.Duration) {
 }
 
 // eventually waits until a condition holds.
-func eventually(t *testing.T, what string, limit time.Duration, holds func() bool) {
+func eventually(t testing.TB, what string, limit time.Duration, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
 	for !holds() {
@@ -79,7 +79,7 @@ func eventually(t *testing.T, what string, limit time.Duration, holds func() boo
 
 // server is a pawl serve process on a directory and a port that stay the same over its lives.
 type server struct {
-	t     *testing.T
+	t     testing.TB
 	data  string
 	addr  string
 	flags []string // beside --data and --listen
@@ -96,7 +96,7 @@ type life struct {
 	fault *injected     // nil if there is none
 }
 
-func newServer(t *testing.T, flags ...string) *server {
+func newServer(t testing.TB, flags ...string) *server {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("real processes")
@@ -104,7 +104,7 @@ func newServer(t *testing.T, flags ...string) *server {
 	return newServerIn(t, filepath.Join(t.TempDir(), "data"), flags...)
 }
 
-func newServerIn(t *testing.T, data string, flags ...string) *server {
+func newServerIn(t testing.TB, data string, flags ...string) *server {
 	t.Helper()
 	if _, err := binary(); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func newServerIn(t *testing.T, data string, flags ...string) *server {
 
 // freeAddr is an address on this machine where nobody listens. Its port is none that the system gives to outgoing
 // connections: one of those might have it while the server is down.
-func freeAddr(t *testing.T) string {
+func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))

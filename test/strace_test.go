@@ -39,7 +39,7 @@ func needStrace(t *testing.T) {
 
 // injected is a fault that has come upon a running server.
 type injected struct {
-	t      *testing.T
+	t      testing.TB
 	report string
 	tracer *exec.Cmd
 }

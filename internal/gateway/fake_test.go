@@ -675,14 +675,14 @@ func (f *fake) Draining() <-chan struct{} { return f.draining }
 // fakeWatch is a watch of claims.
 type fakeWatch struct {
 	f    *fake
-	lost chan broker.Lost
+	lost func(broker.Lost)
 	held map[task.ID]task.Token // guarded by fake.mu
 }
 
-func (f *fake) WatchClaims(buffer int) ClaimWatch {
+func (f *fake) WatchClaims(lost func(broker.Lost)) ClaimWatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := &fakeWatch{f: f, lost: make(chan broker.Lost, buffer), held: map[task.ID]task.Token{}}
+	w := &fakeWatch{f: f, lost: lost, held: map[task.ID]task.Token{}}
 	f.watches[w] = true
 	return w
 }
@@ -695,11 +695,10 @@ func (w *fakeWatch) Remove(id task.ID, t task.Token) {
 		}
 	})
 }
-func (w *fakeWatch) Lost() <-chan broker.Lost { return w.lost }
-func (w *fakeWatch) Close()                   { w.f.set(func() { delete(w.f.watches, w) }) }
+func (w *fakeWatch) Close() { w.f.set(func() { delete(w.f.watches, w) }) }
 
 func (w *fakeWatch) tell(l broker.Lost) {
 	if w.held[l.ID] == l.Token {
-		w.lost <- l
+		w.lost(l)
 	}
 }

@@ -59,7 +59,8 @@ type Gateway struct {
 // Broker is what the gateway needs of the shards, wherever they are led.
 type Broker interface {
 	broker.ShardCalls
-	WatchClaims(buffer int) ClaimWatch
+	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.
+	WatchClaims(lost func(broker.Lost)) ClaimWatch
 	// Archived also says behind each task where the list goes on: "" at the end.
 	Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error)
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
@@ -73,7 +74,6 @@ type Broker interface {
 type ClaimWatch = interface {
 	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)
-	Lost() <-chan broker.Lost
 	Close()
 }
 

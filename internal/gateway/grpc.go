@@ -25,6 +25,8 @@ const (
 	// The windows are the bytes that may be on their way before they are read: some batches of a thousand tasks.
 	streamWindow = 2 << 20
 	connWindow   = 8 << 20
+	// readBuffer is what each connection takes as long as it lives. Larger frames are read past it.
+	readBuffer = 4 << 10
 	// A peer that says nothing for pingEvery is asked whether it lives, and is cut off when it does not answer.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 10 * time.Second
@@ -37,7 +39,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
-		grpc.ConnectionTimeout(headerTimeout),
+		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	)

@@ -27,15 +27,15 @@ const (
 	gatherItems = 4000
 	// settleTime bounds one settle of a stream.
 	settleTime = 30 * time.Second
-	// lostBuffer is how many notices of lost claims may wait to be sent.
-	lostBuffer = 1024
+	// maxNotices is how many notices of lost claims may wait to be sent. The worker learns of more when it settles or extends.
+	maxNotices = 1024
 )
 
 // work is one Work stream.
 //
-// Four goroutines serve it: receive reads frames, push claims tasks for the free slots, settle runs what frames ask for,
-// notify tells of lost claims and of the end of the server. Whoever fails ends the stream; serve waits for all but receive,
-// which ends with the stream.
+// Two goroutines serve it, since an idle worker is to cost little: receive reads frames, the handler's own claims tasks for the
+// free slots. Two more run while there is something for them to do: one what frames ask for, one tells of lost claims. Whoever
+// fails ends the stream; the handler waits for all but receive, which ends with the stream.
 type work struct {
 	g      *Gateway
 	stream pawlv1.WorkerService_WorkServer
@@ -46,10 +46,13 @@ type work struct {
 	sending sync.Mutex // a stream takes one sender at a time
 
 	mu    sync.Mutex
-	slots int // granted and not used
+	slots int           // granted and not used
+	lost  []broker.Lost // to be told
 
 	more     chan struct{} // one place: slots were granted
 	settles  chan *pawlv1.SettleRequest
+	settler  onDemand
+	notifier onDemand
 	pushing  context.Context
 	stopPush context.CancelFunc
 	ended    chan struct{} // closed with the first failure
@@ -88,21 +91,16 @@ func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, e
 func (w *work) serve(first *pawlv1.WorkRequest) error {
 	ctx := w.stream.Context()
 	w.pushing, w.stopPush = context.WithCancel(ctx)
-	w.watch = w.g.broker.WatchClaims(lostBuffer)
+	w.settler.do, w.notifier.do = func() { w.failIf(w.settle) }, func() { w.failIf(w.notify) }
+	w.watch = w.g.broker.WatchClaims(w.onLost)
 	defer w.watch.Close()
-	notifying, stopNotify := context.WithCancel(ctx)
 
-	var all, settling sync.WaitGroup
-	all.Go(func() { w.failIf(w.push) })
-	all.Go(func() { w.failIf(func() error { return w.notify(notifying) }) })
-	settling.Go(func() { w.failIf(w.settle) })
 	go w.failIf(func() error { return w.receive(ctx, first) })
-
-	<-w.ended
-	w.stopPush()
-	settling.Wait() // what was received is run, also if its sender is gone
-	stopNotify()
-	all.Wait()
+	w.failIf(w.push)
+	w.failIf(w.stay)
+	w.settler.stop()
+	w.failIf(w.settle) // what was received is run, also if its sender is gone
+	w.notifier.stop()
 	if errors.Is(w.err, io.EOF) {
 		return nil
 	}
@@ -115,13 +113,74 @@ func (w *work) failIf(fn func() error) {
 		w.endOnce.Do(func() {
 			w.err = err
 			close(w.ended)
+			w.stopPush()
 		})
 	}
 }
 
+// stay waits for the end of the stream, and tells the worker once if the server shuts down.
+func (w *work) stay() error {
+	select {
+	case <-w.ended:
+		return nil
+	case <-w.g.broker.Draining():
+	}
+	if err := w.send(&pawlv1.WorkResponse{Draining: true}); err != nil {
+		return err
+	}
+	<-w.ended
+	return nil
+}
+
+// onDemand runs do in a goroutine of its own while there is something to do.
+type onDemand struct {
+	do func() // does all that there is
+
+	mu      sync.Mutex
+	running bool
+	again   bool // there may be more since do began
+	stopped bool
+	run     sync.WaitGroup
+}
+
+// poke says that there is something to do.
+func (o *onDemand) poke() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stopped {
+		return
+	}
+	o.again = true
+	if !o.running {
+		o.running = true
+		o.run.Go(o.loop)
+	}
+}
+
+func (o *onDemand) loop() {
+	for {
+		o.mu.Lock()
+		o.running = o.again
+		o.again = false
+		goOn := o.running
+		o.mu.Unlock()
+		if !goOn {
+			return
+		}
+		o.do()
+	}
+}
+
+// stop waits until nothing runs, and lets nothing begin any more.
+func (o *onDemand) stop() {
+	o.mu.Lock()
+	o.stopped = true
+	o.mu.Unlock()
+	o.run.Wait()
+}
+
 // receive reads frames until the worker closes its side, which ends the stream when all is answered.
 func (w *work) receive(ctx context.Context, frame *pawlv1.WorkRequest) error {
-	defer close(w.settles)
 	for {
 		if err := w.accept(ctx, frame); err != nil {
 			return err
@@ -147,6 +206,7 @@ func (w *work) accept(ctx context.Context, frame *pawlv1.WorkRequest) error {
 		}
 		select {
 		case w.settles <- s:
+			w.settler.poke()
 		case <-w.ended:
 			return w.err
 		case <-ctx.Done():
@@ -231,6 +291,7 @@ func (w *work) rest(err error) {
 	select {
 	case <-t.C:
 	case <-w.pushing.Done():
+	case <-w.g.broker.Draining():
 	}
 }
 
@@ -264,28 +325,15 @@ func (w *work) deliver(claims []broker.Claimed) error {
 	return nil
 }
 
-// settle runs settle frames until there will be no more. While some run the next ones gather, and are run together; each
-// is answered by itself, in the order in which they came.
+// settle runs the settle frames that wait. While some run the next ones gather, and are run together; each is answered by
+// itself, in the order in which they came.
 func (w *work) settle() error {
 	for {
 		select {
-		case first, ok := <-w.settles:
-			if !ok {
-				return nil
-			}
+		case first := <-w.settles:
 			w.run(w.gather(first))
-		case <-w.ended:
-			for { // what was received is run, also if nobody listens any more
-				select {
-				case first, ok := <-w.settles:
-					if !ok {
-						return nil
-					}
-					w.run(w.gather(first))
-				default:
-					return nil
-				}
-			}
+		default:
+			return nil
 		}
 	}
 }
@@ -295,10 +343,7 @@ func (w *work) gather(first *pawlv1.SettleRequest) (frames []*pawlv1.SettleReque
 	frames = append(frames, first)
 	for items := settleItems(first); items < gatherItems; {
 		select {
-		case next, ok := <-w.settles:
-			if !ok {
-				return frames
-			}
+		case next := <-w.settles:
 			frames = append(frames, next)
 			items += settleItems(next)
 		default:
@@ -341,39 +386,32 @@ func (w *work) send(frame *pawlv1.WorkResponse) error {
 	return w.stream.Send(frame)
 }
 
-// notify tells the worker of claims that it lost, and once that the server shuts down.
-func (w *work) notify(ctx context.Context) error {
-	draining := w.g.broker.Draining()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-draining:
-			draining = nil
-			w.stopPush()
-			if err := w.send(&pawlv1.WorkResponse{Draining: true}); err != nil {
-				return err
-			}
-		case l := <-w.watch.Lost():
-			if err := w.send(&pawlv1.WorkResponse{Lost: w.lost(l)}); err != nil {
-				return err
-			}
-		}
+// onLost notes a claim that was lost, of which the worker is to be told.
+func (w *work) onLost(l broker.Lost) {
+	w.mu.Lock()
+	room := len(w.lost) < maxNotices
+	if room {
+		w.lost = append(w.lost, l)
+	}
+	w.mu.Unlock()
+	if room {
+		w.notifier.poke()
 	}
 }
 
-// lost gathers the notices that wait.
-func (w *work) lost(l broker.Lost) (notices []*pawlv1.LostClaim) {
-	for {
-		w.watch.Remove(l.ID, l.Token)
-		notices = append(notices, &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason})
-		if len(notices) == lostBuffer {
-			return notices
-		}
-		select {
-		case l = <-w.watch.Lost():
-		default:
-			return notices
-		}
+// notify tells the worker of claims that it lost.
+func (w *work) notify() error {
+	w.mu.Lock()
+	lost := w.lost
+	w.lost = nil
+	w.mu.Unlock()
+	if len(lost) == 0 {
+		return nil
 	}
+	notices := make([]*pawlv1.LostClaim, len(lost))
+	for i, l := range lost {
+		w.watch.Remove(l.ID, l.Token)
+		notices[i] = &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason}
+	}
+	return w.send(&pawlv1.WorkResponse{Lost: notices})
 }

@@ -18,28 +18,24 @@ import (
 type claimWatch struct {
 	r    *Router
 	here LocalWatch
-	lost chan broker.Lost
+	lost func(broker.Lost)
 
 	// Guarded by farClaims.mu.
 	far    map[task.ID]bool
 	closed bool
 }
 
-// WatchClaims starts a watch without claims. At most buffer notices wait to be read; more are dropped, and the holder learns
-// of them when it settles or extends.
-func (r *Router) WatchClaims(buffer int) interface {
+// WatchClaims starts a watch without claims. Lost is called for each watched claim that ends without its holder's doing, on a
+// shard's loop, with locks held: it must not block, nor call the watch.
+func (r *Router) WatchClaims(lost func(broker.Lost)) interface {
 	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)
-	Lost() <-chan broker.Lost
 	Close()
 } {
-	w := &claimWatch{r: r, lost: make(chan broker.Lost, buffer), far: map[task.ID]bool{}}
+	w := &claimWatch{r: r, lost: lost, far: map[task.ID]bool{}}
 	w.here = r.cfg.Broker.WatchClaims(w.tell, func(claims []broker.Hold) { r.far.add(w, claims...) })
 	return w
 }
-
-// Lost gives a notice for each watched claim that ended without its holder's doing.
-func (w *claimWatch) Lost() <-chan broker.Lost { return w.lost }
 
 // Add watches a claim.
 func (w *claimWatch) Add(h broker.Hold) {
@@ -65,10 +61,7 @@ func (w *claimWatch) tell(l broker.Lost) {
 	if l.Reason == task.StaleCompleted {
 		return // its holder ended it, and knows
 	}
-	select {
-	case w.lost <- l:
-	default:
-	}
+	w.lost(l)
 }
 
 const (

@@ -10,19 +10,29 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// hold claims tasks at a node and watches them there.
-func (m *member) hold(n int) (w interface {
+// held is a watch and what it told.
+type held struct {
+	watch
+	lost chan broker.Lost
+}
+
+type watch = interface {
 	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)
-	Lost() <-chan broker.Lost
 	Close()
-}, holds []broker.Hold) {
+}
+
+func (h held) Lost() <-chan broker.Lost { return h.lost }
+
+// hold claims tasks at a node and watches them there.
+func (m *member) hold(n int) (w held, holds []broker.Hold) {
 	m.f.mustPut(n)
 	got, _, err := m.Claim(context.Background(), 1, queueCall(n), 0)
 	if err != nil || len(got) != n {
 		m.f.t.Fatalf("claimed %v, %v", got, err)
 	}
-	w = m.WatchClaims(1000)
+	w.lost = make(chan broker.Lost, 1000)
+	w.watch = m.WatchClaims(func(l broker.Lost) { w.lost <- l })
 	for _, c := range got {
 		h := broker.Hold{Namespace: ns, ID: c.ID, Token: c.Token}
 		w.Add(h)

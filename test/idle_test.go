@@ -1,0 +1,142 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+const (
+	// fewWorkers is what the latency of many is compared with.
+	fewWorkers = 100
+	// probes are the tasks of which the latency is measured, probePause the time between them.
+	probes     = 500
+	probePause = 10 * time.Millisecond
+	// idleTime is how long the server's work is counted while nothing happens.
+	idleTime = 10 * time.Second
+)
+
+// BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default), each with a connection and a
+// stream of its own, to a server in a process of its own. It prints what they cost the server while they wait, and how long
+// a task takes from its enqueue to one of them, beside the same with 100 workers.
+func BenchmarkIdleWorkers(b *testing.B) {
+	n := 500
+	if text := os.Getenv("PAWL_IDLE_WORKERS"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < fewWorkers {
+			b.Fatalf("PAWL_IDLE_WORKERS=%q is not a number from %d", text, fewWorkers)
+		}
+	}
+	for b.Loop() {
+		s := newServer(b)
+		s.start()
+		p := &pool{b: b, addr: s.addr, got: make(chan int64, probes)}
+		p.grow(fewWorkers)
+		few := p.latency(s)
+		before := s.figure("status", "VmRSS:") // KiB
+		p.grow(n)
+		time.Sleep(time.Second) // what connecting left behind
+		worker := float64(s.figure("status", "VmRSS:")-before) / float64(n-fewWorkers)
+		busy := s.cpu()
+		time.Sleep(idleTime)
+		busy = s.cpu() - busy
+		many := p.latency(s)
+		b.ReportMetric(worker, "KiB/worker")
+		b.ReportMetric(100*busy.Seconds()/idleTime.Seconds(), "%cpu-idle")
+		for name, all := range map[string][]time.Duration{"few": few, "many": many} {
+			b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50-"+name)
+			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "µs-p99-"+name)
+		}
+		p.close()
+		s.kill()
+	}
+}
+
+// pool is workers that wait, each with a connection of its own.
+type pool struct {
+	b     *testing.B
+	addr  string
+	conns []*grpc.ClientConn
+	got   chan int64 // when what was received was enqueued, and how long it took: see latency
+	work  sync.WaitGroup
+}
+
+// grow connects workers until there are n.
+func (p *pool) grow(n int) {
+	const atOnce = 50
+	for len(p.conns) < n {
+		var joining sync.WaitGroup
+		for range min(atOnce, n-len(p.conns)) {
+			conn, err := grpc.NewClient("passthrough:///"+p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithReadBufferSize(2<<10), grpc.WithWriteBufferSize(2<<10))
+			if err != nil {
+				p.b.Fatal(err)
+			}
+			p.conns = append(p.conns, conn)
+			joining.Go(func() { p.join(conn) })
+		}
+		joining.Wait()
+	}
+}
+
+// join opens a worker's stream, and reports what arrives on it.
+func (p *pool) join(conn *grpc.ClientConn) {
+	stream, err := pawlv1.NewWorkerServiceClient(conn).Work(context.Background(), grpc.WaitForReady(true))
+	if err == nil {
+		err = stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "idle"}}, Worker: "idle"}, Grant: 1})
+	}
+	if err != nil {
+		p.b.Error(err)
+		return
+	}
+	p.work.Go(func() {
+		for {
+			frame, err := stream.Recv()
+			if err != nil {
+				return // the pool was closed
+			}
+			for _, t := range frame.GetTasks() {
+				var sent int64
+				if err := json.Unmarshal(t.GetPayload(), &sent); err != nil {
+					p.b.Error(err)
+				}
+				p.got <- time.Now().UnixNano() - sent
+				_ = stream.Send(&pawlv1.WorkRequest{Grant: 1, Settle: &pawlv1.SettleRequest{
+					Acks: []*pawlv1.AckRequest{{TaskId: t.GetTaskId(), ClaimToken: t.GetClaimToken()}}}})
+			}
+		}
+	})
+}
+
+// latency is how long tasks take from their enqueue to a worker, in order.
+func (p *pool) latency(s *server) (all []time.Duration) {
+	client := s.dial()
+	for range probes {
+		sent, _ := json.Marshal(time.Now().UnixNano())
+		if _, err := client.Enqueue(context.Background(), pawl.RawTask{Type: "probe", Payload: sent}, pawl.Queue("idle")); err != nil {
+			p.b.Fatal(err)
+		}
+		all = append(all, time.Duration(<-p.got))
+		time.Sleep(probePause)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (p *pool) close() {
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.work.Wait()
+}
