@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -343,7 +344,11 @@ func (n *Node) present(ctx context.Context) {
 		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}
 	for {
 		_, err := n.system.present(ctx, p)
-		if err == nil || ctx.Err() != nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return
+		case errors.Is(err, task.ErrWrongState): // this version of the program can't work there
+			n.fail(err)
 			return
 		}
 		n.cfg.Logger.Warn("the cluster doesn't know yet where this node is", "error", err)

@@ -54,6 +54,9 @@ var (
 		return nothing{}, c.DropQueue(ctx, a.Namespace, a.Name)
 	})
 	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+		if a.Shard == 0 { // a node of feature level 1 asks, to which a queue has one shard
+			return c.PutQueue(ctx, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
+		}
 		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
 	})
 	spreadQueue = onSystem("spread-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
