@@ -318,37 +318,39 @@ func TestShorterThanMarkIsRefused(t *testing.T) {
 }
 
 func TestAcceptDataLossBeginsAnEpoch(t *testing.T) {
-	d := newDisk(t)
-	s := d.openShard(Start{})
-	save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
-	early := d.mem.CrashClone(vfs.CrashCloneCfg{})
-	save(t, s, nil, entries(3, 6, 9))
-	d.close()
-	copyFile(t, d.mem, early, "/data/raft/marks")
-	d.mem = early
-	cfg := d.config()
-	cfg.AcceptDataLoss = true
-	for range 2 { // the second time there is nothing to accept
-		log, err := Open(cfg)
-		if err != nil {
-			t.Fatal(err)
+	for _, before := range []uint64{0, 7} { // the state's epoch, which a recovery may have raised
+		d := newDisk(t)
+		s := d.openShard(Start{})
+		save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
+		early := d.mem.CrashClone(vfs.CrashCloneCfg{})
+		save(t, s, nil, entries(3, 6, 9))
+		d.close()
+		copyFile(t, d.mem, early, "/data/raft/marks")
+		d.mem = early
+		cfg := d.config()
+		cfg.AcceptDataLoss = true
+		for range 2 { // the second time there is nothing to accept
+			log, err := Open(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err = log.Shard(7, Start{Index: 2, Term: 3, Epoch: before}); err != nil {
+				t.Fatal(err)
+			}
+			wantLog(t, s, "1:3 2:3 3:3 4:3 5:3")
+			wantHard(t, s, 4, 0, 2)
+			if s.Epoch() != before+1 {
+				t.Errorf("epoch is %d, want %d", s.Epoch(), before+1)
+			}
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if s, err = log.Shard(7, Start{Index: 2, Term: 3}); err != nil {
-			t.Fatal(err)
+		if s := d.openShard(Start{Index: 2, Term: 3}); s.Epoch() != before+1 {
+			t.Errorf("epoch is %d, want %d", s.Epoch(), before+1)
 		}
-		wantLog(t, s, "1:3 2:3 3:3 4:3 5:3")
-		wantHard(t, s, 4, 0, 2)
-		if s.Epoch() != 1 {
-			t.Errorf("epoch is %d, want 1", s.Epoch())
-		}
-		if err := log.Close(); err != nil {
-			t.Fatal(err)
-		}
+		d.close()
 	}
-	if s := d.openShard(Start{Index: 2, Term: 3}); s.Epoch() != 1 {
-		t.Errorf("epoch is %d, want 1", s.Epoch())
-	}
-	d.close()
 }
 
 func TestLostVoteIsRefused(t *testing.T) {

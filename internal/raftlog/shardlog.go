@@ -20,6 +20,8 @@ type Start struct {
 	Conf        *pb.ConfState
 	// Anew says that the state was replaced by one that others sent: whatever the log has, it begins anew there.
 	Anew bool
+	// Epoch is the state's, which can be ahead of the log's: a recovery raises it and throws the log away.
+	Epoch uint64
 }
 
 // ShardLog is one shard's log, and the raft.Storage of its group. It belongs to the goroutine that drives the group.
@@ -47,17 +49,19 @@ func (l *Log) Shard(id uint32, start Start) (*ShardLog, error) {
 	if s.conf == nil {
 		s.conf = &pb.ConfState{}
 	}
-	if err := s.open(position{start.Index, start.Term}, start.Anew); err != nil {
+	if err := s.open(start); err != nil {
 		return nil, fmt.Errorf("log of shard %d: %w", id, err)
 	}
 	return s, nil
 }
 
-func (s *ShardLog) open(applied position, anew bool) error {
+func (s *ShardLog) open(start Start) error {
 	if err := s.load(); err != nil {
 		return err
 	}
-	if anew {
+	s.epoch = max(s.epoch, start.Epoch)
+	applied := position{start.Index, start.Term}
+	if start.Anew {
 		if err := s.Reset(applied.index, applied.term); err != nil {
 			return err
 		}
@@ -229,7 +233,7 @@ func mustPut(err error) {
 	}
 }
 
-// Epoch grows by one each time that the loss of a part of this log was accepted.
+// Epoch grows by one each time that the loss of a part of this log was accepted. It is never below Start.Epoch.
 func (s *ShardLog) Epoch() uint64 { return s.epoch }
 
 // Save makes the hard state and the entries of one raft.Ready durable, in one batch, before it returns; either may be

@@ -101,6 +101,9 @@ func newLoop(s *Shard) (l *loop, err error) {
 func (l *loop) openLog(start raftlog.Start) (err error) {
 	state := l.cfg.State
 	start.Anew = state.Installed()
+	if start.Epoch, err = state.Epoch(); err != nil {
+		return err
+	}
 	if l.log, err = l.cfg.Log.Shard(l.cfg.ID, start); err != nil {
 		return err
 	}
@@ -109,10 +112,9 @@ func (l *loop) openLog(start raftlog.Start) (err error) {
 			return err
 		}
 	}
-	if l.epoch, err = state.Epoch(); err != nil || l.log.Epoch() <= l.epoch {
-		return err
+	if l.epoch = l.log.Epoch(); l.epoch == start.Epoch {
+		return nil
 	}
-	l.epoch = l.log.Epoch()
 	return state.SetEpoch(l.epoch)
 }
 
