@@ -1,0 +1,193 @@
+package backup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"slices"
+)
+
+// Reader reads a backup, part by part, and checks each block before it gives anything of it away.
+type Reader struct {
+	Head Head
+
+	r     io.Reader
+	at    int64     // where the next block begins
+	all   hash.Hash // of all before at
+	sum   hash.Hash // of the part
+	part  Part      // that is being read: only Bytes is known until it ends
+	ended int       // parts that were read whole
+	rest  []byte    // of the last block of data
+	err   error     // of the part; io.EOF: it was read whole
+}
+
+// NewReader reads the head of a backup. Errors are ErrNone, ErrVersion, ErrDamaged and those of r.
+func NewReader(r io.Reader) (*Reader, error) {
+	b := &Reader{r: r, all: sha256.New(), sum: sha256.New(), err: io.EOF}
+	begin := make([]byte, len(magic)+1)
+	switch n, err := io.ReadFull(r, begin); {
+	case n < len(begin) && !cut(err):
+		return nil, err
+	case n < len(begin) || string(begin[:len(magic)]) != magic:
+		return nil, ErrNone
+	}
+	if v := begin[len(magic)]; v != Version {
+		return nil, fmt.Errorf("%w: it has format %d, this version of pawl knows %d", ErrVersion, v, Version)
+	}
+	b.passed(begin)
+	kind, body, err := b.block()
+	if err != nil {
+		return nil, err
+	}
+	if kind != blockHead {
+		return nil, b.damaged("it has no head")
+	}
+	if err := b.parse(body, &b.Head); err != nil {
+		return nil, err
+	}
+	if n := len(b.Head.Shards); n == 0 || n > maxParts || len(slices.Compact(slices.Sorted(slices.Values(b.Head.Shards)))) < n {
+		return nil, b.damaged("its head names %d shards", n)
+	}
+	return b, nil
+}
+
+// Next goes to the next part, whose state Read gives, and tells of which shard it is. The part before must have been read to
+// its end. After the last part it checks that the backup is whole, and that nothing follows, and returns io.EOF.
+func (b *Reader) Next() (shard uint32, err error) {
+	if !errors.Is(b.err, io.EOF) {
+		return 0, fmt.Errorf("part %d was not read to its end", b.ended)
+	}
+	if b.ended == len(b.Head.Shards) {
+		return 0, b.finish()
+	}
+	b.part, b.err = Part{}, nil
+	b.sum.Reset()
+	return b.Head.Shards[b.ended], nil
+}
+
+// Part is what the backup says of the part that was read to its end last, and what was found to be so.
+func (b *Reader) Part() Part { return b.part }
+
+// Read reads the state of a shard. It gives io.EOF only when all of it came undamaged.
+func (b *Reader) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 && b.err == nil {
+		b.rest, b.err = b.data()
+	}
+	if len(b.rest) == 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// data is the next block of data of a part, or how the part ends.
+func (b *Reader) data() ([]byte, error) {
+	kind, body, err := b.block()
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == blockData:
+		_, _ = b.sum.Write(body)
+		b.part.Bytes += int64(len(body))
+		return body, nil
+	case kind != blockPartEnd:
+		return nil, b.damaged("a block of kind %q is where data should be", kind)
+	}
+	var said Part
+	if err := b.parse(body, &said); err != nil {
+		return nil, err
+	}
+	if said.Shard != b.Head.Shards[b.ended] || said.Bytes != b.part.Bytes || !bytes.Equal(said.SHA256, b.sum.Sum(nil)) {
+		return nil, b.damaged("the state of shard %d is not what was written", b.Head.Shards[b.ended])
+	}
+	b.part = said
+	b.ended++
+	return nil, io.EOF
+}
+
+// finish checks the end.
+func (b *Reader) finish() error {
+	sum, before := b.all.Sum(nil), b.at
+	kind, body, err := b.block()
+	if err != nil {
+		return err
+	}
+	var said end
+	if kind != blockEnd {
+		return b.damaged("a block of kind %q is where its end should be", kind)
+	}
+	if err := b.parse(body, &said); err != nil {
+		return err
+	}
+	if said.Parts != b.ended || said.Bytes != before || !bytes.Equal(said.SHA256, sum) {
+		return b.damaged("it is not what was written")
+	}
+	switch n, err := io.ReadFull(b.r, make([]byte, 1)); {
+	case n > 0:
+		return b.damaged("something follows its end")
+	case !cut(err):
+		return err
+	}
+	return io.EOF
+}
+
+// block reads a block and checks it.
+func (b *Reader) block() (kind byte, body []byte, err error) {
+	frame := make([]byte, frameBytes, frameBytes+sumBytes)
+	if err := b.fill(frame); err != nil {
+		return 0, nil, err
+	}
+	kind, size := frame[0], binary.BigEndian.Uint32(frame[1:])
+	most := uint32(maxText)
+	if kind == blockData {
+		most = dataBlock
+	}
+	if size > most {
+		return 0, nil, b.damaged("a block of kind %q has %d bytes, at most %d are allowed", kind, size, most)
+	}
+	all := append(frame, make([]byte, size+sumBytes)...)
+	if err := b.fill(all[frameBytes:]); err != nil {
+		return 0, nil, err
+	}
+	end := len(all) - sumBytes
+	if crc32.Checksum(all[:end], castagnoli) != binary.BigEndian.Uint32(all[end:]) {
+		return 0, nil, b.damaged("the checksum of a block does not match")
+	}
+	b.passed(all)
+	return kind, all[frameBytes:end], nil
+}
+
+func (b *Reader) fill(p []byte) error {
+	_, err := io.ReadFull(b.r, p)
+	if cut(err) {
+		return b.damaged("it was cut")
+	}
+	return err
+}
+
+// cut says whether a stream ended.
+func cut(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+func (b *Reader) passed(p []byte) {
+	_, _ = b.all.Write(p)
+	b.at += int64(len(p))
+}
+
+func (b *Reader) parse(body []byte, v any) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return b.damaged("%v", err)
+	}
+	return nil
+}
+
+// damaged says what is wrong, and behind which byte.
+func (b *Reader) damaged(format string, args ...any) error {
+	return fmt.Errorf("%w at byte %d: %s", ErrDamaged, b.at, fmt.Sprintf(format, args...))
+}
