@@ -278,13 +278,14 @@ type view struct {
 	snap    *store.Snapshot
 	readers atomic.Int32
 	open    *sync.WaitGroup // of the shard's views
+	ctx     context.Context // ends when the loop waits for the views to be released
 }
 
-// newView opens a snapshot for n readers.
-func newView(snap *store.Snapshot, n int, open *sync.WaitGroup) *view {
-	v := &view{snap: snap, open: open}
+// newView opens a snapshot of the state as it is now for n readers.
+func (l *loop) newView(n int) *view {
+	v := &view{snap: l.cfg.State.Snapshot(), open: &l.views, ctx: l.outgoing.ctx}
 	v.readers.Store(int32(n))
-	open.Add(1)
+	v.open.Add(1)
 	return v
 }
 

@@ -497,7 +497,7 @@ func (r *read) answer(l *loop) {
 		return
 	}
 	at := l.cfg.State.Applied()
-	v := newView(l.cfg.State.Snapshot(), views, &l.views)
+	v := l.newView(views)
 	for _, c := range r.calls {
 		c.view = v
 		if !c.answer(Stamp{l.cfg.ID, at.Index, l.office.Term, l.office.clock.Now()}, nil) {

@@ -58,7 +58,7 @@ func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 	seen := make(chan sight, 1)
 	err = s.ask(ctx, func(l *loop) {
 		p := l.cfg.State.Applied()
-		seen <- sight{newView(l.cfg.State.Snapshot(), 1, &l.views), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.age()}
+		seen <- sight{l.newView(1), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.age()}
 	})
 	if err != nil {
 		return out, at, 0, err

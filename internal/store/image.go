@@ -246,6 +246,16 @@ func (r *imageReader) checkEnd(body []byte) error {
 	return nil
 }
 
+// CheckImage reads an image to its end and says whether it is sound, of what it is, and how many rows it has.
+func CheckImage(r io.Reader) (head ImageHead, rows uint64, err error) {
+	ir := &imageReader{r: r}
+	if head, err = ir.head(); err != nil {
+		return head, 0, err
+	}
+	err = ir.each(func([][2][]byte) error { return nil })
+	return head, ir.rows, err
+}
+
 func encodeHead(h ImageHead) []byte {
 	b := append([]byte(nil), h.Cluster[:]...)
 	b = binary.BigEndian.AppendUint32(b, h.Shard)

@@ -51,6 +51,9 @@ func source(t testing.TB) *Store {
 func TestImageRoundTrip(t *testing.T) {
 	s := source(t)
 	defer s.Close()
+	if head, rows, err := CheckImage(bytes.NewReader(imageOf(t, s))); err != nil || head.Shard != me.Shard || head.Epoch != 3 || rows != 5 {
+		t.Errorf("the image is %+v with %d rows, %v", head, rows, err)
+	}
 	p := open(t, vfs.NewMem(), peer)
 	defer p.Close()
 	round(t, p, "old=1")
@@ -101,10 +104,14 @@ func TestImageRefused(t *testing.T) {
 	}
 	p := open(t, fs, peer)
 	defer p.Close()
-	refused := func(what string, r io.Reader) {
+	refused := func(what string, image []byte) {
 		t.Helper()
-		if _, err := p.Stage(r); !errors.Is(err, ErrImage) && !strings.Contains(fmt.Sprint(err), "version") {
-			t.Errorf("%s: %v", what, err)
+		_, err := p.Stage(bytes.NewReader(image))
+		_, _, checked := CheckImage(bytes.NewReader(image))
+		for _, err := range []error{err, checked} {
+			if !errors.Is(err, ErrImage) && !strings.Contains(fmt.Sprint(err), "version") {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
 		if _, err := fs.Stat(p.stagedDir()); err == nil {
 			t.Errorf("%s: something is left", what)
@@ -113,15 +120,15 @@ func TestImageRefused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 60 {
 		at := rng.IntN(len(image))
-		refused(fmt.Sprintf("cut at %d", at), bytes.NewReader(image[:at]))
+		refused(fmt.Sprintf("cut at %d", at), image[:at])
 		bad := bytes.Clone(image)
 		bad[at] ^= 1 << rng.IntN(8)
-		refused(fmt.Sprintf("a bit flipped at %d", at), bytes.NewReader(bad))
+		refused(fmt.Sprintf("a bit flipped at %d", at), bad)
 	}
 	for _, at := range []int{0, 5, 6, 7, 30, len(image) - 1, len(image) - 24} {
 		bad := bytes.Clone(image)
 		bad[at] ^= 0x80
-		refused(fmt.Sprintf("the top bit flipped at %d", at), bytes.NewReader(bad))
+		refused(fmt.Sprintf("the top bit flipped at %d", at), bad)
 	}
 }
 

@@ -1,0 +1,79 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// An image has what was answered before it was asked for, and nothing of what comes while it is read.
+func TestImage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		defer b.close()
+		if _, err := b.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		var image bytes.Buffer
+		at, err := b.Image(t.Context(), func(_ context.Context, snap *store.Snapshot) error {
+			if _, err := b.set("a", "2"); err != nil {
+				return err
+			}
+			if v, _ := snap.Get([]byte("a")); string(v) != "1" {
+				t.Errorf("the image has a=%q, want 1", v)
+			}
+			return snap.WriteImage(&image)
+		})
+		if err != nil || b.get("a") != "2" {
+			t.Fatalf("image: %v, then a=%q", err, b.get("a"))
+		}
+		head, rows, err := store.CheckImage(&image)
+		if err != nil || rows != 1 || head.Position.Index != at.Index || head.Position.Term != at.Term {
+			t.Errorf("the image is %+v with %d rows, %v, want one at %+v", head, rows, err, at)
+		}
+		broken := errors.New("nobody takes it")
+		if _, err := b.Image(t.Context(), func(context.Context, *store.Snapshot) error { return broken }); !errors.Is(err, broken) {
+			t.Errorf("an error of the reader became %v", err)
+		}
+	})
+}
+
+// A replica that stops does not wait for who reads its state.
+func TestImageMakesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		defer b.close()
+		reading, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := b.Image(t.Context(), func(ctx context.Context, _ *store.Snapshot) error {
+				close(reading)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			ended <- err
+		}()
+		<-reading
+		b.Stop()
+		if err := <-ended; !errors.Is(err, ErrStopped) {
+			t.Errorf("the image ended with %v", err)
+		}
+		if _, err := b.Image(t.Context(), nil); !errors.Is(err, ErrStopped) {
+			t.Errorf("an image of a replica that has stopped: %v", err)
+		}
+	})
+}
+
+func TestImageOnlyOfLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{voters: []uint64{1, 2}})
+		defer b.close()
+		var not *NotLeader
+		if _, err := b.Image(t.Context(), nil); !errors.As(err, &not) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
