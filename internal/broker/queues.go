@@ -27,6 +27,9 @@ func (b *Broker) CopyQueues(ctx context.Context, shardID uint32, ns string, conf
 	return err
 }
 
+// CopiedQueues are the queues that the state of a shard has copies of.
+func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
+
 // DropQueue removes a shard's copy of an empty queue.
 func (b *Broker) DropQueue(ctx context.Context, shardID uint32, ns, name string) error {
 	r, err := b.replica(shardID)

@@ -49,3 +49,45 @@ func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64) error {
 	tx.Set(newestKey, encodeNumber(tx.Index()))
 	return nil
 }
+
+// Restoration says what becomes of a system shard that was in a backup.
+type Restoration struct {
+	Node FirstNode // its addresses are empty until it says Hello
+	// Number is the node's, which none ever had (NextNode).
+	Number uint32
+	Held   map[uint32]uint64 // its replicas, by shard
+	// Queues are those that the data shards have copies of. One that this shard does not know was deleted while the backup
+	// was made, and what it had before is back.
+	Queues []Queue
+}
+
+// NextNode is the number that the next node would get, by the tables in a state, and the feature level that it has to work
+// at.
+func NextNode(r store.Reader) (number uint32, level int, err error) {
+	s, founded, err := getRow[Settings](r, settingsKey)
+	if err == nil && !founded {
+		err = fmt.Errorf("the system shard has no settings")
+	}
+	return s.NextNode, s.Level, err
+}
+
+// Restored makes the system shard of a backup that of a cluster of one node, in whose directory it is.
+func Restored(tx *store.Tx, r Restoration) error {
+	settings, _, err := getRow[Settings](tx, settingsKey)
+	if err != nil {
+		return err
+	}
+	if r.Number < settings.NextNode {
+		return fmt.Errorf("node number %d was given already, the next is %d", r.Number, settings.NextNode)
+	}
+	settings.NextNode = r.Number + 1
+	tx.Set(settingsKey, encodeRow(settings))
+	tx.Set(nodeKey(r.Number), encodeRow(Node{Number: r.Number, Name: r.Node.Name, PeerAddress: r.Node.PeerAddress, APIAddress: r.Node.APIAddress,
+		State: Active, Version: r.Node.Version, MinLevel: r.Node.MinLevel, MaxLevel: r.Node.MaxLevel, JoinedAt: tx.Now()}))
+	for _, q := range r.Queues {
+		if _, known := tx.Get(queueKey(q.Namespace, q.Name)); !known {
+			tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
+		}
+	}
+	return Recovered(tx, r.Number, r.Held)
+}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -31,6 +32,30 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 
 // HasQueue says whether the shard has a copy of the queue's configuration.
 func HasQueue(r *Round, ns, name string) bool { return r.queue(ns, name) != nil }
+
+// CopiedQueue is a queue that a shard has a copy of.
+type CopiedQueue struct {
+	Namespace, Name string
+	Config          task.QueueConfig
+}
+
+// CopiedQueues are the queues of all namespaces that a shard has copies of.
+func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
+	from.Scan([]byte{tabQueue}, []byte{tabQueue + 1}, func(k, v []byte) bool {
+		names := strings.Split(string(k[1:]), "\x00")
+		if len(names) != 3 {
+			err = fmt.Errorf("queue row %q: unknown form", k)
+			return false
+		}
+		q := CopiedQueue{Namespace: names[0], Name: names[1]}
+		if q.Config, err = task.DecodeQueueConfig(v); err != nil {
+			return false
+		}
+		queues = append(queues, q)
+		return true
+	})
+	return queues, err
+}
 
 // DropQueue removes the shard's copy of a queue that has no task left, except such as have ended for good.
 func DropQueue(r *Round, ns, name string) error {
