@@ -58,6 +58,7 @@ type fake struct {
 	cancelling  bool                                 // extensions say so
 	mute        bool                                 // streams take what is sent, and say nothing
 	greet       func(*pawlv1.WorkHello) error        // refuses a stream
+	backup      func(backupServer) error             // nil: it does not know the call
 	refuse      func(*pawlv1.TaskSpec) *pawlv1.Error // refuses a task
 	operator    func(method string, req any) (resp any, taken bool)
 	lease       time.Duration
@@ -118,6 +119,15 @@ func newFake() *fake {
 }
 
 func (f *fake) stop() { f.server.Stop() }
+
+type backupServer = grpc.ServerStreamingServer[pawlv1.BackupResponse]
+
+func (f *fake) Backup(r *pawlv1.BackupRequest, s backupServer) error {
+	if f.backup == nil {
+		return f.UnimplementedClusterServiceServer.Backup(r, s)
+	}
+	return f.backup(s)
+}
 
 func (f *fake) dial(ctx context.Context, _ string) (net.Conn, error) {
 	c, err := f.pipe.DialContext(ctx)

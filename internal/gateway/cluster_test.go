@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http/httptest"
 	"reflect"
@@ -111,7 +112,23 @@ func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (Verification, error
 	return a.found, a.ask("verify %d", shard)
 }
 
-// clusterCalls are all calls in both faces.
+// Backup writes two pieces, and refuses between them if it is to.
+func (a *fakeAdmin) Backup(_ context.Context, w io.Writer, progress func(done, total int) error) error {
+	for i, piece := range []string{"the first, ", "the second"} {
+		if _, err := io.WriteString(w, piece); err != nil {
+			return err
+		}
+		if err := progress(i+1, 2); err != nil {
+			return err
+		}
+		if err := a.ask("backup"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clusterCalls are all calls that both faces have.
 var clusterCalls = []struct {
 	rest  string // method, path, body
 	rpc   func(context.Context, pawlv1.ClusterServiceClient) (proto.Message, error)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -106,6 +107,8 @@ type Admin interface {
 	RaiseLevel(ctx context.Context) (level int, err error)
 	// Verify compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
 	Verify(ctx context.Context, shard uint32) (Verification, error)
+	// Backup writes a backup of the whole cluster to w, and tells after each shard how many of them are done.
+	Backup(ctx context.Context, w io.Writer, progress func(done, total int) error) error
 }
 
 // Verification is how a shard's replicas were found.

@@ -74,6 +74,9 @@ func openBook(dir, name string) (*book, error) {
 	if dir == "" {
 		return b, nil
 	}
+	if err := mustNotBeRestoring(dir); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(dir, identityFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -227,7 +230,12 @@ func replaceFile(path string, text []byte) error {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type Node struct {
 
 	transport *transport.Transport
 	replicas  *replicas
+	images    *images
 	parts
 	gateway *gateway.Gateway
 	state
@@ -94,7 +95,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg}
+	n := &Node{cfg: cfg, images: newImages()}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {

@@ -164,6 +164,9 @@ func (e ear) Stream(from transport.Peer, method string, s transport.Stream) erro
 	if e.n.removed(from.Number) {
 		return errRemoved
 	}
+	if method == methodImage {
+		return e.n.serveImage(s)
+	}
 	return e.n.router.ServeStream(method, s)
 }
 

@@ -60,6 +60,9 @@ func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 
 // readBook reads the identity of a directory that must have one.
 func readBook(dir string) (identity, error) {
+	if err := mustNotBeRestoring(dir); err != nil {
+		return identity{}, err
+	}
 	text, err := os.ReadFile(filepath.Join(dir, identityFile))
 	if err != nil {
 		return identity{}, err

@@ -1500,6 +1500,209 @@ func (x *ReplicaHash) GetHash() string {
 	return ""
 }
 
+type BackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_pawl_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+// BackupResponse is the next piece of a backup.
+type BackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`         // the next bytes of the file; may be empty
+	Progress      *BackupProgress        `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"` // absent: as before
+	Summary       *BackupSummary         `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`   // in the last message only
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_pawl_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetProgress() *BackupProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetSummary() *BackupSummary {
+	if x != nil {
+		return x.Summary
+	}
+	return nil
+}
+
+// BackupProgress is how far a backup is.
+type BackupProgress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ShardsDone    int32                  `protobuf:"varint,1,opt,name=shards_done,json=shardsDone,proto3" json:"shards_done,omitempty"`
+	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"` // with the system shard
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupProgress) Reset() {
+	*x = BackupProgress{}
+	mi := &file_pawl_v1_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupProgress) ProtoMessage() {}
+
+func (x *BackupProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupProgress.ProtoReflect.Descriptor instead.
+func (*BackupProgress) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *BackupProgress) GetShardsDone() int32 {
+	if x != nil {
+		return x.ShardsDone
+	}
+	return 0
+}
+
+func (x *BackupProgress) GetShards() int32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+// BackupSummary is what was sent, all of it.
+type BackupSummary struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the bytes: 64 hexadecimal digits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSummary) Reset() {
+	*x = BackupSummary{}
+	mi := &file_pawl_v1_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSummary) ProtoMessage() {}
+
+func (x *BackupSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSummary.ProtoReflect.Descriptor instead.
+func (*BackupSummary) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *BackupSummary) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupSummary) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
 var File_pawl_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_cluster_proto_rawDesc = "" +
@@ -1598,7 +1801,19 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\bproblems\x18\x06 \x03(\tR\bproblems\"5\n" +
 	"\vReplicaHash\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\tR\x04hash2\xe2\x05\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\"\x0f\n" +
+	"\rBackupRequest\"\x8b\x01\n" +
+	"\x0eBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x123\n" +
+	"\bprogress\x18\x02 \x01(\v2\x17.pawl.v1.BackupProgressR\bprogress\x120\n" +
+	"\asummary\x18\x03 \x01(\v2\x16.pawl.v1.BackupSummaryR\asummary\"I\n" +
+	"\x0eBackupProgress\x12\x1f\n" +
+	"\vshards_done\x18\x01 \x01(\x05R\n" +
+	"shardsDone\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\x05R\x06shards\"=\n" +
+	"\rBackupSummary\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha2562\x9f\x06\n" +
 	"\x0eClusterService\x12E\n" +
 	"\n" +
 	"GetCluster\x12\x1a.pawl.v1.GetClusterRequest\x1a\x1b.pawl.v1.GetClusterResponse\x129\n" +
@@ -1612,7 +1827,8 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\x0eSetReplication\x12\x1e.pawl.v1.SetReplicationRequest\x1a\x1f.pawl.v1.SetReplicationResponse\x12E\n" +
 	"\n" +
 	"RaiseLevel\x12\x1a.pawl.v1.RaiseLevelRequest\x1a\x1b.pawl.v1.RaiseLevelResponse\x12H\n" +
-	"\vVerifyShard\x12\x1b.pawl.v1.VerifyShardRequest\x1a\x1c.pawl.v1.VerifyShardResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\vVerifyShard\x12\x1b.pawl.v1.VerifyShardRequest\x1a\x1c.pawl.v1.VerifyShardResponse\x12;\n" +
+	"\x06Backup\x12\x16.pawl.v1.BackupRequest\x1a\x17.pawl.v1.BackupResponse0\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_cluster_proto_rawDescOnce sync.Once
@@ -1626,7 +1842,7 @@ func file_pawl_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_cluster_proto_rawDescData
 }
 
-var file_pawl_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_pawl_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_pawl_v1_cluster_proto_goTypes = []any{
 	(*GetClusterRequest)(nil),      // 0: pawl.v1.GetClusterRequest
 	(*GetClusterResponse)(nil),     // 1: pawl.v1.GetClusterResponse
@@ -1655,6 +1871,10 @@ var file_pawl_v1_cluster_proto_goTypes = []any{
 	(*VerifyShardRequest)(nil),     // 24: pawl.v1.VerifyShardRequest
 	(*VerifyShardResponse)(nil),    // 25: pawl.v1.VerifyShardResponse
 	(*ReplicaHash)(nil),            // 26: pawl.v1.ReplicaHash
+	(*BackupRequest)(nil),          // 27: pawl.v1.BackupRequest
+	(*BackupResponse)(nil),         // 28: pawl.v1.BackupResponse
+	(*BackupProgress)(nil),         // 29: pawl.v1.BackupProgress
+	(*BackupSummary)(nil),          // 30: pawl.v1.BackupSummary
 }
 var file_pawl_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: pawl.v1.GetClusterResponse.settings:type_name -> pawl.v1.ClusterSettings
@@ -1664,31 +1884,35 @@ var file_pawl_v1_cluster_proto_depIdxs = []int32{
 	8,  // 4: pawl.v1.GetMapResponse.nodes:type_name -> pawl.v1.MapNode
 	9,  // 5: pawl.v1.GetMapResponse.shards:type_name -> pawl.v1.MapShard
 	26, // 6: pawl.v1.VerifyShardResponse.replicas:type_name -> pawl.v1.ReplicaHash
-	0,  // 7: pawl.v1.ClusterService.GetCluster:input_type -> pawl.v1.GetClusterRequest
-	6,  // 8: pawl.v1.ClusterService.GetMap:input_type -> pawl.v1.GetMapRequest
-	10, // 9: pawl.v1.ClusterService.DrainNode:input_type -> pawl.v1.DrainNodeRequest
-	12, // 10: pawl.v1.ClusterService.RemoveNode:input_type -> pawl.v1.RemoveNodeRequest
-	14, // 11: pawl.v1.ClusterService.MoveReplica:input_type -> pawl.v1.MoveReplicaRequest
-	16, // 12: pawl.v1.ClusterService.TransferLeader:input_type -> pawl.v1.TransferLeaderRequest
-	18, // 13: pawl.v1.ClusterService.AddShards:input_type -> pawl.v1.AddShardsRequest
-	20, // 14: pawl.v1.ClusterService.SetReplication:input_type -> pawl.v1.SetReplicationRequest
-	22, // 15: pawl.v1.ClusterService.RaiseLevel:input_type -> pawl.v1.RaiseLevelRequest
-	24, // 16: pawl.v1.ClusterService.VerifyShard:input_type -> pawl.v1.VerifyShardRequest
-	1,  // 17: pawl.v1.ClusterService.GetCluster:output_type -> pawl.v1.GetClusterResponse
-	7,  // 18: pawl.v1.ClusterService.GetMap:output_type -> pawl.v1.GetMapResponse
-	11, // 19: pawl.v1.ClusterService.DrainNode:output_type -> pawl.v1.DrainNodeResponse
-	13, // 20: pawl.v1.ClusterService.RemoveNode:output_type -> pawl.v1.RemoveNodeResponse
-	15, // 21: pawl.v1.ClusterService.MoveReplica:output_type -> pawl.v1.MoveReplicaResponse
-	17, // 22: pawl.v1.ClusterService.TransferLeader:output_type -> pawl.v1.TransferLeaderResponse
-	19, // 23: pawl.v1.ClusterService.AddShards:output_type -> pawl.v1.AddShardsResponse
-	21, // 24: pawl.v1.ClusterService.SetReplication:output_type -> pawl.v1.SetReplicationResponse
-	23, // 25: pawl.v1.ClusterService.RaiseLevel:output_type -> pawl.v1.RaiseLevelResponse
-	25, // 26: pawl.v1.ClusterService.VerifyShard:output_type -> pawl.v1.VerifyShardResponse
-	17, // [17:27] is the sub-list for method output_type
-	7,  // [7:17] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	29, // 7: pawl.v1.BackupResponse.progress:type_name -> pawl.v1.BackupProgress
+	30, // 8: pawl.v1.BackupResponse.summary:type_name -> pawl.v1.BackupSummary
+	0,  // 9: pawl.v1.ClusterService.GetCluster:input_type -> pawl.v1.GetClusterRequest
+	6,  // 10: pawl.v1.ClusterService.GetMap:input_type -> pawl.v1.GetMapRequest
+	10, // 11: pawl.v1.ClusterService.DrainNode:input_type -> pawl.v1.DrainNodeRequest
+	12, // 12: pawl.v1.ClusterService.RemoveNode:input_type -> pawl.v1.RemoveNodeRequest
+	14, // 13: pawl.v1.ClusterService.MoveReplica:input_type -> pawl.v1.MoveReplicaRequest
+	16, // 14: pawl.v1.ClusterService.TransferLeader:input_type -> pawl.v1.TransferLeaderRequest
+	18, // 15: pawl.v1.ClusterService.AddShards:input_type -> pawl.v1.AddShardsRequest
+	20, // 16: pawl.v1.ClusterService.SetReplication:input_type -> pawl.v1.SetReplicationRequest
+	22, // 17: pawl.v1.ClusterService.RaiseLevel:input_type -> pawl.v1.RaiseLevelRequest
+	24, // 18: pawl.v1.ClusterService.VerifyShard:input_type -> pawl.v1.VerifyShardRequest
+	27, // 19: pawl.v1.ClusterService.Backup:input_type -> pawl.v1.BackupRequest
+	1,  // 20: pawl.v1.ClusterService.GetCluster:output_type -> pawl.v1.GetClusterResponse
+	7,  // 21: pawl.v1.ClusterService.GetMap:output_type -> pawl.v1.GetMapResponse
+	11, // 22: pawl.v1.ClusterService.DrainNode:output_type -> pawl.v1.DrainNodeResponse
+	13, // 23: pawl.v1.ClusterService.RemoveNode:output_type -> pawl.v1.RemoveNodeResponse
+	15, // 24: pawl.v1.ClusterService.MoveReplica:output_type -> pawl.v1.MoveReplicaResponse
+	17, // 25: pawl.v1.ClusterService.TransferLeader:output_type -> pawl.v1.TransferLeaderResponse
+	19, // 26: pawl.v1.ClusterService.AddShards:output_type -> pawl.v1.AddShardsResponse
+	21, // 27: pawl.v1.ClusterService.SetReplication:output_type -> pawl.v1.SetReplicationResponse
+	23, // 28: pawl.v1.ClusterService.RaiseLevel:output_type -> pawl.v1.RaiseLevelResponse
+	25, // 29: pawl.v1.ClusterService.VerifyShard:output_type -> pawl.v1.VerifyShardResponse
+	28, // 30: pawl.v1.ClusterService.Backup:output_type -> pawl.v1.BackupResponse
+	20, // [20:31] is the sub-list for method output_type
+	9,  // [9:20] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_cluster_proto_init() }
@@ -1702,7 +1926,7 @@ func file_pawl_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_cluster_proto_rawDesc), len(file_pawl_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

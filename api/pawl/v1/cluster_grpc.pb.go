@@ -29,6 +29,7 @@ const (
 	ClusterService_SetReplication_FullMethodName = "/pawl.v1.ClusterService/SetReplication"
 	ClusterService_RaiseLevel_FullMethodName     = "/pawl.v1.ClusterService/RaiseLevel"
 	ClusterService_VerifyShard_FullMethodName    = "/pawl.v1.ClusterService/VerifyShard"
+	ClusterService_Backup_FullMethodName         = "/pawl.v1.ClusterService/Backup"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -58,6 +59,9 @@ type ClusterServiceClient interface {
 	RaiseLevel(ctx context.Context, in *RaiseLevelRequest, opts ...grpc.CallOption) (*RaiseLevelResponse, error)
 	// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
 	VerifyShard(ctx context.Context, in *VerifyShardRequest, opts ...grpc.CallOption) (*VerifyShardResponse, error)
+	// Backup gives a backup of the whole cluster while it serves: the bytes of a file. Without a summary at its end it is not
+	// whole. One at a time can be made by a node.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 }
 
 type clusterServiceClient struct {
@@ -168,6 +172,25 @@ func (c *clusterServiceClient) VerifyShard(ctx context.Context, in *VerifyShardR
 	return out, nil
 }
 
+func (c *clusterServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[0], ClusterService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
+
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
@@ -195,6 +218,9 @@ type ClusterServiceServer interface {
 	RaiseLevel(context.Context, *RaiseLevelRequest) (*RaiseLevelResponse, error)
 	// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
 	VerifyShard(context.Context, *VerifyShardRequest) (*VerifyShardResponse, error)
+	// Backup gives a backup of the whole cluster while it serves: the bytes of a file. Without a summary at its end it is not
+	// whole. One at a time can be made by a node.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	mustEmbedUnimplementedClusterServiceServer()
 }
 
@@ -234,6 +260,9 @@ func (UnimplementedClusterServiceServer) RaiseLevel(context.Context, *RaiseLevel
 }
 func (UnimplementedClusterServiceServer) VerifyShard(context.Context, *VerifyShardRequest) (*VerifyShardResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifyShard not implemented")
+}
+func (UnimplementedClusterServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedClusterServiceServer) mustEmbedUnimplementedClusterServiceServer() {}
 func (UnimplementedClusterServiceServer) testEmbeddedByValue()                        {}
@@ -436,6 +465,17 @@ func _ClusterService_VerifyShard_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -484,6 +524,12 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ClusterService_VerifyShard_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Backup",
+			Handler:       _ClusterService_Backup_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "pawl/v1/cluster.proto",
 }

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// Backup gives a backup of the whole cluster. REST has none: its answers could not say behind the bytes that they are all.
+func (g clusters) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingServer[pawlv1.BackupResponse]) error {
+	admin, err := g.admin()
+	if err != nil {
+		return err
+	}
+	g.log.Info("backup begun")
+	began, out := time.Now(), &backupStream{to: s, sum: sha256.New()}
+	if err := admin.Backup(s.Context(), out, out.progress); err != nil {
+		g.log.Warn("backup ended before its end", "bytes", out.bytes, "error", err)
+		return err
+	}
+	g.log.Info("backup", "bytes", out.bytes, "took", time.Since(began))
+	return s.Send(&pawlv1.BackupResponse{Summary: &pawlv1.BackupSummary{Bytes: out.bytes, Sha256: hex.EncodeToString(out.sum.Sum(nil))}})
+}
+
+// backupStream sends a backup on. What is written at once goes as one message.
+type backupStream struct {
+	to    grpc.ServerStreamingServer[pawlv1.BackupResponse]
+	bytes int64
+	sum   hash.Hash
+}
+
+// Write implements io.Writer.
+func (b *backupStream) Write(p []byte) (int, error) {
+	if err := b.to.Send(&pawlv1.BackupResponse{Data: p}); err != nil {
+		return 0, err
+	}
+	_, _ = b.sum.Write(p)
+	b.bytes += int64(len(p))
+	return len(p), nil
+}
+
+func (b *backupStream) progress(done, total int) error {
+	return b.to.Send(&pawlv1.BackupResponse{Progress: &pawlv1.BackupProgress{ShardsDone: int32Of(done), Shards: int32Of(total)}})
+}

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// received is what a client got of a backup.
+type received struct {
+	text     string
+	progress []int32
+	summary  *pawlv1.BackupSummary
+	err      error
+}
+
+func receive(t *testing.T, client pawlv1.ClusterServiceClient) (got received) {
+	t.Helper()
+	s, err := client.Backup(t.Context(), &pawlv1.BackupRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			got.err = err
+			return got
+		}
+		got.text += string(m.GetData())
+		if p := m.GetProgress(); p != nil {
+			got.progress = append(got.progress, p.GetShardsDone(), p.GetShards())
+		}
+		if m.GetSummary() != nil {
+			got.summary = m.GetSummary()
+		}
+	}
+}
+
+// A backup comes with its checksum at the end, and one that fails without.
+func TestBackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		_, l := serve(t, f)
+		client := pawlv1.NewClusterServiceClient(dial(t, l))
+		const text = "the first, the second"
+		sum := sha256.Sum256([]byte(text))
+		got := receive(t, client)
+		if !errors.Is(got.err, io.EOF) || got.text != text || !slices.Equal(got.progress, []int32{1, 2, 2, 2}) ||
+			got.summary.GetBytes() != int64(len(text)) || got.summary.GetSha256() != hex.EncodeToString(sum[:]) {
+			t.Errorf("got %+v", got)
+		}
+		f.admin.refuses = task.Unavailable(0, "shard 2: it has no leader")
+		got = receive(t, client)
+		if status.Code(got.err) != codes.Unavailable || got.summary != nil || got.text != "the first, " {
+			t.Errorf("after a failure got %+v", got)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/pawlq/pawl/internal/backup"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A backup holds each shard as it was after one of its entries. The data shards come first, the system shard last: so every
+// queue that a data shard may have a task of is in the backup of the system shard, unless it was deleted meanwhile (Restore
+// makes up for that), and its settings there are never older than a data shard's copy.
+
+const (
+	// backupTries is how often the leader of a shard is looked for that has another one when it is asked. Each look takes a
+	// while itself.
+	backupTries = 5
+	// backupRest is when a caller may come again.
+	backupRest = 5 * time.Second
+)
+
+// Backup implements gateway.Admin.
+func (a *admin) Backup(ctx context.Context, w io.Writer, progress func(done, total int) error) error {
+	if !a.n.images.backup.TryLock() {
+		return task.Unavailable(backupRest, "this node is making another backup: wait for its end, or ask another node")
+	}
+	defer a.n.images.backup.Unlock()
+	o, err := a.Overview(ctx)
+	if err != nil {
+		return err
+	}
+	shards := make([]uint32, 0, o.Settings.DataShards+1)
+	for id := range uint32(o.Settings.DataShards) {
+		shards = append(shards, id+1)
+	}
+	shards = append(shards, systemShard)
+	me := a.n.book.read()
+	b, err := backup.NewWriter(w, backup.Head{Cluster: me.Cluster, Node: me.Name, Program: a.n.cfg.Version, Level: o.Settings.Level,
+		Time: a.n.cfg.Time.Wall().UTC(), Shards: shards})
+	if err != nil {
+		return err
+	}
+	for i, id := range shards {
+		if err := progress(i, len(shards)); err != nil {
+			return err
+		}
+		at, err := a.image(ctx, id, staying{a.n, b})
+		if err != nil {
+			return unfinished(ctx, id, err)
+		}
+		if err := b.EndPart(at.Index, at.Term); err != nil {
+			return err
+		}
+	}
+	if err := b.Close(); err != nil {
+		return err
+	}
+	return progress(len(shards), len(shards))
+}
+
+// unfinished says why a backup ends before its end, which is never the caller's fault.
+func unfinished(ctx context.Context, id uint32, err error) error {
+	if _, refused := task.AsError(err); refused || ctx.Err() != nil {
+		return err
+	}
+	return task.Unavailable(backupRest, "the backup of shard %d was broken off, begin it anew: %v", id, err)
+}
+
+// staying writes as long as its node does not stop: a backup must not hold that up.
+type staying struct {
+	n *Node
+	w io.Writer
+}
+
+func (s staying) Write(p []byte) (int, error) {
+	if s.n.leaving.Load() {
+		return 0, task.Unavailable(backupRest, "the backup was broken off: this node stops")
+	}
+	return s.w.Write(p)
+}
+
+// image writes the state of a shard, from wherever it is led.
+func (a *admin) image(ctx context.Context, id uint32, w io.Writer) (at shard.Stamp, err error) {
+	for range backupTries {
+		st, err := a.groups.Status(ctx, id)
+		if err != nil {
+			return at, err
+		}
+		at, err = a.n.imageFrom(ctx, nodeOf(st.Leader), id, w)
+		var moved *shard.NotLeader
+		if !errors.As(err, &moved) {
+			return at, err
+		}
+	}
+	return at, task.Unavailable(backupRest, "shard %d: its leader changes all the time", id)
+}
+
+// imageFrom writes the state of a shard as a node gives it, perhaps this one. After *shard.NotLeader nothing was written.
+func (n *Node) imageFrom(ctx context.Context, node, id uint32, w io.Writer) (at shard.Stamp, err error) {
+	take := func(chunk []byte) error {
+		_, err := w.Write(chunk)
+		return err
+	}
+	if node == n.book.read().Node {
+		return n.readImage(ctx, id, take)
+	}
+	if at, err = n.fetchImage(ctx, node, id, take); err != nil {
+		var moved *shard.NotLeader
+		if _, refused := task.AsError(err); refused || errors.As(err, &moved) {
+			return at, err
+		}
+		return at, fmt.Errorf("node %q: %w", n.nodeName(uint64(node)), err)
+	}
+	return at, nil
+}

@@ -1,0 +1,515 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// backUp makes a backup at a node, as a client does, and returns its file.
+func backUp(t *testing.T, s *server) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pawl.backup")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.client().Admin().Backup(t.Context(), f, nil)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := CheckBackup(t.Context(), file, func(int64, int64) {}); err != nil || found.Bytes != info.Bytes {
+		t.Fatalf("the backup of %d bytes is %+v, %v", info.Bytes, found, err)
+	}
+	return file
+}
+
+// sound wants pawl verify to find nothing amiss in any shard.
+func sound(t *testing.T, s *server) {
+	t.Helper()
+	for _, id := range append(s.copy.Shards(), systemShard) {
+		v, err := newAdmin(s.Node).Verify(t.Context(), id)
+		if err != nil || !v.Equal || len(v.Problems) > 0 {
+			t.Errorf("shard %d: %+v, %v", id, v, err)
+		}
+	}
+}
+
+// Three nodes are backed up while they work, and one is made of them: what was answered before the backup began is there,
+// nothing of before matches it, and others join it.
+func TestBackupOfClusterAtWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		if err := w.nodes["n1"].client().Admin().AddShards(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		w.until("three voters each", w.replicated(3))
+		was := w.nodes["n1"].ClusterID()
+		l := startLoad(t, w)
+		time.Sleep(2 * time.Second)
+		c := w.nodes["n2"].client()
+		enqueue(t, c, "held")
+		held, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"held"}, Lease: time.Minute})
+		if err != nil || len(held) != 1 {
+			t.Fatalf("claim: %d, %v", len(held), err)
+		}
+		before := l.answered()
+		file := backUp(t, w.nodes["n3"])
+		time.Sleep(time.Second)
+		l.stop()
+		for name := range w.nodes {
+			w.crash(name)
+		}
+
+		dir := filepath.Join(t.TempDir(), "data")
+		res, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir, Name: "n9"})
+		if err != nil || res.Cluster == was || res.Backup.Cluster != was || len(res.Lost) > 0 || len(res.Backup.Parts) != 4 {
+			t.Fatalf("restored %+v, %v", res, err)
+		}
+		w.start("n9", dir)
+		if id := w.nodes["n9"].ClusterID(); id != res.Cluster {
+			t.Errorf("the node is of cluster %s, want %s", id, res.Cluster)
+		}
+		c = w.nodes["n9"].client()
+		before.mustBeIn(t, c)
+		if len(before.enqueued) < 20 || len(before.acked) < 10 {
+			t.Errorf("there was no load: %d tasks, %d acked", len(before.enqueued), len(before.acked))
+		}
+		sound(t, w.nodes["n9"])
+		if err := c.Claims().Ack(t.Context(), held[0]); !errors.Is(err, pawl.ErrStaleClaim) {
+			t.Errorf("an ack with a token of the former life: %v", err)
+		}
+		time.Sleep(2 * time.Minute) // the lease ends
+		if again, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"held"}}); err != nil || len(again) != 1 || again[0].ID != held[0].ID {
+			t.Errorf("the task that was claimed comes back as %+v, %v", again, err)
+		}
+		w.start("n1", t.TempDir(), "n9")
+		w.start("n2", t.TempDir(), "n9")
+		w.until("three voters each", w.replicated(3))
+		sound(t, w.nodes["n2"])
+		w.crash("n9")
+		before.mustBeIn(t, w.nodes["n1"].client())
+	})
+}
+
+// load is clients at work on all nodes.
+type load struct {
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu   sync.Mutex
+	done history
+}
+
+// history is what was answered.
+type history struct{ enqueued, acked []string }
+
+func startLoad(t *testing.T, w *network) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{cancel: cancel}
+	for i, name := range []string{"n1", "n2", "n3"} {
+		queue, c := fmt.Sprintf("load-%d", i), w.nodes[name].client()
+		l.work.Go(func() {
+			for ctx.Err() == nil {
+				l.turn(ctx, t, c, queue)
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+	return l
+}
+
+// turn enqueues two tasks and works on one.
+func (l *load) turn(ctx context.Context, t *testing.T, c *pawl.Client, queue string) {
+	for range 2 {
+		payload := `"` + strings.Repeat("x", 20_000) + `"`
+		ref, err := c.Enqueue(ctx, pawl.RawTask{Type: "job", Payload: []byte(payload)}, pawl.Queue(queue))
+		if l.note(t, ctx, err) {
+			l.mu.Lock()
+			l.done.enqueued = append(l.done.enqueued, ref.ID)
+			l.mu.Unlock()
+		}
+	}
+	got, err := c.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{queue}, Lease: time.Minute})
+	if !l.note(t, ctx, err) || len(got) != 1 {
+		return
+	}
+	if l.note(t, ctx, c.Claims().Ack(ctx, got[0])) {
+		l.mu.Lock()
+		l.done.acked = append(l.done.acked, got[0].ID)
+		l.mu.Unlock()
+	}
+}
+
+// note says whether a call was answered. While the load runs they all are.
+func (l *load) note(t *testing.T, ctx context.Context, err error) bool {
+	if err != nil && ctx.Err() == nil {
+		t.Errorf("under load: %v", err)
+	}
+	return err == nil
+}
+
+func (l *load) answered() history {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return history{slices.Clone(l.done.enqueued), slices.Clone(l.done.acked)}
+}
+
+func (l *load) stop() {
+	l.cancel()
+	l.work.Wait()
+}
+
+// mustBeIn wants all tasks to be there, and those that were acked to have succeeded.
+func (h history) mustBeIn(t *testing.T, c *pawl.Client) {
+	t.Helper()
+	for _, id := range h.enqueued {
+		info, err := c.Task(t.Context(), id)
+		if err != nil {
+			t.Errorf("task %s: %v", id, err)
+		} else if slices.Contains(h.acked, id) && info.State != pawl.StateSucceeded {
+			t.Errorf("task %s was acked, and is %s", id, info.State)
+		}
+	}
+}
+
+// What comes and goes while a backup is made leaves a cluster that is sound: a queue that was deleted is there again with
+// what it had, one that was made is there, and a shard that was added begins empty.
+func TestBackupOfChangingQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
+		c := s.client()
+		gone, _ := enqueue(t, c, "gone") // in one of the two shards, as new
+		enqueue(t, c, "stays")
+		of := func(queue string) uint32 {
+			q, ok := s.copy.Queue("default", queue)
+			if !ok {
+				t.Fatalf("queue %q is not known", queue)
+			}
+			return q.Shard
+		}
+		file, err := os.Create(filepath.Join(t.TempDir(), "b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = newAdmin(s.Node).Backup(t.Context(), file, func(done, total int) error {
+			if done != 2 || total != 3 {
+				return nil // before the system shard, after the others
+			}
+			if _, err := c.Admin().PurgeQueue(t.Context(), "gone", ""); err != nil {
+				return err
+			}
+			if err := c.Admin().DeleteQueue(t.Context(), "gone"); err != nil {
+				return err
+			}
+			enqueue(t, c, "new")
+			return c.Admin().AddShards(t.Context(), 3)
+		})
+		if err := errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		was := of("new")
+		s.end()
+
+		dir := t.TempDir()
+		res, err := Restore(t.Context(), RestoreConfig{File: file.Name(), Dir: dir})
+		if err != nil || !slices.Equal(res.Lost, []uint32{3}) {
+			t.Fatalf("restored %+v, %v", res, err)
+		}
+		s = start(t, Config{Dir: dir})
+		c = s.client()
+		if info, err := c.Task(t.Context(), gone); err != nil || info.State != pawl.StateReady {
+			t.Errorf("the task of the deleted queue is %+v, %v", info, err)
+		}
+		if q, err := c.Admin().Queue(t.Context(), "gone"); err != nil || q.Depth.Ready != 1 {
+			t.Errorf("the deleted queue is %+v, %v", q, err)
+		}
+		if q, err := c.Admin().Queue(t.Context(), "new"); err != nil || q.Depth.Ready != 0 || of("new") != was {
+			t.Errorf("the new queue is %+v, %v", q, err)
+		}
+		for i := range 10 { // some of them in the new shard
+			enqueue(t, c, fmt.Sprintf("later-%d", i))
+		}
+		enqueue(t, c, "new")
+		sound(t, s)
+	})
+}
+
+// A directory in which a restore did not end is refused by everything but another restore.
+func TestRestoreInterrupted(t *testing.T) {
+	s := start(t, Config{Dir: t.TempDir()})
+	id, _ := enqueue(t, s.client(), "mail")
+	file := backUp(t, s)
+	s.end()
+	dir := t.TempDir()
+	interrupted := func(what string) {
+		t.Helper()
+		refused(t, Config{Dir: dir}, "repeat `pawl restore`")
+		if _, err := Recover(RecoverConfig{Dir: dir}); err == nil {
+			t.Errorf("%s: it was recovered", what)
+		}
+	}
+	for steps := range 4 { // a process that dies after so many
+		r := &restore{cfg: RestoreConfig{File: file, Dir: dir, Name: DefaultName, Progress: func(int64, int64) {}}, free: freeBytes, now: time.Now,
+			Restored: Restored{Cluster: newNonce()}}
+		var err error
+		if r.Backup, err = CheckBackup(t.Context(), file, r.cfg.Progress); err != nil {
+			t.Fatal(err)
+		}
+		for i, step := range []func() error{r.begin, func() error { return r.stage(t.Context()) }, r.found,
+			func() error { return errors.Join(r.end(), os.WriteFile(filepath.Join(dir, restoringFile), nil, 0o600)) }} {
+			if i <= steps {
+				if err := step(); err != nil {
+					t.Fatalf("step %d: %v", i, err)
+				}
+			}
+		}
+		interrupted(fmt.Sprintf("after %d steps", steps+1))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Restore(ctx, RestoreConfig{File: file, Dir: dir, Progress: func(read, of int64) {
+		if read > of/2 {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	interrupted("cancelled")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("it has left %v, %v", entries, err)
+	}
+	if _, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := start(t, Config{Dir: dir}).client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+		t.Errorf("the task is %+v, %v", info, err)
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	s := start(t, Config{Dir: t.TempDir()})
+	enqueue(t, s.client(), "mail")
+	file := backUp(t, s)
+	used := s.cfg.Dir
+	s.end()
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoilt := func(b []byte) string {
+		path := filepath.Join(t.TempDir(), "spoilt")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	untouched := filepath.Join(t.TempDir(), "data")
+	for what, c := range map[string]struct {
+		file, dir, name, says string
+	}{
+		"cut":       {spoilt(whole[:len(whole)-20]), untouched, "", "it was cut"},
+		"no backup": {spoilt([]byte("#!/bin/sh")), untouched, "", "it is no backup"},
+		"newer":     {spoilt(slices.Concat(whole[:5], []byte{9}, whole[6:])), untouched, "", "has format 9"},
+		"absent":    {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
+		"a pipe":    {os.DevNull, untouched, "", "it is no file"},
+		"the name":  {file, untouched, "N 1", "is not 1 to 63"},
+		"used":      {file, used, "", "is not empty"},
+		"no place":  {file, filepath.Join(file, "data"), "", "not a directory"},
+		"in use":    {file, lockedDir(t), "", "in use by another process"},
+	} {
+		if c.dir == used {
+			if err := os.Remove(filepath.Join(used, identityFile)); err != nil { // not even then
+				t.Fatal(err)
+			}
+		}
+		_, err := Restore(t.Context(), RestoreConfig{File: c.file, Dir: c.dir, Name: c.name})
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", what, err, c.says)
+		}
+	}
+	for at := 0; at < len(whole); at += 211 {
+		whole[at] ^= 4
+		if _, err := Restore(t.Context(), RestoreConfig{File: spoilt(whole), Dir: untouched}); err == nil {
+			t.Fatalf("a bit was flipped at %d of %d", at, len(whole))
+		}
+		whole[at] ^= 4
+	}
+	if _, err := os.Stat(untouched); err == nil {
+		t.Error("something was written before the backup was checked")
+	}
+	found, err := CheckBackup(t.Context(), file, func(int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := &restore{cfg: RestoreConfig{Dir: t.TempDir()}, free: func(string) (int64, error) { return DefaultMinFree, nil }, Restored: Restored{Backup: found}}
+	if err := small.run(t.Context()); err == nil || !strings.Contains(err.Error(), "256 MiB free, and 256 MiB are needed") {
+		t.Errorf("on a small disk: %v", err)
+	}
+	if err := mustBeEmpty(small.cfg.Dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// lockedDir is a directory that somebody uses.
+func lockedDir(t *testing.T) string {
+	dir := t.TempDir()
+	lock, err := lockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Close() })
+	return dir
+}
+
+// Two clusters from one backup have nothing in common: neither the id, nor a claim token.
+func TestRestoreTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir()})
+		c := s.client()
+		enqueue(t, c, "mail")
+		request := pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Lease: time.Hour, Key: "the same"}
+		if _, err := c.Claims().Claim(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+		file := backUp(t, s)
+		s.end()
+		var held [][]*pawl.Claim
+		ids := map[string]bool{s.ClusterID(): true}
+		for range 2 {
+			dir := t.TempDir()
+			res, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir})
+			if err != nil || ids[res.Cluster] {
+				t.Fatalf("restored %+v, %v", res, err)
+			}
+			ids[res.Cluster] = true
+			s := start(t, Config{Dir: dir})
+			c := s.client()
+			for _, old := range held {
+				if err := c.Claims().Ack(t.Context(), old[0]); !errors.Is(err, pawl.ErrStaleClaim) {
+					t.Errorf("an ack with a token of another cluster of the same backup: %v", err)
+				}
+			}
+			got, err := c.Claims().Claim(t.Context(), request) // a repeat, which gives the claim again
+			if err != nil || len(got) != 1 {
+				t.Fatalf("claim: %d, %v", len(got), err)
+			}
+			held = append(held, got)
+			s.end()
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// Who takes an image too slowly is let go, and holds nothing up before that.
+func TestImageStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir()})
+		for range 10 {
+			payload := `"` + strings.Repeat("x", 1<<19) + `"`
+			if _, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: []byte(payload)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began, taken := time.Now(), 0
+		_, err := s.readImage(t.Context(), 1, func(chunk []byte) error {
+			if taken += len(chunk); time.Since(began) < time.Minute {
+				time.Sleep(2 * imageStall)
+			}
+			return nil
+		})
+		if !errors.Is(err, errStalled) || taken >= 5<<20 {
+			t.Errorf("it took %d bytes, %v", taken, err)
+		}
+		ended := make(chan error, 1)
+		stuck := make(chan struct{})
+		go func() {
+			_, err := s.readImage(t.Context(), 1, func([]byte) error { <-stuck; return nil })
+			ended <- err
+		}()
+		synctest.Wait()
+		began = time.Now()
+		s.replicas.get(1).shard.Stop() // does not wait for who is stuck
+		if time.Since(began) >= imageStall {
+			t.Error("the replica waited")
+		}
+		close(stuck)
+		if err := <-ended; !errors.Is(err, shard.ErrStopped) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// A node makes one backup at a time, gives images to some, and stops although one is being made.
+func TestBackupLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir()})
+		a := newAdmin(s.Node)
+		first := make(chan error, 1)
+		hold := make(chan struct{})
+		go func() {
+			first <- a.Backup(t.Context(), io.Discard, func(int, int) error { <-hold; return nil })
+		}()
+		synctest.Wait()
+		if err := a.Backup(t.Context(), io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("a second backup: %v", err)
+		}
+		s.leaving.Store(true)
+		close(hold)
+		if err := <-first; !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "this node stops") {
+			t.Errorf("a backup of a node that stops: %v", err)
+		}
+		s.leaving.Store(false)
+
+		release := make(chan struct{})
+		var readers sync.WaitGroup
+		for range maxImages {
+			readers.Go(func() {
+				if _, err := s.readImage(t.Context(), 1, func([]byte) error { <-release; return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := a.Backup(t.Context(), io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("one image more than allowed: %v", err)
+		}
+		close(release)
+		readers.Wait()
+		if err := a.Backup(t.Context(), io.Discard, func(int, int) error { return nil }); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+// A node that does not lead a shard says so, here and from afar, before it gives anything.
+func TestImageOfAnotherLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		leader := w.leaderOf(1)
+		for name, s := range w.nodes {
+			for other, from := range w.nodes {
+				at, err := s.imageFrom(t.Context(), from.book.read().Node, 1, io.Discard)
+				var moved *shard.NotLeader
+				if other == leader && (err != nil || at.Index == 0) || other != leader && !errors.As(err, &moved) {
+					t.Errorf("%s asks %s, while %s leads: %+v, %v", name, other, leader, at, err)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/pawlq/pawl/internal/backup"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// Backup is what a backup holds.
+type Backup struct {
+	backup.Head
+	Bytes int64
+	Parts []BackupPart // the system shard is the last
+}
+
+// BackupPart is the state of a shard in a backup.
+type BackupPart struct {
+	Shard       uint32
+	Index, Term uint64
+	Bytes       int64
+	Rows        uint64
+}
+
+// CheckBackup reads a backup whole and says what it holds. It is an error if anything in it is not as it was written, or this
+// version can't restore it. Progress is told how many bytes were read, of how many.
+func CheckBackup(ctx context.Context, file string, progress func(read, of int64)) (Backup, error) {
+	return readBackup(ctx, file, progress, checkPart)
+}
+
+// readBackup reads a backup and has each part taken, which need not read to its end, and gives what it has found out.
+func readBackup(ctx context.Context, file string, progress func(read, of int64),
+	take func(h backup.Head, id uint32, image io.Reader) (BackupPart, error)) (out Backup, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return out, err
+	}
+	defer f.Close()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", file, err)
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return out, err
+	}
+	if !info.Mode().IsRegular() {
+		return out, errors.New("it is no file: a backup is read more than once")
+	}
+	out.Bytes = info.Size()
+	b, err := backup.NewReader(&steady{ctx: ctx, r: f, told: func(read int64) { progress(read, out.Bytes) }})
+	if err != nil {
+		return out, err
+	}
+	if out.Head = b.Head; len(b.Head.Cluster) != 2*nonceLen || b.Head.Shards[len(b.Head.Shards)-1] != systemShard {
+		return out, fmt.Errorf("%w: it is of cluster %q, shards %d", backup.ErrDamaged, b.Head.Cluster, b.Head.Shards)
+	}
+	if b.Head.Level < minLevel || b.Head.Level > maxLevel {
+		return out, levelError(b.Head.Level)
+	}
+	for {
+		id, err := b.Next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		p, err := take(b.Head, id, b)
+		if err == nil {
+			_, err = io.Copy(io.Discard, b)
+		}
+		if err != nil {
+			return out, fmt.Errorf("shard %d: %w", id, err)
+		}
+		said := b.Part()
+		if said.Index != p.Index || said.Term != p.Term {
+			return out, fmt.Errorf("%w: shard %d is after entry %d of term %d, should be after entry %d of term %d", backup.ErrDamaged, id,
+				p.Index, p.Term, said.Index, said.Term)
+		}
+		p.Shard, p.Bytes = id, said.Bytes
+		out.Parts = append(out.Parts, p)
+	}
+}
+
+func levelError(level int) error {
+	return fmt.Errorf("its cluster works at feature level %d, this version of pawl knows %d to %d: use another version", level, minLevel, maxLevel)
+}
+
+// checkPart checks the state of a shard, and keeps nothing of it.
+func checkPart(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
+	head, rows, err := store.CheckImage(image)
+	if err != nil {
+		return p, err
+	}
+	if of := hex.EncodeToString(head.Cluster[:]); of != h.Cluster || head.Shard != id {
+		return p, fmt.Errorf("%w: there is the state of shard %d of cluster %s", backup.ErrDamaged, head.Shard, of)
+	}
+	return BackupPart{Index: head.Position.Index, Term: head.Position.Term, Rows: rows}, nil
+}
+
+// steady reads until its context ends, and tells how far it is.
+type steady struct {
+	ctx  context.Context
+	r    io.Reader
+	read int64
+	told func(read int64)
+}
+
+// Read implements io.Reader.
+func (s *steady) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := s.r.Read(p)
+	s.read += int64(n)
+	s.told(s.read)
+	return n, err
+}

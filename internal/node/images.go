@@ -1,0 +1,216 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/transport"
+)
+
+// Images are how backups read the states of shards. They go over the same connections as everything between nodes, at a
+// rate that leaves room for the rest, and whoever takes one too slowly is let go: as long as an image is read, the store keeps
+// what was deleted or overwritten meanwhile.
+
+const (
+	// methodImage names the streams that carry images to other nodes.
+	methodImage = "image"
+	// imageRate is how many bytes of images a node reads in a second, for all backups together: that of snapshots.
+	imageRate = 64 << 20
+	// imageChunk is what is read and sent at once, imageAhead how many chunks are read before the first of them is taken.
+	imageChunk = 256 << 10
+	imageAhead = 4
+	// imageStall is how long a chunk may wait to be taken.
+	imageStall = time.Minute
+	// maxImages is how many images a node reads at once.
+	maxImages = 4
+)
+
+var errStalled = fmt.Errorf("what was read of the state was not taken for %v", imageStall)
+
+// images bounds what a node does for backups.
+type images struct {
+	backup  sync.Mutex    // held by the one backup that this node makes
+	reading chan struct{} // has an item for each image that is being read
+	budget  *rate.Limiter
+}
+
+func newImages() *images {
+	return &images{reading: make(chan struct{}, maxImages), budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
+}
+
+// readImage gives the state of a shard that this node leads to take, chunk by chunk. Reading and taking are apart: take may
+// block for as long as it likes without holding up the replica, which must be able to stop.
+func (n *Node) readImage(ctx context.Context, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
+	rep := n.replicas.get(id)
+	if rep == nil {
+		return at, &shard.NotLeader{}
+	}
+	select {
+	case n.images.reading <- struct{}{}:
+		defer func() { <-n.images.reading }()
+	default:
+		return at, fmt.Errorf("%d backups are reading from this node already", maxImages)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	chunks := make(chan []byte, imageAhead)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(chunks)
+		at, err = rep.shard.Image(ctx, func(ctx context.Context, snap *store.Snapshot) error {
+			w := &chunkWriter{ctx: ctx, budget: n.images.budget, to: chunks}
+			if err := snap.WriteImage(w); err != nil {
+				return err
+			}
+			return w.flush()
+		})
+	})
+	taken := takeAll(chunks, take)
+	cancel() // nobody waits for the rest
+	reading.Wait()
+	if taken != nil {
+		return at, taken
+	}
+	return at, err
+}
+
+// takeAll gives the chunks to take until there are no more of them, or it wants none.
+func takeAll(chunks <-chan []byte, take func([]byte) error) error {
+	for chunk := range chunks {
+		if err := take(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunkWriter cuts an image into chunks and hands them over, each when its turn has come.
+type chunkWriter struct {
+	ctx    context.Context
+	budget *rate.Limiter
+	to     chan<- []byte
+	chunk  []byte
+}
+
+// Write implements io.Writer.
+func (w *chunkWriter) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		if w.chunk == nil {
+			w.chunk = make([]byte, 0, imageChunk)
+		}
+		k := min(len(p), cap(w.chunk)-len(w.chunk))
+		w.chunk = append(w.chunk, p[:k]...)
+		if p = p[k:]; len(w.chunk) == cap(w.chunk) {
+			if err := w.flush(); err != nil {
+				return n - len(p), err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (w *chunkWriter) flush() error {
+	if len(w.chunk) == 0 {
+		return nil
+	}
+	if err := w.budget.WaitN(w.ctx, len(w.chunk)); err != nil {
+		return err
+	}
+	stall := time.NewTimer(imageStall)
+	defer stall.Stop()
+	select {
+	case w.to <- w.chunk:
+		w.chunk = nil
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	case <-stall.C:
+		return errStalled
+	}
+}
+
+// imageRequest opens a stream of methodImage.
+type imageRequest struct{ Shard uint32 }
+
+// imageFrame is what comes back: chunks, then one frame that says where the state was, or that another node leads.
+type imageFrame struct {
+	Chunk       []byte
+	Index, Term uint64 // in the last frame
+	Moved       bool   // in the only frame
+}
+
+// serveImage answers a stream of methodImage.
+func (n *Node) serveImage(s transport.Stream) error {
+	b, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	var r imageRequest
+	if err := cbor.Unmarshal(b, &r); err != nil {
+		return err
+	}
+	send := func(f *imageFrame) error {
+		b, err := cbor.Marshal(f)
+		if err != nil {
+			return err
+		}
+		return s.Send(b)
+	}
+	at, err := n.readImage(s.Context(), r.Shard, func(chunk []byte) error { return send(&imageFrame{Chunk: chunk}) })
+	var moved *shard.NotLeader
+	switch {
+	case errors.As(err, &moved):
+		return send(&imageFrame{Moved: true})
+	case err != nil:
+		return err
+	}
+	return send(&imageFrame{Index: at.Index, Term: at.Term})
+}
+
+// fetchImage is readImage of another node.
+func (n *Node) fetchImage(ctx context.Context, node, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream
+	s, err := n.transport.OpenStream(ctx, node, methodImage)
+	if err != nil {
+		return at, err
+	}
+	request, err := cbor.Marshal(imageRequest{id})
+	if err != nil {
+		return at, err
+	}
+	if err := s.Send(request); err != nil {
+		return at, err
+	}
+	for {
+		b, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return at, io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return at, err
+		}
+		var f imageFrame
+		if err := cbor.Unmarshal(b, &f); err != nil {
+			return at, err
+		}
+		switch {
+		case f.Moved:
+			return at, &shard.NotLeader{}
+		case f.Index > 0:
+			return shard.Stamp{Shard: id, Index: f.Index, Term: f.Term}, nil
+		}
+		if err := take(f.Chunk); err != nil {
+			return at, err
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/backup"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// RestoreConfig says which backup becomes which data directory.
+type RestoreConfig struct {
+	File string
+	// Dir is made, or must be empty, or have been left by a Restore that did not end.
+	Dir     string
+	Name    string // of the node; "": n1
+	Version string // of the program
+	// Progress, if not nil, is told how many bytes of the backup were read, of how many: it is read twice.
+	Progress func(read, of int64)
+	// Fatal is called, at most once, when a state can't be written. The process should end at once: Restore itself may not
+	// return.
+	Fatal func(error)
+}
+
+// Restored is what Restore has done.
+type Restored struct {
+	Backup  Backup
+	Cluster string // the id of the new cluster
+	Node    string
+	Lost    []uint32 // shards that begin anew, empty: they were added while the backup was made
+}
+
+// restoringFile marks a directory in which Restore has begun, and has not ended.
+const restoringFile = "RESTORING"
+
+// mustNotBeRestoring refuses a directory that holds a part of a restored node.
+func mustNotBeRestoring(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, restoringFile)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return fmt.Errorf("a restore into %s did not end: repeat `pawl restore`, which begins it anew", dir)
+}
+
+// Restore makes a new data directory of a backup: that of the only node of a cluster, with a new id and a new epoch, so that
+// neither a node nor a claim token of before can be taken for one of it. The backup is checked whole before anything is
+// written. A directory in which Restore did not end can't be started; Restore may be repeated there.
+func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
+	if cfg.Name == "" {
+		cfg.Name = DefaultName
+	}
+	if err := cluster.CheckName(cfg.Name); err != nil {
+		return res, err
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(int64, int64) {}
+	}
+	found, err := readBackup(ctx, cfg.File, func(read, of int64) { cfg.Progress(read, 2*of) }, checkPart)
+	if err != nil {
+		return res, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return res, err
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	r := &restore{cfg: cfg, free: freeBytes, now: time.Now, Restored: Restored{Backup: found, Cluster: newNonce(), Node: cfg.Name}}
+	err = r.run(ctx)
+	return r.Restored, err
+}
+
+// restore is one run of Restore.
+type restore struct {
+	cfg    RestoreConfig
+	free   func(dir string) (int64, error)
+	now    func() time.Time
+	number uint32 // of the new node
+	level  int    // of the cluster
+	Restored
+}
+
+func (r *restore) run(ctx context.Context) error {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	err := r.stage(ctx)
+	if err == nil {
+		err = r.found()
+	}
+	if err != nil {
+		return errors.Join(err, r.clear()) // but the mark stays: what has failed must not be started as an empty node
+	}
+	return r.end()
+}
+
+// begin takes possession of the directory: from here on it is ours, and no node starts on it.
+func (r *restore) begin() error {
+	again := mustNotBeRestoring(r.cfg.Dir) != nil
+	if err := mustBeEmpty(r.cfg.Dir); err != nil && !again {
+		return fmt.Errorf("a backup is restored into an empty directory: %w", err)
+	}
+	if again {
+		if err := r.clear(); err != nil {
+			return err
+		}
+	}
+	if err := r.mustFit(); err != nil {
+		return err
+	}
+	mark, err := os.OpenFile(r.path(restoringFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(mark.Sync(), mark.Close(), syncDir(r.cfg.Dir))
+}
+
+func (r *restore) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
+
+// clear deletes what an earlier Restore, or this one, has made.
+func (r *restore) clear() (err error) {
+	entries, err := os.ReadDir(r.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); name == logDir || strings.HasPrefix(name, "shard-") || strings.HasPrefix(name, identityFile) {
+			err = errors.Join(err, os.RemoveAll(r.path(name)))
+		}
+	}
+	return err
+}
+
+// mustFit refuses when the disk has too little room for the states, of which the backup holds the rows as they are, and for
+// the server to take tasks afterwards.
+func (r *restore) mustFit() error {
+	need := int64(DefaultMinFree)
+	for _, p := range r.Backup.Parts {
+		need += p.Bytes
+	}
+	free, err := r.free(r.cfg.Dir)
+	if err == nil && free < need {
+		err = fmt.Errorf("%s has %d MiB free, and %d MiB are needed", r.cfg.Dir, free>>20, need>>20)
+	}
+	return err
+}
+
+// stage writes the states as they were in the backup, still as those of the old cluster.
+func (r *restore) stage(ctx context.Context) error {
+	_, err := readBackup(ctx, r.cfg.File, func(read, of int64) { r.cfg.Progress(of+read, 2*of) }, func(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
+		state, err := r.open(h.Cluster, id)
+		if err != nil {
+			return p, err
+		}
+		at, err := state.Stage(image)
+		if err == nil {
+			err = state.Switch()
+		}
+		if err == nil && id == systemShard {
+			r.number, r.level, err = cluster.NextNode(state)
+		}
+		return BackupPart{Index: at.Index, Term: at.Term}, errors.Join(err, state.Close())
+	})
+	if err == nil && (r.level < minLevel || r.level > maxLevel) {
+		err = levelError(r.level)
+	}
+	return err
+}
+
+// stagedReplica is whose a state is until the number of the new node is known.
+const stagedReplica = 1
+
+// open opens a state as that of the old cluster. The first replica of a shard in a directory has the plain name.
+func (r *restore) open(cluster string, id uint32) (*store.Store, error) {
+	return store.Open(store.Config{Dir: r.path(stateDir(id, stagedReplica)), FS: vfs.Default, Fatal: r.cfg.Fatal,
+		Identity: store.Identity{Cluster: decodeID(cluster), Replica: stagedReplica, Shard: id}})
+}
+
+// found makes the states those of the new cluster, each with the new node as its only replica.
+func (r *restore) found() (err error) {
+	log, err := raftlog.Open(raftlog.Config{Dir: r.path(logDir), Identity: raftlog.Identity{Cluster: decodeID(r.Cluster), Node: uint64(r.number)},
+		Fatal: r.cfg.Fatal})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	var queues []cluster.Queue
+	for _, p := range r.Backup.Parts { // the system shard is the last: it is told of the queues of the others
+		edit := func(tx *store.Tx) error { return r.editSystem(tx, queues) }
+		if p.Shard != systemShard {
+			edit = nil
+		}
+		if err := r.adopt(log, p.Shard, edit, &queues); err != nil {
+			return fmt.Errorf("shard %d: %w", p.Shard, err)
+		}
+	}
+	return nil
+}
+
+// adopt makes a state that of the new cluster.
+func (r *restore) adopt(log *raftlog.Log, id uint32, edit func(*store.Tx) error, queues *[]cluster.Queue) (err error) {
+	state, err := r.open(r.Backup.Cluster, id)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
+	if id == systemShard {
+		if r.Lost, err = cluster.Missing(state, r.held()); err != nil {
+			return err
+		}
+	} else {
+		copied, err := broker.CopiedQueues(state)
+		if err != nil {
+			return err
+		}
+		for _, q := range copied {
+			*queues = append(*queues, cluster.Queue{Namespace: q.Namespace, Name: q.Name, Shard: id, Config: q.Config})
+		}
+	}
+	replica := r.held()[id]
+	if _, err := shard.Recover(log, state, id, replica, edit); err != nil {
+		return err
+	}
+	if err := r.raiseEpoch(state); err != nil {
+		return err
+	}
+	return state.SetIdentity(store.Identity{Cluster: decodeID(r.Cluster), Replica: replica, Shard: id})
+}
+
+// raiseEpoch makes the epoch one that no cluster ever had that grew from the same states: one that a backup was restored to
+// before would have the next, as the old one would after a recovery.
+func (r *restore) raiseEpoch(state *store.Store) error {
+	epoch, err := state.Epoch()
+	if err != nil {
+		return err
+	}
+	return state.SetEpoch(max(epoch, uint64(r.now().Unix())))
+}
+
+// held are the replicas of the new node, by their shards. Nobody had its number before, so these ids are new, too.
+func (r *restore) held() map[uint32]uint64 {
+	held := map[uint32]uint64{}
+	for _, p := range r.Backup.Parts {
+		held[p.Shard] = cluster.ReplicaID(0, r.number)
+	}
+	return held
+}
+
+func (r *restore) editSystem(tx *store.Tx, queues []cluster.Queue) error {
+	return cluster.Restored(tx, cluster.Restoration{Number: r.number, Held: r.held(), Queues: queues,
+		Node: cluster.FirstNode{Name: r.cfg.Name, Version: r.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}})
+}
+
+// end makes the directory that of a node.
+func (r *restore) end() error {
+	replicas := map[uint32]holding{}
+	for id, replica := range r.held() {
+		replicas[id] = holding{Replica: replica}
+	}
+	b := &book{dir: r.cfg.Dir, id: identity{Format: identityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: newNonce(), Replicas: replicas}}
+	if err := b.save(); err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(r.path(restoringFile)), syncDir(r.cfg.Dir))
+}
