@@ -34,7 +34,10 @@ func (a *app) progress(label string, total int) *progressBar {
 }
 
 // set says how many are done. It may be called by any number of goroutines.
-func (b *progressBar) set(n int) {
+func (b *progressBar) set(n int) { b.tell(n, "") }
+
+// tell is set with a word behind the bar.
+func (b *progressBar) tell(n int, word string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -42,7 +45,7 @@ func (b *progressBar) set(n int) {
 		return
 	}
 	b.last, b.drawn = now, true
-	fmt.Fprintf(b.w, "\r%s\x1b[K", bar(b.label, n, b.total))
+	fmt.Fprintf(b.w, "\r%s  %s\x1b[K", bar(b.label, n, b.total), word)
 }
 
 // done takes the bar from the screen.

@@ -61,7 +61,7 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
 		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newWork(a), newCluster(a), newVerify(a),
-		newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
+		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root
 }

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// contentsView is what a backup holds.
+type contentsView struct {
+	File    string              `json:"file"`
+	Bytes   int64               `json:"bytes"`
+	Cluster string              `json:"cluster_id"`
+	Node    string              `json:"node"` // that wrote it
+	Program string              `json:"program"`
+	Level   int                 `json:"level"`
+	Time    time.Time           `json:"time"`
+	Shards  []restoredShardView `json:"shards"`
+}
+
+type restoredShardView struct {
+	Shard uint32 `json:"shard"`
+	Term  uint64 `json:"term"`
+	Index uint64 `json:"index"`
+	Rows  uint64 `json:"rows"`
+	Bytes int64  `json:"bytes"`
+}
+
+// restoreView is what a restore tells.
+type restoreView struct {
+	Data    string       `json:"data"`
+	Node    string       `json:"node"`
+	Cluster string       `json:"cluster_id"`
+	Backup  contentsView `json:"backup"`
+	Lost    []uint32     `json:"lost_shards"`
+}
+
+func newRestore(a *app) *cobra.Command {
+	var cfg node.RestoreConfig
+	var check bool
+	cmd := &cobra.Command{
+		Use: "restore FILE --data DIR", Short: "Make a new cluster of a backup", Args: cobra.ExactArgs(1),
+		Long: `Make an empty directory the data directory of a new cluster of one node, with all that a backup
+holds. The cluster has a new id: nodes of the old one can't join it with their data, and claims that
+workers hold are void; their tasks run again when their leases end. All of the backup is checked
+before anything is written.
+
+What the backup doesn't know, happened for nothing: tasks that have ended since run again, tasks and
+idempotency keys that were accepted since are gone. Stop the old cluster first, or workers may do
+everything twice.
+
+Start the server on the directory without --join, then others with empty directories and --join of
+its address. A restore that was interrupted can be repeated; until it ends, no server starts there.`,
+		Example: "  pawl restore --check /backup/pawl-2026-01-31\n  pawl restore /backup/pawl-2026-01-31 --data /var/lib/pawl --node n1",
+	}
+	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory to be made: absent, or empty")
+	cmd.Flags().StringVar(&cfg.Name, "node", node.DefaultName, "name of the node")
+	cmd.Flags().BoolVar(&check, "check", false, "write nothing, say whether the backup is sound and what it holds")
+	cmd.RunE = a.does(func(cmd *cobra.Command, args []string) error {
+		cfg.File = args[0]
+		if !check {
+			return a.restore(cmd.Context(), cfg)
+		}
+		if cmd.Flags().Changed("data") || cmd.Flags().Changed("node") {
+			return usage("--check writes nothing: leave --data and --node out")
+		}
+		return a.checkBackup(cmd.Context(), cfg.File)
+	})
+	return cmd
+}
+
+func (a *app) checkBackup(ctx context.Context, file string) error {
+	progress, done := a.readProgress()
+	defer done()
+	found, err := node.CheckBackup(ctx, file, progress)
+	done()
+	if err != nil {
+		return err
+	}
+	v := contentsOf(file, found)
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprint(w, "the backup is sound:\n\n")
+		writeContents(w, &v)
+	})
+}
+
+func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
+	progress, done := a.readProgress()
+	defer done()
+	cfg.Progress, cfg.Version = progress, version
+	cfg.Fatal = func(err error) { // the disk is full, or broken: the storage engine may wait for it for ever
+		done()
+		fmt.Fprintf(a.err, "pawl: %s\n", oneLine(err))
+		os.Exit(exitRefused)
+	}
+	res, err := node.Restore(ctx, cfg)
+	done()
+	if err != nil {
+		return err
+	}
+	v := restoreView{Data: cfg.Dir, Node: res.Node, Cluster: res.Cluster, Backup: contentsOf(cfg.File, res.Backup), Lost: append([]uint32{}, res.Lost...)}
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "%s is that of node %s of the new cluster %s, made of:\n\n", v.Data, v.Node, v.Cluster)
+		writeContents(w, &v.Backup)
+		if len(v.Lost) > 0 {
+			fmt.Fprintf(w, "\n%s: added while the backup was made, empty\n", shardNames(v.Lost))
+		}
+	})
+}
+
+// readProgress shows how much of a file was read. Done may be called more than once.
+func (a *app) readProgress() (progress func(read, of int64), done func()) {
+	var bar *progressBar
+	progress = func(read, of int64) {
+		if bar == nil {
+			bar = a.progress("MiB read", int(of>>20)+1)
+		}
+		bar.set(int(read >> 20))
+	}
+	return progress, func() {
+		if bar != nil {
+			bar.done()
+		}
+	}
+}
+
+func contentsOf(file string, b node.Backup) contentsView {
+	v := contentsView{File: file, Bytes: b.Bytes, Cluster: b.Cluster, Node: b.Node, Program: b.Program, Level: b.Level, Time: b.Time, Shards: []restoredShardView{}}
+	for _, p := range b.Parts {
+		v.Shards = append(v.Shards, restoredShardView{p.Shard, p.Term, p.Index, p.Rows, p.Bytes})
+	}
+	return v
+}
+
+func writeContents(w io.Writer, v *contentsView) {
+	fields(w, "cluster", v.Cluster, "made", clock(v.Time, time.Now()), "by node", v.Node+", pawl "+v.Program,
+		"feature level", strconv.Itoa(v.Level), "size", bytesText(v.Bytes))
+	fmt.Fprintln(w)
+	var rows [][]string
+	for _, s := range v.Shards {
+		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10),
+			strconv.FormatUint(s.Rows, 10), bytesText(s.Bytes)})
+	}
+	columns(w, "SHARD|TERM|ENTRY|ROWS|SIZE", rows)
+}
