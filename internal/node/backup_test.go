@@ -126,7 +126,7 @@ func startLoad(t *testing.T, w *network) *load {
 		l.work.Go(func() {
 			for ctx.Err() == nil {
 				l.turn(ctx, t, c, queue)
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func startLoad(t *testing.T, w *network) *load {
 // turn enqueues two tasks and works on one.
 func (l *load) turn(ctx context.Context, t *testing.T, c *pawl.Client, queue string) {
 	for range 2 {
-		payload := `"` + strings.Repeat("x", 20_000) + `"`
+		payload := `"` + strings.Repeat("x", 50_000) + `"`
 		ref, err := c.Enqueue(ctx, pawl.RawTask{Type: "job", Payload: []byte(payload)}, pawl.Queue(queue))
 		if l.note(t, ctx, err) {
 			l.mu.Lock()
@@ -296,8 +296,12 @@ func TestRestoreInterrupted(t *testing.T) {
 	if _, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := start(t, Config{Dir: dir}).client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
-		t.Errorf("the task is %+v, %v", info, err)
+	for range 2 { // a restart is like any other
+		s := start(t, Config{Dir: dir})
+		if info, err := s.client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+			t.Errorf("the task is %+v, %v", info, err)
+		}
+		s.end()
 	}
 }
 
@@ -342,7 +346,7 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, c.says)
 		}
 	}
-	for at := 0; at < len(whole); at += 211 {
+	for at := 0; at < len(whole); at += 23 {
 		whole[at] ^= 4
 		if _, err := Restore(t.Context(), RestoreConfig{File: spoilt(whole), Dir: untouched}); err == nil {
 			t.Fatalf("a bit was flipped at %d of %d", at, len(whole))
