@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -66,7 +67,7 @@ type Restoration struct {
 func NextNode(r store.Reader) (number uint32, level int, err error) {
 	s, founded, err := getRow[Settings](r, settingsKey)
 	if err == nil && !founded {
-		err = fmt.Errorf("the system shard has no settings")
+		err = errors.New("the system shard has no settings")
 	}
 	return s.NextNode, s.Level, err
 }

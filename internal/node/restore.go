@@ -201,9 +201,9 @@ func (r *restore) found() (err error) {
 	defer func() { err = errors.Join(err, log.Close()) }()
 	var queues []cluster.Queue
 	for _, p := range r.Backup.Parts { // the system shard is the last: it is told of the queues of the others
-		edit := func(tx *store.Tx) error { return r.editSystem(tx, queues) }
-		if p.Shard != systemShard {
-			edit = nil
+		var edit func(*store.Tx) error
+		if p.Shard == systemShard {
+			edit = func(tx *store.Tx) error { return r.editSystem(tx, queues) }
 		}
 		if err := r.adopt(log, p.Shard, edit, &queues); err != nil {
 			return fmt.Errorf("shard %d: %w", p.Shard, err)
