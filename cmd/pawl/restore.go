@@ -132,7 +132,8 @@ func (a *app) readProgress() (progress func(read, of int64), done func()) {
 }
 
 func contentsOf(file string, b node.Backup) contentsView {
-	v := contentsView{File: file, Bytes: b.Bytes, Cluster: b.Cluster, Node: b.Node, Program: b.Program, Level: b.Level, Time: b.Time, Shards: []restoredShardView{}}
+	v := contentsView{File: file, Bytes: b.Bytes, Cluster: b.Cluster, Node: b.Node, Program: b.Program, Level: b.Level, Time: b.Time,
+		Shards: []restoredShardView{}}
 	for _, p := range b.Parts {
 		v.Shards = append(v.Shards, restoredShardView{p.Shard, p.Term, p.Index, p.Rows, p.Bytes})
 	}

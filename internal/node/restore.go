@@ -162,7 +162,8 @@ func (r *restore) mustFit() error {
 
 // stage writes the states as they were in the backup, still as those of the old cluster.
 func (r *restore) stage(ctx context.Context) error {
-	_, err := readBackup(ctx, r.cfg.File, func(read, of int64) { r.cfg.Progress(of+read, 2*of) }, func(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
+	progress := func(read, of int64) { r.cfg.Progress(of+read, 2*of) }
+	_, err := readBackup(ctx, r.cfg.File, progress, func(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
 		state, err := r.open(h.Cluster, id)
 		if err != nil {
 			return p, err
