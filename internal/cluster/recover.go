@@ -23,7 +23,11 @@ func Missing(r store.Reader, held map[uint32]uint64) (lost []uint32, err error) 
 
 // Recovered rewrites nodes and placement in the system shard of a node that goes on alone, after the majority was lost: the
 // others are removed for ever, and each shard has only the replica that this node holds. One that is missing begins anew.
-func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64) error {
+// Queues are the copies that the data shards have, of which each names its shard.
+func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Queue) error {
+	if err := reunite(tx, queues); err != nil {
+		return err
+	}
 	m, err := readMap(tx)
 	if err != nil {
 		return err
@@ -85,10 +89,5 @@ func Restored(tx *store.Tx, r Restoration) error {
 	tx.Set(settingsKey, encodeRow(settings))
 	tx.Set(nodeKey(r.Number), encodeRow(Node{Number: r.Number, Name: r.Node.Name, PeerAddress: r.Node.PeerAddress, APIAddress: r.Node.APIAddress,
 		State: Active, Version: r.Node.Version, MinLevel: r.Node.MinLevel, MaxLevel: r.Node.MaxLevel, JoinedAt: tx.Now()}))
-	for _, q := range r.Queues {
-		if _, known := tx.Get(queueKey(q.Namespace, q.Name)); !known {
-			tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
-		}
-	}
-	return Recovered(tx, r.Number, r.Held)
+	return Recovered(tx, r.Number, r.Held, r.Queues)
 }

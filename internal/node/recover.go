@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
@@ -91,6 +92,8 @@ type recovery struct {
 	cfg RecoverConfig
 	me  identity
 	Recovery
+
+	queues []cluster.Queue // of which the data shards have copies
 }
 
 func (r *recovery) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
@@ -243,11 +246,16 @@ func (r *recovery) recover(log *raftlog.Log, id uint32) (err error) {
 		}
 		at, err = shard.Recover(log, state, id, r.me.Replicas[id].Replica, edit)
 	}
+	if err == nil && id != systemShard {
+		err = addCopies(&r.queues, state, id)
+	}
 	r.Shards = append(r.Shards, RecoveredShard{id, at.Index, at.Term})
 	return err
 }
 
-func (r *recovery) editSystem(tx *store.Tx) error { return cluster.Recovered(tx, r.me.Node, r.held()) }
+func (r *recovery) editSystem(tx *store.Tx) error {
+	return cluster.Recovered(tx, r.me.Node, r.held(), r.queues)
+}
 
 func (r *recovery) rename(id uint32) (err error) {
 	state, renamed, err := r.open(id, r.stateOf(id))
@@ -258,4 +266,13 @@ func (r *recovery) rename(id uint32) (err error) {
 		err = state.SetIdentity(store.Identity{Cluster: decodeID(r.Cluster), Replica: r.me.Replicas[id].Replica, Shard: id})
 	}
 	return errors.Join(err, state.Close())
+}
+
+// addCopies adds the queues that a data shard has copies of.
+func addCopies(queues *[]cluster.Queue, state *store.Store, id uint32) error {
+	copied, err := broker.CopiedQueues(state)
+	for _, q := range copied {
+		*queues = append(*queues, cluster.Queue{Namespace: q.Namespace, Name: q.Name, Shard: id, Config: q.Config})
+	}
+	return err
 }

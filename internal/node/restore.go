@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/backup"
-	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
@@ -224,14 +223,8 @@ func (r *restore) adopt(log *raftlog.Log, id uint32, edit func(*store.Tx) error,
 		if r.Lost, err = cluster.Missing(state, r.held()); err != nil {
 			return err
 		}
-	} else {
-		copied, err := broker.CopiedQueues(state)
-		if err != nil {
-			return err
-		}
-		for _, q := range copied {
-			*queues = append(*queues, cluster.Queue{Namespace: q.Namespace, Name: q.Name, Shard: id, Config: q.Config})
-		}
+	} else if err := addCopies(queues, state, id); err != nil {
+		return err
 	}
 	replica := r.held()[id]
 	if _, err := shard.Recover(log, state, id, replica, edit); err != nil {

@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// After a recovery, and in a backup, each shard is as it was at a moment of its own. So a row of the system shard may be older
+// than the shards' copies of it, or newer: slots may have moved in between, or the queue may have been deleted. No shard's tasks
+// may be out of reach for that, and no two shards may take tasks of one slot.
+
+// reunite brings the rows of queues together with the copies that the data shards have, of which each names its shard.
+func reunite(tx *store.Tx, copies []Queue) error {
+	settings, _, err := getRow[Settings](tx, settingsKey)
+	if err != nil {
+		return err
+	}
+	rows := map[QueueName]*Queue{} // nil: there is only a copy
+	err = scanQueues(tx, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, dropping bool) bool {
+		if !dropping { // else the next leader finishes that
+			rows[q.name()] = &q
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	byName := map[QueueName][]Queue{}
+	for _, c := range copies {
+		byName[c.name()] = append(byName[c.name()], c)
+		if _, known := tx.Get(queueKey(c.Namespace, c.Name)); !known {
+			rows[c.name()] = nil
+		}
+	}
+	for name, row := range rows {
+		held := byName[name]
+		slices.SortFunc(held, func(a, b Queue) int { return cmp.Compare(a.Shard, b.Shard) })
+		q, changed := reunited(row, held, settings.Level, tx.Now())
+		if changed {
+			tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
+		}
+	}
+	return nil
+}
+
+// reunited is the row of a queue that fits what the shards hold. Row is nil if there is none.
+func reunited(row *Queue, held []Queue, level int, now store.Time) (q Queue, changed bool) {
+	if row == nil {
+		q = held[0]
+		q.Config.Closed = 0
+	} else {
+		q = *row
+	}
+	newest := q.Config.Version
+	apart := q.Spread()
+	for _, c := range held {
+		newest = max(newest, c.Config.Version)
+		apart = apart || c.Shard != q.Shard || c.Config.Closed != 0
+	}
+	if !apart || level < spreadLevel {
+		changed = row == nil || newest > q.Config.Version
+		if row != nil && changed { // the copies' versions are used up
+			q.Config.Version = newest + 1
+		}
+		return q, changed
+	}
+	if row == nil {
+		q.Parts, q.Config.Settings.MaxLength = partsOf(held)
+	} else if q.Parts = slices.Clone(q.Parts); len(q.Parts) == 0 {
+		q.Parts = []Part{{Shard: q.Shard, Next: task.AllSlots}}
+	}
+	for _, c := range held {
+		if q.part(c.Shard) == nil {
+			q.Parts = append(q.Parts, Part{Shard: c.Shard, Left: task.AllSlots, LeftAt: now, Recent: true})
+		}
+	}
+	for i := range q.Parts { // closed everywhere first, then opened: see openSlots
+		q.Parts[i].Slots, q.Parts[i].Retiring = 0, false
+	}
+	q.Config.Version = newest + 1
+	return q, true
+}
+
+// partsOf makes parts of what the shards take by their copies, and adds up their shares of the maximum length.
+func partsOf(held []Queue) (parts []Part, most int64) {
+	free := task.AllSlots
+	for _, c := range held {
+		next := free &^ c.Config.Closed
+		free &^= next
+		parts = append(parts, Part{Shard: c.Shard, Next: next})
+		if c.Config.Closed != task.AllSlots {
+			most += c.Config.Settings.MaxLength
+		}
+	}
+	parts[0].Next |= free
+	return parts, most
+}

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Rows and copies from different moments come together: what a shard holds can be reached, its version is a new one, and no slot
+// is taken by two.
+func TestReunited(t *testing.T) {
+	const low, high = task.SlotSet(1<<32 - 1), ^task.SlotSet(1<<32 - 1)
+	copyIn := func(shard uint32, version uint64, closed task.SlotSet) Queue {
+		return Queue{Namespace: "default", Name: "a", Shard: shard, Config: task.QueueConfig{Version: version, Closed: closed, Settings: task.Settings{MaxLength: 5}}}
+	}
+	row := func(version uint64, parts ...Part) *Queue {
+		return &Queue{Namespace: "default", Name: "a", Shard: 1, Parts: parts, Config: task.QueueConfig{Version: version, Settings: task.Settings{MaxLength: 9}}}
+	}
+	part := func(shard uint32, slots task.SlotSet) Part { return Part{Shard: shard, Slots: slots, Next: slots} }
+	for name, c := range map[string]struct {
+		row     *Queue
+		held    []Queue
+		level   int
+		shards  []uint32 // nil: nothing is to be changed
+		version uint64
+		length  int64
+	}{
+		"as it was":                          {row(3), []Queue{copyIn(1, 3, 0)}, 2, nil, 3, 9},
+		"the copy has not come yet":          {row(3), nil, 2, nil, 3, 9},
+		"the row is older":                   {row(3), []Queue{copyIn(1, 4, 0)}, 2, []uint32{1}, 5, 9},
+		"deleted meanwhile":                  {nil, []Queue{copyIn(2, 4, 0)}, 2, []uint32{2}, 4, 5},
+		"made again elsewhere":               {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, 2, []uint32{1, 2}, 10, 9},
+		"made again elsewhere, old level":    {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, 1, nil, 9, 9},
+		"slots moved after the row":          {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, 2, []uint32{1, 2}, 6, 9},
+		"slots moved before the row":         {row(5, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0)}, 2, []uint32{1, 2}, 6, 9},
+		"the part had tasks, and has gone":   {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)}, 2, []uint32{1, 2}, 8, 9},
+		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, 2, []uint32{1, 2, 3}, 6, 10},
+		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, 2, []uint32{1, 2}, 6, 10},
+	} {
+		q, changed := reunited(c.row, c.held, c.level, 77)
+		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 {
+			t.Errorf("%s: %v, %+v", name, changed, q)
+		}
+		shards := q.Shards()
+		if slices.Sort(shards); changed && !slices.Equal(shards, c.shards) {
+			t.Errorf("%s: it lies in shards %v, want %v", name, shards, c.shards)
+		}
+		var all task.SlotSet
+		for _, p := range q.Parts {
+			if all&p.Next != 0 || changed && p.Slots != 0 {
+				t.Errorf("%s: %+v", name, q.Parts)
+			}
+			all |= p.Next
+		}
+		if q.Spread() && (all != task.AllSlots || !q.moving()) {
+			t.Errorf("%s: slots %064b are taken, moving %v", name, all, q.moving())
+		}
+	}
+}
