@@ -83,9 +83,11 @@ func (a Admin) Cluster(ctx context.Context) (*ClusterInfo, error) {
 
 // ClusterMap says which node leads which data shard, as far as the node that answers knows.
 type ClusterMap struct {
-	Version uint64 // grows with each change of nodes, placement or settings, not with each leader
-	Nodes   []MapNode
-	Shards  []MapShard
+	Version   uint64 // grows with each change of nodes, placement or settings, not with each leader
+	Nodes     []MapNode
+	Shards    []MapShard
+	Node      string // who answers
+	ClusterID string
 }
 
 // MapNode is a node and where clients reach it.
@@ -103,7 +105,7 @@ func (a Admin) ClusterMap(ctx context.Context) (*ClusterMap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map of the cluster: %w", err)
 	}
-	out := &ClusterMap{Version: resp.GetVersion()}
+	out := &ClusterMap{Version: resp.GetVersion(), Node: resp.GetNode(), ClusterID: resp.GetClusterId()}
 	for _, p := range resp.GetNodes() {
 		out.Nodes = append(out.Nodes, MapNode{Name: p.GetName(), APIAddress: p.GetApiAddress()})
 	}

@@ -38,8 +38,8 @@ func TestAdminClusterCalls(t *testing.T) {
 		}, `{{3 2 4} [{n1 7 draining true true 1500000000 v p:1 a:1 5 10 -1000000 [0 1] [1]}] ` +
 			`[{1 n1 2 3 [{n1 true true false false 0} {n2 false false true true 9}] true x y n2}]}`, true},
 		{"GetMap", func(a pawl.Admin) (any, error) { return a.ClusterMap(ctx) }, ``, &pawlv1.GetMapResponse{Version: 5,
-			Nodes: []*pawlv1.MapNode{{Name: "n1", ApiAddress: "a:1"}}, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"}, {Shard: 2}}},
-			`{5 [{n1 a:1}] [{1 n1} {2 }]}`, true},
+			Nodes: []*pawlv1.MapNode{{Name: "n1", ApiAddress: "a:1"}}, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"}, {Shard: 2}}, Node: "n2", ClusterId: "c"},
+			`{5 [{n1 a:1}] [{1 n1} {2 }] n2 c}`, true},
 		{"DrainNode", func(a pawl.Admin) (any, error) { return none(a.DrainNode(ctx, "n1")) }, `node:"n1"`, &pawlv1.DrainNodeResponse{}, `null`, true},
 		{"DrainNode", func(a pawl.Admin) (any, error) { return none(a.UndrainNode(ctx, "n1")) }, `node:"n1"undo:true`, &pawlv1.DrainNodeResponse{}, `null`, true},
 		{"RemoveNode", func(a pawl.Admin) (any, error) { return none(a.RemoveNode(ctx, "n1", true)) }, `node:"n1"force:true`,

@@ -94,10 +94,32 @@ func stampOf(s broker.Stamp) (shard, index, at string) {
 	return strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Index, 10), s.Time.Time().Format(time.RFC3339Nano)
 }
 
-func (c *call) trailer() metadata.MD {
+// In gRPC an answer of one shard that another node leads names that node in trailerLeader, so that a client that goes direct
+// knows better the next time. A stream of one of several nodes begins with headerNode, which names this one.
+const (
+	trailerLeader = "pawl-leader"
+	headerNode    = "pawl-node"
+)
+
+// trailer gives the trailers of a call in gRPC; nil when no shard was asked.
+func (g *Gateway) trailer(c *call) metadata.MD {
 	shard, index, at, ok := c.stamp()
 	if !ok {
 		return nil
 	}
-	return metadata.MD{"pawl-shard": {shard}, "pawl-index": {index}, "pawl-time": {at}}
+	md := metadata.MD{"pawl-shard": {shard}, "pawl-index": {index}, "pawl-time": {at}}
+	if leader := g.leaderElsewhere(c); leader != "" {
+		md[trailerLeader] = []string{leader}
+	}
+	return md
+}
+
+// leaderElsewhere names the other node that leads the one shard that a call asked; "": this node does, or it asked several.
+func (g *Gateway) leaderElsewhere(c *call) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.stamps) != 1 {
+		return ""
+	}
+	return g.nodeName(g.broker.LeaderElsewhere(c.stamps[0].Shard))
 }

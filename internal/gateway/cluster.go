@@ -51,7 +51,7 @@ func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.
 	if m == nil || len(m.Nodes) == 0 {
 		return nil, task.Unavailable(time.Second, "this node has not heard of the other nodes yet")
 	}
-	out := &pawlv1.GetMapResponse{Version: m.Version}
+	out := &pawlv1.GetMapResponse{Version: m.Version, Node: g.cfg.Node, ClusterId: g.cfg.ClusterID}
 	for _, n := range m.Nodes {
 		if n.State != cluster.Removed {
 			out.Nodes = append(out.Nodes, &pawlv1.MapNode{Name: n.Name, ApiAddress: n.APIAddress})

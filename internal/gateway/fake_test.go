@@ -670,6 +670,16 @@ func (f *fake) Leader(context.Context, uint32) (node, term, index uint64) {
 	return f.leader, 3, f.index
 }
 
+// LeaderElsewhere is for the gateway of node 1.
+func (f *fake) LeaderElsewhere(uint32) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.leader == 1 {
+		return 0
+	}
+	return f.leader
+}
+
 func (f *fake) Draining() <-chan struct{} { return f.draining }
 
 // fakeWatch is a watch of claims.

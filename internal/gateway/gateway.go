@@ -68,6 +68,9 @@ type Broker interface {
 
 	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
+	// LeaderElsewhere is the other node that leads a shard, as far as is known without asking; 0: this one leads, or it is
+	// not known.
+	LeaderElsewhere(shard uint32) (node uint64)
 }
 
 // ClaimWatch tells the holder of claims when one of them ends without its doing. It is an alias, so that who makes one need

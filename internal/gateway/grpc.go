@@ -62,7 +62,7 @@ func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		}
 	}()
 	answer, err = handle(ctx, req)
-	if md := c.trailer(); md != nil {
+	if md := g.trailer(c); md != nil {
 		_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	ctx, c := begin(s.Context())
 	defer func() {
-		s.SetTrailer(c.trailer())
+		s.SetTrailer(g.trailer(c))
 		if p := recover(); p != nil {
 			err = g.statusOf(ctx, g.panicked(info.FullMethod, p))
 		}

@@ -155,6 +155,8 @@ func restGetMap(x *exchange) error {
 	}
 	x.open('{')
 	x.num("version", int64(got.GetVersion()))
+	x.str("node", got.GetNode())
+	x.str("cluster_id", got.GetClusterId())
 	x.within("nodes", '[')
 	for _, n := range got.GetNodes() {
 		x.open('{')

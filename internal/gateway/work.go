@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
@@ -71,7 +73,18 @@ func (g workers) Work(stream pawlv1.WorkerService_WorkServer) error {
 	if w.claim, err = helloOf(w.ns, first.GetHello(), g.limits); err != nil {
 		return err
 	}
+	g.tellNode(stream)
 	return w.serve(first)
+}
+
+// tellNode says to a worker which of several nodes its stream goes to: it may know a better one.
+func (g workers) tellNode(stream pawlv1.WorkerService_WorkServer) {
+	if g.cfg.Admin == nil {
+		return
+	}
+	if m := g.cfg.Admin.Map(stream.Context()); m != nil && len(m.Members()) > 1 {
+		_ = stream.SetHeader(metadata.Pairs(headerNode, g.cfg.Node)) // fails only if the stream has ended
+	}
 }
 
 // helloOf reads what a worker takes.

@@ -89,6 +89,15 @@ func (r *Router) leaderOf(shard uint32) uint32 {
 	return r.leaders.of(shard)
 }
 
+// LeaderElsewhere is the other node that leads a shard, as far as is known without asking; 0: this one leads, or it is not
+// known.
+func (r *Router) LeaderElsewhere(shard uint32) (node uint64) {
+	if leader := r.leaderOf(shard); leader != r.cfg.Node {
+		return uint64(leader)
+	}
+	return 0
+}
+
 // call runs a call where its shard is led. The way to this node's own broker is short.
 func call[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
 	if !r.leads(shard) {

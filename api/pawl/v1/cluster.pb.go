@@ -560,6 +560,8 @@ type GetMapResponse struct {
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // grows with each change of nodes, placement or settings, not with each leader
 	Nodes         []*MapNode             `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Shards        []*MapShard            `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"` // the data shards
+	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`     // who answers
+	ClusterId     string                 `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -613,6 +615,20 @@ func (x *GetMapResponse) GetShards() []*MapShard {
 		return x.Shards
 	}
 	return nil
+}
+
+func (x *GetMapResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *GetMapResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
 }
 
 type MapNode struct {
@@ -1752,11 +1768,14 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\aleaving\x18\x04 \x01(\bR\aleaving\x12\"\n" +
 	"\fsnapshotting\x18\x05 \x01(\bR\fsnapshotting\x12\x10\n" +
 	"\x03lag\x18\x06 \x01(\x04R\x03lag\"\x0f\n" +
-	"\rGetMapRequest\"}\n" +
+	"\rGetMapRequest\"\xb0\x01\n" +
 	"\x0eGetMapResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12&\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x10.pawl.v1.MapNodeR\x05nodes\x12)\n" +
-	"\x06shards\x18\x03 \x03(\v2\x11.pawl.v1.MapShardR\x06shards\">\n" +
+	"\x06shards\x18\x03 \x03(\v2\x11.pawl.v1.MapShardR\x06shards\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId\">\n" +
 	"\aMapNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vapi_address\x18\x02 \x01(\tR\n" +

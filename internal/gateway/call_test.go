@@ -1,0 +1,76 @@
+package gateway
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/cluster"
+)
+
+// An answer of a shard that another node leads names that node; one of this node's own shards, or of several, names none.
+func TestAnswersNameTheLeaderElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		f.home["b"] = 2
+		_, l := serve(t, f)
+		producer := pawlv1.NewProducerServiceClient(dial(t, l))
+		specs := func(queues ...string) (out []*pawlv1.TaskSpec) {
+			for _, q := range queues {
+				out = append(out, &pawlv1.TaskSpec{Type: "a", Queue: q, Payload: []byte("1")})
+			}
+			return out
+		}
+		for _, c := range []struct {
+			leader uint64
+			queues []string
+			want   string
+		}{{1, []string{"a"}, ""}, {2, []string{"a", "a"}, "n2"}, {2, []string{"a", "b"}, ""}, {0, []string{"a"}, ""}} {
+			f.set(func() { f.leader = c.leader })
+			var trailer metadata.MD
+			if _, err := producer.EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: specs(c.queues...)}, grpc.Trailer(&trailer)); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if v := trailer.Get("pawl-leader"); len(v) > 0 {
+				got = v[0]
+			}
+			if got != c.want || len(trailer.Get("pawl-shard")) != 1 {
+				t.Errorf("tasks in %v while node %d leads: trailers %v, want the leader %q", c.queues, c.leader, trailer, c.want)
+			}
+		}
+	})
+}
+
+// A worker's stream says which of several nodes it goes to. A node that is alone says nothing.
+func TestStreamsNameTheirNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_, l := serve(t, f)
+		conn := dial(t, l)
+		for _, c := range []struct {
+			m    *cluster.Map
+			want int
+		}{{f.admin.m, 1}, {&cluster.Map{Nodes: f.admin.m.Nodes[:1]}, 0}, {nil, 0}} {
+			f.set(func() { f.admin.m = c.m })
+			stream, err := pawlv1.NewWorkerServiceClient(conn).Work(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			hello := &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "a"}}, Order: pawlv1.Order_ORDER_STRICT, Worker: "w"}}
+			if err := stream.Send(hello); err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			header, err := stream.Header()
+			if got := header.Get("pawl-node"); err != nil || len(got) != c.want || c.want == 1 && got[0] != "n1" {
+				t.Errorf("a stream with the map %+v: header %v, %v", c.m, header, err)
+			}
+		}
+	})
+}
