@@ -17,12 +17,13 @@ import (
 // Version of the SDK, as workers tell it to the broker.
 const Version = "0.1.0"
 
-// Client is a connection to a broker. Its methods may be called by any number of goroutines.
+// Client is the way to a broker, or to the nodes of a cluster. Its methods may be called by any number of goroutines.
 //
 // A call that finds the broker unavailable is repeated with growing pauses until it is answered, its context ends, or
 // WithRetryFor is over, if a repeat can do no harm. A call whose context ended may still have happened.
 type Client struct {
-	conn     *grpc.ClientConn
+	conn     connection
+	direct   *direct // conn, unless that was switched off
 	producer pawlv1.ProducerServiceClient
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
@@ -35,13 +36,22 @@ type Client struct {
 	cancel   context.CancelFunc
 }
 
+// connection is what a client's services run on.
+type connection interface {
+	grpc.ClientConnInterface
+	Close() error
+}
+
 // Dial makes a client of the broker at addr: "host:port", "host" (port 7295) or "unix:///path". It does not wait for a
 // connection: that is made by the first call, and made anew whenever it breaks. Close it when done.
 //
 // A cluster is given as a list with commas, "n1:7295,n2:7295,n3:7295": the client talks to one of its nodes, and goes on with
-// another when that is gone. Any node takes any call.
+// another when that is gone. Any node takes any call, and sends it on to the leader of its shard. The client learns of that
+// and connects to such leaders itself, at the addresses that they advertise; where it can't, nothing is lost but a detour. WithoutDirect
+// switches that off.
 //
-// Connections are in plaintext to this machine; to others Dial wants WithTLS or WithPlaintext.
+// Connections are in plaintext to this machine; to others Dial wants WithTLS or WithPlaintext. That holds for addresses that nodes
+// advertise, too. The server's certificate must be for the host of the address that is dialled.
 func Dial(addr string, opts ...DialOption) (*Client, error) {
 	cfg := dialConfig{log: slog.Default(), retryFor: defaultRetryFor, eager: eagerRequests}
 	for _, opt := range opts {
@@ -51,12 +61,19 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(target, append(cfg.grpcOptions(), known...)...)
+	base, err := grpc.NewClient(target, append(cfg.grpcOptions(), known...)...)
 	if err != nil {
 		return nil, fmt.Errorf("pawl: dial %q: %w", addr, err)
 	}
+	var conn connection = base
+	var way *direct
+	if !cfg.indirect {
+		way = newDirect(base, cfg.connectTo, cfg.log)
+		conn = way
+	}
 	c := &Client{
 		conn:     conn,
+		direct:   way,
 		producer: pawlv1.NewProducerServiceClient(conn),
 		worker:   pawlv1.NewWorkerServiceClient(conn),
 		operator: pawlv1.NewOperatorServiceClient(conn),
@@ -70,7 +87,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the calls that are under way and the connection. Workers must have been drained before.
+// Close ends the calls that are under way and the connections. Workers must have been drained before.
 func (c *Client) Close() error {
 	c.cancel()
 	c.gather.close()

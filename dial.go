@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,6 +44,7 @@ type dialConfig struct {
 	dialer    func(context.Context, string) (net.Conn, error)
 	retryFor  time.Duration
 	eager     int
+	indirect  bool
 	grpc      []grpc.DialOption
 }
 
@@ -65,8 +67,12 @@ func WithToken(token string) DialOption { return func(c *dialConfig) { c.token =
 // WithLogger sets where the client and its workers log. The default is slog.Default at the time of Dial.
 func WithLogger(log *slog.Logger) DialOption { return func(c *dialConfig) { c.log = log } }
 
-// WithDialer makes the connections itself: in-memory pipes, proxies, tunnels. It is given an address of Dial
-// and implies WithPlaintext.
+// WithoutDirect keeps the client to the addresses of Dial, one connection at a time. Without it a client of a cluster also
+// connects to the nodes that lead what it works on, at the addresses that they advertise.
+func WithoutDirect() DialOption { return func(c *dialConfig) { c.indirect = true } }
+
+// WithDialer makes the connections itself: in-memory pipes, proxies, tunnels. It is given an address of Dial, or one that a
+// node of the cluster advertises, and implies WithPlaintext.
 func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) DialOption {
 	return func(c *dialConfig) { c.dialer = dial }
 }
@@ -148,6 +154,39 @@ func (c *dialConfig) nodes(list []string) (string, []grpc.DialOption, error) {
 		grpc.WithResolvers(known),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}`),
 	}, nil
+}
+
+// connectTo makes a client of one node, at an address that the cluster's map gave. What Dial would refuse is refused here, too.
+func (c *dialConfig) connectTo(addr string) (*grpc.ClientConn, error) {
+	if err := checkAdvertised(addr); err != nil {
+		return nil, err
+	}
+	target, err := c.target(addr)
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(target, c.grpcOptions()...)
+}
+
+// maxAddress bounds an address of a map: a domain name has at most 253 bytes.
+const maxAddress = 300
+
+// checkAdvertised refuses what is not the host and port of one node: the map may be anything.
+func checkAdvertised(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || len(addr) > maxAddress {
+		return invalid("addr", "%q is not host:port", cutText(addr, maxAddress))
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return invalid("addr", "%q: the port is not a number from 1 to 65535", addr)
+	}
+	strange := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
+	}
+	if ip := net.ParseIP(host); host == "" || strings.ContainsFunc(host, strange) || ip != nil && ip.IsUnspecified() {
+		return invalid("addr", "%q names no host", addr)
+	}
+	return nil
 }
 
 // target checks addr ("host", "host:port" or "unix:///path") and gives it in gRPC's notation.

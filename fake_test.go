@@ -62,6 +62,7 @@ type fake struct {
 	refuse      func(*pawlv1.TaskSpec) *pawlv1.Error // refuses a task
 	operator    func(method string, req any) (resp any, taken bool)
 	lease       time.Duration
+	newID       func(*pawlv1.TaskSpec) string // of a task; nil: t1, t2, …
 
 	// For benchmarks.
 	lean         bool   // keep no records
@@ -105,17 +106,22 @@ func newFake() *fake {
 		pipe: bufconn.Listen(1 << 20), tasks: map[string]*fakeTask{}, requests: map[string]string{}, streams: map[*fakeStream]bool{},
 		changed: make(chan struct{}), lease: 30 * time.Second,
 	}
-	f.server = grpc.NewServer(
-		grpc.UnaryInterceptor(f.intercept), grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20),
-		grpc.StaticStreamWindowSize(2<<20), grpc.StaticConnWindowSize(8<<20),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)
-	pawlv1.RegisterProducerServiceServer(f.server, f)
-	pawlv1.RegisterWorkerServiceServer(f.server, f)
-	pawlv1.RegisterOperatorServiceServer(f.server, f)
+	f.server = f.newServer(grpc.UnaryInterceptor(f.intercept))
 	pawlv1.RegisterClusterServiceServer(f.server, f)
 	go f.server.Serve(f.pipe)
 	return f
+}
+
+// newServer makes a server of all but the cluster.
+func (f *fake) newServer(opts ...grpc.ServerOption) *grpc.Server {
+	server := grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20),
+		grpc.StaticStreamWindowSize(2<<20), grpc.StaticConnWindowSize(8<<20),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)...)
+	pawlv1.RegisterProducerServiceServer(server, f)
+	pawlv1.RegisterWorkerServiceServer(server, f)
+	pawlv1.RegisterOperatorServiceServer(server, f)
+	return server
 }
 
 func (f *fake) stop() { f.server.Stop() }
@@ -244,6 +250,9 @@ func (f *fake) enqueue(spec *pawlv1.TaskSpec) (*pawlv1.Enqueued, *pawlv1.Error) 
 	}
 	if !duplicate {
 		id = "t" + strconv.Itoa(len(f.tasks)+1)
+		if f.newID != nil {
+			id = f.newID(spec)
+		}
 		t := &fakeTask{spec: spec, id: id, state: pawlv1.State_STATE_READY, attempt: 1, settled: map[string]*pawlv1.Settled{}}
 		f.tasks[id], f.requests[spec.RequestId] = t, id
 		f.ready = append(f.ready, t)

@@ -1,0 +1,462 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// must enqueues a task at once, or fails the test.
+func (c *nodes) must(client *pawl.Client, opts ...pawl.Option) *pawl.Ref {
+	c.t.Helper()
+	began := time.Now()
+	ref, err := client.Enqueue(c.t.Context(), welcome{}, opts...)
+	if took := time.Since(began); err != nil || took > 0 {
+		c.t.Fatalf("enqueue: %v, after %s; the nodes took %s", err, took, c.took())
+	}
+	synctest.Wait() // what runs in the background comes to rest
+	return ref
+}
+
+func (c *nodes) wantTaken(what, want string) {
+	c.t.Helper()
+	if got := c.took(); got != want {
+		c.t.Errorf("%s: the nodes took %q, want %q", what, got, want)
+	}
+}
+
+// The first call is forwarded. Its answer says by whom, and the next ones go there, of whatever kind they are.
+func TestCallsGoToTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		client := c.client("n1:7295")
+		ref := c.must(client)
+		c.wantTaken("the first call", "n1 Enqueue, n1 GetMap, n2 GetMap")
+		c.must(client)
+		if _, err := client.Task(t.Context(), ref.ID); err != nil {
+			t.Error(err)
+		}
+		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Max: 2})
+		if err != nil || len(claims) != 2 {
+			t.Fatal(claims, err)
+		}
+		if _, err := client.Claims().Extend(t.Context(), claims[0], pawl.Extension{}); err != nil {
+			t.Error(err)
+		}
+		if err := client.Claims().Ack(t.Context(), claims[0]); err != nil {
+			t.Error(err)
+		}
+		if _, err := client.Claims().SettleAll(t.Context(), []pawl.Settlement{{Claim: claims[1]}}); err != nil {
+			t.Error(err)
+		}
+		if _, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: welcome{}}, {Args: welcome{}}}); err != nil {
+			t.Error(err)
+		}
+		c.wantTaken("further calls", "n2 Enqueue, n2 GetTask, n2 Claim, n2 Extend, n2 Ack, n2 Settle, n2 EnqueueBatch")
+		if _, err := client.Admin().Server(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.wantTaken("a call of no shard", "n1 GetServer")
+		if got := c.dialled(); got != "n1:7295, n2:7295" {
+			t.Errorf("dialled %s", got)
+		}
+	})
+}
+
+// The leader moves: one call is forwarded by the old one, then calls go to the new one.
+func TestTheLeaderMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		client := c.client("n1:7295")
+		for range 3 {
+			c.must(client)
+		}
+		c.took()
+		c.lead(1, "n3")
+		for range 3 {
+			c.must(client)
+		}
+		c.wantTaken("to n3", "n2 Enqueue, n3 GetMap, n3 Enqueue, n3 Enqueue")
+		c.lead(1, "n1")
+		c.must(client)
+		c.must(client)
+		c.wantTaken("to the node that the client is at", "n3 Enqueue, n1 Enqueue")
+		c.lead(1, "n2")
+		c.must(client)
+		c.must(client)
+		c.wantTaken("back over the old line", "n1 Enqueue, n2 Enqueue")
+	})
+}
+
+// Queues lie in several shards, each led by another node.
+func TestEachShardHasItsLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.set(func() {
+			c.homes = map[string]uint32{"a": 1, "b": 2, "c": 300}
+			c.leaders = map[uint32]string{1: "n1", 2: "n2", 300: "n3"}
+		})
+		client := c.client("n1:7295")
+		ids := map[string]string{}
+		for range 3 {
+			for _, q := range []string{"a", "b", "c"} {
+				ids[q] = c.must(client, pawl.Queue(q)).ID
+			}
+		}
+		c.took()
+		for _, q := range []string{"a", "b", "c"} {
+			c.must(client, pawl.Queue(q))
+			if _, err := client.Cancel(t.Context(), ids[q], ""); err != nil {
+				t.Error(err)
+			}
+		}
+		c.wantTaken("a, b, c", "n1 Enqueue, n1 CancelTask, n2 Enqueue, n2 CancelTask, n3 Enqueue, n3 CancelTask")
+		c.set(func() { c.homes["a"] = 300 })
+		c.must(client, pawl.Queue("a"))
+		c.must(client, pawl.Queue("a"))
+		c.wantTaken("a in another shard", "n1 Enqueue, n3 Enqueue")
+	})
+}
+
+// Of a server whose answers name nobody else nothing is asked, and nothing else is dialled. Nor is it by a client that was
+// told not to.
+func TestNothingIsAskedInVain(t *testing.T) {
+	for _, leader := range []string{"n1", "n2"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startNodes(t)
+			c.lead(1, leader)
+			var opts []pawl.DialOption
+			if leader != "n1" {
+				opts = append(opts, pawl.WithoutDirect())
+			}
+			client := c.client("n1:7295", opts...)
+			for range 3 {
+				c.must(client)
+				time.Sleep(time.Hour)
+			}
+			if got, dialled := c.took(), c.dialled(); strings.Contains(got, "GetMap") || strings.Contains(got, "n2") || strings.Contains(dialled, "n2") {
+				t.Errorf("led by %s: the nodes took %q, dialled %q", leader, got, dialled)
+			}
+		})
+	}
+}
+
+// A node dies: calls go on by way of another, and to the new leader directly. When it is back and leads, so it is again.
+func TestANodeDies(t *testing.T) {
+	for _, told := range []string{"n1:7295", "n2:7295", "n2:7295,n1:7295"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startNodes(t)
+			c.lead(1, "n2")
+			client := c.client(told)
+			c.homes["away"], c.leaders[2] = 2, "n3"
+			for range 3 {
+				c.must(client)
+				c.must(client, pawl.Queue("away"))
+			}
+			c.lead(1, "n3")
+			c.kill("n2")
+			for range 20 {
+				if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+			c.took()
+			c.must(client)
+			c.wantTaken("told "+told+", n2 dead", "n3 Enqueue")
+			c.start("n2")
+			c.lead(1, "n2")
+			for range 3 {
+				c.must(client)
+				time.Sleep(2 * time.Minute) // the pause between tries has grown
+			}
+			c.took()
+			c.must(client)
+			c.wantTaken("told "+told+", n2 back", "n2 Enqueue")
+		})
+	}
+}
+
+// A node that leads no more and knows nobody who does is not asked again and again: the repeat goes by another.
+func TestANodeThatIsCutOffFromTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		client := c.client("n1:7295")
+		for range 3 {
+			c.must(client)
+		}
+		c.took()
+		c.set(func() {
+			c.leaders[1] = "n3"
+			c.before = func(node, method string) error {
+				if node == "n2" && method == "Enqueue" {
+					return errUnavailable
+				}
+				return nil
+			}
+		})
+		if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		c.must(client)
+		c.wantTaken("n2 is cut off", "n2 Enqueue, n1 Enqueue, n3 GetMap, n3 Enqueue")
+	})
+}
+
+// Calls that run at a node when it says goodbye end there; new ones go elsewhere.
+func TestANodeStopsInGoodOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		client := c.client("n1:7295")
+		ref := c.must(client)
+		c.must(client)
+		c.must(client)
+		waited := make(chan error, 1)
+		go func() { _, err := client.Wait(t.Context(), ref.ID); waited <- err }()
+		synctest.Wait()
+		stopped := make(chan struct{})
+		go func() { c.servers["n2"].GracefulStop(); close(stopped) }()
+		synctest.Wait()
+		c.took()
+		c.lead(1, "n1")
+		c.must(client)
+		if got := c.took(); !strings.HasPrefix(got, "n1 Enqueue") {
+			t.Errorf("the nodes took %s", got)
+		}
+		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}})
+		if err != nil || len(claims) != 1 || claims[0].ID != ref.ID {
+			t.Fatal(claims, err)
+		}
+		if err := client.Claims().Ack(t.Context(), claims[0]); err != nil {
+			t.Error(err)
+		}
+		if err := <-waited; err != nil {
+			t.Errorf("the call that ran at n2: %v", err)
+		}
+		<-stopped
+		if got := c.took(); strings.Contains(got, "n1 GetTask") {
+			t.Errorf("it was repeated: %s", got)
+		}
+	})
+}
+
+// Where the leader can't be reached, or somebody else answers in its place, calls go by way of the node of Dial, at once and without
+// errors. The log says so once.
+func TestTheLeaderIsOutOfReach(t *testing.T) {
+	away := func(to func(ctx context.Context) (string, error)) func(*nodes) {
+		return func(c *nodes) {
+			c.reach = func(ctx context.Context, addr string) (string, error) {
+				if addr == "n2:7295" {
+					return to(ctx)
+				}
+				return addr, nil
+			}
+		}
+	}
+	advertised := func(addr string) func(*nodes) {
+		return func(c *nodes) { c.addrs["n2"] = addr }
+	}
+	for what, prepare := range map[string]func(*nodes){
+		"nobody is there":  away(func(context.Context) (string, error) { return "", errors.New("no route to host") }),
+		"nobody answers":   away(func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }),
+		"another node":     away(func(context.Context) (string, error) { return "n3:7295", nil }),
+		"the node of Dial": away(func(context.Context) (string, error) { return "n1:7295", nil }),
+		"another cluster": func(c *nodes) {
+			c.editMap = func(node string, m *pawlv1.GetMapResponse) {
+				if node == "n2" {
+					m.ClusterId = "c2"
+				}
+			}
+		},
+		"no address":   advertised(""),
+		"a socket":     advertised("unix:///run/pawl.sock"),
+		"no port":      advertised("n2"),
+		"anywhere":     advertised("0.0.0.0:7295"),
+		"a long name":  advertised(strings.Repeat("n", 1000) + ":7295"),
+		"not a name":   advertised("n2/../%zz\x00:7295"),
+		"no such node": func(c *nodes) { delete(c.addrs, "n2") },
+		"a server without a name": func(c *nodes) {
+			c.editMap = func(_ string, m *pawlv1.GetMapResponse) { m.Node, m.ClusterId = "", "" }
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startNodes(t)
+			c.lead(1, "n2")
+			prepare(c)
+			client := c.client("n1:7295")
+			for range 100 {
+				c.must(client)
+				time.Sleep(5 * time.Second)
+			}
+			if got := c.took(); strings.Contains(got, "n2 Enqueue") || strings.Contains(got, "n3 Enqueue") || strings.Count(got, "GetMap") > 220 {
+				t.Errorf("%s: the nodes took %s", what, got)
+			}
+			if n := strings.Count(c.dialled(), "n2:7295"); n > 30 {
+				t.Errorf("%s: dialled n2 %d times in 500 s", what, n)
+			}
+			if n := strings.Count(c.logged(), "level="); n > 1 || strings.Contains(c.logged(), "WARN") {
+				t.Errorf("%s: the log says\n%s", what, c.logged())
+			}
+		})
+	}
+}
+
+// A node that gets a new address is found there.
+func TestANodeMovesToAnotherAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		client := c.client("n1:7295")
+		for range 3 {
+			c.must(client)
+		}
+		c.kill("n2")
+		c.start("n2")
+		c.set(func() {
+			c.pipes["new:7295"] = c.pipes["n2:7295"]
+			delete(c.pipes, "n2:7295")
+			c.addrs["n2"], c.version = "new:7295", 2
+		})
+		for range 5 {
+			if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		c.took()
+		c.must(client)
+		c.wantTaken("at its new address", "n2 Enqueue")
+	})
+}
+
+// What Dial would refuse is refused of a map, too: no token leaves in plaintext for another machine.
+func TestNoTokenInPlaintextByAMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		c.set(func() {
+			c.pipes["127.0.0.1:7295"] = c.pipes["n1:7295"]
+			c.addrs["n2"] = "192.0.2.1:7295"
+			c.pipes["192.0.2.1:7295"] = c.pipes["n2:7295"]
+		})
+		for _, plaintext := range []bool{false, true} {
+			opts := []pawl.DialOption{pawl.WithToken("secret"), pawl.WithGRPC(grpc.WithContextDialer(c.dial))}
+			want := "127.0.0.1:7295"
+			if plaintext {
+				opts, want = append(opts, pawl.WithPlaintext()), want+", 192.0.2.1:7295"
+			}
+			client, err := pawl.Dial("127.0.0.1:7295", opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				c.must(client)
+			}
+			client.Close()
+			if got := c.dialled(); got != want {
+				t.Errorf("plaintext %v: dialled %s, want %s", plaintext, got, want)
+			}
+		}
+	})
+	for _, x := range []struct {
+		addr string
+		opts []pawl.DialOption
+		ok   bool
+	}{
+		{"10.0.0.1:7295", nil, false}, {"10.0.0.1:7295", []pawl.DialOption{pawl.WithPlaintext()}, true}, {"10.0.0.1:7295", []pawl.DialOption{pawl.WithTLS(nil)}, true},
+		{"127.0.0.1:7295", nil, true}, {"[::1]:7295", nil, true}, {"localhost.evil.com:7295", nil, false},
+		{"unix:/x:1", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"n1", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {":7295", []pawl.DialOption{pawl.WithTLS(nil)}, false},
+		{"n1:0", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"n1:http", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"[::]:1", nil, false},
+		{"user@n1:1", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"n1:70000", []pawl.DialOption{pawl.WithTLS(nil)}, false},
+	} {
+		if err := pawl.ConnectTo(x.addr, x.opts...); (err == nil) != x.ok {
+			t.Errorf("%q with %d options: %v, want ok %v", x.addr, len(x.opts), err, x.ok)
+		}
+	}
+}
+
+// Whatever a map says, what is kept of it is bounded.
+func TestAMapIsBounded(t *testing.T) {
+	m := &pawlv1.GetMapResponse{Node: "n1", ClusterId: "c1"}
+	for i := range 10_000 {
+		m.Nodes = append(m.Nodes, &pawlv1.MapNode{Name: fmt.Sprint("n", i), ApiAddress: "n:1"})
+		m.Shards = append(m.Shards, &pawlv1.MapShard{Shard: uint32(i), Leader: "n1"}, &pawlv1.MapShard{Shard: uint32(i), Leader: "nobody"})
+	}
+	m.Nodes, m.Shards = append(m.Nodes, nil), append(m.Shards, nil)
+	if nodes, leaders := pawl.TakeMap(m); nodes != 64 || leaders != 4096 {
+		t.Errorf("%d nodes and %d leaders are kept", nodes, leaders)
+	}
+	m.ClusterId = strings.Repeat("c", 300)
+	if nodes, leaders := pawl.TakeMap(m); nodes+leaders != 0 {
+		t.Errorf("of a cluster with a name of 300 bytes %d nodes and %d leaders are kept", nodes, leaders)
+	}
+}
+
+// Trailers may say anything, too.
+func TestGarbageTrailers(t *testing.T) {
+	for _, garbage := range []metadata.MD{
+		metadata.Pairs("pawl-shard", "-1", "pawl-leader", "n2"), metadata.Pairs("pawl-shard", "4096", "pawl-leader", "n2"),
+		metadata.Pairs("pawl-shard", "1, 2", "pawl-leader", "n2"), metadata.Pairs("pawl-leader", "n2"), metadata.Pairs("pawl-shard", "1", "pawl-leader", strings.Repeat("n", 1000)),
+		metadata.Pairs("pawl-shard", "1", "pawl-shard", "2", "pawl-leader", "n2"), metadata.Pairs("pawl-shard", "1", "pawl-leader", "n2", "pawl-leader", "n3"), nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startNodes(t)
+			c.lead(1, "n2")
+			c.trailers = func(metadata.MD) metadata.MD { return garbage }
+			client := c.client("n1:7295")
+			for range 3 {
+				c.must(client)
+			}
+			c.wantTaken(fmt.Sprint(garbage), "n1 Enqueue, n1 Enqueue, n1 Enqueue")
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.trailers = func(metadata.MD) metadata.MD { return metadata.Pairs("pawl-shard", "1", "pawl-leader", "nobody") }
+		client := c.client("n1:7295")
+		for range 100 {
+			c.must(client)
+			time.Sleep(time.Second)
+		}
+		if n := strings.Count(c.took(), "GetMap"); n < 5 || n > 50 {
+			t.Errorf("a leader that is nowhere: the map was asked for %d times in 100 s", n)
+		}
+	})
+}
+
+// The shard is read from ids as the broker makes them.
+func TestTheShardIsInTheID(t *testing.T) {
+	for _, shard := range []uint32{0, 1, 2, 255, 256, 0xabc, task.MaxShard} {
+		id := task.NewID(shard, 1753000000000, 0x0123456789abcdef).String()
+		if got, ok := pawl.ShardOf(id); !ok || got != shard {
+			t.Errorf("%s: got shard %d, %v, want %d", id, got, ok, shard)
+		}
+		if got, ok := pawl.ShardOf(strings.ToUpper(id)); !ok || got != shard {
+			t.Errorf("%s: got shard %d, %v, want %d", strings.ToUpper(id), got, ok, shard)
+		}
+	}
+	if got, ok := pawl.ShardOf("0199a0e4-0f4c-7001-8000-000000000001"); !ok || got != 1 {
+		t.Errorf("a known id: got %d, %v", got, ok)
+	}
+	for _, id := range []string{"", "t1", "0199a0e4-0f4c-4001-8000-000000000001", "0199a0e4-0f4c-7x01-8000-000000000001", "0199a0e40f4c70018000000000000001", "0199a0e4-0f4c-7+01-8000-000000000001"} {
+		if got, ok := pawl.ShardOf(id); ok {
+			t.Errorf("%q: got shard %d", id, got)
+		}
+	}
+}

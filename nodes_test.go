@@ -1,0 +1,246 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// nodes are three fakes, n1 to n3, that share their tasks, as nodes that forward do. They note what came to whom.
+type nodes struct {
+	t *testing.T
+	f *fake
+
+	mu      sync.Mutex
+	servers map[string]*grpc.Server
+	pipes   map[string]*bufconn.Listener // by address
+	addrs   map[string]string            // as nodes advertise them
+	leaders map[uint32]string            // by shard
+	homes   map[string]uint32            // shards of queues; 1 if not there
+	seen    []string                     // "n1 Enqueue"
+	dials   []string                     // addresses
+	version uint64
+	log     strings.Builder
+
+	// Levers.
+	before   func(node, method string) error                        // before a call is looked at
+	editMap  func(node string, m *pawlv1.GetMapResponse)            // what a node says
+	reach    func(ctx context.Context, addr string) (string, error) // where a dial leads
+	trailers func(metadata.MD) metadata.MD                          // of an answer
+}
+
+// startNodes runs three nodes, of which n1 leads all, until the test ends.
+func startNodes(t *testing.T) *nodes {
+	t.Helper()
+	c := &nodes{t: t, f: newFake(), servers: map[string]*grpc.Server{}, pipes: map[string]*bufconn.Listener{}, addrs: map[string]string{},
+		leaders: map[uint32]string{1: "n1"}, homes: map[string]uint32{}, version: 1}
+	made := uint64(0)
+	c.f.newID = func(s *pawlv1.TaskSpec) string {
+		made++
+		return task.NewID(c.shardOf(s.GetQueue()), time.Now().UnixMilli(), made).String()
+	}
+	t.Cleanup(c.f.stop)
+	for _, name := range []string{"n1", "n2", "n3"} {
+		c.start(name)
+	}
+	return c
+}
+
+func (c *nodes) start(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	server := c.f.newServer(
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			return c.intercept(ctx, name, req, info, handle)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			if err := c.arrived(name, "Work"); err != nil {
+				return err
+			}
+			_ = s.SetHeader(metadata.Pairs("pawl-node", name))
+			return handle(srv, s)
+		}))
+	pawlv1.RegisterClusterServiceServer(server, mapper{c: c, name: name})
+	c.addrs[name] = name + ":7295"
+	c.servers[name], c.pipes[c.addrs[name]] = server, bufconn.Listen(1<<20)
+	go server.Serve(c.pipes[c.addrs[name]])
+	c.t.Cleanup(server.Stop)
+}
+
+// kill ends a node at once.
+func (c *nodes) kill(name string) {
+	c.mu.Lock()
+	server := c.servers[name]
+	delete(c.pipes, name+":7295")
+	c.mu.Unlock()
+	server.Stop()
+}
+
+// arrived notes a call.
+func (c *nodes) arrived(name, method string) error {
+	c.mu.Lock()
+	c.seen = append(c.seen, name+" "+method)
+	before := c.before
+	c.mu.Unlock()
+	if before == nil {
+		return nil
+	}
+	return before(name, method)
+}
+
+// intercept answers with trailers as a gateway does.
+func (c *nodes) intercept(ctx context.Context, name string, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	method := info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]
+	if err := c.arrived(name, method); err != nil {
+		return nil, err
+	}
+	var shard uint32
+	switch r := req.(type) {
+	case *pawlv1.EnqueueRequest:
+		shard = c.shardOf(r.GetTask().GetQueue())
+	case *pawlv1.EnqueueBatchRequest:
+		shard = c.shardOf(r.GetTasks()[0].GetQueue())
+	case *pawlv1.ClaimRequest:
+		shard = c.shardOf(r.GetQueues()[0].GetQueue())
+	case *pawlv1.SettleRequest:
+		shard = c.shardOf("")
+	case interface{ GetTaskId() string }:
+		id, err := task.ParseID(r.GetTaskId())
+		if err != nil {
+			return nil, err
+		}
+		shard = id.Shard()
+	default:
+		return handle(ctx, req)
+	}
+	trailer := metadata.Pairs("pawl-shard", fmt.Sprint(shard))
+	c.mu.Lock()
+	if leader := c.leaders[shard]; leader != name {
+		trailer.Set("pawl-leader", leader)
+	}
+	c.mu.Unlock()
+	if c.trailers != nil {
+		trailer = c.trailers(trailer)
+	}
+	_ = grpc.SetTrailer(ctx, trailer)
+	return handle(ctx, req)
+}
+
+func (c *nodes) shardOf(queue string) uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if shard, ok := c.homes[queue]; ok {
+		return shard
+	}
+	return 1
+}
+
+// mapper is the cluster service of one node.
+type mapper struct {
+	pawlv1.UnimplementedClusterServiceServer
+	c    *nodes
+	name string
+}
+
+func (m mapper) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	out := &pawlv1.GetMapResponse{Version: m.c.version, Node: m.name, ClusterId: "c1"}
+	for name, addr := range m.c.addrs {
+		out.Nodes = append(out.Nodes, &pawlv1.MapNode{Name: name, ApiAddress: addr})
+	}
+	for shard, leader := range m.c.leaders {
+		out.Shards = append(out.Shards, &pawlv1.MapShard{Shard: shard, Leader: leader})
+	}
+	if m.c.editMap != nil {
+		m.c.editMap(m.name, out)
+	}
+	return out, nil
+}
+
+// client is told of some nodes.
+func (c *nodes) client(addr string, opts ...pawl.DialOption) *pawl.Client {
+	c.t.Helper()
+	log := slog.New(slog.NewTextHandler(lockedLog{c}, nil))
+	client, err := pawl.Dial(addr, append([]pawl.DialOption{pawl.WithDialer(c.dial), pawl.WithLogger(log)}, opts...)...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { client.Close() })
+	return client
+}
+
+type lockedLog struct{ c *nodes }
+
+func (l lockedLog) Write(b []byte) (int, error) {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.c.log.Write(b)
+}
+
+func (c *nodes) dial(ctx context.Context, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	c.dials = append(c.dials, addr)
+	reach := c.reach
+	c.mu.Unlock()
+	if reach != nil {
+		var err error
+		if addr, err = reach(ctx, addr); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	l := c.pipes[addr]
+	c.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("nobody is there")
+	}
+	return l.DialContext(ctx)
+}
+
+// set changes levers.
+func (c *nodes) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *nodes) lead(shard uint32, node string) { c.set(func() { c.leaders[shard] = node }) }
+
+// took gives what came to the nodes since it was asked last.
+func (c *nodes) took() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := strings.Join(c.seen, ", ")
+	c.seen = nil
+	return out
+}
+
+// dialled gives the addresses that were dialled since it was asked last.
+func (c *nodes) dialled() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := strings.Join(c.dials, ", ")
+	c.dials = nil
+	return out
+}
+
+func (c *nodes) logged() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.String()
+}
