@@ -101,7 +101,9 @@ type workStream = interface {
 func (s *shift) session(ctx context.Context, closing <-chan struct{}) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := s.client.worker.Work(ctx)
+	toward := s.aim()
+	defer func() { s.leave(toward, err) }()
+	stream, err := s.client.worker.Work(context.WithValue(ctx, aimKey{}, toward))
 	if err != nil {
 		return false, s.client.failed(callError(ctx, err))
 	}
@@ -131,7 +133,10 @@ func (s *shift) session(ctx context.Context, closing <-chan struct{}) (heard boo
 		if err != nil {
 			return heard, s.client.failed(callError(ctx, err))
 		}
-		heard = true
+		if !heard {
+			heard = true
+			s.settleDown(ctx, &sender, stream, toward, renew)
+		}
 		watch.Reset(deafAfter + rand.N(deafAfter/4))
 		s.receive(frame, time.Now())
 		if frame.GetDraining() {

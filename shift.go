@@ -41,6 +41,7 @@ type shift struct {
 	nextSweep time.Time
 	stats     WorkerStats
 	contact   contact
+	place     place
 }
 
 // slots counts where the Concurrency slots are; those neither busy nor granted are free.
@@ -131,6 +132,7 @@ func (s *shift) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 		}
 		h := s.newHold(p, now)
 		s.claims[h.claim.Token] = h
+		s.place.count(h.claim.ID)
 		if s.quiet || s.slots.busy >= s.cfg.Concurrency {
 			h.close()
 			s.endLocked(h, ending{release: releaseOf(&h.claim, 0)})
