@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,6 +99,34 @@ func TestTheLeaderMoves(t *testing.T) {
 		c.must(client)
 		c.must(client)
 		c.wantTaken("back over the old line", "n1 Enqueue, n2 Enqueue")
+	})
+}
+
+// The address of Dial leads to another node by now: what is known of the one before does not hold for it.
+func TestTheAddressOfDialIsOfManyNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		behind := "n1:7295"
+		c.reach = func(_ context.Context, addr string) (string, error) {
+			if addr == "any:7295" {
+				return behind, nil
+			}
+			return addr, nil
+		}
+		c.lead(1, "n2")
+		client := c.client("any:7295")
+		c.must(client)
+		c.lead(1, "n1")
+		c.must(client)
+		c.must(client)
+		c.set(func() { behind = "n3:7295" })
+		c.kill("n1")
+		c.start("n1")
+		synctest.Wait()
+		c.took()
+		c.must(client)
+		c.must(client)
+		c.wantTaken("n3 in place of n1", "n3 Enqueue, n1 GetMap, n1 Enqueue")
 	})
 }
 
@@ -345,6 +374,28 @@ func TestANodeMovesToAnotherAddress(t *testing.T) {
 	})
 }
 
+// Connections that nobody uses are closed, and made anew when they are needed.
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		client := c.client("n1:7295")
+		for range 2 {
+			c.must(client)
+			c.must(client)
+			if got := c.dialled(); got != "n1:7295, n2:7295" {
+				t.Errorf("dialled %s", got)
+			}
+			time.Sleep(29 * time.Minute)
+			c.must(client)
+			if got := c.dialled(); got != "" {
+				t.Errorf("after 29 minutes: dialled %s", got)
+			}
+			time.Sleep(31 * time.Minute)
+		}
+	})
+}
+
 // What Dial would refuse is refused of a map, too: no token leaves in plaintext for another machine.
 func TestNoTokenInPlaintextByAMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -356,7 +407,7 @@ func TestNoTokenInPlaintextByAMap(t *testing.T) {
 			c.pipes["192.0.2.1:7295"] = c.pipes["n2:7295"]
 		})
 		for _, plaintext := range []bool{false, true} {
-			opts := []pawl.DialOption{pawl.WithToken("secret"), pawl.WithGRPC(grpc.WithContextDialer(c.dial))}
+			opts := []pawl.DialOption{pawl.WithLogger(slog.New(slog.DiscardHandler)), pawl.WithToken("secret"), pawl.WithGRPC(grpc.WithContextDialer(c.dial))}
 			want := "127.0.0.1:7295"
 			if plaintext {
 				opts, want = append(opts, pawl.WithPlaintext()), want+", 192.0.2.1:7295"

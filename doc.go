@@ -31,6 +31,11 @@
 // soon as the lease is lost; context.Cause tells which. A connection that breaks is made anew for ever, and what handlers
 // ended with meanwhile is told then.
 //
+// # Clusters
+//
+// A Client that was told of some nodes of a cluster finds the others by itself, and sends each call to the node that leads the shard it is
+// for. The answers tell it who that is, so that it follows leaders that move; callers see nothing of it. See Dial and WithoutDirect.
+//
 // # Errors
 //
 // What the broker refuses is an *Error, with a stable code; test it with errors.Is and the sentinels (ErrNotFound, ErrStaleClaim, …).

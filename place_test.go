@@ -110,6 +110,7 @@ func TestAStreamStays(t *testing.T) {
 	}{
 		"idle":            {queues: nil},
 		"half and half":   {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" }, queues: []string{"default", "b"}},
+		"two and three":   {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" }, queues: []string{"default", "default", "b", "b", "b"}},
 		"out of reach":    {prepare: func(c *nodes) { delete(c.pipes, "n2:7295") }, queues: []string{"default"}},
 		"without direct":  {opts: []pawl.DialOption{pawl.WithoutDirect()}, queues: []string{"default"}},
 		"nobody leads it": {prepare: func(c *nodes) { c.leaders[1] = "" }, queues: []string{"default"}},
