@@ -47,7 +47,9 @@ type marks struct {
 
 	writes pulse
 
-	io sync.Mutex // held over a write and its fsync, taken before mu
+	// io holds a token while nobody writes, and is taken before mu. It is no mutex, because it is held as long as the disk
+	// hangs: fake time goes on while others wait for it.
+	io chan struct{}
 
 	mu    sync.Mutex // never held over I/O: the write path takes it
 	of    map[uint32]mark
@@ -58,7 +60,9 @@ type marks struct {
 
 // openMarks reads the marks. A nil of says that there is no file, and an error that both slots are damaged.
 func openMarks(fs vfs.FS, path string, id Identity) (m *marks, err error) {
-	m = &marks{path: path, id: id, writes: pulse{what: "marks of the logs"}, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{})}
+	m = &marks{path: path, id: id, writes: pulse{what: "marks of the logs"}, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{}),
+		io: make(chan struct{}, 1)}
+	m.io <- struct{}{}
 	b, err := readFile(fs, path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m, nil
@@ -193,8 +197,8 @@ func (m *marks) remove(shard uint32) error {
 // sync writes the marks as they are now, unless that is done already: by the time it has the lock, a write that was
 // under way is over.
 func (m *marks) sync() error {
-	m.io.Lock()
-	defer m.io.Unlock()
+	<-m.io
+	defer func() { m.io <- struct{}{} }()
 	m.mu.Lock()
 	if m.err != nil || !m.dirty {
 		defer m.mu.Unlock()
