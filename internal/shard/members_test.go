@@ -181,7 +181,8 @@ func (w *world) endAll() {
 func TestMembership(t *testing.T) {
 	whats := []string{
 		"snapshot installed", "snapshot cut", "snapshot damaged", "snapshot refused", "replica added", "replica promoted", "voter replaced",
-		"leader removed", "replica removed", "leadership handed over", "disk lost", "disk of a voter lost", "lost replica removed", "unknown outcome", "all lose power", "isolated",
+		"leader removed", "replica removed", "leadership handed over", "disk lost", "disk of a voter lost", "lost replica removed", "unknown outcome", "all lose power",
+		"isolated", "disk fails", "disk hangs", "clock jump",
 	}
 	if reshapes < 40 {
 		whats = nil // too few to see everything
@@ -310,31 +311,15 @@ func (w *world) upset() {
 	if w.intn(2) == 0 {
 		n = w.leader().node
 	}
-	switch w.intn(6) {
+	switch w.intn(8) {
 	case 0, 1:
-		l := n.alive()
-		l.fuse.Store(int64(1 + w.intn(200)))
-		select {
-		case <-l.lost:
-		case <-time.After(w.ms(2000)):
-		}
-		n.end(false)
-		w.wait(w.ms(2000))
-		n.start(0)
+		w.powerLoss(n)
 	case 2:
-		w.some.hit("isolated")
-		w.isolate(n.num, true, true)
+		w.cutOff(n)
 	case 3:
-		in := w.intn(2) == 0
-		w.isolate(n.num, in, !in)
+		w.cutOneWay(n)
 	case 4:
-		w.some.hit("all lose power")
-		for _, n := range w.nodes {
-			n.end(false)
-		}
-		for _, n := range w.nodes {
-			n.start(0)
-		}
+		w.allLosePower()
 	case 5: // one of three or more, so that the others have everything
 		if st := w.membership(); len(st.Voters) > 2 && slices.Contains(st.Voters, n.id) && w.lostMember(st) == 0 {
 			w.some.hit("disk of a voter lost")
@@ -342,6 +327,10 @@ func (w *world) upset() {
 			n.renew()
 			n.start(0)
 		}
+	case 6:
+		w.sickDisk(n)
+	case 7:
+		w.clockJump(n)
 	}
 }
 

@@ -1,10 +1,7 @@
 package shard
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -17,9 +14,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	pb "go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/store"
@@ -38,20 +32,22 @@ type world struct {
 
 	mu  sync.Mutex
 	rng *rand.Rand
-	cut map[[2]uint64]bool // directed links that carry nothing
+	cut map[link]bool // that carry nothing
 
 	keepBytes uint64 // of the shards' limits
 
 	newest  atomic.Uint64 // the highest index in any answer so far
 	history sync.Map      // index to time of answered writes
+	offices offices
 }
 
 // node is a machine with a disk and, mostly, a replica.
 type node struct {
 	w      *world
-	num    uint64
-	id     uint64   // of its replica: an incarnation above 32 bits, and num
-	voters []uint64 // the first members, if its replica is one of them
+	num    uint32
+	id     uint64       // of its replica: an incarnation above 32 bits, and num
+	voters []uint64     // the first members, if its replica is one of them
+	wall   atomic.Int64 // nanoseconds by which its wall clock is wrong
 
 	mu    sync.Mutex
 	life  *life // nil: down
@@ -62,26 +58,21 @@ type node struct {
 // life is a node from a start to a power loss or stop.
 type life struct {
 	*node
+	*disk
 	replica uint64
-	mem     *vfs.MemFS
 	log     *raftlog.Log
 	state   *store.Store
 	shard   *Shard
 	hooks   hookCheck
 
-	dead  atomic.Bool // the power is gone: what it says from now on doesn't count
-	after *vfs.MemFS  // what its disk held then
-	fuse  atomic.Int64
-	lost  chan struct{} // closed when the fuse has blown
-
 	coming sync.WaitGroup // snapshots that come in
-	ended  chan struct{}  // closed when it is taken down
+	down   chan struct{}  // closed when it is taken down
 }
 
 func newWorld(t *testing.T, seed uint64, replicas int, some *sometimes) *world {
-	w := &world{t: t, seed: seed, some: some, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[[2]uint64]bool{}}
+	w := &world{t: t, seed: seed, some: some, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[link]bool{}}
 	for i := range replicas {
-		w.nodes = append(w.nodes, &node{w: w, num: uint64(i + 1), id: uint64(i + 1), mem: vfs.NewCrashableMem()})
+		w.nodes = append(w.nodes, &node{w: w, num: uint32(i + 1), id: uint64(i + 1), mem: vfs.NewCrashableMem()})
 	}
 	for _, n := range w.nodes {
 		for _, v := range w.nodes {
@@ -121,9 +112,8 @@ func (w *world) ms(n int) time.Duration { return time.Duration(w.intn(n)) * time
 func (n *node) start(fuse int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := &life{node: n, replica: n.id, mem: n.mem, lost: make(chan struct{}), ended: make(chan struct{})}
+	l := &life{node: n, disk: newDisk(n.w, n.mem, fuse), replica: n.id, down: make(chan struct{})}
 	l.hooks.l = l
-	l.fuse.Store(int64(fuse))
 	n.lives++
 	if err := l.open(); err != nil {
 		n.w.errorf("node %d, life %d: %v", n.id, n.lives, err)
@@ -133,23 +123,18 @@ func (n *node) start(fuse int) {
 }
 
 func (l *life) open() (err error) {
-	fatal := func(err error) {
-		if !l.dead.Load() {
-			l.w.errorf("node %d: %v", l.id, err)
-		}
-	}
-	fs := errorfs.Wrap(l.mem, errorfs.InjectorFunc(l.burn))
-	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, MemTableSize: 64 << 10, Fatal: fatal}); err != nil {
+	fs := l.fs()
+	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, MemTableSize: 64 << 10, Fatal: l.failed}); err != nil {
 		return err
 	}
-	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: 64 << 10, Fatal: fatal}); err != nil {
+	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: 64 << 10, Fatal: l.failed}); err != nil {
 		return err
 	}
 	was := l.state.Applied()
 	l.shard, err = Start(Config{
-		ID: 1, Replica: l.id, Voters: l.voters, Log: l.log, State: l.state, Transport: l, Fatal: fatal,
+		ID: 1, Replica: l.id, Voters: l.voters, Log: l.log, State: l.state, Transport: l, Fatal: l.failed,
 		Hooks:  Hooks{Elected: l.hooks.elected, BeforeSeal: l.hooks.beforeSeal, Committed: l.hooks.committed, Dropped: l.hooks.dropped},
-		Time:   store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(simStart) }},
+		Time:   store.TimeSource{Wall: l.now, Elapsed: func() time.Duration { return time.Since(simStart) }},
 		Logger: simLogger(),
 		Limits: Limits{
 			RoundBytes: 2000, RoundCalls: 6, CallBytes: 6000,
@@ -162,46 +147,10 @@ func (l *life) open() (err error) {
 	return err
 }
 
+// now is the node's wall clock.
+func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.wall.Load())) }
+
 var simStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// burn counts a write to the disk. The last one of the fuse finds the power gone, halfway through whatever it is part
-// of: the disk keeps what was synced and some of the rest.
-func (l *life) burn(op errorfs.Op) error {
-	if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && l.fuse.Add(-1) == 0 {
-		l.losePower()
-	}
-	return nil
-}
-
-func (l *life) losePower() {
-	if !l.dead.CompareAndSwap(false, true) {
-		return
-	}
-	percent := []int{0, 0, 20, 50, 80, 100}[l.w.intn(6)]
-	if percent > 0 || l.w.intn(2) == 0 {
-		l.keepNames()
-	}
-	l.after = l.mem.CrashClone(vfs.CrashCloneCfg{
-		UnsyncedDataPercent: percent,
-		RNG:                 rand.New(rand.NewPCG(l.w.seed, uint64(l.w.intn(1<<30)))),
-	})
-	if percent%100 != 0 {
-		l.w.some.hit("torn writes")
-	}
-	close(l.lost)
-}
-
-// keepNames makes all names of files survive. CrashClone would keep any of them, but file systems with a journal keep
-// all up to some moment, and Pebble needs that: it creates a MANIFEST and its marker, then syncs the directory once.
-func (l *life) keepNames() {
-	for _, dir := range []string{"/", "/d", "/d/raft", "/d/raft/log", "/d/state", "/d/state.staged", "/d/state.ready"} {
-		if d, err := l.mem.OpenDir(dir); err == nil { // if it is there yet
-			if err := errors.Join(d.Sync(), d.Close()); err != nil {
-				l.w.errorf("%v", err)
-			}
-		}
-	}
-}
 
 // end takes the node down: by power loss, at once if its fuse hasn't blown, or cleanly.
 func (n *node) end(clean bool) {
@@ -219,17 +168,18 @@ func (n *node) end(clean bool) {
 		l.losePower()
 		<-l.lost
 	}
-	close(l.ended)
+	close(l.down)
 	l.shard.Stop()
 	l.coming.Wait()
-	if err := l.log.Close(); err != nil {
+	sound := l.fault.Load() == nil // another disk's stores may not close as they should
+	if err := l.log.Close(); err != nil && sound {
 		n.w.errorf("node %d: close of the log: %v", n.id, err)
 	}
-	if err := l.state.Close(); err != nil {
+	if err := l.state.Close(); err != nil && sound {
 		n.w.errorf("node %d: close of the state: %v", n.id, err)
 	}
 	if l.dead.Load() {
-		n.mem = l.after
+		n.mem = l.after.Load()
 	}
 }
 
@@ -237,113 +187,6 @@ func (n *node) alive() *life {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.life
-}
-
-// Send implements Transport: each message may be lost, and takes its own time.
-func (l *life) Send(ms []*pb.Message) {
-	if l.dead.Load() {
-		return
-	}
-	for _, m := range ms {
-		from, to := m.GetFrom(), m.GetTo()
-		l.w.mu.Lock()
-		lost := l.w.cut[[2]uint64{uint64(uint32(from)), uint64(uint32(to))}] || l.w.rng.IntN(100) < 2
-		delay := time.Duration(l.w.rng.ExpFloat64() * float64(2*time.Millisecond))
-		l.w.mu.Unlock()
-		if lost {
-			continue
-		}
-		m = proto.Clone(m).(*pb.Message)
-		time.AfterFunc(delay, func() {
-			if peer := l.w.life(to); peer != nil {
-				_ = peer.shard.Step(m)
-			}
-		})
-	}
-}
-
-// SendSnapshot implements Transport: a snapshot may be cut on its way, or damaged.
-func (l *life) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
-	peer := l.w.life(m.GetTo())
-	l.w.mu.Lock()
-	cut := l.w.cut[[2]uint64{uint64(uint32(l.replica)), uint64(uint32(m.GetTo()))}]
-	left, flip := 1<<30, 1<<30
-	switch l.w.rng.IntN(6) {
-	case 0:
-		left = l.w.rng.IntN(3000)
-	case 1:
-		flip = l.w.rng.IntN(3000)
-	}
-	l.w.mu.Unlock()
-	if peer == nil || cut || l.dead.Load() {
-		return errors.New("no way there")
-	}
-	r, w := io.Pipe()
-	var wrote sync.WaitGroup
-	defer wrote.Wait()
-	defer r.Close()
-	wrote.Go(func() { _ = w.CloseWithError(body(&wire{l, w, left, flip})) })
-	peer.coming.Add(1)
-	defer peer.coming.Done()
-	stop := context.AfterFunc(ctx, func() { _ = r.CloseWithError(ctx.Err()) })
-	defer stop()
-	gone := make(chan struct{})
-	defer close(gone)
-	go func() {
-		select {
-		case <-peer.ended:
-			_ = r.CloseWithError(errors.New("receiver is gone"))
-		case <-gone:
-		}
-	}()
-	was := peer.state.Applied().Index
-	err := peer.shard.Receive(ctx, proto.Clone(m).(*pb.Message), r)
-	switch at := peer.state.Applied().Index; {
-	case err != nil:
-		l.w.some.hit("snapshot refused")
-	case at > was:
-		l.w.some.hit("snapshot installed")
-	}
-	return err
-}
-
-// wire is what a snapshot goes over: slow, cut after some bytes, and with one bit wrong.
-type wire struct {
-	l          *life
-	w          io.Writer
-	left, flip int
-}
-
-func (w *wire) Write(b []byte) (int, error) {
-	if w.left -= len(b); w.left < 0 {
-		w.l.w.some.hit("snapshot cut")
-		return 0, errors.New("cut")
-	}
-	n := len(b)
-	if w.flip >= 0 && w.flip < n {
-		b = append([]byte(nil), b...)
-		b[w.flip] ^= 1
-		w.l.w.some.hit("snapshot damaged")
-	}
-	w.flip -= n
-	w.l.w.wait(time.Duration(n) * time.Microsecond)
-	return w.w.Write(b)
-}
-
-// isolate cuts a node off: both ways, or one.
-func (w *world) isolate(num uint64, in, out bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range w.nodes {
-		w.cut[[2]uint64{n.num, num}] = in
-		w.cut[[2]uint64{num, n.num}] = out
-	}
-}
-
-func (w *world) heal() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.cut)
 }
 
 // hookCheck is the memory of a leader, as a broker would keep it: the sum of all counters. It checks that the hooks let
@@ -362,6 +205,7 @@ func (h *hookCheck) elected(o Office) {
 	if o.Began < o.Before {
 		h.l.w.errorf("office began at %d, before the last entry's time %d", o.Began, o.Before)
 	}
+	h.l.w.offices.began(h.l.w, o.Term, h.l.replica)
 	h.valid, h.term, h.sum = true, o.Term, number(h.l.state, sumKey)
 }
 
@@ -394,6 +238,63 @@ func (h *hookCheck) dropped() {
 		h.l.w.errorf("node %d: dropped twice", h.l.id)
 	}
 	h.valid = false
+}
+
+// offices is who led in which term, and how the shard's time passed meanwhile.
+type offices struct {
+	mu    sync.Mutex
+	terms map[uint64]*term
+}
+
+type term struct {
+	leader uint64
+	first  time.Time // when the first answer was seen; zero: none yet
+	// By how much the shard's time is ahead of the true one, at least and at most.
+	least, most time.Duration
+}
+
+// began checks that a term has one leader.
+func (o *offices) began(w *world, number, leader uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.terms == nil {
+		o.terms = map[uint64]*term{}
+	}
+	if o.terms[number] == nil {
+		o.terms[number] = &term{leader: leader}
+	}
+	if t := o.terms[number]; t.leader != leader {
+		w.errorf("replicas %d and %d both lead in term %d", t.leader, leader, number)
+	}
+}
+
+// count is how many terms had a leader so far.
+func (o *offices) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.terms)
+}
+
+// saw checks that in a term the shard's time passes as the true one, whatever the wall clocks do, but for 500 millionths.
+// The answer's time is from some moment since the call began.
+func (o *offices) saw(w *world, at Stamp, begun time.Time) {
+	now := time.Now()
+	least, most := at.Time.Sub(store.TimeOf(now)), at.Time.Sub(store.TimeOf(begun))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.terms[at.Term]
+	if t == nil {
+		w.errorf("an answer from term %d, in which nobody leads", at.Term)
+		return
+	}
+	if t.first.IsZero() {
+		t.first, t.least, t.most = now, least, most
+	}
+	slack := time.Millisecond + now.Sub(t.first)/2000
+	if least > t.most+slack || most < t.least-slack {
+		w.errorf("in term %d the shard's time was ahead by %v to %v, and is now by %v to %v", at.Term, t.least, t.most, least, most)
+	}
+	t.least, t.most = max(t.least, least), min(t.most, most)
 }
 
 // sometimes counts what a batch of seeds must have seen.

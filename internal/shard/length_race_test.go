@@ -1,0 +1,11 @@
+//go:build race
+
+package shard
+
+// How much the simulations take on: the race detector makes each ten times slower.
+const (
+	reshapes   = 15 // steps of one of membership
+	powerSeeds = 15
+	threeSeeds = 6
+	fiveSeeds  = 4
+)

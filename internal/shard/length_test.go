@@ -1,0 +1,11 @@
+//go:build !race
+
+package shard
+
+// How much the simulations take on.
+const (
+	reshapes   = 40 // steps of one of membership
+	powerSeeds = 30
+	threeSeeds = 12
+	fiveSeeds  = 8
+)
