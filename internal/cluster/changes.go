@@ -17,7 +17,7 @@ type Report struct {
 	DiskFree    int64 // bytes
 	DiskTotal   int64
 	ClockOffset time.Duration // its wall clock less that of most others
-	Barred      bool          // it leads nothing, since that is too much
+	Barred      bool          // it is to be given no leadership, since that is too much, or its disk slow
 	Shards      []ShardReport
 }
 

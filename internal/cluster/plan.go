@@ -132,7 +132,7 @@ type Member struct {
 	Silent   time.Duration // since it was heard of
 	Replicas int           // that it holds and that stay
 	Leaders  int           // among them
-	Barred   bool          // it says itself that it leads nothing now
+	Barred   bool          // it says itself that it is to be given no leadership now
 }
 
 func (m Member) alive() bool { return m.Silent < aliveFor }

@@ -16,10 +16,12 @@ const (
 	clockLook = 2 * time.Second
 )
 
-// watchClock keeps this node from leading while its wall clock is not that of the others, until ctx ends.
+// watchClock keeps this node from leading while its wall clock is not that of the others, until ctx ends. Nobody is to bring
+// leadership to it meanwhile, nor while its disk is known to be slow.
 func (n *Node) watchClock(ctx context.Context) {
 	tick := time.NewTicker(clockLook)
 	defer tick.Stop()
+	wasWrong := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,18 +31,22 @@ func (n *Node) watchClock(ctx context.Context) {
 		offset, known := n.clockOffset(n.copy.Map())
 		n.offset.Store(int64(offset))
 		wrong := known && offset.Abs() > maxOffset
-		if wrong != n.barred.Swap(wrong) {
+		if wrong != wasWrong {
+			wasWrong = wrong
 			if wrong {
 				n.cfg.Logger.Error("the wall clock is not that of most nodes: this node leads no shard until it is", "offset", offset)
 			} else {
 				n.cfg.Logger.Info("the wall clock is that of most nodes again", "offset", offset)
 			}
 		}
+		slow := false
 		for _, id := range n.replicas.all() {
 			if rep := n.replicas.get(id); rep != nil {
 				rep.shard.Bar(wrong || n.leaving.Load())
+				slow = slow || rep.shard.SlowDisk()
 			}
 		}
+		n.barred.Store(wrong || slow)
 	}
 }
 

@@ -62,7 +62,7 @@ type state struct {
 	sees    atomic.Value                    // []string: greeting.Sees
 	heard   atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
 	offset  atomic.Int64                    // of the wall clock, in nanoseconds
-	barred  atomic.Bool                     // from leading, since that is too much
+	barred  atomic.Bool                     // to be given no leadership: that is too much, or its disk slow
 	leaving atomic.Bool                     // it stops, and leads no more
 	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
 

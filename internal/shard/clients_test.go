@@ -99,6 +99,9 @@ func (c *client) host() *life {
 // outcome is what an error says about a write. It sends the client to another node if there is a better one.
 func (c *client) outcome(l *life, err error) (done, maybe bool) {
 	var no *NotLeader
+	if errors.Is(err, context.DeadlineExceeded) {
+		c.node = c.w.intn(len(c.w.nodes)) // this one may hang
+	}
 	switch {
 	case errors.As(err, &no) || errors.Is(err, ErrStopped):
 		c.node = c.w.intn(len(c.w.nodes))

@@ -273,9 +273,10 @@ func (l *loop) handle(rd raft.Ready) error {
 	l.observe(rd)
 	leads := l.soft.RaftState == raft.StateLeader
 	if leads {
+		l.paceSends(rd.Messages)
 		l.send(rd.Messages)
 	}
-	if err := l.log.Save(rd.HardState, rd.Entries); err != nil {
+	if err := l.save(rd); err != nil {
 		return err
 	}
 	if !leads {
@@ -338,6 +339,7 @@ func (l *loop) takeOffice() {
 	clock := store.TakeOffice(l.cfg.Time, at.Time)
 	l.office = &office{Office{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.epoch}, clock}
 	l.publishTime()
+	l.pace.begin(l.cfg.Time.Elapsed())
 	l.cfg.Hooks.Elected(l.office.Office)
 	l.calls.signal()
 }

@@ -146,6 +146,7 @@ type Shard struct {
 	receiving sync.Mutex  // one snapshot at a time comes in
 	barred    atomic.Bool // from leading
 	hashes    hashes
+	pace      pace // while this replica leads
 
 	leader atomic.Pointer[leadership]
 	clock  atomic.Pointer[reading] // nil: not in office
@@ -229,6 +230,9 @@ var ErrInboxFull = errors.New("inbox is full")
 
 // Step takes a message from another replica. It doesn't block; Raft makes up for a message that is dropped.
 func (s *Shard) Step(m *pb.Message) error {
+	if m.GetType() == pb.MsgAppResp {
+		s.pace.hears(m, s.cfg.Time.Elapsed())
+	}
 	select {
 	case s.inbox <- m:
 		return nil

@@ -35,6 +35,7 @@ type world struct {
 	cut map[link]bool // that carry nothing
 
 	keepBytes uint64 // of the shards' limits
+	memTable  int    // of logs and states
 
 	newest  atomic.Uint64 // the highest index in any answer so far
 	history sync.Map      // index to time of answered writes
@@ -70,7 +71,7 @@ type life struct {
 }
 
 func newWorld(t *testing.T, seed uint64, replicas int, some *sometimes) *world {
-	w := &world{t: t, seed: seed, some: some, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[link]bool{}}
+	w := &world{t: t, seed: seed, some: some, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[link]bool{}, memTable: 64 << 10}
 	for i := range replicas {
 		w.nodes = append(w.nodes, &node{w: w, num: uint32(i + 1), id: uint64(i + 1), mem: vfs.NewCrashableMem()})
 	}
@@ -124,10 +125,10 @@ func (n *node) start(fuse int) {
 
 func (l *life) open() (err error) {
 	fs := l.fs()
-	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, MemTableSize: 64 << 10, Fatal: l.failed}); err != nil {
+	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, MemTableSize: l.w.memTable, Fatal: l.failed}); err != nil {
 		return err
 	}
-	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: 64 << 10, Fatal: l.failed}); err != nil {
+	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: l.w.memTable, Fatal: l.failed}); err != nil {
 		return err
 	}
 	was := l.state.Applied()

@@ -82,6 +82,7 @@ func (u *upkeep) applied(index uint64, n int) {
 func (l *loop) tick() error {
 	l.publishTime()
 	l.leaveOffice()
+	l.leaveIfSlow()
 	l.endTransfers()
 	u := l.upkeep
 	if u.ticks++; l.office != nil {
