@@ -246,7 +246,7 @@ func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
 	if !raft.IsEmptyHardState(hs) {
 		s.hard, s.pending = hs, true
 	}
-	if len(entries) == 0 && !newTerm {
+	if len(entries) == 0 && (!newTerm || planted("raftlog-vote-unsaved")) {
 		return nil
 	}
 	if len(entries) > 0 && entries[0].GetIndex() <= s.last.index {
@@ -273,7 +273,7 @@ func (s *ShardLog) cutBack(index uint64) error {
 		panic(fmt.Sprintf("shard %d: entry %d would replace one that is compacted (up to %d)", s.shard, index, s.start.index))
 	}
 	k, _ := s.log.marks.get(s.shard)
-	if k.index < index {
+	if k.index < index || planted("raftlog-mark-not-lowered") {
 		return nil
 	}
 	k.index = index - 1
@@ -289,7 +289,7 @@ func (s *ShardLog) batch(entries []*pb.Entry) *pebble.Batch {
 	if s.pending {
 		s.set(b, hardStateRow, encodeHardState(s.hard))
 	}
-	if n := len(entries); n > 0 && entries[n-1].GetIndex() < s.last.index {
+	if n := len(entries); n > 0 && entries[n-1].GetIndex() < s.last.index && !planted("raftlog-keeps-tail") {
 		mustPut(b.DeleteRange(entryKey(s.shard, entries[n-1].GetIndex()+1), entryKey(s.shard, s.last.index+1), nil))
 	}
 	for _, e := range entries {

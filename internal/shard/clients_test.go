@@ -132,6 +132,7 @@ func (c *client) count(ctx context.Context, l *life, ballast int) {
 	got, at, err := Update(ctx, l.shard, func(tx *store.Tx) (uint64, error) {
 		v := number(tx, c.key) + 1
 		tx.Set(c.key, fmt.Appendf(nil, "%d%s", v, strings.Repeat(" ", ballast)))
+		tx.Set(fmt.Appendf(nil, "past %s %d", c.key, v%256), fmt.Appendf(nil, "%d", v)) // a row that nobody writes again soon
 		tx.Set(sumKey, fmt.Appendf(nil, "%d", number(tx, sumKey)+1))
 		n, _ := tx.Local.(uint64)
 		tx.Local = n + 1

@@ -15,7 +15,7 @@ var troubles = []struct {
 	{3, (*world).stop}, {2, (*world).suspend},
 	{2, (*world).cutOff}, {2, (*world).cutOneWay}, {2, (*world).cutLinks}, {2, (*world).bridgeCut}, {2, (*world).flap},
 	{3, func(w *world, _ *node) { w.heal() }},
-	{2, (*world).slowDisk}, {3, (*world).sickDisk}, {2, (*world).clockJump},
+	{2, (*world).slowDisk}, {3, (*world).sickDisk}, {4, (*world).clockJump},
 }
 
 // whatHappens is what a batch of seeds sees of troubles.

@@ -4,8 +4,9 @@ package shard
 
 // How much the simulations take on: the race detector makes each ten times slower.
 const (
-	reshapes   = 15 // steps of one of membership
-	powerSeeds = 15
-	threeSeeds = 6
-	fiveSeeds  = 4
+	memberSeeds = 8
+	reshapes    = 15 // steps of one of membership
+	powerSeeds  = 15
+	threeSeeds  = 6
+	fiveSeeds   = 4
 )

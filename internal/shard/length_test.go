@@ -4,8 +4,9 @@ package shard
 
 // How much the simulations take on.
 const (
-	reshapes   = 40 // steps of one of membership
-	powerSeeds = 30
-	threeSeeds = 12
-	fiveSeeds  = 8
+	memberSeeds = 8
+	reshapes    = 40 // steps of one of membership
+	powerSeeds  = 30
+	threeSeeds  = 12
+	fiveSeeds   = 8
 )

@@ -187,7 +187,7 @@ func TestMembership(t *testing.T) {
 	if reshapes < 40 {
 		whats = nil // too few to see everything
 	}
-	eachSeed(t, 8, whats, func(t *testing.T, seed uint64, some *sometimes) {
+	eachSeed(t, memberSeeds, whats, func(t *testing.T, seed uint64, some *sometimes) {
 		w := newGroup(t, seed, 5, 1+int(seed%3), some)
 		w.keepBytes = uint64(2+w.intn(60)) << 10
 		cs := w.clients(4)

@@ -47,11 +47,18 @@ type Clock struct {
 // TakeOffice starts the clock of a new leader whose state was last at time last.
 func TakeOffice(src TimeSource, last Time) *Clock {
 	start, elapsed := max(TimeOf(src.Wall()), last), src.Elapsed()
+	if planted("store-clock-forgets") {
+		start = TimeOf(src.Wall())
+	}
 	return &Clock{src: src, start: start, began: elapsed, read: elapsed, last: start}
 }
 
 // Now returns the shard's time. It never runs backwards.
 func (c *Clock) Now() Time {
+	if planted("store-clock-wall") {
+		c.last = max(c.last, TimeOf(c.src.Wall()))
+		return c.last
+	}
 	elapsed := c.src.Elapsed()
 	if step := elapsed - c.read; step > 0 {
 		c.read = elapsed
