@@ -55,8 +55,12 @@ $(BUF):
 race: ## the tests of everything concurrent, under the race detector
 	$(GO) test -race -cpu 1 ./internal/... .
 
+.PHONY: soak-simulator
+soak-simulator: ## many seeds of the simulations of a shard's replicas (20 min; PAWL_SEEDS=n for more or fewer)
+	PAWL_SEEDS=$${PAWL_SEEDS:-200} $(GO) test -count 1 -timeout 60m -v -run 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership' ./internal/shard
+
 .PHONY: soak
-soak: ## the real binary against kills, bad disks, cut networks, a million tasks, at length (15 min; root, strace and ip for all of it)
+soak: soak-simulator ## all at length: those, and the real binary against kills, bad disks, cut networks, a million tasks (30 min; root, strace and ip for all of it)
 	PAWL_CLUSTER_KILLS=$${PAWL_CLUSTER_KILLS:-60} PAWL_CLUSTER_PAUSES=$${PAWL_CLUSTER_PAUSES:-60} PAWL_CLUSTER_ROUNDS=10 PAWL_CLUSTER_CUTS=5 \
 	PAWL_KILLS=$${PAWL_KILLS:-300} PAWL_SHARD_KILLS=$${PAWL_SHARD_KILLS:-150} PAWL_SYNC_STEP=1 PAWL_TASKS=$${PAWL_TASKS:-1000000} \
 	PAWL_IDLE_SECONDS=10 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/

@@ -179,14 +179,14 @@ func (w *world) underFire(clients, steps int) {
 // Three nodes lose power, messages, disks and each other, and their clocks jump.
 func TestThreeReplicas(t *testing.T) {
 	eachSeed(t, threeSeeds, seenBy(threeSeeds), func(t *testing.T, seed uint64, some *sometimes) {
-		newWorld(t, seed, 3, some).underFire(6, 16)
+		newWorld(t, seed, 3, some).underFire(6, fireSteps)
 	})
 }
 
 // So do five, of which two may be gone.
 func TestFiveReplicas(t *testing.T) {
 	eachSeed(t, fiveSeeds, seenBy(fiveSeeds), func(t *testing.T, seed uint64, some *sometimes) {
-		newWorld(t, seed, 5, some).underFire(6, 16)
+		newWorld(t, seed, 5, some).underFire(6, fireSteps)
 	})
 }
 
@@ -200,7 +200,7 @@ func seenBy(seeds int) []string {
 
 // Two halves that only one node joins still have a leader that a majority hears, and keep it.
 func TestBridge(t *testing.T) {
-	eachSeed(t, 4, nil, func(t *testing.T, seed uint64, some *sometimes) {
+	eachSeed(t, bridgeSeeds, nil, func(t *testing.T, seed uint64, some *sometimes) {
 		w := newWorld(t, seed, 3+2*int(seed%2), some)
 		for _, n := range w.nodes {
 			n.start(0)

@@ -2,11 +2,13 @@
 
 package shard
 
-// How much the simulations take on: the race detector makes each ten times slower.
+// How much the simulations take on: seeds of each, and steps in one. The race detector makes each step ten times slower.
 const (
-	memberSeeds = 8
-	reshapes    = 15 // steps of one of membership
 	powerSeeds  = 15
-	threeSeeds  = 6
-	fiveSeeds   = 4
+	threeSeeds  = 4
+	fiveSeeds   = 2
+	fireSteps   = 10
+	bridgeSeeds = 2
+	memberSeeds = 8
+	reshapes    = 15
 )

@@ -2,11 +2,13 @@
 
 package shard
 
-// How much the simulations take on.
+// How much the simulations take on: seeds of each, and steps in one.
 const (
-	memberSeeds = 8
-	reshapes    = 40 // steps of one of membership
 	powerSeeds  = 30
 	threeSeeds  = 12
 	fiveSeeds   = 8
+	fireSteps   = 16
+	bridgeSeeds = 4
+	memberSeeds = 8
+	reshapes    = 40
 )

@@ -40,7 +40,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 	seed := regexp.MustCompile(`seed (\d+)`)
 	for _, p := range plantedBugs {
 		t.Run(p.bug, func(t *testing.T) {
-			out, caught := runPlanted(p.bug, p.by)
+			out, caught := runPlanted(p.bug, p.by, "2m")
 			if at := seed.FindSubmatch(out); !caught {
 				t.Errorf("%s did not notice it", p.by)
 			} else if at != nil {
@@ -52,9 +52,9 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 	}
 }
 
-// runPlanted runs a test with a bug and says whether it failed.
-func runPlanted(bug, by string, env ...string) (out []byte, caught bool) {
-	cmd := exec.Command(os.Args[0], "-test.run=^"+by+"$", "-test.timeout=2m")
+// runPlanted runs a test with a bug and says whether it failed, or hung for so long.
+func runPlanted(bug, by, hung string, env ...string) (out []byte, caught bool) {
+	cmd := exec.Command(os.Args[0], "-test.run=^"+by+"$", "-test.timeout="+hung)
 	cmd.Env = append(append(os.Environ(), "PAWL_PLANTED="+bug), env...)
 	out, err := cmd.CombinedOutput()
 	return out, err != nil
@@ -79,7 +79,7 @@ func TestPlantedBugsBySeed(t *testing.T) {
 			for _, sim := range sims {
 				caught := 0
 				for seed := range sim.seeds {
-					if _, failed := runPlanted(bug, sim.test, "PAWL_SEED="+strconv.Itoa(seed+1)); failed {
+					if _, failed := runPlanted(bug, sim.test, "20s", "PAWL_SEED="+strconv.Itoa(seed+1)); failed {
 						caught++
 					}
 				}

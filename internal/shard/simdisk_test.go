@@ -190,7 +190,7 @@ func (w *world) breakDisk(l *life, f *fault) {
 	case <-l.disk.ended:
 		w.wait(w.ms(500))
 	case <-time.After(limit):
-		w.errorf("node %d goes on %v after its %s at a %s of %s", l.replica, limit, what, f.op, f.file)
+		w.errorf("node %d goes on %v after its %s (%s %s)", l.replica, limit, what, f.op, f.file)
 	}
 }
 
