@@ -205,7 +205,7 @@ func TestBridge(t *testing.T) {
 		for _, n := range w.nodes {
 			n.start(0)
 		}
-		cs := w.clients(2)
+		cs := w.clients(1)
 		stop := make(chan struct{})
 		wg := runAll(cs, stop)
 		w.leader()
