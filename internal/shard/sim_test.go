@@ -29,6 +29,7 @@ type world struct {
 	seed  uint64
 	nodes []*node
 	some  *sometimes
+	dealt int // troubles
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -326,11 +327,9 @@ func (s *sometimes) want(t *testing.T, whats ...string) {
 // eachSeed runs a simulation for each seed of the batch, n unless the environment says otherwise.
 func eachSeed(t *testing.T, n int, whats []string, simulate func(*testing.T, uint64, *sometimes)) {
 	some := new(sometimes)
-	first, count := uint64(1), uint64(n)
+	first, count := uint64(1), uint64(seedCount(n))
 	if v, err := strconv.ParseUint(os.Getenv("PAWL_SEED"), 10, 64); err == nil {
 		first, count, whats = v, 1, nil
-	} else if v, err := strconv.ParseUint(os.Getenv("PAWL_SEEDS"), 10, 64); err == nil {
-		count = v
 	}
 	for seed := first; seed < first+count && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) { simulate(t, seed, some) })
@@ -338,6 +337,14 @@ func eachSeed(t *testing.T, n int, whats []string, simulate func(*testing.T, uin
 	if !t.Failed() {
 		some.want(t, whats...)
 	}
+}
+
+// seedCount is the size of a batch of n seeds, which the environment may say otherwise.
+func seedCount(n int) int {
+	if v, err := strconv.Atoi(os.Getenv("PAWL_SEEDS")); err == nil && v > 0 {
+		return v
+	}
+	return n
 }
 
 func number(r store.Reader, key []byte) uint64 {
