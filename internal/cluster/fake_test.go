@@ -29,6 +29,7 @@ type fleet struct {
 type group struct {
 	Status
 	gone   map[uint64]bool // replicas whose row was forgotten: their data is no more
+	begun  map[uint64]bool // replicas that their nodes run: those have heard of them
 	joints int             // looks until the joint configuration is left
 	noted  string
 	rnd    *rand.Rand // its own, so that a saga goes the same way whichever shard is asked first
@@ -40,7 +41,7 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 
 // lives says whether a replica takes part.
 func (f *fleet) lives(g *group, id uint64) bool {
-	return f.up[NodeOf(id)] && !f.cut[NodeOf(id)] && !g.gone[id]
+	return g.begun[id] && f.up[NodeOf(id)] && !f.cut[NodeOf(id)] && !g.gone[id]
 }
 
 // decides says whether a majority of some voters takes part.
@@ -70,7 +71,7 @@ func (f *fleet) obey(m *Map) {
 		g := f.groups[s.ID]
 		if g == nil {
 			if r := s.Replicas[0]; r.Founder && f.up[r.Node] && !f.cut[r.Node] {
-				f.groups[s.ID] = &group{Status: Status{Voters: []uint64{r.ID}, Applied: 10}, gone: map[uint64]bool{}, rnd: rand.New(rand.NewPCG(f.seed, uint64(s.ID)))}
+				f.groups[s.ID] = &group{Status: Status{Voters: []uint64{r.ID}, Applied: 10}, gone: map[uint64]bool{}, begun: map[uint64]bool{r.ID: true}, rnd: rand.New(rand.NewPCG(f.seed, uint64(s.ID)))}
 			}
 			continue
 		}
@@ -113,8 +114,10 @@ func (f *fleet) pass() {
 		g.Progress = map[uint64]Progress{}
 		for _, id := range slices.Concat(g.Voters, g.Learners) {
 			p := old[id]
-			p.Active = f.lives(g, id)
-			if p.Active {
+			g.begun[id] = g.begun[id] || f.up[NodeOf(id)] && !f.cut[NodeOf(id)] && g.rnd.IntN(3) == 0
+			// Of one that was just added a leader believes the best.
+			p.Active = f.lives(g, id) || !g.begun[id]
+			if f.lives(g, id) {
 				if p.Match < g.Applied {
 					p.Match += (g.Applied - p.Match) * uint64(g.rnd.IntN(5)) / 4
 				}

@@ -43,10 +43,11 @@ func (s Status) commits(voters []uint64) bool { return 2*s.live(voters) > len(vo
 // maxBehind is how many entries a replica may lack and still be caught up: what it lacks then is on its way.
 const maxBehind = 1000
 
-// ready says whether a replica could take part in decisions at once.
+// ready says whether a replica could take part in decisions at once. One that has confirmed nothing may not run yet: a leader
+// believes the best of a replica that was just added, and in a young shard nobody is far behind.
 func (s Status) ready(id uint64) bool {
 	p := s.Progress[id]
-	return id == s.Leader || p.Active && !p.Snapshotting && p.Match+maxBehind >= s.Applied
+	return id == s.Leader || p.Active && !p.Snapshotting && p.Match > 0 && p.Match+maxBehind >= s.Applied
 }
 
 // has says whether the shard's membership has a replica.

@@ -131,7 +131,8 @@ func mustAnswer(st shard.Status, c cluster.VoterChange) error {
 			continue
 		}
 		voters++
-		if id == st.Replica || st.Progress[id].Active {
+		// Of a replica that was just added a leader believes that it answers, until it has confirmed something or was silent.
+		if p := st.Progress[id]; id == st.Replica || p.Active && p.Match > 0 {
 			answer++
 		}
 	}
