@@ -356,7 +356,7 @@ func TestPowerLoss(t *testing.T) {
 			clean := false
 			if sick {
 				w.wait(w.ms(2000))
-				w.breakDisk(l, w.someFault())
+				w.breakDisk(l, l.someFault())
 			} else {
 				l.untilPowerGoes(w.ms(8000))
 				if clean = !l.dead.Load() && w.intn(4) == 0; clean {

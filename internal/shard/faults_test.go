@@ -151,7 +151,7 @@ func (w *world) slowDisk(n *node) {
 // sickDisk has a disk fail or hang. Its replica must end itself; then the machine loses power, and starts again.
 func (w *world) sickDisk(n *node) {
 	l := n.alive()
-	w.breakDisk(l, w.someFault())
+	w.breakDisk(l, l.someFault())
 	n.end(false)
 	w.wait(w.ms(1000))
 	n.start(0)

@@ -23,7 +23,7 @@ func TestSlowDisk(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 7, 3, new(sometimes))
-				w.memTable = 4 << 20 // so that it isn't the log's background work that holds the leader up
+				w.roomy = true // so that it isn't the log's background work that holds the leader up
 				for _, n := range w.nodes {
 					n.start(0)
 				}

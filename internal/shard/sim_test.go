@@ -36,7 +36,7 @@ type world struct {
 	cut map[link]bool // that carry nothing
 
 	keepBytes uint64 // of the shards' limits
-	memTable  int    // of logs and states
+	roomy     bool   // all lives are
 
 	newest  atomic.Uint64 // the highest index in any answer so far
 	history sync.Map      // index to time of answered writes
@@ -66,13 +66,14 @@ type life struct {
 	state   *store.Store
 	shard   *Shard
 	hooks   hookCheck
+	roomy   bool // it keeps so much of its log in memory that it hardly ever writes it out, or else little
 
 	coming sync.WaitGroup // snapshots that come in
 	down   chan struct{}  // closed when it is taken down
 }
 
 func newWorld(t *testing.T, seed uint64, replicas int, some *sometimes) *world {
-	w := &world{t: t, seed: seed, some: some, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[link]bool{}, memTable: 64 << 10}
+	w := &world{t: t, seed: seed, some: some, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[link]bool{}}
 	for i := range replicas {
 		w.nodes = append(w.nodes, &node{w: w, num: uint32(i + 1), id: uint64(i + 1), mem: vfs.NewCrashableMem()})
 	}
@@ -116,6 +117,7 @@ func (n *node) start(fuse int) {
 	defer n.mu.Unlock()
 	l := &life{node: n, disk: newDisk(n.w, n.mem, fuse), replica: n.id, down: make(chan struct{})}
 	l.hooks.l = l
+	l.roomy = n.w.roomy || n.w.intn(2) == 0
 	n.lives++
 	if err := l.open(); err != nil {
 		n.w.errorf("node %d, life %d: %v", n.id, n.lives, err)
@@ -125,11 +127,14 @@ func (n *node) start(fuse int) {
 }
 
 func (l *life) open() (err error) {
-	fs := l.fs()
-	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, MemTableSize: l.w.memTable, Fatal: l.failed}); err != nil {
+	fs, memTable := l.fs(), 64<<10
+	if l.roomy {
+		memTable = 4 << 20
+	}
+	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, MemTableSize: memTable, Fatal: l.failed}); err != nil {
 		return err
 	}
-	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: l.w.memTable, Fatal: l.failed}); err != nil {
+	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: 64 << 10, Fatal: l.failed}); err != nil {
 		return err
 	}
 	was := l.state.Applied()

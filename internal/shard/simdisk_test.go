@@ -199,18 +199,21 @@ func (w *world) breakDisk(l *life, f *fault) {
 	}
 }
 
-// someFault is what may be wrong with a disk.
-func (w *world) someFault() *fault {
-	switch w.intn(8) {
+// someFault is what may be wrong with a life's disk.
+func (l *life) someFault() *fault {
+	switch l.w.intn(8) {
 	case 0, 1, 2:
 		return &fault{hangs: true}
-	case 3, 4:
+	case 3:
 		return &fault{op: "write", dir: "/d/raft/", file: "marks"}
-	case 5:
+	case 4:
 		return &fault{op: "sync", dir: "/d/raft/", file: "marks"}
-	case 6:
+	case 5:
 		return &fault{op: "write", dir: "/d/state/", file: ".sst"}
 	default:
+		if !l.roomy { // Pebble begins a new file while it syncs a large batch, and dies as above
+			return &fault{op: "sync", dir: "/d/raft/", file: "marks"}
+		}
 		return &fault{op: "sync", dir: "/d/raft/", file: ".log"}
 	}
 }
