@@ -24,6 +24,11 @@ func TestClusterSpread(t *testing.T) {
 	cfg.scattered = true
 	w := cfg.start(t)
 	w.flow(&w.acked)
+	for _, name := range cfg.queues { // each once in peace: the moves below may all meet with a kill
+		if _, err := c.operator().Admin().MoveQueue(t.Context(), name, []int{dataShard, dataShard + 1}, "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var moves int
 	moving, stop := context.WithCancel(t.Context())
 	moved := make(chan struct{})
@@ -53,22 +58,22 @@ func TestClusterSpread(t *testing.T) {
 	t.Logf("%d kills, %d moves, %d tasks; %d enqueues without an answer", kills, moves, tasks, w.unknown.Load())
 }
 
-// spread shares out queues anew until ctx ends, and says how often that was answered.
+// spread shares out the queues anew, in turn, until ctx ends, and says how often that was answered.
 func (c *nodes) spread(ctx context.Context, queues []string) (moves int) {
 	client := c.operator()
-	for ctx.Err() == nil {
+	for i := 0; ctx.Err() == nil; i++ {
 		shards := rand.Perm(spreadShards)[:1+rand.IntN(spreadShards)]
-		for i := range shards {
-			shards[i] += dataShard
+		for j := range shards {
+			shards[j] += dataShard
 		}
 		call, cancel := context.WithTimeout(ctx, callTime)
-		if _, err := client.Admin().MoveQueue(call, queues[rand.IntN(len(queues))], shards, "test"); err == nil {
+		if _, err := client.Admin().MoveQueue(call, queues[i%len(queues)], shards, "test"); err == nil {
 			moves++
 		}
 		cancel()
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second + rand.N(time.Second)):
+		case <-time.After(rand.N(time.Second)):
 		}
 	}
 	return moves

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,12 +118,18 @@ func newServerIn(t testing.TB, data string, flags ...string) *server {
 	t.Cleanup(func() {
 		s.kill()
 		if t.Failed() {
-			said := s.said(0)
-			t.Logf("the server's log:\n%s", said[max(0, len(said)-8000):])
+			t.Logf("the server's log:\n%s", notable(s.said(0)))
 		}
 		_ = s.log.Close()
 	})
 	return s
+}
+
+// notable is the end of a log without what a load says of its tasks: a failure's own words must not drown in it.
+func notable(log string) string {
+	lines := slices.DeleteFunc(strings.Split(log, "\n"), func(l string) bool { return strings.Contains(l, `msg="task `) })
+	kept := strings.Join(lines, "\n")
+	return kept[max(0, len(kept)-3000):]
 }
 
 // freeAddr is an address on this machine where nobody listens. Its port is none that the system gives to outgoing
