@@ -58,6 +58,7 @@ type QueuePart struct {
 	Shard  int
 	Slots  int  // of the queue's 64: those whose new tasks go there; 0: it only drains
 	Moving bool // slots are on their way to it or from it
+	Own    bool // no other queue lies in the shard
 	Depth  Depth
 }
 
@@ -130,28 +131,25 @@ func (a Admin) ResumeQueue(ctx context.Context, name, reason string) (*QueueInfo
 	return queueAnswer("resume queue", name, resp.GetQueue(), err)
 }
 
-// SpreadQueue shares a queue out over so many shards: those that have it, then those that have least. One shard can carry only
-// so much; what the queue then promises within a key, and no more across keys, is in docs/scaling.md. New tasks go to their new
-// shards when it returns; those that are there stay and drain. After ErrUnavailable the move may have begun, and goes on.
-func (a Admin) SpreadQueue(ctx context.Context, name string, parts int, reason string) (*QueueInfo, error) {
-	return a.spread(ctx, &pawlv1.SpreadQueueRequest{Queue: name, Parts: clampInt32(parts), Reason: reason})
+// Onto says over which shards a queue is shared out: Shards, or as many as Parts says.
+type Onto struct {
+	Parts  int   // those that have the queue, then those that have least of others
+	Shards []int // by their numbers
+	// Own: no other queue may be in these shards, and none that is new goes there. SpreadQueue without Own ends that.
+	Own bool
 }
 
-// MoveQueue is SpreadQueue over the shards that are named, one or more.
-func (a Admin) MoveQueue(ctx context.Context, name string, shards []int, reason string) (*QueueInfo, error) {
-	req := &pawlv1.SpreadQueueRequest{Queue: name, Reason: reason}
-	for _, shard := range shards {
+// SpreadQueue shares a queue out over shards, or moves it. One shard can carry only so much; what the queue then promises
+// within a key, and no more across keys, is in docs/scaling.md. New tasks go to their new shards when it returns; those that are
+// there stay and drain. ErrWrongState says that other queues are in the way. After ErrUnavailable the move may have begun, and
+// goes on.
+func (a Admin) SpreadQueue(ctx context.Context, name string, onto Onto, reason string) (*QueueInfo, error) {
+	req := &pawlv1.SpreadQueueRequest{Queue: name, Parts: clampInt32(onto.Parts), Own: onto.Own, Reason: reason}
+	for _, shard := range onto.Shards {
 		req.Shards = append(req.Shards, uint32(max(clampInt32(shard), 0))) // #nosec G115 -- not negative
 	}
-	if len(shards) == 0 {
-		return nil, invalid("shards", "there are none")
-	}
-	return a.spread(ctx, req)
-}
-
-func (a Admin) spread(ctx context.Context, req *pawlv1.SpreadQueueRequest) (*QueueInfo, error) {
 	resp, err := call(ctx, a.client, true, a.client.operator.SpreadQueue, req)
-	return queueAnswer("spread queue", req.GetQueue(), resp.GetQueue(), err)
+	return queueAnswer("spread queue", name, resp.GetQueue(), err)
 }
 
 // PurgeQueue discards the tasks that wait in a queue and says how many; it doesn't erase them.
@@ -269,7 +267,7 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 	}
 	for _, part := range p.GetParts() {
-		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(),
+		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(), Own: part.GetOwn(),
 			Depth: depthOf(part.GetDepth())})
 	}
 	return q

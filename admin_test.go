@@ -59,14 +59,14 @@ func TestAdminCalls(t *testing.T) {
 		{"PauseQueue", func(a pawl.Admin) (any, error) { return a.PauseQueue(ctx, "mail", "fire") }, `queue:"mail"reason:"fire"`, &pawlv1.PauseQueueResponse{Queue: queue}, wantQueue},
 		{"ResumeQueue", func(a pawl.Admin) (any, error) { return a.ResumeQueue(ctx, "mail", "ok") }, `queue:"mail"reason:"ok"`, &pawlv1.ResumeQueueResponse{Queue: queue}, wantQueue},
 		{"SpreadQueue", func(a pawl.Admin) (any, error) {
-			q, err := a.SpreadQueue(ctx, "mail", 2, "hot")
+			q, err := a.SpreadQueue(ctx, "mail", pawl.Onto{Parts: 2}, "hot")
 			return q.Parts, err
 		}, `queue:"mail"parts:2reason:"hot"`, &pawlv1.SpreadQueueResponse{Queue: &pawlv1.Queue{Parts: []*pawlv1.QueuePart{{Shard: 3, Slots: 32, Moving: true, Depth: &pawlv1.Depth{Ready: 9}}}}},
-			`[{3 32 true {0 9 0 0 0 0 0}}]`},
+			`[{3 32 true false {0 9 0 0 0 0 0}}]`},
 		{"SpreadQueue", func(a pawl.Admin) (any, error) {
-			q, err := a.MoveQueue(ctx, "mail", []int{3, 4}, "")
+			q, err := a.SpreadQueue(ctx, "mail", pawl.Onto{Shards: []int{3, 4}, Own: true}, "")
 			return q.Name, err
-		}, `queue:"mail"shards:3shards:4`, &pawlv1.SpreadQueueResponse{Queue: &pawlv1.Queue{Queue: "mail"}}, `mail`},
+		}, `queue:"mail"shards:3shards:4own:true`, &pawlv1.SpreadQueueResponse{Queue: &pawlv1.Queue{Queue: "mail"}}, `mail`},
 		{"PurgeQueue", func(a pawl.Admin) (any, error) { return a.PurgeQueue(ctx, "mail", "old") }, `queue:"mail"reason:"old"`, &pawlv1.PurgeQueueResponse{Discarded: 7}, `7`},
 		{"ListDead", func(a pawl.Admin) (any, error) {
 			items, err := collect(a.Dead(ctx, pawl.Filter{Queue: "mail", Error: "boom"}))

@@ -25,7 +25,7 @@ func TestClusterSpread(t *testing.T) {
 	w := cfg.start(t)
 	w.flow(&w.acked)
 	for _, name := range cfg.queues { // each once in peace: the moves below may all meet with a kill
-		if _, err := c.operator().Admin().MoveQueue(t.Context(), name, []int{dataShard, dataShard + 1}, "test"); err != nil {
+		if _, err := c.operator().Admin().SpreadQueue(t.Context(), name, pawl.Onto{Shards: []int{dataShard, dataShard + 1}}, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func (c *nodes) spread(ctx context.Context, queues []string) (moves int) {
 			shards[j] += dataShard
 		}
 		call, cancel := context.WithTimeout(ctx, callTime)
-		if _, err := client.Admin().MoveQueue(call, queues[i%len(queues)], shards, "test"); err == nil {
+		if _, err := client.Admin().SpreadQueue(call, queues[i%len(queues)], pawl.Onto{Shards: shards}, "test"); err == nil {
 			moves++
 		}
 		cancel()

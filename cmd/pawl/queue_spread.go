@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,8 +11,7 @@ import (
 )
 
 func newQueueSpread(a *app) *cobra.Command {
-	var parts int
-	var shards []int
+	var onto pawl.Onto
 	var reason string
 	cmd := &cobra.Command{
 		Use: "spread QUEUE", Short: "Share a queue out over several shards, or move it", Args: cobra.ExactArgs(1),
@@ -22,24 +20,19 @@ more is shared out by the keys of its tasks: 64 slots, the same number to each s
 when this returns; those that are there stay where they are, and drain.
 
 A queue in several parts keeps its promises within a slot: tasks of one key, repeats of one idempotency key or request.
-Order, priorities, weights and the maximum length are those of each part. "pawl cluster add-shards" makes more shards.`,
-		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --reason 'it slows down the others'",
+Order, priorities, weights and the maximum length are those of each part. "pawl cluster add-shards" makes more shards.
+
+With --own no other queue may be in these shards, and none that is new goes there, until the queue is spread without it.`,
+		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down the others'",
 	}
-	cmd.Flags().IntVar(&parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
-	cmd.Flags().IntSliceVar(&shards, "shards", nil, "numbers of the shards, with commas")
+	cmd.Flags().IntVar(&onto.Parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
+	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "numbers of the shards, with commas")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().BoolVar(&onto.Own, "own", false, "keep all other queues out of these shards")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
+	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		var q *pawl.QueueInfo
-		var err error
-		switch {
-		case cmd.Flags().Changed("parts"):
-			q, err = client.Admin().SpreadQueue(cmd.Context(), args[0], parts, reason)
-		case len(shards) > 0:
-			q, err = client.Admin().MoveQueue(cmd.Context(), args[0], shards, reason)
-		default:
-			err = errors.New("give --parts or --shards")
-		}
+		q, err := client.Admin().SpreadQueue(cmd.Context(), args[0], onto, reason)
 		if err != nil {
 			return err
 		}
@@ -57,6 +50,8 @@ func writeParts(w io.Writer, q *pawl.QueueInfo) {
 			note = "slots are moving"
 		case p.Slots == 0:
 			note = "drains"
+		case p.Own:
+			note = "its own"
 		}
 		d := p.Depth
 		rows[i] = []string{fmt.Sprint(p.Shard), fmt.Sprint(p.Slots), fmt.Sprint(d.Ready), fmt.Sprint(d.Scheduled), fmt.Sprint(d.Retrying),

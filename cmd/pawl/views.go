@@ -135,6 +135,7 @@ type partView struct {
 	Shard  int       `json:"shard"`
 	Slots  int       `json:"slots"`
 	Moving bool      `json:"moving"`
+	Own    bool      `json:"own"`
 	Depth  depthView `json:"depth"`
 }
 
@@ -179,7 +180,7 @@ func viewQueue(q *pawl.QueueInfo) queueView {
 		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt, Parts: make([]partView, len(q.Parts)),
 	}
 	for i, p := range q.Parts {
-		v.Parts[i] = partView{Shard: p.Shard, Slots: p.Slots, Moving: p.Moving, Depth: depthView(p.Depth)}
+		v.Parts[i] = partView{Shard: p.Shard, Slots: p.Slots, Moving: p.Moving, Own: p.Own, Depth: depthView(p.Depth)}
 	}
 	return v
 }

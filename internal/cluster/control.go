@@ -78,7 +78,7 @@ type office struct {
 
 	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
-	queues  int      // how many there are; -1: not counted. It belongs to the shard's loop
+	queues  *census  // nil: not counted. It belongs to the shard's loop
 	pending []change // of the round in flight
 	ring    ring
 }
@@ -134,7 +134,7 @@ func (c *Control) Elected() {
 		c.office.stop()
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}, queues: -1}
+	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
 	c.wake()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })

@@ -14,6 +14,7 @@ type Queue struct {
 	Name      string
 	Shard     uint32 // where all of it lies, if it has no parts
 	Parts     []Part // of a queue that was shared out over shards, now or once. Never changed in place
+	Own       bool   // no other queue may be in the shards that take its tasks: see Onto
 	Config    task.QueueConfig
 }
 
@@ -33,13 +34,14 @@ func queueKey(ns, name string) []byte {
 type queueRow struct {
 	Shard  uint32 `json:"shard"`
 	Parts  []Part `json:"parts,omitempty"`
+	Own    bool   `json:"own,omitempty"`
 	Config []byte `json:"config"`
 	// Dropping: the queue is being deleted, its shard first. Who uses it meanwhile takes the mark away.
 	Dropping bool `json:"dropping,omitempty"`
 }
 
 func encodeQueue(q Queue, dropping bool) []byte {
-	return encodeRow(queueRow{q.Shard, q.Parts, q.Config.Encode(), dropping})
+	return encodeRow(queueRow{q.Shard, q.Parts, q.Own, q.Config.Encode(), dropping})
 }
 
 func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
@@ -55,7 +57,7 @@ func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
 		return Queue{}, false, err
 	}
 	config, err := task.DecodeQueueConfig(row.Config)
-	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Config: config}, row.Dropping, err
+	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Own: row.Own, Config: config}, row.Dropping, err
 }
 
 // getQueue reads a queue that may be absent.

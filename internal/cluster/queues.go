@@ -108,34 +108,52 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if !founded || settings.DataShards == 0 {
 		return Queue{}, task.Unavailable(time.Second, "queue %q: there is no data shard yet", name)
 	}
-	n, err := c.countQueues(tx)
+	known, err := c.census(tx)
 	if err != nil {
 		return Queue{}, err
 	}
-	if n >= c.cfg.MaxQueues {
+	if known.queues >= c.cfg.MaxQueues {
 		return Queue{}, task.Invalid("queue", "%q would be one queue more than the %d that are allowed", name, c.cfg.MaxQueues)
 	}
-	return Queue{Namespace: ns, Name: name, Shard: home(ns, name, settings.DataShards),
+	return Queue{Namespace: ns, Name: name, Shard: home(ns, name, known.owners.free(settings.DataShards)),
 		Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: tx.Now().Time()}}, nil
 }
 
-// countQueues counts the queues, once in a term of office. It runs on the shard's loop.
-func (c *Control) countQueues(tx *store.Tx) (n int, err error) {
+// census is what a new queue needs to know of all others.
+type census struct {
+	queues int
+	owners owners
+}
+
+// census counts the queues, once in a term of office. It runs on the shard's loop.
+func (c *Control) census(r store.Reader) (*census, error) {
 	o := c.currentOffice()
-	if o != nil && o.queues >= 0 {
+	if o != nil && o.queues != nil {
 		return o.queues, nil
 	}
-	tx.Scan([]byte{queueTable}, []byte{queueTable + 1}, func(_, _ []byte) bool { n++; return true })
-	if o != nil {
-		o.queues = n
+	found := &census{owners: owners{}}
+	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
+		found.queues++
+		found.owners.add(q)
+		return true
+	})
+	if err == nil && o != nil {
+		o.queues = found
 	}
-	return n, nil
+	return found, err
 }
 
 // count keeps the number of queues. It runs on the shard's loop; if the round is dropped, so is the office.
 func (c *Control) count(n int) {
-	if o := c.currentOffice(); o != nil && o.queues >= 0 {
-		o.queues += n
+	if o := c.currentOffice(); o != nil && o.queues != nil {
+		o.queues.queues += n
+	}
+}
+
+// recount lets the next new queue count anew, since shards have other owners. It runs on the shard's loop.
+func (c *Control) recount() {
+	if o := c.currentOffice(); o != nil {
+		o.queues = nil
 	}
 }
 
@@ -150,11 +168,11 @@ func (c *Control) setQueue(tx *store.Tx, q Queue, dropping bool) {
 	c.note(tx, change{queue: q.name()})
 }
 
-// home chooses the shard of a new queue.
-func home(ns, name string, shards int) uint32 {
+// home chooses the shard of a new queue among those that may take it.
+func home(ns, name string, shards []uint32) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(ns + "\x00" + name))
-	return 1 + h.Sum32()%uint32(shards)
+	return shards[h.Sum32()%uint32(len(shards))] // #nosec G115 -- at most MaxDataShards
 }
 
 // copy brings a queue's configuration to its shards, except to those that are about to drop it.
@@ -236,6 +254,9 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		tx.Set(floorKey, encodeNumber(max(getNumber(tx, floorKey), q.Config.Version)))
 		c.note(tx, change{queue: q.name()})
 		c.count(-1)
+		if now.Own {
+			c.recount()
+		}
 		return struct{}{}, nil
 	})
 	return err

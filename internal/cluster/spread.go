@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +10,6 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// spreadLevel is the feature level from which queues can have parts: nodes below would look for all tasks in one shard.
-const spreadLevel = 2
 
 const (
 	// tendRest is how often moves that were interrupted are taken up, and retireRest how often shards are left. The latter is
@@ -25,10 +21,9 @@ const (
 	clockSlack    = time.Minute
 )
 
-// Spread shares a queue out over these shards, slot by slot, or over as many as are named by parts if there are none: those
-// that have it, then those with the fewest other queues of this kind. It answers when the slots have moved; tasks that are
-// there stay where they are. After unavailable the move may have begun, and goes on by itself.
-func (c *Control) Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (Queue, error) {
+// Spread shares a queue out over shards, slot by slot. It answers when the slots have moved; tasks that are there stay where
+// they are. After unavailable the move may have begun, and goes on by itself.
+func (c *Control) Spread(ctx context.Context, ns, name string, onto Onto) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, _, ok, err := getQueue(tx, ns, name)
 		if err == nil && !ok {
@@ -41,18 +36,20 @@ func (c *Control) Spread(ctx context.Context, ns, name string, parts int, shards
 		if err != nil {
 			return q, err
 		}
-		onto, err := c.chooseShards(tx, q, settings, parts, shards)
+		shards, err := chooseShards(tx, q, settings, onto)
 		if err != nil {
 			return q, err
 		}
 		if q.moving() {
 			return q, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
 		}
-		if !q.spreadOver(onto, tx.Now()) {
+		if !q.spreadOver(shards, tx.Now()) && q.Own == onto.Own {
 			return q, nil
 		}
+		q.Own = onto.Own
 		q.Config.Version++
 		c.setQueue(tx, q, false)
+		c.recount()
 		c.tendTo(q)
 		return q, nil
 	})
@@ -63,59 +60,6 @@ func (c *Control) Spread(ctx context.Context, ns, name string, parts int, shards
 		c.tendTo(q)
 	}
 	return q, err
-}
-
-// chooseShards checks the wish of a Spread.
-func (c *Control) chooseShards(tx *store.Tx, q Queue, settings Settings, parts int, shards []uint32) ([]uint32, error) {
-	if settings.Level < spreadLevel {
-		return nil, wrongState("queue %q: to share out a queue, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
-			q.Name, spreadLevel, settings.Level)
-	}
-	if len(shards) > 0 {
-		return shards, checkShards(shards, settings.DataShards)
-	}
-	most := min(settings.DataShards, task.SlotCount)
-	if parts < 1 || parts > most {
-		return nil, task.Invalid("parts", "%d is not between 1 and %d, the number of data shards and of slots: see `pawl cluster add-shards`", parts, most)
-	}
-	load, err := c.slotsByShard(tx)
-	if err != nil {
-		return nil, err
-	}
-	all := dataShards(settings.DataShards)
-	slices.SortStableFunc(all, func(a, b uint32) int {
-		_, hasA := q.SlotsIn(a)
-		_, hasB := q.SlotsIn(b)
-		return cmp.Or(cmp.Compare(hasB, hasA), cmp.Compare(load[a], load[b]))
-	})
-	return all[:parts], nil
-}
-
-func checkShards(shards []uint32, most int) error {
-	if len(shards) > task.SlotCount {
-		return task.Invalid("shards", "%d shards, but a queue has %d slots", len(shards), task.SlotCount)
-	}
-	for i, id := range shards {
-		if id < 1 || int(id) > most {
-			return task.Invalid("shards", "%d is no data shard: they are numbered 1 to %d", id, most)
-		}
-		if slices.Contains(shards[:i], id) {
-			return task.Invalid("shards", "%d is named twice", id)
-		}
-	}
-	return nil
-}
-
-// slotsByShard counts the slots of shared-out queues.
-func (c *Control) slotsByShard(tx *store.Tx) (map[uint32]int, error) {
-	load := map[uint32]int{}
-	err := scanQueues(tx, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
-		for _, p := range q.Parts {
-			load[p.Shard] += p.Next.Len()
-		}
-		return true
-	})
-	return load, err
 }
 
 // openSlots ends a move: once no copy takes the slots that move any more, the shards to which they move begin to.

@@ -79,22 +79,22 @@ func checkShares(t *testing.T, before, q Queue, shards []uint32) {
 func TestSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 4)
-		_, err := c.Spread(bg, "default", "a", 2, nil)
+		_, err := c.Spread(bg, "default", "a", Onto{Parts: 2})
 		is(t, err, task.ErrNotFound, `queue "a"`)
 		q, err := c.PutQueue(bg, "default", "a", setLength(100))
 		must(t, err)
 		home := q.Shard
 		for _, bad := range [][]uint32{{0}, {5}, {1, 1}, make([]uint32, 65)} {
-			_, err := c.Spread(bg, "default", "a", 0, bad)
+			_, err := c.Spread(bg, "default", "a", Onto{Shards: bad})
 			is(t, err, task.ErrInvalidArgument, "shards")
 		}
 		for _, bad := range []int{-1, 0, 5} {
-			_, err := c.Spread(bg, "default", "a", bad, nil)
+			_, err := c.Spread(bg, "default", "a", Onto{Parts: bad})
 			is(t, err, task.ErrInvalidArgument, "parts", "between 1 and 4")
 		}
 
 		w.keys[home] = store.TimeOf(time.Now().Add(time.Hour))
-		q, err = c.Spread(bg, "default", "a", 3, nil)
+		q, err = c.Spread(bg, "default", "a", Onto{Parts: 3})
 		must(t, err)
 		if q.moving() || len(q.Parts) != 3 || q.part(home).Slots.Len() != 22 {
 			t.Fatalf("over three shards: %+v", q.Parts)
@@ -135,7 +135,7 @@ func TestSpreadRetires(t *testing.T) {
 		must(t, err)
 		from, to := q.Shard, 3-q.Shard
 		w.setFull("a", true)
-		_, err = c.Spread(bg, "default", "a", 0, []uint32{to})
+		_, err = c.Spread(bg, "default", "a", Onto{Shards: []uint32{to}})
 		must(t, err)
 		pass(time.Hour)
 		if q, _ := c.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
@@ -165,7 +165,7 @@ func TestSpreadNeedsItsLevel(t *testing.T) {
 		c := w.open(2)
 		_, err := c.PutQueue(bg, "default", "a", unchanged)
 		must(t, err)
-		_, err = c.Spread(bg, "default", "a", 2, nil)
+		_, err = c.Spread(bg, "default", "a", Onto{Parts: 2})
 		is(t, err, task.ErrWrongState, "feature level 2", "raise-level")
 	})
 }
@@ -198,7 +198,7 @@ func TestSpreadSaga(t *testing.T) {
 				default:
 					shards := dataShards(5)
 					rnd.Shuffle(5, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
-					_, _ = c.Spread(bg, "default", "a", 0, shards[:1+rnd.IntN(5)])
+					_, _ = c.Spread(bg, "default", "a", Onto{Shards: shards[:1+rnd.IntN(5)]})
 				}
 			}
 			w.heal()

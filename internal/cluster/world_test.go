@@ -20,6 +20,7 @@ import (
 // world is a system shard without Raft, seats on it of which at most one leads, and data shards that only remember what
 // they were told.
 type world struct {
+	most   int // queues
 	t      *testing.T
 	state  *store.Store
 	rounds sync.Mutex // one round at a time
@@ -58,13 +59,13 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &world{t: t, state: s, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, fails: map[uint32]error{}}
+	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, fails: map[uint32]error{}}
 }
 
 // seat is another node, which doesn't lead yet.
 func (w *world) seat() *seat {
 	s := &seat{world: w}
-	s.control = NewControl(Config{System: s, Shards: w, MaxQueues: 3, Room: func() error { return w.room }})
+	s.control = NewControl(Config{System: s, Shards: w, MaxQueues: w.most, Room: func() error { return w.room }})
 	w.t.Cleanup(s.control.Close)
 	return s
 }

@@ -91,7 +91,7 @@ func queueProto(q cluster.Queue, sum broker.QueueInfo, parts []broker.QueueInfo)
 	}
 	for i, shard := range q.Shards() {
 		slots, next := q.SlotsIn(shard)
-		p.Parts = append(p.Parts, &pawlv1.QueuePart{Shard: shard, Slots: int32Of(slots), Moving: slots != next, Depth: depthProto(parts[i])})
+		p.Parts = append(p.Parts, &pawlv1.QueuePart{Shard: shard, Slots: int32Of(slots), Moving: slots != next, Own: q.Own && next > 0, Depth: depthProto(parts[i])})
 	}
 	return p
 }

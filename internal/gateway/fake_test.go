@@ -107,16 +107,18 @@ func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) 
 }
 
 // Spread gives all slots to the shards, in runs, at once.
-func (f *fake) Spread(_ context.Context, _, name string, parts int, shards []uint32) (cluster.Queue, error) {
+func (f *fake) Spread(_ context.Context, _, name string, onto cluster.Onto) (cluster.Queue, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := f.queues[name]
+	shards := onto.Shards
 	if len(shards) == 0 {
-		if parts > len(f.shards) {
-			return q, task.Invalid("parts", "%d is not between 1 and %d", parts, len(f.shards))
+		if onto.Parts > len(f.shards) {
+			return q, task.Invalid("parts", "%d is not between 1 and %d", onto.Parts, len(f.shards))
 		}
-		shards = f.shards[:parts]
+		shards = f.shards[:onto.Parts]
 	}
+	q.Own = onto.Own
 	old := q.Shards()
 	q.Parts = []cluster.Part{}
 	for i, shard := range shards {

@@ -90,7 +90,7 @@ type Cluster interface {
 	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
 	PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, ns, name string) error
-	Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (cluster.Queue, error)
+	Spread(ctx context.Context, ns, name string, onto cluster.Onto) (cluster.Queue, error)
 }
 
 // Admin is what the gateway needs of the system shard for the operators of a cluster, wherever it is led. Package cluster says

@@ -198,11 +198,11 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 	if _, err := g.known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, namespaceOf(ctx), r.GetQueue(), int(r.GetParts()), r.GetShards())
+	q, err := g.cluster.Spread(ctx, namespaceOf(ctx), r.GetQueue(), cluster.Onto{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "reason", r.GetReason())
+	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "reason", r.GetReason())
 	p, err := g.queue(ctx, q)
 	return &pawlv1.SpreadQueueResponse{Queue: p}, err
 }

@@ -201,6 +201,7 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 			x.num("shard", int64(p.GetShard()))
 			x.num("slots", int64(p.GetSlots()))
 			x.boolean("moving", p.GetMoving())
+			x.boolean("own", p.GetOwn())
 			x.depth(p.GetDepth())
 			x.close('}')
 		}

@@ -224,6 +224,8 @@ func restSpreadQueue(x *exchange) error {
 				req.Shards = append(req.Shards, uint32(n)) // #nosec G115 -- at least 1
 				return err
 			})
+		case "own":
+			err = r.boolean(&req.Own, name)
 		case "reason":
 			err = r.setStr(&req.Reason, name)
 		default:

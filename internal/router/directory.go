@@ -25,8 +25,7 @@ type queueArgs struct {
 	Version   uint64
 	Config    task.QueueConfig
 	Shard     uint32
-	Shards    []uint32
-	Parts     int
+	Onto      cluster.Onto
 }
 
 // onSystem makes a method of a call on Control.
@@ -60,7 +59,7 @@ var (
 		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
 	})
 	spreadQueue = onSystem("spread-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
-		return c.Spread(ctx, a.Namespace, a.Name, a.Parts, a.Shards)
+		return c.Spread(ctx, a.Namespace, a.Name, a.Onto)
 	})
 	hasShard = onSystem("has-shard", true, func(ctx context.Context, c Control, id uint32) (bool, error) { return c.HasShard(ctx, id) })
 )
@@ -138,9 +137,9 @@ func (d Directory) PutQueue(ctx context.Context, ns, name string, change func(*t
 	return cluster.Queue{}, task.Unavailable(time.Second, "queue %q: others change it all the time", name)
 }
 
-// Spread shares a queue out over shards, or over parts many: see cluster.Control.
-func (d Directory) Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (cluster.Queue, error) {
-	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Parts: parts, Shards: shards})
+// Spread shares a queue out over shards: see cluster.Control.
+func (d Directory) Spread(ctx context.Context, ns, name string, onto cluster.Onto) (cluster.Queue, error) {
+	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Onto: onto})
 	if err == nil {
 		d.r.cfg.Map.Learned(q)
 	}

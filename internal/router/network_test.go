@@ -143,15 +143,15 @@ func (c fakeControl) EnsureQueue(ctx context.Context, _ uint32, ns, name string)
 	return c.PutQueue(ctx, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
-func (c fakeControl) Spread(_ context.Context, ns, name string, _ int, shards []uint32) (q cluster.Queue, err error) {
+func (c fakeControl) Spread(_ context.Context, ns, name string, onto cluster.Onto) (q cluster.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err == nil {
 			q = c.m.f.queues[name]
 			q.Namespace, q.Name = ns, name
 			q.Config.Version++
-			for i, shard := range shards {
+			for i, shard := range onto.Shards {
 				var slots task.SlotSet
-				for slot := i; slot < task.SlotCount; slot += len(shards) {
+				for slot := i; slot < task.SlotCount; slot += len(onto.Shards) {
 					slots |= 1 << slot
 				}
 				q.Parts = append(q.Parts, cluster.Part{Shard: shard, Slots: slots, Next: slots})

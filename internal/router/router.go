@@ -69,8 +69,8 @@ type Control interface {
 	DropQueue(ctx context.Context, ns, name string) error
 	// EnsureQueue makes sure that a shard has its copy of a queue, if the queue lies there.
 	EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error)
-	// Spread shares a queue out over shards, or over parts many.
-	Spread(ctx context.Context, ns, name string, parts int, shards []uint32) (cluster.Queue, error)
+	// Spread shares a queue out over shards.
+	Spread(ctx context.Context, ns, name string, onto cluster.Onto) (cluster.Queue, error)
 	// HasShard says whether there is a data shard of this number.
 	HasShard(ctx context.Context, id uint32) (bool, error)
 }

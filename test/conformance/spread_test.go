@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -165,7 +166,7 @@ func (m *moving) move(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.h.router.Directory().Spread(ctx, namespace, "hot", 0, onto); err == nil {
+		if _, err := m.h.router.Directory().Spread(ctx, namespace, "hot", cluster.Onto{Shards: onto}); err == nil {
 			moves++
 		}
 		select {

@@ -385,6 +385,7 @@ type QueuePart struct {
 	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`   // of the queue's 64: those whose new tasks go there; 0: it only drains
 	Moving        bool                   `protobuf:"varint,3,opt,name=moving,proto3" json:"moving,omitempty"` // slots are on their way to it or from it
 	Depth         *Depth                 `protobuf:"bytes,4,opt,name=depth,proto3" json:"depth,omitempty"`
+	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // no other queue lies in the shard
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -445,6 +446,13 @@ func (x *QueuePart) GetDepth() *Depth {
 		return x.Depth
 	}
 	return nil
+}
+
+func (x *QueuePart) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
 }
 
 type Depth struct {
@@ -1173,6 +1181,7 @@ type SpreadQueueRequest struct {
 	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // over so many shards, those that have it first; or:
 	Shards        []uint32               `protobuf:"varint,3,rep,packed,name=shards,proto3" json:"shards,omitempty"` // over these
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // no other queue may lie in these shards
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1233,6 +1242,13 @@ func (x *SpreadQueueRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *SpreadQueueRequest) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
 }
 
 type SpreadQueueResponse struct {
@@ -2909,12 +2925,13 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12(\n" +
-	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\"u\n" +
+	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\"\x87\x01\n" +
 	"\tQueuePart\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
 	"\x06moving\x18\x03 \x01(\bR\x06moving\x12$\n" +
-	"\x05depth\x18\x04 \x01(\v2\x0e.pawl.v1.DepthR\x05depth\"\xb5\x01\n" +
+	"\x05depth\x18\x04 \x01(\v2\x0e.pawl.v1.DepthR\x05depth\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\bR\x03own\"\xb5\x01\n" +
 	"\x05Depth\x12\x1c\n" +
 	"\tscheduled\x18\x01 \x01(\x03R\tscheduled\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x03R\x05ready\x12\x18\n" +
@@ -2958,12 +2975,13 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\x13ResumeQueueResponse\x12$\n" +
-	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"p\n" +
+	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"\x82\x01\n" +
 	"\x12SpreadQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x16\n" +
 	"\x06shards\x18\x03 \x03(\rR\x06shards\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\";\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\bR\x03own\";\n" +
 	"\x13SpreadQueueResponse\x12$\n" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"A\n" +
 	"\x11PurgeQueueRequest\x12\x14\n" +

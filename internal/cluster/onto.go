@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// spreadLevel is the feature level from which queues can have parts: nodes below would look for all tasks in one shard.
+const spreadLevel = 2
+
+// Onto says over which shards a queue is shared out.
+type Onto struct {
+	Shards []uint32 // these; none: as many as Parts says, those that have the queue, then those with the fewest slots of others
+	Parts  int
+	// Own: no other queue lies in these shards, and none that is created goes there, until the queue is shared out without it or
+	// deleted.
+	Own bool
+}
+
+// tenants are the queues that the choice of shards looks at.
+type tenants struct {
+	slots  map[uint32]int       // of other queues that are shared out, by shard
+	others map[uint32]QueueName // one other queue that lies in a shard
+	owners owners               // other than the queue
+}
+
+// owners are the queues that have shards of their own, by shard.
+type owners map[uint32]QueueName
+
+func (o owners) add(q Queue) {
+	for _, p := range q.Parts {
+		if q.Own && p.Next != 0 {
+			o[p.Shard] = q.name()
+		}
+	}
+}
+
+// free are the data shards that other queues may be in.
+func (o owners) free(shards int) []uint32 {
+	return slices.DeleteFunc(dataShards(shards), func(id uint32) bool { _, owned := o[id]; return owned })
+}
+
+func tenantsBeside(r store.Reader, q Queue) (tenants, error) {
+	t := tenants{slots: map[uint32]int{}, others: map[uint32]QueueName{}, owners: owners{}}
+	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(other Queue, _ bool) bool {
+		if other.name() == q.name() {
+			return true
+		}
+		t.owners.add(other)
+		for _, p := range other.Parts {
+			t.slots[p.Shard] += p.Next.Len()
+		}
+		for _, shard := range other.Shards() {
+			t.others[shard] = other.name()
+		}
+		return true
+	})
+	return t, err
+}
+
+// chooseShards are the shards that a queue is to be shared out over.
+func chooseShards(r store.Reader, q Queue, settings Settings, onto Onto) ([]uint32, error) {
+	if settings.Level < spreadLevel {
+		return nil, wrongState("queue %q: to share out a queue, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			q.Name, spreadLevel, settings.Level)
+	}
+	if err := onto.check(settings.DataShards); err != nil {
+		return nil, err
+	}
+	t, err := tenantsBeside(r, q)
+	if err != nil {
+		return nil, err
+	}
+	shards := onto.Shards
+	if len(shards) == 0 {
+		shards, err = t.fewest(q, settings.DataShards, onto)
+	} else {
+		err = t.allow(q, onto)
+	}
+	if err == nil && onto.Own && len(t.owners.free(settings.DataShards)) == len(shards) {
+		err = wrongState("queue %q: no data shard would be left for other queues: see `pawl cluster add-shards`", q.Name)
+	}
+	return shards, err
+}
+
+func (o Onto) check(dataShards int) error {
+	if len(o.Shards) == 0 {
+		if most := min(dataShards, task.SlotCount); o.Parts < 1 || o.Parts > most {
+			return task.Invalid("parts", "%d is not between 1 and %d, the number of data shards and of slots: see `pawl cluster add-shards`", o.Parts, most)
+		}
+		return nil
+	}
+	if len(o.Shards) > task.SlotCount {
+		return task.Invalid("shards", "%d shards, but a queue has %d slots", len(o.Shards), task.SlotCount)
+	}
+	for i, id := range o.Shards {
+		if id < 1 || int(id) > dataShards {
+			return task.Invalid("shards", "%d is no data shard: they are numbered 1 to %d", id, dataShards)
+		}
+		if slices.Contains(o.Shards[:i], id) {
+			return task.Invalid("shards", "%d is named twice", id)
+		}
+	}
+	return nil
+}
+
+// allow refuses shards in which the queue can't be beside others.
+func (t tenants) allow(q Queue, onto Onto) error {
+	for _, id := range onto.Shards {
+		if owner, owned := t.owners[id]; owned {
+			return wrongState("queue %q: shard %d is queue %q's own", q.Name, id, owner.Name)
+		}
+		if other, there := t.others[id]; there && onto.Own {
+			return wrongState("queue %q: shard %d can't be its own, since it has tasks of queue %q: see `pawl queue spread` and `pawl cluster add-shards`",
+				q.Name, id, other.Name)
+		}
+	}
+	return nil
+}
+
+// fewest chooses shards where there is the least beside the queue.
+func (t tenants) fewest(q Queue, dataShards int, onto Onto) ([]uint32, error) {
+	shards := t.owners.free(dataShards)
+	if onto.Own {
+		shards = slices.DeleteFunc(shards, func(id uint32) bool { _, shared := t.others[id]; return shared })
+	}
+	if len(shards) < onto.Parts {
+		return nil, wrongState("queue %q: %d of %d data shards can take it: see `pawl cluster add-shards`", q.Name, len(shards), dataShards)
+	}
+	slices.SortStableFunc(shards, func(a, b uint32) int {
+		_, hasA := q.SlotsIn(a)
+		_, hasB := q.SlotsIn(b)
+		return cmp.Or(cmp.Compare(hasB, hasA), cmp.Compare(t.slots[a], t.slots[b]))
+	})
+	return shards[:onto.Parts], nil
+}

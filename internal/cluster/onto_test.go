@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A queue has shards of its own: none that is new goes there, none can be moved there, and another leader knows that too.
+func TestOwnShards(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.most = 300
+		c := w.openAt(spreadLevel, 4)
+		put := func(c *Control, name string) Queue {
+			t.Helper()
+			q, err := c.PutQueue(bg, "default", name, unchanged)
+			must(t, err)
+			return q
+		}
+		spread := func(c *Control, name string, onto Onto) (Queue, error) { return c.Spread(bg, "default", name, onto) }
+		hot := put(c, "hot")
+		other := put(c, "other")
+		for i := 0; other.Shard == hot.Shard; i++ {
+			other = put(c, fmt.Sprint("other", i))
+		}
+
+		_, err := spread(c, "hot", Onto{Shards: []uint32{other.Shard}, Own: true})
+		is(t, err, task.ErrWrongState, fmt.Sprintf("shard %d can't be its own", other.Shard), other.Name)
+		_, err = spread(c, "hot", Onto{Parts: 4, Own: true})
+		is(t, err, task.ErrWrongState, "data shards can take it")
+		hot, err = spread(c, "hot", Onto{Parts: 2, Own: true})
+		must(t, err)
+		if hot.In(other.Shard) || !hot.Own || len(hot.Shards()) != 2 {
+			t.Fatalf("with shards of its own: %+v", hot)
+		}
+
+		next := w.seat()
+		next.lead()
+		again := next.control
+		for i := range 200 {
+			if q := put(again, fmt.Sprint("new", i)); hot.In(q.Shard) {
+				t.Fatalf("%s lies in shard %d, which is another queue's own", q.Name, q.Shard)
+			}
+		}
+		_, err = spread(again, "other", Onto{Shards: hot.Shards()[:1]})
+		is(t, err, task.ErrWrongState, fmt.Sprintf("shard %d is queue %q's own", hot.Shards()[0], "hot"))
+		q, err := spread(again, "other", Onto{Parts: 2})
+		must(t, err)
+		if slices.ContainsFunc(q.Shards(), hot.In) {
+			t.Errorf("shared out over %v, of which are another queue's own", q.Shards())
+		}
+		_, err = spread(again, "other", Onto{Parts: 3})
+		is(t, err, task.ErrWrongState, "2 of 4 data shards")
+
+		hot, err = spread(again, "hot", Onto{Parts: 2})
+		must(t, err)
+		_, err = spread(again, "other", Onto{Parts: 4})
+		must(t, err)
+		if hot.Own {
+			t.Error("the shards are still the queue's own")
+		}
+	})
+}
+
+// One data shard is always left for queues that are new.
+func TestOwnShardsLeaveOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.most = 300
+		c := w.openAt(spreadLevel, 2)
+		_, err := c.PutQueue(bg, "default", "hot", unchanged)
+		must(t, err)
+		_, err = c.Spread(bg, "default", "hot", Onto{Parts: 2, Own: true})
+		is(t, err, task.ErrWrongState, "no data shard would be left for other queues")
+		_, err = c.Spread(bg, "default", "hot", Onto{Parts: 1, Own: true})
+		must(t, err)
+		q, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+
+		must(t, c.DropQueue(bg, "default", "hot"))
+		home := map[uint32]bool{q.Shard: true}
+		for i := range 100 {
+			q, err := c.PutQueue(bg, "default", fmt.Sprint("b", i), unchanged)
+			must(t, err)
+			home[q.Shard] = true
+		}
+		if len(home) != 2 {
+			t.Errorf("queues lie in %v after the owner was deleted", home)
+		}
+	})
+}
