@@ -75,7 +75,12 @@ func (r *replica) round(tx *store.Tx) *engine.Round {
 }
 
 func (r *replica) elected(o shard.Office) {
-	r.leader = engine.NewLeader(engine.Office{Epoch: o.Epoch, Began: o.Began, Before: o.Before}, r.b.cfg.Limits)
+	office := engine.Office{Epoch: o.Epoch, Began: o.Began, Before: o.Before}
+	if until, doubted := office.Doubted(); doubted {
+		r.log.Info("the shard's last entry is over an hour old, or the clock is wrong: retention deletes nothing for an hour",
+			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
+	}
+	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
 	r.setDeadline(0)
 	poke(r.toFile)
 }

@@ -15,6 +15,15 @@ const tickLimit = 1000
 // could not while nobody served.
 const officeGrace = 15 * time.Second
 
+// clockDoubt is how far the time of a new leader may lie ahead of the last one. When it is more, the clock may be wrong, and what
+// retention deletes can't be had back: it deletes nothing for as long.
+const clockDoubt = time.Hour
+
+// Doubted is when retention begins to delete, if the clock is in doubt.
+func (o Office) Doubted() (until store.Time, doubted bool) {
+	return o.Began.Add(clockDoubt), o.Before != 0 && o.Began > o.Before.Add(clockDoubt)
+}
+
 // Tick lets time pass: it does what is due, up to a bound. Afterwards NextDeadline says when to call it again.
 func Tick(r *Round) {
 	if r.l.next > r.now {
@@ -103,6 +112,10 @@ func (r *Round) pass(d deadline) {
 	case kind == onLease:
 		r.leaseEnds(d.ns, id, x)
 	case kind == onForget:
+		if until, doubted := r.l.office.Doubted(); doubted && r.now < until {
+			r.keepUntil(d.ns, id, x, until)
+			return
+		}
 		r.forgetInTime(d.ns, id, x)
 	}
 }
@@ -156,6 +169,15 @@ func failureOf(o task.Outcome) Failure {
 func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *Exec) {
 	to.State, to.ReadyAt = task.Ready, r.now
 	r.move(ns, id, q, from, to)
+}
+
+// keepUntil lets the retention of an ended task last longer.
+func (r *Round) keepUntil(ns string, id task.ID, x *Exec, until store.Time) {
+	to := *x
+	to.KeptUntil = until
+	r.tx.Set(idKey(ns, tabExec, id), to.encode())
+	r.l.hot.drop(id)
+	r.remind(until, onForget, ns, id[:])
 }
 
 // forgetInTime removes a task whose retention is over. A dead letter goes through the archive first.
