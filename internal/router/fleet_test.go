@@ -187,6 +187,9 @@ func (b fakeBroker) Leader(id uint32) (node, term, index uint64) {
 	if s == nil || !slices.Contains(s.replicas, b.m.number) || s.shy && s.leader != b.m.number {
 		return 0, 0, 0
 	}
+	if old := s.hints[b.m.number]; old != 0 {
+		return uint64(old), 0, 1
+	}
 	return uint64(s.leader), s.term, 1
 }
 

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -113,7 +114,12 @@ func ask[A, R any](ctx context.Context, r *Router, m *method[A, R], shard, node 
 	if err != nil {
 		return out, fmt.Errorf("%s for node %d: %w", m.name, node, err)
 	}
-	answer, err := r.cfg.Peers.Call(ctx, node, m.name, request)
+	away, leave := r.aways.begin(ctx, destination{shard, node})
+	defer leave()
+	answer, err := r.cfg.Peers.Call(away, node, m.name, request)
+	if cause := context.Cause(away); errors.Is(cause, errLeftBehind) && err != nil {
+		err = cause
+	}
 	switch {
 	case err == nil:
 	case r.cfg.NotSent(err):

@@ -128,6 +128,47 @@ func TestWhatIsRepeated(t *testing.T) {
 	})
 }
 
+// A leader that hangs is not waited for once others have elected another: a read is answered there, and who enqueued hears that
+// the outcome is not known. A replica that merely does not know the leader ends no call.
+func TestALeaderThatHangs(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		ids := f.mustPut(1)
+		f.network = func(_, to uint32, _ string) fate {
+			if to == 1 {
+				return hangs
+			}
+			return arrives
+		}
+		time.AfterFunc(4*time.Second, func() { f.lead(1, 0) })
+		time.AfterFunc(5*time.Second, func() { f.lead(1, 3) })
+		most := 5*time.Second + awayGrace + 2*awayLook
+		began := time.Now()
+		read := make(chan error)
+		go func() {
+			_, _, err := f.nodes[2].Task(context.Background(), ns, ids[0], 0)
+			read <- err
+		}()
+		_, err := f.nodes[2].put(1)
+		if took := time.Since(began); !errors.Is(err, broker.ErrUnknown) || !strings.Contains(err.Error(), errLeftBehind.Error()) || took < 5*time.Second || took > most {
+			t.Errorf("an enqueue to a leader that hangs, after %s: %v", took, err)
+		}
+		if err := <-read; err != nil || time.Since(began) > most+100*time.Millisecond {
+			t.Errorf("a read of a leader that hangs, after %s: %v", time.Since(began), err)
+		}
+
+		// Node 2's replica names a node that leads no more; who leads is known from a hint.
+		if _, _, err := f.nodes[3].Claim(context.Background(), 1, queueCall(10), 0); err != nil {
+			t.Fatal(err)
+		}
+		f.with(func() { f.network = nil; f.shards[1].hints = map[uint32]uint32{2: 1} })
+		began = time.Now()
+		_, _, err = f.nodes[2].Claim(context.Background(), 1, queueCall(1), 10*time.Second)
+		if took := time.Since(began); err != nil || took < 10*time.Second || f.count("claim") != 2 {
+			t.Errorf("a claim past a replica that lags ended after %s and %d messages: %v", took, f.count("claim"), err)
+		}
+	})
+}
+
 // Who finds no leader says who was asked and what they said, and the next one does not wait as long.
 func TestACallThatFindsNoLeader(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {

@@ -115,6 +115,7 @@ type Router struct {
 	claims  servedClaims
 	awaits  awaits
 	far     farClaims
+	aways   aways
 
 	methods sync.Map // name → server: those of OnSystem
 
@@ -133,7 +134,7 @@ func New(cfg Config) *Router {
 	}
 	r := &Router{cfg: cfg, log: cfg.Logger, abandoned: make(chan struct{}, maxAbandoned)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.far.r = r
+	r.far.r, r.aways.r = r, r
 	stay, leave := context.WithCancel(r.ctx)
 	r.stay = stay
 	r.work.Go(func() {

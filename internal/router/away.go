@@ -1,0 +1,104 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A node that hangs answers no call and closes no connection. When the other replicas have elected another leader, what
+// was asked of it is not waited for any longer.
+
+const (
+	// awayLook is how often the calls that others have not answered yet are looked at.
+	awayLook = 250 * time.Millisecond
+	// awayGrace is how long a node that does not lead any more may take to say so.
+	awayGrace = 500 * time.Millisecond
+)
+
+var errLeftBehind = errors.New("another node leads the shard meanwhile")
+
+// aways are the calls that other nodes have not answered yet.
+type aways struct {
+	r        *Router
+	mu       sync.Mutex
+	by       map[destination]*away
+	watching bool
+}
+
+type destination struct{ shard, node uint32 }
+
+// away are those to one node on one shard. Its fields but ctx are guarded by aways.mu.
+type away struct {
+	ctx    context.Context
+	end    context.CancelCauseFunc
+	calls  int
+	leader uint32    // by this node's replica, when the first of them was made
+	since  time.Time // when that changed to a third node; zero: it did not
+}
+
+// begin is ctx for a call to another node; leave when it has been answered.
+func (a *aways) begin(ctx context.Context, to destination) (_ context.Context, leave func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.watching {
+		a.watching = true
+		a.r.work.Go(a.watch)
+	}
+	g := a.by[to]
+	if g == nil {
+		if a.by == nil {
+			a.by = map[destination]*away{}
+		}
+		g = &away{leader: a.r.leaderHere(to.shard)}
+		g.ctx, g.end = context.WithCancelCause(a.r.ctx)
+		a.by[to] = g
+	}
+	g.calls++
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(g.ctx, func() { cancel(context.Cause(g.ctx)) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+		a.leave(to, g)
+	}
+}
+
+func (a *aways) leave(to destination, g *away) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if g.calls--; g.calls == 0 {
+		g.end(nil)
+		if a.by[to] == g {
+			delete(a.by, to)
+		}
+	}
+}
+
+// watch looks at the calls as long as there are any.
+func (a *aways) watch() {
+	for more := true; more; more = a.look() {
+		a.r.sleep(a.r.ctx, awayLook)
+	}
+}
+
+// look ends the calls to nodes that were left behind.
+func (a *aways) look() (more bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	for to, g := range a.by {
+		switch leader := a.r.leaderHere(to.shard); {
+		case leader == 0 || leader == to.node || leader == g.leader:
+			g.since = time.Time{}
+		case g.since.IsZero():
+			g.since = now
+		case now.Sub(g.since) >= awayGrace:
+			g.end(errLeftBehind)
+			delete(a.by, to)
+		}
+	}
+	a.watching = len(a.by) > 0 && a.r.ctx.Err() == nil
+	return a.watching
+}
