@@ -16,7 +16,7 @@ type Token struct {
 
 const tokenVersion = 1
 
-// String is the token as workers see it: opaque text of at most 32 characters.
+// String is the token as workers see it: opaque text of at most 39 characters.
 func (t Token) String() string {
 	var b [1 + 2*binary.MaxVarintLen64 + 8]byte
 	b[0] = tokenVersion
