@@ -135,7 +135,7 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 	at := place{from, shard}
 	c.ClaimKey = partKey(m.call.ClaimKey, from, m.asked[at])
 	m.asked[at]++
-	got, stamp, err := m.g.broker.Claim(ctx, shard, c, 0)
+	got, stamp, err := m.g.broker.ClaimNow(ctx, shard, c)
 	saw(ctx, stamp)
 	if err != nil {
 		m.failed = err

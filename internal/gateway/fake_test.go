@@ -250,6 +250,10 @@ func (f *fake) inOrder(shard uint32) (list []*fakeTask) {
 }
 
 // Claim takes from the queues in their order, weights or not.
+func (f *fake) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	return f.Claim(ctx, shard, c, 0)
+}
+
 func (f *fake) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	deadline := time.After(wait)
 	for first := true; ; first = false {

@@ -60,6 +60,8 @@ type Gateway struct {
 // Broker is what the gateway needs of the shards, wherever they are led.
 type Broker interface {
 	broker.ShardCalls
+	// ClaimNow is Claim of what is there, for a caller that has other shards to ask: it doesn't wait for a new leader.
+	ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error)
 	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.
 	WatchClaims(lost func(broker.Lost)) ClaimWatch
 	// Archived also says behind each task where the list goes on: "" at the end.

@@ -48,6 +48,13 @@ var claim = &method[claimArgs, claimAnswer]{name: "claim", run: runClaim, atServ
 	wait: func(a claimArgs) time.Duration { return a.Wait },
 	left: func(a claimArgs, d time.Duration) claimArgs { a.Wait = d; return a }}
 
+// claimBriefly is claim for those who have other shards to ask.
+var claimBriefly = func() *claimMethod {
+	m := *claim
+	m.patience = briefTime
+	return &m
+}()
+
 func runClaim(ctx context.Context, r *Router, a claimArgs) (out claimAnswer, err error) {
 	out.Out, out.At, err = r.cfg.Broker.Claim(ctx, a.Shard, a.Call, a.Wait)
 	return out, err
@@ -55,18 +62,29 @@ func runClaim(ctx context.Context, r *Router, a claimArgs) (out claimAnswer, err
 
 // Claim takes tasks of one shard, waiting up to wait for the first, whichever nodes lead the shard meanwhile.
 func (r *Router) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	return r.claimBy(ctx, claim, shard, c, wait)
+}
+
+// ClaimNow takes tasks that are there. It does not wait long for the leader of the shard either: the caller has others to ask.
+func (r *Router) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	return r.claimBy(ctx, claimBriefly, shard, c, 0)
+}
+
+type claimMethod = method[claimArgs, claimAnswer]
+
+func (r *Router) claimBy(ctx context.Context, m *claimMethod, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	if !r.leads(shard) {
-		return r.claimFar(ctx, shard, c, wait)
+		return r.claimFar(ctx, m, shard, c, wait)
 	}
 	deadline := time.Now().Add(wait)
 	got, at, err := r.cfg.Broker.Claim(ctx, shard, c, wait)
 	if err == nil || !isElsewhere(err) {
 		return got, at, err
 	}
-	return r.claimFar(ctx, shard, c, max(time.Until(deadline), 0))
+	return r.claimFar(ctx, m, shard, c, max(time.Until(deadline), 0))
 }
 
-func (r *Router) claimFar(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (r *Router) claimFar(ctx context.Context, m *claimMethod, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	own := c.ClaimKey == ""
 	if own {
 		c.ClaimKey = "way/" + rand.Text()
@@ -75,7 +93,7 @@ func (r *Router) claimFar(ctx context.Context, shard uint32, c broker.ClaimCall,
 	waiting, cancel := r.untilDrain(ctx)
 	defer cancel()
 	for {
-		out, err := far(waiting, r, claim, shard, claimArgs{shard, c, wait})
+		out, err := far(waiting, r, m, shard, claimArgs{shard, c, wait})
 		if own && errors.Is(err, broker.ErrUnknown) {
 			r.abandon(shard, c)
 		}

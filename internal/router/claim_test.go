@@ -47,6 +47,26 @@ func TestAClaimWaitsWhereTheLeaderIs(t *testing.T) {
 	})
 }
 
+// A claim over several shards passes over one without a leader, and no call gives up sooner for that.
+func TestAClaimWithOthersToAskIsBrief(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		f.mustPut(1)
+		f.lead(1, 0)
+		began := time.Now()
+		_, _, err := f.nodes[2].ClaimNow(context.Background(), 1, queueCall(1))
+		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || took < briefTime || took > 2*briefTime {
+			t.Errorf("without a leader, after %s: %v", took, err)
+		}
+		time.AfterFunc(2*time.Second, func() { f.lead(1, 3) })
+		if _, err := f.nodes[2].put(1); err != nil {
+			t.Errorf("others look no longer than it did: %v", err)
+		}
+		if got, _, err := f.nodes[2].ClaimNow(context.Background(), 1, queueCall(2)); err != nil || len(got) != 2 {
+			t.Errorf("got %d tasks, %v", len(got), err)
+		}
+	})
+}
+
 // A claim that was made and whose answer was lost is given back, also when the leader moves in the meantime.
 func TestALostClaimIsGivenBack(t *testing.T) {
 	for _, moves := range []bool{false, true} {

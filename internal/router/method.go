@@ -23,6 +23,8 @@ type method[A, R any] struct {
 	// doesn't.
 	wait func(A) time.Duration
 	left func(A, time.Duration) A
+	// patience is how long the call looks for the leader of its shard; 0: routeTime.
+	patience time.Duration
 }
 
 // server is a method as other nodes call it.

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ const (
 	routeTime = 10 * time.Second
 	// darkTime is how long it looks when another call has looked in vain for routeTime since a leader was last seen.
 	darkTime = 500 * time.Millisecond
+	// briefTime is how long a call looks that has other shards to turn to.
+	briefTime = 200 * time.Millisecond
 	// pauseMin and pauseMax bound the pause after all replicas were asked.
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
@@ -136,7 +139,7 @@ func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32
 	if m.wait != nil {
 		deadline = time.Now().Add(m.wait(args))
 	}
-	s := r.newSearch(shard)
+	s := r.newSearch(shard, m.patience)
 	for {
 		node, err := s.next(ctx)
 		if err != nil {
@@ -163,13 +166,14 @@ func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32
 
 // search is one call's way to the leader of its shard.
 type search struct {
-	r     *Router
-	shard uint32
-	since time.Time
-	pause time.Duration
-	hint  uint32   // who leads, by what the last node said
-	tried []uint32 // since the last pause
-	said  []word   // the last word of each node
+	r        *Router
+	shard    uint32
+	since    time.Time
+	pause    time.Duration
+	patience time.Duration
+	hint     uint32   // who leads, by what the last node said
+	tried    []uint32 // since the last pause
+	said     []word   // the last word of each node
 }
 
 type word struct {
@@ -177,8 +181,8 @@ type word struct {
 	text string
 }
 
-func (r *Router) newSearch(shard uint32) *search {
-	return &search{r: r, shard: shard, since: time.Now(), pause: pauseMin}
+func (r *Router) newSearch(shard uint32, patience time.Duration) *search {
+	return &search{r: r, shard: shard, patience: cmp.Or(patience, routeTime), since: time.Now(), pause: pauseMin}
 }
 
 // next chooses whom to ask: the leader by the last hint, by this node's replica, by what was seen last, then the replicas in
@@ -192,12 +196,14 @@ func (s *search) next(ctx context.Context) (uint32, error) {
 			s.tried = append(s.tried, node)
 			return node, nil
 		}
-		most := routeTime
+		most := s.patience
 		if s.r.leaders.isDark(s.shard) {
-			most = darkTime
+			most = min(most, darkTime)
 		}
 		if time.Since(s.since) >= most {
-			s.r.leaders.lost(s.shard)
+			if s.patience == routeTime {
+				s.r.leaders.lost(s.shard)
+			}
 			return 0, s.inVain(ctx)
 		}
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < s.pause+wordTime {
