@@ -122,7 +122,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// checkPresence checks what a node says of itself.
+// checkPresence checks what a node says of itself that others reach.
 func checkPresence(peer, api, version string, minLevel, maxLevel int) error {
 	for _, a := range []struct{ field, value string }{{"peer_address", peer}, {"api_address", api}} {
 		if len(a.value) > maxAddress {
@@ -132,6 +132,10 @@ func checkPresence(peer, api, version string, minLevel, maxLevel int) error {
 			return task.Invalid(a.field, "%q is not host:port", a.value)
 		}
 	}
+	return checkProgram(version, minLevel, maxLevel)
+}
+
+func checkProgram(version string, minLevel, maxLevel int) error {
 	if len(version) > maxVersion {
 		return task.Invalid("version", "it has %d characters, at most %d", len(version), maxVersion)
 	}
@@ -149,7 +153,7 @@ func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 	if i := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Nonce == r.Nonce }); i >= 0 {
 		return joinedAlready(m.Nodes[i], r)
 	}
-	if err := checkLevel(m.Settings, r.Name, r.MinLevel, r.MaxLevel); err != nil {
+	if err := CheckLevel(m.Settings, r.Name, r.MinLevel, r.MaxLevel); err != nil {
 		return 0, err
 	}
 	old, replaces := m.Named(r.Name)
@@ -187,7 +191,8 @@ func joinedAlready(n Node, r JoinRequest) (uint32, error) {
 	return n.Number, nil
 }
 
-func checkLevel(s Settings, name string, minLevel, maxLevel int) error {
+// CheckLevel refuses a node whose program doesn't know the feature level of its cluster.
+func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
 	if s.Level < minLevel || s.Level > maxLevel {
 		return wrongState("node %q works at feature levels %d to %d, but the cluster is at %d: use another version of the program",
 			name, minLevel, maxLevel, s.Level)
@@ -280,7 +285,8 @@ func (m *Map) holding(number uint32) (shards []uint32) {
 	return shards
 }
 
-// Presence is what a member says of itself when it starts.
+// Presence is what a member says of itself when it starts. One without a PeerAddress is reached by no other node: it says what
+// its program can do, and the addresses that are known stay.
 type Presence struct {
 	Number                  uint32
 	PeerAddress, APIAddress string
@@ -288,9 +294,16 @@ type Presence struct {
 	MinLevel, MaxLevel      int
 }
 
+func (p Presence) check() error {
+	if p.PeerAddress == "" {
+		return checkProgram(p.Version, p.MinLevel, p.MaxLevel)
+	}
+	return checkPresence(p.PeerAddress, p.APIAddress, p.Version, p.MinLevel, p.MaxLevel)
+}
+
 // Hello takes over what a member says of itself: it may have moved, or run another version than before.
 func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
-	if err := checkPresence(p.PeerAddress, p.APIAddress, p.Version, p.MinLevel, p.MaxLevel); err != nil {
+	if err := p.check(); err != nil {
 		return Node{}, err
 	}
 	return update(ctx, c, func(tx *store.Tx) (Node, error) {
@@ -302,14 +315,17 @@ func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
 			return Node{}, err
 		}
 		n, _ := m.Node(p.Number)
-		if err := checkLevel(m.Settings, n.Name, p.MinLevel, p.MaxLevel); err != nil {
-			return Node{}, err
-		}
-		if err := checkAddresses(m, p.Number, p.PeerAddress, p.APIAddress); err != nil {
+		if err := CheckLevel(m.Settings, n.Name, p.MinLevel, p.MaxLevel); err != nil {
 			return Node{}, err
 		}
 		now := n
-		now.PeerAddress, now.APIAddress, now.Version, now.MinLevel, now.MaxLevel = p.PeerAddress, p.APIAddress, p.Version, p.MinLevel, p.MaxLevel
+		now.Version, now.MinLevel, now.MaxLevel = p.Version, p.MinLevel, p.MaxLevel
+		if p.PeerAddress != "" {
+			if err := checkAddresses(m, p.Number, p.PeerAddress, p.APIAddress); err != nil {
+				return Node{}, err
+			}
+			now.PeerAddress, now.APIAddress = p.PeerAddress, p.APIAddress
+		}
 		if now != n {
 			c.setNode(tx, now)
 		}

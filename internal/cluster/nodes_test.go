@@ -235,6 +235,11 @@ func TestHello(t *testing.T) {
 		p.Number = 7
 		_, err = c.Hello(bg, p)
 		is(t, err, task.ErrWrongState, "not known")
+		was := stateOf(t, c, 1)
+		n, err := c.Hello(bg, Presence{Number: 1, APIAddress: "nowhere", Version: "v3", MinLevel: 1, MaxLevel: 4})
+		if was.Version, was.MaxLevel = "v3", 4; err != nil || n != was || stateOf(t, c, 1) != was {
+			t.Errorf("without a peer address: %+v, %v, want %+v", n, err, was)
+		}
 	})
 }
 

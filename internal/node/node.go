@@ -158,6 +158,9 @@ func (n *Node) openDir(context.Context) (err error) {
 	n.closers = append(n.closers, lock.Close)
 	n.room = (&room{dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}).check
 	n.known = readMap(n.cfg.Dir)
+	if err := n.checkLevel(n.known); err != nil {
+		return err
+	}
 	if n.book, err = openBook(n.cfg.Dir, n.cfg.Name); err != nil {
 		return err
 	}
@@ -273,7 +276,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
 	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) }}
-	if n.cfg.PeerListener != nil {
+	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
 	}
 	for _, work := range works {
@@ -296,6 +299,9 @@ func (n *Node) untilReady(ctx context.Context) error {
 		}
 	}
 	m := n.copy.Map()
+	if err := n.checkLevel(m); err != nil {
+		return err
+	}
 	if err := n.wantShards(ctx, m); err != nil {
 		return err
 	}

@@ -10,13 +10,6 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// The feature levels that this release can work at. A cluster's level is raised when all its nodes know the next one; what
-// nodes of the older release would not understand is written from then on only.
-const (
-	minLevel = 1
-	maxLevel = 2 // queues can be shared out over shards
-)
-
 // tables is this node's replica of the system shard, as the cluster package sees it. A node without one has none to ask.
 type tables struct{ of *replicas }
 
