@@ -20,11 +20,7 @@ import (
 // each is restarted.
 func TestClusterRollingRestart(t *testing.T) {
 	c := newCluster(t)
-	cfg := c.load()
-	cfg.addrs, cfg.faultless = cfg.addrs[len(cfg.addrs)-1:], true
-	for range producers - 1 { // a connection of its own for each, to whichever server
-		cfg.addrs = append(cfg.addrs, cfg.addrs[0])
-	}
+	cfg := c.faultless()
 	w := cfg.start(t)
 	w.flow(&w.acked)
 	stream := startStream(t, cfg.addrs[0])
@@ -33,10 +29,7 @@ func TestClusterRollingRestart(t *testing.T) {
 		for _, n := range c.all {
 			began := time.Now()
 			restarts.begin()
-			n.signal(syscall.SIGTERM)
-			if status := n.exit(); status != 0 {
-				t.Errorf("%s ended with status %d on SIGTERM", n.name, status)
-			}
+			n.end()
 			ended := time.Since(began)
 			n.start()
 			n.ready()
@@ -49,6 +42,15 @@ func TestClusterRollingRestart(t *testing.T) {
 	w.finish()
 	stream.check()
 	w.check()
+}
+
+// end has the process end as an update does.
+func (n *member) end() {
+	n.t.Helper()
+	n.signal(syscall.SIGTERM)
+	if status := n.exit(); status != 0 {
+		n.t.Errorf("%s ended with status %d on SIGTERM", n.name, status)
+	}
 }
 
 // stream is a producer and workers of the SDK as users write them.

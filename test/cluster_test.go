@@ -16,8 +16,9 @@ import (
 
 // nodes are the servers of a cluster.
 type nodes struct {
-	t   *testing.T
-	all []*member
+	t    *testing.T
+	all  []*member
+	join string // the addresses at which they hear each other
 }
 
 // member is a server that is one of several.
@@ -39,16 +40,20 @@ const (
 )
 
 // newCluster starts three servers, which form a cluster in which each can take over at once.
-func newCluster(t *testing.T) *nodes {
+func newCluster(t *testing.T) *nodes { return newClusterOf(t, binary) }
+
+// newClusterOf is newCluster with servers that run a program.
+func newClusterOf(t *testing.T, program func() (string, error)) *nodes {
 	t.Helper()
 	peers := make([]string, clusterSize)
-	c := &nodes{t: t}
 	for i := range peers {
 		peers[i] = freeAddr(t)
 	}
+	c := &nodes{t: t, join: strings.Join(peers, ",")}
 	for i, peer := range peers {
 		name := fmt.Sprintf("n%d", i+1)
-		s := newServer(t, "--node", name, "--peer-listen", peer, "--join", strings.Join(peers, ","))
+		s := newServer(t, "--node", name, "--peer-listen", peer, "--join", c.join)
+		s.program = program
 		c.all = append(c.all, &member{s, name})
 	}
 	c.form()
@@ -74,6 +79,15 @@ func (c *nodes) load() load {
 		cfg.addrs = append(cfg.addrs, n.addr)
 	}
 	cfg.addrs = append(cfg.addrs, strings.Join(cfg.addrs, ","))
+	return cfg
+}
+
+// faultless is a load of clients that know all addresses, each with connections of its own, to whichever server: they must see
+// no error.
+func (c *nodes) faultless() load {
+	cfg := c.load()
+	all := cfg.addrs[len(cfg.addrs)-1]
+	cfg.addrs, cfg.faultless = slices.Repeat([]string{all}, producers), true
 	return cfg
 }
 
@@ -177,10 +191,10 @@ func replicated(info *pawl.ClusterInfo) bool {
 }
 
 // operator makes a client of whichever servers answer.
-func (c *nodes) operator() *pawl.Client {
+func (c *nodes) operator(opts ...pawl.DialOption) *pawl.Client {
 	c.t.Helper()
 	addrs := c.load().addrs
-	client, err := pawl.Dial(addrs[len(addrs)-1], pawl.WithRetryFor(0), pawl.WithPlaintext())
+	client, err := pawl.Dial(addrs[len(addrs)-1], append([]pawl.DialOption{pawl.WithRetryFor(0), pawl.WithPlaintext()}, opts...)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@
 //	check_test.go     the end of a load: all is worked off, each task is read, the history is judged
 //	strace_test.go    failures of the disk; netns_test.go: networks to be cut
 //	cluster_test.go   three servers that form a cluster, and how long writes get no answer
+//	upgrade_test.go   servers of two releases: the older one is this one without its newest feature level
 //
 // A history that can't be is written to a directory that outlives the test, and that is printed: history.Read reads it.
 //

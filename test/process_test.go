@@ -26,13 +26,25 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "pawl")
-	out, err := exec.Command("go", "build", "-o", path, "../cmd/pawl").CombinedOutput()
+	return build(filepath.Join(dir, "pawl"))
+})
+
+// previousBinary builds, once, a pawl that knows all feature levels but the newest. It lies beside the other.
+var previousBinary = sync.OnceValues(func() (string, error) {
+	path, err := binary()
 	if err != nil {
+		return "", err
+	}
+	return build(path+"-previous", "-tags", "pawl_previous_level")
+})
+
+func build(path string, flags ...string) (string, error) {
+	args := append(append([]string{"build"}, flags...), "-o", path, "../cmd/pawl")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil
-})
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -80,13 +92,14 @@ func eventually(t testing.TB, what string, limit time.Duration, holds func() boo
 
 // server is a pawl serve process on a directory and a port that stay the same over its lives.
 type server struct {
-	t     testing.TB
-	data  string
-	addr  string
-	flags []string // beside --data and --listen
-	under []string // a command that runs the server's, as strace does
-	log   *os.File
-	life  *life
+	t       testing.TB
+	program func() (string, error) // binary, or previousBinary
+	data    string
+	addr    string
+	flags   []string // beside --data and --listen
+	under   []string // a command that runs the server's, as strace does
+	log     *os.File
+	life    *life
 }
 
 // life is one run of the process.
@@ -110,7 +123,7 @@ func newServerIn(t testing.TB, data string, flags ...string) *server {
 	if _, err := binary(); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, data: data, addr: freeAddr(t), flags: flags}
+	s := &server{t: t, program: binary, data: data, addr: freeAddr(t), flags: flags}
 	var err error
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "log")); err != nil {
 		t.Fatal(err)
@@ -153,7 +166,10 @@ func freeAddr(t testing.TB) string {
 // launch starts the process without waiting until it serves.
 func (s *server) launch() *life {
 	s.t.Helper()
-	path, _ := binary()
+	path, err := s.program()
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	args := append(append([]string{}, s.under...), path, "serve", "--data", s.data, "--listen", s.addr)
 	args = append(args, s.flags...)
 	r, w, err := os.Pipe()

@@ -5,8 +5,8 @@ import "github.com/pawlq/pawl/internal/cluster"
 // The feature levels that this release can work at. A cluster's level is raised when all its nodes know the next one; what
 // nodes of the older release would not understand is written from then on only.
 const (
-	minLevel = 1
-	maxLevel = 2 // queues can be shared out over shards
+	minLevel    = 1
+	newestLevel = 2 // queues can be shared out over shards
 )
 
 // checkLevel refuses to work in a cluster, as far as it is known, whose level was raised beyond what this release knows.

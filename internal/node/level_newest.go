@@ -1,0 +1,5 @@
+//go:build !pawl_previous_level
+
+package node
+
+const maxLevel = newestLevel

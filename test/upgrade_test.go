@@ -1,0 +1,172 @@
+package test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl"
+)
+
+// The feature levels of the two programs, and what a server of the older one says where the newer level is needed.
+const (
+	previousLevel = 1
+	newestLevel   = 2
+	tooOld        = "works at feature levels 1 to 1, but the cluster is at 2: use another version of the program"
+)
+
+// TestClusterUpgrade makes three servers of the release before those of this one, in turn and under load, and one of them that
+// of before again. The level stays until it is raised, and what needs it is refused; afterwards it works, and no server of the
+// release before does. Clients of the SDK that know all addresses see no error.
+func TestClusterUpgrade(t *testing.T) {
+	c := newClusterOf(t, previousBinary)
+	admin := c.operator(pawl.WithRetryFor(startLimit)).Admin()
+	if err := admin.AddShards(t.Context(), dataShard+1); err != nil {
+		t.Fatal(err)
+	}
+	c.whole()
+	cfg := c.faultless()
+	cfg.scattered = true
+	w := cfg.start(t)
+	w.flow(&w.acked)
+	stream := startStream(t, cfg.addrs[0])
+	first, second, last := c.all[0], c.all[1], c.all[2]
+
+	c.runs(w, first, binary)
+	c.runs(w, second, binary)
+	staysAt(t, admin, previousLevel) // for the last
+	mustNotSpread(t, admin, cfg.queues[0])
+	c.runs(w, second, previousBinary)
+	c.runs(w, second, binary)
+	c.runs(w, last, binary)
+	mustNotSpread(t, admin, cfg.queues[0])
+
+	raise(t, admin)
+	for _, name := range cfg.queues {
+		if _, err := admin.MoveQueue(t.Context(), name, []int{dataShard, dataShard + 1}, "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.settled(cfg.queues)
+	w.flow(&w.acked)
+	first.end()
+	first.leaves()
+	c.newcomer().isTooOld()
+	c.starts(w, first, binary)
+
+	w.finish()
+	stream.check()
+	w.check()
+}
+
+// runs ends a server, and starts it as another program.
+func (c *nodes) runs(w *workload, n *member, program func() (string, error)) {
+	c.t.Helper()
+	n.end()
+	c.starts(w, n, program)
+}
+
+func (c *nodes) starts(w *workload, n *member, program func() (string, error)) {
+	c.t.Helper()
+	n.program = program
+	n.start()
+	n.ready()
+	c.whole()
+	w.flow(&w.acked)
+}
+
+// newcomer is a server that would join.
+func (c *nodes) newcomer() *server {
+	c.t.Helper()
+	return newServer(c.t, "--node", "n4", "--peer-listen", freeAddr(c.t), "--join", c.join)
+}
+
+// isTooOld wants the release before not to serve, and to say why.
+func (s *server) isTooOld() {
+	s.t.Helper()
+	s.program = previousBinary
+	if said := s.refuses(); !strings.Contains(said, tooOld) {
+		s.t.Errorf("a server of the release before says %q, want %q", notable(said), tooOld)
+	}
+}
+
+// leaves is isTooOld for a member that may not have heard yet that the level was raised: it may begin to serve, and ends when it
+// hears.
+func (n *member) leaves() {
+	n.t.Helper()
+	n.program = previousBinary
+	from := n.mark()
+	n.launch()
+	if status := n.exit(); status <= 0 {
+		n.t.Errorf("%s ended with status %d, want one above 0", n.name, status)
+	}
+	if said := n.said(from); !strings.Contains(said, tooOld) {
+		n.t.Errorf("%s of the release before says %q, want %q", n.name, notable(said), tooOld)
+	}
+}
+
+// staysAt: the level can't be raised beyond what all nodes know.
+func staysAt(t *testing.T, admin pawl.Admin, want int) {
+	t.Helper()
+	if level, err := admin.RaiseLevel(t.Context()); err != nil || level != want {
+		t.Fatalf("the level was raised to %d, %v, want %d", level, err, want)
+	}
+}
+
+// raise raises the level as soon as all nodes have said that they know the newest.
+func raise(t *testing.T, admin pawl.Admin) {
+	t.Helper()
+	eventually(t, "the level is raised", startLimit, func() bool {
+		level, err := admin.RaiseLevel(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return level == newestLevel
+	})
+}
+
+func mustNotSpread(t *testing.T, admin pawl.Admin, queue string) {
+	t.Helper()
+	_, err := admin.SpreadQueue(t.Context(), queue, 2, "test")
+	const want = "the cluster must work at feature level 2, and it is at 1: see `pawl cluster raise-level`"
+	if !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
+		t.Errorf("to share out a queue at level 1 is answered with %v, want %q", err, want)
+	}
+}
+
+// TestUpgrade upgrades a server that is alone, and would have it back as it was: until the level is raised that works, later it
+// is refused, whether the server's note of the map is there or was lost.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "--shards", "2")
+	admin := s.dial(pawl.WithRetryFor(startLimit)).Admin()
+	s.program = previousBinary
+	s.start()
+	w := load{addrs: []string{s.addr}, queues: []string{"a", "b"}, scattered: true}.start(t)
+	w.flow(&w.acked)
+	staysAt(t, admin, previousLevel)
+	for _, program := range []func() (string, error){binary, previousBinary, binary} {
+		s.kill()
+		s.program = program
+		s.start()
+		w.flow(&w.acked)
+		mustNotSpread(t, admin, "a")
+	}
+	raise(t, admin)
+	if _, err := admin.SpreadQueue(t.Context(), "a", 2, "test"); err != nil {
+		t.Fatal(err)
+	}
+	s.kill()
+	s.isTooOld()
+	if err := os.Remove(filepath.Join(s.data, "cluster.map")); err != nil {
+		t.Fatal(err)
+	}
+	s.isTooOld()
+	s.program = binary
+	s.start()
+	w.flow(&w.acked)
+	w.finish()
+	w.check()
+}
