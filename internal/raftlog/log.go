@@ -310,7 +310,7 @@ func (l *Log) Close() error {
 	return errors.Join(l.marks.close(), l.db.Close(), l.lock.Close())
 }
 
-// fail stops all writes and reports the first failure, unless Open returns it.
+// fail stops all writes and reports the first failure, unless Open still can return it.
 func (l *Log) fail(err error) { l.stop(err, l.opened.Load()) }
 
 func (l *Log) stop(err error, report bool) {
@@ -409,7 +409,7 @@ func (l *Log) options() *pebble.Options {
 }
 
 // pebbleLogger passes on what Pebble says. Fatalf must not return, or Pebble would go on after a failed write; commit
-// recovers what it throws.
+// recovers what it throws. Open can't: it may come from a goroutine of Pebble's, so it is reported even before Open returns.
 type pebbleLogger struct{ l *Log }
 
 func (p pebbleLogger) Infof(string, ...any) {}
@@ -422,7 +422,7 @@ func (p pebbleLogger) Errorf(format string, args ...any) {
 
 func (p pebbleLogger) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
-	p.l.fail(err)
+	p.l.stop(err, true)
 	panic(err)
 }
 
