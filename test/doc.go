@@ -9,6 +9,7 @@
 //	workload_test.go  producers, workers and meddlers; record_test.go: each of their calls becomes a record of package history
 //	check_test.go     the end of a load: all is worked off, each task is read, the history is judged
 //	strace_test.go    failures of the disk; netns_test.go: networks to be cut
+//	disk_test.go      disks that get full; backup_test.go: while a backup is made or restored
 //	cluster_test.go   three servers that form a cluster, and how long writes get no answer
 //	upgrade_test.go   servers of two releases: the older one is this one without its newest feature level
 //

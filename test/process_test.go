@@ -2,6 +2,7 @@ package test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -301,6 +302,53 @@ func (s *server) dial(opts ...pawl.DialOption) *pawl.Client {
 	}
 	s.t.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// command is another command of pawl. One that takes longer than any should is killed.
+func command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdout = new(lockedBuffer)
+	cmd.Stderr = cmd.Stdout
+	return cmd
+}
+
+// does runs a command that must succeed.
+func does(t testing.TB, args ...string) {
+	t.Helper()
+	cmd := command(t, args...)
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("pawl %q: %v: %s", args, err, cmd.Stderr)
+	}
+}
+
+// stackTrace is in what a program says that panics.
+const stackTrace = "\ngoroutine "
+
+// fails runs a command, unless it has run. It must end by itself with a status that is not 0, and say all this.
+func fails(t testing.TB, cmd *exec.Cmd, wants ...string) {
+	t.Helper()
+	if cmd.Process == nil {
+		_ = cmd.Run() // ProcessState says what it would
+	}
+	said := fmt.Sprint(cmd.Stderr)
+	if strings.Contains(said, stackTrace) {
+		t.Errorf("%q panics: %s", cmd.Args, said)
+	}
+	if status := cmd.ProcessState.ExitCode(); status <= 0 {
+		t.Errorf("%q ended with status %d, want one above 0: %s", cmd.Args, status, said)
+	}
+	for _, want := range wants {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q says %q, which lacks %q", cmd.Args, said, want)
+		}
+	}
 }
 
 // lockedBuffer takes what a process says while the test reads it.
