@@ -45,7 +45,7 @@ func TestClusterUpgrade(t *testing.T) {
 
 	raise(t, admin)
 	for _, name := range cfg.queues {
-		if _, err := admin.MoveQueue(t.Context(), name, []int{dataShard, dataShard + 1}, "test"); err != nil {
+		if _, err := admin.SpreadQueue(t.Context(), name, pawl.Onto{Shards: []int{dataShard, dataShard + 1}}, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +129,7 @@ func raise(t *testing.T, admin pawl.Admin) {
 
 func mustNotSpread(t *testing.T, admin pawl.Admin, queue string) {
 	t.Helper()
-	_, err := admin.SpreadQueue(t.Context(), queue, 2, "test")
+	_, err := admin.SpreadQueue(t.Context(), queue, pawl.Onto{Parts: 2}, "test")
 	const want = "the cluster must work at feature level 2, and it is at 1: see `pawl cluster raise-level`"
 	if !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("to share out a queue at level 1 is answered with %v, want %q", err, want)
@@ -155,7 +155,7 @@ func TestUpgrade(t *testing.T) {
 		mustNotSpread(t, admin, "a")
 	}
 	raise(t, admin)
-	if _, err := admin.SpreadQueue(t.Context(), "a", 2, "test"); err != nil {
+	if _, err := admin.SpreadQueue(t.Context(), "a", pawl.Onto{Parts: 2}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	s.kill()
