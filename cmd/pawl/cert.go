@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,18 +26,22 @@ const (
 )
 
 func newCert(a *app) *cobra.Command {
-	return group("cert", "Make and show the certificates of a cluster's nodes",
+	return group("cert", "Make and show the certificates of nodes and servers",
 		`The nodes of a cluster know each other by certificates of the cluster's own authority. Make the
 authority once, then a certificate for each node, and give each node its own two files and ca.crt.
-Keep ca.key away from the nodes: whoever has it can join the cluster.`,
-		newCertCA(a), newCertNode(a), newCertShow(a))
+Keep ca.key away from the nodes: whoever has it can join the cluster.
+
+Clients know a server by its host names and IP addresses. Its certificate comes from a public
+authority, or from one of your own: make that in another directory than the nodes', and give its
+ca.crt to clients.`,
+		newCertCA(a), newCertNode(a), newCertServer(a), newCertShow(a))
 }
 
 func newCertCA(a *app) *cobra.Command {
 	var out string
 	var days int
 	cmd := &cobra.Command{
-		Use: "ca --out DIR", Short: "Make a cluster's authority: ca.crt and ca.key", Args: cobra.NoArgs,
+		Use: "ca --out DIR", Short: "Make an authority: ca.crt and ca.key", Args: cobra.NoArgs,
 		Example: "  pawl cert ca --out /etc/pawl/ca",
 	}
 	cmd.Flags().StringVar(&out, "out", "", "directory for ca.crt and ca.key")
@@ -54,30 +60,46 @@ func newCertCA(a *app) *cobra.Command {
 }
 
 func newCertNode(a *app) *cobra.Command {
+	cmd := newCertOf(a, "node", certs.NewNode)
+	cmd.Short = "Make a node's certificate: NAME.crt and NAME.key"
+	cmd.Long = `Make a node's certificate: NAME.crt and NAME.key. NAME is what "pawl serve --node" is given. Nodes
+prove their names to each other; --host is only for other programs that connect to them.`
+	cmd.Example = "  pawl cert node n1 --ca /etc/pawl/ca --out /etc/pawl --host n1.example.com,10.0.0.1"
+	return cmd
+}
+
+func newCertServer(a *app) *cobra.Command {
+	cmd := newCertOf(a, "server", certs.NewServer)
+	cmd.Short = "Make a certificate to show clients: NAME.crt and NAME.key"
+	cmd.Long = `Make a certificate to show clients, for "pawl serve --tls-cert NAME.crt --tls-key NAME.key". --host
+is needed: all names and IP addresses by which clients reach the server. Clients are given the
+authority's ca.crt (--tls-ca). Use another authority than the nodes': whoever serves clients need
+not be able to vouch for nodes.`
+	cmd.Example = "  pawl cert server n1 --ca /etc/pawl/client-ca --out /etc/pawl/tls --host n1.example.com,10.0.0.1"
+	return cmd
+}
+
+// newCertOf makes the command that makes certificates of a kind.
+func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair, error)) *cobra.Command {
 	var ca, out string
 	var hosts []string
 	var days int
-	cmd := &cobra.Command{
-		Use: "node NAME --ca DIR --out DIR", Short: "Make a node's certificate: NAME.crt and NAME.key", Args: cobra.ExactArgs(1),
-		Long: `Make a node's certificate: NAME.crt and NAME.key. NAME is what "pawl serve --node" is given. Nodes
-prove their names to each other; --host is only for other programs that connect to them.`,
-		Example: "  pawl cert node n1 --ca /etc/pawl/ca --out /etc/pawl --host n1.example.com,10.0.0.1",
-	}
+	cmd := &cobra.Command{Use: kind + " NAME --ca DIR --out DIR", Args: cobra.ExactArgs(1)}
 	f := cmd.Flags()
 	f.StringVar(&ca, "ca", "", "directory of ca.crt and ca.key")
 	f.StringVar(&out, "out", "", "directory for NAME.crt and NAME.key")
-	f.StringSliceVar(&hosts, "host", nil, "names and IP addresses of the node, for programs that check them")
+	f.StringSliceVar(&hosts, "host", nil, "names and IP addresses of the "+kind+", for programs that check them")
 	f.IntVar(&days, "days", nodeDays, "how long it lasts, at most as long as the authority")
 	cmd.RunE = a.does(func(_ *cobra.Command, args []string) error {
 		name := args[0]
-		if err := errors.Join(checkGiven("ca", ca), checkGiven("out", out), checkDays(days), checkNode(name, hosts)); err != nil {
+		if err := errors.Join(checkGiven("ca", ca), checkGiven("out", out), checkDays(days), checkCert(kind, name, hosts)); err != nil {
 			return err
 		}
 		authority, err := readPair(ca, authorityName)
 		if err != nil {
 			return fmt.Errorf("--ca %q: %w", ca, err)
 		}
-		pair, err := certs.NewNode(authority, time.Now(), days, name, hosts)
+		pair, err := make(authority, time.Now(), days, name, hosts)
 		if errors.Is(err, certs.ErrOutlives) {
 			return fmt.Errorf("--days %d: %w", days, err)
 		}
@@ -92,6 +114,7 @@ prove their names to each other; --host is only for other programs that connect 
 // certView is what "pawl cert show" tells.
 type certView struct {
 	Node        string    `json:"node,omitempty"`
+	Server      bool      `json:"server"` // it may be shown to clients
 	Authority   bool      `json:"authority"`
 	Subject     string    `json:"subject"`
 	Issuer      string    `json:"issuer"`
@@ -127,7 +150,7 @@ func viewCert(path string) (certView, error) {
 	}
 	sum := sha256.Sum256(c.Raw)
 	v := certView{
-		Authority: c.IsCA, Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
+		Authority: c.IsCA, Server: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth), Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
 		From: c.NotBefore, Until: c.NotAfter, Fingerprint: hex.EncodeToString(sum[:]),
 	}
 	for _, u := range c.URIs {
@@ -143,12 +166,14 @@ func viewCert(path string) (certView, error) {
 }
 
 func writeCert(w io.Writer, v certView) {
-	kind, now := "neither a node's nor an authority's", time.Now()
+	kind, now := "none of an authority, a node or a server", time.Now()
 	switch {
 	case v.Authority:
 		kind = "authority"
 	case v.Node != "":
 		kind = "node " + v.Node
+	case v.Server:
+		kind = "server"
 	}
 	until := clock(v.Until, now)
 	if now.After(v.Until) {
@@ -172,9 +197,12 @@ func checkDays(days int) error {
 	return nil
 }
 
-func checkNode(name string, hosts []string) error {
+func checkCert(kind, name string, hosts []string) error {
 	if err := certs.CheckName(name); err != nil {
 		return usage("NAME: %w", err)
+	}
+	if kind == "server" && len(hosts) == 0 {
+		return usage("--host is needed: names and IP addresses by which clients reach the server")
 	}
 	for _, h := range hosts {
 		if err := certs.CheckHost(h); err != nil {

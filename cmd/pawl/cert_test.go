@@ -51,6 +51,15 @@ func TestCert(t *testing.T) {
 			t.Errorf("show: %d, want %q in\n%s", status, w, text)
 		}
 	}
+	if text, status := cert(t, "server", "s1", "--ca", ca, "--out", out, "--host", "pawl.example.com,10.0.0.1"); status != exitDone {
+		t.Fatalf("cert server: %d, %s", status, text)
+	}
+	text, status = cert(t, "show", filepath.Join(out, "s1.crt"))
+	for _, w := range []string{"whose    server", "pawl.example.com, 10.0.0.1", "(in 824d)"} {
+		if status != exitDone || !strings.Contains(text, w) {
+			t.Errorf("show: %d, want %q in\n%s", status, w, text)
+		}
+	}
 	if text, _ := cert(t, "show", filepath.Join(ca, "ca.crt"), "-o", "json"); !strings.Contains(text, `"authority": true`) {
 		t.Errorf("show -o json of the authority:\n%s", text)
 	}
@@ -100,10 +109,14 @@ func TestCertRefusals(t *testing.T) {
 		{"node --ca x --out x", exitUsage, ""},
 		{"node n1 --out x", exitUsage, "--ca is needed"},
 		{"node n1 --ca x", exitUsage, "--out is needed"},
-		{"node N1 --ca x --out x", exitUsage, `NAME: name "N1" of a node: want 1 to 63 of a-z, 0-9 and -`},
+		{"node N1 --ca x --out x", exitUsage, `NAME: name "N1": want 1 to 63 of a-z, 0-9 and -`},
 		{"node n1 --ca x --out x --host a:1", exitUsage, `--host: host "a:1"`},
 		{"node n1 --ca " + dir + " --out x --days 9", exitRefused, "--ca"},
-		{"node n1 --ca " + ca + " --out x", exitRefused, "--days 825: certificate of node \"n1\""},
+		{"node n1 --ca " + ca + " --out x", exitRefused, "--days 825: certificate of \"n1\""},
+		{"server s1 --ca " + ca + " --out x", exitUsage, "--host is needed"},
+		{"server S1 --ca x --out x --host a", exitUsage, `NAME: name "S1": want`},
+		{"server s1 --ca x --out x --host a/b", exitUsage, `--host: host "a/b"`},
+		{"server s1 --ca " + ca + " --out x --host a", exitRefused, "--days 825: certificate of \"s1\""},
 		{"show", exitUsage, ""},
 		{"show nowhere.crt", exitRefused, "nowhere.crt"},
 		{"show " + note, exitRefused, "no certificate in it"},

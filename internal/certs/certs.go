@@ -59,26 +59,40 @@ func NewNode(authority Pair, now time.Time, days int, name string, hosts []strin
 	if err := CheckName(name); err != nil {
 		return Pair{}, err
 	}
+	return newLeaf(authority, now, days, hosts, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		URIs:        []*url.URL{{Scheme: "pawl", Host: "node", Path: "/" + name}},
+	})
+}
+
+// NewServer makes the certificate that a server shows its clients, who know it by its hosts. No node takes it for a node's.
+func NewServer(authority Pair, now time.Time, days int, name string, hosts []string) (Pair, error) {
+	if err := CheckName(name); err != nil {
+		return Pair{}, err
+	}
+	if len(hosts) == 0 {
+		return Pair{}, fmt.Errorf("certificate of server %q: no host: clients know a server by its names and IP addresses", name)
+	}
+	return newLeaf(authority, now, days, hosts, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+}
+
+// newLeaf completes and signs a certificate that is not an authority's.
+func newLeaf(authority Pair, now time.Time, days int, hosts []string, cert *x509.Certificate) (Pair, error) {
 	parent, key, err := parseAuthority(authority)
 	if err != nil {
 		return Pair{}, err
 	}
-	serial, err := newSerial()
-	if err != nil {
+	if cert.SerialNumber, err = newSerial(); err != nil {
 		return Pair{}, err
 	}
-	cert := &x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             now.Add(-settle),
-		NotAfter:              now.Add(time.Duration(days) * day),
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		URIs:                  []*url.URL{{Scheme: "pawl", Host: "node", Path: "/" + name}},
-	}
+	cert.NotBefore, cert.NotAfter = now.Add(-settle), now.Add(time.Duration(days)*day)
+	cert.BasicConstraintsValid, cert.KeyUsage = true, x509.KeyUsageDigitalSignature
 	if cert.NotAfter.After(parent.NotAfter) {
-		return Pair{}, fmt.Errorf("certificate of node %q, until %s, %w, until %s", name, cert.NotAfter.UTC().Format(time.DateOnly),
+		return Pair{}, fmt.Errorf("certificate of %q, until %s, %w, until %s", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.DateOnly),
 			ErrOutlives, parent.NotAfter.UTC().Format(time.DateOnly))
 	}
 	for _, host := range hosts {
@@ -148,10 +162,10 @@ func Parse(file []byte) (*x509.Certificate, error) {
 	}
 }
 
-// CheckName says what is wrong with the name of a node.
+// CheckName says what is wrong with the name of a node or a server.
 func CheckName(name string) error {
 	if name == "" || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return fmt.Errorf("name %q of a node: want 1 to %d of a-z, 0-9 and -", name, maxName)
+		return fmt.Errorf("name %q: want 1 to %d of a-z, 0-9 and -", name, maxName)
 	}
 	return nil
 }

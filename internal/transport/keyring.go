@@ -8,8 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/pawlq/pawl/internal/certs"
 )
 
 // TLS names the files that prove who this node is, and by whose word it believes others. They are read again when they
@@ -17,27 +18,16 @@ import (
 type TLS struct{ CertFile, KeyFile, CAFile string }
 
 const (
-	// lookPause is how long a look at the files is good for.
-	lookPause = time.Second
-	// maxPEM bounds a file that is read.
-	maxPEM = 1 << 20
 	// nodeURI and the name of a node is the URI in its certificate.
 	nodeURI    = nodeScheme + "://node/"
 	nodeScheme = "pawl"
 )
 
-// keyring holds this node's certificate and the authority that it trusts, as the files had them when they were last
-// whole.
+// keyring holds this node's certificate and the authority that it trusts.
 type keyring struct {
-	files TLS
+	TLS
 	name  string // ours
-	log   *slog.Logger
-	said  seldom
-
-	mu     sync.Mutex
-	looked time.Time
-	stamps [3]stamp // of the files that keys was read from
-	keys   *keys
+	files *certs.Files[*keys]
 }
 
 // keys are what one handshake uses. They never change.
@@ -46,91 +36,40 @@ type keys struct {
 	roots *x509.CertPool
 }
 
-// stamp tells a file's versions apart.
-type stamp struct {
-	changed time.Time
-	size    int64
+func newKeyring(files TLS, name string, log *slog.Logger) (_ *keyring, err error) {
+	k := &keyring{TLS: files, name: name}
+	k.files, err = certs.OpenFiles(log, k.read, files.CertFile, files.KeyFile, files.CAFile)
+	return k, err
 }
 
-func newKeyring(files TLS, name string, log *slog.Logger) (*keyring, error) {
-	k := &keyring{files: files, name: name, log: log, looked: time.Now()}
-	var err error
-	if k.stamps, err = k.look(); err != nil {
-		return nil, err
-	}
-	if k.keys, err = k.read(); err != nil {
-		return nil, err
-	}
-	return k, nil
-}
-
-// now returns the keys for a handshake. A changed file that is broken, or doesn't fit the others, changes nothing: the
-// next look may find the rest of them changed too.
-func (k *keyring) now() *keys {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if time.Since(k.looked) < lookPause {
-		return k.keys
-	}
-	k.looked = time.Now()
-	stamps, err := k.look()
-	if err == nil && stamps == k.stamps {
-		return k.keys
-	}
-	var fresh *keys
-	if err == nil {
-		fresh, err = k.read()
-	}
-	if err != nil {
-		if k.said.may("broken") {
-			k.log.Error("changed certificate files are not used, those from before stay in use", "error", err)
-		}
-		return k.keys
-	}
-	k.keys, k.stamps = fresh, stamps
-	k.log.Info("certificate files were read again", "cert", k.files.CertFile, "until", fresh.cert.Leaf.NotAfter)
-	return k.keys
-}
-
-func (k *keyring) look() (stamps [3]stamp, err error) {
-	for i, file := range []string{k.files.CertFile, k.files.KeyFile, k.files.CAFile} {
-		info, err := os.Stat(file)
-		if err != nil {
-			return stamps, fmt.Errorf("certificate files: %w", err)
-		}
-		if info.Size() > maxPEM {
-			return stamps, fmt.Errorf("certificate file %q: %d bytes, at most %d", file, info.Size(), maxPEM)
-		}
-		stamps[i] = stamp{changed: info.ModTime(), size: info.Size()}
-	}
-	return stamps, nil
-}
+// now returns the keys for a handshake.
+func (k *keyring) now() *keys { return k.files.Now() }
 
 // read reads all files and refuses what our peers would: so a wrong file is found here, not by each of them.
-func (k *keyring) read() (*keys, error) {
-	authority, err := os.ReadFile(k.files.CAFile)
+func (k *keyring) read() (_ *keys, until time.Time, err error) {
+	authority, err := os.ReadFile(k.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("certificate of the authority: %w", err)
+		return nil, until, fmt.Errorf("certificate of the authority: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authority) {
-		return nil, fmt.Errorf("certificate of the authority %q: no certificate in it", k.files.CAFile)
+		return nil, until, fmt.Errorf("certificate of the authority %q: no certificate in it", k.CAFile)
 	}
-	cert, err := tls.LoadX509KeyPair(k.files.CertFile, k.files.KeyFile)
+	cert, err := tls.LoadX509KeyPair(k.CertFile, k.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("certificate %q with key %q: %w", k.files.CertFile, k.files.KeyFile, err)
+		return nil, until, fmt.Errorf("certificate %q with key %q: %w", k.CertFile, k.KeyFile, err)
 	}
 	fresh := &keys{cert: cert, roots: roots}
 	chain, err := parseChain(cert.Certificate)
 	if err != nil {
-		return nil, fmt.Errorf("certificate %q: %w", k.files.CertFile, err)
+		return nil, until, fmt.Errorf("certificate %q: %w", k.CertFile, err)
 	}
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		if _, err := fresh.verify(chain, usage, k.name); err != nil {
-			return nil, fmt.Errorf("certificate %q by the authority %q: %w", k.files.CertFile, k.files.CAFile, err)
+			return nil, until, fmt.Errorf("certificate %q by the authority %q: %w", k.CertFile, k.CAFile, err)
 		}
 	}
-	return fresh, nil
+	return fresh, cert.Leaf.NotAfter, nil
 }
 
 func parseChain(raw [][]byte) ([]*x509.Certificate, error) {
