@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -43,6 +44,8 @@ type fake struct {
 	panics   bool
 	fails    error // of every call
 	cluster  error // of reads of queues
+
+	certificate func() *tls.Certificate // nil: plaintext
 }
 
 type fakeTask struct {
@@ -61,7 +64,7 @@ func newFake(shards ...uint32) *fake {
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler)})
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate})
 }
 
 func (f *fake) set(change func()) {

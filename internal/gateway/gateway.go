@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"net/http"
@@ -33,6 +34,9 @@ type Config struct {
 
 	// Ready says why the node should get no calls now; nil: it should. Without it a node is ready when each shard has a leader.
 	Ready func() error
+
+	// Certificate is what the server shows at a handshake; it may change from one to the next. Nil: all is in plaintext.
+	Certificate func() *tls.Certificate
 
 	MaxConns int // connections at once; default 20,000
 }
@@ -146,7 +150,7 @@ func New(cfg Config) *Gateway {
 	g.grpc = g.newGRPC()
 	g.rest = g.newREST()
 	g.http = g.newHTTP()
-	g.door = newDoor(cfg.MaxConns)
+	g.door = newDoor(cfg)
 	return g
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log"
@@ -121,6 +122,8 @@ func (g *Gateway) Abort() {
 // door accepts connections and sends each the right way.
 type door struct {
 	max    int
+	tls    *tls.Config // nil: plaintext
+	log    *slog.Logger
 	closed chan struct{}
 
 	mu       sync.Mutex
@@ -129,8 +132,12 @@ type door struct {
 	guests   map[*guest]bool
 }
 
-func newDoor(max int) *door {
-	return &door{max: max, closed: make(chan struct{}), guests: map[*guest]bool{}}
+func newDoor(cfg Config) *door {
+	d := &door{max: cfg.MaxConns, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}}
+	if cfg.Certificate != nil {
+		d.tls = newTLS(cfg.Certificate)
+	}
+	return d
 }
 
 func (d *door) open(l net.Listener) bool {
@@ -153,17 +160,17 @@ func (d *door) close() {
 	}
 	for c := range d.guests {
 		if !c.sorted {
-			_ = c.Conn.Close()
+			_ = c.raw.Close()
 		}
 	}
 }
 
-// cut closes all connections.
+// cut closes all connections, without TLS's word of farewell, which may have to wait.
 func (d *door) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c := range d.guests {
-		_ = c.Conn.Close()
+		_ = c.raw.Close()
 	}
 }
 
@@ -200,7 +207,10 @@ func (d *door) admit(conn net.Conn, rpc, web *passage) {
 		_ = conn.Close()
 		return
 	}
-	c := &guest{Conn: conn, door: d}
+	c := &guest{Conn: conn, raw: conn, door: d}
+	if d.tls != nil {
+		c.Conn = tls.Server(conn, d.tls)
+	}
 	d.guests[c] = true
 	go d.sort(c, rpc, web)
 }
@@ -208,10 +218,14 @@ func (d *door) admit(conn net.Conn, rpc, web *passage) {
 // preface is how every HTTP/2 connection begins: PRI * HTTP/2.0.
 const preface = "PRI"
 
+// sort reads the first bytes of a connection, which under TLS makes the handshake, and sends it the right way.
 func (d *door) sort(c *guest, rpc, web *passage) {
-	_ = c.SetReadDeadline(time.Now().Add(headerTimeout))
+	_ = c.raw.SetDeadline(time.Now().Add(headerTimeout))
 	_, err := io.ReadFull(c.Conn, c.room[:])
-	_ = c.SetReadDeadline(time.Time{})
+	_ = c.raw.SetDeadline(time.Time{})
+	if err != nil && d.tls != nil {
+		d.failed(c, err)
+	}
 	d.mu.Lock()
 	c.sorted = true
 	d.mu.Unlock()
@@ -228,10 +242,11 @@ func (d *door) sort(c *guest, rpc, web *passage) {
 
 // guest is a connection whose first bytes were read already.
 type guest struct {
-	net.Conn
-	door *door
-	room [len(preface)]byte
-	head []byte // to be read again
+	net.Conn          // what is spoken on: raw, or TLS over it
+	raw      net.Conn // as it was accepted
+	door     *door
+	room     [len(preface)]byte
+	head     []byte // to be read again
 
 	sorted bool // it has said what it is; guarded by door.mu
 }

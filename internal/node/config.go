@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,8 @@ type Config struct {
 	// Listener takes connections of clients, PeerListener those of other nodes; nil: there are none. Once Start has succeeded
 	// the node closes them.
 	Listener, PeerListener net.Listener
+	// Certificate is what clients are shown at a handshake; it may change from one to the next. Nil: they speak plaintext.
+	Certificate func() *tls.Certificate
 	// APIAddress and PeerAddress are where others reach them; "": where they listen.
 	APIAddress, PeerAddress string
 	// Join are the addresses for nodes of those that form the cluster together, this one's among them or not, or of some

@@ -370,7 +370,7 @@ func (n *Node) present(ctx context.Context) {
 // serve opens the door to clients.
 func (n *Node) serve() {
 	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
-		Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
+		Certificate: n.cfg.Certificate, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
 	n.serves.Store(n.gateway)
 	n.serving.Go(func() {
 		// Server closed: Stop came before Serve had begun.
