@@ -42,16 +42,17 @@ type connection interface {
 	Close() error
 }
 
-// Dial makes a client of the broker at addr: "host:port", "host" (port 7295) or "unix:///path". It does not wait for a
-// connection: that is made by the first call, and made anew whenever it breaks. Close it when done.
+// Dial makes a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path". It does
+// not wait for a connection: that is made by the first call, and made anew whenever it breaks. Close it when done.
 //
 // A cluster is given as a list with commas, "n1:7295,n2:7295,n3:7295": the client talks to one of its nodes, and goes on with
 // another when that is gone. Any node takes any call, and sends it on to the leader of its shard. The client learns of that
 // and connects to such leaders itself, at the addresses that they advertise; where it can't, nothing is lost but a detour. WithoutDirect
 // switches that off.
 //
-// Connections are in plaintext to this machine; to others Dial wants WithTLS or WithPlaintext. That holds for addresses that nodes
-// advertise, too. The server's certificate must be for the host of the address that is dialled.
+// Connections are in plaintext to this machine; to others Dial wants https://, WithTLS or WithPlaintext. That holds for addresses
+// that nodes advertise, too. A client with TLS never speaks plaintext. The server's certificate must be for the host of the address
+// that is dialled.
 func Dial(addr string, opts ...DialOption) (*Client, error) {
 	cfg := dialConfig{log: slog.Default(), retryFor: defaultRetryFor, eager: eagerRequests}
 	for _, opt := range opts {

@@ -459,6 +459,10 @@ func TestDialTargets(t *testing.T) {
 		{"pawl.example.com:7295", []pawl.DialOption{pawl.WithTLS(nil)}, true}, {"10.0.0.1", []pawl.DialOption{pawl.WithPlaintext()}, true},
 		{"anything", []pawl.DialOption{dialer}, true}, {"any,thing", []pawl.DialOption{dialer}, true},
 		{"localhost:7295,localhost:7296", nil, true}, {"localhost, 127.0.0.1:7", nil, true}, {"localhost,", nil, false}, {"localhost,10.0.0.1", nil, false},
+		{"https://pawl.example.com:443", nil, true}, {"https://a:1, https://b:2", nil, true}, {"https://[2001:db8::1]:1", nil, true},
+		{"https://a:1", []pawl.DialOption{pawl.WithTLS(nil)}, true}, {"https://a:1,https://b:2", []pawl.DialOption{dialer}, true},
+		{"https://a:1,b:2", []pawl.DialOption{pawl.WithPlaintext()}, false}, {"localhost:1,https://b:2", nil, false}, {"https://a", nil, false},
+		{"https://a:1/api", nil, false}, {"https://", nil, false}, {"https://unix:///x", nil, false}, {"HTTPS://a:1", nil, false}, {"https://https://a:1", nil, false},
 		{"localhost,unix:///run/pawl", nil, false}, {strings.Repeat("localhost,", 40) + "localhost", nil, false},
 	} {
 		client, err := pawl.Dial(c.addr, c.opts...)

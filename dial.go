@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -48,7 +49,9 @@ type dialConfig struct {
 	grpc      []grpc.DialOption
 }
 
-// WithTLS encrypts the connection. A nil config means the system's roots.
+// WithTLS encrypts all connections, with the nodes of a cluster too. A nil config means the system's roots; for a private
+// authority, give its certificate as RootCAs. Each node must show a certificate for the host of the address by which it is
+// reached, unless ServerName names one that all of them have. An address "https://host:port" does the same as WithTLS(nil).
 func WithTLS(config *tls.Config) DialOption {
 	return func(c *dialConfig) {
 		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -91,7 +94,7 @@ func withEager(n int) DialOption { return func(c *dialConfig) { c.eager = n } }
 
 // grpcOptions says how connections are made.
 func (c *dialConfig) grpcOptions() []grpc.DialOption {
-	creds := insecure.NewCredentials()
+	var creds credentials.TransportCredentials = plain{insecure.NewCredentials()}
 	if c.tls != nil {
 		creds = credentials.NewTLS(c.tls)
 	}
@@ -119,11 +122,43 @@ func (c *dialConfig) grpcOptions() []grpc.DialOption {
 
 // targets checks the address, or the list of them, that Dial was given.
 func (c *dialConfig) targets(addr string) (string, []grpc.DialOption, error) {
-	if list := strings.Split(addr, ","); len(list) > 1 {
+	list := strings.Split(addr, ",")
+	if err := c.readSchemes(list); err != nil {
+		return "", nil, err
+	}
+	if len(list) > 1 {
 		return c.nodes(list)
 	}
-	target, err := c.target(addr)
+	target, err := c.target(list[0])
 	return target, nil, err
+}
+
+// https begins an address that is reached over TLS.
+const https = "https://"
+
+// readSchemes takes https:// off the addresses of a list, and makes the client use TLS for it. Either all of them have it or
+// none: no call must go in plaintext because it happened to take another node.
+func (c *dialConfig) readSchemes(list []string) error {
+	with := 0
+	for i, addr := range list {
+		at, ok := strings.CutPrefix(strings.TrimSpace(addr), https)
+		if !ok {
+			continue
+		}
+		_, _, err := net.SplitHostPort(at) // without a port: 443 or 7295? Let nobody guess
+		if (err != nil || strings.Contains(at, "/")) && c.dialer == nil {
+			return invalid("addr", "%q: want https://host:port", addr)
+		}
+		list[i] = at
+		with++
+	}
+	if with > 0 && with < len(list) {
+		return invalid("addr", "%d of %d addresses have https://: give it to all of them, or to none", with, len(list))
+	}
+	if with > 0 && c.tls == nil {
+		WithTLS(nil)(c)
+	}
+	return nil
 }
 
 // maxAddresses is how many nodes a client may be told: more than it would ever try.
@@ -189,7 +224,7 @@ func checkAdvertised(addr string) error {
 	return nil
 }
 
-// target checks addr ("host", "host:port" or "unix:///path") and gives it in gRPC's notation.
+// target checks addr ("host", "host:port" or "unix:///path"), which has no https:// any more, and gives it in gRPC's notation.
 func (c *dialConfig) target(addr string) (string, error) {
 	if c.dialer != nil {
 		return "passthrough:///" + addr, nil
@@ -205,7 +240,7 @@ func (c *dialConfig) target(addr string) (string, error) {
 		return "", invalid("addr", "%q is not host:port", addr)
 	}
 	if c.tls == nil && !c.plaintext && !loopback(host) {
-		return "", invalid("addr", "%q is not on this machine: add pawl.WithTLS, or pawl.WithPlaintext for a network that you trust", addr)
+		return "", invalid("addr", "%q is not on this machine: add https:// or pawl.WithTLS, or pawl.WithPlaintext for a network that you trust", addr)
 	}
 	return "dns:///" + net.JoinHostPort(host, port), nil
 }
@@ -216,6 +251,40 @@ func loopback(host string) bool {
 	}
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()
+}
+
+// plain is no encryption at all, which says so to who finds that the server wants it.
+type plain struct {
+	credentials.TransportCredentials
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (p plain) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := p.TransportCredentials.ClientHandshake(ctx, authority, conn)
+	return &plainConn{Conn: conn}, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (p plain) Clone() credentials.TransportCredentials { return plain{p.TransportCredentials.Clone()} }
+
+// plainConn looks at the first byte of what comes.
+type plainConn struct {
+	net.Conn
+	heard bool // only its reader asks
+}
+
+var errNotPlain = errors.New("the server does not speak HTTP/2 in plaintext: if it wants TLS, use https:// or pawl.WithTLS")
+
+// Read implements net.Conn. HTTP/2 begins with the length of a frame of settings, of which the first of three bytes is 0; a
+// server that wants TLS says something else, an alert or that the request is bad.
+func (c *plainConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.heard && n > 0 {
+		if c.heard = true; b[0] != 0 {
+			return 0, errNotPlain
+		}
+	}
+	return n, err
 }
 
 // bearer is a token as gRPC's credentials of each call.

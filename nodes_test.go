@@ -37,6 +37,7 @@ type nodes struct {
 	log     strings.Builder
 
 	// Levers.
+	options  func(node string) []grpc.ServerOption                  // of a server that starts
 	before   func(node, method string) error                        // before a call is looked at
 	editMap  func(node string, m *pawlv1.GetMapResponse)            // what a node says
 	reach    func(ctx context.Context, addr string) (string, error) // where a dial leads
@@ -46,8 +47,13 @@ type nodes struct {
 // startNodes runs three nodes, of which n1 leads all, until the test ends.
 func startNodes(t *testing.T) *nodes {
 	t.Helper()
+	return startNodesWith(t, func(string) []grpc.ServerOption { return nil })
+}
+
+func startNodesWith(t *testing.T, options func(node string) []grpc.ServerOption) *nodes {
+	t.Helper()
 	c := &nodes{t: t, f: newFake(), servers: map[string]*grpc.Server{}, pipes: map[string]*bufconn.Listener{}, addrs: map[string]string{},
-		leaders: map[uint32]string{1: "n1"}, homes: map[string]uint32{}, version: 1}
+		leaders: map[uint32]string{1: "n1"}, homes: map[string]uint32{}, version: 1, options: options}
 	made := uint64(0)
 	c.f.newID = func(s *pawlv1.TaskSpec) string {
 		made++
@@ -63,7 +69,7 @@ func startNodes(t *testing.T) *nodes {
 func (c *nodes) start(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	server := c.f.newServer(
+	server := c.f.newServer(append(c.options(name),
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			return c.intercept(ctx, name, req, info, handle)
 		}),
@@ -73,7 +79,7 @@ func (c *nodes) start(name string) {
 			}
 			_ = s.SetHeader(metadata.Pairs("pawl-node", name))
 			return handle(srv, s)
-		}))
+		}))...)
 	pawlv1.RegisterClusterServiceServer(server, mapper{c: c, name: name})
 	c.addrs[name] = name + ":7295"
 	c.servers[name], c.pipes[c.addrs[name]] = server, bufconn.Listen(1<<20)

@@ -1,0 +1,169 @@
+package pawl_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/certs"
+)
+
+// startTLS runs three nodes with TLS. Each has a certificate for its name, unless hosts says for which.
+func startTLS(t *testing.T, hosts map[string]string) (*nodes, *tls.Config) {
+	t.Helper()
+	ca, err := certs.NewAuthority(time.Now(), 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := startNodesWith(t, func(node string) []grpc.ServerOption {
+		host := node
+		if hosts[node] != "" {
+			host = hosts[node]
+		}
+		pair, err := certs.NewServer(ca, time.Now(), 30, node, []string{host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []grpc.ServerOption{grpc.Creds(credentials.NewServerTLSFromCert(&cert))}
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca.Cert)
+	return c, &tls.Config{RootCAs: roots}
+}
+
+// wire notes how connections begin.
+type wire struct {
+	dial func(context.Context, string) (net.Conn, error)
+
+	mu    sync.Mutex
+	first map[string]string // the first byte that was sent to an address, of each connection
+}
+
+func (w *wire) connect(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := w.dial(ctx, addr)
+	return &tapped{Conn: conn, w: w, addr: addr}, err
+}
+
+type tapped struct {
+	net.Conn
+	w    *wire
+	addr string
+	said bool
+}
+
+func (c *tapped) Write(b []byte) (int, error) {
+	if !c.said && len(b) > 0 {
+		c.said = true
+		c.w.mu.Lock()
+		c.w.first[c.addr] += string(b[:1])
+		c.w.mu.Unlock()
+	}
+	return c.Conn.Write(b)
+}
+
+// Connections to the leaders that a map names are as those to the addresses of Dial: TLS with the same roots, each node
+// under its own name. One that shows another is not used, and nothing is ever said in plaintext.
+func TestTLSToEachNode(t *testing.T) {
+	for _, addr := range []string{"n1:7295", "n1:7295,n1:7295", "https://n1:7295"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, roots := startTLS(t, map[string]string{"n3": "n1"})
+			w := &wire{dial: c.dial, first: map[string]string{}}
+			c.lead(1, "n2")
+			client := c.client(addr, pawl.WithTLS(roots), pawl.WithDialer(w.connect))
+			ref, err := client.Enqueue(t.Context(), welcome{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			c.wantTaken("the first call", "n1 Enqueue, n1 GetMap, n2 GetMap")
+			if _, err := client.Task(t.Context(), ref.ID); err != nil {
+				t.Error(err)
+			}
+			c.wantTaken("the second call", "n2 GetTask")
+
+			c.lead(1, "n3")
+			for range 3 {
+				c.must(client)
+				time.Sleep(time.Second)
+			}
+			if got := c.took(); strings.Contains(got, "n3") {
+				t.Errorf("a node with another's certificate was asked: %s", got)
+			}
+			if log := c.logged(); !strings.Contains(log, "can't be reached directly") || !strings.Contains(log, "valid for n1, not n3") {
+				t.Errorf("the log has no word on the wrong certificate: %s", log)
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.first["n1:7295"] == "" || w.first["n2:7295"] == "" || w.first["n3:7295"] == "" {
+				t.Errorf("not all nodes were dialled: %q", w.first)
+			}
+			for addr, first := range w.first {
+				if strings.Trim(first, "\x16") != "" {
+					t.Errorf("%s: connections began with %q, want TLS handshakes alone", addr, first)
+				}
+			}
+		})
+	}
+}
+
+// A client with TLS says nothing to a server without it, and a client with https:// has TLS.
+func TestTLSNeverFallsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		w := &wire{dial: c.dial, first: map[string]string{}}
+		for addr, opts := range map[string][]pawl.DialOption{"n1:7295": {pawl.WithTLS(nil), pawl.WithPlaintext()}, "https://n2:7295": {pawl.WithPlaintext()}, "https://n1:7295,https://n3:7295": nil} {
+			client := c.client(addr, append(opts, pawl.WithDialer(w.connect), pawl.WithRetryFor(time.Minute))...)
+			if _, err := client.Enqueue(t.Context(), welcome{}); !errors.Is(err, pawl.ErrUnavailable) {
+				t.Errorf("%s: %v, want ErrUnavailable", addr, err)
+			}
+			client.Close()
+		}
+		if got := c.took(); got != "" {
+			t.Errorf("the nodes took %s", got)
+		}
+		for addr, first := range w.first {
+			if strings.Trim(first, "\x16") != "" {
+				t.Errorf("%s: connections began with %q, want TLS handshakes alone", addr, first)
+			}
+		}
+	})
+}
+
+// A client without TLS learns that the server wants it, whatever kind of server says so.
+func TestPlaintextToTLS(t *testing.T) {
+	for name, answer := range map[string]string{"a refusal of HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n", "an alert of TLS": "\x15\x03\x01\x00\x02\x02\x46"} {
+		synctest.Test(t, func(t *testing.T) {
+			dial := func(context.Context, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go io.WriteString(there, answer)
+				go io.Copy(io.Discard, there) // until the client closes
+				return here, nil
+			}
+			client, err := pawl.Dial("n1", pawl.WithDialer(dial), pawl.WithRetryFor(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			_, err = client.Task(t.Context(), "x")
+			if !errors.Is(err, pawl.ErrUnavailable) || !strings.Contains(err.Error(), "if it wants TLS, use https:// or pawl.WithTLS") {
+				t.Errorf("%s: %v, want ErrUnavailable with a word on TLS", name, err)
+			}
+		})
+	}
+}
