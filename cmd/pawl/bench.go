@@ -169,12 +169,16 @@ const benchType = "bench"
 func (a *app) bench(cmd *cobra.Command, c benchCase, f benchFlags) (err error) {
 	ctx, line := cmd.Context(), &benchLine{Server: a.server}
 	if !cmd.Flags().Changed("server") && os.Getenv("PAWL_SERVER") == "" {
+		if cmd.Flags().Changed("tls-ca") {
+			return usage("--tls-ca %q goes with --server: a server of the benchmark's own speaks plaintext", a.tlsCA)
+		}
 		own, err := a.startServer(ctx, f.dir)
 		if err != nil {
 			return err
 		}
 		defer own.stop()
-		defer func(server string) { a.server = server }(a.server)
+		defer func(server, ca string) { a.server, a.tlsCA = server, ca }(a.server, a.tlsCA)
+		a.tlsCA = "" // of PAWL_TLS_CA
 		a.server, f.pid, line.Server = own.addr, own.cmd.Process.Pid, "own process on "+own.dir
 	}
 	client, err := a.dial()

@@ -71,7 +71,20 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 // explain adds the likely cure where it is known.
 func (a *app) explain(err error) string {
 	msg := oneLine(err)
-	if errors.Is(err, pawl.ErrUnavailable) && strings.Contains(msg, "connect") {
+	if !errors.Is(err, pawl.ErrUnavailable) {
+		return msg
+	}
+	has := func(part string) bool { return strings.Contains(msg, part) }
+	switch {
+	case has("not speak HTTP/2 in plaintext"):
+		return fmt.Sprintf("the server at %s does not speak plaintext: if it wants TLS, write https:// before its address, or name its authority with --tls-ca (%s)", a.server, msg)
+	case has("first record does not look like a TLS handshake"):
+		return fmt.Sprintf("the server at %s does not speak TLS: leave out https:// and --tls-ca, or have it serve with --tls-cert (%s)", a.server, msg)
+	case has("signed by unknown authority"):
+		return fmt.Sprintf("the server at %s is not certified by an authority that is trusted here: name its authority with --tls-ca (%s)", a.server, msg)
+	case has("authentication handshake failed"):
+		return fmt.Sprintf("no TLS connection with the server at %s (%s)", a.server, msg)
+	case has("connect"):
 		return fmt.Sprintf("no server at %s: start one with 'pawl serve', or name another with --server (%s)", a.server, msg)
 	}
 	return msg

@@ -2,10 +2,14 @@ package main
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +30,7 @@ type app struct {
 	started  bool // the command line was understood
 
 	server    string
+	tlsCA     string
 	plaintext bool
 	format    string
 }
@@ -56,7 +61,8 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	f := root.PersistentFlags()
-	f.StringVar(&a.server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), defaultServer), "address of the server (env PAWL_SERVER)")
+	f.StringVar(&a.server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), defaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
+	f.StringVar(&a.tlsCA, "tls-ca", os.Getenv("PAWL_TLS_CA"), "use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
 	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
@@ -103,9 +109,32 @@ func (a *app) calls(run func(cmd *cobra.Command, client *pawl.Client, args []str
 }
 
 func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
-	if a.plaintext {
+	encrypted := a.tlsCA != "" || strings.Contains(a.server, "https://")
+	switch {
+	case a.plaintext && encrypted:
+		return nil, usage("--plaintext goes neither with --tls-ca nor with https:// in --server (%q)", a.server)
+	case a.plaintext:
 		opts = append(opts, pawl.WithPlaintext())
+	case a.tlsCA != "":
+		roots, err := readRoots(a.tlsCA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca %q: %w", a.tlsCA, err)
+		}
+		opts = append(opts, pawl.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor)}, opts...)...)
+}
+
+// readRoots reads the certificates of the authorities that vouch for servers.
+func readRoots(path string) (*x509.CertPool, error) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(file) {
+		return nil, errors.New("no certificate in it: want that of an authority, in PEM")
+	}
+	return roots, nil
 }

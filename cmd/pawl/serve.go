@@ -23,6 +23,7 @@ type serveFlags struct {
 	minFree                                   sizeValue
 	drainTimeout                              time.Duration
 	acceptDataLoss, withoutAuth               bool
+	tls                                       tlsFlags
 	peers                                     peerFlags
 }
 
@@ -38,6 +39,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
 	flags.BoolVar(&s.withoutAuth, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach: they can do everything")
+	s.tls.add(flags)
 	s.peers.add(flags)
 }
 
@@ -52,12 +54,16 @@ standard error. On SIGTERM or SIGINT it drains: workers settle what they hold, f
 Several servers form a cluster: give each a name of its own (--node), an address for the others
 (--peer-listen), and the addresses of all of them (--join). Later ones join by the address of any.
 
+With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert server" makes both
+files). When the files change they are read again; nothing has to be restarted.
+
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
   pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \\
     --peer-cert n1.crt --peer-key n1.key --peer-ca ca.crt
+  pawl serve --listen n1.example.com:7295 --tls-cert n1.crt --tls-key n1.key --insecure-listen-without-auth
   PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
 	}
 	s.add(cmd.Flags())
@@ -92,10 +98,15 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 
 // serve runs a node until a signal ends ctx.
 func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error {
+	pair, err := s.tls.open(log)
+	if err != nil {
+		return err
+	}
 	listener, err := s.listenOn()
 	if err != nil {
 		return err
 	}
+	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MinFree: max(int64(s.minFree), 1), // 0 would be the default
 		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Fatal: dieOf(log),
@@ -103,6 +114,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	if err := s.peers.apply(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))
 	}
+	s.tls.apply(&cfg, pair, log)
 	n, err := node.Start(ctx, cfg)
 	if err != nil {
 		return errors.Join(s.withCure(err), closeAll(&cfg))
@@ -135,7 +147,7 @@ func (s *serveFlags) listenOn() (net.Listener, error) {
 		return nil, usage("--listen %q: %w", s.listen, err)
 	}
 	if !addr.IP.IsLoopback() && !s.withoutAuth {
-		return nil, fmt.Errorf("--listen %q is reached by other machines, and there is no access control yet: "+
+		return nil, fmt.Errorf("--listen %q is reached by other machines, and there is no access control yet, with TLS or without: "+
 			"listen on 127.0.0.1, or add --insecure-listen-without-auth if the network is yours alone", s.listen)
 	}
 	return net.ListenTCP("tcp", addr)
@@ -160,7 +172,7 @@ func (s *serveFlags) warn(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(warnEvery)
 	defer tick.Stop()
 	for {
-		log.Warn("served without access control: whoever reaches this address can read, run and delete every task", "listen", s.listen)
+		log.Warn("served without access control: whoever reaches this address can read, run and delete every task", "listen", s.listen, "tls", s.tls.on())
 		select {
 		case <-ctx.Done():
 			return

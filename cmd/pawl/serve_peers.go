@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -47,6 +49,11 @@ func (p *peerFlags) apply(cfg *node.Config) error {
 	case set == 3:
 		cfg.PeerTLS = &p.tls
 	}
+	if p.apiAdvertise != "" {
+		if err := checkReachable(p.apiAdvertise); err != nil {
+			return usage("--advertise %q %w", p.apiAdvertise, err)
+		}
+	}
 	if p.listen == "" {
 		if len(p.join) > 0 || set > 0 || p.advertise != "" {
 			return usage("--join, --peer-advertise and the certificate of a node need --peer-listen")
@@ -59,6 +66,19 @@ func (p *peerFlags) apply(cfg *node.Config) error {
 		}
 	}
 	return p.open(cfg)
+}
+
+// checkReachable says why clients can't use an address that they are told, which is without https://: they use TLS if they
+// came with it.
+func checkReachable(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 || host == "" || strings.ContainsAny(host, "/@ ") {
+		return errors.New("is not HOST:PORT with a port from 1 to 65535")
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		return errors.New("names no single address")
+	}
+	return nil
 }
 
 // open opens the address for other nodes, unless it is one that strangers reach.

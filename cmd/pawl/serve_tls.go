@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// tlsFlags say what the server shows its clients.
+type tlsFlags struct{ cert, key string }
+
+func (t *tlsFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS, with this certificate (PEM, those between it and its authority behind it)")
+	flags.StringVar(&t.key, "tls-key", "", "key of that certificate")
+}
+
+func (t *tlsFlags) on() bool { return t.cert != "" }
+
+// open reads the files, before anything else is opened. Nil: clients speak plaintext.
+func (t *tlsFlags) open(log *slog.Logger) (*certs.KeyPair, error) {
+	if t.cert == "" && t.key == "" {
+		return nil, nil
+	}
+	if t.cert == "" || t.key == "" {
+		return nil, usage("--tls-cert %q and --tls-key %q go together: give both, or neither", t.cert, t.key)
+	}
+	pair, err := certs.OpenKeyPair(t.cert, t.key, log)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %q with --tls-key %q: %w", t.cert, t.key, err)
+	}
+	return pair, nil
+}
+
+// apply has a node show the certificate. It warns if clients would refuse one of several nodes at the address that they are
+// told: then they take the detour by another.
+func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger) {
+	if pair == nil {
+		return
+	}
+	cfg.Certificate = pair.Now
+	address := cfg.APIAddress
+	if address == "" {
+		address = cfg.Listener.Addr().String()
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err == nil {
+		err = pair.Now().Leaf.VerifyHostname(host)
+	}
+	if err != nil && cfg.PeerListener != nil {
+		log.Warn("clients that check names can't go to this node directly: its certificate is not for the address that they are told (--advertise)",
+			"address", address, "error", err)
+	}
+}
+
+// advertised is the address that clients are told who check names: as it was given, not what the name stands for.
+func (s *serveFlags) advertised(listener net.Listener) string {
+	host, _, err := net.SplitHostPort(s.listen)
+	if s.peers.apiAdvertise != "" || !s.tls.on() || err != nil || host == "" || net.ParseIP(host) != nil {
+		return s.peers.apiAdvertise
+	}
+	_, port, err := net.SplitHostPort(listener.Addr().String()) // --listen may have left it open
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
