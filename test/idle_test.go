@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -28,8 +28,8 @@ const (
 )
 
 // BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default), each with a connection and a
-// stream of its own, to a server in a process of its own. It prints what they cost the server while they wait, and how long
-// a task takes from its enqueue to one of them, beside the same with 100 workers.
+// stream of its own, to a server in a process of its own, in plaintext and over TLS. It prints what they cost the server while
+// they wait, and how long a task takes from its enqueue to one of them, beside the same with 100 workers.
 func BenchmarkIdleWorkers(b *testing.B) {
 	n := 500
 	if text := os.Getenv("PAWL_IDLE_WORKERS"); text != "" {
@@ -38,12 +38,18 @@ func BenchmarkIdleWorkers(b *testing.B) {
 			b.Fatalf("PAWL_IDLE_WORKERS=%q is not a number from %d", text, fewWorkers)
 		}
 	}
+	b.Run("plaintext", func(b *testing.B) { benchIdle(b, n, nil) })
+	b.Run("tls", func(b *testing.B) { benchIdle(b, n, newTrust(b)) })
+}
+
+func benchIdle(b *testing.B, n int, trust *trust) {
 	for b.Loop() {
-		s := newServer(b)
+		s := newServer(b, trust.flags()...)
 		s.start()
-		p := &pool{b: b, addr: s.addr, got: make(chan int64, probes)}
+		p := &pool{b: b, addr: s.addr, creds: trust.credentials(), got: make(chan int64, probes)}
+		client := s.dial(trust.options()...)
 		p.grow(fewWorkers)
-		few := p.latency(s)
+		few := p.latency(client)
 		before := s.figure("status", "VmRSS:") // KiB
 		p.grow(n)
 		time.Sleep(time.Second) // what connecting left behind
@@ -51,7 +57,7 @@ func BenchmarkIdleWorkers(b *testing.B) {
 		busy := s.cpu()
 		time.Sleep(idleTime)
 		busy = s.cpu() - busy
-		many := p.latency(s)
+		many := p.latency(client)
 		b.ReportMetric(worker, "KiB/worker")
 		b.ReportMetric(100*busy.Seconds()/idleTime.Seconds(), "%cpu-idle")
 		for name, all := range map[string][]time.Duration{"few": few, "many": many} {
@@ -67,6 +73,7 @@ func BenchmarkIdleWorkers(b *testing.B) {
 type pool struct {
 	b     *testing.B
 	addr  string
+	creds credentials.TransportCredentials
 	conns []*grpc.ClientConn
 	got   chan int64 // when what was received was enqueued, and how long it took: see latency
 	work  sync.WaitGroup
@@ -78,7 +85,7 @@ func (p *pool) grow(n int) {
 	for len(p.conns) < n {
 		var joining sync.WaitGroup
 		for range min(atOnce, n-len(p.conns)) {
-			conn, err := grpc.NewClient("passthrough:///"+p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			conn, err := grpc.NewClient("passthrough:///"+p.addr, grpc.WithTransportCredentials(p.creds),
 				grpc.WithReadBufferSize(2<<10), grpc.WithWriteBufferSize(2<<10))
 			if err != nil {
 				p.b.Fatal(err)
@@ -120,8 +127,7 @@ func (p *pool) join(conn *grpc.ClientConn) {
 }
 
 // latency is how long tasks take from their enqueue to a worker, in order.
-func (p *pool) latency(s *server) (all []time.Duration) {
-	client := s.dial()
+func (p *pool) latency(client *pawl.Client) (all []time.Duration) {
 	for range probes {
 		sent, _ := json.Marshal(time.Now().UnixNano())
 		if _, err := client.Enqueue(context.Background(), pawl.RawTask{Type: "probe", Payload: sent}, pawl.Queue("idle")); err != nil {
