@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 // TestScripts runs testdata/*.txt, each with the real binary and, after "serve", a real server on a directory of its own.
 //
 //	serve [FLAG...]     starts a server; PAWL_SERVER names it, DATA its directory
-//	stop                ends it with SIGTERM, crash with SIGKILL
+//	drain               ends it with SIGTERM, crash with SIGKILL. ("stop" is of testscript, and ends the script.)
 //	status N CMD...     runs CMD and wants exit status N
 //	keep NAME           puts the last standard output into the environment
 func TestScripts(t *testing.T) {
@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"serve":  func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).start(ts, args) },
-			"stop":   func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGTERM) },
+			"drain":  func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGTERM) },
 			"crash":  func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGKILL) },
 			"status": status,
 			"keep": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -62,7 +62,12 @@ func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
 	exe, err := exec.LookPath("pawl")
 	ts.Check(err)
 	s.cmd = exec.Command(exe, append([]string{"serve", "--data", ts.Getenv("DATA"), "--listen", "127.0.0.1:0"}, args...)...)
-	s.cmd.Args[0] = "pawl"
+	s.cmd.Args[0], s.cmd.Dir, s.cmd.Env = "pawl", ts.MkAbs("."), os.Environ()
+	for _, name := range []string{"PAWL_LOG_FORMAT", "PAWL_DRAIN_TIMEOUT"} { // a script's other variables are for commands
+		if value := ts.Getenv(name); value != "" {
+			s.cmd.Env = append(s.cmd.Env, name+"="+value)
+		}
+	}
 	log, err := os.Create(ts.MkAbs("server.log"))
 	ts.Check(err)
 	s.cmd.Stderr = log
