@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,7 +34,7 @@ func newTrust(t testing.TB) *trust {
 	}
 	dir := t.TempDir()
 	for _, args := range []string{"cert ca --out " + dir, "cert server s1 --host 127.0.0.1,localhost --ca " + dir + " --out " + dir} {
-		if out, err := command(t, args); err != nil {
+		if out, err := said(t, args); err != nil {
 			t.Fatalf("pawl %s: %v, %s", args, err, out)
 		}
 	}
@@ -47,17 +46,12 @@ func newTrust(t testing.TB) *trust {
 	return own
 }
 
-// command runs pawl, and gives all that it says.
-func command(t testing.TB, args string) (string, error) {
+// said runs pawl, and gives all that it says.
+func said(t testing.TB, args string) (string, error) {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, path, strings.Fields(args)...).CombinedOutput()
-	return string(out), err
+	cmd := command(t, strings.Fields(args)...)
+	err := cmd.Run()
+	return cmd.Stdout.(*lockedBuffer).String(), err
 }
 
 func (c *trust) flags() []string {
@@ -138,7 +132,7 @@ func TestTLS(t *testing.T) {
 	if err := enqueueOne(s.dial(ours.options()...)); err != nil {
 		t.Errorf("enqueue by gRPC: %v", err)
 	}
-	if out, err := command(t, "queue ls --tls-ca "+ours.ca+" --server https://"+s.addr); err != nil || !strings.Contains(out, "default") {
+	if out, err := said(t, "queue ls --tls-ca "+ours.ca+" --server https://"+s.addr); err != nil || !strings.Contains(out, "default") {
 		t.Errorf("the command line: %v, %s", err, out)
 	}
 
@@ -159,7 +153,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("gRPC with %s: %v, want %q", name, err, c.want)
 		}
 	}
-	if out, err := command(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "name its authority with --tls-ca") {
+	if out, err := said(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "name its authority with --tls-ca") {
 		t.Errorf("the command line with another authority: %v, %s", err, out)
 	}
 
