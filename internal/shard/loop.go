@@ -307,6 +307,7 @@ func (l *loop) send(ms []*pb.Message) {
 			l.sendSnapshot(m)
 		case m.GetType() == pb.MsgPreVote && l.barred.Load():
 		default:
+			l.stamp(m)
 			out = append(out, m)
 		}
 	}

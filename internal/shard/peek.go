@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"encoding/binary"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -11,16 +12,33 @@ import (
 
 // news is what a replica knows of how old its state is.
 type news struct {
-	commit uint64        // what the leader last said is committed
-	told   time.Duration // when, on the monotonic clock
-	fresh  time.Duration // the last such moment whose entries are all applied; 0: none yet
+	commit uint64 // what the leader last said is committed
+	told   telling // when it said so
+	fresh  telling // the last such moment whose entries are all applied; zero: none yet
 }
 
-// hear notes what the leader tells. A heartbeat tells of no more than this replica has, so it doesn't count.
+// telling is when a leader said something, and when that was heard, on the monotonic clock: perhaps much later.
+type telling struct {
+	said  store.Time
+	heard time.Duration
+}
+
+// stamp lets what a leader tells say when it was told.
+func (l *loop) stamp(m *pb.Message) {
+	if m.GetType() == pb.MsgApp && l.office != nil {
+		m.Context = binary.BigEndian.AppendUint64(nil, uint64(l.office.clock.Now())) // #nosec G115 -- not negative
+	}
+}
+
+// hear notes what the leader tells. A heartbeat tells of no more than this replica has, so it doesn't count; nor does what
+// was told before, and comes late.
 func (l *loop) hear(m *pb.Message) {
-	if m.GetType() == pb.MsgApp && m.GetFrom() == l.raft.BasicStatus().Lead {
+	if m.GetType() != pb.MsgApp || len(m.GetContext()) != 8 || m.GetFrom() != l.raft.BasicStatus().Lead {
+		return
+	}
+	if said := store.Time(binary.BigEndian.Uint64(m.GetContext())); said > l.news.told.said { // #nosec G115 -- as stamped
 		l.digest()
-		l.news.commit, l.news.told = m.GetCommit(), l.cfg.Time.Elapsed()
+		l.news.commit, l.news.told = m.GetCommit(), telling{said, l.cfg.Time.Elapsed()}
 	}
 }
 
@@ -31,7 +49,7 @@ func (l *loop) digest() {
 }
 
 // age is how old the state may be at most: a deposed leader may not know it for an election's time, and nothing newer than
-// the last entry was there when it was made.
+// the last entry was there when it was made. By as much as this node's wall clock is slow it may be older.
 func (l *loop) age() time.Duration {
 	if l.alone {
 		return 0
@@ -40,9 +58,10 @@ func (l *loop) age() time.Duration {
 		return time.Duration(l.cfg.ElectionTicks) * l.cfg.TickInterval
 	}
 	l.digest()
-	age := max(store.TimeOf(l.cfg.Time.Wall()).Sub(l.cfg.State.Applied().Time), 0)
-	if l.news.fresh > 0 {
-		age = min(age, l.cfg.Time.Elapsed()-l.news.fresh)
+	now := store.TimeOf(l.cfg.Time.Wall())
+	age := max(now.Sub(l.cfg.State.Applied().Time), 0)
+	if f := l.news.fresh; f != (telling{}) {
+		age = min(age, max(now.Sub(f.said), l.cfg.Time.Elapsed()-f.heard))
 	}
 	return age
 }
