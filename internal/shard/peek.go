@@ -12,7 +12,7 @@ import (
 
 // news is what a replica knows of how old its state is.
 type news struct {
-	commit uint64 // what the leader last said is committed
+	commit uint64  // what the leader last said is committed
 	told   telling // when it said so
 	fresh  telling // the last such moment whose entries are all applied; zero: none yet
 }
