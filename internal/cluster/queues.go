@@ -87,7 +87,7 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 	if err := change(&q.Config); err != nil {
 		return Queue{}, err
 	}
-	if exists && !dropping && q.Config == before {
+	if exists && !dropping && q.Config.Equal(before) {
 		return q, nil
 	}
 	q.Config.Version = before.Version + 1

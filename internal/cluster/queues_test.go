@@ -164,7 +164,7 @@ func TestUseDuringDeletion(t *testing.T) {
 		must(t, err)
 		w.onDrop = func() { ensure(t, c, 1, "a") }
 		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "used meanwhile")
-		if q, err := c.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a") != q.Config || q.Config.Settings.MaxLength != 5 {
+		if q, err := c.Queue(bg, "default", "a"); err != nil || !w.copyOf(1, "a").Equal(q.Config) || q.Config.Settings.MaxLength != 5 {
 			t.Errorf("the queue is %+v (%v), the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
 	})

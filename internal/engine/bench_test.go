@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -112,4 +113,57 @@ func name(backlog int) string {
 		return "behind 1k"
 	}
 	return "empty"
+}
+
+// BenchmarkKeys is BenchmarkLife with 100,000 keys that wait, each with limits, as fairly as they share. plain: the same tasks
+// without keys and limits.
+func BenchmarkKeys(b *testing.B) {
+	const keys = 100_000
+	for _, limited := range []bool{false, true} {
+		b.Run(map[bool]string{false: "plain", true: "limited"}[limited], func(b *testing.B) {
+			w := benchWorld(b)
+			key := func(int) string { return "" }
+			if limited {
+				s := task.DefaultSettings()
+				s.MaxRunning = 10_000
+				s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
+				w.putQueue("default", s, false)
+				key = func(i int) string { return "tenant-" + strconv.Itoa(i%keys) }
+			}
+			n := 0
+			enqueue := func(many int) {
+				w.now += 1000
+				w.round(func(r *Round) {
+					Tick(r)
+					for range many {
+						n++
+						_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: task.Spec{Type: "job", Queue: "default",
+							Priority: task.Normal, Payload: []byte("1"), Key: key(n * 7919)}})
+						if err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			for range keys / 1000 {
+				enqueue(1000)
+			}
+			cpu := cpuTime()
+			for b.Loop() {
+				enqueue(benchBatch)
+				got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
+				if len(got) != benchBatch {
+					b.Fatalf("%d claimed", len(got))
+				}
+				w.round(func(r *Round) {
+					for _, t := range got {
+						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, Result{}); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			reportPerTask(b, cpu)
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -15,7 +16,7 @@ import (
 // dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
 // agree, at most 100 findings.
 func Check(from store.Reader, ns string) []string {
-	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}}
+	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}}
 	c.readTasks()
 	c.compareTables()
 	c.compareLanes()
@@ -31,6 +32,7 @@ type checker struct {
 	want     map[string][]byte // index rows that must be there
 	counts   map[string]*counts
 	lanes    map[string]*laneCheck
+	buckets  map[string]bool // queues that have some
 	findings []string
 }
 
@@ -105,6 +107,9 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	if x.awaitsStart() {
 		c.expectRow(deadlineKey(x.ExpiresAt, onExpiry, c.ns, id[:]), nil)
 	}
+	if x.State == task.Claimed && x.Key != "" {
+		c.expectRow(claimedKey(c.ns, x.Queue, x.Key, id), nil)
+	}
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
 		c.find("task %s: its claim is without nonce or beyond its bound", id)
 	}
@@ -156,7 +161,28 @@ func (c *checker) compareTables() {
 		}
 		delete(c.want, string(k))
 	}
-	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive} {
+	c.scan(tabBucket, func(k, v []byte) {
+		b, err := decodeBucket(v)
+		if err != nil {
+			c.find("bucket %q: %v", k, err)
+			return
+		}
+		if b.due != 0 {
+			c.expectRow(deadlineKey(b.due, onTokens, c.ns, k[len(c.ns)+2:]), nil)
+		}
+		queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
+		c.buckets[queue] = true
+	})
+	c.scan(tabCounts, func(k, v []byte) {
+		n, err := decodeCounts(v)
+		queue := string(k[len(c.ns)+2 : len(k)-1])
+		if err == nil && n.sweep != 0 {
+			c.expectRow(deadlineKey(n.sweep, onSweep, c.ns, []byte(queue)), nil)
+		} else if c.buckets[queue] {
+			c.find("the buckets of queue %q are never forgotten", queue)
+		}
+	})
+	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive, tabClaimed} {
 		c.scan(tab, check)
 	}
 	c.from.Scan(deadlines, after(deadlines), func(k, v []byte) bool {
@@ -192,7 +218,8 @@ func (c *checker) compareCounts() {
 	c.scan(tabCounts, func(k, v []byte) {
 		name := string(k[len(c.ns)+2 : len(k)-1])
 		got, err := decodeCounts(v)
-		if want := *c.countsOf(name); err != nil || got != want {
+		want := *c.countsOf(name)
+		if want.sweep = got.sweep; err != nil || got != want {
 			c.find("queue %q counts %+v, expected %+v (%v)", name, got, want, err)
 		}
 		delete(c.counts, name)

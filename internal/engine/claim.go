@@ -145,15 +145,15 @@ func (p *picker) pick() *queue {
 func (p *picker) undo() { copy(p.credit, p.before) }
 
 func (p *picker) runnable(name string) *queue {
-	if q := p.r.queue(p.c.Namespace, name); q != nil && q.runnable(p.c.Types) {
+	if q := p.r.queue(p.c.Namespace, name); q != nil && q.runnable(p.r.now, p.c.Types) {
 		return q
 	}
 	return nil
 }
 
 // runnable says whether the queue has a task of one of the types that may run now.
-func (q *queue) runnable(types []string) bool {
-	if q.config.Paused {
+func (q *queue) runnable(now store.Time, types []string) bool {
+	if !q.mayRun(now) {
 		return false
 	}
 	for _, p := range task.Priorities {
@@ -217,6 +217,9 @@ func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) *Cl
 	p := q.nextPriority(c.Types)
 	l := q.lanes.next(r, q, p, c.Types)
 	id := l.head[0].id
+	if c.Max > 1 && !r.l.hot.knows(id) {
+		r.warm(q.ns, q.lanes.soon(p))
+	}
 	e := r.envelope(q.ns, id)
 	from, err := r.exec(q.ns, id)
 	corrupt(err)

@@ -55,6 +55,12 @@ func (h *hot) drop(id task.ID) {
 	}
 }
 
+// knows says whether all of a ready task is here.
+func (h *hot) knows(id task.ID) bool {
+	t, ok := h.tasks[id]
+	return ok && t.env != nil
+}
+
 // keep remembers a task after a move if it will be wanted soon.
 func (h *hot) keep(ns string, id task.ID, q *queue, x *Exec) {
 	switch {
@@ -80,7 +86,7 @@ func (h *hot) keepEnvelope(id task.ID, e *Envelope) {
 func (r *Round) warm(ns string, tasks []readyTask) {
 	ids := make([]task.ID, 0, len(tasks))
 	for _, t := range tasks {
-		if h, ok := r.l.hot.tasks[t.id]; !ok || h.env == nil {
+		if !r.l.hot.knows(t.id) {
 			ids = append(ids, t.id)
 		}
 	}

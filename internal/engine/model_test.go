@@ -18,8 +18,55 @@ import (
 // verb and nothing of lanes, rows or rounds.
 type model struct {
 	tasks  []*modelTask
-	paused map[string]bool
+	rules  map[string]task.QueueConfig
+	tokens map[[2]string]*modelBucket // by queue and key, "" for the queue's own
+	now    store.Time
 	places int
+}
+
+// modelBucket holds tokens as of a time.
+type modelBucket struct {
+	tokens float64
+	at     store.Time
+}
+
+func (m *model) rateOf(queue, key string) task.Rate {
+	s := m.rules[queue].Settings
+	if key == "" {
+		return s.Rate
+	}
+	return s.RulesOf(key).Rate
+}
+
+// has is how many tokens are there, after what came since and what is taken now.
+func (m *model) has(queue, key string, take int) float64 {
+	rate := m.rateOf(queue, key)
+	if !rate.IsSet() {
+		return 1
+	}
+	b := m.tokens[[2]string{queue, key}]
+	if b == nil {
+		b = &modelBucket{tokens: float64(rate.Capacity()), at: m.now}
+		m.tokens[[2]string{queue, key}] = b
+	}
+	b.tokens += (m.now - b.at).Sub(0).Seconds() / rate.Period.Seconds() * float64(rate.Limit)
+	b.tokens, b.at = min(b.tokens, float64(rate.Capacity()))-float64(take), m.now
+	return b.tokens
+}
+
+// rule changes what a queue allows.
+func (m *model) rule(queue string, c task.QueueConfig) {
+	for of := range m.tokens {
+		if of[0] == queue && m.has(queue, of[1], 0) >= float64(m.rateOf(queue, of[1]).Capacity())-1e-6 { // by the old rate
+			delete(m.tokens, of) // it is full by the new one, too
+		}
+	}
+	m.rules[queue] = c
+	for of := range m.tokens {
+		if of[0] == queue && !m.rateOf(queue, of[1]).IsSet() {
+			delete(m.tokens, of)
+		}
+	}
 }
 
 type modelTask struct {
@@ -29,6 +76,7 @@ type modelTask struct {
 	state           task.State
 	runAt, until    store.Time
 	place           int // order of becoming ready
+	cost            int
 	fence, failures int
 	crashes, most   int
 	replayedAt      int // attempts used up before the last replay
@@ -40,18 +88,46 @@ func (m *model) ready(t *modelTask) {
 	t.state, t.place = task.Ready, m.places
 }
 
-// claim is what a strict claim for one queue must get.
-func (m *model) claim(queue string, types []string) *modelTask {
-	var best *modelTask
+// claim is what a strict claim for one queue may get: of the best priority that has a task which may run, the first of each
+// key. Which key's turn it is, TestFairness says.
+func (m *model) claim(queue string, types []string) (first map[string]*modelTask) {
+	best := task.Low + 1
 	for _, t := range m.tasks {
-		if t.state != task.Ready || t.queue != queue || m.paused[queue] || len(types) > 0 && !slices.Contains(types, t.typ) {
+		switch {
+		case t.queue != queue || len(types) > 0 && !slices.Contains(types, t.typ) || m.held(t) || t.priority > best:
 			continue
+		case t.priority < best:
+			best, first = t.priority, map[string]*modelTask{}
 		}
-		if best == nil || t.priority < best.priority || t.priority == best.priority && t.place < best.place {
-			best = t
+		if first[t.key] == nil || t.place < first[t.key].place {
+			first[t.key] = t
 		}
 	}
-	return best
+	return first
+}
+
+// held says whether a task may not run now.
+func (m *model) held(t *modelTask) bool {
+	rules := m.rules[t.queue]
+	running, ofKey := 0, 0
+	for _, other := range m.tasks {
+		if other.state == task.Claimed && other.queue == t.queue {
+			running++
+			if other.key == t.key {
+				ofKey++
+			}
+		}
+	}
+	reached := func(n, most int) bool { return most > 0 && n >= most }
+	most := rules.Settings.PerKey.MaxRunning
+	if own, ok := rules.Settings.Keys[t.key]; ok {
+		most = own.MaxRunning
+	}
+	if m.has(t.queue, "", 0) < 1-1e-6 || t.key != "" && m.has(t.queue, t.key, 0) < 1-1e-6 {
+		return true
+	}
+	paused := slices.ContainsFunc(rules.Holds, func(h task.Hold) bool { return h.Type == t.typ || h.Key == t.key && t.key != "" })
+	return t.state != task.Ready || rules.Paused || paused || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
 // pass does what time alone does up to now, in the order of the deadlines.
@@ -112,9 +188,9 @@ func TestModel(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{world: newWorld(t), m: &model{paused: map[string]bool{}}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{world: newWorld(t), m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range duelQueues {
-				d.putQueue(q, task.DefaultSettings(), false)
+				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
 			for step := range modelSteps {
 				what := d.step()
@@ -145,7 +221,8 @@ func (d *duel) step() string {
 		d.seen = map[string]int{}
 	}
 	steps := []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
-		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.leaderStep}
+		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep}
+	d.m.now = d.now
 	what := steps[d.rng.IntN(len(steps))]()
 	d.seen[what]++
 	return what
@@ -154,7 +231,7 @@ func (d *duel) step() string {
 func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
 
 func (d *duel) enqueueStep() string {
-	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(duelQueues...), Key: d.pick("", "", "k"), MaxAttempts: 1 + d.rng.IntN(4),
+	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(duelQueues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4), Cost: d.rng.IntN(4),
 		Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
 	if d.rng.IntN(3) == 0 {
 		s.Delay = time.Duration(d.rng.IntN(60)) * time.Second
@@ -163,7 +240,7 @@ func (d *duel) enqueueStep() string {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	t := &modelTask{id: a.ID, queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts,
+	t := &modelTask{id: a.ID, queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
 		state: task.Scheduled, runAt: d.now.Add(s.Delay)}
 	d.m.tasks = append(d.m.tasks, t)
 	if s.Delay == 0 {
@@ -180,12 +257,17 @@ func (d *duel) claimStep() string {
 	}
 	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
 	got := d.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3))})
-	want := d.m.claim(queue, types)
-	switch {
-	case want == nil && len(got) == 0:
+	first := d.m.claim(queue, types)
+	if len(first) == 0 && len(got) == 0 {
 		return "claim of nothing"
-	case want == nil || len(got) == 0 || got[0].ID != want.id:
-		d.t.Fatalf("claim of %q %v got %v, the model gives %+v", queue, types, got, want)
+	}
+	if len(first) == 0 || len(got) == 0 || first[got[0].Key] == nil || first[got[0].Key].id != got[0].ID {
+		d.t.Fatalf("claim of %q %v got %v, the model gives %v", queue, types, got, first)
+	}
+	want := first[got[0].Key]
+	d.m.has(queue, "", want.cost)
+	if want.key != "" {
+		d.m.has(queue, want.key, want.cost)
 	}
 	want.state, want.until, want.worker = task.Claimed, d.now.Add(lease), got[0].Exec.Claim.Worker
 	want.fence++
@@ -277,6 +359,7 @@ func (d *duel) judge(verb string, holds, repeated bool, err error) string {
 
 func (d *duel) passStep() string {
 	d.pass(time.Duration(d.rng.IntN(20000)) * time.Millisecond)
+	d.m.now = d.now
 	d.m.pass(d.now)
 	return "time"
 }
@@ -316,9 +399,41 @@ func (d *duel) retryStep() string {
 
 func (d *duel) pauseStep() string {
 	q := d.pick(duelQueues...)
-	d.m.paused[q] = !d.m.paused[q]
-	d.putQueue(q, task.DefaultSettings(), d.m.paused[q])
+	c := d.m.rules[q]
+	c.Paused = !c.Paused
+	d.rule(q, c)
 	return "pause"
+}
+
+// limitStep changes the rules of a queue, or drops them.
+func (d *duel) limitStep() string {
+	q := d.pick(duelQueues...)
+	c := task.QueueConfig{Settings: task.DefaultSettings(), Paused: d.m.rules[q].Paused}
+	c.Settings.MaxRunning = max(d.rng.IntN(12)-4, 0)
+	c.Settings.PerKey.MaxRunning = max(d.rng.IntN(5)-1, 0)
+	if d.rng.IntN(2) == 0 {
+		c.Settings.Keys = map[string]task.KeyRules{"l": {Rules: task.Rules{MaxRunning: d.rng.IntN(3)}, Weight: d.rng.IntN(3)}}
+	}
+	rate := func() (r task.Rate) {
+		if d.rng.IntN(3) == 0 {
+			r = task.Rate{Limit: 1 + d.rng.IntN(5), Period: time.Duration(1+d.rng.IntN(90)) * time.Second, Burst: d.rng.IntN(4)}
+		}
+		return r
+	}
+	c.Settings.Rate, c.Settings.PerKey.Rate = rate(), rate()
+	if d.rng.IntN(4) == 0 {
+		c.Holds = append(c.Holds, task.Hold{Type: d.pick("x", "y")})
+	}
+	if d.rng.IntN(4) == 0 {
+		c.Holds = append(c.Holds, task.Hold{Key: d.pick("k", "m")})
+	}
+	d.rule(q, c)
+	return "limit"
+}
+
+func (d *duel) rule(q string, c task.QueueConfig) {
+	d.m.rule(q, c)
+	d.configure(q, c)
 }
 
 func (d *duel) leaderStep() string {

@@ -23,10 +23,13 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	if q.config.Settings.Weights != config.Settings.Weights {
 		q.credit = [3]int{}
 	}
+	r.settleBuckets(q)
 	q.config = config
+	r.rewatch(q)
+	q.holdAll(r.now)
 	r.tx.Set(queueKey(ns, tabQueue, name), config.Encode())
 	if !config.Paused {
-		r.Woken = append(r.Woken, Woken{ns, name})
+		r.wake(q)
 	}
 }
 
@@ -68,6 +71,7 @@ func DropQueue(r *Round, ns, name string) error {
 			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.waiting(), c.claimed, c.dead, c.poisoned)}
 	}
 	delete(r.l.queues, q.queueName)
+	r.dropBuckets(q)
 	r.tx.Delete(queueKey(ns, tabQueue, name))
 	r.tx.Delete(queueKey(ns, tabCounts, name))
 	return nil
@@ -103,11 +107,9 @@ func Queue(r *Round, ns, name string) (QueueInfo, error) {
 	c := q.counts
 	i := QueueInfo{Config: q.config, Scheduled: c.scheduled, Claimed: c.claimed, Retrying: c.retrying, Dead: c.dead,
 		Poisoned: c.poisoned, Ready: c.ready}
-	if q.config.Paused {
-		i.Held = c.ready[0] + c.ready[1] + c.ready[2]
-	}
+	i.Held = q.heldTasks(r.now)
 	for _, p := range task.Priorities {
-		if l := q.lanes.next(r, q, p, nil); l != nil {
+		if l := q.lanes.oldest(r, q, p); l != nil {
 			i.OldestReady = max(i.OldestReady, r.now.Sub(l.head[0].readyAt))
 		}
 	}

@@ -47,7 +47,8 @@ type queue struct {
 	config task.QueueConfig
 	counts counts
 	lanes  lanes
-	credit [3]int // smooth weighted round robin over the priorities
+	bucket *bucket // nil: it is full, or there is no rate
+	credit [3]int  // smooth weighted round robin over the priorities
 	dirty  bool
 }
 
@@ -158,7 +159,9 @@ func (r *Round) queue(ns, name string) *queue {
 		q.counts, err = decodeCounts(row)
 		corrupt(err)
 	}
+	r.readFlows(q)
 	r.readLanes(q)
+	q.holdAll(r.now)
 	r.l.queues[qn] = q
 	return q
 }
@@ -173,7 +176,7 @@ func (r *Round) readLanes(q *queue) {
 		if !ok {
 			corrupt(fmt.Errorf("lane key %q", k))
 		}
-		q.lanes.add(&lane{laneName: name, count: count, scan: first})
+		q.lanes.add(&lane{laneName: name, count: count, scan: first}, q.flowOf(name.key, r.now), r.now)
 		return true
 	})
 }
@@ -263,8 +266,18 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 			panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
 		}
 		r.leave(ns, id, q, from)
+		if from.State == task.Claimed && to.State != task.Claimed {
+			r.end(q, id, from)
+		}
+	}
+	if to.State == task.Claimed && from.State != task.Claimed {
+		r.begin(q, id, to)
 	}
 	r.enter(ns, id, q, to)
+	if f := q.lanes.emptied; f != nil {
+		q.lanes.forget(f)
+		q.lanes.emptied = nil
+	}
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
 }
@@ -351,7 +364,7 @@ func (r *Round) enterLane(q *queue, id task.ID, x *Exec) {
 	if l == nil {
 		l = &lane{laneName: name, scan: x.Seq}
 		l.insert(readyTask{x.Seq, id, x.ReadyAt})
-		q.lanes.add(l)
+		q.lanes.add(l, q.flowOf(name.key, r.now), r.now)
 	} else if first := l.first(); true {
 		l.insert(readyTask{x.Seq, id, x.ReadyAt})
 		if l.first() != first {

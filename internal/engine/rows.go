@@ -200,6 +200,7 @@ type Exec struct {
 	Key         string
 	MaxAttempts int            // 0: the queue's
 	Retention   *time.Duration // nil: the queue's
+	Cost        int            // tokens that a claim takes; 0: 1
 
 	CreatedAt store.Time
 	RunAt     store.Time // when it is or was due
@@ -286,6 +287,7 @@ func (x *Exec) encode() []byte {
 	r.num(31, flag(x.Claim.Orphaned))
 	r.num(32, flag(x.Claim.Repeated))
 	r.num(33, flag(x.Keyed))
+	r.num(34, uint64(x.Cost))
 	return r
 }
 
@@ -367,6 +369,8 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.Claim.Repeated = v != 0
 	case 33:
 		x.Keyed = v != 0
+	case 34:
+		x.Cost = int(v)
 	}
 }
 
@@ -549,6 +553,8 @@ func decodeClaimKey(row []byte) (c claimKeyRow, err error) {
 type counts struct {
 	scheduled, claimed, retrying, dead, poisoned int64
 	ready                                        [3]int64 // by priority, high first
+
+	sweep store.Time // when the queue's full buckets are forgotten; 0: it has none
 }
 
 func (c *counts) of(s task.State, p task.Priority) *int64 {
@@ -578,6 +584,7 @@ func (c *counts) encode() []byte {
 	for i, v := range []int64{c.scheduled, c.claimed, c.retrying, c.dead, c.poisoned, c.ready[0], c.ready[1], c.ready[2]} {
 		r.num(protowire.Number(i+1), uint64(v))
 	}
+	r.num(9, uint64(c.sweep))
 	return r
 }
 
@@ -586,6 +593,8 @@ func decodeCounts(row []byte) (c counts, err error) {
 	err = decode(row, func(tag protowire.Number, v uint64) {
 		if int(tag) <= len(fields) {
 			*fields[tag-1] = int64(v)
+		} else if tag == 9 {
+			c.sweep = store.Time(v)
 		}
 	}, noBytes)
 	return c, err

@@ -83,7 +83,7 @@ func (s *story) step(d *datadriven.TestData) string {
 func (s *story) enqueueStep(d *datadriven.TestData) string {
 	spec := task.Spec{Type: "job", Queue: arg(d, "queue"), Key: arg(d, "key"), IdempotencyKey: arg(d, "idempotency-key"),
 		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")),
-		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), IdempotencyTTL: duration(arg(d, "ttl"))}
+		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), Cost: number(arg(d, "cost")), IdempotencyTTL: duration(arg(d, "ttl"))}
 	if v := arg(d, "type"); v != "" {
 		spec.Type = v
 	}
@@ -271,17 +271,38 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 			set.Weights[i] = number(w)
 		}
 		set.MaxLength = int64(number(arg(d, "max-length")))
+		set.Rules = rules(d, "")
+		set.PerKey.Rules = rules(d, "key-")
+		if vip := rules(d, "vip-"); vip != (task.Rules{}) || d.HasArg("vip-weight") {
+			set.Keys = map[string]task.KeyRules{"vip": {Rules: vip, Weight: number(arg(d, "vip-weight"))}}
+		}
 		if v := arg(d, "lease"); v != "" {
 			set.Lease = duration(v)
 		}
 		if v := arg(d, "max-attempts"); v != "" {
 			set.MaxAttempts = number(v)
 		}
-		s.putQueue(name, set, arg(d, "paused") != "")
+		config := task.QueueConfig{Settings: set, Paused: arg(d, "paused") != ""}
+		for _, typ := range list(d, "hold-types") {
+			config.Holds = append(config.Holds, task.Hold{Type: typ})
+		}
+		for _, key := range list(d, "hold-keys") {
+			config.Holds = append(config.Holds, task.Hold{Key: key})
+		}
+		s.configure(name, config)
 	}
 	i, err := run(s.world, func(r *Round) (QueueInfo, error) { return Queue(r, "default", name) })
 	return answer(err, "scheduled %d, ready %v, claimed %d, retrying %d, held %d, dead %d, poisoned %d, oldest %s",
 		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady)
+}
+
+// rules are those of a queue, or with a prefix those of keys: a rate is written 5/10s.
+func rules(d *datadriven.TestData, prefix string) (r task.Rules) {
+	r.MaxRunning = number(arg(d, prefix+"max-running"))
+	if limit, period, ok := strings.Cut(arg(d, prefix+"rate"), "/"); ok {
+		r.Rate = task.Rate{Limit: number(limit), Period: duration(period), Burst: number(arg(d, prefix+"burst"))}
+	}
+	return r
 }
 
 // slotsStep lets the slots of keys move away, or all of a queue, or asks how long the queue's keys must be asked for here.

@@ -24,6 +24,8 @@ import (
 //	k ns 0 queue 0 key                       an idempotency key
 //	q ns 0 request                           a request id that is no UUIDv7
 //	g ns 0 claim_key                         the claims that a claim key got
+//	C ns 0 queue 0 key 0 id                  a claimed task that has a key
+//	b ns 0 queue 0 key                       the tokens of a key, or of the queue as a whole, if not all are there
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
@@ -41,6 +43,8 @@ const (
 	tabKey        = 'k'
 	tabRequest    = 'q'
 	tabClaimKey   = 'g'
+	tabClaimed    = 'C'
+	tabBucket     = 'b'
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
 	tabArchive    = 'x'
@@ -59,6 +63,8 @@ const (
 	onKey                              // an idempotency key ends
 	onRequest                          // a request id ends
 	onClaimKey                         // a claim key ends
+	onTokens                           // a bucket has a token again
+	onSweep                            // full buckets of a queue are forgotten
 )
 
 // table begins a key.
@@ -119,6 +125,22 @@ func statePrefix(ns string, tab byte, queue string, s task.State) []byte {
 
 func timedKey(prefix []byte, at store.Time, id task.ID) []byte {
 	return append(binary.BigEndian.AppendUint64(prefix, uint64(max(at, 0))), id[:]...)
+}
+
+func claimedKey(ns, queue, key string, id task.ID) []byte {
+	k := table(ns, tabClaimed, len(queue)+len(key)+18)
+	k = append(append(k, queue...), 0)
+	k = append(append(k, key...), 0)
+	return append(k, id[:]...)
+}
+
+func bucketKey(ns, queue, key string) []byte {
+	return append(queueKey(ns, tabBucket, queue), key...)
+}
+
+// bucketRest names a bucket in its deadline.
+func bucketRest(queue, key string) []byte {
+	return append(append([]byte(queue), 0), key...)
 }
 
 func idempotencyKey(ns, queue, key string) []byte {

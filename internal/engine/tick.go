@@ -88,6 +88,12 @@ func (r *Round) pass(d deadline) {
 	case onKey, onRequest, onClaimKey:
 		r.endKey(d)
 		return
+	case onTokens:
+		r.tokensCame(d)
+		return
+	case onSweep:
+		r.sweep(d)
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))

@@ -87,12 +87,16 @@ func (w *world) pass(d time.Duration) {
 }
 
 func (w *world) putQueue(name string, s task.Settings, paused bool) {
+	w.configure(name, task.QueueConfig{Settings: s, Paused: paused})
+}
+
+func (w *world) configure(name string, c task.QueueConfig) {
 	w.round(func(r *Round) {
-		version := uint64(1)
+		c.Version, c.CreatedAt = 1, w.now.Time()
 		if q := r.queue("default", name); q != nil {
-			version = q.config.Version + 1
+			c.Version = q.config.Version + 1
 		}
-		PutQueue(r, "default", name, task.QueueConfig{Version: version, Settings: s, Paused: paused, CreatedAt: w.now.Time()})
+		PutQueue(r, "default", name, c)
 	})
 }
 
@@ -162,8 +166,58 @@ func (w *world) check() error {
 				return err
 			}
 		}
+		if err := sameFlows(&q.lanes, &again.lanes); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// sameFlows proves that memory holds nobody back, or lets run, whom the rows would not, and no key that is idle.
+func sameFlows(s, again *lanes) error {
+	if len(s.flows) != len(again.flows) {
+		return fmt.Errorf("memory has flows %v, rows %v", s.flows, again.flows)
+	}
+	for key, f := range s.flows {
+		g := again.flows[key]
+		if g == nil || f.running != g.running || len(f.claimed) != len(g.claimed) || f.held != g.held || f.lanes != g.lanes || f.idle() {
+			return fmt.Errorf("flow %q: memory has %+v, rows %+v", key, f, g)
+		}
+		for p := range s.order {
+			if in := f.place[p] >= 0; in != (f.held == 0 && f.ready[p].Len() > 0) || in && s.order[p].items[f.place[p]] != f {
+				return fmt.Errorf("flow %q lies at place %d of priority %d", key, f.place[p], p)
+			}
+		}
+	}
+	for _, l := range s.byName {
+		runs, p := !s.held[l.typ], l.priority-task.High
+		if own := l.own >= 0; own != runs || own && l.flow.ready[p].items[l.own] != l {
+			return fmt.Errorf("lane %v lies at place %d of its flow", l.laneName, l.own)
+		}
+		if in := l.sameType >= 0; in != (runs && l.flow.held == 0) || in && s.byType[p][l.typ].items[l.sameType] != l {
+			return fmt.Errorf("lane %v lies at place %d of its type", l.laneName, l.sameType)
+		}
+	}
+	for p := range s.order {
+		if !heapOK(&s.order[p]) {
+			return fmt.Errorf("the flows of priority %d are out of order", p)
+		}
+		for typ, h := range s.byType[p] {
+			if !heapOK(h) {
+				return fmt.Errorf("the lanes of type %q are out of order", typ)
+			}
+		}
+	}
+	return nil
+}
+
+func heapOK[T any](h *ranking[T]) bool {
+	for i := 1; i < h.Len(); i++ {
+		if h.Less(i, (i-1)/2) {
+			return false
+		}
+	}
+	return true
 }
 
 // checkHot proves that what is kept in memory is what is stored, and that an id called new is not stored.

@@ -174,7 +174,7 @@ func (f *fake) PutQueue(_ context.Context, ns, name string, change func(*task.Qu
 	if err := change(&q.Config); err != nil {
 		return cluster.Queue{}, err
 	}
-	if !ok || q.Config != before {
+	if !ok || !q.Config.Equal(before) {
 		q.Config.Version++
 	}
 	f.queues[name] = q

@@ -24,7 +24,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 			t.Errorf("a queue that is not there: %v, %v", exists, err)
 		}
 		q, err := two.PutQueue(ctx, ns, "q", func(c *task.QueueConfig) error {
-			if c.Version != 0 || c.Settings != task.DefaultSettings() {
+			if c.Version != 0 || !reflect.DeepEqual(c.Settings, task.DefaultSettings()) {
 				t.Errorf("a new queue begins as %+v", c)
 			}
 			c.Settings.MaxLength = 7

@@ -118,7 +118,7 @@ func (c fakeControl) PutQueue(ctx context.Context, ns, name string, change func(
 		}
 		before := q.Config
 		if err = change(&q.Config); err == nil {
-			if !ok || q.Config != before {
+			if !ok || !q.Config.Equal(before) {
 				q.Config.Version = before.Version + 1
 			}
 			c.m.f.queues[name] = q

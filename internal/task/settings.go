@@ -1,21 +1,26 @@
 package task
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // Settings are the rules of a queue. They are stored as JSON: fields may be added, but never renamed.
 type Settings struct {
 	// Weights shares claims among the priorities, high first; all zero means strict order.
-	Weights     [3]int        `json:"weights"`
-	Retry       Retry         `json:"retry"`
-	MaxAttempts int           `json:"max_attempts"`
-	Lease       time.Duration `json:"lease"`
-	Timeout     time.Duration `json:"timeout"` // of one run; 0: none
-	Retention   Retention     `json:"retention"`
-	MaxLength   int64         `json:"max_length"` // waiting tasks at most; 0: no limit
+	Weights     [3]int              `json:"weights"`
+	Retry       Retry               `json:"retry"`
+	MaxAttempts int                 `json:"max_attempts"`
+	Lease       time.Duration       `json:"lease"`
+	Timeout     time.Duration       `json:"timeout"` // of one run; 0: none
+	Retention   Retention           `json:"retention"`
+	MaxLength   int64               `json:"max_length"` // waiting tasks at most; 0: no limit
+	Rules                           // of the queue as a whole
+	PerKey      KeyRules            `json:"per_key,omitzero"` // of each key
+	Keys        map[string]KeyRules `json:"keys,omitempty"`   // of single keys, instead of PerKey. Never changed in place
 }
 
 // Retention says how long tasks are kept after their end.
@@ -86,7 +91,7 @@ func (s Settings) Check() error {
 	if s.MaxLength < 0 {
 		return Invalid("max_length", "%d is negative", s.MaxLength)
 	}
-	return nil
+	return s.checkRules()
 }
 
 // QueueConfig is what operators say of a queue: its settings and whether it is paused. The system shard owns it; every
@@ -100,6 +105,34 @@ type QueueConfig struct {
 	CreatedAt    time.Time `json:"created_at"`
 	// Closed are the slots of which a shard takes no new tasks, since they lie in another. Only in a shard's copy.
 	Closed SlotSet `json:"closed,omitempty"`
+	// Holds are the types and keys that are paused alone. Never changed in place.
+	Holds []Hold `json:"holds,omitempty"`
+}
+
+// Equal says whether two configurations are the same.
+func (c QueueConfig) Equal(d QueueConfig) bool { return bytes.Equal(c.Encode(), d.Encode()) }
+
+// Limits says whether anything is limited, or paused alone.
+func (c *QueueConfig) Limits() bool {
+	s := &c.Settings
+	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || len(c.Holds) > 0
+}
+
+// HeldType is the pause of a type, if there is one.
+func (c *QueueConfig) HeldType(name string) (Hold, bool) {
+	return c.hold(func(h Hold) bool { return h.Type == name && h.Type != "" })
+}
+
+// HeldKey is the pause of a key, if there is one.
+func (c *QueueConfig) HeldKey(name string) (Hold, bool) {
+	return c.hold(func(h Hold) bool { return h.Key == name && h.Key != "" })
+}
+
+func (c *QueueConfig) hold(is func(Hold) bool) (Hold, bool) {
+	if i := slices.IndexFunc(c.Holds, is); i >= 0 {
+		return c.Holds[i], true
+	}
+	return Hold{}, false
 }
 
 const queueConfigVersion = 1

@@ -25,6 +25,7 @@ type Spec struct {
 	ExpiresIn      time.Duration
 	Retention      *time.Duration
 	Key            string
+	Cost           int // tokens of rate limits that a claim takes; 0: 1
 	Tags           []string
 	Headers        map[string]string
 }
@@ -91,6 +92,9 @@ func (s *Spec) Check(l Limits) error {
 	}
 	if s.MaxAttempts < 0 || s.MaxAttempts > maxAttempts {
 		return Invalid("max_attempts", "%d is not between 1 and %d", s.MaxAttempts, maxAttempts)
+	}
+	if s.Cost < 0 || s.Cost > MaxCost {
+		return Invalid("cost", "%d is not between 1 and %d", s.Cost, MaxCost)
 	}
 	if s.Retry != nil {
 		if err := s.Retry.Check("retry"); err != nil {

@@ -163,7 +163,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		}
 	}
 	c := QueueConfig{Version: 3, Settings: good, Paused: true, PausedReason: "deploy", CreatedAt: time.Unix(1, 0).UTC()}
-	if again, err := DecodeQueueConfig(c.Encode()); err != nil || again != c {
+	if again, err := DecodeQueueConfig(c.Encode()); err != nil || !again.Equal(c) {
 		t.Errorf("%+v became %+v, %v", c, again, err)
 	}
 }

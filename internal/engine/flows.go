@@ -1,0 +1,403 @@
+package engine
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The tasks of one key in a queue are a flow; those without a key are one, too. Within a priority the flows share what the
+// workers give the queue, by their weights: the next task comes from the flow that has used the least of the workers' time,
+// tasks that run at this moment included. So one key's million tasks delay another key's first by no more than the task that
+// is next to end, and a key with long tasks gets no more than one with short ones.
+//
+// A flow that had nothing to run begins where the first of the others is, and saves no credit. When tasks begin to wait, all
+// accounts begin at nothing: who used much while nobody else wanted it owes nothing.
+
+// flow is the leader's memory of one key in a queue that has ready or claimed tasks.
+type flow struct {
+	key    string
+	weight float64
+	lanes  int               // not empty ones
+	ready  [3]ranking[*lane] // those of types that may run, the longest waiting task first
+	place  [3]int            // in the order of each priority; -1: nothing of it may run
+	held   hold              // why none of its tasks may run
+	// claimed are the tasks of a key that are claimed, running their number, also of tasks without a key.
+	claimed map[task.ID]struct{}
+	running int
+
+	used    float64    // workers' time in microseconds by weight, up to at
+	at      store.Time // when used was reckoned
+	account int        // in which account that was
+	rank    float64    // what it was when the flow was last put in order: no more than it is
+
+	bucket *bucket // nil: it is full
+}
+
+// leastRun is what a task costs its flow at least, in microseconds: so flows take turns when tasks are claimed at once.
+const leastRun = 1000
+
+// price is the workers' time that a flow has used in this account up to now.
+func (s *lanes) price(f *flow, now store.Time) float64 {
+	used, at := f.used, f.at
+	if f.account != s.account {
+		used, at = 0, s.opened
+	}
+	return used + float64(f.running)*float64(max(now-at, 0))/f.weight
+}
+
+// reckon brings used up to now, before running changes.
+func (s *lanes) reckon(f *flow, now store.Time) {
+	f.used, f.at, f.account = s.price(f, now), now, s.account
+}
+
+func (f *flow) idle() bool { return f.lanes == 0 && f.running == 0 && f.bucket == nil }
+
+// first is a lower bound of the first sequence number in a priority.
+func (f *flow) first(p int) uint64 { return f.ready[p].items[0].first() }
+
+// lanes are the non-empty lanes of one queue, by their flows.
+type lanes struct {
+	byName map[laneName]*lane
+	flows  map[string]*flow
+	order  [3]ranking[*flow] // of the flows that may run, by priority
+	byType [3]map[string]*ranking[*lane]
+	held   map[string]bool // types that may not run
+
+	plain   *flow // that of tasks without a key
+	emptied *flow // lost its last lane in this move, and is forgotten if it has nothing else
+
+	account int        // grows when something waits after nothing did
+	opened  store.Time // when that was
+}
+
+func newLanes() lanes {
+	s := lanes{byName: map[laneName]*lane{}, flows: map[string]*flow{}, held: map[string]bool{}}
+	for i := range s.order {
+		s.order[i] = ranking[*flow]{
+			less:  func(a, b *flow) bool { return a.rank < b.rank || a.rank == b.rank && a.first(i) < b.first(i) },
+			place: func(f *flow) *int { return &f.place[i] },
+		}
+		s.byType[i] = map[string]*ranking[*lane]{}
+	}
+	return s
+}
+
+func newTypeOrder() *ranking[*lane] {
+	return &ranking[*lane]{
+		less: func(a, b *lane) bool {
+			return a.flow.rank < b.flow.rank || a.flow.rank == b.flow.rank && a.first() < b.first()
+		},
+		place: func(l *lane) *int { return &l.sameType },
+	}
+}
+
+// flowOf is the flow of a key, which begins where the others are.
+func (q *queue) flowOf(key string, now store.Time) *flow {
+	if key == "" && q.lanes.plain != nil {
+		return q.lanes.plain
+	}
+	f := q.lanes.flows[key]
+	if f == nil {
+		f = &flow{key: key, place: [3]int{-1, -1, -1}, account: -1}
+		for i := range f.ready {
+			f.ready[i] = ranking[*lane]{less: func(a, b *lane) bool { return a.first() < b.first() }, place: func(l *lane) *int { return &l.own }}
+		}
+		q.lanes.flows[key] = f
+		if key == "" {
+			q.lanes.plain = f
+		}
+		q.rule(f)
+		f.held = q.whyHeld(f, now)
+	}
+	return f
+}
+
+// rule gives a flow the weight that the settings say.
+func (q *queue) rule(f *flow) {
+	f.weight = float64(max(q.config.Settings.RulesOf(f.key).Weight, 1))
+}
+
+// forget drops a flow that has nothing left: idle keys cost nothing.
+func (s *lanes) forget(f *flow) {
+	if f.idle() {
+		delete(s.flows, f.key)
+		if f == s.plain {
+			s.plain = nil
+		}
+	}
+}
+
+func (s *lanes) add(l *lane, f *flow, now store.Time) {
+	s.byName[l.laneName] = l
+	l.flow, l.own, l.sameType = f, -1, -1
+	f.lanes++
+	if !s.held[l.typ] {
+		s.show(l, now)
+	}
+}
+
+func (s *lanes) drop(l *lane) {
+	delete(s.byName, l.laneName)
+	if l.own >= 0 {
+		s.hide(l)
+	}
+	if l.flow.lanes--; l.flow.lanes == 0 {
+		s.emptied = l.flow
+	}
+}
+
+// show lets the tasks of a lane run, if its flow may.
+func (s *lanes) show(l *lane, now store.Time) {
+	p, f := l.priority-task.High, l.flow
+	f.ready[p].add(l)
+	if f.held != 0 {
+		return
+	}
+	if f.place[p] < 0 {
+		s.enter(f, int(p), now)
+	} else {
+		s.order[p].moved(f)
+	}
+	s.typeOrder(l).add(l)
+}
+
+// hide is the inverse of show.
+func (s *lanes) hide(l *lane) {
+	p, f := l.priority-task.High, l.flow
+	s.leaveType(l)
+	if f.place[p] >= 0 && f.ready[p].Len() == 1 {
+		s.order[p].drop(f) // while it can be compared
+	}
+	f.ready[p].drop(l)
+	if f.place[p] >= 0 {
+		s.order[p].moved(f)
+	}
+}
+
+// enter puts a flow in order. If it had nothing to run in any priority, it begins where the others are.
+func (s *lanes) enter(f *flow, p int, now store.Time) {
+	if s.order[0].Len()+s.order[1].Len()+s.order[2].Len() == 0 {
+		s.account++
+		s.opened = now
+	}
+	if f.place == [3]int{-1, -1, -1} {
+		s.reckon(f, now)
+		f.used = max(f.used, s.start(now))
+		f.rank = f.used
+	}
+	s.order[p].add(f)
+}
+
+// start is what the first of the flows has used that wait for workers.
+func (s *lanes) start(now store.Time) float64 {
+	least := math.Inf(1)
+	for p := range s.order {
+		if s.order[p].Len() > 0 {
+			least = min(least, s.price(s.order[p].items[0], now))
+		}
+	}
+	if math.IsInf(least, 1) {
+		return 0
+	}
+	return least
+}
+
+func (s *lanes) typeOrder(l *lane) *ranking[*lane] {
+	h := s.byType[l.priority-task.High][l.typ]
+	if h == nil {
+		h = newTypeOrder()
+		s.byType[l.priority-task.High][l.typ] = h
+	}
+	return h
+}
+
+func (s *lanes) leaveType(l *lane) {
+	if l.sameType < 0 {
+		return
+	}
+	of := s.byType[l.priority-task.High]
+	if of[l.typ].drop(l); of[l.typ].Len() == 0 {
+		delete(of, l.typ)
+	}
+}
+
+// moved restores the order after the first task of a lane changed.
+func (s *lanes) moved(l *lane) {
+	p := l.priority - task.High
+	if l.own < 0 {
+		return
+	}
+	l.flow.ready[p].moved(l)
+	if l.sameType >= 0 {
+		s.order[p].moved(l.flow)
+		s.byType[p][l.typ].moved(l)
+	}
+}
+
+// setHeld holds a flow back, or lets it run again.
+func (s *lanes) setHeld(f *flow, h hold, now store.Time) {
+	was := f.held
+	f.held = h
+	if (was != 0) == (h != 0) {
+		return
+	}
+	for p := range f.ready {
+		if f.ready[p].Len() == 0 {
+			continue
+		}
+		if h != 0 {
+			s.order[p].drop(f)
+		} else {
+			s.enter(f, p, now)
+		}
+		for _, l := range f.ready[p].items {
+			if h != 0 {
+				s.leaveType(l)
+			} else {
+				s.typeOrder(l).add(l)
+			}
+		}
+	}
+}
+
+// holdType holds all tasks of a type back, or lets them run again.
+func (s *lanes) holdType(typ string, held bool, now store.Time) {
+	if s.held[typ] == held {
+		return
+	}
+	if held {
+		s.held[typ] = true
+	} else {
+		delete(s.held, typ)
+	}
+	for _, l := range s.byName {
+		switch {
+		case l.typ != typ:
+		case held:
+			s.hide(l)
+		default:
+			s.show(l, now)
+		}
+	}
+}
+
+// reprice puts a flow in order by what it has used up to now.
+func (s *lanes) reprice(f *flow, now store.Time) {
+	f.rank = s.price(f, now)
+	for p := range f.ready {
+		if f.place[p] < 0 {
+			continue
+		}
+		s.order[p].moved(f)
+		for _, l := range f.ready[p].items {
+			s.byType[p][l.typ].moved(l)
+		}
+	}
+}
+
+// has says whether a priority has a task of one of the types that may run; no types mean any.
+func (s *lanes) has(p task.Priority, types []string) bool {
+	if len(types) == 0 {
+		return s.order[p-task.High].Len() > 0
+	}
+	return slices.ContainsFunc(types, func(t string) bool { return s.byType[p-task.High][t] != nil })
+}
+
+// next is the lane from which a priority's next task of the types comes, with that task in its head; nil if there is none.
+func (s *lanes) next(r *Round, q *queue, p task.Priority, types []string) *lane {
+	if len(types) == 0 {
+		return s.nextOfAny(r, q, int(p-task.High))
+	}
+	var best *lane
+	for _, t := range types {
+		h := s.byType[p-task.High][t]
+		if h == nil {
+			continue
+		}
+		top := func() *lane { return h.items[0] }
+		s.settle(func() *flow { return top().flow }, r.now)
+		for len(top().head) == 0 {
+			r.fill(q, top())
+			s.moved(top())
+		}
+		if best == nil || h.less(top(), best) {
+			best = top()
+		}
+	}
+	return best
+}
+
+func (s *lanes) nextOfAny(r *Round, q *queue, p int) *lane {
+	if s.order[p].Len() == 0 {
+		return nil
+	}
+	top := func() *flow { return s.order[p].items[0] }
+	for {
+		s.settle(top, r.now)
+		l := top().ready[p].items[0]
+		if len(l.head) > 0 {
+			return l
+		}
+		r.fill(q, l)
+		s.moved(l)
+	}
+}
+
+// maxReprice bounds how many flows are put in order anew for one task: the price of each that runs something grows all the
+// time, and with thousands of them the order is only about right.
+const maxReprice = 8
+
+// soonCount is how many tasks of different keys are read at once.
+const soonCount = 128
+
+// soon are the first tasks of the flows whose turn comes next, as far as is known without reading.
+func (s *lanes) soon(p task.Priority) []readyTask {
+	tasks := make([]readyTask, 0, soonCount)
+	s.order[p-task.High].firsts(soonCount, func(f *flow) {
+		if l := f.ready[p-task.High].items[0]; len(l.head) > 0 {
+			tasks = append(tasks, l.head[0])
+		}
+	})
+	return tasks
+}
+
+// settle puts flows in order until the first one has its price of now.
+func (s *lanes) settle(top func() *flow, now store.Time) {
+	if len(s.flows) == 1 {
+		return
+	}
+	for range maxReprice {
+		f := top()
+		if s.price(f, now) <= f.rank {
+			return
+		}
+		s.reprice(f, now)
+	}
+}
+
+// oldest is the lane of a priority whose first task has waited longest, held or not, with that task in its head; nil if the
+// priority has none.
+func (s *lanes) oldest(r *Round, q *queue, p task.Priority) *lane {
+	var nowhere int
+	age := ranking[*lane]{less: func(a, b *lane) bool { return a.first() < b.first() }, place: func(*lane) *int { return &nowhere }}
+	for name, l := range s.byName {
+		if name.priority == p {
+			age.items = append(age.items, l)
+		}
+	}
+	heap.Init(&age)
+	for age.Len() > 0 {
+		l := age.items[0]
+		if len(l.head) > 0 {
+			return l
+		}
+		r.fill(q, l)
+		s.moved(l)
+		heap.Fix(&age, 0)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// crew is workers that together run so many tasks at once, each for as long as its key says.
+type crew struct {
+	*world
+	slots   int
+	lasts   map[string]time.Duration
+	running []job
+	used    map[string]time.Duration // workers' time, by key
+	started map[string]int
+}
+
+type job struct {
+	Hold
+	key  string
+	ends store.Time
+}
+
+func newCrew(t *testing.T, slots int, lasts map[string]time.Duration) *crew {
+	c := &crew{world: newWorld(t), slots: slots, lasts: lasts, used: map[string]time.Duration{}, started: map[string]int{}}
+	c.putQueue("default", task.DefaultSettings(), false)
+	return c
+}
+
+// add puts tasks of a key into the queue.
+func (c *crew) add(key string, n int) {
+	for range n {
+		if _, err := c.enqueue(task.Spec{Type: "job", Queue: "default", Key: key}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// work lets time pass, in steps.
+func (c *crew) work(d, step time.Duration) {
+	for end := c.now.Add(d); c.now < end; c.pass(step) {
+		left := c.running[:0]
+		for _, j := range c.running {
+			if j.ends > c.now {
+				left = append(left, j)
+				continue
+			}
+			if _, err := run(c.world, func(r *Round) (Settled, error) { return Ack(r, j.Hold, Result{}) }); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+		c.running = left
+		for _, t := range c.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: c.slots - len(c.running), Lease: time.Hour}) {
+			c.started[t.Key]++
+			c.used[t.Key] += c.lasts[t.Key]
+			c.running = append(c.running, job{Hold{Namespace: "default", ID: t.ID, Token: t.Token}, t.Key, c.now.Add(c.lasts[t.Key])})
+		}
+	}
+}
+
+// Keys that always have tasks share the workers' time by their weights, whatever their tasks take.
+func TestFairness(t *testing.T) {
+	for _, c := range []struct {
+		slots  int
+		lasts  map[string]time.Duration
+		shares map[string]float64
+	}{
+		{10, map[string]time.Duration{"a": time.Second, "b": time.Second}, map[string]float64{"a": 0.5, "b": 0.5}},
+		{10, map[string]time.Duration{"a": 10 * time.Second, "b": time.Second}, map[string]float64{"a": 0.5, "b": 0.5}},
+		{1, map[string]time.Duration{"a": 5 * time.Second, "b": time.Second, "": time.Second}, map[string]float64{"a": 1. / 3, "b": 1. / 3, "": 1. / 3}},
+		{8, map[string]time.Duration{"vip": time.Second, "b": time.Second}, map[string]float64{"vip": 0.75, "b": 0.25}},
+		{1, map[string]time.Duration{"vip": time.Second, "b": 4 * time.Second}, map[string]float64{"vip": 0.75, "b": 0.25}},
+	} {
+		t.Run(fmt.Sprintf("%d %v", c.slots, c.lasts), func(t *testing.T) {
+			w := newCrew(t, c.slots, c.lasts)
+			s := task.DefaultSettings()
+			s.Keys = map[string]task.KeyRules{"vip": {Weight: 3}}
+			w.putQueue("default", s, false)
+			for key := range c.lasts {
+				w.add(key, 600)
+			}
+			w.work(100*time.Second, 500*time.Millisecond)
+			if err := w.check(); err != nil {
+				t.Fatal(err)
+			}
+			all := time.Duration(0)
+			for _, used := range w.used {
+				all += used
+			}
+			for key, share := range c.shares {
+				if got := w.used[key].Seconds() / all.Seconds(); math.Abs(got-share) > 0.05 {
+					t.Errorf("key %q got %.2f of the time, its share is %.2f: %v by %v tasks", key, got, share, w.used, w.started)
+				}
+			}
+		})
+	}
+}
+
+// The first task of a key goes before what others have waiting, however long they ran alone, and comes back to no credit: when
+// it has many tasks, they get theirs too.
+func TestAKeyThatComesLate(t *testing.T) {
+	w := newCrew(t, 4, map[string]time.Duration{"a": 2 * time.Second, "b": 2 * time.Second})
+	w.add("a", 2000)
+	w.work(10*time.Minute, 2*time.Second)
+	w.add("b", 500)
+	before := w.started["a"]
+	w.work(2*time.Second, 2*time.Second)
+	if w.started["b"] == 0 {
+		t.Error("the other key's tasks went first")
+	}
+	w.work(100*time.Second, 2*time.Second)
+	if a, b := w.started["a"]-before, w.started["b"]; a < 9*b/10 || b < 9*a/10 {
+		t.Errorf("since then %d and %d tasks were started", a, b)
+	}
+}
+
+// Nor does it get credit for the time of tasks that run long, whether others wait behind them or not.
+func TestAKeyThatComesWhileOthersRun(t *testing.T) {
+	for _, behind := range []int{0, 8} {
+		w := newCrew(t, 4, map[string]time.Duration{"a": 500 * time.Second, "b": time.Second})
+		w.add("a", 4+behind)
+		w.work(450*time.Second, 10*time.Second)
+		w.add("b", 2000)
+		w.work(10*time.Second, time.Second)
+		w.add("a", 8)
+		w.work(240*time.Second, time.Second)
+		if w.started["a"] <= 4 || w.started["b"] == 0 {
+			t.Errorf("with %d behind: started %v", behind, w.started)
+		}
+	}
+}
+
+// Keys take turns in the order in which they came, and one that is idle is forgotten.
+func TestManyKeys(t *testing.T) {
+	const keys = 2000
+	w := newCrew(t, 50, map[string]time.Duration{})
+	for i := range keys {
+		w.add(fmt.Sprint("k", i), 2)
+	}
+	w.work(time.Duration(keys/50)*time.Second, time.Second)
+	for i := range keys {
+		if n := w.started[fmt.Sprint("k", i)]; n != 1 {
+			t.Fatalf("key %d had %d turns when all might have had one", i, n)
+		}
+	}
+	w.work(time.Duration(keys/50+2)*time.Second, time.Second)
+	if n := len(w.leader.queues[queueName{"default", "default"}].lanes.flows); n != 0 {
+		t.Errorf("%d keys are remembered when all is done", n)
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+}

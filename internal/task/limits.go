@@ -1,0 +1,192 @@
+package task
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Rules bound what a queue, or a key within it, may run.
+type Rules struct {
+	MaxRunning int  `json:"max_running,omitempty"` // tasks that are claimed at once; 0: no limit
+	Rate       Rate `json:"rate,omitzero"`
+}
+
+// Rate is a token bucket: a task starts when it holds a token, and takes as many as the task costs, even if that makes a debt.
+// So the rate is kept over time, whatever single tasks cost. The zero value is no limit.
+type Rate struct {
+	Limit  int           `json:"limit"`           // tokens that come in a period
+	Period time.Duration `json:"period"`          // 1s to 24h
+	Burst  int           `json:"burst,omitempty"` // tokens that it holds; 0: as many as come in a period
+}
+
+// KeyRules are the rules of a key, and its weight against other keys of the queue.
+type KeyRules struct {
+	Rules
+	Weight int `json:"weight,omitempty"` // 1 to 1,000; 0: 1
+}
+
+// Hold is a pause of all tasks of a type, or of a key, in a queue.
+type Hold struct {
+	Type   string    `json:"type,omitempty"`
+	Key    string    `json:"key,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// Check refuses a pause that is not of one type or one key.
+func (h Hold) Check(l Limits) error {
+	if h.Type != "" && h.Key != "" {
+		return Invalid("key", "%q is given beside type: only one of them is allowed", h.Key)
+	}
+	if err := CheckName("type", h.Type, l); err != nil {
+		return err
+	}
+	return CheckName("key", h.Key, l)
+}
+
+// same says whether two pauses are of the same type or key.
+func (h Hold) same(o Hold) bool { return h.Type == o.Type && h.Key == o.Key }
+
+// Pause lets nothing of the queue run, or nothing of one type or key in it.
+func (c *QueueConfig) Pause(h Hold) error {
+	if h.Type == "" && h.Key == "" {
+		if !c.Paused {
+			c.PausedAt = h.At
+		}
+		c.Paused, c.PausedReason = true, h.Reason
+		return nil
+	}
+	holds := slices.Clone(c.Holds)
+	if i := slices.IndexFunc(holds, h.same); i >= 0 {
+		holds[i].Reason = h.Reason
+	} else if holds = append(holds, h); len(holds) > MaxHolds {
+		return Invalid("queue", "%d types and keys are paused: no more than %d can be", MaxHolds, MaxHolds)
+	}
+	c.Holds = holds
+	return nil
+}
+
+// Resume ends the pause of the queue, or of one type or key in it. If there is none, that is no error.
+func (c *QueueConfig) Resume(h Hold) error {
+	if h.Type == "" && h.Key == "" {
+		c.Paused, c.PausedReason, c.PausedAt = false, "", time.Time{}
+		return nil
+	}
+	c.Holds = slices.DeleteFunc(slices.Clone(c.Holds), h.same)
+	return nil
+}
+
+const (
+	maxRunning   = 1_000_000
+	maxRate      = 1_000_000
+	minRatePer   = time.Second
+	maxRatePer   = day
+	MaxCost      = 1000 // tokens that a task takes
+	MaxKeyRules  = 1000 // keys of a queue with rules of their own
+	MaxHolds     = 1000 // held types and keys of a queue
+	maxKeyWeight = MaxWeight
+)
+
+// IsSet says whether there is a limit.
+func (r Rate) IsSet() bool { return r.Limit > 0 }
+
+// Capacity is how many tokens the bucket holds.
+func (r Rate) Capacity() int {
+	if r.Burst > 0 {
+		return r.Burst
+	}
+	return r.Limit
+}
+
+// Share is the part of the rules that falls to a shard with so many of the queue's slots, and what drains from a shard without
+// any may run as if it had one. A rate is shared exactly, by a longer period.
+func (r Rules) Share(slots int) Rules {
+	slots = max(slots, 1)
+	r.MaxRunning = (r.MaxRunning*slots + SlotCount - 1) / SlotCount
+	if r.Rate.IsSet() {
+		r.Rate.Burst = (r.Rate.Capacity()*slots + SlotCount - 1) / SlotCount
+		r.Rate.Period = r.Rate.Period * SlotCount / time.Duration(slots)
+	}
+	return r
+}
+
+// Whole are the rules of the queue that a share is of, about.
+func (r Rules) Whole(slots int) Rules {
+	slots = max(slots, 1)
+	r.MaxRunning = r.MaxRunning * SlotCount / slots
+	if r.Rate.IsSet() {
+		r.Rate.Burst = r.Rate.Burst * SlotCount / slots
+		r.Rate.Period = r.Rate.Period * time.Duration(slots) / SlotCount
+	}
+	return r
+}
+
+// Check refuses rules outside the bounds.
+func (r Rules) Check(field string) error {
+	if r.MaxRunning < 0 || r.MaxRunning > maxRunning {
+		return Invalid(field+"max_running", "%d is not between 0 and %d", r.MaxRunning, maxRunning)
+	}
+	return r.Rate.check(field + "rate")
+}
+
+func (r Rate) check(field string) error {
+	switch {
+	case r == Rate{}:
+		return nil
+	case r.Limit < 1 || r.Limit > maxRate:
+		return Invalid(field+".limit", "%d is not between 1 and %d", r.Limit, maxRate)
+	case r.Period < minRatePer || r.Period > maxRatePer:
+		return Invalid(field+".period", "%v is not between %v and %v", r.Period, minRatePer, maxRatePer)
+	case r.Burst < 0 || r.Burst > maxRate:
+		return Invalid(field+".burst", "%d is not between 1 and %d", r.Burst, maxRate)
+	}
+	return nil
+}
+
+// Check refuses rules outside the bounds.
+func (r KeyRules) Check(field string) error {
+	if r.Weight < 0 || r.Weight > maxKeyWeight {
+		return Invalid(field+"weight", "%d is not between 1 and %d", r.Weight, maxKeyWeight)
+	}
+	return r.Rules.Check(field)
+}
+
+// RulesOf are those of a key. Tasks without a key have none.
+func (s *Settings) RulesOf(key string) KeyRules {
+	if key == "" {
+		return KeyRules{}
+	}
+	if own, ok := s.Keys[key]; ok {
+		return own
+	}
+	return s.PerKey
+}
+
+func (s *Settings) checkRules() error {
+	if err := s.Rules.Check(""); err != nil {
+		return err
+	}
+	if err := s.PerKey.Check("per_key."); err != nil {
+		return err
+	}
+	if s.PerKey.Weight > 1 {
+		return Invalid("per_key.weight", "%d: only single keys have a weight, see keys", s.PerKey.Weight)
+	}
+	if len(s.Keys) > MaxKeyRules {
+		return Invalid("keys", "%d keys, at most %d can have rules of their own", len(s.Keys), MaxKeyRules)
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
+		if key == "" {
+			return Invalid("keys", "a key is empty")
+		}
+		if err := CheckName("keys", key, DefaultLimits()); err != nil {
+			return err
+		}
+		if err := s.Keys[key].Check(fmt.Sprintf("keys.%s.", key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
