@@ -6,6 +6,8 @@ import (
 	"iter"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -23,7 +25,37 @@ type QueueSettings struct {
 	Lease       time.Duration // default 30 s
 	Timeout     time.Duration // of one run; default: none
 	Keep        Keep
-	MaxLength   int64 // waiting tasks at most; 0: no limit
+	MaxLength   int64               // waiting tasks at most; 0: no limit
+	Limits                          // of the queue as a whole
+	PerKey      Limits              // of the tasks of each key
+	Keys        map[string]KeyRules // of single keys, instead of PerKey; at most 1,000
+}
+
+// Limits bound what a queue, or a key within it, runs. Tasks beyond them wait, use no attempt, and let others go past.
+type Limits struct {
+	MaxRunning int // tasks that are claimed at once; 0: no limit
+	Rate       Rate
+}
+
+// Rate is a token bucket: a task starts when it holds a token, and takes as many as it costs (see Cost), even if that makes a
+// debt. The zero value is no limit.
+type Rate struct {
+	Limit  int           // tokens that come in a period: 1 to 1,000,000
+	Period time.Duration // 1 s to 24 h
+	Burst  int           // tokens that there can be; 0: Limit
+}
+
+// KeyRules are the limits of a key, and its share against other keys.
+type KeyRules struct {
+	Limits
+	Weight int // 1 to 1,000; 0: 1
+}
+
+// Hold is a pause of all tasks of a type, or of a key, in a queue.
+type Hold struct {
+	Type, Key string // one of them
+	Reason    string
+	At        time.Time
 }
 
 // PriorityWeights shares claims among the priorities that have tasks, each 1 to 1,000.
@@ -44,6 +76,7 @@ type QueueInfo struct {
 	Paused          bool
 	PausedReason    string
 	PausedAt        time.Time
+	Holds           []Hold // types and keys that are paused alone
 	Depth           Depth
 	ReadyByPriority ReadyByPriority
 	OldestReady     time.Duration // how long the oldest ready task has been ready
@@ -123,6 +156,20 @@ func (a Admin) DeleteQueue(ctx context.Context, name string) error {
 func (a Admin) PauseQueue(ctx context.Context, name, reason string) (*QueueInfo, error) {
 	resp, err := call(ctx, a.client, true, a.client.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: reason})
 	return queueAnswer("pause queue", name, resp.GetQueue(), err)
+}
+
+// Pause stops claims of one type, or of one key, from a queue.
+func (a Admin) Pause(ctx context.Context, queue string, of Hold) (*QueueInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.PauseQueue,
+		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
+	return queueAnswer("pause in queue", queue, resp.GetQueue(), err)
+}
+
+// Resume ends a pause of one type, or of one key. If there is none, that is no error.
+func (a Admin) Resume(ctx context.Context, queue string, of Hold) (*QueueInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.operator.ResumeQueue,
+		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
+	return queueAnswer("resume in queue", queue, resp.GetQueue(), err)
 }
 
 // ResumeQueue ends a pause.
@@ -232,10 +279,40 @@ func (s QueueSettings) proto() *pawlv1.QueueSettings {
 			Dead: durationOrNil(s.Keep.Dead), Poisoned: durationOrNil(s.Keep.Poisoned),
 		},
 	}
+	out.MaxRunning, out.Rate = s.Limits.proto()
+	if s.PerKey != (Limits{}) {
+		out.PerKey = KeyRules{Limits: s.PerKey}.proto()
+	}
+	for key, rules := range s.Keys {
+		if out.Keys == nil {
+			out.Keys = map[string]*pawlv1.KeyRules{}
+		}
+		out.Keys[key] = rules.proto()
+	}
 	if w := s.Weights; w != nil {
 		out.Weights = &pawlv1.PriorityWeights{High: clampInt32(w.High), Normal: clampInt32(w.Normal), Low: clampInt32(w.Low)}
 	}
 	return out
+}
+
+func (l Limits) proto() (running int32, rate *pawlv1.Rate) {
+	if r := l.Rate; r != (Rate{}) {
+		rate = &pawlv1.Rate{Limit: clampInt32(r.Limit), Period: durationpb.New(r.Period), Burst: clampInt32(r.Burst)}
+	}
+	return clampInt32(l.MaxRunning), rate
+}
+
+func (k KeyRules) proto() *pawlv1.KeyRules {
+	running, rate := k.Limits.proto()
+	return &pawlv1.KeyRules{MaxRunning: running, Rate: rate, Weight: clampInt32(k.Weight)}
+}
+
+func limitsOf(running int32, p *pawlv1.Rate) Limits {
+	l := Limits{MaxRunning: int(running)}
+	if p != nil {
+		l.Rate = Rate{Limit: int(p.GetLimit()), Period: p.GetPeriod().AsDuration(), Burst: int(p.GetBurst())}
+	}
+	return l
 }
 
 func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
@@ -247,6 +324,14 @@ func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
 			Succeeded: r.GetSucceeded().AsDuration(), Discarded: r.GetDiscarded().AsDuration(), Cancelled: r.GetCancelled().AsDuration(),
 			Dead: r.GetDead().AsDuration(), Poisoned: r.GetPoisoned().AsDuration(),
 		},
+	}
+	out.Limits = limitsOf(p.GetMaxRunning(), p.GetRate())
+	out.PerKey = limitsOf(p.GetPerKey().GetMaxRunning(), p.GetPerKey().GetRate())
+	for key, rules := range p.GetKeys() {
+		if out.Keys == nil {
+			out.Keys = map[string]KeyRules{}
+		}
+		out.Keys[key] = KeyRules{Limits: limitsOf(rules.GetMaxRunning(), rules.GetRate()), Weight: int(rules.GetWeight())}
 	}
 	if w := p.GetWeights(); w != nil {
 		out.Weights = &PriorityWeights{High: int(w.GetHigh()), Normal: int(w.GetNormal()), Low: int(w.GetLow())}
@@ -265,6 +350,9 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 		ReadyByPriority: ReadyByPriority{High: r.GetHigh(), Normal: r.GetNormal(), Low: r.GetLow()},
 		OldestReady:     time.Duration(p.GetOldestReadyAgeSeconds() * float64(time.Second)),
 		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
+	}
+	for _, h := range p.GetHolds() {
+		q.Holds = append(q.Holds, Hold{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), At: timeOf(h.GetAt())})
 	}
 	for _, part := range p.GetParts() {
 		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(), Own: part.GetOwn(),

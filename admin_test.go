@@ -26,9 +26,12 @@ func TestAdminCalls(t *testing.T) {
 		OldestReadyAgeSeconds: 1.5, Version: 4, Settings: &pawlv1.QueueSettings{
 			MaxAttempts: 5, Lease: durationpb.New(30 * time.Second), Weights: &pawlv1.PriorityWeights{High: 7, Normal: 2, Low: 1},
 			Retention: &pawlv1.Retention{Dead: durationpb.New(time.Hour)}, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(time.Second), Jitter: proto.Float64(0)},
+			MaxRunning: 50, Rate: &pawlv1.Rate{Limit: 9, Period: durationpb.New(time.Second), Burst: 3}, PerKey: &pawlv1.KeyRules{MaxRunning: 2},
+			Keys: map[string]*pawlv1.KeyRules{"vip": {MaxRunning: 4, Weight: 3}},
 		},
+		Holds: []*pawlv1.Hold{{Type: "report", Reason: "paper", At: at}},
 	}
-	wantQueue := `{mail true fire 0001-01-01T00:00:00Z {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0} 4 0001-01-01T00:00:00Z null}`
+	wantQueue := `{mail true fire 0001-01-01T00:00:00Z [{report  paper 2026-01-02T03:04:05Z}] {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}}} 4 0001-01-01T00:00:00Z null}`
 	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
 	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}
@@ -57,6 +60,18 @@ func TestAdminCalls(t *testing.T) {
 			`queue:"mail"settings:{retry:{}retention:{}}if_version:0`, &pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
 		{"DeleteQueue", func(a pawl.Admin) (any, error) { return nil, a.DeleteQueue(ctx, "mail") }, `queue:"mail"`, &pawlv1.DeleteQueueResponse{}, `null`},
 		{"PauseQueue", func(a pawl.Admin) (any, error) { return a.PauseQueue(ctx, "mail", "fire") }, `queue:"mail"reason:"fire"`, &pawlv1.PauseQueueResponse{Queue: queue}, wantQueue},
+		{"PutQueue", func(a pawl.Admin) (any, error) {
+			return a.PutQueue(ctx, "mail", pawl.QueueSettings{
+				Limits: pawl.Limits{MaxRunning: 50, Rate: pawl.Rate{Limit: 9, Period: time.Second, Burst: 3}}, PerKey: pawl.Limits{MaxRunning: 2},
+				Keys: map[string]pawl.KeyRules{"vip": {Limits: pawl.Limits{MaxRunning: 4}, Weight: 3}}})
+		}, `queue:"mail"settings:{retry:{}retention:{}max_running:50rate:{limit:9period:{seconds:1}burst:3}per_key:{max_running:2}keys:{key:"vip"value:{max_running:4weight:3}}}`,
+			&pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
+		{"PauseQueue", func(a pawl.Admin) (any, error) {
+			return a.Pause(ctx, "mail", pawl.Hold{Type: "report", Reason: "paper"})
+		}, `queue:"mail"reason:"paper"type:"report"`, &pawlv1.PauseQueueResponse{Queue: queue}, wantQueue},
+		{"ResumeQueue", func(a pawl.Admin) (any, error) {
+			return a.Resume(ctx, "mail", pawl.Hold{Key: "acme"})
+		}, `queue:"mail"key:"acme"`, &pawlv1.ResumeQueueResponse{Queue: queue}, wantQueue},
 		{"ResumeQueue", func(a pawl.Admin) (any, error) { return a.ResumeQueue(ctx, "mail", "ok") }, `queue:"mail"reason:"ok"`, &pawlv1.ResumeQueueResponse{Queue: queue}, wantQueue},
 		{"SpreadQueue", func(a pawl.Admin) (any, error) {
 			q, err := a.SpreadQueue(ctx, "mail", pawl.Onto{Parts: 2}, "hot")

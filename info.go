@@ -101,6 +101,7 @@ type TaskInfo struct {
 	Timeout           time.Duration
 	Retention         time.Duration
 	Checkpoint        []byte
+	Cost              int // tokens of rate limits that a start takes
 }
 
 // DecodeResult decodes the result from JSON into v, which stays as it is if there is no result.
@@ -196,7 +197,7 @@ func infoOf(p *pawlv1.Task) *TaskInfo {
 		ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()),
 		IdempotencyKey: p.GetIdempotencyKey(), Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(),
 		Retry: retryPolicyOf(p.GetRetry()), Timeout: p.GetTimeout().AsDuration(), Retention: p.GetRetention().AsDuration(),
-		Checkpoint: p.GetCheckpoint(),
+		Checkpoint: p.GetCheckpoint(), Cost: int(p.GetCost()),
 	}
 	for _, a := range p.GetAttemptLog() {
 		t.AttemptLog = append(t.AttemptLog, attemptOf(a))

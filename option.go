@@ -91,6 +91,11 @@ func Key(key string) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Key = key })
 }
 
+// Cost is how many tokens of rate limits the task takes when it starts, 1 to 1,000; without it, 1.
+func Cost(tokens int) Option {
+	return optionFunc(func(s *pawlv1.TaskSpec) { s.Cost = clampInt32(tokens) })
+}
+
 // Tags adds words to find the task by.
 func Tags(tags ...string) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Tags = append(s.Tags, tags...) })

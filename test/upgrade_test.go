@@ -12,9 +12,9 @@ import (
 
 // The feature levels of the two programs, and what a server of the older one says where the newer level is needed.
 const (
-	previousLevel = 1
-	newestLevel   = 2
-	tooOld        = "works at feature levels 1 to 1, but the cluster is at 2: use another version of the program"
+	previousLevel = 2
+	newestLevel   = 3
+	tooOld        = "works at feature levels 1 to 2, but the cluster is at 3: use another version of the program"
 )
 
 // TestClusterUpgrade makes three servers of the release before those of this one, in turn and under load, and one of them that
@@ -37,14 +37,17 @@ func TestClusterUpgrade(t *testing.T) {
 	c.runs(w, first, binary)
 	c.runs(w, second, binary)
 	staysAt(t, admin, previousLevel) // for the last
-	mustNotSpread(t, admin, cfg.queues[0])
+	mustNotLimit(t, admin, cfg.queues[0])
 	c.runs(w, second, previousBinary)
 	c.runs(w, second, binary)
 	c.runs(w, last, binary)
-	mustNotSpread(t, admin, cfg.queues[0])
+	mustNotLimit(t, admin, cfg.queues[0])
 
 	raise(t, admin)
 	for _, name := range cfg.queues {
+		if err := limit(t, admin, name); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := admin.SpreadQueue(t.Context(), name, pawl.Onto{Shards: []int{dataShard, dataShard + 1}}, "test"); err != nil {
 			t.Fatal(err)
 		}
@@ -127,13 +130,24 @@ func raise(t *testing.T, admin pawl.Admin) {
 	})
 }
 
-func mustNotSpread(t *testing.T, admin pawl.Admin, queue string) {
+func mustNotLimit(t *testing.T, admin pawl.Admin, queue string) {
 	t.Helper()
-	_, err := admin.SpreadQueue(t.Context(), queue, pawl.Onto{Parts: 2}, "test")
-	const want = "the cluster must work at feature level 2, and it is at 1: see `pawl cluster raise-level`"
-	if !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
-		t.Errorf("to share out a queue at level 1 is answered with %v, want %q", err, want)
+	const want = "the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
+	if err := limit(t, admin, queue); !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a limit at level 2 is answered with %v, want %q", err, want)
 	}
+}
+
+// limit gives a queue limits that its load may reach.
+func limit(t *testing.T, admin pawl.Admin, queue string) error {
+	t.Helper()
+	q, err := admin.Queue(t.Context(), queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Settings.MaxRunning, q.Settings.PerKey.MaxRunning = 20, 2
+	_, err = admin.PutQueue(t.Context(), queue, q.Settings)
+	return err
 }
 
 // TestUpgrade upgrades a server that is alone, and would have it back as it was: until the level is raised that works, later it
@@ -152,10 +166,10 @@ func TestUpgrade(t *testing.T) {
 		s.program = program
 		s.start()
 		w.flow(&w.acked)
-		mustNotSpread(t, admin, "a")
+		mustNotLimit(t, admin, "a")
 	}
 	raise(t, admin)
-	if _, err := admin.SpreadQueue(t.Context(), "a", pawl.Onto{Parts: 2}, "test"); err != nil {
+	if err := limit(t, admin, "a"); err != nil {
 		t.Fatal(err)
 	}
 	s.kill()

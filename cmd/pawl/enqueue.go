@@ -20,7 +20,7 @@ import (
 type specFlags struct {
 	queue, priority, at, idempotencyKey, requestID, key, contentType string
 	in, idempotencyTTL, timeout, expiresIn, retention                time.Duration
-	maxAttempts                                                      int
+	maxAttempts, cost                                                int
 	tags                                                             []string
 	headers                                                          []string
 	retry                                                            retryFlags
@@ -40,6 +40,7 @@ func (s *specFlags) add(flags *pflag.FlagSet) {
 	periodVar(flags, &s.expiresIn, "expires-in", 0, "discard it unless it has started by then")
 	periodVar(flags, &s.retention, "retention", 0, "how long to keep it once it has ended (default: the queue's)")
 	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
+	flags.IntVar(&s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
 	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
 	flags.StringArrayVar(&s.headers, "header", nil, "NAME=VALUE to go with it; may be repeated")
 	flags.StringVar(&s.contentType, "content-type", "", "of a payload that isn't JSON")
@@ -123,6 +124,7 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	add("expires-in", pawl.ExpiresIn(s.expiresIn))
 	add("retention", pawl.Retention(s.retention))
 	add("key", pawl.Key(s.key))
+	add("cost", pawl.Cost(s.cost))
 	add("tag", pawl.Tags(s.tags...))
 	return out, nil
 }

@@ -17,13 +17,9 @@ func newQueue(a *app) *cobra.Command {
 	return group("queue", "List, show and steer queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
 		newQueueLs(a), newQueueShow(a), newQueueSet(a),
 		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and those that run go on.",
-			func(ctx context.Context, ad pawl.Admin, name, reason string) (*pawl.QueueInfo, error) {
-				return ad.PauseQueue(ctx, name, reason)
-			}),
+			pawl.Admin.Pause),
 		newQueueVerb(a, "resume", "End the pause of a queue", "End the pause of a queue: its tasks can be claimed again.",
-			func(ctx context.Context, ad pawl.Admin, name, reason string) (*pawl.QueueInfo, error) {
-				return ad.ResumeQueue(ctx, name, reason)
-			}),
+			pawl.Admin.Resume),
 		newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
 }
 
@@ -69,6 +65,8 @@ func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 			if q.PausedReason != "" {
 				note += ": " + short(q.PausedReason, 40)
 			}
+		} else if len(q.Holds) > 0 {
+			note = fmt.Sprintf("%d types or keys paused", len(q.Holds))
 		}
 		rows[i] = []string{q.Name}
 		for _, n := range []int64{q.Depth.Ready, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
@@ -129,19 +127,24 @@ func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
 		"  retry", fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", period(s.Retry.Initial), s.Retry.Factor, period(s.Retry.Max), 100*max(s.Retry.Jitter, 0)),
 		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length,
+		"  limits", limitsText(s.Limits), "  of each key", limitsText(s.PerKey),
 		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",
 			days(s.Keep.Succeeded), days(s.Keep.Discarded), days(s.Keep.Cancelled), days(s.Keep.Dead), days(s.Keep.Poisoned)))
+	writeRules(w, q, now)
 }
 
-func newQueueVerb(a *app, verb, short, long string, do func(ctx context.Context, admin pawl.Admin, name, reason string) (*pawl.QueueInfo, error)) *cobra.Command {
-	var reason string
+func newQueueVerb(a *app, verb, short, long string, do func(admin pawl.Admin, ctx context.Context, name string, of pawl.Hold) (*pawl.QueueInfo, error)) *cobra.Command {
+	var of pawl.Hold
 	cmd := &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		Example: fmt.Sprintf("  pawl queue %s mail --reason 'provider is down'", verb),
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&of.Reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&of.Type, "type", "", "only tasks of this `type`")
+	cmd.Flags().StringVar(&of.Key, "key", "", "only tasks of this `key`")
+	cmd.MarkFlagsMutuallyExclusive("type", "key")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := do(cmd.Context(), client.Admin(), args[0], reason)
+		q, err := do(client.Admin(), cmd.Context(), args[0], of)
 		if err != nil {
 			return err
 		}

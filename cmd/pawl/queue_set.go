@@ -21,6 +21,7 @@ type settingsFlags struct {
 	lease, timeout time.Duration
 	keep           pawl.Keep
 	maxLength      int64
+	limits         limitFlags
 	defaults       bool
 }
 
@@ -36,6 +37,7 @@ func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	periodVar(flags, &s.keep.Dead, "keep-dead", 0, "as dead letters (default 14d)")
 	periodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "as poisoned (default 14d)")
 	flags.Int64Var(&s.maxLength, "max-length", 0, "waiting tasks at most; 0 for no limit")
+	s.limits.add(flags)
 	flags.BoolVar(&s.defaults, "defaults", false, "begin from the defaults, not from what the queue has")
 }
 
@@ -79,7 +81,7 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 	if flags.Changed("max-length") {
 		q.MaxLength = s.maxLength
 	}
-	return q, nil
+	return s.limits.over(flags, q)
 }
 
 // readOrder reads "strict" as nil, and three weights otherwise.
@@ -110,6 +112,9 @@ func newQueueSet(a *app) *cobra.Command {
 --defaults it goes back to its default.`,
 		Example: `  pawl queue set mail --max-attempts 10 --retry-initial 5s --keep-dead 30d
   pawl queue set mail --order 70,20,10 --max-length 100000
+  pawl queue set mail --max-running 50 --rate 100/1s
+  pawl queue set mail --for-each-key --max-running 2
+  pawl queue set mail --for-key big-customer --max-running 10 --weight 5
   pawl queue set mail --defaults`,
 	}
 	settings.add(cmd.Flags())

@@ -122,6 +122,7 @@ type queueView struct {
 	Paused          bool         `json:"paused"`
 	PausedReason    string       `json:"paused_reason,omitempty"`
 	PausedAt        time.Time    `json:"paused_at,omitzero"`
+	Holds           []holdView   `json:"holds,omitempty"`
 	Depth           depthView    `json:"depth"`
 	ReadyByPriority priorityView `json:"ready_by_priority"`
 	OldestReadyAge  float64      `json:"oldest_ready_age_seconds"`
@@ -129,6 +130,13 @@ type queueView struct {
 	Version         int64        `json:"version"`
 	CreatedAt       time.Time    `json:"created_at,omitzero"`
 	Parts           []partView   `json:"parts,omitempty"`
+}
+
+type holdView struct {
+	Type   string    `json:"type,omitempty"`
+	Key    string    `json:"key,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at"`
 }
 
 type partView struct {
@@ -163,6 +171,25 @@ type settingsView struct {
 	Timeout     string        `json:"timeout,omitempty"`
 	Retention   keepView      `json:"retention"`
 	MaxLength   int64         `json:"max_length"`
+	limitsView
+	PerKey *limitsView        `json:"per_key,omitempty"`
+	Keys   map[string]keyView `json:"keys,omitempty"`
+}
+
+type limitsView struct {
+	MaxRunning int       `json:"max_running"`
+	Rate       *rateView `json:"rate,omitempty"`
+}
+
+type rateView struct {
+	Limit  int    `json:"limit"`
+	Period string `json:"period"`
+	Burst  int    `json:"burst"`
+}
+
+type keyView struct {
+	limitsView
+	Weight int `json:"weight"`
 }
 
 type keepView struct {
@@ -179,8 +206,19 @@ func viewQueue(q *pawl.QueueInfo) queueView {
 		Depth: depthView(q.Depth), ReadyByPriority: priorityView(q.ReadyByPriority), OldestReadyAge: q.OldestReady.Seconds(),
 		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt, Parts: make([]partView, len(q.Parts)),
 	}
+	for _, h := range q.Holds {
+		v.Holds = append(v.Holds, holdView(h))
+	}
 	for i, p := range q.Parts {
 		v.Parts[i] = partView{Shard: p.Shard, Slots: p.Slots, Moving: p.Moving, Own: p.Own, Depth: depthView(p.Depth)}
+	}
+	return v
+}
+
+func viewLimits(l pawl.Limits) limitsView {
+	v := limitsView{MaxRunning: l.MaxRunning}
+	if r := l.Rate; r != (pawl.Rate{}) {
+		v.Rate = &rateView{r.Limit, period(r.Period), r.Burst}
 	}
 	return v
 }
@@ -192,6 +230,17 @@ func viewSettings(s pawl.QueueSettings) settingsView {
 			Succeeded: period(s.Keep.Succeeded), Discarded: period(s.Keep.Discarded), Cancelled: period(s.Keep.Cancelled),
 			Dead: period(s.Keep.Dead), Poisoned: period(s.Keep.Poisoned),
 		},
+	}
+	v.limitsView = viewLimits(s.Limits)
+	if s.PerKey != (pawl.Limits{}) {
+		l := viewLimits(s.PerKey)
+		v.PerKey = &l
+	}
+	for key, rules := range s.Keys {
+		if v.Keys == nil {
+			v.Keys = map[string]keyView{}
+		}
+		v.Keys[key] = keyView{viewLimits(rules.Limits), rules.Weight}
 	}
 	if w := s.Weights; w != nil {
 		v.Weights = &priorityView{High: int64(w.High), Normal: int64(w.Normal), Low: int64(w.Low)}

@@ -131,6 +131,7 @@ func (q Queue) copyFor(shard uint32) task.QueueConfig {
 			most := config.Settings.MaxLength
 			config.Settings.MaxLength = most/task.SlotCount*n + (most%task.SlotCount*n+task.SlotCount-1)/task.SlotCount
 		}
+		config.Settings.Rules = config.Settings.Rules.Share(p.Slots.Len())
 	}
 	return config
 }

@@ -90,6 +90,9 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 	if exists && !dropping && q.Config.Equal(before) {
 		return q, nil
 	}
+	if err := mayLimit(tx, q); err != nil {
+		return Queue{}, err
+	}
 	q.Config.Version = before.Version + 1
 	if !exists {
 		q.Config.Version += getNumber(tx, floorKey)
@@ -97,6 +100,22 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 	}
 	c.setQueue(tx, q, false)
 	return q, nil
+}
+
+// limitsLevel is the feature level from which queues can have limits, and pauses of types and keys: nodes below do not know them.
+const limitsLevel = 3
+
+// mayLimit refuses a configuration that not all nodes would keep.
+func mayLimit(tx *store.Tx, q Queue) error {
+	if !q.Config.Limits() {
+		return nil
+	}
+	settings, _, err := getRow[Settings](tx, settingsKey)
+	if err == nil && settings.Level < limitsLevel {
+		err = wrongState("queue %q: for limits, and pauses of types or keys, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			q.Name, limitsLevel, settings.Level)
+	}
+	return err
 }
 
 // newQueue is a queue that nobody has configured yet, if there may be one more.

@@ -50,6 +50,9 @@ func reunite(tx *store.Tx, copies []Queue) error {
 func reunited(row *Queue, held []Queue, level int, now store.Time) (q Queue, changed bool) {
 	if row == nil {
 		q = held[0]
+		if open := task.SlotCount - q.Config.Closed.Len(); open < task.SlotCount {
+			q.Config.Settings.Rules = q.Config.Settings.Rules.Whole(open)
+		}
 		q.Config.Closed = 0
 	} else {
 		q = *row

@@ -32,9 +32,8 @@ func (h *ranking[T]) Pop() any {
 	return t
 }
 
-func (h *ranking[T]) add(t T)      { heap.Push(h, t) }
-func (h *ranking[T]) drop(t T)     { heap.Remove(h, *h.place(t)) }
-func (h *ranking[T]) has(t T) bool { return *h.place(t) >= 0 }
+func (h *ranking[T]) add(t T)  { heap.Push(h, t) }
+func (h *ranking[T]) drop(t T) { heap.Remove(h, *h.place(t)) }
 
 // firsts calls fn for the n first elements, in order.
 func (h *ranking[T]) firsts(n int, fn func(T)) {

@@ -31,10 +31,71 @@ func settingsOf(p *pawlv1.QueueSettings) (task.Settings, error) {
 		s.MaxAttempts = int(p.GetMaxAttempts())
 	}
 	s.MaxLength = p.GetMaxLength()
+	if err := settingsRules(&s, p); err != nil {
+		return s, err
+	}
 	if err := settingsTimes(&s, p); err != nil {
 		return s, err
 	}
 	return s, s.Check()
+}
+
+func settingsRules(s *task.Settings, p *pawlv1.QueueSettings) (err error) {
+	if s.Rules, err = rulesOf("", p.GetMaxRunning(), p.GetRate()); err != nil {
+		return err
+	}
+	if s.PerKey, err = keyRulesOf("per_key.", p.GetPerKey()); err != nil {
+		return err
+	}
+	if len(p.GetKeys()) > task.MaxKeyRules {
+		return task.Invalid("keys", "%d keys, at most %d can have rules of their own", len(p.GetKeys()), task.MaxKeyRules)
+	}
+	for key, rules := range p.GetKeys() {
+		if s.Keys == nil {
+			s.Keys = map[string]task.KeyRules{}
+		}
+		if s.Keys[key], err = keyRulesOf("keys."+key+".", rules); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func keyRulesOf(field string, p *pawlv1.KeyRules) (r task.KeyRules, err error) {
+	r.Weight = int(p.GetWeight())
+	r.Rules, err = rulesOf(field, p.GetMaxRunning(), p.GetRate())
+	return r, err
+}
+
+func rulesOf(field string, running int32, p *pawlv1.Rate) (r task.Rules, err error) {
+	r.MaxRunning = int(running)
+	if p == nil {
+		return r, nil
+	}
+	r.Rate = task.Rate{Limit: int(p.GetLimit()), Burst: int(p.GetBurst())}
+	if p.GetPeriod() == nil {
+		return r, task.Invalid(field+"rate.period", "is needed")
+	}
+	r.Rate.Period, err = spanOf(field+"rate.period", p.GetPeriod())
+	return r, err
+}
+
+func rateProto(r task.Rate) *pawlv1.Rate {
+	if !r.IsSet() {
+		return nil
+	}
+	return &pawlv1.Rate{Limit: int32Of(r.Limit), Period: durationpb.New(r.Period), Burst: int32Of(r.Capacity())}
+}
+
+func keyRulesProto(r task.KeyRules) *pawlv1.KeyRules {
+	return &pawlv1.KeyRules{MaxRunning: int32Of(r.MaxRunning), Rate: rateProto(r.Rate), Weight: int32Of(max(r.Weight, 1))}
+}
+
+func holdsProto(holds []task.Hold) (p []*pawlv1.Hold) {
+	for _, h := range holds {
+		p = append(p, &pawlv1.Hold{Type: h.Type, Key: h.Key, Reason: h.Reason, At: wallProto(h.At)})
+	}
+	return p
 }
 
 func settingsTimes(s *task.Settings, p *pawlv1.QueueSettings) error {
@@ -69,7 +130,17 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 		Retry: retryProto(s.Retry), MaxAttempts: int32Of(s.MaxAttempts), Lease: durationpb.New(s.Lease), Timeout: durationpb.New(s.Timeout),
 		Retention: &pawlv1.Retention{Succeeded: durationpb.New(s.Retention.Succeeded), Discarded: durationpb.New(s.Retention.Discarded),
 			Cancelled: durationpb.New(s.Retention.Cancelled), Dead: durationpb.New(s.Retention.Dead), Poisoned: durationpb.New(s.Retention.Poisoned)},
-		MaxLength: s.MaxLength,
+		MaxLength: s.MaxLength, MaxRunning: int32Of(s.MaxRunning), Rate: rateProto(s.Rate),
+	}
+	if s.PerKey != (task.KeyRules{}) {
+		p.PerKey = keyRulesProto(s.PerKey)
+		p.PerKey.Weight = 0
+	}
+	for key, r := range s.Keys {
+		if p.Keys == nil {
+			p.Keys = map[string]*pawlv1.KeyRules{}
+		}
+		p.Keys[key] = keyRulesProto(r)
 	}
 	if s.Weighted() {
 		p.Weights = &pawlv1.PriorityWeights{High: int32Of(s.Weights[0]), Normal: int32Of(s.Weights[1]), Low: int32Of(s.Weights[2])}
@@ -81,6 +152,7 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 func queueProto(q cluster.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) *pawlv1.Queue {
 	p := &pawlv1.Queue{
 		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedAt: wallProto(q.Config.PausedAt),
+		Holds:                 holdsProto(q.Config.Holds),
 		Depth:                 depthProto(sum),
 		ReadyByPriority:       &pawlv1.ReadyByPriority{High: sum.Ready[0], Normal: sum.Ready[1], Low: sum.Ready[2]},
 		OldestReadyAgeSeconds: sum.OldestReady.Seconds(),

@@ -14,7 +14,7 @@ func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	}
 	s = task.Spec{Type: p.GetType(), Payload: p.GetPayload(), ContentType: p.GetContentType(), Queue: p.GetQueue(),
 		IdempotencyKey: p.GetIdempotencyKey(), MaxAttempts: int(p.GetMaxAttempts()), Key: p.GetKey(), Tags: p.GetTags(),
-		Headers: p.GetHeaders()}
+		Headers: p.GetHeaders(), Cost: int(p.GetCost())}
 	if s.Priority, err = priorityOf(p.GetPriority()); err != nil {
 		return s, err
 	}

@@ -84,7 +84,7 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
 		}
-		c.Settings = settings
+		c.Settings = settings // with maps of its own
 		return nil
 	})
 	return &pawlv1.PutQueueResponse{Queue: p}, err
@@ -114,39 +114,39 @@ func (g *Gateway) configure(ctx context.Context, name string, change func(*task.
 }
 
 // pause stops or resumes claims from a queue that exists: a misspelt name must not make one.
-func (g *Gateway) pause(ctx context.Context, name, reason string, paused bool) (*pawlv1.Queue, error) {
-	if err := checkReason(reason); err != nil {
+func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused bool) (*pawlv1.Queue, error) {
+	if err := checkReason(of.Reason); err != nil {
 		return nil, err
 	}
+	if err := of.Check(g.limits); err != nil {
+		return nil, err
+	}
+	of.At = time.Now().UTC().Truncate(time.Microsecond)
+	of.Reason = task.Cut(of.Reason, maxReason)
 	p, err := g.configure(ctx, name, func(c *task.QueueConfig) error {
-		switch {
-		case c.Version == 0:
+		if c.Version == 0 {
 			return task.NotFound("queue", name)
-		case !paused:
-			c.Paused, c.PausedReason, c.PausedAt = false, "", time.Time{}
-		default:
-			if !c.Paused {
-				c.PausedAt = time.Now().UTC().Truncate(time.Microsecond)
-			}
-			c.Paused, c.PausedReason = true, task.Cut(reason, maxReason)
 		}
-		return nil
+		if paused {
+			return c.Pause(of)
+		}
+		return c.Resume(of)
 	})
 	if err == nil {
-		g.log.Info("queue pause", "queue", name, "paused", paused, "reason", reason)
+		g.log.Info("queue pause", "queue", name, "type", of.Type, "key", of.Key, "paused", paused, "reason", of.Reason)
 	}
 	return p, err
 }
 
-// PauseQueue stops claims from a queue.
+// PauseQueue stops claims from a queue, or of a type or key in it.
 func (g operators) PauseQueue(ctx context.Context, r *pawlv1.PauseQueueRequest) (*pawlv1.PauseQueueResponse, error) {
-	p, err := g.pause(ctx, r.GetQueue(), r.GetReason(), true)
+	p, err := g.pause(ctx, r.GetQueue(), task.Hold{Type: r.GetType(), Key: r.GetKey(), Reason: r.GetReason()}, true)
 	return &pawlv1.PauseQueueResponse{Queue: p}, err
 }
 
 // ResumeQueue ends a pause.
 func (g operators) ResumeQueue(ctx context.Context, r *pawlv1.ResumeQueueRequest) (*pawlv1.ResumeQueueResponse, error) {
-	p, err := g.pause(ctx, r.GetQueue(), r.GetReason(), false)
+	p, err := g.pause(ctx, r.GetQueue(), task.Hold{Type: r.GetType(), Key: r.GetKey(), Reason: r.GetReason()}, false)
 	return &pawlv1.ResumeQueueResponse{Queue: p}, err
 }
 

@@ -3,6 +3,8 @@ package gateway
 import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/task"
+	"maps"
+	"slices"
 )
 
 // The answers of REST, each from the answer of gRPC.
@@ -134,6 +136,9 @@ func (x *exchange) taskTimes(t *pawlv1.Task) {
 func (x *exchange) taskOptions(t *pawlv1.Task) {
 	x.opt("idempotency_key", t.GetIdempotencyKey())
 	x.opt("key", t.GetKey())
+	if n := t.GetCost(); n > 1 {
+		x.num("cost", int64(n))
+	}
 	x.strs("tags", t.GetTags())
 	x.texts("headers", t.GetHeaders())
 	if t.GetRetry() != nil {
@@ -184,6 +189,7 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.boolean("paused", q.GetPaused())
 	x.opt("paused_reason", q.GetPausedReason())
 	x.time("paused_at", q.GetPausedAt())
+	x.holds(q.GetHolds())
 	x.depth(q.GetDepth())
 	x.within("ready_by_priority", '{')
 	x.num("high", r.GetHigh())
@@ -244,5 +250,49 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 	x.span("poisoned", r.GetPoisoned())
 	x.close('}')
 	x.num("max_length", s.GetMaxLength())
+	x.rules(s.GetMaxRunning(), s.GetRate())
+	if k := s.GetPerKey(); k != nil {
+		x.within("per_key", '{')
+		x.rules(k.GetMaxRunning(), k.GetRate())
+		x.close('}')
+	}
+	if len(s.GetKeys()) > 0 {
+		x.within("keys", '{')
+		for _, key := range slices.Sorted(maps.Keys(s.GetKeys())) {
+			k := s.GetKeys()[key]
+			x.within(key, '{')
+			x.rules(k.GetMaxRunning(), k.GetRate())
+			x.num("weight", int64(k.GetWeight()))
+			x.close('}')
+		}
+		x.close('}')
+	}
 	x.close('}')
+}
+
+func (x *exchange) rules(running int32, r *pawlv1.Rate) {
+	x.num("max_running", int64(running))
+	if r != nil {
+		x.within("rate", '{')
+		x.num("limit", int64(r.GetLimit()))
+		x.span("period", r.GetPeriod())
+		x.num("burst", int64(r.GetBurst()))
+		x.close('}')
+	}
+}
+
+func (x *exchange) holds(holds []*pawlv1.Hold) {
+	if len(holds) == 0 {
+		return
+	}
+	x.within("holds", '[')
+	for _, h := range holds {
+		x.open('{')
+		x.opt("type", h.GetType())
+		x.opt("key", h.GetKey())
+		x.opt("reason", h.GetReason())
+		x.time("at", h.GetAt())
+		x.close('}')
+	}
+	x.close(']')
 }

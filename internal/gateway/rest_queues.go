@@ -105,12 +105,70 @@ func (r *jsonReader) settings(path string) (*pawlv1.QueueSettings, error) {
 			s.Retention, err = r.retention(at)
 		case "max_length":
 			s.MaxLength, err = r.integer(at, 0, math.MaxInt64)
+		case "max_running":
+			s.MaxRunning, err = r.int32(at, 0, math.MaxInt32)
+		case "rate":
+			s.Rate, err = r.rateRule(at)
+		case "per_key":
+			s.PerKey, err = r.keyRules(at)
+		case "keys":
+			s.Keys, err = r.keys(at)
 		default:
 			err = unknown(path, name)
 		}
 		return err
 	})
 	return s, err
+}
+
+func (r *jsonReader) rateRule(path string) (*pawlv1.Rate, error) {
+	p := &pawlv1.Rate{}
+	err := r.fields(path, func(name string) (err error) {
+		at := join(path, name)
+		switch name {
+		case "limit":
+			p.Limit, err = r.int32(at, 1, math.MaxInt32)
+		case "period":
+			p.Period, err = r.span(at)
+		case "burst":
+			p.Burst, err = r.int32(at, 1, math.MaxInt32)
+		default:
+			err = unknown(path, name)
+		}
+		return err
+	})
+	return p, err
+}
+
+func (r *jsonReader) keyRules(path string) (*pawlv1.KeyRules, error) {
+	p := &pawlv1.KeyRules{}
+	err := r.fields(path, func(name string) (err error) {
+		at := join(path, name)
+		switch name {
+		case "max_running":
+			p.MaxRunning, err = r.int32(at, 0, math.MaxInt32)
+		case "rate":
+			p.Rate, err = r.rateRule(at)
+		case "weight":
+			p.Weight, err = r.int32(at, 1, task.MaxWeight)
+		default:
+			err = unknown(path, name)
+		}
+		return err
+	})
+	return p, err
+}
+
+func (r *jsonReader) keys(path string) (map[string]*pawlv1.KeyRules, error) {
+	keys := map[string]*pawlv1.KeyRules{}
+	err := r.fields(path, func(name string) (err error) {
+		if len(keys) == task.MaxKeyRules {
+			return task.Invalid(path, "more than %d keys", task.MaxKeyRules)
+		}
+		keys[name], err = r.keyRules(join(path, name))
+		return err
+	})
+	return keys, err
 }
 
 func (r *jsonReader) weights(path string) (*pawlv1.PriorityWeights, error) {
@@ -158,6 +216,19 @@ func restDeleteQueue(x *exchange) error {
 	return nil
 }
 
+// pause reads what a pause is of, and why.
+func (x *exchange) pause() (p *pawlv1.PauseQueueRequest, err error) {
+	p = &pawlv1.PauseQueueRequest{Queue: x.r.PathValue("queue")}
+	err = x.alone(func(r *jsonReader, name string) error {
+		to := map[string]*string{"reason": &p.Reason, "type": &p.Type, "key": &p.Key}[name]
+		if to == nil {
+			return unknown("", name)
+		}
+		return r.setStr(to, name)
+	})
+	return p, err
+}
+
 // reason reads a body that holds a reason at most.
 func (x *exchange) reason() (reason string, err error) {
 	err = x.alone(func(r *jsonReader, name string) error {
@@ -170,11 +241,11 @@ func (x *exchange) reason() (reason string, err error) {
 }
 
 func restPauseQueue(x *exchange) error {
-	reason, err := x.reason()
+	req, err := x.pause()
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.PauseQueue(x.ctx, &pawlv1.PauseQueueRequest{Queue: x.r.PathValue("queue"), Reason: reason})
+	got, err := operators{Gateway: x.Gateway}.PauseQueue(x.ctx, req)
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
 	}
@@ -182,11 +253,12 @@ func restPauseQueue(x *exchange) error {
 }
 
 func restResumeQueue(x *exchange) error {
-	reason, err := x.reason()
+	req, err := x.pause()
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.ResumeQueue(x.ctx, &pawlv1.ResumeQueueRequest{Queue: x.r.PathValue("queue"), Reason: reason})
+	got, err := operators{Gateway: x.Gateway}.ResumeQueue(x.ctx,
+		&pawlv1.ResumeQueueRequest{Queue: req.GetQueue(), Reason: req.GetReason(), Type: req.GetType(), Key: req.GetKey()})
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
 	}

@@ -59,6 +59,8 @@ func (s *specReader) option(r *jsonReader, name string) (err error) {
 		t.Retention, err = r.span(name)
 	case "key":
 		t.Key, err = r.str(name)
+	case "cost":
+		t.Cost, err = r.int32(name, 1, task.MaxCost)
 	case "tags":
 		t.Tags, err = r.strs(name, maxListed)
 	case "headers":

@@ -6,7 +6,7 @@ import "github.com/pawlq/pawl/internal/cluster"
 // nodes of the older release would not understand is written from then on only.
 const (
 	minLevel    = 1
-	newestLevel = 2 // queues can be shared out over shards
+	newestLevel = 3 // 2: queues can be shared out over shards; 3: limits
 )
 
 // checkLevel refuses to work in a cluster, as far as it is known, whose level was raised beyond what this release knows.

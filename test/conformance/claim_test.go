@@ -322,8 +322,43 @@ func TestWaitForATask(t *testing.T) {
 		}),
 		woken("so does the end of a pause", func(w *world) func() {
 			w.enqueue(spec{})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", "deploy"))
-			return func() { ok[queueInfo](w)(w.door.Resume(w.ctx(), "default")) }
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
+			return func() { ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{})) }
+		}),
+		woken("so does the end of a pause of its type", func(w *world) func() {
+			w.enqueue(spec{Type: "report"})
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Type: "report"}))
+			return func() { ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{Type: "report"})) }
+		}),
+		woken("so does a slot that becomes free", func(w *world) func() {
+			w.put("default", settings{limits: limits{MaxRunning: 1}})
+			w.fill(2, spec{})
+			c := w.claim()
+			return func() { w.ack(c) }
+		}),
+		woken("so does a slot of its key", func(w *world) func() {
+			w.put("default", settings{PerKey: &limits{MaxRunning: 1}})
+			w.fill(2, spec{Key: "acme"})
+			c := w.claim()
+			return func() { w.fail(c, failing{Outcome: "dead"}) }
+		}),
+		woken("so does a token", func(w *world) func() {
+			w.put("default", settings{limits: limits{Rate: &rate{Limit: 2, Period: 10 * second, Burst: 1}}})
+			w.fill(2, spec{})
+			w.ack(w.claim())
+			return func() {}
+		}),
+		woken("so does a token of its key", func(w *world) func() {
+			w.put("default", settings{PerKey: &limits{Rate: &rate{Limit: 1, Period: 5 * second, Burst: 1}}})
+			w.fill(2, spec{Key: "acme"})
+			w.ack(w.claim())
+			return func() {}
+		}),
+		woken("so does a limit that is lifted", func(w *world) func() {
+			w.put("default", settings{PerKey: &limits{MaxRunning: 1}})
+			w.fill(2, spec{Key: "acme"})
+			w.claim()
+			return func() { w.put("default", settings{}) }
 		}),
 		woken("so does a replay", func(w *world) func() {
 			id := w.id(spec{})

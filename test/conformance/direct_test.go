@@ -81,7 +81,7 @@ func (d *direct) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, err
 func (s spec) task() (task.Spec, error) {
 	t := task.Spec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Delay: s.Delay.std(), RunAt: s.RunAt,
 		IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: s.IdempotencyTTL.std(), MaxAttempts: s.MaxAttempts, Timeout: s.Timeout.std(),
-		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Tags: s.Tags, Headers: s.Headers}
+		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers}
 	if s.Priority != "" {
 		p, ok := task.ParsePriority(s.Priority)
 		if !ok {
@@ -363,7 +363,11 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 	if err != nil {
 		return queueInfo{}, refused(err)
 	}
-	return queueInfo{Queue: name, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedAt: info.Config.PausedAt,
+	var holds []held
+	for _, h := range info.Config.Holds {
+		holds = append(holds, held{pause{h.Reason, h.Type, h.Key}, h.At})
+	}
+	return queueInfo{Queue: name, Holds: holds, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedAt: info.Config.PausedAt,
 		Depth: depth{Scheduled: info.Scheduled, Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed,
 			Retrying: info.Retrying, Held: info.Held, Dead: info.Dead, Poisoned: info.Poisoned},
 		Ready:       byPrio{info.Ready[0], info.Ready[1], info.Ready[2]},
@@ -373,9 +377,35 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 
 func settingsOf(s task.Settings) settings {
 	r := s.Retention
-	return settings{Weights: weights{s.Weights[0], s.Weights[1], s.Weights[2]}, Retry: retryOf(s.Retry), MaxAttempts: s.MaxAttempts,
+	out := settings{Weights: weights{s.Weights[0], s.Weights[1], s.Weights[2]}, Retry: retryOf(s.Retry), MaxAttempts: s.MaxAttempts,
 		Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength,
-		Retention: retention{span(r.Succeeded), span(r.Discarded), span(r.Cancelled), span(r.Dead), span(r.Poisoned)}}
+		Retention: retention{span(r.Succeeded), span(r.Discarded), span(r.Cancelled), span(r.Dead), span(r.Poisoned)}, limits: limitsOf(s.Rules)}
+	if s.PerKey != (task.KeyRules{}) {
+		out.PerKey = new(limitsOf(s.PerKey.Rules))
+	}
+	for key, rules := range s.Keys {
+		if out.Keys == nil {
+			out.Keys = map[string]keyRules{}
+		}
+		out.Keys[key] = keyRules{limitsOf(rules.Rules), max(rules.Weight, 1)}
+	}
+	return out
+}
+
+func limitsOf(r task.Rules) limits {
+	out := limits{MaxRunning: r.MaxRunning}
+	if r.Rate.IsSet() {
+		out.Rate = &rate{r.Rate.Limit, span(r.Rate.Period), r.Rate.Capacity()}
+	}
+	return out
+}
+
+func (l limits) task() task.Rules {
+	out := task.Rules{MaxRunning: l.MaxRunning}
+	if l.Rate != nil {
+		out.Rate = task.Rate{Limit: l.Rate.Limit, Period: l.Rate.Period.std(), Burst: l.Rate.Burst}
+	}
+	return out
 }
 
 func retryOf(r task.Retry) retry { return retry{span(r.Initial), r.Factor, span(r.Max), r.Jitter} }
@@ -424,6 +454,16 @@ func (s settings) task() task.Settings {
 			*to = from.std()
 		}
 	}
+	out.Rules = s.limits.task()
+	if s.PerKey != nil {
+		out.PerKey.Rules = s.PerKey.task()
+	}
+	for key, rules := range s.Keys {
+		if out.Keys == nil {
+			out.Keys = map[string]task.KeyRules{}
+		}
+		out.Keys[key] = task.KeyRules{Rules: rules.limits.task(), Weight: rules.Weight}
+	}
 	return out
 }
 
@@ -431,23 +471,25 @@ func (d *direct) DeleteQueue(ctx context.Context, name string) error {
 	return refused(d.queues.DropQueue(ctx, namespace, name))
 }
 
-func (d *direct) Pause(ctx context.Context, name, reason string) (queueInfo, error) {
+func (p pause) hold() task.Hold {
+	return task.Hold{Type: p.Type, Key: p.Key, Reason: p.Reason, At: time.Now().UTC()}
+}
+
+func (d *direct) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
 	return d.configure(ctx, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
 		}
-		c.Paused, c.PausedReason, c.PausedAt = true, reason, time.Now().UTC()
-		return nil
+		return c.Pause(of.hold())
 	})
 }
 
-func (d *direct) Resume(ctx context.Context, name string) (queueInfo, error) {
+func (d *direct) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
 	return d.configure(ctx, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
 		}
-		c.Paused, c.PausedReason, c.PausedAt = false, "", time.Time{}
-		return nil
+		return c.Resume(of.hold())
 	})
 }
 

@@ -44,8 +44,8 @@ type operator interface {
 	Queues(ctx context.Context, p part) (names []string, next string, err error)
 	PutQueue(ctx context.Context, name string, s settings) (queueInfo, error)
 	DeleteQueue(ctx context.Context, name string) error
-	Pause(ctx context.Context, name, reason string) (queueInfo, error)
-	Resume(ctx context.Context, name string) (queueInfo, error)
+	Pause(ctx context.Context, name string, of pause) (queueInfo, error)
+	Resume(ctx context.Context, name string, of pause) (queueInfo, error)
 	Purge(ctx context.Context, name string) (discarded int64, err error)
 
 	// Dead lists the dead letters of the filter's queue, Poisoned its poisoned tasks.
@@ -144,6 +144,7 @@ type spec struct {
 	ExpiresIn      span              `json:"expires_in,omitempty"`
 	Retention      *span             `json:"retention,omitempty"`
 	Key            string            `json:"key,omitempty"`
+	Cost           int               `json:"cost,omitempty"`
 	Tags           []string          `json:"tags,omitempty"`
 	Headers        map[string]string `json:"headers,omitempty"`
 }
@@ -380,6 +381,38 @@ type settings struct {
 	Timeout     span      `json:"timeout,omitempty"`
 	Retention   retention `json:"retention,omitzero"`
 	MaxLength   int64     `json:"max_length,omitempty"`
+	limits
+	PerKey *limits             `json:"per_key,omitempty"`
+	Keys   map[string]keyRules `json:"keys,omitempty"`
+}
+
+type limits struct {
+	MaxRunning int   `json:"max_running,omitempty"`
+	Rate       *rate `json:"rate,omitempty"`
+}
+
+type rate struct {
+	Limit  int  `json:"limit"`
+	Period span `json:"period"`
+	Burst  int  `json:"burst"`
+}
+
+type keyRules struct {
+	limits
+	Weight int `json:"weight,omitempty"`
+}
+
+// pause is that of a queue, or of one type or one key in it.
+type pause struct {
+	Reason string `json:"reason,omitempty"`
+	Type   string `json:"type,omitempty"`
+	Key    string `json:"key,omitempty"`
+}
+
+// held is a pause of one type or one key, as it is shown.
+type held struct {
+	pause
+	At time.Time `json:"at"`
 }
 
 type weights struct {
@@ -401,6 +434,7 @@ type queueInfo struct {
 	Paused       bool      `json:"paused"`
 	PausedReason string    `json:"paused_reason"`
 	PausedAt     time.Time `json:"paused_at"`
+	Holds        []held    `json:"holds"`
 	Depth        depth     `json:"depth"`
 	Ready        byPrio    `json:"ready_by_priority"`
 	OldestReady  float64   `json:"oldest_ready_age_seconds"`

@@ -63,21 +63,21 @@ func TestQueue(t *testing.T) {
 		{name: "from a paused queue nothing is claimed, and nothing else stops", tell: func(w *world) {
 			w.fill(2, spec{})
 			c := w.claim()
-			q := ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", "deploy"))
+			q := ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
 			is(w, "the pause", []any{q.Paused, q.PausedReason, q.PausedAt}, []any{true, "deploy", w.now()})
 			is(w, "as it is read", w.queue("default"), q)
 			w.nothing()
 			w.enqueue(spec{})
 			w.ack(c)
 			is(w, "what waits is held", w.queue("default").Depth, depth{Ready: 2, Held: 2})
-			q = ok[queueInfo](w)(w.door.Resume(w.ctx(), "default"))
+			q = ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{}))
 			is(w, "no pause", []any{q.Paused, q.PausedReason, q.PausedAt.IsZero()}, []any{false, "", true})
 			is(w, "the claims", len(w.claims(from("default").most(10))), 2)
 		}},
 		{name: "a pause leaves its share of a claim to other queues", tell: func(w *world) {
 			w.fill(9, spec{Queue: "a"})
 			w.fill(9, spec{Queue: "b"})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "a", ""))
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "a", pause{Reason: ""}))
 			is(w, "strict", shares(w.claims(from("a", "b").most(3)), queueOf), map[string]int{"b": 3})
 			is(w, "weighted", shares(w.claims(claimCall{Weights: map[string]int{"a": 5, "b": 1}, Max: 3}), queueOf), map[string]int{"b": 3})
 		}},

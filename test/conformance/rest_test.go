@@ -458,13 +458,13 @@ func (d *rest) DeleteQueue(ctx context.Context, name string) error {
 	return d.query(ctx, "DELETE", queuePath(name, ""), nil, &struct{}{})
 }
 
-func (d *rest) Pause(ctx context.Context, name, reason string) (q queueInfo, err error) {
-	err = d.call(ctx, "POST", queuePath(name, "/pause"), fields{"reason": reason}, &q)
+func (d *rest) Pause(ctx context.Context, name string, of pause) (q queueInfo, err error) {
+	err = d.call(ctx, "POST", queuePath(name, "/pause"), of, &q)
 	return q, err
 }
 
-func (d *rest) Resume(ctx context.Context, name string) (q queueInfo, err error) {
-	err = d.query(ctx, "POST", queuePath(name, "/resume"), nil, &q)
+func (d *rest) Resume(ctx context.Context, name string, of pause) (q queueInfo, err error) {
+	err = d.call(ctx, "POST", queuePath(name, "/resume"), of, &q)
 	return q, err
 }
 

@@ -127,7 +127,7 @@ func (s spec) proto() *pawlv1.TaskSpec {
 	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Priority: priorityOf(s.Priority),
 		Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: s.IdempotencyKey, IdempotencyTtl: spanProto(s.IdempotencyTTL),
 		RequestId: s.RequestID, MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(), Timeout: spanProto(s.Timeout),
-		ExpiresIn: spanProto(s.ExpiresIn), Key: s.Key, Tags: s.Tags, Headers: s.Headers}
+		ExpiresIn: spanProto(s.ExpiresIn), Key: s.Key, Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers}
 	if s.Retention != nil {
 		p.Retention = durationpb.New(s.Retention.std())
 	}
@@ -336,8 +336,35 @@ func (d *rpc) PutQueue(ctx context.Context, name string, s settings) (queueInfo,
 	if s.Weights != (weights{}) {
 		p.Weights = &pawlv1.PriorityWeights{High: int32(s.Weights.High), Normal: int32(s.Weights.Normal), Low: int32(s.Weights.Low)}
 	}
+	p.MaxRunning, p.Rate = s.limits.proto()
+	if s.PerKey != nil {
+		p.PerKey = &pawlv1.KeyRules{}
+		p.PerKey.MaxRunning, p.PerKey.Rate = s.PerKey.proto()
+	}
+	for key, rules := range s.Keys {
+		if p.Keys == nil {
+			p.Keys = map[string]*pawlv1.KeyRules{}
+		}
+		p.Keys[key] = &pawlv1.KeyRules{Weight: int32(rules.Weight)}
+		p.Keys[key].MaxRunning, p.Keys[key].Rate = rules.limits.proto()
+	}
 	a, err := ask(ctx, d.operator.PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: p})
 	return queueProto(a.GetQueue()), err
+}
+
+func (l limits) proto() (running int32, r *pawlv1.Rate) {
+	if l.Rate != nil {
+		r = &pawlv1.Rate{Limit: int32(l.Rate.Limit), Period: spanProto(l.Rate.Period), Burst: int32(l.Rate.Burst)}
+	}
+	return int32(l.MaxRunning), r
+}
+
+func limitsProto(running int32, r *pawlv1.Rate) limits {
+	out := limits{MaxRunning: int(running)}
+	if r != nil {
+		out.Rate = &rate{int(r.GetLimit()), span(r.GetPeriod().AsDuration()), int(r.GetBurst())}
+	}
+	return out
 }
 
 func (d *rpc) DeleteQueue(ctx context.Context, name string) error {
@@ -345,13 +372,13 @@ func (d *rpc) DeleteQueue(ctx context.Context, name string) error {
 	return err
 }
 
-func (d *rpc) Pause(ctx context.Context, name, reason string) (queueInfo, error) {
-	a, err := ask(ctx, d.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: reason})
+func (d *rpc) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
+	a, err := ask(ctx, d.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: of.Reason, Type: of.Type, Key: of.Key})
 	return queueProto(a.GetQueue()), err
 }
 
-func (d *rpc) Resume(ctx context.Context, name string) (queueInfo, error) {
-	a, err := ask(ctx, d.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name})
+func (d *rpc) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
+	a, err := ask(ctx, d.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: of.Reason, Type: of.Type, Key: of.Key})
 	return queueProto(a.GetQueue()), err
 }
 
@@ -438,12 +465,25 @@ func retryProto(p *pawlv1.RetryPolicy) retry {
 func queueProto(p *pawlv1.Queue) queueInfo {
 	d, r, s := p.GetDepth(), p.GetReadyByPriority(), p.GetSettings()
 	k, w := s.GetRetention(), s.GetWeights()
-	return queueInfo{Queue: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
+	out := queueInfo{Queue: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
 		Depth:       depth{d.GetScheduled(), d.GetReady(), d.GetClaimed(), d.GetRetrying(), d.GetHeld(), d.GetDead(), d.GetPoisoned()},
 		Ready:       byPrio{r.GetHigh(), r.GetNormal(), r.GetLow()},
 		OldestReady: p.GetOldestReadyAgeSeconds(), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 		Settings: settings{Weights: weights{int(w.GetHigh()), int(w.GetNormal()), int(w.GetLow())}, Retry: retryProto(s.GetRetry()),
 			MaxAttempts: int(s.GetMaxAttempts()), Lease: span(s.GetLease().AsDuration()), Timeout: span(s.GetTimeout().AsDuration()), MaxLength: s.GetMaxLength(),
 			Retention: retention{span(k.GetSucceeded().AsDuration()), span(k.GetDiscarded().AsDuration()), span(k.GetCancelled().AsDuration()),
-				span(k.GetDead().AsDuration()), span(k.GetPoisoned().AsDuration())}}}
+				span(k.GetDead().AsDuration()), span(k.GetPoisoned().AsDuration())}, limits: limitsProto(s.GetMaxRunning(), s.GetRate())}}
+	if each := s.GetPerKey(); each != nil {
+		out.Settings.PerKey = new(limitsProto(each.GetMaxRunning(), each.GetRate()))
+	}
+	for key, rules := range s.GetKeys() {
+		if out.Settings.Keys == nil {
+			out.Settings.Keys = map[string]keyRules{}
+		}
+		out.Settings.Keys[key] = keyRules{limitsProto(rules.GetMaxRunning(), rules.GetRate()), int(rules.GetWeight())}
+	}
+	for _, h := range p.GetHolds() {
+		out.Holds = append(out.Holds, held{pause{h.GetReason(), h.GetType(), h.GetKey()}, timeOf(h.GetAt())})
+	}
+	return out
 }

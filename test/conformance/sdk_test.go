@@ -67,6 +67,7 @@ func (s spec) item() pawl.Item {
 		add(true, pawl.Retention(s.Retention.std()))
 	}
 	add(s.Key != "", pawl.Key(s.Key))
+	add(s.Cost != 0, pawl.Cost(s.Cost))
 	add(s.Tags != nil, pawl.Tags(s.Tags...))
 	for name, value := range s.Headers {
 		add(true, pawl.Header(name, value))
@@ -306,7 +307,36 @@ func (d *sdk) queue(q *pawl.QueueInfo, err error) (queueInfo, error) {
 	if s.Weights != nil {
 		out.Settings.Weights = weights(*s.Weights)
 	}
+	out.Settings.limits = limitsSDK(s.Limits)
+	if s.PerKey != (pawl.Limits{}) {
+		out.Settings.PerKey = new(limitsSDK(s.PerKey))
+	}
+	for key, rules := range s.Keys {
+		if out.Settings.Keys == nil {
+			out.Settings.Keys = map[string]keyRules{}
+		}
+		out.Settings.Keys[key] = keyRules{limitsSDK(rules.Limits), rules.Weight}
+	}
+	for _, h := range q.Holds {
+		out.Holds = append(out.Holds, held{pause{h.Reason, h.Type, h.Key}, h.At})
+	}
 	return out, nil
+}
+
+func limitsSDK(l pawl.Limits) limits {
+	out := limits{MaxRunning: l.MaxRunning}
+	if r := l.Rate; r != (pawl.Rate{}) {
+		out.Rate = &rate{r.Limit, span(r.Period), r.Burst}
+	}
+	return out
+}
+
+func (l limits) sdk() pawl.Limits {
+	out := pawl.Limits{MaxRunning: l.MaxRunning}
+	if l.Rate != nil {
+		out.Rate = pawl.Rate{Limit: l.Rate.Limit, Period: l.Rate.Period.std(), Burst: l.Rate.Burst}
+	}
+	return out
 }
 
 func (d *sdk) Queue(ctx context.Context, name string) (queueInfo, error) {
@@ -328,6 +358,16 @@ func (d *sdk) PutQueue(ctx context.Context, name string, s settings) (queueInfo,
 	if s.Weights != (weights{}) {
 		out.Weights = new(pawl.PriorityWeights(s.Weights))
 	}
+	out.Limits = s.limits.sdk()
+	if s.PerKey != nil {
+		out.PerKey = s.PerKey.sdk()
+	}
+	for key, rules := range s.Keys {
+		if out.Keys == nil {
+			out.Keys = map[string]pawl.KeyRules{}
+		}
+		out.Keys[key] = pawl.KeyRules{Limits: rules.limits.sdk(), Weight: rules.Weight}
+	}
 	return d.queue(d.client.Admin().PutQueue(ctx, name, out))
 }
 
@@ -335,12 +375,18 @@ func (d *sdk) DeleteQueue(ctx context.Context, name string) error {
 	return refusedBySDK(d.client.Admin().DeleteQueue(ctx, name))
 }
 
-func (d *sdk) Pause(ctx context.Context, name, reason string) (queueInfo, error) {
-	return d.queue(d.client.Admin().PauseQueue(ctx, name, reason))
+func (d *sdk) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
+	if of.Type == "" && of.Key == "" {
+		return d.queue(d.client.Admin().PauseQueue(ctx, name, of.Reason))
+	}
+	return d.queue(d.client.Admin().Pause(ctx, name, pawl.Hold{Type: of.Type, Key: of.Key, Reason: of.Reason}))
 }
 
-func (d *sdk) Resume(ctx context.Context, name string) (queueInfo, error) {
-	return d.queue(d.client.Admin().ResumeQueue(ctx, name, ""))
+func (d *sdk) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
+	if of.Type == "" && of.Key == "" {
+		return d.queue(d.client.Admin().ResumeQueue(ctx, name, of.Reason))
+	}
+	return d.queue(d.client.Admin().Resume(ctx, name, pawl.Hold{Type: of.Type, Key: of.Key, Reason: of.Reason}))
 }
 
 func (d *sdk) Purge(ctx context.Context, name string) (int64, error) {

@@ -53,11 +53,11 @@ func (d *turns) PutQueue(ctx context.Context, name string, s settings) (queueInf
 func (d *turns) DeleteQueue(ctx context.Context, name string) error {
 	return d.next().DeleteQueue(ctx, name)
 }
-func (d *turns) Pause(ctx context.Context, name, reason string) (queueInfo, error) {
-	return d.next().Pause(ctx, name, reason)
+func (d *turns) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
+	return d.next().Pause(ctx, name, of)
 }
-func (d *turns) Resume(ctx context.Context, name string) (queueInfo, error) {
-	return d.next().Resume(ctx, name)
+func (d *turns) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
+	return d.next().Resume(ctx, name, of)
 }
 func (d *turns) Purge(ctx context.Context, name string) (int64, error) {
 	return d.next().Purge(ctx, name)

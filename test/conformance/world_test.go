@@ -89,7 +89,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Logger: log,
 		SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
-	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 2}, shards))
+	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 
 	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Ready: h.router.Ready, Limits: task.DefaultLimits(), Logger: log, Node: "n1"})

@@ -32,7 +32,11 @@ type QueueSettings struct {
 	Lease         *durationpb.Duration   `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`                                 // default 30s
 	Timeout       *durationpb.Duration   `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`                             // of one run; default: none
 	Retention     *Retention             `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
-	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"` // waiting tasks at most; 0: no limit
+	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`                                                // waiting tasks at most; 0: no limit
+	MaxRunning    int32                  `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`                                             // tasks claimed at once; 0: no limit
+	Rate          *Rate                  `protobuf:"bytes,9,opt,name=rate,proto3" json:"rate,omitempty"`                                                                            // absent: no limit
+	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                         // of each key: tasks with the same key. Without a weight
+	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single keys, instead of per_key; at most 1,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -116,6 +120,225 @@ func (x *QueueSettings) GetMaxLength() int64 {
 	return 0
 }
 
+func (x *QueueSettings) GetMaxRunning() int32 {
+	if x != nil {
+		return x.MaxRunning
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+func (x *QueueSettings) GetPerKey() *KeyRules {
+	if x != nil {
+		return x.PerKey
+	}
+	return nil
+}
+
+func (x *QueueSettings) GetKeys() map[string]*KeyRules {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+// Rate is a token bucket. A task starts when a token is there, and takes as many as it costs, even if that makes a debt.
+type Rate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // tokens that come in a period: 1 to 1,000,000
+	Period        *durationpb.Duration   `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"` // 1s to 24h
+	Burst         int32                  `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`  // tokens that there can be; default: limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rate) Reset() {
+	*x = Rate{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rate) ProtoMessage() {}
+
+func (x *Rate) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rate.ProtoReflect.Descriptor instead.
+func (*Rate) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Rate) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Rate) GetPeriod() *durationpb.Duration {
+	if x != nil {
+		return x.Period
+	}
+	return nil
+}
+
+func (x *Rate) GetBurst() int32 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+// KeyRules are the limits of a key, and its share against other keys.
+type KeyRules struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MaxRunning    int32                  `protobuf:"varint,1,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
+	Rate          *Rate                  `protobuf:"bytes,2,opt,name=rate,proto3" json:"rate,omitempty"`
+	Weight        int32                  `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"` // 1 to 1,000; default 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRules) Reset() {
+	*x = KeyRules{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRules) ProtoMessage() {}
+
+func (x *KeyRules) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRules.ProtoReflect.Descriptor instead.
+func (*KeyRules) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *KeyRules) GetMaxRunning() int32 {
+	if x != nil {
+		return x.MaxRunning
+	}
+	return 0
+}
+
+func (x *KeyRules) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+func (x *KeyRules) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+// Hold is a pause of all tasks of a type, or of a key.
+type Hold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hold) Reset() {
+	*x = Hold{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hold) ProtoMessage() {}
+
+func (x *Hold) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hold.ProtoReflect.Descriptor instead.
+func (*Hold) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Hold) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Hold) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Hold) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Hold) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 // PriorityWeights shares claims among the priorities that have tasks.
 type PriorityWeights struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -128,7 +351,7 @@ type PriorityWeights struct {
 
 func (x *PriorityWeights) Reset() {
 	*x = PriorityWeights{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[1]
+	mi := &file_pawl_v1_operator_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -140,7 +363,7 @@ func (x *PriorityWeights) String() string {
 func (*PriorityWeights) ProtoMessage() {}
 
 func (x *PriorityWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[1]
+	mi := &file_pawl_v1_operator_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -153,7 +376,7 @@ func (x *PriorityWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityWeights.ProtoReflect.Descriptor instead.
 func (*PriorityWeights) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{1}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PriorityWeights) GetHigh() int32 {
@@ -191,7 +414,7 @@ type Retention struct {
 
 func (x *Retention) Reset() {
 	*x = Retention{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[2]
+	mi := &file_pawl_v1_operator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -203,7 +426,7 @@ func (x *Retention) String() string {
 func (*Retention) ProtoMessage() {}
 
 func (x *Retention) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[2]
+	mi := &file_pawl_v1_operator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -216,7 +439,7 @@ func (x *Retention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retention.ProtoReflect.Descriptor instead.
 func (*Retention) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{2}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Retention) GetSucceeded() *durationpb.Duration {
@@ -267,13 +490,14 @@ type Queue struct {
 	Version               int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"` // of the settings: grows with each change
 	CreatedAt             *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"` // of a queue that was shared out: what it has in each shard
+	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"` // types and keys that are paused alone
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[3]
+	mi := &file_pawl_v1_operator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +509,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[3]
+	mi := &file_pawl_v1_operator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +522,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{3}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Queue) GetQueue() string {
@@ -378,6 +602,13 @@ func (x *Queue) GetParts() []*QueuePart {
 	return nil
 }
 
+func (x *Queue) GetHolds() []*Hold {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
+}
+
 // QueuePart is what a queue has in one shard.
 type QueuePart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -392,7 +623,7 @@ type QueuePart struct {
 
 func (x *QueuePart) Reset() {
 	*x = QueuePart{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[4]
+	mi := &file_pawl_v1_operator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +635,7 @@ func (x *QueuePart) String() string {
 func (*QueuePart) ProtoMessage() {}
 
 func (x *QueuePart) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[4]
+	mi := &file_pawl_v1_operator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +648,7 @@ func (x *QueuePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePart.ProtoReflect.Descriptor instead.
 func (*QueuePart) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{4}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueuePart) GetShard() uint32 {
@@ -470,7 +701,7 @@ type Depth struct {
 
 func (x *Depth) Reset() {
 	*x = Depth{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[5]
+	mi := &file_pawl_v1_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +713,7 @@ func (x *Depth) String() string {
 func (*Depth) ProtoMessage() {}
 
 func (x *Depth) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[5]
+	mi := &file_pawl_v1_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +726,7 @@ func (x *Depth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Depth.ProtoReflect.Descriptor instead.
 func (*Depth) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{5}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Depth) GetScheduled() int64 {
@@ -558,7 +789,7 @@ type ReadyByPriority struct {
 
 func (x *ReadyByPriority) Reset() {
 	*x = ReadyByPriority{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[6]
+	mi := &file_pawl_v1_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +801,7 @@ func (x *ReadyByPriority) String() string {
 func (*ReadyByPriority) ProtoMessage() {}
 
 func (x *ReadyByPriority) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[6]
+	mi := &file_pawl_v1_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +814,7 @@ func (x *ReadyByPriority) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyByPriority.ProtoReflect.Descriptor instead.
 func (*ReadyByPriority) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{6}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReadyByPriority) GetHigh() int64 {
@@ -617,7 +848,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[7]
+	mi := &file_pawl_v1_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +860,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[7]
+	mi := &file_pawl_v1_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +873,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListQueuesRequest) GetLimit() int32 {
@@ -669,7 +900,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[8]
+	mi := &file_pawl_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +912,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[8]
+	mi := &file_pawl_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +925,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListQueuesResponse) GetItems() []*Queue {
@@ -720,7 +951,7 @@ type GetQueueRequest struct {
 
 func (x *GetQueueRequest) Reset() {
 	*x = GetQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[9]
+	mi := &file_pawl_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +963,7 @@ func (x *GetQueueRequest) String() string {
 func (*GetQueueRequest) ProtoMessage() {}
 
 func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[9]
+	mi := &file_pawl_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +976,7 @@ func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetQueueRequest) GetQueue() string {
@@ -764,7 +995,7 @@ type GetQueueResponse struct {
 
 func (x *GetQueueResponse) Reset() {
 	*x = GetQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[10]
+	mi := &file_pawl_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +1007,7 @@ func (x *GetQueueResponse) String() string {
 func (*GetQueueResponse) ProtoMessage() {}
 
 func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[10]
+	mi := &file_pawl_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +1020,7 @@ func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueResponse.ProtoReflect.Descriptor instead.
 func (*GetQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetQueueResponse) GetQueue() *Queue {
@@ -810,7 +1041,7 @@ type PutQueueRequest struct {
 
 func (x *PutQueueRequest) Reset() {
 	*x = PutQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[11]
+	mi := &file_pawl_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1053,7 @@ func (x *PutQueueRequest) String() string {
 func (*PutQueueRequest) ProtoMessage() {}
 
 func (x *PutQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[11]
+	mi := &file_pawl_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1066,7 @@ func (x *PutQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutQueueRequest.ProtoReflect.Descriptor instead.
 func (*PutQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PutQueueRequest) GetQueue() string {
@@ -868,7 +1099,7 @@ type PutQueueResponse struct {
 
 func (x *PutQueueResponse) Reset() {
 	*x = PutQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[12]
+	mi := &file_pawl_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1111,7 @@ func (x *PutQueueResponse) String() string {
 func (*PutQueueResponse) ProtoMessage() {}
 
 func (x *PutQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[12]
+	mi := &file_pawl_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1124,7 @@ func (x *PutQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutQueueResponse.ProtoReflect.Descriptor instead.
 func (*PutQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PutQueueResponse) GetQueue() *Queue {
@@ -912,7 +1143,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[13]
+	mi := &file_pawl_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1155,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[13]
+	mi := &file_pawl_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1168,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteQueueRequest) GetQueue() string {
@@ -955,7 +1186,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[14]
+	mi := &file_pawl_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1198,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[14]
+	mi := &file_pawl_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,20 +1211,22 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 type PauseQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"` // only tasks of this type, or:
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`   // only tasks of this key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PauseQueueRequest) Reset() {
 	*x = PauseQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[15]
+	mi := &file_pawl_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1238,7 @@ func (x *PauseQueueRequest) String() string {
 func (*PauseQueueRequest) ProtoMessage() {}
 
 func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[15]
+	mi := &file_pawl_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1251,7 @@ func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueRequest.ProtoReflect.Descriptor instead.
 func (*PauseQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PauseQueueRequest) GetQueue() string {
@@ -1035,6 +1268,20 @@ func (x *PauseQueueRequest) GetReason() string {
 	return ""
 }
 
+func (x *PauseQueueRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *PauseQueueRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 type PauseQueueResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         *Queue                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1044,7 +1291,7 @@ type PauseQueueResponse struct {
 
 func (x *PauseQueueResponse) Reset() {
 	*x = PauseQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[16]
+	mi := &file_pawl_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1303,7 @@ func (x *PauseQueueResponse) String() string {
 func (*PauseQueueResponse) ProtoMessage() {}
 
 func (x *PauseQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[16]
+	mi := &file_pawl_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1316,7 @@ func (x *PauseQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueResponse.ProtoReflect.Descriptor instead.
 func (*PauseQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PauseQueueResponse) GetQueue() *Queue {
@@ -1083,13 +1330,15 @@ type ResumeQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"` // the pause of this type, or:
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`   // the pause of this key; of neither: that of the queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeQueueRequest) Reset() {
 	*x = ResumeQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[17]
+	mi := &file_pawl_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1350,7 @@ func (x *ResumeQueueRequest) String() string {
 func (*ResumeQueueRequest) ProtoMessage() {}
 
 func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[17]
+	mi := &file_pawl_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1363,7 @@ func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeQueueRequest.ProtoReflect.Descriptor instead.
 func (*ResumeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResumeQueueRequest) GetQueue() string {
@@ -1131,6 +1380,20 @@ func (x *ResumeQueueRequest) GetReason() string {
 	return ""
 }
 
+func (x *ResumeQueueRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ResumeQueueRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 type ResumeQueueResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         *Queue                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1140,7 +1403,7 @@ type ResumeQueueResponse struct {
 
 func (x *ResumeQueueResponse) Reset() {
 	*x = ResumeQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[18]
+	mi := &file_pawl_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1415,7 @@ func (x *ResumeQueueResponse) String() string {
 func (*ResumeQueueResponse) ProtoMessage() {}
 
 func (x *ResumeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[18]
+	mi := &file_pawl_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1428,7 @@ func (x *ResumeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeQueueResponse.ProtoReflect.Descriptor instead.
 func (*ResumeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeQueueResponse) GetQueue() *Queue {
@@ -1188,7 +1451,7 @@ type SpreadQueueRequest struct {
 
 func (x *SpreadQueueRequest) Reset() {
 	*x = SpreadQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[19]
+	mi := &file_pawl_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1463,7 @@ func (x *SpreadQueueRequest) String() string {
 func (*SpreadQueueRequest) ProtoMessage() {}
 
 func (x *SpreadQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[19]
+	mi := &file_pawl_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1476,7 @@ func (x *SpreadQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpreadQueueRequest.ProtoReflect.Descriptor instead.
 func (*SpreadQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SpreadQueueRequest) GetQueue() string {
@@ -1260,7 +1523,7 @@ type SpreadQueueResponse struct {
 
 func (x *SpreadQueueResponse) Reset() {
 	*x = SpreadQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[20]
+	mi := &file_pawl_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1535,7 @@ func (x *SpreadQueueResponse) String() string {
 func (*SpreadQueueResponse) ProtoMessage() {}
 
 func (x *SpreadQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[20]
+	mi := &file_pawl_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1548,7 @@ func (x *SpreadQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpreadQueueResponse.ProtoReflect.Descriptor instead.
 func (*SpreadQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SpreadQueueResponse) GetQueue() *Queue {
@@ -1305,7 +1568,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[21]
+	mi := &file_pawl_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1580,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[21]
+	mi := &file_pawl_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1593,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PurgeQueueRequest) GetQueue() string {
@@ -1356,7 +1619,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	mi := &file_pawl_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1631,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	mi := &file_pawl_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1644,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PurgeQueueResponse) GetDiscarded() int64 {
@@ -1402,7 +1665,7 @@ type ListDeadRequest struct {
 
 func (x *ListDeadRequest) Reset() {
 	*x = ListDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	mi := &file_pawl_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1677,7 @@ func (x *ListDeadRequest) String() string {
 func (*ListDeadRequest) ProtoMessage() {}
 
 func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	mi := &file_pawl_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1690,7 @@ func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListDeadRequest) GetFilter() *Filter {
@@ -1461,7 +1724,7 @@ type ListDeadResponse struct {
 
 func (x *ListDeadResponse) Reset() {
 	*x = ListDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[24]
+	mi := &file_pawl_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1736,7 @@ func (x *ListDeadResponse) String() string {
 func (*ListDeadResponse) ProtoMessage() {}
 
 func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[24]
+	mi := &file_pawl_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1749,7 @@ func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListDeadResponse) GetItems() []*Task {
@@ -1514,7 +1777,7 @@ type ListPoisonedRequest struct {
 
 func (x *ListPoisonedRequest) Reset() {
 	*x = ListPoisonedRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[25]
+	mi := &file_pawl_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1789,7 @@ func (x *ListPoisonedRequest) String() string {
 func (*ListPoisonedRequest) ProtoMessage() {}
 
 func (x *ListPoisonedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[25]
+	mi := &file_pawl_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1802,7 @@ func (x *ListPoisonedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoisonedRequest.ProtoReflect.Descriptor instead.
 func (*ListPoisonedRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListPoisonedRequest) GetFilter() *Filter {
@@ -1573,7 +1836,7 @@ type ListPoisonedResponse struct {
 
 func (x *ListPoisonedResponse) Reset() {
 	*x = ListPoisonedResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[26]
+	mi := &file_pawl_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1848,7 @@ func (x *ListPoisonedResponse) String() string {
 func (*ListPoisonedResponse) ProtoMessage() {}
 
 func (x *ListPoisonedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[26]
+	mi := &file_pawl_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1861,7 @@ func (x *ListPoisonedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoisonedResponse.ProtoReflect.Descriptor instead.
 func (*ListPoisonedResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListPoisonedResponse) GetItems() []*Task {
@@ -1625,7 +1888,7 @@ type GroupDeadRequest struct {
 
 func (x *GroupDeadRequest) Reset() {
 	*x = GroupDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[27]
+	mi := &file_pawl_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1900,7 @@ func (x *GroupDeadRequest) String() string {
 func (*GroupDeadRequest) ProtoMessage() {}
 
 func (x *GroupDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[27]
+	mi := &file_pawl_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1913,7 @@ func (x *GroupDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeadRequest.ProtoReflect.Descriptor instead.
 func (*GroupDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupDeadRequest) GetQueue() string {
@@ -1677,7 +1940,7 @@ type GroupDeadResponse struct {
 
 func (x *GroupDeadResponse) Reset() {
 	*x = GroupDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[28]
+	mi := &file_pawl_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1952,7 @@ func (x *GroupDeadResponse) String() string {
 func (*GroupDeadResponse) ProtoMessage() {}
 
 func (x *GroupDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[28]
+	mi := &file_pawl_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1965,7 @@ func (x *GroupDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeadResponse.ProtoReflect.Descriptor instead.
 func (*GroupDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GroupDeadResponse) GetGroups() []*DeadGroup {
@@ -1734,7 +1997,7 @@ type DeadGroup struct {
 
 func (x *DeadGroup) Reset() {
 	*x = DeadGroup{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[29]
+	mi := &file_pawl_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +2009,7 @@ func (x *DeadGroup) String() string {
 func (*DeadGroup) ProtoMessage() {}
 
 func (x *DeadGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[29]
+	mi := &file_pawl_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +2022,7 @@ func (x *DeadGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadGroup.ProtoReflect.Descriptor instead.
 func (*DeadGroup) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeadGroup) GetFingerprint() string {
@@ -1828,7 +2091,7 @@ type ReplayDeadRequest struct {
 
 func (x *ReplayDeadRequest) Reset() {
 	*x = ReplayDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[30]
+	mi := &file_pawl_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2103,7 @@ func (x *ReplayDeadRequest) String() string {
 func (*ReplayDeadRequest) ProtoMessage() {}
 
 func (x *ReplayDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[30]
+	mi := &file_pawl_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2116,7 @@ func (x *ReplayDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadRequest.ProtoReflect.Descriptor instead.
 func (*ReplayDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReplayDeadRequest) GetQueue() string {
@@ -1922,7 +2185,7 @@ type ReplayDeadResponse struct {
 
 func (x *ReplayDeadResponse) Reset() {
 	*x = ReplayDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[31]
+	mi := &file_pawl_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2197,7 @@ func (x *ReplayDeadResponse) String() string {
 func (*ReplayDeadResponse) ProtoMessage() {}
 
 func (x *ReplayDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[31]
+	mi := &file_pawl_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2210,7 @@ func (x *ReplayDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadResponse.ProtoReflect.Descriptor instead.
 func (*ReplayDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReplayDeadResponse) GetMatched() int64 {
@@ -1979,7 +2242,7 @@ type DiscardDeadRequest struct {
 
 func (x *DiscardDeadRequest) Reset() {
 	*x = DiscardDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[32]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2254,7 @@ func (x *DiscardDeadRequest) String() string {
 func (*DiscardDeadRequest) ProtoMessage() {}
 
 func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[32]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2267,7 @@ func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DiscardDeadRequest) GetQueue() string {
@@ -2066,7 +2329,7 @@ type DiscardDeadResponse struct {
 
 func (x *DiscardDeadResponse) Reset() {
 	*x = DiscardDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[33]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2341,7 @@ func (x *DiscardDeadResponse) String() string {
 func (*DiscardDeadResponse) ProtoMessage() {}
 
 func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[33]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2354,7 @@ func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DiscardDeadResponse) GetMatched() int64 {
@@ -2119,7 +2382,7 @@ type ListArchiveRequest struct {
 
 func (x *ListArchiveRequest) Reset() {
 	*x = ListArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[34]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2394,7 @@ func (x *ListArchiveRequest) String() string {
 func (*ListArchiveRequest) ProtoMessage() {}
 
 func (x *ListArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[34]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2407,7 @@ func (x *ListArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchiveRequest.ProtoReflect.Descriptor instead.
 func (*ListArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListArchiveRequest) GetQueue() string {
@@ -2178,7 +2441,7 @@ type ListArchiveResponse struct {
 
 func (x *ListArchiveResponse) Reset() {
 	*x = ListArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2453,7 @@ func (x *ListArchiveResponse) String() string {
 func (*ListArchiveResponse) ProtoMessage() {}
 
 func (x *ListArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2466,7 @@ func (x *ListArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchiveResponse.ProtoReflect.Descriptor instead.
 func (*ListArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListArchiveResponse) GetItems() []*ArchivedTask {
@@ -2232,7 +2495,7 @@ type ArchivedTask struct {
 
 func (x *ArchivedTask) Reset() {
 	*x = ArchivedTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2507,7 @@ func (x *ArchivedTask) String() string {
 func (*ArchivedTask) ProtoMessage() {}
 
 func (x *ArchivedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2520,7 @@ func (x *ArchivedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchivedTask.ProtoReflect.Descriptor instead.
 func (*ArchivedTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ArchivedTask) GetTask() *Task {
@@ -2297,7 +2560,7 @@ type RestoreArchiveRequest struct {
 
 func (x *RestoreArchiveRequest) Reset() {
 	*x = RestoreArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2572,7 @@ func (x *RestoreArchiveRequest) String() string {
 func (*RestoreArchiveRequest) ProtoMessage() {}
 
 func (x *RestoreArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2585,7 @@ func (x *RestoreArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreArchiveRequest.ProtoReflect.Descriptor instead.
 func (*RestoreArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RestoreArchiveRequest) GetPlaces() []string {
@@ -2341,7 +2604,7 @@ type RestoreArchiveResponse struct {
 
 func (x *RestoreArchiveResponse) Reset() {
 	*x = RestoreArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2616,7 @@ func (x *RestoreArchiveResponse) String() string {
 func (*RestoreArchiveResponse) ProtoMessage() {}
 
 func (x *RestoreArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2629,7 @@ func (x *RestoreArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreArchiveResponse.ProtoReflect.Descriptor instead.
 func (*RestoreArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RestoreArchiveResponse) GetResults() []*RestoredTask {
@@ -2387,7 +2650,7 @@ type RestoredTask struct {
 
 func (x *RestoredTask) Reset() {
 	*x = RestoredTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2662,7 @@ func (x *RestoredTask) String() string {
 func (*RestoredTask) ProtoMessage() {}
 
 func (x *RestoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2675,7 @@ func (x *RestoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoredTask.ProtoReflect.Descriptor instead.
 func (*RestoredTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RestoredTask) GetPlace() string {
@@ -2445,7 +2708,7 @@ type RetryTaskRequest struct {
 
 func (x *RetryTaskRequest) Reset() {
 	*x = RetryTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2720,7 @@ func (x *RetryTaskRequest) String() string {
 func (*RetryTaskRequest) ProtoMessage() {}
 
 func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2733,7 @@ func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskRequest.ProtoReflect.Descriptor instead.
 func (*RetryTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RetryTaskRequest) GetTaskId() string {
@@ -2489,7 +2752,7 @@ type RetryTaskResponse struct {
 
 func (x *RetryTaskResponse) Reset() {
 	*x = RetryTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2764,7 @@ func (x *RetryTaskResponse) String() string {
 func (*RetryTaskResponse) ProtoMessage() {}
 
 func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2777,7 @@ func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskResponse.ProtoReflect.Descriptor instead.
 func (*RetryTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RetryTaskResponse) GetTask() *Task {
@@ -2533,7 +2796,7 @@ type RunTaskNowRequest struct {
 
 func (x *RunTaskNowRequest) Reset() {
 	*x = RunTaskNowRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2808,7 @@ func (x *RunTaskNowRequest) String() string {
 func (*RunTaskNowRequest) ProtoMessage() {}
 
 func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2821,7 @@ func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowRequest.ProtoReflect.Descriptor instead.
 func (*RunTaskNowRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RunTaskNowRequest) GetTaskId() string {
@@ -2577,7 +2840,7 @@ type RunTaskNowResponse struct {
 
 func (x *RunTaskNowResponse) Reset() {
 	*x = RunTaskNowResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2852,7 @@ func (x *RunTaskNowResponse) String() string {
 func (*RunTaskNowResponse) ProtoMessage() {}
 
 func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2865,7 @@ func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowResponse.ProtoReflect.Descriptor instead.
 func (*RunTaskNowResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RunTaskNowResponse) GetTask() *Task {
@@ -2622,7 +2885,7 @@ type DiscardTaskRequest struct {
 
 func (x *DiscardTaskRequest) Reset() {
 	*x = DiscardTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2897,7 @@ func (x *DiscardTaskRequest) String() string {
 func (*DiscardTaskRequest) ProtoMessage() {}
 
 func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2910,7 @@ func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskRequest.ProtoReflect.Descriptor instead.
 func (*DiscardTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DiscardTaskRequest) GetTaskId() string {
@@ -2673,7 +2936,7 @@ type DiscardTaskResponse struct {
 
 func (x *DiscardTaskResponse) Reset() {
 	*x = DiscardTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2948,7 @@ func (x *DiscardTaskResponse) String() string {
 func (*DiscardTaskResponse) ProtoMessage() {}
 
 func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2961,7 @@ func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskResponse.ProtoReflect.Descriptor instead.
 func (*DiscardTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DiscardTaskResponse) GetTask() *Task {
@@ -2716,7 +2979,7 @@ type GetServerRequest struct {
 
 func (x *GetServerRequest) Reset() {
 	*x = GetServerRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2991,7 @@ func (x *GetServerRequest) String() string {
 func (*GetServerRequest) ProtoMessage() {}
 
 func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +3004,7 @@ func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerRequest.ProtoReflect.Descriptor instead.
 func (*GetServerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{49}
 }
 
 type GetServerResponse struct {
@@ -2757,7 +3020,7 @@ type GetServerResponse struct {
 
 func (x *GetServerResponse) Reset() {
 	*x = GetServerResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3032,7 @@ func (x *GetServerResponse) String() string {
 func (*GetServerResponse) ProtoMessage() {}
 
 func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3045,7 @@ func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerResponse.ProtoReflect.Descriptor instead.
 func (*GetServerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetServerResponse) GetVersion() string {
@@ -2832,7 +3095,7 @@ type ShardInfo struct {
 
 func (x *ShardInfo) Reset() {
 	*x = ShardInfo{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[48]
+	mi := &file_pawl_v1_operator_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3107,7 @@ func (x *ShardInfo) String() string {
 func (*ShardInfo) ProtoMessage() {}
 
 func (x *ShardInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[48]
+	mi := &file_pawl_v1_operator_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3120,7 @@ func (x *ShardInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardInfo.ProtoReflect.Descriptor instead.
 func (*ShardInfo) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ShardInfo) GetShard() uint32 {
@@ -2892,7 +3155,7 @@ var File_pawl_v1_operator_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\xc9\x02\n" +
+	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\xbb\x04\n" +
 	"\rQueueSettings\x122\n" +
 	"\aweights\x18\x01 \x01(\v2\x18.pawl.v1.PriorityWeightsR\aweights\x12*\n" +
 	"\x05retry\x18\x02 \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x12!\n" +
@@ -2901,7 +3164,30 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x120\n" +
 	"\tretention\x18\x06 \x01(\v2\x12.pawl.v1.RetentionR\tretention\x12\x1d\n" +
 	"\n" +
-	"max_length\x18\a \x01(\x03R\tmaxLength\"O\n" +
+	"max_length\x18\a \x01(\x03R\tmaxLength\x12\x1f\n" +
+	"\vmax_running\x18\b \x01(\x05R\n" +
+	"maxRunning\x12!\n" +
+	"\x04rate\x18\t \x01(\v2\r.pawl.v1.RateR\x04rate\x12*\n" +
+	"\aper_key\x18\n" +
+	" \x01(\v2\x11.pawl.v1.KeyRulesR\x06perKey\x124\n" +
+	"\x04keys\x18\v \x03(\v2 .pawl.v1.QueueSettings.KeysEntryR\x04keys\x1aJ\n" +
+	"\tKeysEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12'\n" +
+	"\x05value\x18\x02 \x01(\v2\x11.pawl.v1.KeyRulesR\x05value:\x028\x01\"e\n" +
+	"\x04Rate\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\x121\n" +
+	"\x06period\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
+	"\x05burst\x18\x03 \x01(\x05R\x05burst\"f\n" +
+	"\bKeyRules\x12\x1f\n" +
+	"\vmax_running\x18\x01 \x01(\x05R\n" +
+	"maxRunning\x12!\n" +
+	"\x04rate\x18\x02 \x01(\v2\r.pawl.v1.RateR\x04rate\x12\x16\n" +
+	"\x06weight\x18\x03 \x01(\x05R\x06weight\"p\n" +
+	"\x04Hold\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"O\n" +
 	"\x0fPriorityWeights\x12\x12\n" +
 	"\x04high\x18\x01 \x01(\x05R\x04high\x12\x16\n" +
 	"\x06normal\x18\x02 \x01(\x05R\x06normal\x12\x10\n" +
@@ -2911,7 +3197,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xeb\x03\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\x90\x04\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -2925,7 +3211,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12(\n" +
-	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\"\x87\x01\n" +
+	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\x12#\n" +
+	"\x05holds\x18\f \x03(\v2\r.pawl.v1.HoldR\x05holds\"\x87\x01\n" +
 	"\tQueuePart\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
@@ -2965,15 +3252,19 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"*\n" +
 	"\x12DeleteQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\"\x15\n" +
-	"\x13DeleteQueueResponse\"A\n" +
+	"\x13DeleteQueueResponse\"g\n" +
 	"\x11PauseQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\":\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\":\n" +
 	"\x12PauseQueueResponse\x12$\n" +
-	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"B\n" +
+	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"h\n" +
 	"\x12ResumeQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\";\n" +
 	"\x13ResumeQueueResponse\x12$\n" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"\x82\x01\n" +
 	"\x12SpreadQueueRequest\x12\x14\n" +
@@ -3129,151 +3420,163 @@ func file_pawl_v1_operator_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_operator_proto_rawDescData
 }
 
-var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_pawl_v1_operator_proto_goTypes = []any{
 	(*QueueSettings)(nil),          // 0: pawl.v1.QueueSettings
-	(*PriorityWeights)(nil),        // 1: pawl.v1.PriorityWeights
-	(*Retention)(nil),              // 2: pawl.v1.Retention
-	(*Queue)(nil),                  // 3: pawl.v1.Queue
-	(*QueuePart)(nil),              // 4: pawl.v1.QueuePart
-	(*Depth)(nil),                  // 5: pawl.v1.Depth
-	(*ReadyByPriority)(nil),        // 6: pawl.v1.ReadyByPriority
-	(*ListQueuesRequest)(nil),      // 7: pawl.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),     // 8: pawl.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),        // 9: pawl.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),       // 10: pawl.v1.GetQueueResponse
-	(*PutQueueRequest)(nil),        // 11: pawl.v1.PutQueueRequest
-	(*PutQueueResponse)(nil),       // 12: pawl.v1.PutQueueResponse
-	(*DeleteQueueRequest)(nil),     // 13: pawl.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),    // 14: pawl.v1.DeleteQueueResponse
-	(*PauseQueueRequest)(nil),      // 15: pawl.v1.PauseQueueRequest
-	(*PauseQueueResponse)(nil),     // 16: pawl.v1.PauseQueueResponse
-	(*ResumeQueueRequest)(nil),     // 17: pawl.v1.ResumeQueueRequest
-	(*ResumeQueueResponse)(nil),    // 18: pawl.v1.ResumeQueueResponse
-	(*SpreadQueueRequest)(nil),     // 19: pawl.v1.SpreadQueueRequest
-	(*SpreadQueueResponse)(nil),    // 20: pawl.v1.SpreadQueueResponse
-	(*PurgeQueueRequest)(nil),      // 21: pawl.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),     // 22: pawl.v1.PurgeQueueResponse
-	(*ListDeadRequest)(nil),        // 23: pawl.v1.ListDeadRequest
-	(*ListDeadResponse)(nil),       // 24: pawl.v1.ListDeadResponse
-	(*ListPoisonedRequest)(nil),    // 25: pawl.v1.ListPoisonedRequest
-	(*ListPoisonedResponse)(nil),   // 26: pawl.v1.ListPoisonedResponse
-	(*GroupDeadRequest)(nil),       // 27: pawl.v1.GroupDeadRequest
-	(*GroupDeadResponse)(nil),      // 28: pawl.v1.GroupDeadResponse
-	(*DeadGroup)(nil),              // 29: pawl.v1.DeadGroup
-	(*ReplayDeadRequest)(nil),      // 30: pawl.v1.ReplayDeadRequest
-	(*ReplayDeadResponse)(nil),     // 31: pawl.v1.ReplayDeadResponse
-	(*DiscardDeadRequest)(nil),     // 32: pawl.v1.DiscardDeadRequest
-	(*DiscardDeadResponse)(nil),    // 33: pawl.v1.DiscardDeadResponse
-	(*ListArchiveRequest)(nil),     // 34: pawl.v1.ListArchiveRequest
-	(*ListArchiveResponse)(nil),    // 35: pawl.v1.ListArchiveResponse
-	(*ArchivedTask)(nil),           // 36: pawl.v1.ArchivedTask
-	(*RestoreArchiveRequest)(nil),  // 37: pawl.v1.RestoreArchiveRequest
-	(*RestoreArchiveResponse)(nil), // 38: pawl.v1.RestoreArchiveResponse
-	(*RestoredTask)(nil),           // 39: pawl.v1.RestoredTask
-	(*RetryTaskRequest)(nil),       // 40: pawl.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),      // 41: pawl.v1.RetryTaskResponse
-	(*RunTaskNowRequest)(nil),      // 42: pawl.v1.RunTaskNowRequest
-	(*RunTaskNowResponse)(nil),     // 43: pawl.v1.RunTaskNowResponse
-	(*DiscardTaskRequest)(nil),     // 44: pawl.v1.DiscardTaskRequest
-	(*DiscardTaskResponse)(nil),    // 45: pawl.v1.DiscardTaskResponse
-	(*GetServerRequest)(nil),       // 46: pawl.v1.GetServerRequest
-	(*GetServerResponse)(nil),      // 47: pawl.v1.GetServerResponse
-	(*ShardInfo)(nil),              // 48: pawl.v1.ShardInfo
-	(*RetryPolicy)(nil),            // 49: pawl.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 51: google.protobuf.Timestamp
-	(*Filter)(nil),                 // 52: pawl.v1.Filter
-	(*Task)(nil),                   // 53: pawl.v1.Task
-	(*Error)(nil),                  // 54: pawl.v1.Error
+	(*Rate)(nil),                   // 1: pawl.v1.Rate
+	(*KeyRules)(nil),               // 2: pawl.v1.KeyRules
+	(*Hold)(nil),                   // 3: pawl.v1.Hold
+	(*PriorityWeights)(nil),        // 4: pawl.v1.PriorityWeights
+	(*Retention)(nil),              // 5: pawl.v1.Retention
+	(*Queue)(nil),                  // 6: pawl.v1.Queue
+	(*QueuePart)(nil),              // 7: pawl.v1.QueuePart
+	(*Depth)(nil),                  // 8: pawl.v1.Depth
+	(*ReadyByPriority)(nil),        // 9: pawl.v1.ReadyByPriority
+	(*ListQueuesRequest)(nil),      // 10: pawl.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),     // 11: pawl.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),        // 12: pawl.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),       // 13: pawl.v1.GetQueueResponse
+	(*PutQueueRequest)(nil),        // 14: pawl.v1.PutQueueRequest
+	(*PutQueueResponse)(nil),       // 15: pawl.v1.PutQueueResponse
+	(*DeleteQueueRequest)(nil),     // 16: pawl.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),    // 17: pawl.v1.DeleteQueueResponse
+	(*PauseQueueRequest)(nil),      // 18: pawl.v1.PauseQueueRequest
+	(*PauseQueueResponse)(nil),     // 19: pawl.v1.PauseQueueResponse
+	(*ResumeQueueRequest)(nil),     // 20: pawl.v1.ResumeQueueRequest
+	(*ResumeQueueResponse)(nil),    // 21: pawl.v1.ResumeQueueResponse
+	(*SpreadQueueRequest)(nil),     // 22: pawl.v1.SpreadQueueRequest
+	(*SpreadQueueResponse)(nil),    // 23: pawl.v1.SpreadQueueResponse
+	(*PurgeQueueRequest)(nil),      // 24: pawl.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),     // 25: pawl.v1.PurgeQueueResponse
+	(*ListDeadRequest)(nil),        // 26: pawl.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),       // 27: pawl.v1.ListDeadResponse
+	(*ListPoisonedRequest)(nil),    // 28: pawl.v1.ListPoisonedRequest
+	(*ListPoisonedResponse)(nil),   // 29: pawl.v1.ListPoisonedResponse
+	(*GroupDeadRequest)(nil),       // 30: pawl.v1.GroupDeadRequest
+	(*GroupDeadResponse)(nil),      // 31: pawl.v1.GroupDeadResponse
+	(*DeadGroup)(nil),              // 32: pawl.v1.DeadGroup
+	(*ReplayDeadRequest)(nil),      // 33: pawl.v1.ReplayDeadRequest
+	(*ReplayDeadResponse)(nil),     // 34: pawl.v1.ReplayDeadResponse
+	(*DiscardDeadRequest)(nil),     // 35: pawl.v1.DiscardDeadRequest
+	(*DiscardDeadResponse)(nil),    // 36: pawl.v1.DiscardDeadResponse
+	(*ListArchiveRequest)(nil),     // 37: pawl.v1.ListArchiveRequest
+	(*ListArchiveResponse)(nil),    // 38: pawl.v1.ListArchiveResponse
+	(*ArchivedTask)(nil),           // 39: pawl.v1.ArchivedTask
+	(*RestoreArchiveRequest)(nil),  // 40: pawl.v1.RestoreArchiveRequest
+	(*RestoreArchiveResponse)(nil), // 41: pawl.v1.RestoreArchiveResponse
+	(*RestoredTask)(nil),           // 42: pawl.v1.RestoredTask
+	(*RetryTaskRequest)(nil),       // 43: pawl.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),      // 44: pawl.v1.RetryTaskResponse
+	(*RunTaskNowRequest)(nil),      // 45: pawl.v1.RunTaskNowRequest
+	(*RunTaskNowResponse)(nil),     // 46: pawl.v1.RunTaskNowResponse
+	(*DiscardTaskRequest)(nil),     // 47: pawl.v1.DiscardTaskRequest
+	(*DiscardTaskResponse)(nil),    // 48: pawl.v1.DiscardTaskResponse
+	(*GetServerRequest)(nil),       // 49: pawl.v1.GetServerRequest
+	(*GetServerResponse)(nil),      // 50: pawl.v1.GetServerResponse
+	(*ShardInfo)(nil),              // 51: pawl.v1.ShardInfo
+	nil,                            // 52: pawl.v1.QueueSettings.KeysEntry
+	(*RetryPolicy)(nil),            // 53: pawl.v1.RetryPolicy
+	(*durationpb.Duration)(nil),    // 54: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 55: google.protobuf.Timestamp
+	(*Filter)(nil),                 // 56: pawl.v1.Filter
+	(*Task)(nil),                   // 57: pawl.v1.Task
+	(*Error)(nil),                  // 58: pawl.v1.Error
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
-	1,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
-	49, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
-	50, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	50, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
-	2,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
-	50, // 5: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	50, // 6: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	50, // 7: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	50, // 8: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	50, // 9: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	51, // 10: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	5,  // 11: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
-	6,  // 12: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
-	0,  // 13: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	51, // 14: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	4,  // 15: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
-	5,  // 16: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	3,  // 17: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	3,  // 18: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	0,  // 19: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	3,  // 20: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	3,  // 21: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	3,  // 22: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	3,  // 23: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	52, // 24: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	53, // 25: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	52, // 26: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	53, // 27: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	29, // 28: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	51, // 29: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	51, // 30: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	52, // 31: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	52, // 32: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	36, // 33: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	53, // 34: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	51, // 35: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	39, // 36: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	54, // 37: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	53, // 38: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	53, // 39: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	53, // 40: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	51, // 41: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	48, // 42: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	7,  // 43: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	9,  // 44: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	11, // 45: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	13, // 46: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	15, // 47: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	17, // 48: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	19, // 49: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	21, // 50: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	23, // 51: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	25, // 52: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	27, // 53: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	30, // 54: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	32, // 55: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	34, // 56: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	37, // 57: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	40, // 58: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	42, // 59: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	44, // 60: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	46, // 61: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	8,  // 62: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	10, // 63: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	12, // 64: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	14, // 65: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	16, // 66: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	18, // 67: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	20, // 68: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	22, // 69: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	24, // 70: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	26, // 71: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	28, // 72: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	31, // 73: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	33, // 74: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	35, // 75: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	38, // 76: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	41, // 77: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	43, // 78: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	45, // 79: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	47, // 80: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	62, // [62:81] is the sub-list for method output_type
-	43, // [43:62] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	4,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
+	53, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
+	54, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	54, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
+	5,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
+	1,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
+	2,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
+	52, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
+	54, // 8: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
+	1,  // 9: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
+	55, // 10: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
+	54, // 11: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	54, // 12: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	54, // 13: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	54, // 14: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	54, // 15: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	55, // 16: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	8,  // 17: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
+	9,  // 18: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
+	0,  // 19: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
+	55, // 20: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	7,  // 21: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
+	3,  // 22: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
+	8,  // 23: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	6,  // 24: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	6,  // 25: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	0,  // 26: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	6,  // 27: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 28: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 29: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 30: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	56, // 31: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	57, // 32: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	56, // 33: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	57, // 34: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	32, // 35: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	55, // 36: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	55, // 37: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	56, // 38: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	56, // 39: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	39, // 40: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	57, // 41: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	55, // 42: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	42, // 43: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	58, // 44: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	57, // 45: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	57, // 46: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	57, // 47: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	55, // 48: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	51, // 49: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	2,  // 50: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	10, // 51: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	12, // 52: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	14, // 53: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	16, // 54: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	18, // 55: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	20, // 56: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	22, // 57: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	24, // 58: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	26, // 59: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	28, // 60: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	30, // 61: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	33, // 62: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	35, // 63: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	37, // 64: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	40, // 65: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	43, // 66: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	45, // 67: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	47, // 68: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	49, // 69: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	11, // 70: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	13, // 71: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	15, // 72: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	17, // 73: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	19, // 74: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	21, // 75: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	23, // 76: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	25, // 77: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	27, // 78: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	29, // 79: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	31, // 80: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	34, // 81: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	36, // 82: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	38, // 83: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	41, // 84: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	44, // 85: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	46, // 86: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	48, // 87: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	50, // 88: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	70, // [70:89] is the sub-list for method output_type
+	51, // [51:70] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -3282,14 +3585,14 @@ func file_pawl_v1_operator_proto_init() {
 		return
 	}
 	file_pawl_v1_task_proto_init()
-	file_pawl_v1_operator_proto_msgTypes[11].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operator_proto_rawDesc), len(file_pawl_v1_operator_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -373,6 +373,7 @@ type TaskSpec struct {
 	Key            string                 `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`                                            // for fairness and limits; at most 256 bytes
 	Tags           []string               `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
 	Headers        map[string]string      `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
+	Cost           int32                  `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // tokens of rate limits that a start takes: 1 to 1,000; default 1
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -533,6 +534,13 @@ func (x *TaskSpec) GetHeaders() map[string]string {
 	return nil
 }
 
+func (x *TaskSpec) GetCost() int32 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
 // Task is everything known of a task.
 type Task struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -572,6 +580,7 @@ type Task struct {
 	Timeout           *durationpb.Duration   `protobuf:"bytes,34,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	Retention         *durationpb.Duration   `protobuf:"bytes,35,opt,name=retention,proto3" json:"retention,omitempty"`
 	Checkpoint        []byte                 `protobuf:"bytes,36,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // tokens of rate limits that a start takes
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -856,6 +865,13 @@ func (x *Task) GetCheckpoint() []byte {
 		return x.Checkpoint
 	}
 	return nil
+}
+
+func (x *Task) GetCost() int32 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
 }
 
 // Progress is what a handler last said of its way.
@@ -1301,7 +1317,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x1b\n" +
 	"\x06jitter\x18\x04 \x01(\x01H\x00R\x06jitter\x88\x01\x01B\t\n" +
-	"\a_jitter\"\xa3\x06\n" +
+	"\a_jitter\"\xb7\x06\n" +
 	"\bTaskSpec\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
@@ -1323,10 +1339,11 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x10\n" +
 	"\x03key\x18\x10 \x01(\tR\x03key\x12\x12\n" +
 	"\x04tags\x18\x11 \x03(\tR\x04tags\x128\n" +
-	"\aheaders\x18\x12 \x03(\v2\x1e.pawl.v1.TaskSpec.HeadersEntryR\aheaders\x1a:\n" +
+	"\aheaders\x18\x12 \x03(\v2\x1e.pawl.v1.TaskSpec.HeadersEntryR\aheaders\x12\x12\n" +
+	"\x04cost\x18\x13 \x01(\x05R\x04cost\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb6\v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\v\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1371,7 +1388,8 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\tretention\x18# \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18$ \x01(\fR\n" +
-	"checkpoint\x1a:\n" +
+	"checkpoint\x12\x12\n" +
+	"\x04cost\x18% \x01(\x05R\x04cost\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+// limitFlags are the limits of a queue, of each key in it, or of one.
+type limitFlags struct {
+	forKey     string
+	forEachKey bool
+	running    int
+	rate       string
+	burst      int
+	weight     int
+	none       bool
+}
+
+func (l *limitFlags) add(flags *pflag.FlagSet) {
+	flags.IntVar(&l.running, "max-running", 0, "tasks that are claimed at once; 0 for no limit")
+	flags.StringVar(&l.rate, "rate", "", "tasks that start in a `period`, such as 100/1m; none for no limit")
+	flags.IntVar(&l.burst, "burst", 0, "tasks that start at once after a rest (default: as many as in a period)")
+	flags.IntVar(&l.weight, "weight", 0, "with --for-key: its share against other keys (default 1)")
+	flags.BoolVar(&l.none, "no-limits", false, "drop the limits; with --for-key, the key's own")
+	flags.StringVar(&l.forKey, "for-key", "", "the limits named are those of this `key`")
+	flags.BoolVar(&l.forEachKey, "for-each-key", false, "the limits named are those of each key that has none of its own")
+}
+
+// over puts the limits that were given in place of what the queue has.
+func (l *limitFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.QueueSettings, error) {
+	named := flags.Changed("max-running") || flags.Changed("rate") || flags.Changed("burst") || flags.Changed("weight") || l.none
+	switch {
+	case flags.Changed("for-key") && l.forEachKey:
+		return q, usage("--for-key and --for-each-key: only one of them is allowed")
+	case (flags.Changed("for-key") || l.forEachKey) && !named:
+		return q, usage("name a limit: --max-running, --rate, --weight or --no-limits")
+	case flags.Changed("weight") && !flags.Changed("for-key"):
+		return q, usage("--weight is that of one key: name it with --for-key")
+	case flags.Changed("for-key"):
+		q.Keys = maps.Clone(q.Keys)
+		if l.none {
+			delete(q.Keys, l.forKey)
+			return q, nil
+		}
+		rules, had := q.Keys[l.forKey]
+		if !had { // what it has until now
+			rules.Limits = q.PerKey
+		}
+		var err error
+		if rules.Limits, err = l.limits(flags, rules.Limits); err != nil {
+			return q, err
+		}
+		if flags.Changed("weight") {
+			rules.Weight = l.weight
+		}
+		if q.Keys == nil {
+			q.Keys = map[string]pawl.KeyRules{}
+		}
+		q.Keys[l.forKey] = rules
+		return q, nil
+	case l.forEachKey:
+		var err error
+		q.PerKey, err = l.limits(flags, q.PerKey)
+		return q, err
+	}
+	var err error
+	q.Limits, err = l.limits(flags, q.Limits)
+	return q, err
+}
+
+func (l *limitFlags) limits(flags *pflag.FlagSet, was pawl.Limits) (pawl.Limits, error) {
+	if l.none {
+		return pawl.Limits{}, nil
+	}
+	if flags.Changed("max-running") {
+		was.MaxRunning = l.running
+	}
+	if flags.Changed("rate") {
+		rate, err := readRate(l.rate)
+		if err != nil {
+			return was, err
+		}
+		was.Rate = rate
+	}
+	if flags.Changed("burst") {
+		if was.Rate == (pawl.Rate{}) {
+			return was, usage("--burst %d: there is no --rate", l.burst)
+		}
+		was.Rate.Burst = l.burst
+	}
+	return was, nil
+}
+
+// readRate reads 100/1m, 100/s or none.
+func readRate(text string) (pawl.Rate, error) {
+	if text == "none" {
+		return pawl.Rate{}, nil
+	}
+	number, per, ok := strings.Cut(text, "/")
+	n, err := strconv.Atoi(number)
+	if ok && per != "" && (per[0] < '0' || per[0] > '9') {
+		per = "1" + per
+	}
+	period, perr := time.ParseDuration(per)
+	if !ok || err != nil || perr != nil || n < 1 {
+		return pawl.Rate{}, usage("--rate %q is neither tasks in a period such as 100/1m nor none", text)
+	}
+	return pawl.Rate{Limit: n, Period: period}, nil
+}
+
+func limitsText(l pawl.Limits) string {
+	var parts []string
+	if l.MaxRunning > 0 {
+		parts = append(parts, fmt.Sprintf("%d running", l.MaxRunning))
+	}
+	if r := l.Rate; r != (pawl.Rate{}) {
+		parts = append(parts, fmt.Sprintf("%d in %s, %d at once", r.Limit, period(r.Period), r.Burst))
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// writeRules lists the rules of single keys, and what is paused alone.
+func writeRules(w io.Writer, q *pawl.QueueInfo, now time.Time) {
+	if len(q.Settings.Keys) > 0 {
+		fmt.Fprintln(w)
+		var rows [][]string
+		for _, key := range slices.Sorted(maps.Keys(q.Settings.Keys)) {
+			rules := q.Settings.Keys[key]
+			rows = append(rows, []string{key, limitsText(rules.Limits), strconv.Itoa(rules.Weight)})
+		}
+		columns(w, "KEY|LIMITS|WEIGHT", rows)
+	}
+	if len(q.Holds) > 0 {
+		fmt.Fprintln(w)
+		var rows [][]string
+		for _, h := range q.Holds {
+			what := "type " + h.Type
+			if h.Key != "" {
+				what = "key " + h.Key
+			}
+			rows = append(rows, []string{what, clock(h.At, now), h.Reason})
+		}
+		columns(w, "PAUSED|SINCE|REASON", rows)
+	}
+}

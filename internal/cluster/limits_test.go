@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func limited(c *task.QueueConfig) error {
+	c.Settings.Rules = task.Rules{MaxRunning: 64, Rate: task.Rate{Limit: 10, Period: time.Second, Burst: 128}}
+	c.Settings.PerKey.MaxRunning = 3
+	return nil
+}
+
+// Limits are refused while a node may lead that does not know them, and change nothing.
+func TestLimitsNeedTheirLevel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(limitsLevel-1, 1)
+		_, err := c.PutQueue(bg, "default", "a", limited)
+		is(t, err, task.ErrWrongState, `queue "a"`, "at feature level 3, and it is at 2")
+		_, err = c.Queue(bg, "default", "a")
+		is(t, err, task.ErrNotFound)
+		_, err = c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		_, err = c.PutQueue(bg, "default", "a", func(c *task.QueueConfig) error { return c.Pause(task.Hold{Type: "t"}) })
+		is(t, err, task.ErrWrongState, "pauses of types or keys")
+	})
+}
+
+// Each shard of a queue in parts keeps to its share of the limits of the queue, and to those of keys in full.
+func TestLimitsAreShared(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(limitsLevel, 4)
+		_, err := c.PutQueue(bg, "default", "a", limited)
+		must(t, err)
+		q, err := c.Spread(bg, "default", "a", Onto{Parts: 4})
+		must(t, err)
+		for _, p := range q.Parts {
+			s := w.copyOf(p.Shard, "a").Settings
+			want := task.Rules{MaxRunning: 16, Rate: task.Rate{Limit: 10, Period: 4 * time.Second, Burst: 32}}
+			if s.Rules != want || s.PerKey.MaxRunning != 3 {
+				t.Errorf("shard %d keeps to %+v, of keys %+v", p.Shard, s.Rules, s.PerKey)
+			}
+			if whole := s.Rules.Whole(p.Slots.Len()); whole != q.Config.Settings.Rules {
+				t.Errorf("the share of shard %d is that of %+v", p.Shard, whole)
+			}
+		}
+	})
+}
