@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// bucket is a token bucket that is not full, or was not when it was last looked at.
+type bucket struct {
+	level float64    // tokens; below 0: a debt
+	at    store.Time // when that was so
+	due   store.Time // of the deadline when it has a token again; 0: it has one
+}
+
+// enough is how many tokens a task needs to start, but for what rounding may have lost.
+const enough = 1 - 1e-6
+
+// fill brings the level up to a time.
+func (b *bucket) fill(r task.Rate, now store.Time) {
+	come := float64(max(now-b.at, 0)) * perMicro(r)
+	b.level, b.at = min(b.level+come, float64(r.Capacity())), max(now, b.at)
+}
+
+func perMicro(r task.Rate) float64 { return float64(r.Limit) / float64(r.Period/time.Microsecond) }
+
+// reaches is when the bucket will have so many tokens.
+func (b *bucket) reaches(level float64, r task.Rate) store.Time {
+	return b.at + store.Time(math.Ceil(max(level-b.level, 0)/perMicro(r)))
+}
+
+func (b *bucket) encode() []byte {
+	r := newRow(32)
+	r.num(1, math.Float64bits(b.level))
+	r.num(2, uint64(b.at))
+	r.num(3, uint64(b.due))
+	return r
+}
+
+func decodeBucket(row []byte) (*bucket, error) {
+	b := &bucket{}
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 1:
+			b.level = math.Float64frombits(v)
+		case 2:
+			b.at = store.Time(v)
+		case 3:
+			b.due = store.Time(v)
+		}
+	}, noBytes)
+	if err == nil && (math.IsNaN(b.level) || math.IsInf(b.level, 0)) {
+		err = fmt.Errorf("a bucket of %v tokens", b.level)
+	}
+	return b, err
+}
+
+// rateOf is the rule of a bucket: of a key, or of the queue for "".
+func (q *queue) rateOf(key string) task.Rate {
+	if key == "" {
+		return q.config.Settings.Rate
+	}
+	return q.config.Settings.RulesOf(key).Rate
+}
+
+func (q *queue) bucketOf(key string) **bucket {
+	if key == "" {
+		return &q.bucket
+	}
+	return &q.lanes.flows[key].bucket
+}
+
+// takeTokens takes what a task costs from the bucket of its key, or of the queue for "".
+func (r *Round) takeTokens(q *queue, key string, x *Exec) {
+	rate := q.rateOf(key)
+	if !rate.IsSet() {
+		return
+	}
+	at := q.bucketOf(key)
+	if *at == nil {
+		*at = &bucket{level: float64(rate.Capacity()), at: r.now}
+	}
+	b := *at
+	b.fill(rate, r.now)
+	b.level -= float64(x.cost())
+	r.watchBucket(q, key, b, rate)
+}
+
+// watchBucket stores a bucket, and if it is empty, sets the deadline at which it has a token again.
+func (r *Round) watchBucket(q *queue, key string, b *bucket, rate task.Rate) {
+	if b.level < enough && b.due == 0 {
+		b.due = max(b.reaches(1, rate), r.now+1)
+		r.remind(b.due, onTokens, q.ns, bucketRest(q.name, key))
+	}
+	r.tx.Set(bucketKey(q.ns, q.name, key), b.encode())
+	r.sweepAt(q, r.now.Add(sweepRest))
+}
+
+// eachBucket calls fn for the buckets of a queue and its keys that are not full.
+func (q *queue) eachBucket(fn func(key string, at **bucket)) {
+	if q.bucket != nil {
+		fn("", &q.bucket)
+	}
+	for key, f := range q.lanes.flows {
+		if f.bucket != nil {
+			fn(key, &f.bucket)
+		}
+	}
+}
+
+// settleBuckets brings the buckets up to now, before their rates change. Those that are full will be by the new rates, too.
+func (r *Round) settleBuckets(q *queue) {
+	q.eachBucket(func(key string, at **bucket) {
+		if (*at).full(q.rateOf(key), r.now) {
+			r.dropBucket(q, key, at)
+		}
+	})
+}
+
+// rewatch lets the buckets follow rates that have changed.
+func (r *Round) rewatch(q *queue) {
+	q.eachBucket(func(key string, at **bucket) {
+		b, rate := *at, q.rateOf(key)
+		if b.due != 0 {
+			r.tx.Delete(deadlineKey(b.due, onTokens, q.ns, bucketRest(q.name, key)))
+			b.due = 0
+		}
+		if rate.IsSet() {
+			b.fill(rate, r.now)
+			r.watchBucket(q, key, b, rate)
+		} else {
+			r.dropBucket(q, key, at)
+		}
+	})
+}
+
+func (r *Round) dropBucket(q *queue, key string, at **bucket) {
+	*at = nil
+	r.tx.Delete(bucketKey(q.ns, q.name, key))
+	if key != "" {
+		q.lanes.forget(q.lanes.flows[key])
+	}
+}
+
+// tokensCame lets tasks run that waited for a token.
+func (r *Round) tokensCame(d deadline) {
+	name, key, ok := bytes.Cut(d.rest, []byte{0})
+	if !ok {
+		corrupt(errDeadline(d.rest))
+	}
+	q := r.queue(d.ns, string(name))
+	if q == nil {
+		return
+	}
+	f := q.lanes.flows[string(key)]
+	if f == nil && len(key) > 0 {
+		return
+	}
+	b := *q.bucketOf(string(key))
+	if b == nil || b.due != d.at {
+		return
+	}
+	b.due = 0
+	rate := q.rateOf(string(key))
+	b.fill(rate, r.now)
+	r.watchBucket(q, string(key), b, rate)
+	if len(key) > 0 {
+		q.hold(f, r.now)
+	}
+	r.wake(q)
+}
+
+const (
+	// sweepRest is how often full buckets are forgotten. A deadline for each would cost as much as the tokens do.
+	sweepRest = time.Minute
+	// sweepLimit bounds how many are forgotten in one round.
+	sweepLimit = 1000
+)
+
+// sweepAt sets when the full buckets of a queue are forgotten, unless that is set.
+func (r *Round) sweepAt(q *queue, at store.Time) {
+	if q.counts.sweep == 0 {
+		q.counts.sweep = at
+		r.touch(q)
+		r.remind(at, onSweep, q.ns, []byte(q.name))
+	}
+}
+
+// sweep forgets full buckets: idle keys cost nothing.
+func (r *Round) sweep(d deadline) {
+	q := r.queue(d.ns, string(d.rest))
+	if q == nil || q.counts.sweep != d.at {
+		return
+	}
+	q.counts.sweep = 0
+	r.touch(q)
+	dropped, left := 0, false
+	q.eachBucket(func(key string, at **bucket) {
+		if dropped == sweepLimit || !(*at).full(q.rateOf(key), r.now) {
+			left = true
+			return
+		}
+		r.dropBucket(q, key, at)
+		dropped++
+	})
+	switch {
+	case dropped == sweepLimit:
+		r.sweepAt(q, r.now+1)
+	case left:
+		r.sweepAt(q, r.now.Add(sweepRest))
+	}
+}
+
+// full says whether a bucket need not be remembered.
+func (b *bucket) full(r task.Rate, now store.Time) bool {
+	b.fill(r, now)
+	return b.due == 0 && b.level >= float64(r.Capacity())-1e-6
+}
+
+// cost is how many tokens the task takes.
+func (x *Exec) cost() int { return max(x.Cost, 1) }
+
+// dropBuckets removes the buckets of a queue that goes.
+func (r *Round) dropBuckets(q *queue) {
+	prefix := queueKey(q.ns, tabBucket, q.name)
+	var keys [][]byte
+	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
+		b, err := decodeBucket(v)
+		corrupt(err)
+		keys = append(keys, bytes.Clone(k), deadlineKey(b.due, onTokens, q.ns, bucketRest(q.name, string(k[len(prefix):]))))
+		return true
+	})
+	keys = append(keys, deadlineKey(q.counts.sweep, onSweep, q.ns, []byte(q.name)))
+	for _, k := range keys {
+		r.tx.Delete(k)
+	}
+}
