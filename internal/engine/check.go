@@ -107,7 +107,7 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	if x.awaitsStart() {
 		c.expectRow(deadlineKey(x.ExpiresAt, onExpiry, c.ns, id[:]), nil)
 	}
-	if x.State == task.Claimed && x.Key != "" {
+	if x.Claim.Counted {
 		c.expectRow(claimedKey(c.ns, x.Queue, x.Key, id), nil)
 	}
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {

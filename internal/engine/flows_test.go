@@ -135,6 +135,50 @@ func TestAKeyThatComesWhileOthersRun(t *testing.T) {
 	}
 }
 
+// Claims that a leader of feature level 2 made, or ended, are those that it left.
+func TestClaimsOfAnOlderLeader(t *testing.T) {
+	w := newCrew(t, 9, nil)
+	s := task.DefaultSettings()
+	s.PerKey.MaxRunning = 2
+	w.putQueue("default", s, false)
+	w.add("a", 3)
+	w.add("b", 3)
+	claim := func() map[string]int {
+		got := map[string]int{}
+		for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9, Lease: time.Hour}) {
+			got[c.Key]++
+		}
+		return got
+	}
+	first := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 2})
+	made, ended := first[0], first[1] // of a and b
+	w.round(func(r *Round) {
+		x := *made.Exec
+		x.Claim.Counted = false
+		r.tx.Set(idKey("default", tabExec, made.ID), x.encode())
+		r.tx.Delete(claimedKey("default", "default", "a", made.ID))
+		if _, err := Ack(r, Hold{Namespace: "default", ID: ended.ID, Token: ended.Token}, Result{}); err != nil {
+			t.Fatal(err)
+		}
+		r.tx.Set(claimedKey("default", "default", "b", ended.ID), nil)
+	})
+	w.takeOffice()
+	if got := claim(); got["a"] != 2 || got["b"] != 2 {
+		t.Errorf("claimed %v", got)
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+	if _, err := run(w.world, func(r *Round) (Settled, error) {
+		return Ack(r, Hold{Namespace: "default", ID: made.ID, Token: made.Token}, Result{})
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Keys take turns in the order in which they came, and one that is idle is forgotten.
 func TestManyKeys(t *testing.T) {
 	const keys = 2000

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -32,7 +34,9 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 			f.claimed = map[task.ID]struct{}{}
 		}
 		f.claimed[id] = struct{}{}
+		x.Claim.Counted = true
 		r.tx.Set(claimedKey(q.ns, q.name, x.Key, id), nil)
+		r.dropStale(q)
 		r.takeTokens(q, x.Key, x)
 	}
 	r.takeTokens(q, "", x)
@@ -45,16 +49,17 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 // end gives back what a claim has used.
 func (r *Round) end(q *queue, id task.ID, x *Exec) {
 	f := q.flowOf(x.Key, r.now)
-	if len(q.lanes.flows) > 1 {
-		q.lanes.reckon(f, r.now)
-	}
-	if f.running > 0 {
-		f.running--
-	}
 	if x.Key != "" {
+		if _, counted := f.claimed[id]; !counted {
+			f = q.flowOf("", r.now) // as readFlows counts it
+		}
 		delete(f.claimed, id)
 		r.tx.Delete(claimedKey(q.ns, q.name, x.Key, id))
 	}
+	if len(q.lanes.flows) > 1 {
+		q.lanes.reckon(f, r.now)
+	}
+	f.running--
 	was := f.held
 	q.hold(f, r.now)
 	q.lanes.forget(f)
@@ -147,18 +152,21 @@ func (r *Round) wake(q *queue) { r.Woken = append(r.Woken, Woken{q.ns, q.name}) 
 
 // readFlows finds which tasks of keys are claimed, and which buckets are not full. It comes before the lanes.
 //
-// A row whose task is not claimed any more was left by a leader of an earlier release, which did not know of these rows.
+// A row whose task is not claimed any more was left by a leader of feature level 2, which did not know of these rows. It goes
+// with the next claim: to find out writes nothing.
 func (r *Round) readFlows(q *queue) {
 	prefix := queueKey(q.ns, tabClaimed, q.name)
-	var ids []task.ID
+	var rows [][]byte
 	r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool {
-		ids = append(ids, idAt(k))
+		rows = append(rows, bytes.Clone(k))
 		return true
 	})
 	keyed := int64(0)
-	for _, id := range ids {
+	for _, row := range rows {
+		id := idAt(row)
 		x, err := readExec(r.tx, q.ns, id)
 		if err != nil || x.State != task.Claimed || x.Key == "" {
+			q.stale = append(q.stale, row)
 			continue
 		}
 		f := q.flowOf(x.Key, r.now)
@@ -183,4 +191,11 @@ func (r *Round) readFlows(q *queue) {
 		*q.bucketOf(key) = b
 		return true
 	})
+}
+
+func (r *Round) dropStale(q *queue) {
+	for _, row := range q.stale {
+		r.tx.Delete(row)
+	}
+	q.stale = nil
 }

@@ -47,8 +47,9 @@ type queue struct {
 	config task.QueueConfig
 	counts counts
 	lanes  lanes
-	bucket *bucket // nil: it is full, or there is no rate
-	credit [3]int  // smooth weighted round robin over the priorities
+	bucket *bucket  // nil: it is full, or there is no rate
+	stale  [][]byte // rows of claimed tasks that are not
+	credit [3]int   // smooth weighted round robin over the priorities
 	dirty  bool
 }
 
@@ -268,6 +269,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 		r.leave(ns, id, q, from)
 		if from.State == task.Claimed && to.State != task.Claimed {
 			r.end(q, id, from)
+			to.Claim.Counted = false
 		}
 	}
 	if to.State == task.Claimed && from.State != task.Claimed {

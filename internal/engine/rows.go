@@ -240,6 +240,8 @@ type Claim struct {
 	Orphaned bool
 	// Repeated: the claim was asked for again and given again, so that an answer that nobody received says nothing.
 	Repeated bool
+	// Counted: the claim has a row among those of its key. One that a leader of feature level 2 made has none.
+	Counted bool
 }
 
 // Attempt is the number of the current or next attempt. It never falls, also not by a replay.
@@ -288,6 +290,7 @@ func (x *Exec) encode() []byte {
 	r.num(32, flag(x.Claim.Repeated))
 	r.num(33, flag(x.Keyed))
 	r.num(34, uint64(x.Cost))
+	r.num(35, flag(x.Claim.Counted))
 	return r
 }
 
@@ -371,6 +374,8 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.Keyed = v != 0
 	case 34:
 		x.Cost = int(v)
+	case 35:
+		x.Claim.Counted = v != 0
 	}
 }
 
