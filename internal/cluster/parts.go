@@ -125,6 +125,7 @@ func (q Queue) part(shard uint32) *Part {
 // copyFor is the configuration for one shard's copy: with the slots that it does not take, and its share of the length.
 func (q Queue) copyFor(shard uint32) task.QueueConfig {
 	config := q.Config
+	config.Moved = q.Moved
 	if p := q.part(shard); p != nil {
 		config.Closed = ^p.Slots
 		if n := int64(p.Slots.Len()); config.Settings.MaxLength > 0 && n > 0 {

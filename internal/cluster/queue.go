@@ -14,6 +14,7 @@ type Queue struct {
 	Name      string
 	Shard     uint32 // where all of it lies, if it has no parts
 	Parts     []Part // of a queue that was shared out over shards, now or once. Never changed in place
+	Moved     uint64 // version that began the last move of slots; 0: none was moved
 	Own       bool   // no other queue may be in the shards that take its tasks: see Onto
 	Config    task.QueueConfig
 }
@@ -34,6 +35,7 @@ func queueKey(ns, name string) []byte {
 type queueRow struct {
 	Shard  uint32 `json:"shard"`
 	Parts  []Part `json:"parts,omitempty"`
+	Moved  uint64 `json:"moved,omitempty"`
 	Own    bool   `json:"own,omitempty"`
 	Config []byte `json:"config"`
 	// Dropping: the queue is being deleted, its shard first. Who uses it meanwhile takes the mark away.
@@ -41,7 +43,7 @@ type queueRow struct {
 }
 
 func encodeQueue(q Queue, dropping bool) []byte {
-	return encodeRow(queueRow{q.Shard, q.Parts, q.Own, q.Config.Encode(), dropping})
+	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), dropping})
 }
 
 func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
@@ -57,7 +59,7 @@ func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
 		return Queue{}, false, err
 	}
 	config, err := task.DecodeQueueConfig(row.Config)
-	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Own: row.Own, Config: config}, row.Dropping, err
+	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Moved: row.Moved, Own: row.Own, Config: config}, row.Dropping, err
 }
 
 // getQueue reads a queue that may be absent.

@@ -53,7 +53,7 @@ func reunited(row *Queue, held []Queue, level int, now store.Time) (q Queue, cha
 		if open := task.SlotCount - q.Config.Closed.Len(); open < task.SlotCount {
 			q.Config.Settings.Rules = q.Config.Settings.Rules.Whole(open)
 		}
-		q.Config.Closed = 0
+		q.Config.Closed, q.Config.Moved = 0, 0
 	} else {
 		q = *row
 	}
@@ -84,6 +84,7 @@ func reunited(row *Queue, held []Queue, level int, now store.Time) (q Queue, cha
 		q.Parts[i].Slots, q.Parts[i].Retiring = 0, false
 	}
 	q.Config.Version = newest + 1
+	q.Moved = q.Config.Version
 	return q, true
 }
 

@@ -43,11 +43,14 @@ func (c *Control) Spread(ctx context.Context, ns, name string, onto Onto) (Queue
 		if q.moving() {
 			return q, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
 		}
-		if !q.spreadOver(shards, tx.Now()) && q.Own == onto.Own {
+		moves := q.spreadOver(shards, tx.Now())
+		if !moves && q.Own == onto.Own {
 			return q, nil
 		}
 		q.Own = onto.Own
-		q.Config.Version++
+		if q.Config.Version++; moves {
+			q.Moved = q.Config.Version
+		}
 		c.setQueue(tx, q, false)
 		c.recount()
 		c.tendTo(q)

@@ -100,7 +100,7 @@ func TestSpread(t *testing.T) {
 			t.Fatalf("over three shards: %+v", q.Parts)
 		}
 		for _, p := range q.Parts {
-			if copied := w.copyOf(p.Shard, "a"); copied.Closed != ^p.Slots || copied.Settings.MaxLength != int64(1+100*p.Slots.Len()/64) {
+			if copied := w.copyOf(p.Shard, "a"); copied.Closed != ^p.Slots || copied.Moved != 2 || copied.Settings.MaxLength != int64(1+100*p.Slots.Len()/64) {
 				t.Errorf("shard %d with slots %064b has %+v", p.Shard, p.Slots, copied)
 			}
 		}

@@ -45,7 +45,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if a, err := r.earlier(n, print); a.Duplicate || err != nil {
 		return a, err
 	}
-	if q.config.Closed != 0 && closed(q.config.Closed, &n.Spec) {
+	if q.config.Closed != 0 && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
 		return Accepted{}, ErrSlotMoved
 	}
 	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting() >= most {
@@ -71,8 +71,9 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 // caller sees it.
 var ErrUnknownQueue = errors.New("the shard has no such queue")
 
-// ErrSlotMoved: the task's slot lies in another shard. Its key and its request stand for no task of this one, and no longer can.
-// The router asks the next shard; no caller sees it.
+// ErrSlotMoved: the task's slot lies in another shard, or did since the task was routed, so that others are to be asked for it
+// first. Its key and its request stand for no task of this one, and by this way no longer can. The router asks the next shard; no
+// caller sees it.
 var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
 	Message: "the task's slot of its queue lies in another shard by now"}
 

@@ -83,7 +83,7 @@ func (s *story) step(d *datadriven.TestData) string {
 func (s *story) enqueueStep(d *datadriven.TestData) string {
 	spec := task.Spec{Type: "job", Queue: arg(d, "queue"), Key: arg(d, "key"), IdempotencyKey: arg(d, "idempotency-key"),
 		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")),
-		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), Cost: number(arg(d, "cost")), IdempotencyTTL: duration(arg(d, "ttl"))}
+		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), Cost: number(arg(d, "cost")), Routed: uint64(number(arg(d, "routed"))), IdempotencyTTL: duration(arg(d, "ttl"))}
 	if v := arg(d, "type"); v != "" {
 		spec.Type = v
 	}

@@ -105,6 +105,7 @@ func (w *world) closeSlots(name string, slots task.SlotSet) {
 	w.round(func(r *Round) {
 		config := r.queue("default", name).config
 		config.Version, config.Closed = config.Version+1, slots
+		config.Moved = config.Version
 		PutQueue(r, "default", name, config)
 	})
 }

@@ -36,7 +36,7 @@ var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx
 // Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
 // there.
 func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if r.anySpread(ns, specs) {
+	if r.anySpread(ns, specs) { // else all are routed
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}
 	out, err := call(ctx, r, enqueue, shard, enqueueArgs{shard, ns, specs})
@@ -56,17 +56,17 @@ func (r *Router) enqueueBySlot(ctx context.Context, shard uint32, ns string, spe
 	return s.out, s.at, nil
 }
 
-// anySpread says whether one of the tasks' queues is shared out over shards.
+// anySpread says whether one of the tasks' queues is shared out over shards. Each task learns by which version it is routed.
 func (r *Router) anySpread(ns string, specs []task.Spec) bool {
-	last := ""
+	var q cluster.Queue
 	for i := range specs {
-		if specs[i].Queue == last {
-			continue
+		if i == 0 || specs[i].Queue != specs[i-1].Queue {
+			q, _ = r.cfg.Map.Queue(ns, specs[i].Queue)
 		}
-		last = specs[i].Queue
-		if q, ok := r.cfg.Map.Queue(ns, last); ok && q.Spread() {
+		if q.Spread() {
 			return true
 		}
+		specs[i].Routed = q.Config.Version
 	}
 	return false
 }
@@ -145,6 +145,7 @@ func (s *slotted) pass(ctx context.Context, todo []int) (lost []int) {
 			s.out[i] = broker.Enqueued{Err: err}
 			continue
 		}
+		s.specs[i].Routed = q.Config.Version
 		routes[i] = s.route(q, &s.specs[i])
 	}
 	for len(routes) > 0 {

@@ -14,13 +14,17 @@ type moved struct {
 	Namespace, Name string
 	Shard           uint32 // where the queue lies by now, with Parts
 	Parts           []cluster.Part
+	Moved           uint64
+	Own             bool
 	Config          task.QueueConfig
 }
 
-func movedTo(q cluster.Queue) *moved { return &moved{q.Namespace, q.Name, q.Shard, q.Parts, q.Config} }
+func movedTo(q cluster.Queue) *moved {
+	return &moved{q.Namespace, q.Name, q.Shard, q.Parts, q.Moved, q.Own, q.Config}
+}
 
 func (e *moved) queue() cluster.Queue {
-	return cluster.Queue{Namespace: e.Namespace, Name: e.Name, Shard: e.Shard, Parts: e.Parts, Config: e.Config}
+	return cluster.Queue{Namespace: e.Namespace, Name: e.Name, Shard: e.Shard, Parts: e.Parts, Moved: e.Moved, Own: e.Own, Config: e.Config}
 }
 
 func (e *moved) Error() string {

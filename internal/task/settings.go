@@ -105,6 +105,9 @@ type QueueConfig struct {
 	CreatedAt    time.Time `json:"created_at"`
 	// Closed are the slots of which a shard takes no new tasks, since they lie in another. Only in a shard's copy.
 	Closed SlotSet `json:"closed,omitempty"`
+	// Moved is the version that began the last move of slots: who routes by an older one may not know whom to ask. Only in a
+	// shard's copy.
+	Moved uint64 `json:"moved,omitempty"`
 	// Holds are the types and keys that are paused alone. Never changed in place.
 	Holds []Hold `json:"holds,omitempty"`
 }

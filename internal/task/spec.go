@@ -28,6 +28,10 @@ type Spec struct {
 	Cost           int // tokens of rate limits that a claim takes; 0: 1
 	Tags           []string
 	Headers        map[string]string
+
+	// Routed is not the producer's: the version of the queue's configuration by which the task's shard was chosen; 0: it is not
+	// told.
+	Routed uint64
 }
 
 // Limits bound what callers can send. Those that operators may change are fields, the others constants.

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -208,6 +210,48 @@ func (m *moving) judge() {
 	if len(shards) != movingShards {
 		m.Errorf("seed %d: tasks were in shards %v only", m.seed, shards)
 	}
+}
+
+// A node whose map is two moves old sends a task to the shard that has its slot, again: what was made of the request elsewhere in
+// between is found all the same.
+func TestSlotsComeBack(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		h := build(t, 3, dir)
+		ctx := t.Context()
+		now := h.router.Directory()
+		q, err := now.Place(ctx, namespace, "hot")
+		must(t, err)
+		here, there := 1+q.Shard%3, 1+(q.Shard+1)%3 // where it was not yet
+		move := func(to uint32) cluster.Queue {
+			q, err := now.Spread(ctx, namespace, "hot", cluster.Onto{Shards: []uint32{to}})
+			must(t, err)
+			return q
+		}
+		old := cluster.NewCopy(nil)
+		old.Learned(move(here))
+		behind := router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{old, []uint32{1, 2, 3}},
+			SystemLeader: func() uint32 { return 1 }})
+		defer behind.Close()
+
+		request, err := task.ParseID(uuid.Must(uuid.NewV7()).String())
+		must(t, err)
+		enqueue := func(r *router.Router, shard uint32) broker.Enqueued {
+			spec := task.Spec{Type: "t", Queue: "hot", Payload: []byte("1"), RequestID: request}
+			spec.Fill()
+			got, _, err := r.Enqueue(ctx, shard, namespace, []task.Spec{spec})
+			must(t, err)
+			must(t, got[0].Err)
+			return got[0]
+		}
+		move(there)
+		first := enqueue(h.router, there)
+		move(here)
+		again := enqueue(behind, here)
+		if again.ID != first.ID || !again.Duplicate || first.ID.Shard() != there {
+			t.Errorf("one request made %+v, then %+v", first, again)
+		}
+	})
 }
 
 // What is asked of a queue in several parts is answered for all of them.
