@@ -200,7 +200,8 @@ func (s *search) next(ctx context.Context) (uint32, error) {
 		if s.r.leaders.isDark(s.shard) {
 			most = min(most, darkTime)
 		}
-		if time.Since(s.since) >= most {
+		left := most - time.Since(s.since)
+		if left <= 0 {
 			if s.patience == routeTime {
 				s.r.leaders.lost(s.shard)
 			}
@@ -209,7 +210,7 @@ func (s *search) next(ctx context.Context) (uint32, error) {
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < s.pause+wordTime {
 			return 0, s.inVain(ctx) // while there is time to say so
 		}
-		s.r.sleep(ctx, s.pause/2+rand.N(s.pause/2))
+		s.r.sleep(ctx, min(s.pause/2+rand.N(s.pause/2), left))
 		s.pause = min(2*s.pause, pauseMax)
 		s.tried = s.tried[:0]
 	}
