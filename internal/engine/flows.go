@@ -54,6 +54,9 @@ func (s *lanes) reckon(f *flow, now store.Time) {
 	f.used, f.at, f.account = s.price(f, now), now, s.account
 }
 
+// shared says whether there is anybody to share with. Else nothing is reckoned: who comes begins where the only one is.
+func (s *lanes) shared() bool { return len(s.flows) > 1 }
+
 func (f *flow) idle() bool { return f.lanes == 0 && f.running == 0 && f.bucket == nil }
 
 // first is a lower bound of the first sequence number in a priority.
@@ -67,8 +70,7 @@ type lanes struct {
 	byType [3]map[string]*ranking[*lane]
 	held   map[string]bool // types that may not run
 
-	plain   *flow // that of tasks without a key
-	emptied *flow // lost its last lane in this move, and is forgotten if it has nothing else
+	plain *flow // that of tasks without a key
 
 	account int        // grows when something waits after nothing did
 	opened  store.Time // when that was
@@ -145,9 +147,7 @@ func (s *lanes) drop(l *lane) {
 	if l.own >= 0 {
 		s.hide(l)
 	}
-	if l.flow.lanes--; l.flow.lanes == 0 {
-		s.emptied = l.flow
-	}
+	l.flow.lanes--
 }
 
 // show lets the tasks of a lane run, if its flow may.
@@ -367,7 +367,7 @@ func (s *lanes) soon(p task.Priority) []readyTask {
 
 // settle puts flows in order until the first one has its price of now.
 func (s *lanes) settle(top func() *flow, now store.Time) {
-	if len(s.flows) == 1 {
+	if !s.shared() {
 		return
 	}
 	for range maxReprice {

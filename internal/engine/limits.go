@@ -23,8 +23,8 @@ const (
 // begin takes what a task's claim uses.
 func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 	f := q.flowOf(x.Key, r.now)
-	alone := len(q.lanes.flows) == 1 // then there is nothing to share
-	if !alone {
+	shared := q.lanes.shared()
+	if shared {
 		q.lanes.reckon(f, r.now)
 		f.used += leastRun / f.weight
 	}
@@ -40,7 +40,7 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 		r.takeTokens(q, x.Key, x)
 	}
 	r.takeTokens(q, "", x)
-	if !alone {
+	if shared {
 		q.lanes.reprice(f, r.now)
 	}
 	q.hold(f, r.now)
@@ -56,7 +56,7 @@ func (r *Round) end(q *queue, id task.ID, x *Exec) {
 		delete(f.claimed, id)
 		r.tx.Delete(claimedKey(q.ns, q.name, x.Key, id))
 	}
-	if len(q.lanes.flows) > 1 {
+	if q.lanes.shared() {
 		q.lanes.reckon(f, r.now)
 	}
 	f.running--

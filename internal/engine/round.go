@@ -276,9 +276,8 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 		r.begin(q, id, to)
 	}
 	r.enter(ns, id, q, to)
-	if f := q.lanes.emptied; f != nil {
-		q.lanes.forget(f)
-		q.lanes.emptied = nil
+	if from != nil && from.State == task.Ready {
+		q.lanes.forget(q.flowOf(from.Key, r.now))
 	}
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
