@@ -36,7 +36,7 @@ var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx
 // Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
 // there.
 func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if r.anySpread(ns, specs) { // else all are routed
+	if !r.routeWhole(ns, specs) {
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}
 	out, err := call(ctx, r, enqueue, shard, enqueueArgs{shard, ns, specs})
@@ -56,19 +56,20 @@ func (r *Router) enqueueBySlot(ctx context.Context, shard uint32, ns string, spe
 	return s.out, s.at, nil
 }
 
-// anySpread says whether one of the tasks' queues is shared out over shards. Each task learns by which version it is routed.
-func (r *Router) anySpread(ns string, specs []task.Spec) bool {
+// routeWhole notes by which versions tasks are routed whose queues lie in one shard each. It is false if some queue is shared out
+// over shards.
+func (r *Router) routeWhole(ns string, specs []task.Spec) bool {
 	var q cluster.Queue
 	for i := range specs {
 		if i == 0 || specs[i].Queue != specs[i-1].Queue {
 			q, _ = r.cfg.Map.Queue(ns, specs[i].Queue)
 		}
 		if q.Spread() {
-			return true
+			return false
 		}
 		specs[i].Routed = q.Config.Version
 	}
-	return false
+	return true
 }
 
 func anyMoved(out []broker.Enqueued) bool {
