@@ -107,7 +107,7 @@ const limitsLevel = 3
 
 // mayLimit refuses a configuration that not all nodes would keep.
 func mayLimit(tx *store.Tx, q Queue) error {
-	if !q.Config.Limits() {
+	if !q.Config.Limited() {
 		return nil
 	}
 	settings, _, err := getRow[Settings](tx, settingsKey)

@@ -115,8 +115,8 @@ type QueueConfig struct {
 // Equal says whether two configurations are the same.
 func (c QueueConfig) Equal(d QueueConfig) bool { return bytes.Equal(c.Encode(), d.Encode()) }
 
-// Limits says whether anything is limited, or paused alone.
-func (c *QueueConfig) Limits() bool {
+// Limited says whether anything is limited, or paused alone.
+func (c *QueueConfig) Limited() bool {
 	s := &c.Settings
 	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || len(c.Holds) > 0
 }
