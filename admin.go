@@ -154,28 +154,26 @@ func (a Admin) DeleteQueue(ctx context.Context, name string) error {
 
 // PauseQueue stops claims from a queue; tasks are still accepted, and those that run go on.
 func (a Admin) PauseQueue(ctx context.Context, name, reason string) (*QueueInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: reason})
-	return queueAnswer("pause queue", name, resp.GetQueue(), err)
+	return a.Pause(ctx, name, Hold{Reason: reason})
 }
 
-// Pause stops claims of one type, or of one key, from a queue.
+// Pause is PauseQueue for the tasks of one type, or of one key.
 func (a Admin) Pause(ctx context.Context, queue string, of Hold) (*QueueInfo, error) {
 	resp, err := call(ctx, a.client, true, a.client.operator.PauseQueue,
 		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
-	return queueAnswer("pause in queue", queue, resp.GetQueue(), err)
+	return queueAnswer("pause queue", queue, resp.GetQueue(), err)
 }
 
-// Resume ends a pause of one type, or of one key. If there is none, that is no error.
+// ResumeQueue ends the pause of a queue. If there is none, that is no error.
+func (a Admin) ResumeQueue(ctx context.Context, name, reason string) (*QueueInfo, error) {
+	return a.Resume(ctx, name, Hold{Reason: reason})
+}
+
+// Resume ends the pause of one type, or of one key.
 func (a Admin) Resume(ctx context.Context, queue string, of Hold) (*QueueInfo, error) {
 	resp, err := call(ctx, a.client, true, a.client.operator.ResumeQueue,
 		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
-	return queueAnswer("resume in queue", queue, resp.GetQueue(), err)
-}
-
-// ResumeQueue ends a pause.
-func (a Admin) ResumeQueue(ctx context.Context, name, reason string) (*QueueInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: reason})
-	return queueAnswer("resume queue", name, resp.GetQueue(), err)
+	return queueAnswer("resume queue", queue, resp.GetQueue(), err)
 }
 
 // Onto says over which shards a queue is shared out: Shards, or as many as Parts says.
