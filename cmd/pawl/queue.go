@@ -56,25 +56,41 @@ func newQueueLs(a *app) *cobra.Command {
 func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 	rows := make([][]string, len(queues))
 	for i, q := range queues {
-		oldest, note := "-", ""
+		oldest := "-"
 		if q.Depth.Ready > 0 {
 			oldest = span(q.OldestReady)
 		}
-		if q.Paused {
-			note = "paused"
-			if q.PausedReason != "" {
-				note += ": " + short(q.PausedReason, 40)
-			}
-		} else if len(q.Holds) > 0 {
-			note = fmt.Sprintf("%d types or keys paused", len(q.Holds))
-		}
 		rows[i] = []string{q.Name}
-		for _, n := range []int64{q.Depth.Ready, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
+		for _, n := range []int64{q.Depth.Ready, q.Depth.Held, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
 			rows[i] = append(rows[i], strconv.FormatInt(n, 10))
 		}
-		rows[i] = append(rows[i], oldest, note)
+		rows[i] = append(rows[i], oldest, pausesText(q))
 	}
-	columns(w, "QUEUE|READY|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|OLDEST|NOTE", rows)
+	columns(w, "QUEUE|READY|HELD|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|OLDEST|NOTE", rows)
+}
+
+// pausesText says in short what of a queue is paused, and why.
+func pausesText(q *pawl.QueueInfo) string {
+	what, why := "", ""
+	switch {
+	case q.Paused:
+		what, why = "paused", q.PausedReason
+	case len(q.Holds) == 1:
+		what, why = holdText(q.Holds[0])+" paused", q.Holds[0].Reason
+	case len(q.Holds) > 1:
+		what = fmt.Sprintf("%d types and keys paused", len(q.Holds))
+	}
+	if why != "" {
+		what += ": " + short(why, 40)
+	}
+	return what
+}
+
+func holdText(h pawl.Hold) string {
+	if h.Key != "" {
+		return "key " + h.Key
+	}
+	return "type " + h.Type
 }
 
 func newQueueShow(a *app) *cobra.Command {

@@ -146,11 +146,7 @@ func writeRules(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		fmt.Fprintln(w)
 		var rows [][]string
 		for _, h := range q.Holds {
-			what := "type " + h.Type
-			if h.Key != "" {
-				what = "key " + h.Key
-			}
-			rows = append(rows, []string{what, clock(h.At, now), h.Reason})
+			rows = append(rows, []string{holdText(h), clock(h.At, now), h.Reason})
 		}
 		columns(w, "PAUSED|SINCE|REASON", rows)
 	}
