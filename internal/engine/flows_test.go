@@ -143,6 +143,7 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 	w.putQueue("default", s, false)
 	w.add("a", 3)
 	w.add("b", 3)
+	w.add("c", 1)
 	claim := func() map[string]int {
 		got := map[string]int{}
 		for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9, Lease: time.Hour}) {
@@ -150,13 +151,15 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 		}
 		return got
 	}
-	first := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 2})
-	made, ended := first[0], first[1] // of a and b
+	first := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3})
+	made, ended, last := first[0], first[1], first[2] // of a, b and c
 	w.round(func(r *Round) {
-		x := *made.Exec
-		x.Claim.Counted = false
-		r.tx.Set(idKey("default", tabExec, made.ID), x.encode())
-		r.tx.Delete(claimedKey("default", "default", "a", made.ID))
+		for _, c := range []Claimed{made, last} {
+			x := *c.Exec
+			x.Claim.Counted = false
+			r.tx.Set(idKey("default", tabExec, c.ID), x.encode())
+			r.tx.Delete(claimedKey("default", "default", c.Key, c.ID))
+		}
 		if _, err := Ack(r, Hold{Namespace: "default", ID: ended.ID, Token: ended.Token}, Result{}); err != nil {
 			t.Fatal(err)
 		}
@@ -169,10 +172,12 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 	if err := w.check(); err != nil {
 		t.Error(err)
 	}
-	if _, err := run(w.world, func(r *Round) (Settled, error) {
-		return Ack(r, Hold{Namespace: "default", ID: made.ID, Token: made.Token}, Result{})
-	}); err != nil {
-		t.Error(err)
+	for _, c := range []Claimed{made, last} {
+		if _, err := run(w.world, func(r *Round) (Settled, error) {
+			return Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, Result{})
+		}); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := w.check(); err != nil {
 		t.Error(err)

@@ -50,11 +50,13 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 func (r *Round) end(q *queue, id task.ID, x *Exec) {
 	f := q.flowOf(x.Key, r.now)
 	if x.Key != "" {
-		if _, counted := f.claimed[id]; !counted {
+		r.tx.Delete(claimedKey(q.ns, q.name, x.Key, id))
+		if _, counted := f.claimed[id]; counted {
+			delete(f.claimed, id)
+		} else {
+			q.lanes.forget(f)
 			f = q.flowOf("", r.now) // as readFlows counts it
 		}
-		delete(f.claimed, id)
-		r.tx.Delete(claimedKey(q.ns, q.name, x.Key, id))
 	}
 	if q.lanes.shared() {
 		q.lanes.reckon(f, r.now)
