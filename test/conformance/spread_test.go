@@ -254,6 +254,41 @@ func TestSlotsComeBack(t *testing.T) {
 	})
 }
 
+// A claim that waits over several shards gets the task whose key has a slot again, when that becomes free.
+func TestLimitsInParts(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		h := build(t, 3, dir)
+		r := newRPC(t, h)
+		ctx := t.Context()
+		_, err := r.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: "hot", Settings: &pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{MaxRunning: 1}}})
+		must(t, err)
+		_, err = r.operator.SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "hot", Parts: 3})
+		must(t, err)
+		for range 2 {
+			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: "k", Payload: []byte("1")}})
+			must(t, err)
+		}
+		claim := func(wait time.Duration) []*pawlv1.ClaimedTask {
+			got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 5, Wait: durationpb.New(wait), Worker: "w"})
+			must(t, err)
+			return got.GetTasks()
+		}
+		first := claim(0)
+		if len(first) != 1 {
+			t.Fatalf("%d tasks of the key at once", len(first))
+		}
+		time.AfterFunc(5*time.Second, func() {
+			_, err := r.worker.Ack(ctx, &pawlv1.AckRequest{TaskId: first[0].GetTaskId(), ClaimToken: first[0].GetClaimToken()})
+			must(t, err)
+		})
+		began := time.Now()
+		if second := claim(20 * time.Second); len(second) != 1 || time.Since(began) > 5100*time.Millisecond {
+			t.Errorf("%d tasks after %s", len(second), time.Since(began))
+		}
+	})
+}
+
 // What is asked of a queue in several parts is answered for all of them.
 func TestQueueInParts(t *testing.T) {
 	dir := t.TempDir()
