@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,8 +18,9 @@ import (
 // server is a node under test, reached over a pipe.
 type server struct {
 	*Node
-	t    *testing.T
-	pipe *bufconn.Listener
+	t       *testing.T
+	pipe    *bufconn.Listener
+	crashed atomic.Bool // what ends it is the test's own doing
 }
 
 // tryStart starts a node; what cfg leaves out is filled in for tests. It stops with the test.
