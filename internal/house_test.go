@@ -31,7 +31,8 @@ var mayImport = map[string][]string{
 	"internal/certs":     {},
 	"internal/broker":    {"internal/archive", "internal/engine", "internal/shard", "internal/store", "internal/task"},
 	"internal/cluster":   {"internal/store", "internal/task"},
-	"internal/engine":    {"internal/store", "internal/task"},
+	"internal/cron":      {},
+	"internal/engine":    {"internal/cron", "internal/store", "internal/task"},
 	"internal/gateway":   {"api/pawl/v1", "internal/broker", "internal/cluster", "internal/task"},
 	"internal/node":      {"internal/archive", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/router", "internal/shard", "internal/store", "internal/task", "internal/transport"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/task"},
@@ -49,6 +50,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":               {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
 	"github.com/cockroachdb/pebble/v2": {"internal/store", "internal/raftlog", "internal/node"},
+	"github.com/netresearch/go-cron":   {"internal/cron"},
 	"google.golang.org/grpc":           {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
 }
 

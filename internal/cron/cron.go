@@ -1,0 +1,199 @@
+package cron
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // for machines without a database of time zones
+
+	"github.com/netresearch/go-cron"
+)
+
+// Bounds of what a schedule may say.
+const (
+	MinEvery = time.Second
+	MaxEvery = 366 * 24 * time.Hour
+	// MaxExpression is how many bytes an expression may have.
+	MaxExpression = 256
+	// horizon is how many years ahead a time is looked for: it covers the 29th of February around a year like 2100.
+	horizon = 9
+)
+
+// When is a rule that says at which times something is due. Its zero value is never due.
+type When struct {
+	spec  *cron.SpecSchedule // on the clock of zone; nil: an interval
+	zone  *time.Location
+	all   bool // the hour is *
+	every time.Duration
+}
+
+var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor |
+	cron.Extended | cron.DowOrDom).WithMaxSearchYears(horizon)
+
+// Parse reads a cron expression: five fields (minute, hour, day of month, month, day of week), or six with seconds before them;
+// names of months and days; L, W and #; or @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration. If both days
+// are restricted, either may match, as in every cron. Zone is the name of an IANA time zone, "" for UTC.
+func Parse(expression, zone string) (When, error) {
+	if len(expression) > MaxExpression {
+		return When{}, fmt.Errorf("%d bytes, at most %d are allowed", len(expression), MaxExpression)
+	}
+	if name, _, ok := strings.Cut(expression, "="); ok && strings.HasSuffix(name, "TZ") {
+		return When{}, errors.New("a time zone has a field of its own")
+	}
+	if rest, ok := strings.CutPrefix(expression, "@every "); ok {
+		d, err := time.ParseDuration(strings.TrimSpace(rest))
+		if err != nil {
+			return When{}, fmt.Errorf("%q is not a duration such as 90s, 5m or 24h", rest)
+		}
+		return Every(d)
+	}
+	place, err := location(zone)
+	if err != nil {
+		return When{}, err
+	}
+	parsed, err := parser.Parse(expression)
+	if err != nil {
+		return When{}, err
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return When{}, fmt.Errorf("%q is not a rule of times", expression)
+	}
+	spec.Location = time.UTC
+	w := When{spec: spec, zone: place, all: spec.Hour&allHours == allHours}
+	if w.nextOnWall(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return When{}, errors.New("it is never due")
+	}
+	return w, nil
+}
+
+const allHours = 1<<24 - 1
+
+// Every is due again and again at an interval of whole seconds, counted from when it began.
+func Every(d time.Duration) (When, error) {
+	if d < MinEvery || d > MaxEvery || d%time.Second != 0 {
+		return When{}, fmt.Errorf("%v is not whole seconds between %v and %v", d, MinEvery, MaxEvery)
+	}
+	return When{every: d}, nil
+}
+
+// Next is the first time after t at which w is due; zero: never again. Began is when the schedule began, which intervals count
+// from. Times are of whole seconds, in UTC.
+func (w When) Next(began, t time.Time) time.Time {
+	switch {
+	case w.every > 0:
+		began = began.Truncate(time.Second)
+		if t.Before(began) {
+			return began.Add(w.every).UTC()
+		}
+		return began.Add((t.Sub(began)/w.every + 1) * w.every).UTC()
+	case w.spec == nil:
+		return time.Time{}
+	case w.all:
+		return w.nextOfAll(t)
+	}
+	return w.nextNamed(t)
+}
+
+// Last is the last time in (after, upto] at which w is due; zero: there is none.
+func (w When) Last(began, after, upto time.Time) (last time.Time) {
+	some := w.Newest(began, after, upto, 1)
+	if len(some) == 0 {
+		return time.Time{}
+	}
+	return some[0]
+}
+
+// Newest are the last n times in (after, upto] at which w is due, the oldest first. It looks into windows that grow, so that a
+// long time costs little more than a short one.
+func (w When) Newest(began, after, upto time.Time, n int) (times []time.Time) {
+	for window := time.Minute; ; window *= 2 {
+		from := upto.Add(-window)
+		whole := !from.After(after)
+		if whole {
+			from = after
+		}
+		times = times[:0]
+		for t := w.Next(began, from); !t.IsZero() && !t.After(upto); t = w.Next(began, t) {
+			times = append(times, t)
+		}
+		if len(times) >= n {
+			return times[len(times)-n:]
+		}
+		if whole {
+			return times
+		}
+	}
+}
+
+// onWall is what the clock of the zone shows at t, as if it were UTC.
+func (w When) onWall(t time.Time) time.Time {
+	_, offset := t.In(w.zone).Zone()
+	return t.UTC().Add(time.Duration(offset) * time.Second)
+}
+
+func (w When) nextOnWall(wall time.Time) time.Time { return w.spec.Next(wall) }
+
+// nextNamed looks along the clock on the wall: each time that it names comes once.
+func (w When) nextNamed(t time.Time) time.Time {
+	// Behind a clock that was put back, times that it shows again were due already: they are passed over.
+	for wall := w.onWall(t).Add(-maxShift); ; {
+		if wall = w.nextOnWall(wall); wall.IsZero() {
+			return time.Time{}
+		}
+		if at := w.first(wall); at.After(t) {
+			return at
+		}
+	}
+}
+
+// maxShift is further than any clock was ever put forward or back at once, by the rules of this century.
+const maxShift = 3 * time.Hour
+
+// first is the first moment at which the clock shows this time, or at which it jumps over it.
+func (w When) first(wall time.Time) time.Time {
+	guess := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, w.zone)
+	begin, end := guess.ZoneBounds()
+	var found time.Time
+	for _, near := range []time.Time{guess, begin.Add(-time.Second), end} {
+		if near.IsZero() || begin.IsZero() && near.Before(guess) {
+			continue
+		}
+		_, offset := near.Zone()
+		at := wall.Add(-time.Duration(offset) * time.Second)
+		if w.onWall(at).Equal(wall) && (found.IsZero() || at.Before(found)) {
+			found = at
+		}
+	}
+	if !found.IsZero() {
+		return found
+	}
+	for _, jump := range []time.Time{begin, end} {
+		if !jump.IsZero() && w.onWall(jump.Add(-time.Second)).Before(wall) && w.onWall(jump).After(wall) {
+			return jump.UTC()
+		}
+	}
+	return guess.UTC()
+}
+
+// nextOfAll looks along the time that passes: the clock is read as it goes, whatever it was set to.
+func (w When) nextOfAll(t time.Time) time.Time {
+	for limit := t.AddDate(horizon, 0, 0); t.Before(limit); {
+		wall := w.onWall(t)
+		next := w.nextOnWall(wall)
+		if next.IsZero() {
+			return next
+		}
+		at := t.Add(next.Sub(wall)).UTC().Truncate(time.Second)
+		_, end := t.In(w.zone).ZoneBounds()
+		if end.IsZero() || at.Before(end) {
+			return at
+		}
+		if wall := w.onWall(end); w.nextOnWall(wall.Add(-time.Second)).Equal(wall) {
+			return end.UTC()
+		}
+		t = end
+	}
+	return time.Time{}
+}

@@ -1,0 +1,216 @@
+package cron
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func at(t *testing.T, s string) time.Time {
+	t.Helper()
+	moment, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return moment
+}
+
+// The next times of a rule, each on the clock of its zone.
+func TestNext(t *testing.T) {
+	for _, c := range []struct {
+		name, rule, zone, from string
+		want                   []string
+	}{
+		{"five fields", "30 9 * * mon-fri", "", "2026-11-20T10:00:00Z", []string{"2026-11-23T09:30:00Z", "2026-11-24T09:30:00Z"}},
+		{"six fields", "*/20 * * * * *", "", "2026-01-01T00:00:01Z", []string{"2026-01-01T00:00:20Z", "2026-01-01T00:00:40Z", "2026-01-01T00:01:00Z"}},
+		{"strictly after", "0 0 * * *", "", "2026-01-01T00:00:00Z", []string{"2026-01-02T00:00:00Z"}},
+		{"a descriptor", "@monthly", "", "2026-01-31T23:59:59Z", []string{"2026-02-01T00:00:00Z"}},
+		{"an interval", "@every 90s", "", "2026-01-01T00:02:00Z", []string{"2026-01-01T00:03:00Z", "2026-01-01T00:04:30Z"}},
+		{"either day", "0 0 13 * fri", "", "2026-02-01T00:00:00Z", []string{"2026-02-06T00:00:00Z", "2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z"}},
+		{"last day", "0 0 L * *", "", "2028-02-01T00:00:00Z", []string{"2028-02-29T00:00:00Z", "2028-03-31T00:00:00Z"}},
+		{"third friday", "0 12 * * fri#3", "", "2026-11-01T00:00:00Z", []string{"2026-11-20T12:00:00Z", "2026-12-18T12:00:00Z"}},
+		{"a leap day", "0 0 29 2 *", "", "2096-03-01T00:00:00Z", []string{"2104-02-29T00:00:00Z"}},
+		{"another zone", "0 9 * * *", "Asia/Tokyo", "2026-01-01T00:00:00Z", []string{"2026-01-02T09:00:00+09:00"}},
+		{"a zone of half an hour", "0 9 * * *", "Asia/Kolkata", "2026-01-01T00:00:00Z", []string{"2026-01-01T09:00:00+05:30"}},
+
+		// 2026-03-29: 02:00 becomes 03:00.
+		{"skipped: at the jump", "30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z",
+			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"}},
+		{"skipped: once, however often", "0,20,40 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z",
+			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"}},
+		{"skipped and the hour behind", "0 2,3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z",
+			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"}},
+		{"skipped: all hours know none", "30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z",
+			[]string{"2026-03-29T01:30:00+01:00", "2026-03-29T03:30:00+02:00"}},
+		{"skipped: on the hour", "0 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z",
+			[]string{"2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00"}},
+
+		// 2026-10-25: 03:00 becomes 02:00.
+		{"shown twice: the first time", "30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z",
+			[]string{"2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"}},
+		{"shown twice: from between", "30 2 * * *", "Europe/Berlin", "2026-10-25T00:45:00Z", []string{"2026-10-26T02:30:00+01:00"}},
+		{"shown twice: all hours run in both", "30 * * * *", "Europe/Berlin", "2026-10-25T00:00:00Z",
+			[]string{"2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-10-25T03:30:00+01:00"}},
+		{"shown twice: every second hour", "0 */2 * * *", "Europe/Berlin", "2026-10-24T23:00:00Z",
+			[]string{"2026-10-25T02:00:00+02:00", "2026-10-25T04:00:00+01:00"}},
+
+		// A clock that jumps by half an hour, and one whose midnight is missing.
+		{"half an hour skipped", "15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z",
+			[]string{"2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"}},
+		{"half an hour twice", "45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z",
+			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
+		{"no midnight", "0 0 * * *", "America/Santiago", "2026-09-05T12:00:00Z",
+			[]string{"2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"}},
+		// A whole day was left out at the date line.
+		{"no 30th of December", "0 12 30 * *", "Pacific/Apia", "2011-12-01T00:00:00Z",
+			[]string{"2011-12-31T00:00:00+14:00", "2012-01-30T12:00:00+14:00"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, err := Parse(c.rule, c.zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := at(t, "2026-01-01T00:00:00Z")
+			now := at(t, c.from)
+			for _, want := range c.want {
+				if now = w.Next(began, now); !now.Equal(at(t, want)) {
+					t.Fatalf("next is %s, expected %s", now, want)
+				}
+				if now.Location() != time.UTC {
+					t.Errorf("%s is not in UTC", now)
+				}
+			}
+		})
+	}
+}
+
+// Around every change of every clock of 2026, times only grow, no time of the wall is due twice unless the hour is *, and
+// asking from any moment between two of them gives the second.
+func TestNextOnlyGrows(t *testing.T) {
+	for _, zone := range []string{"Europe/Berlin", "America/Santiago", "Australia/Lord_Howe", "Africa/Casablanca"} {
+		for _, rule := range []string{"17 2 * * *", "0,30 0-4 * * *", "5 * * * *", "*/20 1,2,3 * * *", "0 */3 * * *"} {
+			w, err := Parse(rule, zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := at(t, "2026-01-01T00:00:00Z")
+			seen, days := map[string]bool{}, map[string]bool{}
+			for now, end := began, began.AddDate(1, 0, 0); now.Before(end); {
+				next := w.Next(began, now)
+				if !next.After(now) {
+					t.Fatalf("%s in %s: %s after %s", rule, zone, next, now)
+				}
+				between := now.Add(next.Sub(now) / 2)
+				if again := w.Next(began, between); !again.Equal(next) {
+					t.Fatalf("%s in %s: from %s on %s is next, from %s on %s", rule, zone, now, next, between, again)
+				}
+				wall := w.onWall(next).Format(time.DateTime)
+				if seen[wall] && !w.all {
+					t.Fatalf("%s in %s: %s comes twice", rule, zone, wall)
+				}
+				seen[wall], days[wall[:len(time.DateOnly)]] = true, true
+				now = next
+			}
+			for day := 2; day < 364; day++ { // no clock jumps over a whole day
+				if date := began.AddDate(0, 0, day).Format(time.DateOnly); !days[date] {
+					t.Fatalf("%s in %s: nothing on %s", rule, zone, date)
+				}
+			}
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, c := range []struct{ rule, zone, words string }{
+		{"", "", "empty"},
+		{"* * *", "", "fields"},
+		{"61 * * * *", "", "61"},
+		{"0 0 30 2 *", "", "never due"},
+		{"TZ=Asia/Tokyo 0 0 * * *", "", "field of its own"},
+		{"CRON_TZ=Asia/Tokyo 0 0 * * *", "", "field of its own"},
+		{"@every soon", "", "duration"},
+		{"@every 1ms", "", "whole seconds"},
+		{"@every 1500ms", "", "whole seconds"},
+		{"@every 9000h", "", "8784h"},
+		{"@reboot", "", "reboot"},
+		{"0 0 * * *", "Berlin", "IANA"},
+		{"0 0 * * *", "Local", "IANA"},
+		{"0 0 * * *", "../etc/passwd", "IANA"},
+		{strings.Repeat("1,", 200) + "1 * * * *", "", "256"},
+	} {
+		if _, err := Parse(c.rule, c.zone); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%q in %q: %v, expected a word of %q", c.rule, c.zone, err, c.words)
+		}
+	}
+}
+
+func TestNewest(t *testing.T) {
+	w, err := Parse("*/10 * * * *", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := at(t, "2020-01-01T00:00:00Z")
+	got := w.Newest(began, began, at(t, "2026-01-01T00:05:00Z"), 3)
+	want := []time.Time{at(t, "2025-12-31T23:40:00Z"), at(t, "2025-12-31T23:50:00Z"), at(t, "2026-01-01T00:00:00Z")}
+	if !slices.EqualFunc(got, want, time.Time.Equal) {
+		t.Errorf("the newest are %v, expected %v", got, want)
+	}
+	if got := w.Last(began, at(t, "2026-01-01T00:00:00Z"), at(t, "2026-01-01T00:09:59Z")); !got.IsZero() {
+		t.Errorf("%v lies in an interval that has none", got)
+	}
+	if got := w.Last(began, at(t, "2025-12-31T23:59:59Z"), at(t, "2026-01-01T00:00:00Z")); !got.Equal(want[2]) {
+		t.Errorf("the last is %v, expected the end itself, %v", got, want[2])
+	}
+	every, err := Every(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := every.Newest(began, began, began.Add(150*time.Minute), 5); len(got) != 2 {
+		t.Errorf("an interval has %v", got)
+	}
+	if got := (When{}).Next(began, began); !got.IsZero() {
+		t.Errorf("no rule is due at %v", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("*/5 1-4 L * mon#2", "Europe/Berlin", int64(1_700_000_000))
+	f.Add("@daily", "", int64(0))
+	f.Fuzz(func(t *testing.T, rule, zone string, from int64) {
+		w, err := Parse(rule, zone)
+		if err != nil || from < 0 || from > 4e9 {
+			return
+		}
+		now := time.Unix(from, 0)
+		for range 3 {
+			next := w.Next(time.Unix(0, 0), now)
+			if next.IsZero() {
+				return
+			}
+			if !next.After(now) || next.Nanosecond() != 0 {
+				t.Fatalf("%q in %q: %s after %s", rule, zone, next, now)
+			}
+			now = next
+		}
+	})
+}
+
+func BenchmarkNext(b *testing.B) {
+	w, err := Parse("30 9 * * mon-fri", "Europe/Berlin")
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for b.Loop() {
+		now = w.Next(now, now)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	for b.Loop() {
+		if _, err := Parse("30 9 * * mon-fri", "Europe/Berlin"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

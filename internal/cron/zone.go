@@ -1,0 +1,32 @@
+package cron
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// zones remembers what was read: a few hundred at most.
+var zones sync.Map // name → *time.Location
+
+// location finds a time zone. "Local" is none: it would mean another place on each node.
+func location(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	if known, ok := zones.Load(name); ok {
+		return known.(*time.Location), nil
+	}
+	place, err := time.LoadLocation(name)
+	if err != nil || name == "Local" || len(name) > MaxExpression {
+		return nil, fmt.Errorf("%q is not the name of an IANA time zone such as Europe/Berlin", name)
+	}
+	zones.Store(name, place)
+	return place, nil
+}
+
+// CheckZone refuses what is no time zone.
+func CheckZone(name string) error {
+	_, err := location(name)
+	return err
+}
