@@ -18,6 +18,7 @@ import (
 func Check(from store.Reader, ns string) []string {
 	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}}
 	c.readTasks()
+	c.checkSchedules()
 	c.compareTables()
 	c.compareLanes()
 	c.compareCounts()

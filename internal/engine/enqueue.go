@@ -163,7 +163,7 @@ func (r *Round) rememberKeys(n *NewTask, print uint64) {
 		r.setKey(n.Namespace, onKey, idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), keyRow{id: n.ID, fingerprint: print, until: r.now.Add(n.IdempotencyTTL)})
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
-		r.setKey(n.Namespace, onRequest, idKey(n.Namespace, tabRequest, n.RequestID), keyRow{id: n.ID, fingerprint: print, until: r.now.Add(dedupWindow)})
+		r.setKey(n.Namespace, onRequest, idKey(n.Namespace, tabRequest, n.RequestID), keyRow{id: n.ID, fingerprint: print, until: r.now.Add(max(dedupWindow, n.RequestTTL))})
 	}
 }
 

@@ -19,6 +19,10 @@ func FuzzRows(f *testing.F) {
 	f.Add(claimKeyRow{until: 5, claims: []claimRef{{task.ID{1}, 2}}}.encode())
 	f.Add((&counts{ready: [3]int64{1, 2, 3}}).encode())
 	f.Add(Result{Data: []byte("r")}.encode())
+	f.Add((&plan{id: task.ID{1}, version: 2, Schedule: task.Schedule{Name: "s", Cron: "@daily"}}).encode())
+	f.Add((&course{id: task.ID{1}, planned: 5, fires: 6, seq: 7, reason: "r"}).encode())
+	f.Add((&LedgerEntry{Planned: 5, Outcome: TickFired, Task: task.ID{1}}).encode())
+	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, Schedule: "s"}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		same := func(first []byte, err error, again func([]byte) ([]byte, error)) {
@@ -39,7 +43,16 @@ func FuzzRows(f *testing.F) {
 		claimKey := func(b []byte) ([]byte, error) { c, err := decodeClaimKey(b); return c.encode(), err }
 		tally := func(b []byte) ([]byte, error) { c, err := decodeCounts(b); return c.encode(), err }
 		result := func(b []byte) ([]byte, error) { r, err := decodeResult(b); return r.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, result} {
+		said := func(b []byte) ([]byte, error) { p, err := decodePlan(b); return p.encode(), err }
+		at := func(b []byte) ([]byte, error) { c, err := decodeCourse(b); return c.encode(), err }
+		entry := func(b []byte) ([]byte, error) {
+			e, err := decodeTick(1, b)
+			_ = e.Outcome.String()
+			return e.encode(), err
+		}
+		deleted := func(b []byte) ([]byte, error) { g, err := decodeGone(b); return g.encode(), err }
+		parcel := func(b []byte) ([]byte, error) { p, err := decodeParcel(task.ID{1}, b); return p.encode(), err }
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, result, said, at, entry, deleted, parcel} {
 			first, err := form(row)
 			same(first, err, form)
 		}

@@ -26,6 +26,7 @@ type Leader struct {
 	queues map[queueName]*queue
 	shares map[string][]int // credit of weighted sets of queues
 	next   store.Time       // no deadline lies before this
+	passed []byte           // nor before this key
 	hot    hot
 	ids    map[string]*newIDs // by namespace
 }
@@ -60,6 +61,7 @@ type Round struct {
 	l      *Leader
 	now    store.Time
 	ready  uint64 // tasks made ready in this round
+	born   int    // ticks that fired in it
 	queues []*queue
 	lanes  []*dirtyLane
 	Effects
@@ -78,6 +80,8 @@ type Effects struct {
 	Lost  []Lost       // claims that ended without their holder's doing
 	// ToArchive says that dead letters wait for the archive.
 	ToArchive bool
+	// ToSend says that parcels wait for the courier.
+	ToSend bool
 }
 
 // Woken names a queue with new ready tasks.
@@ -342,7 +346,9 @@ func (x *Exec) awaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x
 // remind sets a deadline.
 func (r *Round) remind(at store.Time, kind deadlineKind, ns string, rest []byte) {
 	r.tx.Set(deadlineKey(at, kind, ns, rest), nil)
-	r.l.next = min(r.l.next, at)
+	if at <= r.l.next {
+		r.l.next, r.l.passed = at, nil
+	}
 }
 
 func (r *Round) count(q *queue, x *Exec, n int64) {

@@ -35,6 +35,8 @@ type story struct {
 	*world
 	tasks  []task.ID
 	tokens map[string][]task.Token // by task, in the order of the fences
+
+	versions uint64 // that were given to schedules
 }
 
 func (s *story) step(d *datadriven.TestData) string {
@@ -76,6 +78,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.archive(d.Cmd == "archive")
 	case "groups":
 		return s.groups(d)
+	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "courier":
+		return s.scheduleStep(d)
 	}
 	return "unknown command " + d.Cmd
 }

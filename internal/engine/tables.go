@@ -28,6 +28,11 @@ import (
 //	b ns 0 queue 0 key                       the tokens of a key, or of the queue as a whole, if not all are there
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
+//	p ns 0 schedule 0                        what operators say of a schedule
+//	P ns 0 schedule 0                        where a schedule is: its next tick
+//	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
+//	D ns 0 schedule 0                        a schedule that was deleted a moment ago
+//	o ns 0 request                           a task on its way to another shard
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 const (
@@ -48,6 +53,11 @@ const (
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
 	tabArchive    = 'x'
+	tabPlan       = 'p'
+	tabCourse     = 'P'
+	tabTick       = 'h'
+	tabGone       = 'D'
+	tabOutbox     = 'o'
 )
 
 var deadlines = []byte{'t'}
@@ -65,6 +75,8 @@ const (
 	onClaimKey                         // a claim key ends
 	onTokens                           // a bucket has a token again
 	onSweep                            // full buckets of a queue are forgotten
+	onTick                             // a schedule's next tick
+	onGone                             // a deleted schedule is forgotten
 )
 
 // table begins a key.
@@ -141,6 +153,14 @@ func bucketKey(ns, queue, key string) []byte {
 // bucketRest names a bucket in its deadline.
 func bucketRest(queue, key string) []byte {
 	return append(append([]byte(queue), 0), key...)
+}
+
+// nameKey is a row of a schedule.
+func nameKey(ns string, tab byte, name string) []byte { return queueKey(ns, tab, name) }
+
+func tickKey(ns, name string, seq uint64) []byte {
+	k := table(ns, tabTick, len(name)+9)
+	return binary.BigEndian.AppendUint64(append(append(k, name...), 0), seq)
 }
 
 func idempotencyKey(ns, queue, key string) []byte {

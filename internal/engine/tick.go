@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"math"
 	"time"
 
@@ -10,6 +11,10 @@ import (
 
 // tickLimit bounds the deadlines of one round, so that 100,000 tasks due at once do not hold up other calls.
 const tickLimit = 1000
+
+// birthLimit bounds the tasks that schedules make in one round, for the same reason: a new task costs more than one that becomes
+// ready.
+const birthLimit = 100
 
 // officeGrace is how long a lease lasts at least after a leader took office, so that holders can extend or end what they
 // could not while nobody served.
@@ -30,27 +35,45 @@ func Tick(r *Round) {
 		return
 	}
 	var due []deadline
+	births := 0
 	lo := deadlineKey(r.l.next, 0, "", nil)
+	if bytes.Compare(r.l.passed, lo) > 0 {
+		lo = r.l.passed
+	}
 	r.tx.Scan(lo, deadlineKey(r.now+1, 0, "", nil), func(k, _ []byte) bool {
 		d, ok := parseDeadline(k)
 		if !ok {
 			corrupt(errDeadline(k))
 		}
 		due = append(due, d)
-		return len(due) < tickLimit
+		if d.kind == onTick {
+			births++
+		}
+		return len(due) < tickLimit && births < birthLimit
 	})
-	for _, d := range due {
+	r.l.next, r.l.passed = math.MaxInt64, nil
+	whole := len(due) < tickLimit && births < birthLimit
+	for i, d := range due {
+		if r.born >= birthLimit {
+			due, whole = due[:i], false
+			break
+		}
 		r.tx.Delete(deadlineKey(d.at, d.kind, d.ns, d.rest))
-	}
-	r.l.next = math.MaxInt64
-	for _, d := range due {
 		r.pass(d)
 	}
-	if len(due) == tickLimit {
-		r.l.next = due[len(due)-1].at
+	if !whole {
+		r.goOn(due[len(due)-1])
 		return
 	}
 	r.l.next = min(r.l.next, r.l.lookAhead(r.tx, r.now+1))
+}
+
+// goOn lets the next round begin behind the last deadline of this one: before it there are only tombstones now, and what was set
+// meanwhile.
+func (r *Round) goOn(last deadline) {
+	if r.l.next > last.at {
+		r.l.next, r.l.passed = last.at, after(deadlineKey(last.at, last.kind, last.ns, last.rest))
+	}
 }
 
 // lookAhead finds a time before which no deadline lies.
@@ -93,6 +116,12 @@ func (r *Round) pass(d deadline) {
 		return
 	case onSweep:
 		r.sweep(d)
+		return
+	case onTick:
+		r.tick(d)
+		return
+	case onGone:
+		r.endGone(d)
 		return
 	}
 	if len(d.rest) != 16 {

@@ -1,6 +1,8 @@
 package task
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -32,6 +34,8 @@ type Spec struct {
 	// Routed is not the producer's: the version of the queue's configuration by which the task's shard was chosen; 0: it is not
 	// told.
 	Routed uint64
+	// RequestTTL is not the producer's either: how long at least the request finds its task, if it may come again late.
+	RequestTTL time.Duration
 }
 
 // Limits bound what callers can send. Those that operators may change are fields, the others constants.
@@ -246,4 +250,26 @@ func Cut(s string, n int) string {
 		n--
 	}
 	return s[:n]
+}
+
+const specVersion = 1
+
+// EncodeSpec is the stored form of a spec.
+func EncodeSpec(s *Spec) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // only finite numbers and years below 10,000 get past Check
+	}
+	return append([]byte{specVersion}, b...)
+}
+
+// DecodeSpec is the inverse of EncodeSpec.
+func DecodeSpec(b []byte) (s Spec, err error) {
+	if len(b) == 0 || b[0] != specVersion {
+		return s, fmt.Errorf("spec of %d bytes: unknown form", len(b))
+	}
+	if err := json.Unmarshal(b[1:], &s); err != nil {
+		return s, fmt.Errorf("spec: %w", err)
+	}
+	return s, nil
 }

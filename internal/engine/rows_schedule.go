@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func (p *plan) encode() []byte {
+	said := p.Schedule.Encode()
+	r := newRow(len(said) + 64)
+	r.bytes(1, p.id[:])
+	r.num(2, p.version)
+	r.num(3, uint64(p.createdAt))
+	r.num(4, uint64(p.updatedAt))
+	r.bytes(5, said)
+	return r
+}
+
+func decodePlan(row []byte) (*plan, error) {
+	p := &plan{}
+	var bad error
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 2:
+			p.version = v
+		case 3:
+			p.createdAt = store.Time(v)
+		case 4:
+			p.updatedAt = store.Time(v)
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 1:
+			copy(p.id[:], b)
+		case 5:
+			p.Schedule, bad = task.DecodeSchedule(b)
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return p, err
+}
+
+func (c *course) encode() []byte {
+	r := newRow(80 + len(c.reason))
+	r.bytes(1, c.id[:])
+	for i, at := range []store.Time{c.began, c.planned, c.fires, c.chasing, c.paused} {
+		r.num(protowire.Number(i+2), uint64(at))
+	}
+	r.num(7, c.seq)
+	r.text(8, c.reason)
+	return r
+}
+
+func decodeCourse(row []byte) (*course, error) {
+	c := &course{}
+	times := []*store.Time{&c.began, &c.planned, &c.fires, &c.chasing, &c.paused}
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		if tag >= 2 && tag <= 6 {
+			*times[tag-2] = store.Time(v)
+		} else if tag == 7 {
+			c.seq = v
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 1:
+			copy(c.id[:], b)
+		case 8:
+			c.reason = string(b)
+		}
+	})
+	return c, err
+}
+
+func (t *LedgerEntry) encode() []byte {
+	r := newRow(64)
+	r.num(1, uint64(t.Planned))
+	r.num(2, uint64(t.Until))
+	r.num(3, uint64(t.Count))
+	r.num(4, uint64(t.At))
+	r.num(5, uint64(t.Outcome))
+	r.text(6, t.Reason)
+	if t.Task != (task.ID{}) {
+		r.bytes(7, t.Task[:])
+	}
+	return r
+}
+
+func decodeTick(seq uint64, row []byte) (*LedgerEntry, error) {
+	t := &LedgerEntry{Seq: seq}
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 1:
+			t.Planned = store.Time(v)
+		case 2:
+			t.Until = store.Time(v)
+		case 3:
+			t.Count = int(v)
+		case 4:
+			t.At = store.Time(v)
+		case 5:
+			t.Outcome = TickOutcome(v)
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 6:
+			t.Reason = string(b)
+		case 7:
+			copy(t.Task[:], b)
+		}
+	})
+	return t, err
+}
+
+// gone remembers that a schedule was deleted, so that a call that came before can't bring it back.
+type gone struct {
+	version uint64
+	until   store.Time
+}
+
+func (g *gone) encode() []byte {
+	r := newRow(24)
+	r.num(1, g.version)
+	r.num(2, uint64(g.until))
+	return r
+}
+
+func decodeGone(row []byte) (g gone, err error) {
+	err = decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 1:
+			g.version = v
+		case 2:
+			g.until = store.Time(v)
+		}
+	}, noBytes)
+	return g, err
+}
+
+func (p *Parcel) encode() []byte {
+	spec := task.EncodeSpec(&p.Spec)
+	r := newRow(len(spec) + len(p.Schedule) + 64)
+	r.bytes(1, spec)
+	r.num(2, uint64(p.SentAt))
+	r.text(3, p.Schedule)
+	r.bytes(4, p.Plan[:])
+	r.num(5, p.Tick)
+	return r
+}
+
+func decodeParcel(request task.ID, row []byte) (*Parcel, error) {
+	p := &Parcel{Request: request}
+	var bad error
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 2:
+			p.SentAt = store.Time(v)
+		case 5:
+			p.Tick = v
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 1:
+			p.Spec, bad = task.DecodeSpec(b)
+		case 3:
+			p.Schedule = string(b)
+		case 4:
+			copy(p.Plan[:], b)
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return p, err
+}

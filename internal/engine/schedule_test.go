@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// scheduleStep is a step of a story about schedules. The tasks of ticks are called t1, t2 … as others, in the order of the ledger.
+func (s *story) scheduleStep(d *datadriven.TestData) string {
+	name := d.CmdArgs[0].Key
+	s.versions++
+	switch d.Cmd {
+	case "schedule":
+		return s.putSchedule(d)
+	case "unschedule":
+		version := s.versions
+		if d.HasArg("late") {
+			version = 1
+		}
+		existed, err := run(s.world, func(r *Round) (bool, error) { return DeleteSchedule(r, "default", name, version) })
+		return answer(err, "existed %t", existed)
+	case "pause-schedule":
+		v, err := run(s.world, func(r *Round) (*ScheduleView, error) { return PauseSchedule(r, "default", name, arg(d, "reason")) })
+		return answerView(s, v, err)
+	case "resume-schedule":
+		v, err := run(s.world, func(r *Round) (*ScheduleView, error) { return ResumeSchedule(r, "default", name) })
+		return answerView(s, v, err)
+	case "trigger":
+		return s.trigger(d)
+	case "ledger":
+		return s.ledger(d)
+	case "outbox":
+		var lines []string
+		for _, p := range Outbox(s.store, "default", task.ID{}, 100) {
+			lines = append(lines, fmt.Sprintf("%s of %s/%s, tick %d", p.Schedule, p.Spec.Queue, p.Spec.Type, p.Tick))
+		}
+		slices.Sort(lines)
+		if lines == nil {
+			return "empty"
+		}
+		return strings.Join(lines, "\n")
+	}
+	return s.courier(d)
+}
+
+func (s *story) putSchedule(d *datadriven.TestData) string {
+	put := SchedulePut{ID: s.newID(), Version: s.versions, Create: d.HasArg("create"), DryRun: d.HasArg("dry-run"),
+		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "), Every: duration(arg(d, "every")), TimeZone: arg(d, "zone"),
+			Jitter: duration(arg(d, "jitter")), Missed: task.Missed(arg(d, "missed")), Overlap: task.Overlap(arg(d, "overlap")),
+			Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"), Delay: duration(arg(d, "delay"))}}}
+	if d.HasArg("late") {
+		put.Version = 1
+	}
+	if put.Schedule.Task.Type == "" {
+		put.Schedule.Task.Type = "job"
+	}
+	put.Schedule.Fill()
+	done, err := run(s.world, func(r *Round) (SchedulePutDone, error) { return PutSchedule(r, "default", put) })
+	if err != nil {
+		return answer(err, "")
+	}
+	return string(done.Change) + ", " + answerView(s, done.After, nil)
+}
+
+func answerView(s *story, v *ScheduleView, err error) string {
+	switch {
+	case err != nil:
+		return answer(err, "")
+	case v.PausedAt != 0:
+		return fmt.Sprintf("paused since %s: %s", v.PausedAt.Time().Format(time.DateTime), v.Reason)
+	case v.Next == 0:
+		return "never due"
+	}
+	return "next at " + v.Next.Time().Format(time.DateTime)
+}
+
+func (s *story) trigger(d *datadriven.TestData) string {
+	call := Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.newID(), Fresh: true}
+	type done struct {
+		a  Accepted
+		on *Parcel
+	}
+	out, err := run(s.world, func(r *Round) (out done, err error) {
+		out.a, out.on, err = TriggerSchedule(r, "default", d.CmdArgs[0].Key, call)
+		return out, err
+	})
+	if err != nil || out.on != nil {
+		return answer(err, "on its way")
+	}
+	return s.know(out.a.ID) + " " + out.a.State.String()
+}
+
+// know gives a task its name if it has none.
+func (s *story) know(id task.ID) string {
+	if id != (task.ID{}) && !slices.Contains(s.tasks, id) {
+		s.tasks = append(s.tasks, id)
+	}
+	return s.name(id)
+}
+
+func (s *story) ledger(d *datadriven.TestData) string {
+	ticks, err := ScheduleHistory(s.store, "default", d.CmdArgs[0].Key, 0, max(number(arg(d, "limit")), 1))
+	if err != nil {
+		return answer(err, "")
+	}
+	slices.Reverse(ticks)
+	var b strings.Builder
+	for _, t := range ticks {
+		fmt.Fprintf(&b, "%d", t.Seq)
+		if t.Planned != 0 {
+			fmt.Fprintf(&b, " %s", t.Planned.Time().Format(time.DateTime))
+		}
+		if t.Until != 0 {
+			fmt.Fprintf(&b, " … %s (%d)", t.Until.Time().Format(time.DateTime), t.Count)
+		}
+		fmt.Fprintf(&b, " %s", t.Outcome)
+		if t.Reason != "" {
+			fmt.Fprintf(&b, ": %s", t.Reason)
+		}
+		if t.Outcome != TickSkipped && t.Late() > 0 {
+			fmt.Fprintf(&b, ", late by %s", t.Late())
+		}
+		if t.Task != (task.ID{}) {
+			fmt.Fprintf(&b, ", %s", s.know(t.Task))
+		}
+		b.WriteByte('\n')
+	}
+	if b.Len() == 0 {
+		return "empty"
+	}
+	return b.String()
+}
+
+// courier brings parcels to their shard, which is this one again with a queue that has come back, or says that it is refused.
+func (s *story) courier(d *datadriven.TestData) string {
+	var lines []string
+	for _, p := range Outbox(s.store, "default", task.ID{}, 100) {
+		var a Accepted
+		var refused *task.Error
+		for range max(number(arg(d, "times")), 1) {
+			var err error
+			a, err = s.world.enqueue(p.Spec)
+			errors.As(err, &refused)
+		}
+		s.round(func(r *Round) { Delivered(r, "default", p.Request, a, refused) })
+		if refused != nil {
+			lines = append(lines, "refused: "+string(refused.Code))
+		} else {
+			lines = append(lines, s.know(a.ID)+" "+a.State.String())
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// However a leader comes and goes, and however late it is, each tick up to now is in the ledger once, and each that fired has one
+// task.
+func TestTicksOnce(t *testing.T) {
+	for seed := range uint64(40) {
+		w := newWorld(t)
+		w.putQueue("default", task.DefaultSettings(), false)
+		missed := []task.Missed{task.MissedAll, task.MissedOnce, task.MissedSkip}[seed%3]
+		s := task.Schedule{Name: "s", Every: time.Duration(1+seed%5) * 7 * time.Second, Missed: missed, Jitter: time.Duration(seed%2) * 5 * time.Second,
+			Task: task.Spec{Type: "job"}}
+		s.Fill()
+		if _, err := run(w, func(r *Round) (SchedulePutDone, error) {
+			return PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		began := w.now
+		for step := range uint64(60) {
+			switch x := mix(seed<<32 | step); {
+			case x%4 == 0:
+				w.takeOffice()
+			case x%4 == 1:
+				w.now = w.now.Add(time.Duration(x>>8%200) * time.Second) // nobody leads
+				w.takeOffice()
+			default:
+				w.pass(time.Duration(x>>8%100) * time.Second)
+			}
+		}
+		w.pass(10 * time.Second)
+		if found := Check(w.store, "default"); len(found) > 0 {
+			t.Fatalf("seed %d: %q", seed, found)
+		}
+		ticks, err := ScheduleHistory(w.store, "default", "s", 0, 2000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Reverse(ticks)
+		tasks := map[task.ID]bool{}
+		next := began.Add(s.Every)
+		for _, e := range ticks {
+			if e.Planned != next {
+				t.Fatalf("seed %d: entry %d is of %s, expected %s", seed, e.Seq, e.Planned.Time(), next.Time())
+			}
+			if next = e.Planned.Add(s.Every); e.Until != 0 {
+				next = e.Until.Add(s.Every)
+			}
+			if e.Outcome == TickSkipped && missed == task.MissedAll {
+				t.Errorf("seed %d: %s was skipped: %s", seed, e.Planned.Time(), e.Reason)
+			}
+			if e.Outcome == TickSkipped {
+				continue
+			}
+			if _, err := Show(w.store, "default", e.Task); err != nil || tasks[e.Task] {
+				t.Errorf("seed %d: the task of %s is there already, or not at all (%v)", seed, e.Planned.Time(), err)
+			}
+			if early := e.At < e.Planned; early || e.Outcome == TickFired && e.Late() > tickGrace+s.Jitter {
+				t.Errorf("seed %d: %s fired %s late", seed, e.Planned.Time(), e.Late())
+			}
+			tasks[e.Task] = true
+		}
+		if behind := w.now.Sub(next); behind > s.Jitter {
+			t.Errorf("seed %d: the tick of %s is overdue by %s", seed, next.Time(), behind)
+		}
+		all := 0
+		for _, state := range []task.State{task.Ready} {
+			p, err := List(w.store, "default", Filter{States: []task.State{state}}, nil, 10_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += len(p.Tasks)
+		}
+		if all != len(tasks) {
+			t.Errorf("seed %d: %d tasks for %d ticks that fired", seed, all, len(tasks))
+		}
+	}
+}
+
+// A ledger of a schedule that fires for long stays short.
+func TestLedgerStaysShort(t *testing.T) {
+	w := newWorld(t)
+	w.putQueue("default", task.DefaultSettings(), false)
+	s := task.Schedule{Name: "s", Every: time.Second, Task: task.Spec{Type: "job"}}
+	s.Fill()
+	if _, err := run(w, func(r *Round) (SchedulePutDone, error) {
+		return PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass((ledgerLength + 50) * time.Second)
+	ticks, err := ScheduleHistory(w.store, "default", "s", 0, 5000)
+	if err != nil || len(ticks) != ledgerLength || ticks[0].Seq != ledgerLength+50 {
+		t.Errorf("%d entries (%v)", len(ticks), err)
+	}
+	if older, err := ScheduleHistory(w.store, "default", "s", ticks[9].Seq, 3); err != nil || len(older) != 3 || older[0].Seq != ticks[10].Seq {
+		t.Errorf("the page behind entry %d is %v, %v", ticks[9].Seq, older, err)
+	}
+	if found := Check(w.store, "default"); len(found) > 0 {
+		t.Errorf("%q", found)
+	}
+}
+
+// BenchmarkSchedules fires schedules that are all due at once: the time is that of one tick.
+func BenchmarkSchedules(b *testing.B) {
+	w := newWorld(b)
+	w.putQueue("default", task.DefaultSettings(), false)
+	put := func(name string) {
+		s := task.Schedule{Name: name, Cron: "0 0 * * *", TimeZone: "Europe/Berlin", Task: task.Spec{Type: "job", Payload: []byte(`{"a":1}`)}}
+		s.Fill()
+		w.round(func(r *Round) {
+			if _, err := PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1}); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+	const many = 10_000
+	for i := range many {
+		put(fmt.Sprintf("s%d", i))
+	}
+	ready := &w.leader.queues[queueName{"default", "default"}].counts.ready[1]
+	worst := time.Duration(0)
+	b.ResetTimer()
+	for int(*ready) < b.N {
+		w.now = max(w.now, w.leader.NextDeadline())
+		began := time.Now()
+		w.round(Tick)
+		worst = max(worst, time.Since(began))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(*ready), "ns/tick")
+	b.ReportMetric(float64(worst.Microseconds()), "us/longest-round")
+}
