@@ -36,13 +36,14 @@ type replica struct {
 	deadline atomic.Int64  // shard time before which there is nothing to do
 	wake     chan struct{} // the deadline moved to earlier
 	toFile   chan struct{} // dead letters wait for the archive
+	toSend   chan struct{} // parcels wait for the courier
 	results  results
 	watches  watches
 }
 
 func newReplica(b *Broker, id uint32) *replica {
 	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
-		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
+		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1), toSend: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
 	r.ctx, r.stop = context.WithCancel(b.stopping)
 	r.deadline.Store(math.MaxInt64)
 	return r
@@ -52,6 +53,7 @@ func newReplica(b *Broker, id uint32) *replica {
 func (r *replica) begin() {
 	r.work.Go(func() { r.passTime(r.ctx) })
 	r.work.Go(func() { r.archiveDead(r.ctx) })
+	r.work.Go(func() { r.carry(r.ctx) })
 	r.work.Go(func() { r.checkClaims(r.ctx) })
 }
 
@@ -83,6 +85,7 @@ func (r *replica) elected(o shard.Office) {
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
 	r.setDeadline(0)
 	poke(r.toFile)
+	poke(r.toSend)
 }
 
 // beforeSeal feeds waiting claims with what the round made ready, so that an enqueue and the claim of its task share one
@@ -104,6 +107,9 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	}
 	if round.ToArchive {
 		poke(r.toFile)
+	}
+	if round.ToSend {
+		poke(r.toSend)
 	}
 	r.setDeadline(r.leader.NextDeadline())
 }
@@ -157,12 +163,7 @@ func (r *replica) rest(ctx context.Context, err error) {
 	if !errors.As(err, &elsewhere) {
 		r.log.Warn("letting time pass", "error", err)
 	}
-	timer := time.NewTimer(tickRest)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	sleep(ctx, tickRest)
 }
 
 // idleLook is how often the deadline is looked at although nothing moved it: a leader's clock leans towards the wall

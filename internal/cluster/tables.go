@@ -16,12 +16,15 @@ import (
 //	m s           → Settings
 //	m c           → index of the newest change to any of these tables (8)
 //	m v           → highest version of a queue that was deleted (8)
+//	m t           → how many schedules there are (8)
 //	q ns 0 name   → shard and configuration of a queue
+//	c ns 0 name   → ScheduleHome
 const (
 	nodeTable  = 'n'
 	shardTable = 's'
 	metaTable  = 'm'
 	queueTable = 'q'
+	cronTable  = 'c'
 )
 
 const rowVersion = 1
@@ -118,7 +121,13 @@ var (
 	settingsKey = []byte{metaTable, 's'}
 	newestKey   = []byte{metaTable, 'c'}
 	floorKey    = []byte{metaTable, 'v'}
+
+	schedulesKey = []byte{metaTable, 't'}
 )
+
+func scheduleKey(ns, name string) []byte {
+	return append(append(append([]byte{cronTable}, ns...), 0), name...)
+}
 
 // encodeRow is a row's stored form.
 func encodeRow[T any](row T) []byte {

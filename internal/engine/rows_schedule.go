@@ -117,7 +117,8 @@ func decodeTick(seq uint64, row []byte) (*LedgerEntry, error) {
 
 // gone remembers that a schedule was deleted, so that a call that came before can't bring it back.
 type gone struct {
-	version uint64
+	version uint64 // of the deletion
+	existed bool   // there was one to delete
 	until   store.Time
 }
 
@@ -125,6 +126,7 @@ func (g *gone) encode() []byte {
 	r := newRow(24)
 	r.num(1, g.version)
 	r.num(2, uint64(g.until))
+	r.num(3, flag(g.existed))
 	return r
 }
 
@@ -135,6 +137,8 @@ func decodeGone(row []byte) (g gone, err error) {
 			g.version = v
 		case 2:
 			g.until = store.Time(v)
+		case 3:
+			g.existed = v != 0
 		}
 	}, noBytes)
 	return g, err

@@ -53,7 +53,7 @@ type SchedulePut struct {
 	Schedule task.Schedule // filled
 	ID       task.ID       // of the schedule if it is new; its shard is this one
 	Version  uint64        // from the system shard
-	Create   bool          // refuse if there is one
+	Create   bool          // refuse if there is another one
 	DryRun   bool          // change nothing
 }
 
@@ -122,14 +122,18 @@ func PutSchedule(r *Round, ns string, put SchedulePut) (done SchedulePutDone, er
 		return done, err
 	}
 	old, c, exists := r.schedule(ns, s.Name)
-	if !put.DryRun && (exists && old.version >= put.Version || r.gone(ns, s.Name).version >= put.Version) {
+	switch {
+	case put.DryRun:
+	case exists && old.version == put.Version: // this call was here before
+		return old.wasPut(r.scheduleView(ns, old, c)), nil
+	case exists && old.version > put.Version || r.gone(ns, s.Name).version >= put.Version:
 		return done, ErrScheduleRaced
 	}
 	if exists {
 		done.Before = r.scheduleView(ns, old, c)
 	}
-	if exists && put.Create {
-		return done, &task.Error{Code: task.CodeConflict, Field: "name", Message: fmt.Sprintf("name: a schedule %q exists", s.Name)}
+	if exists && put.Create && !old.Equal(s) {
+		return done, &task.Error{Code: task.CodeConflict, Field: "name", Message: fmt.Sprintf("name: another schedule %q exists", s.Name)}
 	}
 	p := &plan{Schedule: *s, id: put.ID, version: put.Version, createdAt: r.now, updatedAt: r.now}
 	done.Change = ScheduleCreated
@@ -158,6 +162,15 @@ func PutSchedule(r *Round, ns string, put SchedulePut) (done SchedulePutDone, er
 	r.tx.Set(nameKey(ns, tabPlan, s.Name), p.encode())
 	r.setCourse(ns, s.Name, c, next)
 	return done, nil
+}
+
+// wasPut is the answer to a call that is repeated because its first answer was lost.
+func (p *plan) wasPut(now *ScheduleView) SchedulePutDone {
+	done := SchedulePutDone{Change: ScheduleUpdated, After: now}
+	if p.createdAt == p.updatedAt {
+		done.Change = ScheduleCreated
+	}
+	return done
 }
 
 // plan finds the first tick behind a time.
@@ -225,11 +238,15 @@ func DeleteSchedule(r *Round, ns, name string, version uint64) (existed bool, er
 	if exists && p.version >= version {
 		return false, ErrScheduleRaced
 	}
-	if before := r.gone(ns, name); before.version < version {
+	before := r.gone(ns, name)
+	if before.version == version { // this call was here before
+		return before.existed, nil
+	}
+	if before.version < version {
 		if before.until != 0 {
 			r.tx.Delete(deadlineKey(before.until, onGone, ns, []byte(name)))
 		}
-		g := gone{version: version, until: r.now.Add(goneFor)}
+		g := gone{version: version, existed: exists, until: r.now.Add(goneFor)}
 		r.tx.Set(nameKey(ns, tabGone, name), g.encode())
 		r.remind(g.until, onGone, ns, []byte(name))
 	}
@@ -298,21 +315,29 @@ func ShowSchedule(from store.Reader, ns, name string) (*ScheduleView, error) {
 	return scheduleView(from, ns, p, c), nil
 }
 
+// SchedulePage is a page of a list. It may end early, but is empty only at the end.
+type SchedulePage struct {
+	Schedules []*ScheduleView
+	More      bool
+}
+
 // ListSchedules reads up to limit schedules behind a name, in the order of their names, or about 8 MiB of them.
-func ListSchedules(from store.Reader, ns, behind string, limit int) (views []*ScheduleView) {
+func ListSchedules(from store.Reader, ns, behind string, limit int) (page SchedulePage) {
 	lo, hi := tableBounds(ns, tabPlan)
 	if behind != "" {
 		lo = append(nameKey(ns, tabPlan, behind), 0)
 	}
 	m := &meter{Reader: from}
-	m.Scan(lo, hi, func(k, row []byte) bool {
-		name := string(k[len(ns)+2 : len(k)-1])
-		if p, c, ok := readSchedule(m, ns, name); ok {
-			views = append(views, scheduleView(m, ns, p, c))
+	m.Scan(lo, hi, func(k, _ []byte) bool {
+		if page.More = len(page.Schedules) == limit || m.bytes >= pageBytes && len(page.Schedules) > 0; page.More {
+			return false
 		}
-		return len(views) < limit && m.bytes < pageBytes
+		if p, c, ok := readSchedule(m, ns, string(k[len(ns)+2:len(k)-1])); ok {
+			page.Schedules = append(page.Schedules, scheduleView(m, ns, p, c))
+		}
+		return true
 	})
-	return views
+	return page
 }
 
 func (r *Round) scheduleView(ns string, p *plan, c *course) *ScheduleView {

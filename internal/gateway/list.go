@@ -19,9 +19,11 @@ const cursorVersion = 1
 type cursorKind byte
 
 const (
-	taskCursor    cursorKind = 't'
-	queueCursor   cursorKind = 'q'
-	archiveCursor cursorKind = 'a'
+	taskCursor     cursorKind = 't'
+	queueCursor    cursorKind = 'q'
+	archiveCursor  cursorKind = 'a'
+	scheduleCursor cursorKind = 's'
+	tickCursor     cursorKind = 'h'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

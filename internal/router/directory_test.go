@@ -147,7 +147,7 @@ func TestMethodsOfTheSystemShard(t *testing.T) {
 		asks := map[uint32]func(context.Context, args) (int, error){}
 		for n, m := range f.nodes {
 			asks[n] = OnSystem(m.Router, "double", true, func(_ context.Context, a args) (int, error) {
-				if err := (fakeControl{m}).check(); err != nil {
+				if err := (fakeControl{m: m}).check(); err != nil {
 					return 0, err
 				}
 				return 2 * a.N, nil

@@ -69,7 +69,10 @@ func (c fakeMap) Dropped(_, name string) {
 func (c fakeMap) Age() time.Duration { return c.m.age }
 
 // fakeControl has the queues where the system shard is led.
-type fakeControl struct{ m *member }
+type fakeControl struct {
+	Control
+	m *member
+}
 
 func (c fakeControl) check() error {
 	if leader := c.m.f.leader0; leader != c.m.number {

@@ -33,6 +33,7 @@ type Stream = interface {
 // Broker is this node's broker. What its shards do not lead here is *broker.Elsewhere.
 type Broker interface {
 	broker.ShardCalls
+	broker.ScheduleCalls
 	WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)
@@ -73,6 +74,10 @@ type Control interface {
 	Spread(ctx context.Context, ns, name string, onto cluster.Onto) (cluster.Queue, error)
 	// HasShard says whether there is a data shard of this number.
 	HasShard(ctx context.Context, id uint32) (bool, error)
+	// NameSchedule registers a schedule's name, which lives in the shard that is wanted unless it has one.
+	NameSchedule(ctx context.Context, ns, name string, wanted uint32) (cluster.ScheduleHome, error)
+	ScheduleHome(ctx context.Context, ns, name string) (cluster.ScheduleHome, error)
+	ForgetSchedule(ctx context.Context, ns, name string, version uint64) error
 }
 
 // Map is this node's copy of what the system shard says. It may be behind.

@@ -1,0 +1,106 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// parcelChunk is how many parcels are on their way at once.
+	parcelChunk = 200
+	// courierRest and courierLongRest bound the pause before parcels are brought again that no shard has answered for.
+	courierRest     = 500 * time.Millisecond
+	courierLongRest = 30 * time.Second
+)
+
+// carry brings what lies in the outbox to its shards.
+func (r *replica) carry(ctx context.Context) {
+	rest := courierRest
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.toSend:
+		}
+		left, err := r.carryAll(ctx)
+		if !left && err == nil {
+			rest = courierRest
+			continue
+		}
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn("tasks for other shards are on their way still", "error", err)
+		}
+		sleep(ctx, rest)
+		rest = min(2*rest, courierLongRest)
+		poke(r.toSend)
+	}
+}
+
+// carryAll goes once through the outbox. Left says that something stays there.
+func (r *replica) carryAll(ctx context.Context) (left bool, err error) {
+	for _, ns := range r.b.cfg.Namespaces() {
+		for behind, more := (task.ID{}), true; more && ctx.Err() == nil; {
+			var some bool
+			some, behind, more, err = r.carrySome(ctx, ns, behind)
+			if left = left || some; err != nil {
+				return true, err
+			}
+		}
+	}
+	return left, nil
+}
+
+// carrySome brings parcels behind a request to their shards, and takes those out of the outbox that were answered for.
+func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (left bool, last task.ID, more bool, err error) {
+	if _, leads := r.shard.Now(); !leads {
+		return false, last, false, nil
+	}
+	parcels, _, err := read(ctx, r, func(from store.Reader) ([]*Parcel, error) { return engine.Outbox(from, ns, behind, parcelChunk), nil })
+	if err != nil || len(parcels) == 0 {
+		return false, last, false, err
+	}
+	specs := make([]task.Spec, len(parcels))
+	for i, p := range parcels {
+		specs[i] = p.Spec
+	}
+	out := r.b.cfg.Deliver(ctx, ns, specs)
+	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
+		for i, p := range parcels {
+			if refused, answered := answerOf(out[i].Err); answered {
+				engine.Delivered(round, ns, p.Request, out[i].Accepted, refused)
+			} else {
+				left = true
+			}
+		}
+		return struct{}{}, nil
+	})
+	for i := range out {
+		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil {
+			r.log.Warn("a task for another shard was refused", "queue", specs[i].Queue, "type", specs[i].Type, "schedule", parcels[i].Schedule, "error", refused)
+		}
+	}
+	return left, parcels[len(parcels)-1].Request, true, err
+}
+
+// answerOf tells a refusal from an error after which a parcel is to be brought again.
+func answerOf(err error) (refused *task.Error, answered bool) {
+	if err == nil {
+		return nil, true
+	}
+	refused, ok := task.AsError(err)
+	return refused, ok && refused.Code != task.CodeUnavailable
+}
+
+// sleep waits, unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,147 @@
+package broker
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The engine's words for schedules.
+type (
+	ScheduleView    = engine.ScheduleView
+	SchedulePage    = engine.SchedulePage
+	SchedulePut     = engine.SchedulePut
+	SchedulePutDone = engine.SchedulePutDone
+	LedgerEntry     = engine.LedgerEntry
+	Parcel          = engine.Parcel
+)
+
+// The engine's words for what came of a schedule that was put, and of a tick.
+const (
+	ScheduleUnchanged = engine.ScheduleUnchanged
+	TickSkipped       = engine.TickSkipped
+)
+
+// ErrScheduleRaced: a call that came later was faster. Come again with a newer version.
+var ErrScheduleRaced = engine.ErrScheduleRaced
+
+// CheckSchedule refuses a filled schedule outside the rules, naming field, value and rule.
+func CheckSchedule(s *task.Schedule, l task.Limits) error { return engine.CheckSchedule(s, l) }
+
+// ScheduleCalls are the calls on the schedules of a shard, their home.
+type ScheduleCalls interface {
+	PutSchedule(ctx context.Context, shard uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error)
+	DeleteSchedule(ctx context.Context, shard uint32, ns, name string, version uint64) (Stamp, error)
+	PauseSchedule(ctx context.Context, shard uint32, ns, name, reason string) (*ScheduleView, Stamp, error)
+	ResumeSchedule(ctx context.Context, shard uint32, ns, name string) (*ScheduleView, Stamp, error)
+	TriggerSchedule(ctx context.Context, shard uint32, ns, name string, request task.ID) (Triggered, Stamp, error)
+	Schedule(ctx context.Context, shard uint32, ns, name string) (*ScheduleView, Stamp, error)
+	Schedules(ctx context.Context, shard uint32, ns, behind string, limit int) (SchedulePage, Stamp, error)
+	ScheduleHistory(ctx context.Context, shard uint32, ns, name string, below uint64, limit int) ([]*LedgerEntry, Stamp, error)
+}
+
+// Triggered is the answer to a trigger: a task, or the parcel that brings it to its shard.
+type Triggered struct {
+	Accepted
+	Parcel *Parcel
+}
+
+// PutSchedule makes a schedule what a caller says; its id is given here.
+func (b *Broker) PutSchedule(ctx context.Context, shardID uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return SchedulePutDone{}, Stamp{}, err
+	}
+	if b.cfg.Room != nil && !put.DryRun {
+		if err := b.cfg.Room(); err != nil {
+			return SchedulePutDone{}, Stamp{}, err
+		}
+	}
+	now, _ := r.shard.Now()
+	put.ID = task.NewID(r.id, int64(now)/1000, rand.Uint64())
+	return change(ctx, r, func(round *engine.Round) (SchedulePutDone, error) { return engine.PutSchedule(round, ns, put) })
+}
+
+// DeleteSchedule removes a schedule.
+func (b *Broker) DeleteSchedule(ctx context.Context, shardID uint32, ns, name string, version uint64) (Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return Stamp{}, err
+	}
+	existed, at, err := change(ctx, r, func(round *engine.Round) (bool, error) { return engine.DeleteSchedule(round, ns, name, version) })
+	if err == nil && !existed {
+		err = task.NotFound("schedule", name)
+	}
+	return at, err
+}
+
+// PauseSchedule lets a schedule rest.
+func (b *Broker) PauseSchedule(ctx context.Context, shardID uint32, ns, name, reason string) (*ScheduleView, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) { return engine.PauseSchedule(round, ns, name, reason) })
+}
+
+// ResumeSchedule lets a schedule go on.
+func (b *Broker) ResumeSchedule(ctx context.Context, shardID uint32, ns, name string) (*ScheduleView, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) { return engine.ResumeSchedule(round, ns, name) })
+}
+
+// TriggerSchedule makes a task of a schedule now.
+func (b *Broker) TriggerSchedule(ctx context.Context, shardID uint32, ns, name string, request task.ID) (Triggered, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return Triggered{}, Stamp{}, err
+	}
+	if b.cfg.Room != nil {
+		if err := b.cfg.Room(); err != nil {
+			return Triggered{}, Stamp{}, err
+		}
+	}
+	tasks, _ := r.newTasks(ns, []task.Spec{{RequestID: request}})
+	call := engine.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
+	return change(ctx, r, func(round *engine.Round) (out Triggered, err error) {
+		out.Accepted, out.Parcel, err = engine.TriggerSchedule(round, ns, name, call)
+		return out, err
+	})
+}
+
+// Schedule reads a schedule.
+func (b *Broker) Schedule(ctx context.Context, shardID uint32, ns, name string) (*ScheduleView, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) (*ScheduleView, error) { return engine.ShowSchedule(from, ns, name) })
+}
+
+// Schedules reads up to limit schedules behind a name, in the order of their names.
+func (b *Broker) Schedules(ctx context.Context, shardID uint32, ns, behind string, limit int) (SchedulePage, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return SchedulePage{}, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) (SchedulePage, error) {
+		return engine.ListSchedules(from, ns, behind, limit), nil
+	})
+}
+
+// ScheduleHistory reads up to limit entries of a ledger below a number, newest first; 0: from the newest.
+func (b *Broker) ScheduleHistory(ctx context.Context, shardID uint32, ns, name string, below uint64, limit int) ([]*LedgerEntry, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) ([]*LedgerEntry, error) {
+		return engine.ScheduleHistory(from, ns, name, below, limit)
+	})
+}

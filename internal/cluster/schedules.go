@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"context"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The system shard knows which names of schedules are taken and in which shard each lives, so that there is one of a name; all
+// else of a schedule lies there. A name is registered before its schedule is put and removed after it was deleted, both with a
+// version that only grows: whoever comes too late with an older one is refused by the shard.
+
+// ScheduleHome is where a schedule lives.
+type ScheduleHome struct {
+	Shard uint32 `json:"shard"`
+	// Version is that of the call that registered the name last.
+	Version uint64 `json:"version"`
+}
+
+const (
+	// maxSchedules bounds the schedules of all namespaces together.
+	maxSchedules = 1_000_000
+	// schedulesLevel is the feature level from which there are schedules: a leader below does not know what to do at a tick.
+	schedulesLevel = 3
+)
+
+// NameSchedule registers the name of a schedule that is about to be put or deleted, and answers with its shard and a new version.
+// A name that is new gets the shard that is wanted for it.
+func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint32) (ScheduleHome, error) {
+	return update(ctx, c, func(tx *store.Tx) (ScheduleHome, error) {
+		settings, _, err := getRow[Settings](tx, settingsKey)
+		if err == nil && settings.Level < schedulesLevel {
+			err = wrongState("schedule %q: for schedules the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+				name, schedulesLevel, settings.Level)
+		}
+		if err != nil {
+			return ScheduleHome{}, err
+		}
+		key := scheduleKey(ns, name)
+		home, known, err := getRow[ScheduleHome](tx, key)
+		if err != nil {
+			return ScheduleHome{}, err
+		}
+		if !known {
+			if err := c.countSchedules(tx, name, +1); err != nil {
+				return ScheduleHome{}, err
+			}
+			home.Shard = wanted
+		}
+		home.Version = tx.Index()
+		tx.Set(key, encodeRow(home))
+		return home, nil
+	})
+}
+
+// ScheduleHome is where a schedule lives, if its name is registered.
+func (c *Control) ScheduleHome(ctx context.Context, ns, name string) (ScheduleHome, error) {
+	return view(ctx, c, func(r store.Reader) (ScheduleHome, error) {
+		home, known, err := getRow[ScheduleHome](r, scheduleKey(ns, name))
+		if err == nil && !known {
+			err = task.NotFound("schedule", name)
+		}
+		return home, err
+	})
+}
+
+// ForgetSchedule removes the name of a deleted schedule, unless it was registered again after this version.
+func (c *Control) ForgetSchedule(ctx context.Context, ns, name string, version uint64) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		key := scheduleKey(ns, name)
+		home, known, err := getRow[ScheduleHome](tx, key)
+		if err != nil || !known || home.Version != version {
+			return struct{}{}, err
+		}
+		tx.Delete(key)
+		return struct{}{}, c.countSchedules(tx, name, -1)
+	})
+	return err
+}
+
+// countSchedules keeps the number of names.
+func (c *Control) countSchedules(tx *store.Tx, name string, n int) error {
+	count := int(getNumber(tx, schedulesKey)) + n // #nosec G115 -- at most maxSchedules
+	if count > maxSchedules {
+		return task.Invalid("name", "%q would be one schedule more than the %d that are allowed", name, maxSchedules)
+	}
+	tx.Set(schedulesKey, encodeNumber(uint64(max(count, 0)))) // #nosec G115 -- not negative
+	return nil
+}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The words of schedules, by their numbers in the protocol.
+var (
+	missedWords      = []task.Missed{"", task.MissedOnce, task.MissedSkip, task.MissedAll}
+	overlapWords     = []task.Overlap{"", task.OverlapAllow, task.OverlapSkip}
+	tickOutcomeWords = []string{"", "fired", "caught_up", "triggered", "skipped"}
+)
+
+// wordOf finds the word of a number that a caller sent.
+func wordOf[W ~string, N ~int32](field string, words []W, n N) (W, error) {
+	if n < 0 || int(n) >= len(words) {
+		return "", task.Invalid(field, "%d is not one that is known", n)
+	}
+	return words[n], nil
+}
+
+// numberOf is the inverse of wordOf.
+func numberOf[N ~int32, W ~string](words []W, w W) N {
+	for i, word := range words {
+		if word == w {
+			return N(i) // #nosec G115 -- a few
+		}
+	}
+	return 0
+}
+
+// scheduleOf reads, fills and checks what an operator says of a schedule.
+func scheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err error) {
+	if p == nil {
+		return s, task.Invalid("spec", "is needed")
+	}
+	s = task.Schedule{Name: p.GetName(), Cron: p.GetCron(), TimeZone: p.GetTimeZone(), Owner: p.GetOwner()}
+	if s.Every, err = spanOf("every", p.GetEvery()); err != nil {
+		return s, err
+	}
+	if s.Jitter, err = spanOf("jitter", p.GetJitter()); err != nil {
+		return s, err
+	}
+	if s.Missed, err = wordOf("missed", missedWords, p.GetMissed()); err != nil {
+		return s, err
+	}
+	if s.Overlap, err = wordOf("overlap", overlapWords, p.GetOverlap()); err != nil {
+		return s, err
+	}
+	if s.Task, err = specOf(p.GetTask(), l); err != nil {
+		if p.GetTask() == nil {
+			return s, err
+		}
+		return s, fieldOf("task", err)
+	}
+	s.Fill()
+	return s, broker.CheckSchedule(&s, l)
+}
+
+func scheduleProto(v *broker.ScheduleView) *pawlv1.Schedule {
+	p := &pawlv1.Schedule{Spec: scheduleSpecProto(&v.Schedule), ScheduleId: v.ID.String(), CreatedAt: timeProto(v.CreatedAt), UpdatedAt: timeProto(v.UpdatedAt),
+		NextRunAt: timeProto(v.Next), NextPlannedAt: timeProto(v.Planned), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedAt: timeProto(v.PausedAt)}
+	if v.Last != nil {
+		p.Last = tickProto(v.Last)
+	}
+	return p
+}
+
+func scheduleSpecProto(s *task.Schedule) *pawlv1.ScheduleSpec {
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: optDuration(s.Every), TimeZone: s.TimeZone, Jitter: optDuration(s.Jitter),
+		Missed: numberOf[pawlv1.Missed](missedWords, s.Missed), Overlap: numberOf[pawlv1.Overlap](overlapWords, s.Overlap),
+		Owner: s.Owner, Task: specProto(&s.Task)}
+}
+
+// specProto is the inverse of specOf.
+func specProto(s *task.Spec) *pawlv1.TaskSpec {
+	p := &pawlv1.TaskSpec{Type: s.Type, Payload: s.Payload, ContentType: s.ContentType, Queue: s.Queue, Priority: priorityProto(s.Priority),
+		IdempotencyKey: s.IdempotencyKey, MaxAttempts: int32(s.MaxAttempts), Timeout: optDuration(s.Timeout), // #nosec G115 -- at most 1000
+		ExpiresIn: optDuration(s.ExpiresIn), Key: s.Key, Tags: s.Tags, Headers: s.Headers, Cost: int32(s.Cost)} // #nosec G115 -- at most MaxCost
+	if s.Retry != nil {
+		p.Retry = retryProto(*s.Retry)
+	}
+	if s.Retention != nil {
+		p.Retention = durationProto(*s.Retention)
+	}
+	return p
+}
+
+func tickProto(e *broker.LedgerEntry) *pawlv1.Tick {
+	p := &pawlv1.Tick{Seq: int64(e.Seq), PlannedAt: timeProto(e.Planned), Until: timeProto(e.Until), Count: int32(e.Count), // #nosec G115 -- small
+		DecidedAt: timeProto(e.At), Outcome: numberOf[pawlv1.TickOutcome](tickOutcomeWords, e.Outcome.String()), Reason: e.Reason}
+	if e.Task != (task.ID{}) {
+		p.TaskId = e.Task.String()
+	}
+	if late := e.Late(); late > 0 && e.Outcome != broker.TickSkipped {
+		p.Late = durationProto(late)
+	}
+	return p
+}
+
+// optDuration leaves out what is not set.
+func optDuration[D interface{ ~int64 }](d D) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return &durationpb.Duration{Seconds: int64(d) / 1e9, Nanos: int32(int64(d) % 1e9)}
+}

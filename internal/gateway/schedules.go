@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Schedules is what the gateway needs of schedules, wherever they live.
+type Schedules interface {
+	PutSchedule(ctx context.Context, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error)
+	DeleteSchedule(ctx context.Context, ns, name string) (broker.Stamp, error)
+	PauseSchedule(ctx context.Context, ns, name, reason string) (*broker.ScheduleView, broker.Stamp, error)
+	ResumeSchedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
+	TriggerSchedule(ctx context.Context, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error)
+	Schedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
+	Schedules(ctx context.Context, ns, behind string, limit int) (broker.SchedulePage, error)
+	ScheduleHistory(ctx context.Context, ns, name string, below uint64, limit int) ([]*broker.LedgerEntry, broker.Stamp, error)
+}
+
+// schedulers is the ScheduleService.
+type schedulers struct {
+	pawlv1.UnimplementedScheduleServiceServer
+	*Gateway
+}
+
+// ListSchedules reads a page of schedules by name.
+func (g schedulers) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
+	n, err := limitOf(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	behind, err := decodeCursor(scheduleCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	page, err := g.cfg.Schedules.Schedules(ctx, namespaceOf(ctx), string(behind), n)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListSchedulesResponse{Items: make([]*pawlv1.Schedule, len(page.Schedules))}
+	for i, v := range page.Schedules {
+		out.Items[i] = scheduleProto(v)
+	}
+	if page.More {
+		out.NextCursor = encodeCursor(scheduleCursor, []byte(page.Schedules[len(page.Schedules)-1].Name))
+	}
+	return out, nil
+}
+
+// GetSchedule reads one schedule.
+func (g schedulers) GetSchedule(ctx context.Context, r *pawlv1.GetScheduleRequest) (*pawlv1.GetScheduleResponse, error) {
+	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
+		return g.cfg.Schedules.Schedule(ctx, ns, r.GetName())
+	})
+	return &pawlv1.GetScheduleResponse{Schedule: p}, err
+}
+
+// scheduled runs a call on a schedule that answers with how it stands.
+func (g *Gateway) scheduled(ctx context.Context, name string, run func(ns string) (*broker.ScheduleView, broker.Stamp, error)) (*pawlv1.Schedule, error) {
+	if err := task.CheckSchedule("name", name, g.limits); err != nil {
+		return nil, err
+	}
+	v, at, err := run(namespaceOf(ctx))
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return scheduleProto(v), nil
+}
+
+// PutSchedule makes a schedule what the request says.
+func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
+	s, err := scheduleOf(r.GetSpec(), g.limits)
+	if err != nil {
+		return nil, err
+	}
+	done, at, err := g.cfg.Schedules.PutSchedule(ctx, namespaceOf(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun()})
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.PutScheduleResponse{Change: string(done.Change), Schedule: scheduleProto(done.After)}
+	if done.Before != nil {
+		out.Before = scheduleProto(done.Before)
+	}
+	if !r.GetDryRun() && done.Change != broker.ScheduleUnchanged {
+		g.log.Info("schedule "+out.GetChange(), "schedule", s.Name, "queue", s.Task.Queue, "type", s.Task.Type)
+	}
+	return out, nil
+}
+
+// DeleteSchedule removes a schedule.
+func (g schedulers) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteScheduleRequest) (*pawlv1.DeleteScheduleResponse, error) {
+	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
+		return nil, err
+	}
+	at, err := g.cfg.Schedules.DeleteSchedule(ctx, namespaceOf(ctx), r.GetName())
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("schedule deleted", "schedule", r.GetName())
+	return &pawlv1.DeleteScheduleResponse{}, nil
+}
+
+// PauseSchedule lets a schedule rest.
+func (g schedulers) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRequest) (*pawlv1.PauseScheduleResponse, error) {
+	if err := checkReason(r.GetReason()); err != nil {
+		return nil, err
+	}
+	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
+		return g.cfg.Schedules.PauseSchedule(ctx, ns, r.GetName(), r.GetReason())
+	})
+	if err == nil {
+		g.log.Info("schedule paused", "schedule", r.GetName(), "reason", r.GetReason())
+	}
+	return &pawlv1.PauseScheduleResponse{Schedule: p}, err
+}
+
+// ResumeSchedule lets a schedule go on.
+func (g schedulers) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeScheduleRequest) (*pawlv1.ResumeScheduleResponse, error) {
+	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
+		return g.cfg.Schedules.ResumeSchedule(ctx, ns, r.GetName())
+	})
+	if err == nil {
+		g.log.Info("schedule resumed", "schedule", r.GetName())
+	}
+	return &pawlv1.ResumeScheduleResponse{Schedule: p}, err
+}
+
+// TriggerSchedule makes a task of a schedule now.
+func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerScheduleRequest) (*pawlv1.TriggerScheduleResponse, error) {
+	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
+		return nil, err
+	}
+	request := newRequestID()
+	if id := r.GetRequestId(); id != "" {
+		var err error
+		if request, err = task.ParseID(id); err != nil {
+			return nil, task.Invalid("request_id", "%v", err)
+		}
+	}
+	a, at, err := g.cfg.Schedules.TriggerSchedule(ctx, namespaceOf(ctx), r.GetName(), request)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("schedule triggered", "schedule", r.GetName(), "task", a.ID.String())
+	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: stateProto(a.State), Status: statusProto(a.State)}, nil
+}
+
+// newRequestID makes an id for a request that has none: a UUID of version 4.
+func newRequestID() (id task.ID) {
+	binary.BigEndian.PutUint64(id[:8], rand.Uint64()) // #nosec G404 -- it must differ, not surprise
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64()) // #nosec G404
+	id[6], id[8] = 0x40|id[6]&0x0f, 0x80|id[8]&0x3f
+	return id
+}
+
+// ListScheduleHistory reads the ledger of a schedule.
+func (g schedulers) ListScheduleHistory(ctx context.Context, r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
+	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
+		return nil, err
+	}
+	n, err := limitOf(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	at, err := decodeCursor(tickCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	var below uint64
+	if at != nil {
+		if len(at) != 8 {
+			return nil, badCursor(r.GetCursor())
+		}
+		below = binary.BigEndian.Uint64(at)
+	}
+	entries, stamp, err := g.cfg.Schedules.ScheduleHistory(ctx, namespaceOf(ctx), r.GetName(), below, n+1)
+	saw(ctx, stamp)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListScheduleHistoryResponse{}
+	if len(entries) > n {
+		entries = entries[:n]
+		out.NextCursor = encodeCursor(tickCursor, binary.BigEndian.AppendUint64(nil, entries[n-1].Seq))
+	}
+	for _, e := range entries {
+		out.Items = append(out.Items, tickProto(e))
+	}
+	return out, nil
+}
