@@ -27,6 +27,7 @@ type Client struct {
 	producer pawlv1.ProducerServiceClient
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
+	schedule pawlv1.ScheduleServiceClient
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
 	retryFor time.Duration
@@ -78,6 +79,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		producer: pawlv1.NewProducerServiceClient(conn),
 		worker:   pawlv1.NewWorkerServiceClient(conn),
 		operator: pawlv1.NewOperatorServiceClient(conn),
+		schedule: pawlv1.NewScheduleServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
 		retryFor: cfg.retryFor,

@@ -27,13 +27,18 @@ type specFlags struct {
 }
 
 func (s *specFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&s.queue, "queue", "", `queue (default "default")`)
-	flags.StringVar(&s.priority, "priority", "", "high, normal or low (default normal)")
+	s.addTemplate(flags)
 	periodVar(flags, &s.in, "in", 0, "run it this long from now")
 	flags.StringVar(&s.at, "at", "", "run it at this time, as RFC 3339")
 	flags.StringVar(&s.idempotencyKey, "idempotency-key", "", "one task per key and queue")
 	periodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key lives (default 24h)")
 	flags.StringVar(&s.requestID, "request-id", "", "a UUID for this very request: a repeat gives the first task")
+}
+
+// addTemplate adds the options that every task of a schedule can share.
+func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
+	flags.StringVar(&s.queue, "queue", "", `queue (default "default")`)
+	flags.StringVar(&s.priority, "priority", "", "high, normal or low (default normal)")
 	flags.IntVar(&s.maxAttempts, "max-attempts", 0, "failures before it is a dead letter (default: the queue's)")
 	s.retry.add(flags)
 	periodVar(flags, &s.timeout, "timeout", 0, "of one run (default: the queue's)")

@@ -144,13 +144,13 @@ func PutSchedule(r *Round, ns string, put SchedulePut) (done SchedulePutDone, er
 			return done, nil
 		}
 	}
-	next := &course{id: p.id, began: r.now}
+	next := &course{id: p.id}
 	if exists {
 		kept := *c
 		next = &kept
 	}
 	if !exists || old.Cron != s.Cron || old.Every != s.Every || old.TimeZone != s.TimeZone || old.Jitter != s.Jitter {
-		next.began, next.chasing = r.now, 0
+		next.began, next.chasing = r.now.Add(time.Second-1)/1e6*1e6, 0 // whole seconds, none of an interval lost
 		if next.paused == 0 {
 			next.plan(p, p.rule(), r.now)
 		}

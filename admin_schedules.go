@@ -1,0 +1,332 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/google/uuid"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// Schedule says when a task is enqueued again and again: docs/schedules.md has the rules.
+type Schedule struct {
+	Name string // letters, digits and . _ - :
+
+	// Cron is an expression of five fields, or six with seconds first, or @daily and its like, on the clock of TimeZone, an IANA
+	// name, "" for UTC. Or Every is an interval of whole seconds.
+	Cron     string
+	TimeZone string
+	Every    time.Duration
+
+	Jitter  time.Duration // each tick is late by a part of it, up to 24 h
+	Missed  Missed
+	Overlap Overlap
+	Owner   string // what the schedule comes from, such as a file in a repository
+
+	// Task is what each tick enqueues, with Options, but without a time of its own, an idempotency key or a request id.
+	Task    Args
+	Options []Option
+}
+
+// Missed says what becomes of ticks that came while nobody could fire them, by over a minute.
+type Missed string
+
+// What can become of missed ticks.
+const (
+	MissedOnce Missed = "once" // one task for all of them; the default
+	MissedSkip Missed = "skip" // none
+	MissedAll  Missed = "all"  // one each, at most the newest 1,000
+)
+
+// Overlap says what becomes of a tick while the task of an earlier one has not ended.
+type Overlap string
+
+// What can become of a tick that overlaps.
+const (
+	OverlapAllow Overlap = "allow" // the default
+	OverlapSkip  Overlap = "skip"
+)
+
+// ScheduleInfo is everything the broker knows of a schedule.
+type ScheduleInfo struct {
+	ID       string // of this schedule: another of the same name has another
+	Name     string
+	Cron     string
+	TimeZone string
+	Every    time.Duration
+	Jitter   time.Duration
+	Missed   Missed
+	Overlap  Overlap
+	Owner    string
+	Task     ScheduledTask
+
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	NextRunAt time.Time // zero while it is paused
+	PlannedAt time.Time // NextRunAt without its jitter
+	Pause     *Pause    // nil: it is not paused
+	Last      *Tick     // the newest entry of its ledger; nil: it has none
+}
+
+// ScheduledTask is the task that each tick enqueues.
+type ScheduledTask struct {
+	Type        string
+	Payload     []byte
+	ContentType string
+	Queue       string
+	Priority    Priority
+	MaxAttempts int            // 0: the queue's
+	Retry       *RetryPolicy   // nil: the queue's
+	Timeout     time.Duration  // of one run
+	ExpiresIn   time.Duration  // discarded unless started by then
+	Retention   *time.Duration // nil: the queue's
+	Key         string
+	Cost        int
+	Tags        []string
+	Headers     map[string]string
+}
+
+// Pause is since when something rests, and why.
+type Pause struct {
+	At     time.Time
+	Reason string
+}
+
+// Tick is an entry of a schedule's ledger: one tick, or several that were skipped for the same reason.
+type Tick struct {
+	Seq       int64
+	PlannedAt time.Time // of several the first; zero for a trigger
+	Until     time.Time // of several the last
+	Count     int       // how many; 100: or more
+	DecidedAt time.Time
+	Outcome   TickOutcome
+	Reason    string        // why it was skipped: missed, paused, overlap, queue_full and others
+	TaskID    string        // its task, or the one that it overlaps; "": it is on its way to another shard
+	Late      time.Duration // from planned to decided
+}
+
+// TickOutcome says what became of a tick.
+type TickOutcome string
+
+// What can become of a tick.
+const (
+	TickFired     TickOutcome = "fired"
+	TickCaughtUp  TickOutcome = "caught_up" // fired after it was missed
+	TickTriggered TickOutcome = "triggered" // by TriggerSchedule
+	TickSkipped   TickOutcome = "skipped"
+)
+
+// ScheduleChange is what putting a schedule does.
+type ScheduleChange struct {
+	Change   string // "created", "updated", "unchanged"
+	Schedule *ScheduleInfo
+	Before   *ScheduleInfo // nil: there was none
+}
+
+// Schedules goes over all schedules by name.
+func (a Admin) Schedules(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
+	return pages(func(cursor string) (Page[*ScheduleInfo], error) {
+		return a.SchedulesPage(ctx, PageRequest{Cursor: cursor})
+	})
+}
+
+// SchedulesPage gives one page of the schedules.
+func (a Admin) SchedulesPage(ctx context.Context, page PageRequest) (Page[*ScheduleInfo], error) {
+	resp, err := call(ctx, a.client, true, a.client.schedule.ListSchedules, &pawlv1.ListSchedulesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return Page[*ScheduleInfo]{}, fmt.Errorf("list schedules: %w", err)
+	}
+	out := Page[*ScheduleInfo]{NextCursor: resp.GetNextCursor()}
+	for _, p := range resp.GetItems() {
+		out.Items = append(out.Items, scheduleOf(p))
+	}
+	return out, nil
+}
+
+// Schedule gives one schedule, or ErrNotFound.
+func (a Admin) Schedule(ctx context.Context, name string) (*ScheduleInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.schedule.GetSchedule, &pawlv1.GetScheduleRequest{Name: name})
+	return scheduleAnswer("schedule", name, resp.GetSchedule(), err)
+}
+
+// PutSchedule makes a schedule what s says, creating it if need be. The same again changes nothing, and a schedule that keeps its
+// times keeps its next tick.
+func (a Admin) PutSchedule(ctx context.Context, s Schedule) (*ScheduleChange, error) {
+	return a.putSchedule(ctx, "put schedule", s, &pawlv1.PutScheduleRequest{})
+}
+
+// CreateSchedule is PutSchedule unless another schedule of this name exists: that is ErrConflict.
+func (a Admin) CreateSchedule(ctx context.Context, s Schedule) (*ScheduleChange, error) {
+	return a.putSchedule(ctx, "create schedule", s, &pawlv1.PutScheduleRequest{CreateOnly: true})
+}
+
+// TrySchedule tells what PutSchedule would do, and changes nothing.
+func (a Admin) TrySchedule(ctx context.Context, s Schedule) (*ScheduleChange, error) {
+	return a.putSchedule(ctx, "try schedule", s, &pawlv1.PutScheduleRequest{DryRun: true})
+}
+
+func (a Admin) putSchedule(ctx context.Context, what string, s Schedule, req *pawlv1.PutScheduleRequest) (*ScheduleChange, error) {
+	spec, err := s.proto()
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", what, s.Name, err)
+	}
+	req.Spec = spec
+	resp, err := call(ctx, a.client, true, a.client.schedule.PutSchedule, req)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", what, s.Name, err)
+	}
+	out := &ScheduleChange{Change: resp.GetChange(), Schedule: scheduleOf(resp.GetSchedule())}
+	if resp.GetBefore() != nil {
+		out.Before = scheduleOf(resp.GetBefore())
+	}
+	return out, nil
+}
+
+// DeleteSchedule removes a schedule with its ledger. The tasks of its ticks stay.
+func (a Admin) DeleteSchedule(ctx context.Context, name string) error {
+	if _, err := call(ctx, a.client, false, a.client.schedule.DeleteSchedule, &pawlv1.DeleteScheduleRequest{Name: name}); err != nil {
+		return fmt.Errorf("delete schedule %q: %w", name, err)
+	}
+	return nil
+}
+
+// PauseSchedule lets ticks pass without a task. When the schedule is resumed, its ledger notes them.
+func (a Admin) PauseSchedule(ctx context.Context, name, reason string) (*ScheduleInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.schedule.PauseSchedule, &pawlv1.PauseScheduleRequest{Name: name, Reason: reason})
+	return scheduleAnswer("pause schedule", name, resp.GetSchedule(), err)
+}
+
+// ResumeSchedule ends the pause of a schedule. If there is none, that is no error.
+func (a Admin) ResumeSchedule(ctx context.Context, name string) (*ScheduleInfo, error) {
+	resp, err := call(ctx, a.client, true, a.client.schedule.ResumeSchedule, &pawlv1.ResumeScheduleRequest{Name: name})
+	return scheduleAnswer("resume schedule", name, resp.GetSchedule(), err)
+}
+
+// TriggerSchedule makes a task of the schedule now, beside its ticks, also while it is paused.
+func (a Admin) TriggerSchedule(ctx context.Context, name string) (*Ref, error) {
+	request, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("request id: %w", err)
+	}
+	resp, err := call(ctx, a.client, true, a.client.schedule.TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: request.String()})
+	if err != nil {
+		return nil, fmt.Errorf("trigger schedule %q: %w", name, err)
+	}
+	return &Ref{ID: resp.GetTaskId(), State: stateOf(resp.GetState()), client: a.client}, nil
+}
+
+// ScheduleHistory goes over the ledger of a schedule, newest first: its last 1,000 entries.
+func (a Admin) ScheduleHistory(ctx context.Context, name string) iter.Seq2[*Tick, error] {
+	return pages(func(cursor string) (Page[*Tick], error) {
+		return a.ScheduleHistoryPage(ctx, name, PageRequest{Cursor: cursor})
+	})
+}
+
+// ScheduleHistoryPage gives one page of the ledger of a schedule.
+func (a Admin) ScheduleHistoryPage(ctx context.Context, name string, page PageRequest) (Page[*Tick], error) {
+	resp, err := call(ctx, a.client, true, a.client.schedule.ListScheduleHistory,
+		&pawlv1.ListScheduleHistoryRequest{Name: name, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return Page[*Tick]{}, fmt.Errorf("history of schedule %q: %w", name, err)
+	}
+	out := Page[*Tick]{NextCursor: resp.GetNextCursor()}
+	for _, p := range resp.GetItems() {
+		out.Items = append(out.Items, tickOf(p))
+	}
+	return out, nil
+}
+
+func scheduleAnswer(what, name string, p *pawlv1.Schedule, err error) (*ScheduleInfo, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", what, name, err)
+	}
+	return scheduleOf(p), nil
+}
+
+// proto is what is sent. The words that are none are refused here: in the protocol they have no number.
+func (s Schedule) proto() (*pawlv1.ScheduleSpec, error) {
+	missed, ok := numberOf(missedWords, s.Missed)
+	if !ok {
+		return nil, invalid("missed", "%q is not once, skip or all", string(s.Missed))
+	}
+	overlap, ok := numberOf(overlapWords, s.Overlap)
+	if !ok {
+		return nil, invalid("overlap", "%q is not allow or skip", string(s.Overlap))
+	}
+	spec, err := newSpec(s.Task, s.Options)
+	if err != nil {
+		return nil, err
+	}
+	if !hasRequest(s.Options) {
+		spec.RequestId = "" // each tick is a request of its own
+	}
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Every: durationOrNil(s.Every), Jitter: durationOrNil(s.Jitter),
+		Missed: pawlv1.Missed(missed), Overlap: pawlv1.Overlap(overlap), Owner: s.Owner, Task: spec}, nil
+}
+
+// hasRequest says whether options name a request.
+func hasRequest(opts []Option) bool {
+	spec := &pawlv1.TaskSpec{}
+	for _, opt := range opts {
+		opt.apply(spec)
+	}
+	return spec.GetRequestId() != ""
+}
+
+var (
+	missedWords      = words[Missed](pawlv1.Missed_name, "MISSED_")
+	overlapWords     = words[Overlap](pawlv1.Overlap_name, "OVERLAP_")
+	tickOutcomeWords = words[TickOutcome](pawlv1.TickOutcome_name, "TICK_OUTCOME_")
+)
+
+// numberOf finds the number of a word in the protocol; "" is 0.
+func numberOf[W ~string](words map[int32]W, w W) (n int32, ok bool) {
+	if w == "" {
+		return 0, true
+	}
+	for n, word := range words {
+		if word == w {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+func scheduleOf(p *pawlv1.Schedule) *ScheduleInfo {
+	s := p.GetSpec()
+	out := &ScheduleInfo{ID: p.GetScheduleId(), Name: s.GetName(), Cron: s.GetCron(), TimeZone: s.GetTimeZone(), Every: s.GetEvery().AsDuration(),
+		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())], Owner: s.GetOwner(),
+		Task:      scheduledTaskOf(s.GetTask()),
+		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
+	if p.GetPaused() {
+		out.Pause = &Pause{At: timeOf(p.GetPausedAt()), Reason: p.GetPausedReason()}
+	}
+	if p.GetLast() != nil {
+		out.Last = tickOf(p.GetLast())
+	}
+	return out
+}
+
+func scheduledTaskOf(s *pawlv1.TaskSpec) ScheduledTask {
+	t := ScheduledTask{Type: s.GetType(), Payload: s.GetPayload(), ContentType: s.GetContentType(), Queue: s.GetQueue(), Priority: priorityOf(s.GetPriority()),
+		MaxAttempts: int(s.GetMaxAttempts()), Timeout: s.GetTimeout().AsDuration(), ExpiresIn: s.GetExpiresIn().AsDuration(),
+		Key: s.GetKey(), Cost: int(s.GetCost()), Tags: s.GetTags(), Headers: s.GetHeaders()}
+	if s.GetRetry() != nil {
+		retry := retryPolicyOf(s.GetRetry())
+		t.Retry = &retry
+	}
+	if s.GetRetention() != nil {
+		retention := s.GetRetention().AsDuration()
+		t.Retention = &retention
+	}
+	return t
+}
+
+func tickOf(p *pawlv1.Tick) *Tick {
+	return &Tick{Seq: p.GetSeq(), PlannedAt: timeOf(p.GetPlannedAt()), Until: timeOf(p.GetUntil()), Count: int(p.GetCount()),
+		DecidedAt: timeOf(p.GetDecidedAt()), Outcome: tickOutcomeWords[int32(p.GetOutcome())], Reason: p.GetReason(), TaskID: p.GetTaskId(),
+		Late: p.GetLate().AsDuration()}
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newSchedule(a *app) *cobra.Command {
+	return group("schedule", "Enqueue tasks again and again: cron", "Schedules enqueue a task at times of the clock or at intervals, once for each tick.",
+		newScheduleLs(a), newScheduleShow(a), newScheduleHistory(a), newScheduleAdd(a), newScheduleApply(a),
+		newSchedulePause(a), newScheduleResume(a), newScheduleRun(a), newScheduleRm(a))
+}
+
+func newScheduleLs(a *app) *cobra.Command {
+	var list listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List schedules with their next runs", Args: cobra.NoArgs,
+		Example: "  pawl schedule ls --watch",
+	}
+	list.add(cmd)
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.check(); err != nil {
+			return err
+		}
+		schedules, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.ScheduleInfo], error) {
+			return client.Admin().SchedulesPage(ctx, p)
+		})
+		if err != nil {
+			return err
+		}
+		view := listView[scheduleView]{Items: make([]scheduleView, len(schedules)), NextCursor: next}
+		for i, s := range schedules {
+			view.Items[i] = viewSchedule(s)
+		}
+		err = a.print(view, func(w io.Writer) { writeSchedules(w, schedules, time.Now()) })
+		if next != "" && a.format == "table" {
+			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		}
+		return err
+	})
+	return cmd
+}
+
+func writeSchedules(w io.Writer, schedules []*pawl.ScheduleInfo, now time.Time) {
+	rows := make([][]string, len(schedules))
+	for i, s := range schedules {
+		next := "never"
+		switch {
+		case s.Pause != nil:
+			next = "paused"
+			if s.Pause.Reason != "" {
+				next += ": " + short(s.Pause.Reason, 40)
+			}
+		case !s.NextRunAt.IsZero():
+			next = clock(s.NextRunAt, now)
+		}
+		rows[i] = []string{s.Name, ruleText(s), s.Task.Queue, s.Task.Type, next, lastText(s.Last)}
+	}
+	columns(w, "SCHEDULE|WHEN|QUEUE|TYPE|NEXT|LAST", rows)
+}
+
+// ruleText says when a schedule is due.
+func ruleText(s *pawl.ScheduleInfo) string {
+	rule := s.Cron
+	if s.Every > 0 {
+		rule = "every " + period(s.Every)
+	}
+	if s.TimeZone != "" {
+		rule += " " + s.TimeZone
+	}
+	return rule
+}
+
+func lastText(t *pawl.Tick) string {
+	if t == nil {
+		return "-"
+	}
+	return outcomeText(t)
+}
+
+func outcomeText(t *pawl.Tick) string {
+	if t.Reason != "" {
+		return string(t.Outcome) + ": " + t.Reason
+	}
+	return string(t.Outcome)
+}
+
+func newScheduleShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show SCHEDULE", Short: "Show a schedule and its task", Args: cobra.ExactArgs(1),
+		Example: "  pawl schedule show nightly-report",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		s, err := client.Admin().Schedule(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.printSchedule(s)
+	})
+	return cmd
+}
+
+func (a *app) printSchedule(s *pawl.ScheduleInfo) error {
+	return a.print(viewSchedule(s), func(w io.Writer) { writeSchedule(w, s, time.Now()) })
+}
+
+func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
+	paused := "no"
+	if s.Pause != nil {
+		paused = "since " + clock(s.Pause.At, now)
+		if s.Pause.Reason != "" {
+			paused += ": " + s.Pause.Reason
+		}
+	}
+	last := ""
+	if s.Last != nil {
+		last = outcomeText(s.Last) + " " + clock(s.Last.DecidedAt, now)
+	}
+	jitter := ""
+	if s.Jitter > 0 {
+		jitter = "up to " + period(s.Jitter)
+	}
+	fields(w, "Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", clock(s.NextRunAt, now), "Paused", paused, "Last tick", last,
+		"Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
+		"Created", clock(s.CreatedAt, now), "Changed", clock(s.UpdatedAt, now),
+		"Task", s.Task.Type, "  queue", s.Task.Queue, "  priority", string(s.Task.Priority), "  key", s.Task.Key, "  payload", short(string(s.Task.Payload), 200))
+}
+
+func newScheduleHistory(a *app) *cobra.Command {
+	var list listFlags
+	cmd := &cobra.Command{
+		Use: "history SCHEDULE", Short: "Show what became of each tick", Args: cobra.ExactArgs(1),
+		Long:    "Show the ledger of a schedule, newest first: each tick that fired, was caught up with or was skipped, and why. It keeps 1,000 entries.",
+		Example: "  pawl schedule history nightly-report --limit 30",
+	}
+	list.add(cmd)
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := list.check(); err != nil {
+			return err
+		}
+		ticks, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.Tick], error) {
+			return client.Admin().ScheduleHistoryPage(ctx, args[0], p)
+		})
+		if err != nil {
+			return err
+		}
+		view := listView[tickView]{Items: make([]tickView, len(ticks)), NextCursor: next}
+		for i, t := range ticks {
+			view.Items[i] = viewTick(t)
+		}
+		return a.print(view, func(w io.Writer) { writeTicks(w, ticks) })
+	})
+	return cmd
+}
+
+func writeTicks(w io.Writer, ticks []*pawl.Tick) {
+	const layout = "2006-01-02 15:04:05 MST"
+	rows := make([][]string, len(ticks))
+	for i, t := range ticks {
+		planned, late := "-", "-"
+		if !t.PlannedAt.IsZero() {
+			planned = t.PlannedAt.Local().Format(layout)
+		}
+		if !t.Until.IsZero() {
+			more := ""
+			if t.Count == 100 { // and beyond it is not counted
+				more = " or more"
+			}
+			planned += fmt.Sprintf(" to %s (%d%s)", t.Until.Local().Format(layout), t.Count, more)
+		}
+		if t.Late > 0 {
+			late = span(t.Late)
+		}
+		task := t.TaskID
+		if task == "" {
+			task = "-"
+		}
+		rows[i] = []string{strconv.FormatInt(t.Seq, 10), planned, outcomeText(t), late, task}
+	}
+	columns(w, "NO|PLANNED|OUTCOME|LATE|TASK", rows)
+}
+
+func newScheduleAdd(a *app) *cobra.Command {
+	var s pawl.Schedule
+	var spec specFlags
+	var missed, overlap string
+	cmd := &cobra.Command{
+		Use: "add NAME TYPE [PAYLOAD | - | @FILE]", Short: "Add a schedule", Args: cobra.RangeArgs(2, 3),
+		Long: `Add a schedule. Each tick enqueues a task of TYPE with PAYLOAD, as "pawl enqueue" would.
+If a schedule of this name exists and says something else, nothing is changed: see "pawl schedule apply".`,
+		Example: `  pawl schedule add nightly-report report '{"kind":"day"}' --cron "30 2 * * *" --time-zone Europe/Berlin
+  pawl schedule add heartbeat ping --every 30s --missed skip`,
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.Cron, "cron", "", `times as a cron "expression": five fields, or six with seconds first; @daily and its like`)
+	periodVar(f, &s.Every, "every", 0, "an interval of whole seconds")
+	f.StringVar(&s.TimeZone, "time-zone", "", "IANA `name` of the time zone of --cron (default UTC)")
+	periodVar(f, &s.Jitter, "jitter", 0, "let each tick be late by a part of this")
+	f.StringVar(&missed, "missed", "", "what becomes of ticks that nobody could fire: once, skip or all (default once)")
+	f.StringVar(&overlap, "overlap", "", "what becomes of a tick while an earlier task runs or waits: allow or skip (default allow)")
+	f.StringVar(&s.Owner, "owner", "", "what the schedule comes from, such as a file")
+	spec.addTemplate(f)
+	cmd.MarkFlagsMutuallyExclusive("cron", "every")
+	cmd.MarkFlagsOneRequired("cron", "every")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
+		raw := pawl.RawTask{Type: args[1], ContentType: spec.contentType}
+		if len(args) == 3 {
+			if raw.Payload, err = a.readPayload(args[2]); err != nil {
+				return err
+			}
+		}
+		s.Name, s.Task, s.Missed, s.Overlap = args[0], raw, pawl.Missed(missed), pawl.Overlap(overlap)
+		if s.Options, err = spec.options(cmd.Flags()); err != nil {
+			return err
+		}
+		done, err := client.Admin().CreateSchedule(cmd.Context(), s)
+		if err != nil {
+			return err
+		}
+		return a.printSchedule(done.Schedule)
+	})
+	return cmd
+}
+
+func newSchedulePause(a *app) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "pause SCHEDULE", Short: "Let ticks pass without a task", Args: cobra.ExactArgs(1),
+		Long:    "Let ticks pass without a task until the schedule is resumed. The ledger says what was left out.",
+		Example: "  pawl schedule pause nightly-report --reason 'the warehouse moves'",
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		s, err := client.Admin().PauseSchedule(cmd.Context(), args[0], reason)
+		if err != nil {
+			return err
+		}
+		return a.printSchedule(s)
+	})
+	return cmd
+}
+
+func newScheduleResume(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "resume SCHEDULE", Short: "End the pause of a schedule", Args: cobra.ExactArgs(1),
+		Example: "  pawl schedule resume nightly-report",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		s, err := client.Admin().ResumeSchedule(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.printSchedule(s)
+	})
+	return cmd
+}
+
+func newScheduleRun(a *app) *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "run SCHEDULE", Short: "Make a task of a schedule now", Args: cobra.ExactArgs(1), Aliases: []string{"trigger"},
+		Long:    "Make a task of a schedule now, beside its ticks, also while it is paused. With --wait it waits for the task's end, as \"pawl enqueue --wait\" does.",
+		Example: "  pawl schedule run nightly-report --wait",
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ref, err := client.Admin().TriggerSchedule(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if wait {
+			return a.printEnd(cmd.Context(), client, ref.ID)
+		}
+		view := struct {
+			TaskID string     `json:"task_id"`
+			State  pawl.State `json:"state"`
+		}{ref.ID, ref.State}
+		return a.print(view, func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
+	})
+	return cmd
+}
+
+func newScheduleRm(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rm SCHEDULE", Short: "Remove a schedule and its ledger", Args: cobra.ExactArgs(1),
+		Long:    "Remove a schedule and its ledger. The tasks of its ticks stay.",
+		Example: "  pawl schedule rm nightly-report",
+	}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if err := client.Admin().DeleteSchedule(cmd.Context(), args[0]); err != nil {
+			return err
+		}
+		view := struct {
+			Schedule string `json:"schedule"`
+			Removed  bool   `json:"removed"`
+		}{args[0], true}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "schedule %q removed\n", args[0]) })
+	})
+	return cmd
+}

@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pawlq/pawl"
+)
+
+// scheduleFile is what "schedule apply" reads.
+type scheduleFile struct {
+	Owner     string             `json:"owner"`
+	Schedules []scheduleSpecView `json:"schedules"`
+}
+
+const (
+	maxScheduleFile  = 16 << 20 // bytes
+	maxFileSchedules = 10_000
+)
+
+type applyFlags struct {
+	file     string
+	dryRun   bool
+	prune    bool
+	takeOver bool
+}
+
+func newScheduleApply(a *app) *cobra.Command {
+	var flags applyFlags
+	cmd := &cobra.Command{
+		Use: "apply -f FILE", Short: "Make schedules what a file says", Args: cobra.NoArgs,
+		Long: `Make schedules what a file says: YAML or JSON, with the fields of the REST API. The same file
+again changes nothing, and a schedule whose times stay keeps its next tick. All schedules of the
+file are tried before the first is changed.
+
+  owner: billing              # whose schedules these are; --prune removes those of the
+  schedules:                  # same owner that are not in the file any more
+    - name: nightly-report
+      cron: "30 2 * * *"
+      time_zone: Europe/Berlin
+      missed: once
+      task: {type: report, queue: reports, payload: {kind: day}}`,
+		Example: "  pawl schedule apply -f schedules.yaml --dry-run\n  pawl schedule apply -f schedules.yaml --prune",
+	}
+	f := cmd.Flags()
+	f.StringVarP(&flags.file, "file", "f", "", "the `file`; - for standard input")
+	f.BoolVar(&flags.dryRun, "dry-run", false, "show what would change, and change nothing")
+	f.BoolVar(&flags.prune, "prune", false, "remove schedules of the file's owner that are not in the file")
+	f.BoolVar(&flags.takeOver, "take-over", false, "also change schedules of another owner")
+	_ = cmd.MarkFlagRequired("file")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		file, err := a.readSchedules(flags.file)
+		if err != nil {
+			return err
+		}
+		return a.applySchedules(cmd.Context(), client.Admin(), file, flags)
+	})
+	return cmd
+}
+
+// readSchedules reads a file of schedules. Fields that are not known are refused: a typing error must not pass for a default.
+func (a *app) readSchedules(name string) (file scheduleFile, err error) {
+	from := a.in
+	if name != "-" {
+		f, err := os.Open(name) // #nosec G304 -- the caller's own file
+		if err != nil {
+			return file, err
+		}
+		defer func() { _ = f.Close() }()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxScheduleFile+1))
+	if err != nil {
+		return file, err
+	}
+	if len(text) > maxScheduleFile {
+		return file, usage("%s: more than %d bytes", name, maxScheduleFile)
+	}
+	var loose any
+	if err := yaml.Unmarshal(text, &loose); err != nil {
+		return file, usage("%s: %v", name, err)
+	}
+	plain, err := json.Marshal(loose)
+	if err != nil {
+		return file, usage("%s: %v", name, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(plain))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&file); err != nil {
+		return file, usage("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if n := len(file.Schedules); n == 0 || n > maxFileSchedules {
+		return file, usage("%s: %d schedules, 1 to %d are allowed", name, n, maxFileSchedules)
+	}
+	return file, nil
+}
+
+// schedule is what is sent of a schedule in a file.
+func (v *scheduleSpecView) schedule(owner string) (s pawl.Schedule, err error) {
+	s = pawl.Schedule{Name: v.Name, Cron: v.Cron, TimeZone: v.TimeZone, Missed: v.Missed, Overlap: v.Overlap, Owner: v.Owner}
+	if s.Owner == "" {
+		s.Owner = owner
+	}
+	t := &v.Task
+	raw := pawl.RawTask{Type: t.Type, ContentType: t.ContentType}
+	if raw.Payload, err = payloadOf(t); err != nil {
+		return s, err
+	}
+	s.Task = raw
+	var timeout, expiresIn, retention time.Duration
+	for _, f := range []struct {
+		name, text string
+		to         *time.Duration
+	}{{"every", v.Every, &s.Every}, {"jitter", v.Jitter, &s.Jitter}, {"task.timeout", t.Timeout, &timeout}, {"task.expires_in", t.ExpiresIn, &expiresIn}, {"task.retention", t.Retention, &retention}} {
+		if f.text != "" {
+			if *f.to, err = parsePeriod(f.text); err != nil {
+				return s, fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+	}
+	set := func(given bool, opt pawl.Option) {
+		if given {
+			s.Options = append(s.Options, opt)
+		}
+	}
+	set(t.Queue != "", pawl.Queue(t.Queue))
+	set(t.Priority != "", t.Priority)
+	set(t.MaxAttempts != 0, pawl.MaxAttempts(t.MaxAttempts))
+	set(t.Timeout != "", pawl.Timeout(timeout))
+	set(t.ExpiresIn != "", pawl.ExpiresIn(expiresIn))
+	set(t.Retention != "", pawl.Retention(retention))
+	set(t.Key != "", pawl.Key(t.Key))
+	set(t.Cost != 0, pawl.Cost(t.Cost))
+	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
+	for name, value := range t.Headers {
+		s.Options = append(s.Options, pawl.Header(name, value))
+	}
+	if t.Retry != nil {
+		retry, err := t.Retry.policy()
+		if err != nil {
+			return s, err
+		}
+		s.Options = append(s.Options, pawl.Retry(retry))
+	}
+	return s, nil
+}
+
+// payloadOf is the payload of a task in a file: a JSON value, or with a content type of its own a text.
+func payloadOf(t *scheduledTaskView) ([]byte, error) {
+	switch text, isText := t.Payload.(string); {
+	case t.Payload == nil:
+		return nil, nil
+	case t.ContentType == "" || t.ContentType == "application/json":
+		return json.Marshal(t.Payload)
+	case isText:
+		return []byte(text), nil
+	}
+	return nil, fmt.Errorf("task.payload: of content_type %q it must be a text", t.ContentType)
+}
+
+// policy reads a retry policy of a file; what it leaves out has its default.
+func (v *retryView) policy() (p pawl.RetryPolicy, err error) {
+	p = pawl.RetryPolicy{Factor: v.Factor, Jitter: v.Jitter}
+	for _, f := range []struct {
+		name, text string
+		to         *time.Duration
+	}{{"initial", v.Initial, &p.Initial}, {"max", v.Max, &p.Max}} {
+		if f.text != "" {
+			if *f.to, err = parsePeriod(f.text); err != nil {
+				return p, fmt.Errorf("task.retry.%s: %w", f.name, err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// appliedView is what became of a schedule of a file.
+type appliedView struct {
+	Name   string            `json:"name"`
+	Change string            `json:"change"` // created, updated, unchanged, removed
+	Next   time.Time         `json:"next_run_at,omitzero"`
+	Before *scheduleSpecView `json:"before,omitempty"`
+	After  *scheduleSpecView `json:"after,omitempty"`
+}
+
+func (a *app) applySchedules(ctx context.Context, admin pawl.Admin, file scheduleFile, flags applyFlags) error {
+	schedules, views, err := a.trySchedules(ctx, admin, file, flags)
+	if err != nil {
+		return err
+	}
+	removed, err := a.pruned(ctx, admin, file, schedules, flags)
+	if err != nil {
+		return err
+	}
+	if !flags.dryRun {
+		for i, s := range schedules {
+			done, err := admin.PutSchedule(ctx, s)
+			if err != nil {
+				return fmt.Errorf("%w; %d of %d schedules are applied: repeat it", err, i, len(schedules))
+			}
+			views[i].Change, views[i].Next = done.Change, done.Schedule.NextRunAt
+		}
+		for _, v := range removed {
+			if err := admin.DeleteSchedule(ctx, v.Name); err != nil && !errors.Is(err, pawl.ErrNotFound) {
+				return err
+			}
+		}
+	}
+	views = append(views, removed...)
+	return a.print(listView[appliedView]{Items: views}, func(w io.Writer) { writeApplied(w, views, flags.dryRun) })
+}
+
+// trySchedules asks what each schedule of a file would change, so that nothing is changed if one of them is wrong.
+func (a *app) trySchedules(ctx context.Context, admin pawl.Admin, file scheduleFile, flags applyFlags) (schedules []pawl.Schedule, views []appliedView, err error) {
+	var errs []error
+	seen := map[string]bool{}
+	for i := range file.Schedules {
+		v := &file.Schedules[i]
+		s, err := v.schedule(file.Owner)
+		if err == nil && seen[v.Name] {
+			err = errors.New("the name is there twice")
+		}
+		var tried *pawl.ScheduleChange
+		if err == nil {
+			seen[v.Name] = true
+			tried, err = admin.TrySchedule(ctx, s)
+		}
+		if err == nil && tried.Before != nil && tried.Before.Owner != s.Owner && !flags.takeOver {
+			err = fmt.Errorf("its owner is %q, not %q: --take-over changes that", tried.Before.Owner, s.Owner)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("schedule %d, %q: %w", i+1, v.Name, err))
+			continue
+		}
+		view := appliedView{Name: s.Name, Change: tried.Change, Next: tried.Schedule.NextRunAt}
+		after := viewScheduleSpec(tried.Schedule)
+		view.After = &after
+		if tried.Before != nil {
+			before := viewScheduleSpec(tried.Before)
+			view.Before = &before
+		}
+		schedules, views = append(schedules, s), append(views, view)
+	}
+	return schedules, views, errors.Join(errs...)
+}
+
+// pruned are the schedules of the file's owner that are not in the file.
+func (a *app) pruned(ctx context.Context, admin pawl.Admin, file scheduleFile, schedules []pawl.Schedule, flags applyFlags) (removed []appliedView, err error) {
+	if !flags.prune {
+		return nil, nil
+	}
+	if file.Owner == "" {
+		return nil, usage("--prune needs an owner in the file: it removes the owner's schedules that are not there")
+	}
+	for s, err := range admin.Schedules(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if s.Owner == file.Owner && !slices.ContainsFunc(schedules, func(in pawl.Schedule) bool { return in.Name == s.Name }) {
+			before := viewScheduleSpec(s)
+			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: &before})
+		}
+	}
+	return removed, nil
+}
+
+func writeApplied(w io.Writer, views []appliedView, dryRun bool) {
+	counts := map[string]int{}
+	for _, v := range views {
+		counts[v.Change]++
+		if v.Change == "unchanged" {
+			continue
+		}
+		fmt.Fprintf(w, "%s %s\n", v.Change, printable(v.Name))
+		if dryRun {
+			for _, line := range diffOf(v.Before, v.After) {
+				fmt.Fprintf(w, "  %s\n", printable(line))
+			}
+		}
+	}
+	would := ""
+	if dryRun {
+		would = "would be "
+	}
+	fmt.Fprintf(w, "%s%d created, %d updated, %d removed, %d unchanged\n", would, counts["created"], counts["updated"], counts["removed"], counts["unchanged"])
+}
+
+// diffOf lists the fields in which two schedules differ.
+func diffOf(before, after *scheduleSpecView) (lines []string) {
+	old, now := flat(before), flat(after)
+	names := make([]string, 0, len(old)+len(now))
+	for name := range old {
+		names = append(names, name)
+	}
+	for name := range now {
+		if _, both := old[name]; !both {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		was, wasThere := old[name]
+		is, isThere := now[name]
+		switch {
+		case was == is:
+		case !wasThere:
+			lines = append(lines, fmt.Sprintf("+ %s: %s", name, is))
+		case !isThere:
+			lines = append(lines, fmt.Sprintf("- %s: %s", name, was))
+		default:
+			lines = append(lines, fmt.Sprintf("~ %s: %s → %s", name, was, is))
+		}
+	}
+	return lines
+}
+
+// flat is a schedule as names and values: objects are taken apart, lists are not.
+func flat(v *scheduleSpecView) map[string]string {
+	out := map[string]string{}
+	if v == nil {
+		return out
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // it came as JSON
+	}
+	var loose map[string]any
+	if err := json.Unmarshal(text, &loose); err != nil {
+		panic(err)
+	}
+	var walk func(prefix string, m map[string]any)
+	walk = func(prefix string, m map[string]any) {
+		for name, value := range m {
+			if inner, ok := value.(map[string]any); ok && len(inner) > 0 {
+				walk(prefix+name+".", inner)
+				continue
+			}
+			text, _ := json.Marshal(value)
+			out[prefix+name] = string(text)
+		}
+	}
+	walk("", loose)
+	delete(out, "name")
+	return out
+}
