@@ -1,0 +1,110 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// While leaders die, of the schedule's home and of the shard that its tasks go to, each tick makes one task.
+func TestSchedulesOutliveLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := map[string]string{}
+		for _, name := range []string{"n1", "n2", "n3"} {
+			dirs[name] = t.TempDir()
+			w.start(name, dirs[name], "n1")
+		}
+		w.until("three voters each", w.replicated(3))
+		c := w.anyone()
+		if err := c.Admin().AddShards(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		w.until("three voters each", w.replicated(3))
+		const every = 5 * time.Second
+		if _, err := c.Admin().PutSchedule(t.Context(), pawl.Schedule{Name: "beat", Every: every, Task: pawl.RawTask{Type: "beat"}}); err != nil {
+			t.Fatal(err)
+		}
+		for round := range uint32(6) {
+			time.Sleep(17 * time.Second)
+			if round == 2 { // from now on the tasks go another way than the schedule
+				w.until("the tasks go elsewhere", func() error { return sendAway(t, w.anyone()) })
+			}
+			name := w.leaderOf(1 + round%2)
+			w.crash(name)
+			time.Sleep(9 * time.Second)
+			w.start(name, dirs[name])
+			w.until("three voters each", w.replicated(3))
+		}
+		w.until("each tick has its task", func() error { return ticksAreWhole(t, w.anyone(), every) })
+	})
+}
+
+// anyone is a client of some node that runs.
+func (w *network) anyone() *pawl.Client {
+	for _, s := range w.nodes {
+		return s.client()
+	}
+	return nil
+}
+
+// sendAway moves the queue of a schedule's tasks to the other of two shards.
+func sendAway(t *testing.T, c *pawl.Client) error {
+	s, err := c.Admin().Schedule(t.Context(), "beat")
+	if err != nil {
+		return err
+	}
+	id, err := task.ParseID(s.ID)
+	if err != nil {
+		return err
+	}
+	_, err = c.Admin().SpreadQueue(t.Context(), "default", pawl.Onto{Shards: []int{3 - int(id.Shard())}}, "")
+	return err
+}
+
+// ticksAreWhole says what is wrong with the ledger of a schedule that nobody paused, or with its tasks.
+func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
+	var ticks []*pawl.Tick
+	for tick, err := range c.Admin().ScheduleHistory(t.Context(), "beat") {
+		if err != nil {
+			return err
+		}
+		ticks = append(ticks, tick)
+	}
+	if len(ticks) < 30 {
+		return errors.New("the ledger is short")
+	}
+	slices.Reverse(ticks)
+	shards, tasks := map[uint32]bool{}, map[string]bool{}
+	for i, tick := range ticks {
+		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != every || tick.Outcome != pawl.TickFired {
+			t.Errorf("tick %+v follows %+v", tick, ticks[max(i-1, 0)])
+		}
+		id, err := task.ParseID(tick.TaskID)
+		if err != nil {
+			return fmt.Errorf("the task of %s is on its way", tick.PlannedAt)
+		}
+		tasks[tick.TaskID], shards[id.Shard()] = true, true
+	}
+	there := 0
+	for info, err := range c.List(t.Context(), pawl.Filter{Queue: "default"}) {
+		if err != nil {
+			return err
+		}
+		if tasks[info.ID] {
+			there++
+		} else if info.CreatedAt.Before(ticks[len(ticks)-1].DecidedAt) {
+			t.Errorf("task %s of %s is of no tick", info.ID, info.CreatedAt)
+		}
+	}
+	if there != len(ticks) || len(tasks) != len(ticks) || len(shards) != 2 {
+		t.Errorf("%d tasks, %d of them different, in shards %v, for %d ticks", there, len(tasks), shards, len(ticks))
+	}
+	return nil
+}
