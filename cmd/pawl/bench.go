@@ -35,6 +35,7 @@ type benchLine struct {
 	Of       string       `json:"latency_of,omitempty"`
 	Payload  int64        `json:"payload_bytes"`
 	Setting  string       `json:"setting,omitempty"`
+	Calm     *percentiles `json:"latency_ms_before,omitempty"`
 	Depth    *depthLine   `json:"depth,omitempty"`
 	Bare     *bareLine    `json:"bare,omitempty"`
 	Server   string       `json:"server"`
@@ -69,6 +70,11 @@ var benchCases = []benchCase{
 		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks a second")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
 	}, benchLatency},
+	{"schedules", "Schedules that are all due in one second, and what that does to other tasks", 10 * time.Second, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.tasks, "schedules", 100_000, "schedules")
+		cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks a second")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+	}, benchSchedules},
 	{"depth", "Memory of the server, and the speed of claims, with a million tasks in a queue", 0, func(cmd *cobra.Command, f *benchFlags) {
 		cmd.Flags().IntVar(&f.deep, "tasks", 1_000_000, "tasks in the queue")
 		cmd.Flags().IntVar(&f.claimBatch, "claim", 100, "tasks in a claim")
@@ -153,6 +159,7 @@ const minBenchPayload = 8
 type rig struct {
 	benchFlags
 	app    *app
+	own    bool // the server is the benchmark's own
 	client *pawl.Client
 	queue  string
 	task   pawl.RawTask
@@ -186,7 +193,7 @@ func (a *app) bench(cmd *cobra.Command, c benchCase, f benchFlags) (err error) {
 		return err
 	}
 	defer client.Close()
-	r := &rig{benchFlags: f, app: a, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
+	r := &rig{benchFlags: f, app: a, own: line.Server != a.server, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
 	r.task = pawl.RawTask{Type: benchType, Payload: make([]byte, f.payload), ContentType: "application/octet-stream"}
 	for i := range r.task.Payload {
 		r.task.Payload[i] = byte(rand.Uint32()) // no help from compression

@@ -49,12 +49,21 @@ func benchWork(ctx context.Context, r *rig) (*benchLine, error) {
 // benchLatency offers tasks at a steady rate, whatever becomes of those before, and takes the time until their handlers start. The
 // payload carries when the call began: producer and worker share a process, so they share a clock.
 func benchLatency(ctx context.Context, r *rig) (*benchLine, error) {
-	if r.rate == 0 {
-		return nil, usage("--rate is 0")
+	h, took, err := r.latency(ctx, r.duration)
+	if err != nil {
+		return nil, err
 	}
-	total := int64(r.duration.Seconds() * float64(r.rate))
+	return finish("tasks/s", "from the begin of Enqueue to the start of the handler", fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, took, h), nil
+}
+
+// latency offers tasks for a time, and waits until the last has been started.
+func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, time.Duration, error) {
+	if r.rate == 0 {
+		return nil, 0, usage("--rate is 0")
+	}
+	total := int64(d.Seconds() * float64(r.rate))
 	epoch := time.Now()
-	var h histogram
+	h := &histogram{}
 	var started atomic.Int64
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -74,7 +83,7 @@ func benchLatency(ctx context.Context, r *rig) (*benchLine, error) {
 	go func() { ran <- worker.Run(work) }()
 	if err := r.warmUp(ctx); err != nil {
 		stop()
-		return nil, errors.Join(err, <-ran)
+		return nil, 0, errors.Join(err, <-ran)
 	}
 	start := time.Now()
 	err := r.offer(ctx, epoch, total)
@@ -82,7 +91,7 @@ func benchLatency(ctx context.Context, r *rig) (*benchLine, error) {
 		stop()
 	}
 	err = errors.Join(err, <-ran)
-	return finish("tasks/s", "from the begin of Enqueue to the start of the handler", fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, time.Since(start), &h), err
+	return h, time.Since(start), err
 }
 
 // warmUp makes connection, stream and queue, so that they are not measured.

@@ -260,6 +260,28 @@ func TestLedgerStaysShort(t *testing.T) {
 	}
 }
 
+// More schedules than fire in one round, whose names begin with those of others: none is passed over.
+func TestAllAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.putQueue("default", task.DefaultSettings(), false)
+	const many = 12*birthLimit + 3
+	for i := range many {
+		s := task.Schedule{Name: fmt.Sprintf("s%d", i), Cron: "0 0 * * *", Task: task.Spec{Type: "job"}}
+		s.Fill()
+		w.round(func(r *Round) {
+			if _, err := PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	for day := range 3 {
+		w.pass(24 * time.Hour)
+		if got := w.leader.queues[queueName{"default", "default"}].counts.ready[1]; got != int64((day+1)*many) {
+			t.Errorf("after day %d there are %d tasks, expected %d", day+1, got, (day+1)*many)
+		}
+	}
+}
+
 // BenchmarkSchedules fires schedules that are all due at once: the time is that of one tick.
 func BenchmarkSchedules(b *testing.B) {
 	w := newWorld(b)

@@ -14,7 +14,7 @@ const tickLimit = 1000
 
 // birthLimit bounds the tasks that schedules make in one round, for the same reason: a new task costs more than one that becomes
 // ready.
-const birthLimit = 100
+const birthLimit = 25
 
 // officeGrace is how long a lease lasts at least after a leader took office, so that holders can extend or end what they
 // could not while nobody served.
@@ -72,7 +72,7 @@ func Tick(r *Round) {
 // meanwhile.
 func (r *Round) goOn(last deadline) {
 	if r.l.next > last.at {
-		r.l.next, r.l.passed = last.at, after(deadlineKey(last.at, last.kind, last.ns, last.rest))
+		r.l.next, r.l.passed = last.at, append(deadlineKey(last.at, last.kind, last.ns, last.rest), 0)
 	}
 }
 
