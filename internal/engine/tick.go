@@ -202,6 +202,9 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 		q := r.queueOf(ns, x)
 		r.leave(ns, id, q, x)
 	}
+	if x.Role == Holder {
+		r.tx.Delete(uniqueKey(ns, x.Queue, x.Unique.Key))
+	}
 	if x.Keyed {
 		r.noteEnd(ns, id, x)
 	}
