@@ -52,6 +52,16 @@ func (b *Broker) KeysUntil(ctx context.Context, shardID uint32, ns, name string)
 	return last, err
 }
 
+// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
+func (b *Broker) HoldsUnique(ctx context.Context, shardID uint32, ns, name string, slots task.SlotSet) (bool, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return false, err
+	}
+	held, _, err := read(ctx, r, func(from store.Reader) (bool, error) { return engine.HoldsUnique(from, ns, name, slots) })
+	return held, err
+}
+
 // Queue tells how a queue stands in a shard.
 func (b *Broker) Queue(ctx context.Context, shardID uint32, ns, name string) (QueueInfo, Stamp, error) {
 	r, err := b.replica(shardID)

@@ -223,6 +223,18 @@ func (x *Exec) slot() int {
 	return slot
 }
 
+// HoldsUnique says whether a unique key of a queue is held by a task of one of the slots.
+func HoldsUnique(from store.Reader, ns, name string, slots task.SlotSet) (held bool, err error) {
+	keys := uniqueKey(ns, name, "")
+	from.Scan(keys, after(keys), func(_, v []byte) bool {
+		var u uniqueRow
+		u, err = decodeUnique(v)
+		held = err == nil && slots.Has(u.slot)
+		return err == nil && !held
+	})
+	return held, err
+}
+
 // noteUnique notes a task's part in its unique key.
 func (c *checker) noteUnique(id task.ID, x *Exec) {
 	if x.Unique == nil {
