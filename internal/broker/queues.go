@@ -132,7 +132,7 @@ func (b *Broker) Replay(ctx context.Context, shardID uint32, ns string, s Select
 				if s.Rate > 0 {
 					delay = time.Duration(float64(done+int64(i)) / s.Rate * float64(time.Second))
 				}
-				if engine.Retry(round, ns, v.ID, delay) == nil { // refused if someone was faster
+				if engine.Retry(round, ns, v.ID, delay) == nil { // refused if someone was faster, or has its unique key
 					n++
 				}
 			}

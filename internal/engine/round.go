@@ -269,7 +269,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	}
 	var heir task.ID
 	if to.Unique != nil {
-		heir = r.passKey(ns, id, q, from, to)
+		heir = r.passKey(ns, id, from, to)
 	}
 	if from != nil {
 		r.leave(ns, id, q, from)

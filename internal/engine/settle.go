@@ -115,17 +115,6 @@ func (r *Round) endAttempt(ns string, id task.ID, from, to *Exec, o task.Outcome
 
 // finish brings a task to an end state.
 func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.State, reason string) {
-	r.endAs(q, to, s, reason)
-	if from.Checkpointed && s == task.Succeeded {
-		r.tx.Delete(idKey(ns, tabCheckpoint, id))
-		to.Checkpointed = false
-	}
-	r.move(ns, id, q, from, to)
-	r.Ended = append(r.Ended, Ended{id, s})
-}
-
-// endAs puts an end to a task, and says how long it is kept.
-func (r *Round) endAs(q *queue, to *Exec, s task.State, reason string) {
 	to.State, to.Reason, to.EndedAt = s, reason, r.now
 	keep := q.config.Settings.Retention.Of(s)
 	if to.Retention != nil {
@@ -133,6 +122,12 @@ func (r *Round) endAs(q *queue, to *Exec, s task.State, reason string) {
 	}
 	// The row of a task is also the record of its request id.
 	to.KeptUntil = max(r.now.Add(keep), to.CreatedAt.Add(dedupWindow))
+	if from.Checkpointed && s == task.Succeeded {
+		r.tx.Delete(idKey(ns, tabCheckpoint, id))
+		to.Checkpointed = false
+	}
+	r.move(ns, id, q, from, to)
+	r.Ended = append(r.Ended, Ended{id, s})
 }
 
 // bury makes a task a dead letter.

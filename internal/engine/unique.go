@@ -14,7 +14,7 @@ import (
 // and only an enqueue reads it beside that. Tasks without a unique key know nothing of it.
 //
 // A next task exists only while the holder is claimed. It lies in no lane, so that it can't run; when the holder's claim ends, it
-// becomes the holder: its data is newer, so a holder that would wait for another run is discarded instead.
+// becomes the holder: its data is newer, so a holder that would wait for another run is discarded instead (waitAgain).
 
 // Role is a task's part in its unique key.
 type Role uint8
@@ -130,10 +130,19 @@ func (r *Round) replace(ns string, q *queue, m *meeting) {
 	}
 }
 
-// passKey keeps the row of a task's unique key in step with the task, as part of a move. It may change where the task goes: one
-// whose claim ended is discarded in place of waiting again, if another is next. It returns the task that holds the key from now on
-// and is to be moved after this one, if any.
-func (r *Round) passKey(ns string, id task.ID, q *queue, from, to *Exec) (heir task.ID) {
+// waitAgain moves a claimed task to where it waits for another run. If another is next to hold its unique key, it is discarded
+// instead.
+func (r *Round) waitAgain(ns string, id task.ID, q *queue, from, to *Exec) {
+	if from.Role == Holder && r.uniqueOf(ns, from).next != (task.ID{}) {
+		r.finish(ns, id, q, from, to, task.Discarded, task.ReasonReplaced)
+		return
+	}
+	r.move(ns, id, q, from, to)
+}
+
+// passKey keeps the row of a task's unique key in step with the task, as part of a move. It returns the task that holds the key
+// from now on and is to be moved after this one, if any.
+func (r *Round) passKey(ns string, id task.ID, from, to *Exec) (heir task.ID) {
 	switch {
 	case from == nil || from.State.Ended() && !to.State.Ended():
 		r.takeKey(ns, id, from, to)
@@ -144,15 +153,11 @@ func (r *Round) passKey(ns string, id task.ID, q *queue, from, to *Exec) (heir t
 		u.next = task.ID{}
 		r.setUnique(ns, to, u)
 		return heir
-	case to.Role != Holder || from.Role != Holder || !to.State.Ended() && (from.State != task.Claimed || to.State == task.Claimed):
+	case to.Role != Holder || from.Role != Holder || !to.State.Ended():
 		return heir
 	}
 	if from.State == task.Claimed {
 		heir = r.uniqueOf(ns, to).next
-	}
-	if heir != (task.ID{}) && !to.State.Ended() {
-		r.endAs(q, to, task.Discarded, task.ReasonReplaced)
-		r.Ended = append(r.Ended, Ended{id, to.State})
 	}
 	switch {
 	case heir != (task.ID{}):
