@@ -19,8 +19,8 @@ var (
 	ErrUnauthenticated  = errors.New("pawl: unauthenticated")
 	ErrPermissionDenied = errors.New("pawl: permission denied")
 	ErrNotFound         = errors.New("pawl: not found")
-	// ErrConflict: the idempotency key or request id belongs to a task with another type or payload,
-	// or settings have another version.
+	// ErrConflict: the idempotency key or request id belongs to a task with another type or payload, the unique key to another
+	// task and OnConflict says reject, or settings have another version.
 	ErrConflict = errors.New("pawl: conflict")
 	// ErrStaleClaim: the claim token no longer holds its task; Error.Reason says why.
 	ErrStaleClaim = errors.New("pawl: stale claim")

@@ -83,6 +83,30 @@ func ExampleClient_Enqueue() {
 	// Output: true true <nil>
 }
 
+// While a report is made, the newest request for another one waits, and takes the place of those before it.
+func ExampleUnique() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+
+	latest := pawl.Unique{Key: "report-7", OnConflict: pawl.OnConflictKeepLast}
+	for _, to := range []string{"a@example.com", "b@example.com"} {
+		ref, err := client.Enqueue(ctx, Welcome{To: to}, latest)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(ref.Duplicate)
+	}
+	// Output:
+	// false
+	// false
+}
+
 // One bad task doesn't sink the others.
 func ExampleClient_EnqueueBatch() {
 	addr, stop := broker()

@@ -138,6 +138,20 @@ func mustNotLimit(t *testing.T, admin pawl.Admin, queue string) {
 	}
 }
 
+func mustNotBeUnique(t *testing.T, client *pawl.Client) {
+	t.Helper()
+	const want = "unique: the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
+	if err := unique(t, client); !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a unique task at level 2 is answered with %v, want %q", err, want)
+	}
+}
+
+// unique enqueues a task with a unique key that nobody runs.
+func unique(t *testing.T, client *pawl.Client) error {
+	_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "unique", Payload: []byte("1")}, pawl.Queue("unique"), pawl.Unique{Key: "k"})
+	return err
+}
+
 // limit gives a queue limits that its load may reach.
 func limit(t *testing.T, admin pawl.Admin, queue string) error {
 	t.Helper()
@@ -155,7 +169,8 @@ func limit(t *testing.T, admin pawl.Admin, queue string) error {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
-	admin := s.dial(pawl.WithRetryFor(startLimit)).Admin()
+	client := s.dial(pawl.WithRetryFor(startLimit))
+	admin := client.Admin()
 	s.program = previousBinary
 	s.start()
 	w := load{addrs: []string{s.addr}, queues: []string{"a", "b"}, scattered: true}.start(t)
@@ -167,11 +182,13 @@ func TestUpgrade(t *testing.T) {
 		s.start()
 		w.flow(&w.acked)
 		mustNotLimit(t, admin, "a")
+		mustNotBeUnique(t, client)
 	}
 	raise(t, admin)
 	if err := limit(t, admin, "a"); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "tasks can be unique", startLimit, func() bool { return unique(t, client) == nil })
 	s.kill()
 	s.isTooOld()
 	if err := os.Remove(filepath.Join(s.data, "cluster.map")); err != nil {

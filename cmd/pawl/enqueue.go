@@ -24,6 +24,7 @@ type specFlags struct {
 	tags                                                             []string
 	headers                                                          []string
 	retry                                                            retryFlags
+	unique                                                           uniqueFlags
 }
 
 func (s *specFlags) add(flags *pflag.FlagSet) {
@@ -46,6 +47,7 @@ func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	periodVar(flags, &s.retention, "retention", 0, "how long to keep it once it has ended (default: the queue's)")
 	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
 	flags.IntVar(&s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
+	s.unique.add(flags)
 	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
 	flags.StringArrayVar(&s.headers, "header", nil, "NAME=VALUE to go with it; may be repeated")
 	flags.StringVar(&s.contentType, "content-type", "", "of a payload that isn't JSON")
@@ -119,6 +121,11 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	if p, given := s.retry.over(pawl.RetryPolicy{}); given {
 		out = append(out, pawl.Retry(p))
 	}
+	if u, given, err := s.unique.read(); err != nil {
+		return nil, err
+	} else if given {
+		out = append(out, u)
+	}
 	add("queue", pawl.Queue(s.queue))
 	add("in", pawl.In(s.in))
 	add("idempotency-key", pawl.IdempotencyKey(s.idempotencyKey))
@@ -161,7 +168,8 @@ the exit status is 1 if the task ended otherwise than by success.`,
 		Example: `  pawl enqueue mail.welcome '{"to":"a@example.com"}'
   pawl enqueue report @params.json --queue slow --priority low --in 1h
   pawl enqueue thumbnail - --content-type image/png < picture.png
-  pawl enqueue charge '{"order":42}' --idempotency-key order-42 --wait`,
+  pawl enqueue charge '{"order":42}' --idempotency-key order-42 --wait
+  pawl enqueue index '{"account":7}' --unique account-7 --on-conflict keep_last`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	spec.add(cmd.Flags())
@@ -206,7 +214,7 @@ func checkCount(flags *pflag.FlagSet, n int, wait bool) error {
 		return usage("--count %d is not between 1 and %d", n, maxEnqueue)
 	case n > 1 && wait:
 		return usage("--wait waits for one task, and --count is %d", n)
-	case n > 1 && (flags.Changed("idempotency-key") || flags.Changed("request-id")):
+	case n > 1 && (flags.Changed("idempotency-key") || flags.Changed("request-id") || flags.Changed("unique") || flags.Changed("unique-content")):
 		return usage("--count %d with one key would make one task", n)
 	}
 	return nil

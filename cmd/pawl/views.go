@@ -47,6 +47,8 @@ type taskView struct {
 	Timeout           string            `json:"timeout,omitempty"`
 	Retention         string            `json:"retention,omitempty"`
 	Checkpoint        any               `json:"checkpoint,omitempty"`
+	Unique            *uniqueView       `json:"unique,omitempty"`
+	WaitsFor          string            `json:"waits_for,omitempty"`
 }
 
 type attemptView struct {
@@ -78,6 +80,7 @@ func viewTask(t *pawl.TaskInfo) taskView {
 		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil,
 		IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: viewRetry(t.Retry),
 		Timeout: period(t.Timeout), Retention: period(t.Retention), Checkpoint: viewBytes(t.Checkpoint, ""),
+		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor,
 	}
 	if t.Progress != (pawl.Progress{}) {
 		v.Progress = &t.Progress

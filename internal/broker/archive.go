@@ -38,8 +38,16 @@ type ArchivedTask struct {
 	ContentType    string            `json:"content_type,omitempty"`
 	IdempotencyKey string            `json:"idempotency_key,omitempty"`
 	CreatedAt      time.Time         `json:"created_at"`
+	Unique         *ArchivedUnique   `json:"unique,omitempty"`
 	EndedAt        time.Time         `json:"ended_at"`
 	Attempts       []ArchivedAttempt `json:"attempts"`
+}
+
+// ArchivedUnique is the unique key of an archived task.
+type ArchivedUnique struct {
+	Key        string   `json:"key"`
+	States     []string `json:"states"`
+	OnConflict string   `json:"on_conflict"`
 }
 
 // ArchivedAttempt is an attempt of an archived task.
@@ -61,6 +69,12 @@ func archived(v *View, cause string, now time.Time) ArchivedTask {
 		State: x.State.String(), Reason: x.Reason, Priority: x.Priority.String(), Key: v.Key, Tags: v.Tags, Headers: v.Headers,
 		Payload: v.Payload, ContentType: v.ContentType, IdempotencyKey: v.IdempotencyKey,
 		CreatedAt: x.CreatedAt.Time(), EndedAt: x.EndedAt.Time()}
+	if u := x.Unique; u != nil {
+		t.Unique = &ArchivedUnique{Key: u.Key, OnConflict: u.OnConflict.String()}
+		for _, s := range u.States.List() {
+			t.Unique.States = append(t.Unique.States, s.String())
+		}
+	}
 	for _, a := range v.Attempts {
 		t.Attempts = append(t.Attempts, ArchivedAttempt{Attempt: a.Number, Fence: a.Fence, Worker: a.Worker,
 			StartedAt: a.StartedAt.Time(), EndedAt: a.EndedAt.Time(), Outcome: a.Outcome.String(),

@@ -52,6 +52,16 @@ func (b *Broker) KeysUntil(ctx context.Context, shardID uint32, ns, name string)
 	return last, err
 }
 
+// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
+func (b *Broker) HoldsUnique(ctx context.Context, shardID uint32, ns, name string, slots task.SlotSet) (bool, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return false, err
+	}
+	held, _, err := read(ctx, r, func(from store.Reader) (bool, error) { return engine.HoldsUnique(from, ns, name, slots) })
+	return held, err
+}
+
 // Queue tells how a queue stands in a shard.
 func (b *Broker) Queue(ctx context.Context, shardID uint32, ns, name string) (QueueInfo, Stamp, error) {
 	r, err := b.replica(shardID)
@@ -122,7 +132,7 @@ func (b *Broker) Replay(ctx context.Context, shardID uint32, ns string, s Select
 				if s.Rate > 0 {
 					delay = time.Duration(float64(done+int64(i)) / s.Rate * float64(time.Second))
 				}
-				if engine.Retry(round, ns, v.ID, delay) == nil { // refused if someone was faster
+				if engine.Retry(round, ns, v.ID, delay) == nil { // refused if someone was faster, or has its unique key
 					n++
 				}
 			}

@@ -28,6 +28,8 @@ type Shards interface {
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
+	// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
+	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
 }
 
 // Config is what a Control is made of.

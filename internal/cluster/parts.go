@@ -22,9 +22,10 @@ type Part struct {
 	Left   task.SlotSet `json:"left,omitempty"`
 	LeftAt store.Time   `json:"left_at,omitempty"`
 	// Recent: a request from before the move may still be repeated, so that all tasks of Left are asked for here, not only
-	// those with an idempotency key.
+	// those with an idempotency or unique key.
 	Recent bool `json:"recent,omitempty"`
-	// LeftUntil is when the last idempotency key of Left ends.
+	// LeftUntil is when the last idempotency key of Left ends. Unique keys have no such time: the shard is asked whether it still
+	// has any of Left.
 	LeftUntil store.Time `json:"left_until,omitempty"`
 	// Retiring: the shard is dropping its copy, since nothing is left there. Who uses the part meanwhile takes the mark away.
 	Retiring bool `json:"retiring,omitempty"`
@@ -62,8 +63,8 @@ func (q Queue) ClaimOrder() []uint32 {
 	return shards
 }
 
-// Route is the shards to ask, in this order, for a task of a slot: those that may know its idempotency key or its request from
-// before the slot moved, and the one that takes it.
+// Route is the shards to ask, in this order, for a task of a slot: those that may know one of its keys, idempotency or unique, or
+// its request from before the slot moved, and the one that takes it.
 func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
 	owner := q.Shard
 	for _, p := range q.Parts {

@@ -105,6 +105,9 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 // limitsLevel is the feature level from which queues can have limits, and pauses of types and keys: nodes below do not know them.
 const limitsLevel = 3
 
+// UniqueLevel is the feature level from which tasks can have unique keys: leaders below would lose them.
+const UniqueLevel = 3
+
 // mayLimit refuses a configuration that not all nodes would keep.
 func mayLimit(tx *store.Tx, q Queue) error {
 	if !q.Config.Limited() {

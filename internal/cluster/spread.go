@@ -189,19 +189,22 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	if err != nil {
 		return q, err
 	}
-	due := func(p Part) bool {
-		return p.Left != 0 && now >= p.LeftAt.Add(requestWindow) && (p.Recent || now >= p.LeftUntil.Add(clockSlack))
+	forgotten, err := c.forgettable(ctx, q, now)
+	if err != nil {
+		return q, err
 	}
-	if !slices.ContainsFunc(q.Parts, due) {
+	old := func(p Part) bool { return p.Left != 0 && p.Recent && now >= p.LeftAt.Add(requestWindow) }
+	if len(forgotten) == 0 && !slices.ContainsFunc(q.Parts, old) {
 		return q, nil
 	}
 	q, err = c.revise(ctx, q, func(q *Queue) {
 		for i := range q.Parts {
-			if p := &q.Parts[i]; due(*p) {
+			p := &q.Parts[i]
+			if old(*p) {
 				p.Recent = false
-				if now >= p.LeftUntil.Add(clockSlack) {
-					p.Left, p.LeftAt, p.LeftUntil = 0, 0, 0
-				}
+			}
+			if slices.Contains(forgotten, p.Shard) {
+				p.Recent, p.Left, p.LeftAt, p.LeftUntil = false, 0, 0, 0
 			}
 		}
 	})
@@ -209,6 +212,34 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 		return q, err
 	}
 	return q, c.copy(ctx, q)
+}
+
+// forgettable are the shards where no key of the slots that have left can be known any more. Nobody can get hold of a unique key
+// there that was free when the shard was asked, since the slots are closed.
+func (c *Control) forgettable(ctx context.Context, q Queue, now store.Time) (shards []uint32, err error) {
+	settings, err := view(ctx, c, func(r store.Reader) (Settings, error) {
+		s, _, err := getRow[Settings](r, settingsKey)
+		return s, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range q.Parts {
+		if p.Left == 0 || now < p.LeftAt.Add(requestWindow) || now < p.LeftUntil.Add(clockSlack) {
+			continue
+		}
+		if settings.Level >= UniqueLevel {
+			held, err := c.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
+			if err != nil {
+				return nil, err
+			}
+			if held {
+				continue
+			}
+		}
+		shards = append(shards, p.Shard)
+	}
+	return shards, nil
 }
 
 // retireParts lets go of shards in which nothing of a queue is left. Each is marked first; the next time its shard drops its

@@ -127,6 +127,40 @@ func TestSpread(t *testing.T) {
 	})
 }
 
+// A shard whose slots have left is asked for unique keys until all that are held there are free.
+func TestSpreadAsksForUniqueKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(UniqueLevel, 2)
+		q, err := c.PutQueue(bg, "default", "a", unchanged)
+		must(t, err)
+		home, to := q.Shard, 3-q.Shard
+		hold := func(slots task.SlotSet) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.unique = map[uint32]task.SlotSet{home: slots}
+		}
+		hold(1 << 7)
+		_, err = c.Spread(bg, "default", "a", Onto{Shards: []uint32{to}})
+		must(t, err)
+		pass(24 * time.Hour)
+		q, err = c.Queue(bg, "default", "a")
+		must(t, err)
+		if plain, unique := q.Route(7, false), q.Route(7, true); len(plain) != 1 || !slices.Equal(unique, []uint32{home, to}) {
+			t.Errorf("while a unique key is held, plain tasks go to %v, unique ones to %v", plain, unique)
+		}
+		version := q.Config.Version
+		pass(time.Hour)
+		if q, _ = c.Queue(bg, "default", "a"); q.Config.Version != version {
+			t.Errorf("to wait for a unique key changed the queue %d times", q.Config.Version-version)
+		}
+		hold(0)
+		pass(4 * retireRest)
+		if q, _ = c.Queue(bg, "default", "a"); !slices.Equal(q.Route(7, true), []uint32{to}) || q.unfinished() {
+			t.Errorf("when no unique key is held, the queue has %+v", q.Parts)
+		}
+	})
+}
+
 // A queue leaves a shard when nothing of it is left there, and whoever uses it there in between keeps it.
 func TestSpreadRetires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -30,6 +30,7 @@ type world struct {
 	copies map[string]task.QueueConfig // by shard and name
 	full   map[string]bool             // queues that have tasks
 	keys   map[uint32]store.Time       // the ends of their keys
+	unique map[uint32]task.SlotSet     // slots with unique keys that are held
 	fail   error                       // of the next copy
 	fails  map[uint32]error            // of all copies to a shard
 	calls  int                         // of CopyQueues
@@ -173,6 +174,12 @@ func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.T
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.keys[shard], w.fails[shard]
+}
+
+func (w *world) HoldsUnique(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unique[shard]&slots != 0, w.fails[shard]
 }
 
 func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error {

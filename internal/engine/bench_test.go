@@ -167,3 +167,38 @@ func BenchmarkKeys(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkUnique is BenchmarkEnqueue of tasks that have a unique key each, of those whose key is held, and of debounced ones.
+func BenchmarkUnique(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		keys int // 0: each its own
+		mode task.OnConflict
+	}{{"plain", 0, 0}, {"free", 0, task.Keep}, {"kept", 1000, task.Keep}, {"replaced", 1000, task.Replace}} {
+		b.Run(c.name, func(b *testing.B) {
+			w := benchWorld(b)
+			payload := benchPayload()
+			n := 0
+			cpu := cpuTime()
+			for b.Loop() {
+				w.now += 1000
+				w.round(func(r *Round) {
+					for range benchBatch {
+						n++
+						spec := task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: payload}
+						switch {
+						case c.keys > 0:
+							spec.Unique = &task.Unique{Key: "account-" + strconv.Itoa(n*7919%c.keys), States: task.Unfinished, OnConflict: c.mode}
+						case c.mode != 0:
+							spec.Unique = &task.Unique{Key: "account-" + strconv.Itoa(n), States: task.Unfinished, OnConflict: c.mode}
+						}
+						if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: spec}); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			reportPerTask(b, cpu)
+		})
+	}
+}

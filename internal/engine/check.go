@@ -16,9 +16,10 @@ import (
 // dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
 // agree, at most 100 findings.
 func Check(from store.Reader, ns string) []string {
-	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}}
+	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}, uniques: map[string]uniqueRow{}}
 	c.readTasks()
 	c.checkSchedules()
+	c.expectUnique()
 	c.compareTables()
 	c.compareLanes()
 	c.compareCounts()
@@ -34,6 +35,7 @@ type checker struct {
 	counts   map[string]*counts
 	lanes    map[string]*laneCheck
 	buckets  map[string]bool // queues that have some
+	uniques  map[string]uniqueRow
 	findings []string
 }
 
@@ -89,15 +91,18 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	if n := q.of(x.State, x.Priority); n != nil {
 		*n++
 	}
-	switch x.State {
-	case task.Ready:
+	switch {
+	case x.parked():
+		q.parked++
+		c.expectRow(waitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+	case x.State == task.Ready:
 		c.expectRow(readyKey(c.ns, x.Queue, x.lane(), x.Seq), encodeReady(id, x.ReadyAt))
 		l := c.laneOf(laneKey(c.ns, tabLane, x.Queue, x.lane()))
 		l.count++
 		l.first = min(l.first, x.Seq)
-	case task.Scheduled, task.Retrying:
+	case x.State == task.Scheduled || x.State == task.Retrying:
 		c.expectRow(waitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
-	case task.Dead, task.Poisoned:
+	case x.State == task.Dead || x.State == task.Poisoned:
 		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), nil)
 	}
 	if at, kind := x.deadline(); c.archives(id, x) {
@@ -111,6 +116,7 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	if x.Claim.Counted {
 		c.expectRow(claimedKey(c.ns, x.Queue, x.Key, id), nil)
 	}
+	c.noteUnique(id, x)
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
 		c.find("task %s: its claim is without nonce or beyond its bound", id)
 	}
@@ -183,7 +189,7 @@ func (c *checker) compareTables() {
 			c.find("the buckets of queue %q are never forgotten", queue)
 		}
 	})
-	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive, tabClaimed} {
+	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive, tabClaimed, tabUnique} {
 		c.scan(tab, check)
 	}
 	c.from.Scan(deadlines, after(deadlines), func(k, v []byte) bool {

@@ -29,13 +29,14 @@ type Accepted struct {
 	ID        task.ID
 	State     task.State
 	CreatedAt store.Time
-	Duplicate bool // a key or request had this task already
+	Duplicate bool // an idempotency key, request or unique key had this task already
 }
 
 // Enqueue makes a task.
 //
 // Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id stands
-// for a task of other content; queue_full; ErrSlotMoved if neither is here and the task's slot lies in another shard.
+// for a task of other content, or if the unique key is another's and the task says reject; queue_full; ErrSlotMoved if none of
+// these is known here and the task's slot lies in another shard.
 func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	q := r.queue(n.Namespace, n.Queue)
 	if q == nil {
@@ -45,10 +46,19 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if a, err := r.earlier(n, print); a.Duplicate || err != nil {
 		return a, err
 	}
-	if q.config.Closed != 0 && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
+	var met meeting
+	if n.Unique != nil {
+		var a Accepted
+		var err error
+		if met, a, err = r.meet(n); a.Duplicate || err != nil {
+			return a, err
+		}
+	}
+	// While a unique key is held here, its tasks go on to come here.
+	if q.config.Closed != 0 && !met.taken && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
 		return Accepted{}, ErrSlotMoved
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting() >= most {
+	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting()-met.replaced() >= most {
 		return Accepted{}, &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
 			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
 	}
@@ -59,6 +69,10 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	e := &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
 		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
 		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers}
+	if n.Unique != nil {
+		met.takePlace(x)
+		r.replace(n.Namespace, q, &met)
+	}
 	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), e.encode())
 	r.move(n.Namespace, n.ID, q, nil, x)
 	r.l.hot.keepEnvelope(n.ID, e)
@@ -87,7 +101,7 @@ func closed(slots task.SlotSet, s *task.Spec) bool {
 
 func (r *Round) newExec(n *NewTask) *Exec {
 	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
-		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost}
+		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost, Unique: n.Unique}
 	if n.Delay > 0 {
 		x.RunAt = r.now.Add(n.Delay)
 	}

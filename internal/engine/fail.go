@@ -70,7 +70,7 @@ func (r *Round) retry(h Hold, q *queue, from, to *Exec, f FailRequest) {
 	} else {
 		r.makeReady(to)
 	}
-	r.move(h.Namespace, h.ID, q, from, to)
+	r.waitAgain(h.Namespace, h.ID, q, from, to)
 }
 
 // failed says whether a call of Fail ended the attempt.

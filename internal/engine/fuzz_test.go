@@ -15,6 +15,8 @@ func FuzzRows(f *testing.F) {
 	f.Add((&Envelope{Queue: "q", Type: "t", Payload: []byte("p"), Retry: &task.DefaultRetry, Headers: map[string]string{"a": "b"}}).encode())
 	f.Add((&Exec{State: task.Claimed, Queue: "q", Retention: &keep, Claim: Claim{Nonce: 1, Worker: "w"}, Progress: 50}).encode())
 	f.Add((&Attempt{Number: 1, Failure: Failure{Message: "m"}}).encode())
+	f.Add((&Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}, Role: Next}).encode())
+	f.Add(uniqueRow{holder: task.ID{1}, next: task.ID{2}, slot: 63}.encode())
 	f.Add(keyRow{id: task.ID{1}, until: 5}.encode())
 	f.Add(claimKeyRow{until: 5, claims: []claimRef{{task.ID{1}, 2}}}.encode())
 	f.Add((&counts{ready: [3]int64{1, 2, 3}}).encode())
@@ -42,6 +44,7 @@ func FuzzRows(f *testing.F) {
 		key := func(b []byte) ([]byte, error) { k, err := decodeKey(b); return k.encode(), err }
 		claimKey := func(b []byte) ([]byte, error) { c, err := decodeClaimKey(b); return c.encode(), err }
 		tally := func(b []byte) ([]byte, error) { c, err := decodeCounts(b); return c.encode(), err }
+		unique := func(b []byte) ([]byte, error) { u, err := decodeUnique(b); return u.encode(), err }
 		result := func(b []byte) ([]byte, error) { r, err := decodeResult(b); return r.encode(), err }
 		said := func(b []byte) ([]byte, error) { p, err := decodePlan(b); return p.encode(), err }
 		at := func(b []byte) ([]byte, error) { c, err := decodeCourse(b); return c.encode(), err }
@@ -52,7 +55,7 @@ func FuzzRows(f *testing.F) {
 		}
 		deleted := func(b []byte) ([]byte, error) { g, err := decodeGone(b); return g.encode(), err }
 		parcel := func(b []byte) ([]byte, error) { p, err := decodeParcel(task.ID{1}, b); return p.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, result, said, at, entry, deleted, parcel} {
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel} {
 			first, err := form(row)
 			same(first, err, form)
 		}

@@ -138,8 +138,9 @@ func (q *queue) heldTasks(now store.Time) (n int64) {
 	if !q.mayRun(now) {
 		return q.counts.ready[0] + q.counts.ready[1] + q.counts.ready[2]
 	}
+	n = q.counts.parked
 	if len(q.lanes.held) == 0 && len(q.lanes.flows) == 1 && q.lanes.flows[""] != nil {
-		return 0
+		return n
 	}
 	for _, l := range q.lanes.byName {
 		if l.flow.held != 0 || q.lanes.held[l.typ] {

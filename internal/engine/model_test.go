@@ -81,6 +81,8 @@ type modelTask struct {
 	crashes, most   int
 	replayedAt      int // attempts used up before the last replay
 	worker          string
+	unique          *task.Unique
+	holds, next     bool // its unique key, or it waits to
 }
 
 func (m *model) ready(t *modelTask) {
@@ -127,7 +129,7 @@ func (m *model) held(t *modelTask) bool {
 		return true
 	}
 	paused := slices.ContainsFunc(rules.Holds, func(h task.Hold) bool { return h.Type == t.typ || h.Key == t.key && t.key != "" })
-	return t.state != task.Ready || rules.Paused || paused || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
+	return t.state != task.Ready || t.next || rules.Paused || paused || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
 // pass does what time alone does up to now, in the order of the deadlines.
@@ -153,6 +155,7 @@ func (m *model) pass(now store.Time) {
 		} else {
 			first.state = task.Ready // at its old place
 		}
+		m.passKey(first)
 	}
 }
 
@@ -177,7 +180,10 @@ func less(a, b *modelTask) bool {
 }
 
 // TestModel runs random verbs against the engine and the model. PAWL_SEED repeats a run.
-func TestModel(t *testing.T) {
+func TestModel(t *testing.T) { runModel(t, duelQueues, (*duel).verbs) }
+
+// runModel runs one duel for each seed.
+func runModel(t *testing.T, queues []string, steps func(*duel) []func() string) {
 	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
 	if s := os.Getenv("PAWL_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -188,12 +194,12 @@ func TestModel(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{world: newWorld(t), m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
-			for _, q := range duelQueues {
+			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
 			for step := range modelSteps {
-				what := d.step()
+				what := d.step(steps(d))
 				if err := d.compare(); err != nil {
 					t.Fatalf("PAWL_SEED=%d, step %d, %s: %v", seed, step, what, err)
 				}
@@ -205,52 +211,63 @@ func TestModel(t *testing.T) {
 	}
 }
 
-var duelQueues = []string{"a", "b"}
+// duelQueues: in c all tasks have one of a few unique keys, so that it is short and they meet while they run.
+var duelQueues = []string{"a", "b", "c"}
 
 // duel is the engine against the model.
 type duel struct {
 	*world
+	queues []string
 	m      *model
 	rng    *rand.Rand
 	tokens map[task.ID][]task.Token
 	seen   map[string]int
 }
 
-func (d *duel) step() string {
+func (d *duel) step(steps []func() string) string {
 	if d.seen == nil {
 		d.seen = map[string]int{}
 	}
-	steps := []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
-		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep}
 	d.m.now = d.now
 	what := steps[d.rng.IntN(len(steps))]()
 	d.seen[what]++
 	return what
 }
 
+func (d *duel) verbs() []func() string {
+	return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
+		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep}
+}
+
 func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
 
 func (d *duel) enqueueStep() string {
-	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(duelQueues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4), Cost: d.rng.IntN(4),
+	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4), Cost: d.rng.IntN(4),
 		Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
 	if d.rng.IntN(3) == 0 {
 		s.Delay = time.Duration(d.rng.IntN(60)) * time.Second
 	}
-	a, err := d.enqueue(s)
-	if err != nil {
-		d.t.Fatal(err)
+	if s.Queue == "c" || d.rng.IntN(4) == 0 {
+		s.Unique = d.unique()
 	}
+	a, err := d.enqueue(s)
 	t := &modelTask{id: a.ID, queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
-		state: task.Scheduled, runAt: d.now.Add(s.Delay)}
-	d.m.tasks = append(d.m.tasks, t)
+		state: task.Scheduled, runAt: d.now.Add(s.Delay), unique: s.Unique}
 	if s.Delay == 0 {
 		d.m.ready(t)
 	}
+	if s.Unique != nil {
+		return d.meet(t, a, err)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.m.tasks = append(d.m.tasks, t)
 	return "enqueue"
 }
 
 func (d *duel) claimStep() string {
-	queue := d.pick(duelQueues...)
+	queue := d.pick(d.queues...)
 	var types []string
 	if d.rng.IntN(2) == 0 {
 		types = []string{d.pick("x", "y", "z")}
@@ -304,6 +321,7 @@ func (d *duel) settleStep() string {
 		repeated := t.state == task.Succeeded && fence == t.fence
 		if holds {
 			t.state = task.Succeeded
+			d.m.passKey(t)
 		}
 		return d.judge(verb, holds, repeated, err)
 	default:
@@ -339,6 +357,7 @@ func (d *duel) giveBack(verb string, hold Hold, t *modelTask, holds bool) string
 			t.runAt = d.now.Add(task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}.Delay(t.used(), 0))
 		}
 	}
+	d.m.passKey(t)
 	if err == nil && out.State != t.state {
 		d.t.Fatalf("%s answered %s, the model has %s", verb, out.State, t.state)
 	}
@@ -380,15 +399,23 @@ func (d *duel) cancelStep() string {
 		d.t.Fatal(err)
 	}
 	t.state = task.Cancelled
+	d.m.passKey(t)
 	return "cancel"
 }
 
 func (d *duel) retryStep() string {
-	t := d.any(func(t *modelTask) bool { return t.state == task.Dead })
+	t := d.any(func(t *modelTask) bool { return t.state == task.Dead || t.state == task.Discarded })
 	if t == nil {
 		return "nothing to replay"
 	}
 	_, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", t.id, 0) })
+	if t.unique != nil {
+		if holder, _ := d.m.keyOf(t); holder != nil && holder != t {
+			d.refused(err, task.ErrWrongState, holder)
+			return "replay of a task whose key is taken"
+		}
+		t.holds = true
+	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -398,7 +425,7 @@ func (d *duel) retryStep() string {
 }
 
 func (d *duel) pauseStep() string {
-	q := d.pick(duelQueues...)
+	q := d.pick(d.queues...)
 	c := d.m.rules[q]
 	c.Paused = !c.Paused
 	d.rule(q, c)
@@ -407,7 +434,7 @@ func (d *duel) pauseStep() string {
 
 // limitStep changes the rules of a queue, or drops them.
 func (d *duel) limitStep() string {
-	q := d.pick(duelQueues...)
+	q := d.pick(d.queues...)
 	c := task.QueueConfig{Settings: task.DefaultSettings(), Paused: d.m.rules[q].Paused}
 	c.Settings.MaxRunning = max(d.rng.IntN(12)-4, 0)
 	c.Settings.PerKey.MaxRunning = max(d.rng.IntN(5)-1, 0)
@@ -461,6 +488,9 @@ func (d *duel) compare() error {
 		x, err := readExec(d.store, "default", t.id)
 		if err != nil {
 			return err
+		}
+		if (x.Role == Holder) != t.holds || (x.Role == Next) != t.next {
+			return fmt.Errorf("task %s has role %d in its unique key; the model has %+v", t.id, x.Role, t)
 		}
 		if x.State != t.state || int(x.Fence) != t.fence || x.Failures != t.failures || x.Crashes != t.crashes {
 			return fmt.Errorf("task %s is %s, fence %d, failures %d, crashes %d; the model has %+v", t.id, x.State, x.Fence, x.Failures, x.Crashes, t)

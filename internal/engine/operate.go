@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -9,6 +10,8 @@ import (
 
 // Retry gives an ended task that did not succeed a new life with fresh attempts, and a retrying one its next attempt
 // now. It keeps id, idempotency key and attempt log. A delay puts it off.
+//
+// A task whose unique key is another's by now is refused with task.ErrWrongState, which names the other.
 func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	from, err := r.exec(ns, id)
 	if err != nil {
@@ -22,6 +25,10 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	q := r.queue(ns, from.Queue)
 	if q == nil {
 		return ErrUnknownQueue
+	}
+	if other, taken := r.keyTaken(ns, from); taken && from.State.Ended() {
+		return &task.Error{Code: task.CodeWrongState, State: from.State,
+			Message: fmt.Sprintf("retry %q: its unique key %q belongs to task %s by now", id, from.Unique.Key, other)}
 	}
 	to := *from
 	if from.State.Ended() {

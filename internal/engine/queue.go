@@ -153,7 +153,7 @@ func (r *Round) waiting(q *queue, before store.Time, limit int) (tasks []found) 
 		}
 		return take(id)
 	})
-	for _, s := range []task.State{task.Scheduled, task.Retrying} {
+	for _, s := range []task.State{task.Ready, task.Scheduled, task.Retrying} { // ready ones that no lane has
 		if len(tasks) < limit {
 			prefix := statePrefix(q.ns, tabWaiting, q.name, s)
 			r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool { return take(idAt(k)) })

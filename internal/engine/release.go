@@ -27,7 +27,7 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 		to.Releases++
 		to.State, to.ReadyAt = task.Ready, r.now
 	}
-	r.move(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
+	r.waitAgain(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
 	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, Failure{})
 	return settled(&to), nil
 }

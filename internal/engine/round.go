@@ -270,6 +270,12 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 		if !from.State.CanBecome(to.State) {
 			panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
 		}
+	}
+	var heir task.ID
+	if to.Unique != nil {
+		heir = r.passKey(ns, id, from, to)
+	}
+	if from != nil {
 		r.leave(ns, id, q, from)
 		if from.State == task.Claimed && to.State != task.Claimed {
 			r.end(q, id, from)
@@ -280,20 +286,23 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 		r.begin(q, id, to)
 	}
 	r.enter(ns, id, q, to)
-	if from != nil && from.State == task.Ready {
+	if from != nil && from.State == task.Ready && !from.parked() {
 		q.lanes.forget(q.flowOf(from.Key, r.now))
 	}
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
+	if heir != (task.ID{}) {
+		r.inherit(ns, heir, q)
+	}
 }
 
 func (r *Round) leave(ns string, id task.ID, q *queue, x *Exec) {
 	r.count(q, x, -1)
 	switch {
+	case x.parked() || x.State == task.Scheduled || x.State == task.Retrying:
+		r.tx.Delete(waitKey(ns, q.name, x.State, x.RunAt, id))
 	case x.State == task.Ready:
 		r.leaveLane(q, x)
-	case x.State == task.Scheduled || x.State == task.Retrying:
-		r.tx.Delete(waitKey(ns, q.name, x.State, x.RunAt, id))
 	case x.State == task.Dead || x.State == task.Poisoned:
 		r.tx.Delete(deadKey(ns, q.name, x.State, x.EndedAt, id))
 		if x.KeptUntil <= r.now {
@@ -311,11 +320,11 @@ func (r *Round) leave(ns string, id task.ID, q *queue, x *Exec) {
 func (r *Round) enter(ns string, id task.ID, q *queue, x *Exec) {
 	r.count(q, x, +1)
 	switch {
+	case x.parked() || x.State == task.Scheduled || x.State == task.Retrying:
+		r.tx.Set(waitKey(ns, q.name, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
 		r.enterLane(q, id, x)
 		r.Woken = append(r.Woken, Woken{ns, q.name})
-	case x.State == task.Scheduled || x.State == task.Retrying:
-		r.tx.Set(waitKey(ns, q.name, x.State, x.RunAt, id), nil)
 	case x.State == task.Dead || x.State == task.Poisoned:
 		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), nil)
 	}
@@ -354,6 +363,9 @@ func (r *Round) remind(at store.Time, kind deadlineKind, ns string, rest []byte)
 func (r *Round) count(q *queue, x *Exec, n int64) {
 	if c := q.counts.of(x.State, x.Priority); c != nil {
 		*c += n
+		if x.parked() {
+			q.counts.parked += n
+		}
 		r.touch(q)
 	}
 }

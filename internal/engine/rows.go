@@ -201,6 +201,8 @@ type Exec struct {
 	MaxAttempts int            // 0: the queue's
 	Retention   *time.Duration // nil: the queue's
 	Cost        int            // tokens that a claim takes; 0: 1
+	Unique      *task.Unique   // nil: it has no unique key; never changed
+	Role        Role           // in its unique key
 
 	CreatedAt store.Time
 	RunAt     store.Time // when it is or was due
@@ -291,6 +293,12 @@ func (x *Exec) encode() []byte {
 	r.num(33, flag(x.Keyed))
 	r.num(34, uint64(x.Cost))
 	r.num(35, flag(x.Claim.Counted))
+	if u := x.Unique; u != nil {
+		r.text(36, u.Key)
+		r.num(37, uint64(u.States))
+		r.num(38, uint64(u.OnConflict))
+	}
+	r.num(39, uint64(x.Role))
 	return r
 }
 
@@ -310,9 +318,19 @@ func decodeExec(row []byte) (*Exec, error) {
 			x.ProgressText = string(b)
 		case 29:
 			x.Reason = string(b)
+		case 36:
+			x.unique().Key = string(b)
 		}
 	})
 	return x, err
+}
+
+// unique is where a reader of the row puts what it finds of the unique key.
+func (x *Exec) unique() *task.Unique {
+	if x.Unique == nil {
+		x.Unique = &task.Unique{}
+	}
+	return x.Unique
 }
 
 func (x *Exec) setNum(tag protowire.Number, v uint64) {
@@ -376,6 +394,12 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.Cost = int(v)
 	case 35:
 		x.Claim.Counted = v != 0
+	case 37:
+		x.unique().States = task.StateSet(v)
+	case 38:
+		x.unique().OnConflict = task.OnConflict(v)
+	case 39:
+		x.Role = Role(v)
 	}
 }
 
@@ -558,6 +582,7 @@ func decodeClaimKey(row []byte) (c claimKeyRow, err error) {
 type counts struct {
 	scheduled, claimed, retrying, dead, poisoned int64
 	ready                                        [3]int64 // by priority, high first
+	parked                                       int64    // of the ready: wait for the holder of their unique key
 
 	sweep store.Time // when the queue's full buckets are forgotten; 0: it has none
 }
@@ -590,6 +615,7 @@ func (c *counts) encode() []byte {
 		r.num(protowire.Number(i+1), uint64(v))
 	}
 	r.num(9, uint64(c.sweep))
+	r.num(10, uint64(c.parked))
 	return r
 }
 
@@ -600,6 +626,8 @@ func decodeCounts(row []byte) (c counts, err error) {
 			*fields[tag-1] = int64(v)
 		} else if tag == 9 {
 			c.sweep = store.Time(v)
+		} else if tag == 10 {
+			c.parked = int64(v)
 		}
 	}, noBytes)
 	return c, err

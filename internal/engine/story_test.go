@@ -95,6 +95,14 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 		keep := duration(v)
 		spec.Retention = &keep
 	}
+	if v := arg(d, "unique"); v != "" {
+		spec.Unique = &task.Unique{Key: strings.TrimPrefix(v, "content"), States: task.Unfinished}
+		spec.Unique.OnConflict, _ = task.ParseOnConflict(arg(d, "on-conflict"))
+		for _, name := range list(d, "states") {
+			state, _ := task.ParseState(name)
+			spec.Unique.States |= task.StatesOf(state)
+		}
+	}
 	if v := arg(d, "retry"); v != "" {
 		spec.Retry = &task.Retry{Initial: duration(v), Factor: 2, Max: time.Hour}
 	}
@@ -337,6 +345,13 @@ func (s *story) show(name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s (%s) %s %s/%s, max attempts %d, failures %d, crashes %d, releases %d, snoozes %d\n", s.name(v.ID), x.State,
 		x.State.Status(), x.Reason, v.Queue, v.Type, v.MaxAttempts(), x.Failures, x.Crashes, x.Releases, x.Snoozes)
+	if u := x.Unique; u != nil {
+		fmt.Fprintf(&b, "  unique %q while %s, else %s", u.Key, u.States, u.OnConflict)
+		if v.WaitsFor != (task.ID{}) {
+			fmt.Fprintf(&b, ", waits for %s", s.name(v.WaitsFor))
+		}
+		b.WriteByte('\n')
+	}
 	if len(v.Payload)+len(v.Result.Data) > 0 {
 		fmt.Fprintf(&b, "  payload %q, result %q\n", v.Payload, v.Result.Data)
 	}

@@ -19,10 +19,11 @@ import (
 //	a ns 0 id fence                          an attempt that ended otherwise than by success
 //	l ns 0 queue 0 prio key 0 type 0 seq     a ready task, in its lane
 //	L ns 0 queue 0 prio key 0 type 0         a lane that is not empty: count and head
-//	w ns 0 queue 0 state run_at id           a scheduled or retrying task
+//	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key
 //	d ns 0 queue 0 state ended id            a dead letter or poisoned task
 //	k ns 0 queue 0 key                       an idempotency key
 //	q ns 0 request                           a request id that is no UUIDv7
+//	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
 //	g ns 0 claim_key                         the claims that a claim key got
 //	C ns 0 queue 0 key 0 id                  a claimed task that has a key
 //	b ns 0 queue 0 key                       the tokens of a key, or of the queue as a whole, if not all are there
@@ -47,6 +48,7 @@ const (
 	tabDead       = 'd'
 	tabKey        = 'k'
 	tabRequest    = 'q'
+	tabUnique     = 'u'
 	tabClaimKey   = 'g'
 	tabClaimed    = 'C'
 	tabBucket     = 'b'
@@ -165,6 +167,11 @@ func tickKey(ns, name string, seq uint64) []byte {
 
 func idempotencyKey(ns, queue, key string) []byte {
 	k := table(ns, tabKey, len(queue)+1+len(key))
+	return append(append(append(k, queue...), 0), key...)
+}
+
+func uniqueKey(ns, queue, key string) []byte {
+	k := table(ns, tabUnique, len(queue)+1+len(key))
 	return append(append(append(k, queue...), 0), key...)
 }
 

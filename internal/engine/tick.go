@@ -200,10 +200,10 @@ func failureOf(o task.Outcome) Failure {
 	return Failure{}
 }
 
-// backInPlace makes a claimed task ready where it was.
+// backInPlace makes a claimed task ready where it was, unless a newer one has its place.
 func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *Exec) {
 	to.State, to.ReadyAt = task.Ready, r.now
-	r.move(ns, id, q, from, to)
+	r.waitAgain(ns, id, q, from, to)
 }
 
 // keepUntil lets the retention of an ended task last longer.
@@ -230,6 +230,9 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 	if x.State == task.Dead || x.State == task.Poisoned {
 		q := r.queueOf(ns, x)
 		r.leave(ns, id, q, x)
+	}
+	if x.Role == Holder {
+		r.tx.Delete(uniqueKey(ns, x.Queue, x.Unique.Key))
 	}
 	if x.Keyed {
 		r.noteEnd(ns, id, x)

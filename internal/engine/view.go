@@ -17,6 +17,7 @@ type View struct {
 	Checkpoint []byte
 	Attempts   []*Attempt // those that have ended, the oldest first
 	Settings   task.Settings
+	WaitsFor   task.ID // the task that holds its unique key and is claimed; zero: none
 }
 
 // MaxAttempts is the number of the attempt that would be the last one.
@@ -55,6 +56,10 @@ func show(from store.Reader, ns string, id task.ID, x *Exec) *View {
 			v.Result, err = decodeResult(row)
 			corrupt(err)
 		}
+	}
+	if x.Role == Next {
+		u, _ := readUnique(from, ns, x.Queue, x.Unique.Key)
+		v.WaitsFor = u.holder
 	}
 	if x.Checkpointed {
 		v.Checkpoint, _ = from.Get(idKey(ns, tabCheckpoint, id))

@@ -31,6 +31,11 @@ func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 			return s, err
 		}
 	}
+	if p.GetUnique() != nil {
+		if s.Unique, err = uniqueOf(p.GetUnique()); err != nil {
+			return s, err
+		}
+	}
 	s.Fill()
 	if err := s.Check(l); err != nil {
 		return s, err

@@ -22,7 +22,10 @@ func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
 		EndedAt: timeProto(x.EndedAt), ExpiresAt: timeProto(x.ExpiresAt), KeptUntil: timeProto(x.KeptUntil),
 		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers,
 		Retry: retryProto(v.Settings.Retry), Timeout: spanProto(v.Settings.Timeout), Retention: retentionOf(v), Checkpoint: v.Checkpoint,
-		Cost: int32Of(max(x.Cost, 1)),
+		Cost: int32Of(max(x.Cost, 1)), Unique: uniqueProto(x.Unique),
+	}
+	if v.WaitsFor != (task.ID{}) {
+		t.WaitsFor = v.WaitsFor.String()
 	}
 	if withPayload {
 		t.Payload = v.Payload

@@ -72,6 +72,13 @@ func TestSpecRefusals(t *testing.T) {
 		{"expires_in", &pawlv1.TaskSpec{Type: "a", ExpiresIn: durationpb.New(-1)}},
 		{"retention", &pawlv1.TaskSpec{Type: "a", Retention: durationpb.New(-1)}},
 		{"tags", &pawlv1.TaskSpec{Type: "a", Tags: make([]string, 33)}},
+		{"unique.key", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: "a\nb"}}},
+		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 5}}},
+		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: -1}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{0}}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{10}}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{2, 2}}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{1, 2, 4}}}},
 		{"headers", &pawlv1.TaskSpec{Type: "a", Headers: map[string]string{"": "x"}}},
 	} {
 		_, err := specOf(c.spec, l)

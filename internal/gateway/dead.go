@@ -210,7 +210,8 @@ func archivedProto(a *broker.ArchivedTask, place string) *pawlv1.ArchivedTask {
 	priority, _ := task.ParsePriority(a.Priority)
 	t := &pawlv1.Task{TaskId: a.ID, Type: a.Type, Queue: a.Queue, Status: statusProto(state), State: stateProto(state), Reason: a.Reason,
 		Priority: priorityProto(priority), Payload: a.Payload, ContentType: a.ContentType, CreatedAt: wallProto(a.CreatedAt),
-		EndedAt: wallProto(a.EndedAt), IdempotencyKey: a.IdempotencyKey, Key: a.Key, Tags: a.Tags, Headers: a.Headers}
+		EndedAt: wallProto(a.EndedAt), IdempotencyKey: a.IdempotencyKey, Key: a.Key, Tags: a.Tags, Headers: a.Headers,
+		Unique: archivedUnique(a.Unique)}
 	for _, at := range a.Attempts {
 		p := &pawlv1.Attempt{Attempt: int32Of(at.Attempt), Fence: int64(at.Fence), Worker: at.Worker, StartedAt: wallProto(at.StartedAt),
 			EndedAt: wallProto(at.EndedAt), Outcome: outcomeNamed(at.Outcome)}
@@ -261,7 +262,7 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 const maxPlace = 256
 
 // archivedSpec makes of an archived task what a producer would say to enqueue it again. Its idempotency key may live on
-// with the old task's id, so the new task goes without.
+// with the old task's id, so the new task goes without. Its unique key it asks for anew.
 func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskSpec, error) {
 	if len(place) > maxPlace {
 		return nil, task.Invalid("places", "%d bytes are not a place", len(place))
@@ -275,7 +276,7 @@ func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskS
 	}
 	priority, _ := task.ParsePriority(a.Priority)
 	return &pawlv1.TaskSpec{Type: a.Type, Payload: a.Payload, ContentType: a.ContentType, Queue: a.Queue, Priority: priorityProto(priority),
-		Key: a.Key, Tags: a.Tags, Headers: a.Headers}, nil
+		Key: a.Key, Tags: a.Tags, Headers: a.Headers, Unique: restoredUnique(a.Unique)}, nil
 }
 
 func (g *Gateway) nodeName(node uint64) string {

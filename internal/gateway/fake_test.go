@@ -225,7 +225,7 @@ func (f *fake) enqueue(shard uint32, ns string, s task.Spec) (out broker.Enqueue
 	id := task.NewID(shard, time.Now().UnixMilli(), uint64(f.made))
 	now := f.now()
 	x := &engine.Exec{State: task.Ready, Priority: s.Priority, Queue: s.Queue, Type: s.Type, Key: s.Key, MaxAttempts: s.MaxAttempts,
-		Retention: s.Retention, CreatedAt: now, RunAt: now, ReadyAt: now}
+		Retention: s.Retention, CreatedAt: now, RunAt: now, ReadyAt: now, Unique: s.Unique}
 	if s.Delay > 0 {
 		x.State, x.RunAt = task.Scheduled, now.Add(s.Delay)
 	}

@@ -139,6 +139,8 @@ func (x *exchange) taskOptions(t *pawlv1.Task) {
 	if n := t.GetCost(); n > 1 {
 		x.num("cost", int64(n))
 	}
+	x.unique(t.GetUnique())
+	x.opt("waits_for", t.GetWaitsFor())
 	x.strs("tags", t.GetTags())
 	x.texts("headers", t.GetHeaders())
 	if t.GetRetry() != nil {

@@ -61,6 +61,8 @@ func (s *specReader) option(r *jsonReader, name string) (err error) {
 		t.Key, err = r.str(name)
 	case "cost":
 		t.Cost, err = r.int32(name, 1, task.MaxCost)
+	case "unique":
+		t.Unique, err = r.unique(name)
 	case "tags":
 		t.Tags, err = r.strs(name, maxListed)
 	case "headers":

@@ -49,6 +49,9 @@ func (a atlas) Learned(q cluster.Queue) { a.n.copy.Learned(q) }
 // Dropped implements router.Map.
 func (a atlas) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }
 
+// Level implements router.Map.
+func (a atlas) Level() int { return a.n.copy.Map().Settings.Level }
+
 // Age implements router.Map.
 func (a atlas) Age() time.Duration { return time.Since(time.Unix(0, a.n.heard.Load())) }
 
@@ -78,4 +81,9 @@ func (l later) DropQueue(ctx context.Context, shard uint32, ns, name string) err
 // KeysUntil implements cluster.Shards.
 func (l later) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
 	return l.n.router.KeysUntil(ctx, shard, ns, name)
+}
+
+// HoldsUnique implements cluster.Shards.
+func (l later) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
+	return l.n.router.HoldsUnique(ctx, shard, ns, name, slots)
 }

@@ -43,6 +43,7 @@ func (instantMap) Queue(string, string) (cluster.Queue, bool) { return cluster.Q
 func (instantMap) Learned(cluster.Queue)                      {}
 func (instantMap) Dropped(string, string)                     {}
 func (instantMap) Age() time.Duration                         { return 0 }
+func (instantMap) Level() int                                 { return cluster.UniqueLevel }
 
 // wire is a network that takes no time.
 type wire struct{ to *Router }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,11 @@ var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx
 // Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
 // there.
 func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if slices.ContainsFunc(specs, isUnique) {
+		if err := r.mayBeUnique(); err != nil {
+			return r.enqueueOthers(ctx, shard, ns, specs, err)
+		}
+	}
 	if !r.routeWhole(ns, specs) {
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}
@@ -185,8 +191,9 @@ func (s *slotted) route(q cluster.Queue, spec *task.Spec) []uint32 {
 		}
 		return []uint32{q.Home(spec)}
 	}
-	route := q.Route(slot, spec.IdempotencyKey != "")
-	if spec.IdempotencyKey == "" && spec.RequestID == (task.ID{}) { // nobody can know it
+	keyed := spec.IdempotencyKey != "" || spec.Unique != nil
+	route := q.Route(slot, keyed)
+	if !keyed && spec.RequestID == (task.ID{}) { // nobody can know it
 		return route[len(route)-1:]
 	}
 	return route

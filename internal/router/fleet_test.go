@@ -84,6 +84,7 @@ type member struct {
 	archive   []broker.ArchivedTask
 	enqueueIn map[string]uint32 // queues that turn out to lie elsewhere
 	age       time.Duration
+	level     int // of the cluster, as far as it knows
 }
 
 // pass lets fake time pass, in the bubble that inFleet opens.
@@ -100,7 +101,7 @@ func inFleet(t *testing.T, n int, test func(f *fleet)) {
 		}
 		f.shard(1, all...)
 		for _, number := range all {
-			m := &member{f: f, number: number, drain: make(chan struct{}), watches: map[*fakeWatch]bool{}, copy: map[string]cluster.Queue{}, enqueueIn: map[string]uint32{}}
+			m := &member{f: f, number: number, drain: make(chan struct{}), watches: map[*fakeWatch]bool{}, copy: map[string]cluster.Queue{}, enqueueIn: map[string]uint32{}, level: cluster.UniqueLevel}
 			m.Router = New(Config{Node: number, Broker: fakeBroker{m: m}, Control: fakeControl{m: m}, Map: fakeMap{m}, Peers: fakePeers{m},
 				NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return 0 }})
 			f.nodes[number] = m
@@ -427,6 +428,10 @@ func (b fakeBroker) Purge(ctx context.Context, id uint32, _, _ string) (int64, b
 
 func (b fakeBroker) KeysUntil(context.Context, uint32, string, string) (broker.Time, error) {
 	return 0, nil
+}
+
+func (b fakeBroker) HoldsUnique(context.Context, uint32, string, string, task.SlotSet) (bool, error) {
+	return false, nil
 }
 
 func (b fakeBroker) CopyQueues(ctx context.Context, id uint32, _ string, configs map[string]task.QueueConfig) error {

@@ -20,6 +20,7 @@ type shardArgs struct {
 	Limit     int
 	Selection broker.Selection
 	Configs   map[string]task.QueueConfig
+	Slots     task.SlotSet
 }
 
 type pageAnswer struct {
@@ -213,6 +214,9 @@ var (
 	keysUntil = &method[shardArgs, broker.Time]{name: "keys-until", again: true, run: func(ctx context.Context, r *Router, a shardArgs) (broker.Time, error) {
 		return r.cfg.Broker.KeysUntil(ctx, a.Shard, a.Namespace, a.Queue)
 	}}
+	holdsUnique = &method[shardArgs, bool]{name: "holds-unique", again: true, run: func(ctx context.Context, r *Router, a shardArgs) (bool, error) {
+		return r.cfg.Broker.HoldsUnique(ctx, a.Shard, a.Namespace, a.Queue, a.Slots)
+	}}
 )
 
 // CopyQueues makes a shard's copies of queue configurations at least as new as these.
@@ -230,4 +234,9 @@ func (r *Router) DropQueue(ctx context.Context, shard uint32, ns, name string) e
 // KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
 func (r *Router) KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error) {
 	return call(ctx, r, keysUntil, shard, shardArgs{Shard: shard, Namespace: ns, Queue: name})
+}
+
+// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
+func (r *Router) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
+	return call(ctx, r, holdsUnique, shard, shardArgs{Shard: shard, Namespace: ns, Queue: name, Slots: slots})
 }

@@ -40,6 +40,7 @@ type Broker interface {
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error)
+	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
 	Leader(shard uint32) (node, term, index uint64)
 }
 
@@ -89,6 +90,8 @@ type Map interface {
 	// Learned takes over a queue as it was just read, Dropped that there is none.
 	Learned(cluster.Queue)
 	Dropped(ns, name string)
+	// Level is the feature level at which the cluster works; 0: it is not known yet.
+	Level() int
 	// Age is how long the copy has not been known to be up to date.
 	Age() time.Duration
 }

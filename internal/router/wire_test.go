@@ -82,7 +82,7 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.SetBool(!f.bare)
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(f.rand.Int64() >> (64 - min(v.Type().Bits(), 63)))
-	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		v.SetUint(1 + f.rand.Uint64()>>(64-v.Type().Bits())>>1)
 	case reflect.Float64:
 		v.SetFloat(f.rand.NormFloat64())
@@ -179,7 +179,7 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(listTasks), bothTravel(readQueue), bothTravel(purge), bothTravel(deadGroups), bothTravel(replay), bothTravel(discardDead),
 		bothTravel(copyQueues), bothTravel(dropCopy), bothTravel(whoLeads), bothTravel(archived), bothTravel(archivedAt), bothTravel(placeQueue),
 		bothTravel(getQueue), bothTravel(getQueues), bothTravel(putQueue), bothTravel(dropQueue), bothTravel(ensureQueue), bothTravel(hasShard),
-		bothTravel(enqueue), bothTravel(settle), bothTravel(operate), bothTravel(keysUntil), bothTravel(spreadQueue),
+		bothTravel(enqueue), bothTravel(settle), bothTravel(operate), bothTravel(keysUntil), bothTravel(holdsUnique), bothTravel(spreadQueue),
 		bothTravel(nameSchedule), bothTravel(findSchedule), bothTravel(forgetSchedule), bothTravel(putSchedule), bothTravel(deleteSchedule),
 		bothTravel(pauseSchedule), bothTravel(resumeSchedule), bothTravel(triggerSchedule), bothTravel(showSchedule), bothTravel(listSchedules),
 		bothTravel(scheduleHistory)} {

@@ -6,7 +6,7 @@ import (
 )
 
 // A queue's tasks fall into slots, which are what moves when a queue is shared out over shards anew. What must meet, meets in
-// one slot: tasks of one key, repeats of one idempotency key, repeats of one request.
+// one slot: tasks of one key, tasks of one unique key, repeats of one idempotency key, repeats of one request.
 
 // SlotCount is how many slots a queue has. It never changes: slots are stored.
 const SlotCount = 64
@@ -32,12 +32,14 @@ func (s SlotSet) First(n int) (some SlotSet) {
 	return some
 }
 
-// Slot is the slot of a task: the hash of its key, else of its idempotency key, else of its request. Not ok: it has none of
-// them, and fits in any.
+// Slot is the slot of a task: the hash of its key, else of its unique key, else of its idempotency key, else of its request. Not
+// ok: it has none of them, and fits in any.
 func (s *Spec) Slot() (slot int, ok bool) {
 	switch {
 	case s.Key != "":
 		return slotOf('k', []byte(s.Key)), true
+	case s.Unique != nil:
+		return slotOf('u', []byte(s.Unique.Key)), true
 	case s.IdempotencyKey != "":
 		return slotOf('i', []byte(s.IdempotencyKey)), true
 	case s.RequestID != (ID{}):

@@ -30,6 +30,7 @@ type Spec struct {
 	Cost           int // tokens of rate limits that a claim takes; 0: 1
 	Tags           []string
 	Headers        map[string]string
+	Unique         *Unique // nil: any number of tasks
 
 	// Routed is not the producer's: the version of the queue's configuration by which the task's shard was chosen; 0: it is not
 	// told.
@@ -84,6 +85,9 @@ func (s *Spec) Fill() {
 	if s.IdempotencyKey != "" && s.IdempotencyTTL == 0 {
 		s.IdempotencyTTL = DefaultKeyTTL
 	}
+	if s.Unique != nil {
+		s.Unique = s.Unique.filled(s)
+	}
 }
 
 // Check refuses a filled spec outside the rules, naming field, value and rule.
@@ -106,6 +110,11 @@ func (s *Spec) Check(l Limits) error {
 	}
 	if s.Retry != nil {
 		if err := s.Retry.Check("retry"); err != nil {
+			return err
+		}
+	}
+	if s.Unique != nil {
+		if err := s.Unique.check(l); err != nil {
 			return err
 		}
 	}

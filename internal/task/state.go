@@ -92,6 +92,7 @@ const (
 	ReasonExpired      = "expired"            // discarded: not started in time
 	ReasonPurged       = "purged"             // discarded: its queue was purged
 	ReasonOperator     = "operator"           // discarded by hand
+	ReasonReplaced     = "replaced"           // discarded: a newer task of its unique key took its place
 	ReasonCaller       = "caller"             // cancelled by a call
 )
 

@@ -141,6 +141,60 @@ func TestSpecIsChecked(t *testing.T) {
 	}
 }
 
+func TestUniqueIsChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		unique Unique
+		says   string // "": accepted
+	}{
+		"least":                  {Unique{}, ""},
+		"ends too":               {Unique{Key: "k", States: allStates, OnConflict: Reject}, ""},
+		"long key":               {Unique{Key: strings.Repeat("x", 257)}, "unique.key: "},
+		"a hole":                 {Unique{States: Unfinished &^ StatesOf(Claimed)}, "unique.states: claimed missing"},
+		"holes":                  {Unique{States: StatesOf(Ready, Succeeded)}, "unique.states: scheduled, claimed, retrying missing"},
+		"no such state":          {Unique{States: Unfinished | 1<<10}, "unique.states: 0x400 has an unknown state"},
+		"no such conflict":       {Unique{OnConflict: 5}, "unique.on_conflict: 5 is not"},
+		"an end to be replaced":  {Unique{States: Unfinished | StatesOf(Dead), OnConflict: Replace}, "unique.states: dead with on_conflict replace"},
+		"an end to be waited on": {Unique{States: Unfinished | StatesOf(Dead), OnConflict: KeepLast}, "unique.states: dead with on_conflict keep_last"},
+	} {
+		s := Spec{Type: "t", Payload: []byte("1"), Unique: &c.unique}
+		s.Fill()
+		if err := s.Check(DefaultLimits()); c.says == "" && err != nil || c.says != "" && (err == nil || !strings.HasPrefix(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+	for _, c := range OnConflicts {
+		if again, ok := ParseOnConflict(c.String()); !ok || again != c {
+			t.Errorf("%s is read as %s", c, again)
+		}
+	}
+}
+
+// A unique key that is not named stands for the content, and two contents never run together.
+func TestUniqueKeyOfContent(t *testing.T) {
+	keys := map[string]string{}
+	for name, s := range map[string]Spec{
+		"a of 1":       {Type: "a", Payload: []byte("1")},
+		"a of 12":      {Type: "a", Payload: []byte("12")},
+		"a1 of 2":      {Type: "a1", Payload: []byte("2")},
+		"a of text":    {Type: "a", ContentType: "text/plain", Payload: []byte("1")},
+		"at of ext":    {Type: "at", ContentType: "ext/plain", Payload: []byte("1")},
+		"a of nothing": {Type: "a"},
+	} {
+		s.Unique = &Unique{}
+		s.Fill()
+		if other, taken := keys[s.Unique.Key]; taken {
+			t.Errorf("%s and %s have one key", name, other)
+		}
+		keys[s.Unique.Key] = name
+	}
+	plain, json := Spec{Type: "a", Unique: &Unique{}}, Spec{Type: "a", ContentType: "application/json", Key: "k", Queue: "q", Unique: &Unique{}}
+	plain.Fill()
+	json.Fill()
+	if plain.Unique.Key != json.Unique.Key {
+		t.Errorf("JSON that says so has key %q, else %q", json.Unique.Key, plain.Unique.Key)
+	}
+}
+
 func TestSettingsAreChecked(t *testing.T) {
 	good := DefaultSettings()
 	if err := good.Check(); err != nil {

@@ -81,7 +81,7 @@ func (d *direct) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, err
 func (s spec) task() (task.Spec, error) {
 	t := task.Spec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Delay: s.Delay.std(), RunAt: s.RunAt,
 		IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: s.IdempotencyTTL.std(), MaxAttempts: s.MaxAttempts, Timeout: s.Timeout.std(),
-		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers}
+		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.task()}
 	if s.Priority != "" {
 		p, ok := task.ParsePriority(s.Priority)
 		if !ok {
@@ -570,7 +570,11 @@ func viewOf(v *broker.View, withPayload bool) view {
 		Failures: x.Failures, Crashes: x.Crashes, Releases: x.Releases, Snoozes: x.Snoozes, Fence: int64(x.Fence),
 		Progress: progress{x.Progress, x.ProgressText}, Worker: x.Claim.Worker, CreatedAt: when(x.CreatedAt), RunAt: when(x.RunAt),
 		ClaimedAt: when(x.Claim.At), EndedAt: when(x.EndedAt), ExpiresAt: when(x.ExpiresAt), KeptUntil: when(x.KeptUntil),
-		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers, Retry: retryOf(v.Settings.Retry), Timeout: span(v.Settings.Timeout)}
+		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers, Retry: retryOf(v.Settings.Retry), Timeout: span(v.Settings.Timeout),
+		Unique: uniqueOf(x.Unique)}
+	if v.WaitsFor != (task.ID{}) {
+		out.WaitsFor = v.WaitsFor.String()
+	}
 	if withPayload {
 		out.Payload, out.Result, out.Checkpoint = string(v.Payload), string(v.Result.Data), v.Checkpoint
 	}

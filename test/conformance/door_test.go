@@ -145,6 +145,7 @@ type spec struct {
 	Retention      *span             `json:"retention,omitempty"`
 	Key            string            `json:"key,omitempty"`
 	Cost           int               `json:"cost,omitempty"`
+	Unique         *unique           `json:"unique,omitempty"`
 	Tags           []string          `json:"tags,omitempty"`
 	Headers        map[string]string `json:"headers,omitempty"`
 }
@@ -231,6 +232,8 @@ type view struct {
 	Retry          retry             `json:"retry"`
 	Timeout        span              `json:"timeout"`
 	Retention      span              `json:"retention"`
+	Unique         *unique           `json:"unique"`
+	WaitsFor       string            `json:"waits_for"`
 }
 
 // attempt is a line of a task's attempt log.

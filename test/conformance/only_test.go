@@ -27,6 +27,7 @@ func (m onlyMap) Replicas(id uint32) []uint32 {
 func (m onlyMap) Shards() []uint32     { return m.data }
 func (m onlyMap) Nodes() []router.Node { return []router.Node{{Number: 1, Name: "n1"}} }
 func (m onlyMap) Age() time.Duration   { return 0 }
+func (m onlyMap) Level() int           { return cluster.UniqueLevel }
 
 // lateShards is the control's way to the data shards, by a router that comes later.
 type lateShards struct{ h *house }
@@ -41,4 +42,8 @@ func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string
 
 func (l lateShards) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
 	return l.h.router.KeysUntil(ctx, shard, ns, name)
+}
+
+func (l lateShards) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
+	return l.h.router.HoldsUnique(ctx, shard, ns, name, slots)
 }

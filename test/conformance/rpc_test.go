@@ -127,7 +127,7 @@ func (s spec) proto() *pawlv1.TaskSpec {
 	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Priority: priorityOf(s.Priority),
 		Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: s.IdempotencyKey, IdempotencyTtl: spanProto(s.IdempotencyTTL),
 		RequestId: s.RequestID, MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(), Timeout: spanProto(s.Timeout),
-		ExpiresIn: spanProto(s.ExpiresIn), Key: s.Key, Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers}
+		ExpiresIn: spanProto(s.ExpiresIn), Key: s.Key, Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.proto()}
 	if s.Retention != nil {
 		p.Retention = durationpb.New(s.Retention.std())
 	}
@@ -449,7 +449,7 @@ func viewProto(p *pawlv1.Task) view {
 		CreatedAt: timeOf(p.GetCreatedAt()), RunAt: timeOf(p.GetRunAt()), ClaimedAt: timeOf(p.GetClaimedAt()), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()),
 		EndedAt: timeOf(p.GetEndedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(),
 		Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
-		Retention: span(p.GetRetention().AsDuration())}
+		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor()}
 	for _, a := range p.GetAttemptLog() {
 		v.Log = append(v.Log, attempt{Attempt: int(a.GetAttempt()), Fence: a.GetFence(), Worker: a.GetWorker(), StartedAt: timeOf(a.GetStartedAt()),
 			EndedAt: timeOf(a.GetEndedAt()), Outcome: word(a.GetOutcome(), "OUTCOME_"), Error: failure{a.GetError().GetMessage(), a.GetError().GetType()},

@@ -68,6 +68,9 @@ func (s spec) item() pawl.Item {
 	}
 	add(s.Key != "", pawl.Key(s.Key))
 	add(s.Cost != 0, pawl.Cost(s.Cost))
+	if s.Unique != nil {
+		add(true, s.Unique.sdk())
+	}
 	add(s.Tags != nil, pawl.Tags(s.Tags...))
 	for name, value := range s.Headers {
 		add(true, pawl.Header(name, value))
@@ -438,7 +441,8 @@ func viewInfo(t *pawl.TaskInfo) view {
 		MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Releases: t.Releases, Snoozes: t.Snoozes, Fence: t.Fence,
 		Progress: progress(t.Progress), Checkpoint: t.Checkpoint, Worker: t.Worker, CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt,
 		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil, IdempotencyKey: t.IdempotencyKey,
-		Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention)}
+		Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention),
+		Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor}
 	for _, a := range t.AttemptLog {
 		line := attempt{Attempt: a.Attempt, Fence: a.Fence, Worker: a.Worker, StartedAt: a.StartedAt, EndedAt: a.EndedAt, Outcome: string(a.Outcome),
 			Waited: span(a.Waited), NextRunAt: a.NextRunAt}

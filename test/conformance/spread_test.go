@@ -26,6 +26,7 @@ type moving struct {
 	h    *house
 	rpc  *rpc
 	seed uint64
+	rest time.Duration // between two moves, at most
 
 	mu   sync.Mutex
 	want map[string]string // task id → who enqueued it
@@ -44,7 +45,7 @@ func TestSlotsMove(t *testing.T) {
 	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, movingShards, dir)
-			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, want: map[string]string{}, done: map[string]int{}}
+			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, rest: 10 * time.Minute, want: map[string]string{}, done: map[string]int{}}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			_, err := h.router.Directory().Place(ctx, namespace, "hot")
@@ -173,7 +174,7 @@ func (m *moving) move(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(rand.N(10 * time.Minute)):
+		case <-time.After(rand.N(m.rest)):
 		}
 	}
 	if moves < 5 {

@@ -168,7 +168,7 @@ type Enqueued struct {
 	Status        Status                 `protobuf:"varint,2,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
 	State         State                  `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Duplicate     bool                   `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an idempotency key or request id had this task already
+	Duplicate     bool                   `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an idempotency key, request id or unique key had this task already
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

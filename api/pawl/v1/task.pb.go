@@ -206,6 +206,62 @@ func (Status) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_task_proto_rawDescGZIP(), []int{2}
 }
 
+// OnConflict says what becomes of a new task whose unique key another one holds.
+type OnConflict int32
+
+const (
+	OnConflict_ON_CONFLICT_UNSPECIFIED OnConflict = 0 // read as keep in requests
+	OnConflict_ON_CONFLICT_KEEP        OnConflict = 1 // the answer is the other one, with duplicate set
+	OnConflict_ON_CONFLICT_REPLACE     OnConflict = 2 // the task of the key that waits is discarded, and the new one takes its place; as keep if none waits
+	OnConflict_ON_CONFLICT_KEEP_LAST   OnConflict = 3 // as replace; but while the other one runs, the new one waits behind it
+	OnConflict_ON_CONFLICT_REJECT      OnConflict = 4 // the new one is refused with conflict
+)
+
+// Enum value maps for OnConflict.
+var (
+	OnConflict_name = map[int32]string{
+		0: "ON_CONFLICT_UNSPECIFIED",
+		1: "ON_CONFLICT_KEEP",
+		2: "ON_CONFLICT_REPLACE",
+		3: "ON_CONFLICT_KEEP_LAST",
+		4: "ON_CONFLICT_REJECT",
+	}
+	OnConflict_value = map[string]int32{
+		"ON_CONFLICT_UNSPECIFIED": 0,
+		"ON_CONFLICT_KEEP":        1,
+		"ON_CONFLICT_REPLACE":     2,
+		"ON_CONFLICT_KEEP_LAST":   3,
+		"ON_CONFLICT_REJECT":      4,
+	}
+)
+
+func (x OnConflict) Enum() *OnConflict {
+	p := new(OnConflict)
+	*p = x
+	return p
+}
+
+func (x OnConflict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnConflict) Descriptor() protoreflect.EnumDescriptor {
+	return file_pawl_v1_task_proto_enumTypes[3].Descriptor()
+}
+
+func (OnConflict) Type() protoreflect.EnumType {
+	return &file_pawl_v1_task_proto_enumTypes[3]
+}
+
+func (x OnConflict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnConflict.Descriptor instead.
+func (OnConflict) EnumDescriptor() ([]byte, []int) {
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{3}
+}
+
 // Outcome says how an attempt ended.
 type Outcome int32
 
@@ -267,11 +323,11 @@ func (x Outcome) String() string {
 }
 
 func (Outcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_pawl_v1_task_proto_enumTypes[3].Descriptor()
+	return file_pawl_v1_task_proto_enumTypes[4].Descriptor()
 }
 
 func (Outcome) Type() protoreflect.EnumType {
-	return &file_pawl_v1_task_proto_enumTypes[3]
+	return &file_pawl_v1_task_proto_enumTypes[4]
 }
 
 func (x Outcome) Number() protoreflect.EnumNumber {
@@ -280,7 +336,7 @@ func (x Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Outcome.Descriptor instead.
 func (Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{3}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{4}
 }
 
 // RetryPolicy says how long a failed task waits: min(initial * factor^(n-1), max) plus up to jitter of it.
@@ -352,6 +408,67 @@ func (x *RetryPolicy) GetJitter() float64 {
 	return 0
 }
 
+// Unique lets a queue have one task of a key at a time.
+type Unique struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                                                          // at most 256 bytes; default: one that stands for type and payload
+	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"`                         // in which a task holds its key: all that are no end, which is the default, and any ends
+	OnConflict    OnConflict             `protobuf:"varint,3,opt,name=on_conflict,json=onConflict,proto3,enum=pawl.v1.OnConflict" json:"on_conflict,omitempty"` // default keep
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unique) Reset() {
+	*x = Unique{}
+	mi := &file_pawl_v1_task_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unique) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unique) ProtoMessage() {}
+
+func (x *Unique) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_task_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unique.ProtoReflect.Descriptor instead.
+func (*Unique) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Unique) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Unique) GetStates() []State {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *Unique) GetOnConflict() OnConflict {
+	if x != nil {
+		return x.OnConflict
+	}
+	return OnConflict_ON_CONFLICT_UNSPECIFIED
+}
+
 // TaskSpec is what a producer says of a task.
 type TaskSpec struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -374,13 +491,14 @@ type TaskSpec struct {
 	Tags           []string               `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
 	Headers        map[string]string      `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
 	Cost           int32                  `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // tokens of rate limits that a start takes: 1 to 1,000; default 1
+	Unique         *Unique                `protobuf:"bytes,20,opt,name=unique,proto3" json:"unique,omitempty"`                                                                             // default: any number of tasks
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TaskSpec) Reset() {
 	*x = TaskSpec{}
-	mi := &file_pawl_v1_task_proto_msgTypes[1]
+	mi := &file_pawl_v1_task_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +510,7 @@ func (x *TaskSpec) String() string {
 func (*TaskSpec) ProtoMessage() {}
 
 func (x *TaskSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[1]
+	mi := &file_pawl_v1_task_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +523,7 @@ func (x *TaskSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSpec.ProtoReflect.Descriptor instead.
 func (*TaskSpec) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{1}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TaskSpec) GetType() string {
@@ -541,6 +659,13 @@ func (x *TaskSpec) GetCost() int32 {
 	return 0
 }
 
+func (x *TaskSpec) GetUnique() *Unique {
+	if x != nil {
+		return x.Unique
+	}
+	return nil
+}
+
 // Task is everything known of a task.
 type Task struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -581,13 +706,15 @@ type Task struct {
 	Retention         *durationpb.Duration   `protobuf:"bytes,35,opt,name=retention,proto3" json:"retention,omitempty"`
 	Checkpoint        []byte                 `protobuf:"bytes,36,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // tokens of rate limits that a start takes
+	Unique            *Unique                `protobuf:"bytes,38,opt,name=unique,proto3" json:"unique,omitempty"`
+	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // the id of the task that runs and holds the unique key
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pawl_v1_task_proto_msgTypes[2]
+	mi := &file_pawl_v1_task_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +726,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[2]
+	mi := &file_pawl_v1_task_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +739,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{2}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Task) GetTaskId() string {
@@ -874,6 +1001,20 @@ func (x *Task) GetCost() int32 {
 	return 0
 }
 
+func (x *Task) GetUnique() *Unique {
+	if x != nil {
+		return x.Unique
+	}
+	return nil
+}
+
+func (x *Task) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
 // Progress is what a handler last said of its way.
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -885,7 +1026,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_pawl_v1_task_proto_msgTypes[3]
+	mi := &file_pawl_v1_task_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +1038,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[3]
+	mi := &file_pawl_v1_task_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1051,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{3}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Progress) GetPercent() float64 {
@@ -945,7 +1086,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_pawl_v1_task_proto_msgTypes[4]
+	mi := &file_pawl_v1_task_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1098,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[4]
+	mi := &file_pawl_v1_task_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1111,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{4}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Attempt) GetAttempt() int32 {
@@ -1048,7 +1189,7 @@ type TaskError struct {
 
 func (x *TaskError) Reset() {
 	*x = TaskError{}
-	mi := &file_pawl_v1_task_proto_msgTypes[5]
+	mi := &file_pawl_v1_task_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1201,7 @@ func (x *TaskError) String() string {
 func (*TaskError) ProtoMessage() {}
 
 func (x *TaskError) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[5]
+	mi := &file_pawl_v1_task_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1214,7 @@ func (x *TaskError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskError.ProtoReflect.Descriptor instead.
 func (*TaskError) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{5}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TaskError) GetMessage() string {
@@ -1113,7 +1254,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_pawl_v1_task_proto_msgTypes[6]
+	mi := &file_pawl_v1_task_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1266,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[6]
+	mi := &file_pawl_v1_task_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1279,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{6}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Error) GetCode() string {
@@ -1209,7 +1350,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_pawl_v1_task_proto_msgTypes[7]
+	mi := &file_pawl_v1_task_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1362,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[7]
+	mi := &file_pawl_v1_task_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1375,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Filter) GetQueue() string {
@@ -1317,7 +1458,12 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x1b\n" +
 	"\x06jitter\x18\x04 \x01(\x01H\x00R\x06jitter\x88\x01\x01B\t\n" +
-	"\a_jitter\"\xb7\x06\n" +
+	"\a_jitter\"x\n" +
+	"\x06Unique\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
+	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x124\n" +
+	"\von_conflict\x18\x03 \x01(\x0e2\x13.pawl.v1.OnConflictR\n" +
+	"onConflict\"\xe0\x06\n" +
 	"\bTaskSpec\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
@@ -1340,10 +1486,11 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x03key\x18\x10 \x01(\tR\x03key\x12\x12\n" +
 	"\x04tags\x18\x11 \x03(\tR\x04tags\x128\n" +
 	"\aheaders\x18\x12 \x03(\v2\x1e.pawl.v1.TaskSpec.HeadersEntryR\aheaders\x12\x12\n" +
-	"\x04cost\x18\x13 \x01(\x05R\x04cost\x1a:\n" +
+	"\x04cost\x18\x13 \x01(\x05R\x04cost\x12'\n" +
+	"\x06unique\x18\x14 \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\f\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1389,7 +1536,9 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18$ \x01(\fR\n" +
 	"checkpoint\x12\x12\n" +
-	"\x04cost\x18% \x01(\x05R\x04cost\x1a:\n" +
+	"\x04cost\x18% \x01(\x05R\x04cost\x12'\n" +
+	"\x06unique\x18& \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x12\x1b\n" +
+	"\twaits_for\x18' \x01(\tR\bwaitsFor\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
@@ -1455,7 +1604,14 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x11STATUS_PROCESSING\x10\x02\x12\x14\n" +
 	"\x10STATUS_COMPLETED\x10\x03\x12\x11\n" +
 	"\rSTATUS_FAILED\x10\x04\x12\x14\n" +
-	"\x10STATUS_CANCELLED\x10\x05*\x95\x02\n" +
+	"\x10STATUS_CANCELLED\x10\x05*\x8b\x01\n" +
+	"\n" +
+	"OnConflict\x12\x1b\n" +
+	"\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ON_CONFLICT_KEEP\x10\x01\x12\x17\n" +
+	"\x13ON_CONFLICT_REPLACE\x10\x02\x12\x19\n" +
+	"\x15ON_CONFLICT_KEEP_LAST\x10\x03\x12\x16\n" +
+	"\x12ON_CONFLICT_REJECT\x10\x04*\x95\x02\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11OUTCOME_SUCCEEDED\x10\x01\x12\x12\n" +
@@ -1483,70 +1639,76 @@ func file_pawl_v1_task_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_task_proto_rawDescData
 }
 
-var file_pawl_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pawl_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_pawl_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_pawl_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_pawl_v1_task_proto_goTypes = []any{
 	(Priority)(0),                 // 0: pawl.v1.Priority
 	(State)(0),                    // 1: pawl.v1.State
 	(Status)(0),                   // 2: pawl.v1.Status
-	(Outcome)(0),                  // 3: pawl.v1.Outcome
-	(*RetryPolicy)(nil),           // 4: pawl.v1.RetryPolicy
-	(*TaskSpec)(nil),              // 5: pawl.v1.TaskSpec
-	(*Task)(nil),                  // 6: pawl.v1.Task
-	(*Progress)(nil),              // 7: pawl.v1.Progress
-	(*Attempt)(nil),               // 8: pawl.v1.Attempt
-	(*TaskError)(nil),             // 9: pawl.v1.TaskError
-	(*Error)(nil),                 // 10: pawl.v1.Error
-	(*Filter)(nil),                // 11: pawl.v1.Filter
-	nil,                           // 12: pawl.v1.TaskSpec.HeadersEntry
-	nil,                           // 13: pawl.v1.Task.HeadersEntry
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(OnConflict)(0),               // 3: pawl.v1.OnConflict
+	(Outcome)(0),                  // 4: pawl.v1.Outcome
+	(*RetryPolicy)(nil),           // 5: pawl.v1.RetryPolicy
+	(*Unique)(nil),                // 6: pawl.v1.Unique
+	(*TaskSpec)(nil),              // 7: pawl.v1.TaskSpec
+	(*Task)(nil),                  // 8: pawl.v1.Task
+	(*Progress)(nil),              // 9: pawl.v1.Progress
+	(*Attempt)(nil),               // 10: pawl.v1.Attempt
+	(*TaskError)(nil),             // 11: pawl.v1.TaskError
+	(*Error)(nil),                 // 12: pawl.v1.Error
+	(*Filter)(nil),                // 13: pawl.v1.Filter
+	nil,                           // 14: pawl.v1.TaskSpec.HeadersEntry
+	nil,                           // 15: pawl.v1.Task.HeadersEntry
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
 }
 var file_pawl_v1_task_proto_depIdxs = []int32{
-	14, // 0: pawl.v1.RetryPolicy.initial:type_name -> google.protobuf.Duration
-	14, // 1: pawl.v1.RetryPolicy.max:type_name -> google.protobuf.Duration
-	0,  // 2: pawl.v1.TaskSpec.priority:type_name -> pawl.v1.Priority
-	14, // 3: pawl.v1.TaskSpec.delay:type_name -> google.protobuf.Duration
-	15, // 4: pawl.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
-	14, // 5: pawl.v1.TaskSpec.idempotency_ttl:type_name -> google.protobuf.Duration
-	4,  // 6: pawl.v1.TaskSpec.retry:type_name -> pawl.v1.RetryPolicy
-	14, // 7: pawl.v1.TaskSpec.timeout:type_name -> google.protobuf.Duration
-	14, // 8: pawl.v1.TaskSpec.expires_in:type_name -> google.protobuf.Duration
-	14, // 9: pawl.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
-	12, // 10: pawl.v1.TaskSpec.headers:type_name -> pawl.v1.TaskSpec.HeadersEntry
-	2,  // 11: pawl.v1.Task.status:type_name -> pawl.v1.Status
-	1,  // 12: pawl.v1.Task.state:type_name -> pawl.v1.State
-	0,  // 13: pawl.v1.Task.priority:type_name -> pawl.v1.Priority
-	8,  // 14: pawl.v1.Task.attempt_log:type_name -> pawl.v1.Attempt
-	7,  // 15: pawl.v1.Task.progress:type_name -> pawl.v1.Progress
-	15, // 16: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	15, // 17: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
-	15, // 18: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
-	15, // 19: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
-	15, // 20: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	15, // 21: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
-	15, // 22: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
-	13, // 23: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
-	4,  // 24: pawl.v1.Task.retry:type_name -> pawl.v1.RetryPolicy
-	14, // 25: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
-	14, // 26: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
-	15, // 27: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	15, // 28: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
-	3,  // 29: pawl.v1.Attempt.outcome:type_name -> pawl.v1.Outcome
-	9,  // 30: pawl.v1.Attempt.error:type_name -> pawl.v1.TaskError
-	14, // 31: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
-	15, // 32: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
-	1,  // 33: pawl.v1.Error.state:type_name -> pawl.v1.State
-	14, // 34: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	1,  // 35: pawl.v1.Filter.states:type_name -> pawl.v1.State
-	15, // 36: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
-	15, // 37: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	16, // 0: pawl.v1.RetryPolicy.initial:type_name -> google.protobuf.Duration
+	16, // 1: pawl.v1.RetryPolicy.max:type_name -> google.protobuf.Duration
+	1,  // 2: pawl.v1.Unique.states:type_name -> pawl.v1.State
+	3,  // 3: pawl.v1.Unique.on_conflict:type_name -> pawl.v1.OnConflict
+	0,  // 4: pawl.v1.TaskSpec.priority:type_name -> pawl.v1.Priority
+	16, // 5: pawl.v1.TaskSpec.delay:type_name -> google.protobuf.Duration
+	17, // 6: pawl.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
+	16, // 7: pawl.v1.TaskSpec.idempotency_ttl:type_name -> google.protobuf.Duration
+	5,  // 8: pawl.v1.TaskSpec.retry:type_name -> pawl.v1.RetryPolicy
+	16, // 9: pawl.v1.TaskSpec.timeout:type_name -> google.protobuf.Duration
+	16, // 10: pawl.v1.TaskSpec.expires_in:type_name -> google.protobuf.Duration
+	16, // 11: pawl.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
+	14, // 12: pawl.v1.TaskSpec.headers:type_name -> pawl.v1.TaskSpec.HeadersEntry
+	6,  // 13: pawl.v1.TaskSpec.unique:type_name -> pawl.v1.Unique
+	2,  // 14: pawl.v1.Task.status:type_name -> pawl.v1.Status
+	1,  // 15: pawl.v1.Task.state:type_name -> pawl.v1.State
+	0,  // 16: pawl.v1.Task.priority:type_name -> pawl.v1.Priority
+	10, // 17: pawl.v1.Task.attempt_log:type_name -> pawl.v1.Attempt
+	9,  // 18: pawl.v1.Task.progress:type_name -> pawl.v1.Progress
+	17, // 19: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	17, // 20: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
+	17, // 21: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
+	17, // 22: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
+	17, // 23: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	17, // 24: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
+	17, // 25: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
+	15, // 26: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
+	5,  // 27: pawl.v1.Task.retry:type_name -> pawl.v1.RetryPolicy
+	16, // 28: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
+	16, // 29: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
+	6,  // 30: pawl.v1.Task.unique:type_name -> pawl.v1.Unique
+	17, // 31: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	17, // 32: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	4,  // 33: pawl.v1.Attempt.outcome:type_name -> pawl.v1.Outcome
+	11, // 34: pawl.v1.Attempt.error:type_name -> pawl.v1.TaskError
+	16, // 35: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
+	17, // 36: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
+	1,  // 37: pawl.v1.Error.state:type_name -> pawl.v1.State
+	16, // 38: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	1,  // 39: pawl.v1.Filter.states:type_name -> pawl.v1.State
+	17, // 40: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
+	17, // 41: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_task_proto_init() }
@@ -1560,8 +1722,8 @@ func file_pawl_v1_task_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_task_proto_rawDesc), len(file_pawl_v1_task_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   10,
+			NumEnums:      5,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

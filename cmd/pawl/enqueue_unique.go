@@ -1,0 +1,91 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+// uniqueFlags say that the queue is to have one task of a key at a time.
+type uniqueFlags struct {
+	key, onConflict string
+	content         bool
+	states          []string
+	flags           *pflag.FlagSet
+}
+
+func (u *uniqueFlags) add(flags *pflag.FlagSet) {
+	u.flags = flags
+	flags.StringVar(&u.key, "unique", "", "one task of this key in the queue at a time")
+	flags.BoolVar(&u.content, "unique-content", false, "one task of this type and payload in the queue at a time")
+	flags.StringVar(&u.onConflict, "on-conflict", "", "if another holds the unique key: keep, replace, keep_last or reject (default keep)")
+	flags.StringSliceVar(&u.states, "unique-states", nil, "states in which it holds its key (default: all that are no end, which are needed)")
+}
+
+// read gives the option, if any was given.
+func (u *uniqueFlags) read() (_ pawl.Unique, given bool, err error) {
+	keyed := u.flags.Changed("unique")
+	switch {
+	case keyed && u.content:
+		return pawl.Unique{}, false, usage("--unique %q and --unique-content name two keys", u.key)
+	case keyed && u.key == "":
+		return pawl.Unique{}, false, usage("--unique is empty: --unique-content makes a key of type and payload")
+	case !keyed && !u.content:
+		for _, name := range []string{"on-conflict", "unique-states"} {
+			if u.flags.Changed(name) {
+				return pawl.Unique{}, false, usage("--%s is for tasks with --unique or --unique-content", name)
+			}
+		}
+		return pawl.Unique{}, false, nil
+	}
+	out := pawl.Unique{Key: u.key, OnConflict: pawl.OnConflict(u.onConflict)}
+	switch out.OnConflict {
+	case "", pawl.OnConflictKeep, pawl.OnConflictReplace, pawl.OnConflictKeepLast, pawl.OnConflictReject:
+	default:
+		return out, false, usage("--on-conflict %q is none of keep, replace, keep_last, reject", u.onConflict)
+	}
+	for _, name := range u.states {
+		state := pawl.State(strings.TrimSpace(name))
+		if !slices.Contains(allStates, state) {
+			return out, false, usage("--unique-states: %q is not a state", name)
+		}
+		out.States = append(out.States, state)
+	}
+	return out, true, nil
+}
+
+// uniqueView is a unique key as programs read it.
+type uniqueView struct {
+	Key        string          `json:"key"`
+	States     []pawl.State    `json:"states"`
+	OnConflict pawl.OnConflict `json:"on_conflict"`
+}
+
+func viewUnique(u *pawl.Unique) *uniqueView {
+	if u == nil {
+		return nil
+	}
+	return &uniqueView{u.Key, u.States, u.OnConflict}
+}
+
+// uniqueText is a unique key in one line: who else is held off by it, and in which states if not only in those of tasks that
+// have not ended.
+func uniqueText(t *pawl.TaskInfo) string {
+	if t.Unique == nil {
+		return ""
+	}
+	s := t.Unique.Key + " (on conflict " + string(t.Unique.OnConflict)
+	for _, state := range t.Unique.States {
+		if state.Ended() {
+			s += ", held when " + string(state)
+		}
+	}
+	s += ")"
+	if t.WaitsFor != "" {
+		s += ", waits for " + t.WaitsFor
+	}
+	return s
+}

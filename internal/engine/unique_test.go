@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Check finds a unique key that nobody holds, one that two hold, and tasks that wait for nobody.
+func TestCheckFindsUniqueKeys(t *testing.T) {
+	key := uniqueKey("default", "default", "k")
+	set := func(tx *store.Tx, id task.ID, change func(x *Exec)) {
+		x, _ := readExec(tx, "default", id)
+		change(x)
+		tx.Set(idKey("default", tabExec, id), x.encode())
+	}
+	for name, c := range map[string]struct {
+		spoil func(tx *store.Tx, holder, next, other task.ID)
+		want  string
+	}{
+		"no row":      {func(tx *store.Tx, _, _, _ task.ID) { tx.Delete(key) }, "is missing"},
+		"another row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Set(uniqueKey("default", "default", "l"), nil) }, "stands for nothing"},
+		"another holder": {func(tx *store.Tx, _, next, other task.ID) { tx.Set(key, uniqueRow{holder: other, next: next}.encode()) },
+			"expected"},
+		"no next": {func(tx *store.Tx, holder, _, _ task.ID) { tx.Set(key, uniqueRow{holder: holder}.encode()) }, "expected"},
+		"two holders": {func(tx *store.Tx, _, _, other task.ID) {
+			set(tx, other, func(x *Exec) { x.Unique, x.Role = &task.Unique{Key: "k", States: task.Unfinished}, Holder })
+		}, "shares a role"},
+		"lost role": {func(tx *store.Tx, _, _, other task.ID) {
+			set(tx, other, func(x *Exec) { x.Unique = &task.Unique{Key: "k", States: task.Unfinished} })
+		}, "has no part"},
+		"role in nothing": {func(tx *store.Tx, _, _, other task.ID) { set(tx, other, func(x *Exec) { x.Role = Holder }) }, "no unique key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			unique := task.Spec{Type: "job", Unique: &task.Unique{Key: "k", OnConflict: task.KeepLast}}
+			holder, _ := w.enqueue(unique)
+			w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+			next, _ := w.enqueue(unique)
+			other := w.enqueueOne()
+			if err := w.check(); err != nil {
+				t.Fatal(err)
+			}
+			w.round(func(r *Round) { c.spoil(r.tx, holder.ID, next.ID, other) })
+			if found := Check(w.store, "default"); !strings.Contains(strings.Join(found, "; "), c.want) {
+				t.Errorf("found %q, want %q", found, c.want)
+			}
+		})
+	}
+}

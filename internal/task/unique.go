@@ -1,0 +1,140 @@
+package task
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// Unique lets a queue have one task of a key at a time.
+type Unique struct {
+	Key        string     // "": one that stands for type, content type and payload, byte by byte
+	States     StateSet   // those in which a task holds the key; 0: Unfinished
+	OnConflict OnConflict // 0: Keep
+}
+
+// OnConflict says what becomes of a task whose unique key is held by another. The values are stored.
+type OnConflict uint8
+
+const (
+	// Keep answers with the task that holds the key.
+	Keep OnConflict = 1 + iota
+	// Replace discards the task of the key that waits, and takes its place. If none waits, since the one that holds the key runs
+	// or has ended, it is as Keep.
+	Replace
+	// KeepLast is as Replace, but if the task that holds the key runs, waits behind it. So at most one runs and one waits, with the
+	// newest data. If it has ended, it is as Keep.
+	KeepLast
+	// Reject refuses the new task.
+	Reject
+)
+
+// OnConflicts lists all of them.
+var OnConflicts = [...]OnConflict{Keep, Replace, KeepLast, Reject}
+
+var onConflictNames = [...]string{"", "keep", "replace", "keep_last", "reject"}
+
+func (c OnConflict) String() string {
+	if int(c) < len(onConflictNames) {
+		return onConflictNames[c]
+	}
+	return "unknown"
+}
+
+// ParseOnConflict is the inverse of String.
+func ParseOnConflict(s string) (OnConflict, bool) {
+	for _, c := range OnConflicts {
+		if c.String() == s {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// StateSet is a set of states. The values are stored.
+type StateSet uint16
+
+// StatesOf is the set of some states.
+func StatesOf(states ...State) (set StateSet) {
+	for _, s := range states {
+		set |= 1 << s
+	}
+	return set
+}
+
+// Unfinished is the set of the states of tasks that have not ended.
+var Unfinished = StatesOf(Scheduled, Ready, Claimed, Retrying)
+
+var allStates = StatesOf(States...)
+
+// Has says whether a state is in the set.
+func (set StateSet) Has(s State) bool { return set>>s&1 == 1 }
+
+// List is the states of the set, in the order of their constants.
+func (set StateSet) List() (states []State) {
+	for _, s := range States {
+		if set.Has(s) {
+			states = append(states, s)
+		}
+	}
+	return states
+}
+
+func (set StateSet) String() string {
+	names := make([]string, 0, len(States))
+	for _, s := range set.List() {
+		names = append(names, s.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// filled has the defaults in place of what was not said.
+func (u Unique) filled(s *Spec) *Unique {
+	if u.Key == "" {
+		u.Key = contentKey(s)
+	}
+	if u.States == 0 {
+		u.States = Unfinished
+	}
+	if u.OnConflict == 0 {
+		u.OnConflict = Keep
+	}
+	return &u
+}
+
+// contentKey is the unique key of a task that names none. A collision would lose a task, so it is no short hash.
+func contentKey(s *Spec) string {
+	d := sha256.New()
+	content := s.ContentType
+	if content == "application/json" {
+		content = "" // which means the same
+	}
+	for _, part := range [...]string{s.Type, content} {
+		_, _ = d.Write([]byte(part))
+		_, _ = d.Write([]byte{0})
+	}
+	_, _ = d.Write(s.Payload)
+	return "sha256:" + hex.EncodeToString(d.Sum(nil))
+}
+
+// check refuses what would leave holes. A task that left the set while it is claimed, say, would come back when it is released,
+// and find its key taken: then there are two of the key, or one is lost. So the set has all states of a task that has not ended.
+func (u *Unique) check(l Limits) error {
+	if err := CheckName("unique.key", u.Key, l); err != nil {
+		return err
+	}
+	if u.OnConflict > Reject {
+		return Invalid("unique.on_conflict", "%d is not keep, replace, keep_last or reject", u.OnConflict)
+	}
+	if u.States&^allStates != 0 {
+		return Invalid("unique.states", "%#x has an unknown state", uint16(u.States&^allStates))
+	}
+	if missing := Unfinished &^ u.States; missing != 0 {
+		return Invalid("unique.states", "%s missing: a task may come back from there when another has its key, so all of %s are needed; "+
+			"to let one task wait while another runs, use on_conflict keep_last", missing, Unfinished)
+	}
+	if ended := u.States &^ Unfinished; ended != 0 && (u.OnConflict == Replace || u.OnConflict == KeepLast) {
+		return Invalid("unique.states", "%s with on_conflict %s: a task that has ended can't be replaced, use keep or reject", ended, u.OnConflict)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+const (
+	uniqueQueue = "unique"
+	uniqueKeys  = 4
+)
+
+// version is the newest data of a key.
+type version struct {
+	Key string
+	N   int
+}
+
+// TaskType implements pawl.Args.
+func (version) TaskType() string { return "version" }
+
+// TestUniqueThroughCrashes kills the server again and again while each of a few keys gets new data faster than workers see to it, with
+// keep_last: at no time does a key run twice, its data never gets older, its last is seen to, and in the end no key is held.
+func TestUniqueThroughCrashes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.start()
+	client := s.dial(pawl.WithRetryFor(startLimit))
+	if _, err := client.Admin().PutQueue(t.Context(), uniqueQueue, pawl.QueueSettings{MaxAttempts: 1000, Lease: 3 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	w := &uniqueWork{t: t, claims: client.Claims(), killed: make(chan struct{}),
+		runs: map[string]bool{}, begun: map[string]int{}, done: map[string]int{}, last: map[string]int{}}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var all sync.WaitGroup
+	for n := range uniqueKeys {
+		all.Go(func() { w.produce(ctx, client, fmt.Sprint("k", n)) })
+	}
+	for range 4 {
+		all.Go(func() { w.run(ctx) })
+	}
+	s.killOften(count(t, "PAWL_KILLS", 12) / 2)
+	close(w.killed)
+	all.Wait()
+	if ctx.Err() != nil {
+		t.Fatalf("the last versions seen to are %v of %v: is a key held for ever?", w.done, w.last)
+	}
+	t.Logf("versions %v, of which %d never ran; %d runs gave way", w.last, w.replaced, w.gaveWay)
+	q, err := client.Admin().Queue(t.Context(), uniqueQueue)
+	if err != nil || q.Depth != (pawl.Depth{}) {
+		t.Errorf("in the end the queue has %+v, %v", q.Depth, err)
+	}
+	for n := range uniqueKeys {
+		key := fmt.Sprint("k", n)
+		if _, err := client.Enqueue(t.Context(), version{key, 0}, pawl.Queue(uniqueQueue), pawl.Unique{Key: key, OnConflict: pawl.OnConflictReject}); err != nil {
+			t.Errorf("in the end: %v", err)
+		}
+	}
+	if w.replaced == 0 || w.gaveWay == 0 {
+		t.Errorf("%d versions never ran, %d runs gave way to a newer one: the test saw nothing", w.replaced, w.gaveWay)
+	}
+}
+
+// uniqueWork is producers and workers, and what they know together.
+type uniqueWork struct {
+	t      *testing.T
+	claims pawl.Claims
+	killed chan struct{} // closed when the server is killed no more
+
+	mu       sync.Mutex
+	last     map[string]int  // the last version of each key, once all were made
+	runs     map[string]bool // keys that run, from the answer to a claim until its end is begun
+	begun    map[string]int  // the version of each that ran last
+	done     map[string]int  // and was acked last
+	replaced int             // versions passed over
+	gaveWay  int             // runs that were to be repeated, and were discarded
+}
+
+// produce makes the versions of a key, one after the other, until the server is killed no more.
+func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key string) {
+	for n, more := 1, true; more && ctx.Err() == nil; n++ {
+		select {
+		case <-w.killed:
+			more = false
+			w.mu.Lock()
+			w.last[key] = n
+			w.mu.Unlock()
+		default:
+		}
+		_, err := client.Enqueue(ctx, version{key, n}, pawl.Queue(uniqueQueue), pawl.Unique{Key: key, OnConflict: pawl.OnConflictKeepLast})
+		if err != nil && ctx.Err() == nil {
+			w.t.Errorf("version %d of %s: %v", n, key, err)
+		}
+	}
+}
+
+func (w *uniqueWork) run(ctx context.Context) {
+	for ctx.Err() == nil && !w.all() {
+		got, err := w.claims.Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
+		if err != nil {
+			continue // the server is down; what it may have given comes back with the lease
+		}
+		versions := make([]version, len(got))
+		for i, c := range got {
+			versions[i] = w.begin(c)
+		}
+		time.Sleep(rand.N(5 * time.Millisecond))
+		for i, c := range got {
+			w.end(ctx, c, versions[i])
+		}
+	}
+}
+
+func (w *uniqueWork) begin(c *pawl.Claim) (v version) {
+	if err := json.Unmarshal(c.Payload, &v); err != nil {
+		w.t.Error(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch last := w.begun[v.Key]; {
+	case w.runs[v.Key]:
+		w.t.Errorf("%s runs twice: version %d and %d", v.Key, last, v.N)
+	case v.N < last:
+		w.t.Errorf("version %d of %s runs after %d", v.N, v.Key, last)
+	case v.N > last+1:
+		w.replaced += v.N - last - 1
+	}
+	w.runs[v.Key], w.begun[v.Key] = true, v.N
+	return v
+}
+
+// end ends a claim in one of the ways there are.
+func (w *uniqueWork) end(ctx context.Context, c *pawl.Claim, v version) {
+	w.mu.Lock()
+	w.runs[v.Key] = false
+	w.mu.Unlock()
+	var settled pawl.Settled
+	var err error
+	acked := false
+	switch rand.IntN(6) {
+	case 0:
+		settled, err = w.claims.Release(ctx, c, 0)
+	case 1:
+		settled, err = w.claims.Fail(ctx, c, pawl.RetryIn(10*time.Millisecond, errors.New("by chance")))
+	default:
+		err = w.claims.Ack(ctx, c)
+		acked = err == nil
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, pawl.ErrStaleClaim) && !errors.Is(err, pawl.ErrUnavailable) {
+		w.t.Errorf("version %d of %s: %v", v.N, v.Key, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if acked {
+		w.done[v.Key] = max(w.done[v.Key], v.N)
+	}
+	if settled.State == pawl.StateDiscarded {
+		w.gaveWay++
+	}
+}
+
+// all says whether the last version of each key is seen to.
+func (w *uniqueWork) all() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.last) == uniqueKeys && maps.Equal(w.done, w.last)
+}
