@@ -99,3 +99,13 @@ func TestWhoWaitsIsKnown(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkNote is what it costs a claim of one queue that it is remembered.
+func BenchmarkNote(b *testing.B) {
+	var a asks
+	w := ask("default", "mail\x00report", "worker-1")
+	b.ReportAllocs()
+	for now := store.Time(1); b.Loop(); now++ {
+		a.note(w, now)
+	}
+}
