@@ -15,7 +15,7 @@ import (
 
 func newQueue(a *app) *cobra.Command {
 	return group("queue", "List, show and steer queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
-		newQueueLs(a), newQueueShow(a), newQueueSet(a),
+		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
 		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and those that run go on.",
 			pawl.Admin.Pause),
 		newQueueVerb(a, "resume", "End the pause of a queue", "End the pause of a queue: its tasks can be claimed again.",

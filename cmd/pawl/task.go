@@ -16,7 +16,7 @@ import (
 
 func newTask(a *app) *cobra.Command {
 	return group("task", "List, show and steer tasks", "Look at tasks, and steer them one by one or by a filter.",
-		newTaskLs(a), newTaskShow(a), newTaskWait(a), newTaskEdit(a),
+		newTaskLs(a), newTaskShow(a), newTaskExplain(a), newTaskWait(a), newTaskEdit(a),
 		newTaskBulk(a, taskVerb{
 			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended",
 			long: `Cancel tasks that have not ended: those of the named ids, or with a filter all that match.

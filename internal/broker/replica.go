@@ -30,6 +30,7 @@ type replica struct {
 	// Owned by the shard's loop; leader is nil while another node leads.
 	leader *engine.Leader
 	claims waitingClaims
+	asks   asks
 	served []serving // claims of the round that runs, to be delivered once it is committed
 
 	applied  atomic.Uint64 // log index of the last round
@@ -82,6 +83,7 @@ func (r *replica) elected(o shard.Office) {
 		r.log.Info("the shard's last entry is over an hour old, or the clock is wrong: retention deletes nothing for an hour",
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
+	r.asks.begin(o.Began)
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
 	r.setDeadline(0)
 	poke(r.toFile)

@@ -24,6 +24,9 @@ type ShardCalls interface {
 	Discard(ctx context.Context, ns string, id task.ID) (*View, Stamp, error)
 	Update(ctx context.Context, ns string, id task.ID, e Edit) (*View, Stamp, error)
 
+	Explain(ctx context.Context, ns string, id task.ID) (*Explanation, Stamp, error)
+	ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*QueueExplanation, Stamp, error)
+
 	Queue(ctx context.Context, shard uint32, ns, name string) (QueueInfo, Stamp, error)
 	Purge(ctx context.Context, shard uint32, ns, name string) (int64, Stamp, error)
 	DeadGroups(ctx context.Context, shard uint32, ns, queue string, s task.State) ([]Group, bool, Stamp, error)

@@ -11,27 +11,33 @@ import (
 
 // The engine's and the shard's words, for callers that know neither.
 type (
-	Stamp      = shard.Stamp
-	Accepted   = engine.Accepted
-	Attempt    = engine.Attempt
-	Claimed    = engine.Claimed
-	Edit       = engine.Edit
-	Extension  = engine.Extension
-	Failing    = engine.FailRequest
-	Failure    = engine.Failure
-	Filter     = engine.Filter
-	Group      = engine.Group
-	Hold       = engine.Hold
-	Lost       = engine.Lost
-	Page       = engine.Page
-	Progress   = engine.Progress
-	QueueInfo  = engine.QueueInfo
-	Result     = engine.Result
-	Share      = engine.Share
-	View       = engine.View
-	ClaimCall  = engine.ClaimRequest
-	Time       = store.Time
-	FailResult = engine.Fall
+	Stamp            = shard.Stamp
+	Accepted         = engine.Accepted
+	Attempt          = engine.Attempt
+	Claimed          = engine.Claimed
+	Edit             = engine.Edit
+	Extension        = engine.Extension
+	Explanation      = engine.Explanation
+	Failing          = engine.FailRequest
+	Failure          = engine.Failure
+	Filter           = engine.Filter
+	Group            = engine.Group
+	Hold             = engine.Hold
+	Lost             = engine.Lost
+	Page             = engine.Page
+	Progress         = engine.Progress
+	QueueExplanation = engine.QueueExplanation
+	QueueInfo        = engine.QueueInfo
+	HeldKey          = engine.HeldKey
+	IdleType         = engine.IdleType
+	Reason           = engine.Reason
+	Runner           = engine.Runner
+	Result           = engine.Result
+	Share            = engine.Share
+	View             = engine.View
+	ClaimCall        = engine.ClaimRequest
+	Time             = store.Time
+	FailResult       = engine.Fall
 )
 
 // What a handler asks for after a failed run.

@@ -273,8 +273,12 @@ func (d *duel) claimStep() string {
 		types = []string{d.pick("x", "y", "z")}
 	}
 	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
+	next := d.explainAll(queue)
 	got := d.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3))})
 	first := d.m.claim(queue, types)
+	if types == nil && (len(got) == 0) != (next == task.ID{}) || types == nil && len(got) > 0 && got[0].ID != next {
+		d.t.Fatalf("claim of %q got %v, but was explained to get %s", queue, got, next)
+	}
 	if len(first) == 0 && len(got) == 0 {
 		return "claim of nothing"
 	}

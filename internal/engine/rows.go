@@ -640,7 +640,7 @@ func flag(b bool) uint64 {
 	return 0
 }
 
-func sortedKeys(m map[string]string) []string {
+func sortedKeys[V any](m map[string]V) []string {
 	if len(m) == 0 {
 		return nil
 	}

@@ -35,6 +35,7 @@ type story struct {
 	*world
 	tasks  []task.ID
 	tokens map[string][]task.Token // by task, in the order of the fences
+	asks   *Takers                 // of the workers; nil: one waits for everything
 
 	versions uint64 // that were given to schedules
 }
@@ -80,6 +81,10 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.groups(d)
 	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "courier":
 		return s.scheduleStep(d)
+	case "explain", "explain-queue":
+		return s.explainStep(d)
+	case "asks":
+		return s.asksStep(d)
 	}
 	return "unknown command " + d.Cmd
 }
@@ -294,12 +299,12 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 		if v := arg(d, "max-attempts"); v != "" {
 			set.MaxAttempts = number(v)
 		}
-		config := task.QueueConfig{Settings: set, Paused: arg(d, "paused") != ""}
+		config := task.QueueConfig{Settings: set, Paused: arg(d, "paused") != "", PausedReason: arg(d, "reason"), PausedAt: s.now.Time()}
 		for _, typ := range list(d, "hold-types") {
-			config.Holds = append(config.Holds, task.Hold{Type: typ})
+			config.Holds = append(config.Holds, task.Hold{Type: typ, Reason: arg(d, "reason"), At: s.now.Time()})
 		}
 		for _, key := range list(d, "hold-keys") {
-			config.Holds = append(config.Holds, task.Hold{Key: key})
+			config.Holds = append(config.Holds, task.Hold{Key: key, Reason: arg(d, "reason"), At: s.now.Time()})
 		}
 		s.configure(name, config)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -190,6 +191,8 @@ func (f *fake) DropQueue(_ context.Context, _, name string) error {
 
 // fakeCluster is the fake as a cluster: it and the broker have a method of the same name.
 type fakeCluster struct{ *fake }
+
+func (c fakeCluster) Copied(_, name string) (cluster.Queue, bool) { return c.Queue1(name) }
 
 func (c fakeCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
 	q, ok := c.Queue1(name)
@@ -457,6 +460,47 @@ func (f *fake) Task(ctx context.Context, _ string, id task.ID, wait time.Duratio
 func (f *fake) Peek(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, time.Duration, error) {
 	v, at, err := f.Task(ctx, ns, id, 0)
 	return v, at, 1500 * time.Millisecond, err
+}
+
+// explained are reasons with all that they may tell, whatever the task.
+var explained = []broker.Reason{
+	{Code: task.WhyNotDue, Detail: "attempt 2 of 5 failed", Change: "wait", Until: broker.TimeOf(time.Unix(946684860, 0)), Cause: "failed", Error: "boom"},
+	{Code: task.WhyTypePaused, Detail: "type \"welcome\" is paused", Change: "resume it", Since: broker.TimeOf(time.Unix(946684800, 0)), Type: "welcome", Cause: "no paper"},
+	{Code: task.WhyKeyMaxRunning, Detail: "key \"a\" runs 1 task", Change: "it ends", Key: "a", Limit: 1,
+		Running: []broker.Runner{{ID: task.NewID(1, 5, 5), Worker: "w1", Since: broker.TimeOf(time.Unix(946684800, 0)), Until: broker.TimeOf(time.Unix(946684830, 0))}}},
+	{Code: task.WhyKeyRate, Detail: "key \"a\" may start 4 in 10s", Change: "a token comes", Key: "a", Rate: task.Rate{Limit: 4, Period: 10 * time.Second}},
+	{Code: task.WhyNoWorkerForType, Detail: "no claim takes it", Change: "start a worker", Type: "welcome", Types: []string{"bye"}},
+	{Code: task.WhyOlderTasks, Detail: "over 1000 tasks came before it", Change: "they run", Count: 1000, More: true},
+}
+
+func (f *fake) Explain(ctx context.Context, ns string, id task.ID) (*broker.Explanation, broker.Stamp, error) {
+	v, at, err := f.Task(ctx, ns, id, 0)
+	if err != nil {
+		return nil, at, err
+	}
+	e := broker.ExplainView(v)
+	if v.Exec.State.Waiting() {
+		e.Reasons = explained
+	}
+	return e, at, nil
+}
+
+func (f *fake) ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*broker.QueueExplanation, broker.Stamp, error) {
+	i, at, err := f.Queue(ctx, shard, ns, name)
+	if errors.Is(err, task.ErrUnavailable) {
+		return &broker.QueueExplanation{Partial: true, Reasons: []broker.Reason{{Code: task.WhyNoLeader, Detail: err.Error(), Change: "a majority runs"}}}, at, nil
+	}
+	if err != nil {
+		return nil, at, err
+	}
+	ready := i.Ready[0] + i.Ready[1] + i.Ready[2]
+	why := explained[1]
+	why.Count = ready
+	shardOnly := explained[4]
+	shardOnly.Detail, shardOnly.Count = fmt.Sprintf("no claim in shard %d takes it", shard), ready
+	return &broker.QueueExplanation{Ready: ready, Claimable: ready, Claimed: i.Claimed, Waiting: 1, Reasons: []broker.Reason{why, shardOnly},
+		Keys: []broker.HeldKey{{Key: "a", Code: task.WhyKeyRate, Tasks: ready, Until: f.now()}}, Idle: []broker.IdleType{{Type: "welcome", Tasks: ready}},
+		NextDue: f.now(), OldestReady: f.now() - broker.Time(shard)}, at, nil
 }
 
 // fakeScan is how many rows a page of a list reads.

@@ -92,6 +92,8 @@ type ClaimWatch = interface {
 type Cluster interface {
 	// Place is where a queue lies by this node's copy. A queue is created at its first use.
 	Place(ctx context.Context, ns, queue string) (cluster.Queue, error)
+	// Copied is a queue as this node's copy has it, which may be behind.
+	Copied(ns, queue string) (cluster.Queue, bool)
 	Shards() []uint32
 	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
 	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)

@@ -90,6 +90,9 @@ func (d Directory) Place(ctx context.Context, ns, name string) (cluster.Queue, e
 	return q, err
 }
 
+// Copied is a queue as this node's copy has it, which may be behind.
+func (d Directory) Copied(ns, name string) (cluster.Queue, bool) { return d.r.cfg.Map.Queue(ns, name) }
+
 // Shards lists the data shards.
 func (d Directory) Shards() []uint32 { return d.r.cfg.Map.Shards() }
 

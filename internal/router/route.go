@@ -38,7 +38,7 @@ const (
 type leaders struct {
 	mu   sync.RWMutex
 	last map[uint32]uint32
-	dark map[uint32]bool // shards for whose leader a call has looked in vain
+	dark map[uint32]time.Time // shards for whose leader a call has looked in vain, since when
 }
 
 func (l *leaders) of(shard uint32) uint32 {
@@ -47,33 +47,41 @@ func (l *leaders) of(shard uint32) uint32 {
 	return l.last[shard]
 }
 
-func (l *leaders) isDark(shard uint32) bool {
+// darkSince is since when at the latest calls have looked in vain for a leader; zero: none has since one was seen.
+func (l *leaders) darkSince(shard uint32) time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.dark[shard]
 }
 
+func (l *leaders) isDark(shard uint32) bool { return !l.darkSince(shard).IsZero() }
+
 // saw notes that a node leads a shard.
 func (l *leaders) saw(shard, node uint32) {
 	if l.of(shard) != node || l.isDark(shard) {
-		l.note(shard, node, false)
+		l.note(shard, node, time.Time{})
 	}
 }
 
 // heard notes who leads a shard by the word of another; 0: nobody knows.
-func (l *leaders) heard(shard, node uint32) { l.note(shard, node, l.isDark(shard)) }
+func (l *leaders) heard(shard, node uint32) { l.note(shard, node, l.darkSince(shard)) }
 
 // lost notes that a call has looked in vain.
-func (l *leaders) lost(shard uint32) { l.note(shard, 0, true) }
+func (l *leaders) lost(shard uint32, since time.Time) {
+	if before := l.darkSince(shard); !before.IsZero() {
+		since = before
+	}
+	l.note(shard, 0, since)
+}
 
-func (l *leaders) note(shard, node uint32, dark bool) {
+func (l *leaders) note(shard, node uint32, dark time.Time) {
 	if shard > task.MaxShard {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last == nil {
-		l.last, l.dark = map[uint32]uint32{}, map[uint32]bool{}
+		l.last, l.dark = map[uint32]uint32{}, map[uint32]time.Time{}
 	}
 	l.last[shard], l.dark[shard] = node, dark
 }
@@ -203,7 +211,7 @@ func (s *search) next(ctx context.Context) (uint32, error) {
 		left := most - time.Since(s.since)
 		if left <= 0 {
 			if s.patience == routeTime {
-				s.r.leaders.lost(s.shard)
+				s.r.leaders.lost(s.shard, s.since)
 			}
 			return 0, s.inVain(ctx)
 		}
@@ -263,6 +271,14 @@ const maxWord = 200
 
 // inVain says who was asked and what they said.
 func (s *search) inVain(ctx context.Context) error {
+	since := s.since
+	if dark := s.r.leaders.darkSince(s.shard); !dark.IsZero() {
+		since = dark
+	}
+	return &noLeader{s.words(ctx), since}
+}
+
+func (s *search) words(ctx context.Context) *task.Error {
 	if len(s.said) == 0 {
 		return task.Unavailable(searchRest, "shard %d: no leader is known, and nobody could be asked%s", s.shard, s.cut(ctx))
 	}

@@ -15,6 +15,7 @@ type door interface {
 	producer
 	worker
 	operator
+	explains
 }
 
 type producer interface {

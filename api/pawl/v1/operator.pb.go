@@ -3155,7 +3155,7 @@ var File_pawl_v1_operator_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\xbb\x04\n" +
+	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"\xbb\x04\n" +
 	"\rQueueSettings\x122\n" +
 	"\aweights\x18\x01 \x01(\v2\x18.pawl.v1.PriorityWeightsR\aweights\x12*\n" +
 	"\x05retry\x18\x02 \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x12!\n" +
@@ -3380,8 +3380,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term2\xdf\n" +
-	"\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term2\xac\v\n" +
 	"\x0fOperatorService\x12E\n" +
 	"\n" +
 	"ListQueues\x12\x1a.pawl.v1.ListQueuesRequest\x1a\x1b.pawl.v1.ListQueuesResponse\x12?\n" +
@@ -3393,7 +3392,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\vResumeQueue\x12\x1b.pawl.v1.ResumeQueueRequest\x1a\x1c.pawl.v1.ResumeQueueResponse\x12H\n" +
 	"\vSpreadQueue\x12\x1b.pawl.v1.SpreadQueueRequest\x1a\x1c.pawl.v1.SpreadQueueResponse\x12E\n" +
 	"\n" +
-	"PurgeQueue\x12\x1a.pawl.v1.PurgeQueueRequest\x1a\x1b.pawl.v1.PurgeQueueResponse\x12?\n" +
+	"PurgeQueue\x12\x1a.pawl.v1.PurgeQueueRequest\x1a\x1b.pawl.v1.PurgeQueueResponse\x12K\n" +
+	"\fExplainQueue\x12\x1c.pawl.v1.ExplainQueueRequest\x1a\x1d.pawl.v1.ExplainQueueResponse\x12?\n" +
 	"\bListDead\x12\x18.pawl.v1.ListDeadRequest\x1a\x19.pawl.v1.ListDeadResponse\x12K\n" +
 	"\fListPoisoned\x12\x1c.pawl.v1.ListPoisonedRequest\x1a\x1d.pawl.v1.ListPoisonedResponse\x12B\n" +
 	"\tGroupDead\x12\x19.pawl.v1.GroupDeadRequest\x1a\x1a.pawl.v1.GroupDeadResponse\x12E\n" +
@@ -3481,6 +3481,8 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*Filter)(nil),                 // 56: pawl.v1.Filter
 	(*Task)(nil),                   // 57: pawl.v1.Task
 	(*Error)(nil),                  // 58: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 59: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 60: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	4,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
@@ -3542,38 +3544,40 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	20, // 56: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
 	22, // 57: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
 	24, // 58: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	26, // 59: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	28, // 60: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	30, // 61: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	33, // 62: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	35, // 63: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	37, // 64: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	40, // 65: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	43, // 66: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	45, // 67: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	47, // 68: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	49, // 69: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	11, // 70: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	13, // 71: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	15, // 72: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	17, // 73: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	19, // 74: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	21, // 75: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	23, // 76: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	25, // 77: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	27, // 78: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	29, // 79: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	31, // 80: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	34, // 81: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	36, // 82: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	38, // 83: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	41, // 84: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	44, // 85: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	46, // 86: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	48, // 87: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	50, // 88: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	70, // [70:89] is the sub-list for method output_type
-	51, // [51:70] is the sub-list for method input_type
+	59, // 59: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	26, // 60: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	28, // 61: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	30, // 62: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	33, // 63: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	35, // 64: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	37, // 65: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	40, // 66: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	43, // 67: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	45, // 68: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	47, // 69: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	49, // 70: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	11, // 71: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	13, // 72: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	15, // 73: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	17, // 74: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	19, // 75: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	21, // 76: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	23, // 77: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	25, // 78: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	60, // 79: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	27, // 80: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	29, // 81: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	31, // 82: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	34, // 83: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	36, // 84: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	38, // 85: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	41, // 86: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	44, // 87: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	46, // 88: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	48, // 89: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	50, // 90: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	71, // [71:91] is the sub-list for method output_type
+	51, // [51:71] is the sub-list for method input_type
 	51, // [51:51] is the sub-list for extension type_name
 	51, // [51:51] is the sub-list for extension extendee
 	0,  // [0:51] is the sub-list for field type_name
@@ -3584,6 +3588,7 @@ func file_pawl_v1_operator_proto_init() {
 	if File_pawl_v1_operator_proto != nil {
 		return
 	}
+	file_pawl_v1_explain_proto_init()
 	file_pawl_v1_task_proto_init()
 	file_pawl_v1_operator_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}

@@ -27,6 +27,7 @@ const (
 	OperatorService_ResumeQueue_FullMethodName    = "/pawl.v1.OperatorService/ResumeQueue"
 	OperatorService_SpreadQueue_FullMethodName    = "/pawl.v1.OperatorService/SpreadQueue"
 	OperatorService_PurgeQueue_FullMethodName     = "/pawl.v1.OperatorService/PurgeQueue"
+	OperatorService_ExplainQueue_FullMethodName   = "/pawl.v1.OperatorService/ExplainQueue"
 	OperatorService_ListDead_FullMethodName       = "/pawl.v1.OperatorService/ListDead"
 	OperatorService_ListPoisoned_FullMethodName   = "/pawl.v1.OperatorService/ListPoisoned"
 	OperatorService_GroupDead_FullMethodName      = "/pawl.v1.OperatorService/GroupDead"
@@ -59,6 +60,8 @@ type OperatorServiceClient interface {
 	SpreadQueue(ctx context.Context, in *SpreadQueueRequest, opts ...grpc.CallOption) (*SpreadQueueResponse, error)
 	// PurgeQueue discards the tasks that wait; it does not erase them.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
+	// ExplainQueue says what the ready tasks of a queue wait for.
+	ExplainQueue(ctx context.Context, in *ExplainQueueRequest, opts ...grpc.CallOption) (*ExplainQueueResponse, error)
 	// ListDead and ListPoisoned answer newest first, with the attempt log.
 	ListDead(ctx context.Context, in *ListDeadRequest, opts ...grpc.CallOption) (*ListDeadResponse, error)
 	ListPoisoned(ctx context.Context, in *ListPoisonedRequest, opts ...grpc.CallOption) (*ListPoisonedResponse, error)
@@ -163,6 +166,16 @@ func (c *operatorServiceClient) PurgeQueue(ctx context.Context, in *PurgeQueueRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PurgeQueueResponse)
 	err := c.cc.Invoke(ctx, OperatorService_PurgeQueue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) ExplainQueue(ctx context.Context, in *ExplainQueueRequest, opts ...grpc.CallOption) (*ExplainQueueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainQueueResponse)
+	err := c.cc.Invoke(ctx, OperatorService_ExplainQueue_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -298,6 +311,8 @@ type OperatorServiceServer interface {
 	SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error)
 	// PurgeQueue discards the tasks that wait; it does not erase them.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
+	// ExplainQueue says what the ready tasks of a queue wait for.
+	ExplainQueue(context.Context, *ExplainQueueRequest) (*ExplainQueueResponse, error)
 	// ListDead and ListPoisoned answer newest first, with the attempt log.
 	ListDead(context.Context, *ListDeadRequest) (*ListDeadResponse, error)
 	ListPoisoned(context.Context, *ListPoisonedRequest) (*ListPoisonedResponse, error)
@@ -351,6 +366,9 @@ func (UnimplementedOperatorServiceServer) SpreadQueue(context.Context, *SpreadQu
 }
 func (UnimplementedOperatorServiceServer) PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeQueue not implemented")
+}
+func (UnimplementedOperatorServiceServer) ExplainQueue(context.Context, *ExplainQueueRequest) (*ExplainQueueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainQueue not implemented")
 }
 func (UnimplementedOperatorServiceServer) ListDead(context.Context, *ListDeadRequest) (*ListDeadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDead not implemented")
@@ -546,6 +564,24 @@ func _OperatorService_PurgeQueue_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServiceServer).PurgeQueue(ctx, req.(*PurgeQueueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_ExplainQueue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainQueueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).ExplainQueue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_ExplainQueue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).ExplainQueue(ctx, req.(*ExplainQueueRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -786,6 +822,10 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PurgeQueue",
 			Handler:    _OperatorService_PurgeQueue_Handler,
+		},
+		{
+			MethodName: "ExplainQueue",
+			Handler:    _OperatorService_ExplainQueue_Handler,
 		},
 		{
 			MethodName: "ListDead",

@@ -830,7 +830,7 @@ var File_pawl_v1_producer_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/producer.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"7\n" +
+	"\x16pawl/v1/producer.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"7\n" +
 	"\x0eEnqueueRequest\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"8\n" +
 	"\x0fEnqueueResponse\x12%\n" +
@@ -883,7 +883,7 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n" +
-	"\x11CONSISTENCY_STALE\x10\x022\xac\x03\n" +
+	"\x11CONSISTENCY_STALE\x10\x022\xf6\x03\n" +
 	"\x0fProducerService\x12<\n" +
 	"\aEnqueue\x12\x17.pawl.v1.EnqueueRequest\x1a\x18.pawl.v1.EnqueueResponse\x12K\n" +
 	"\fEnqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\x12<\n" +
@@ -892,7 +892,8 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"CancelTask\x12\x1a.pawl.v1.CancelTaskRequest\x1a\x1b.pawl.v1.CancelTaskResponse\x12B\n" +
 	"\tListTasks\x12\x19.pawl.v1.ListTasksRequest\x1a\x1a.pawl.v1.ListTasksResponse\x12E\n" +
 	"\n" +
-	"UpdateTask\x12\x1a.pawl.v1.UpdateTaskRequest\x1a\x1b.pawl.v1.UpdateTaskResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"UpdateTask\x12\x1a.pawl.v1.UpdateTaskRequest\x1a\x1b.pawl.v1.UpdateTaskResponse\x12H\n" +
+	"\vExplainTask\x12\x1b.pawl.v1.ExplainTaskRequest\x1a\x1c.pawl.v1.ExplainTaskResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_producer_proto_rawDescOnce sync.Once
@@ -933,6 +934,8 @@ var file_pawl_v1_producer_proto_goTypes = []any{
 	(*Task)(nil),                  // 21: pawl.v1.Task
 	(*Filter)(nil),                // 22: pawl.v1.Filter
 	(Priority)(0),                 // 23: pawl.v1.Priority
+	(*ExplainTaskRequest)(nil),    // 24: pawl.v1.ExplainTaskRequest
+	(*ExplainTaskResponse)(nil),   // 25: pawl.v1.ExplainTaskResponse
 }
 var file_pawl_v1_producer_proto_depIdxs = []int32{
 	15, // 0: pawl.v1.EnqueueRequest.task:type_name -> pawl.v1.TaskSpec
@@ -960,14 +963,16 @@ var file_pawl_v1_producer_proto_depIdxs = []int32{
 	9,  // 22: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
 	11, // 23: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
 	13, // 24: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
-	2,  // 25: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
-	5,  // 26: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
-	8,  // 27: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
-	10, // 28: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
-	12, // 29: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
-	14, // 30: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
-	25, // [25:31] is the sub-list for method output_type
-	19, // [19:25] is the sub-list for method input_type
+	24, // 25: pawl.v1.ProducerService.ExplainTask:input_type -> pawl.v1.ExplainTaskRequest
+	2,  // 26: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
+	5,  // 27: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
+	8,  // 28: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
+	10, // 29: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
+	12, // 30: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
+	14, // 31: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
+	25, // 32: pawl.v1.ProducerService.ExplainTask:output_type -> pawl.v1.ExplainTaskResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -978,6 +983,7 @@ func file_pawl_v1_producer_proto_init() {
 	if File_pawl_v1_producer_proto != nil {
 		return
 	}
+	file_pawl_v1_explain_proto_init()
 	file_pawl_v1_task_proto_init()
 	file_pawl_v1_producer_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}

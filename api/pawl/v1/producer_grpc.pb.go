@@ -25,6 +25,7 @@ const (
 	ProducerService_CancelTask_FullMethodName   = "/pawl.v1.ProducerService/CancelTask"
 	ProducerService_ListTasks_FullMethodName    = "/pawl.v1.ProducerService/ListTasks"
 	ProducerService_UpdateTask_FullMethodName   = "/pawl.v1.ProducerService/UpdateTask"
+	ProducerService_ExplainTask_FullMethodName  = "/pawl.v1.ProducerService/ExplainTask"
 )
 
 // ProducerServiceClient is the client API for ProducerService service.
@@ -46,6 +47,8 @@ type ProducerServiceClient interface {
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// UpdateTask changes a task that is not claimed and has not ended.
 	UpdateTask(ctx context.Context, in *UpdateTaskRequest, opts ...grpc.CallOption) (*UpdateTaskResponse, error)
+	// ExplainTask says why a task is not running, also while its shard has no leader.
+	ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error)
 }
 
 type producerServiceClient struct {
@@ -116,6 +119,16 @@ func (c *producerServiceClient) UpdateTask(ctx context.Context, in *UpdateTaskRe
 	return out, nil
 }
 
+func (c *producerServiceClient) ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainTaskResponse)
+	err := c.cc.Invoke(ctx, ProducerService_ExplainTask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ProducerServiceServer is the server API for ProducerService service.
 // All implementations must embed UnimplementedProducerServiceServer
 // for forward compatibility.
@@ -135,6 +148,8 @@ type ProducerServiceServer interface {
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// UpdateTask changes a task that is not claimed and has not ended.
 	UpdateTask(context.Context, *UpdateTaskRequest) (*UpdateTaskResponse, error)
+	// ExplainTask says why a task is not running, also while its shard has no leader.
+	ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error)
 	mustEmbedUnimplementedProducerServiceServer()
 }
 
@@ -162,6 +177,9 @@ func (UnimplementedProducerServiceServer) ListTasks(context.Context, *ListTasksR
 }
 func (UnimplementedProducerServiceServer) UpdateTask(context.Context, *UpdateTaskRequest) (*UpdateTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateTask not implemented")
+}
+func (UnimplementedProducerServiceServer) ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainTask not implemented")
 }
 func (UnimplementedProducerServiceServer) mustEmbedUnimplementedProducerServiceServer() {}
 func (UnimplementedProducerServiceServer) testEmbeddedByValue()                         {}
@@ -292,6 +310,24 @@ func _ProducerService_UpdateTask_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ProducerService_ExplainTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainTaskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProducerServiceServer).ExplainTask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProducerService_ExplainTask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProducerServiceServer).ExplainTask(ctx, req.(*ExplainTaskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ProducerService_ServiceDesc is the grpc.ServiceDesc for ProducerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -322,6 +358,10 @@ var ProducerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "UpdateTask",
 			Handler:    _ProducerService_UpdateTask_Handler,
+		},
+		{
+			MethodName: "ExplainTask",
+			Handler:    _ProducerService_ExplainTask_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

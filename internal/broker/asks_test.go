@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// ask is a claim as asks notes it.
+func ask(queue, types, worker string) *waiter {
+	return &waiter{call: engine.ClaimRequest{Namespace: ns, Queues: []engine.Share{{Queue: queue}}, Worker: worker}, types: types}
+}
+
+// What is asked is remembered within bounds: what is old goes first, and when all must go it is known since when.
+func TestAsksAreBounded(t *testing.T) {
+	r := &replica{b: &Broker{draining: make(chan struct{})}}
+	at := func(d time.Duration) store.Time { return store.Time(0).Add(time.Hour + d) }
+	r.asks.begin(at(0))
+	r.asks.note(ask("q", "old", "w0"), at(0))
+	for i := range maxAskedTypes - 1 {
+		r.asks.note(ask("q", fmt.Sprintf("type-%03d", i), "w1"), at(askKept))
+	}
+	if n := len(r.takers(ns, "q").Asks); n != maxAskedTypes {
+		t.Fatalf("%d sets of types are known, want %d", n, maxAskedTypes)
+	}
+	later := at(askKept + time.Second)
+	r.asks.note(ask("q", "new", "w2"), later)
+	if got := r.takers(ns, "q"); len(got.Asks) != maxAskedTypes || got.Asks[0].Types[0] != "new" || got.Since != at(0) {
+		t.Errorf("with an old one there are %d since %v, the first %+v", len(got.Asks), got.Since, got.Asks[0])
+	}
+	r.asks.note(ask("q", "newer", "w3"), later)
+	if got := r.takers(ns, "q"); len(got.Asks) != 1 || got.Asks[0].Worker != "w3" || got.Since != later {
+		t.Errorf("with too many there are %+v since %v", got.Asks, got.Since)
+	}
+
+	for i := range maxAskedQueues - 1 {
+		r.asks.note(ask(fmt.Sprintf("queue-%d", i), "", "w"), later)
+	}
+	if n := len(r.asks.queues); n != maxAskedQueues {
+		t.Fatalf("%d queues, want %d", n, maxAskedQueues)
+	}
+	evenLater := later.Add(time.Minute)
+	r.asks.note(ask("last", "", "w"), evenLater)
+	if got := r.takers(ns, "q"); len(r.asks.queues) != 1 || len(got.Asks) != 0 || got.Since != evenLater {
+		t.Errorf("%d queues are left; of the first is known %+v", len(r.asks.queues), got)
+	}
+	r.asks.begin(at(0)) // the same office: a round was dropped
+	if n := len(r.takers(ns, "last").Asks); n != 1 {
+		t.Errorf("a dropped round forgets who asked")
+	}
+	r.asks.begin(evenLater + 1)
+	if n := len(r.takers(ns, "last").Asks); n != 0 {
+		t.Errorf("a new office knows who asked before")
+	}
+}
+
+// Who waits is told from who has asked, and an end is noticed.
+func TestWhoWaitsIsKnown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		first := w.enqueue(task.Spec{Queue: "q"})[0]
+		codes := func() (all []task.Why) {
+			e, _, err := w.Explain(w.t.Context(), ns, first)
+			w.must(err)
+			for _, r := range e.Reasons {
+				all = append(all, r.Code)
+			}
+			return all
+		}
+		want := func(what string, code task.Why) {
+			w.t.Helper()
+			if got := codes(); len(got) != 1 || got[0] != code {
+				w.t.Errorf("%s: %v, want %s", what, got, code)
+			}
+		}
+		want("nobody ever asked", task.WhyNoWorker)
+		c := call("q")
+		c.Types = []string{"b"}
+		ctx, hangUp := context.WithCancel(w.t.Context())
+		w.claim(ctx, c, time.Minute)
+		want("one waits for another type", task.WhyNoWorkerForType)
+		c.Types = []string{"z", "job"}
+		w.must(w.CopyQueues(w.t.Context(), one, ns, map[string]task.QueueConfig{"q": {Version: 9, Settings: task.DefaultSettings(), Paused: true}}))
+		got := w.claim(ctx, c, time.Minute)
+		want("one waits, but it is paused", task.WhyQueuePaused)
+		hangUp()
+		if tasks := <-got; len(tasks) > 0 {
+			w.t.Errorf("it got %v", tasks)
+		}
+		w.must(w.CopyQueues(w.t.Context(), one, ns, map[string]task.QueueConfig{"q": {Version: 10, Settings: task.DefaultSettings()}}))
+		want("it has hung up", task.WhyWorkersBusy)
+		w.Drain()
+		if got := codes(); len(got) != 2 || got[0] != task.WhyDraining || got[1] != task.WhyWorkersBusy {
+			w.t.Errorf("while the node drains: %v", got)
+		}
+	})
+}
+
+// BenchmarkNote is what it costs a claim of one queue that it is remembered.
+func BenchmarkNote(b *testing.B) {
+	var a asks
+	w := ask("default", "mail\x00report", "worker-1")
+	b.ReportAllocs()
+	for now := store.Time(1); b.Loop(); now++ {
+		a.note(w, now)
+	}
+}

@@ -1,0 +1,449 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Explanation says why a task is not running, or by whom it runs, or how it has ended.
+type Explanation struct {
+	ID      task.ID
+	Queue   string
+	Type    string
+	Key     string
+	State   task.State
+	Reasons []Reason // at least one; the one that decides first is the first
+}
+
+// Reason is one thing that stands between a task and a worker. What does not belong to it is zero.
+type Reason struct {
+	Code   task.Why
+	Detail string // a sentence with the facts
+	Change string // a sentence: what would change it
+
+	Since store.Time
+	Until store.Time // it is over then at the latest: when the task is due, a token comes, a lease ends
+	Type  string     // of what is paused, or what no worker takes
+	Key   string     // of what is paused or limited
+	Cause string     // what was said of a pause; the reason of an end; how the last attempt ended that is to be repeated
+	Error string     // of the last attempt
+
+	Limit   int // tasks that may run at once
+	Rate    task.Rate
+	Running []Runner // up to maxRunners of those that use up the limit; of a task that runs, itself
+	Types   []string // that workers take, up to maxTypesTold
+	// Count is of what goes first: tasks, of other_keys the keys; and in a queue's explanation of the ready tasks that wait for
+	// this. More says that there are more than were counted.
+	Count int64
+	More  bool
+}
+
+// Runner is a claimed task.
+type Runner struct {
+	ID     task.ID
+	Worker string
+	Since  store.Time
+	Until  store.Time // of its lease
+}
+
+// Bounds of an explanation: it is read in a round, and must not hold up other calls.
+const (
+	maxRunners    = 10    // told of a limit
+	maxLooked     = 2_000 // claimed tasks looked at to find those
+	maxAhead      = 1_000 // older tasks counted, and other keys looked at
+	maxAheadReads = 100   // lanes that are read to see which key's task is older, where keys have used the same
+	maxAheadLanes = 100   // types of a key of which older tasks are counted
+	maxTypesTold  = 10
+	maxErrorTold  = 1_024 // bytes
+	maxErrorShort = 200   // bytes of it within a detail
+)
+
+// Explain computes from the state and the leader's memory why a task is not running. It changes neither. Takers tells what is
+// known of the workers of its queue.
+func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers) (*Explanation, error) {
+	x, err := r.exec(ns, id)
+	if err != nil {
+		return nil, err
+	}
+	q := r.queue(ns, x.Queue)
+	if q == nil { // deleted since the task ended
+		return explained(id, x, lastAttempt(r.tx, ns, id), x.MaxAttempts), nil
+	}
+	out := explained(id, x, lastAttempt(r.tx, ns, id), q.lastAttempt(x))
+	if !x.State.Waiting() {
+		return out, nil
+	}
+	e := &explainer{r: r, q: q, id: id, x: x, flow: q.lanes.flows[x.Key], takers: takers(x.Queue), reasons: out.Reasons}
+	for _, blocks := range blockers {
+		blocks(e)
+	}
+	if len(e.reasons) == 0 {
+		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim that takes queue %q and type %q gets it", x.Queue, x.Type),
+			Change: "a worker asks for tasks, which it does as soon as it has a free slot"})
+	}
+	out.Reasons = e.reasons
+	return out, nil
+}
+
+// ExplainView is what can be said of a task without the leader of its shard.
+func ExplainView(v *View) *Explanation {
+	var last *Attempt
+	if n := len(v.Attempts); n > 0 {
+		last = v.Attempts[n-1]
+	}
+	return explained(v.ID, v.Exec, last, v.MaxAttempts())
+}
+
+// blockers are what may hold back a task that waits, in the order in which it is decided. A new policy has its line here.
+var blockers = []func(*explainer){
+	(*explainer).uniqueKey,
+	(*explainer).queuePaused,
+	(*explainer).typePaused,
+	(*explainer).keyPaused,
+	(*explainer).queueFull,
+	(*explainer).queueRate,
+	(*explainer).keyFull,
+	(*explainer).keyRate,
+	(*explainer).draining,
+	(*explainer).noWorker,
+	(*explainer).higherPriority,
+	(*explainer).otherKeys,
+	(*explainer).olderTasks,
+	(*explainer).workersBusy,
+}
+
+// explainer collects the reasons why a task that waits is not running.
+type explainer struct {
+	r       *Round
+	q       *queue
+	id      task.ID
+	x       *Exec
+	flow    *flow // nil: nothing of its key is ready or claimed
+	takers  Takers
+	reasons []Reason
+}
+
+func (e *explainer) add(reason Reason) { e.reasons = append(e.reasons, reason) }
+
+// ready says whether the task lies in its lane.
+func (e *explainer) ready() bool { return e.x.State == task.Ready && !e.x.parked() }
+
+// held says whether a pause or a limit keeps the task from running, whoever asks.
+func (e *explainer) held() bool {
+	return slices.ContainsFunc(e.reasons, func(r Reason) bool { return r.Code.Holds() })
+}
+
+func (e *explainer) uniqueKey() {
+	if !e.x.parked() {
+		return
+	}
+	why := whyUnique(e.q.name, 1)
+	if u, ok := readUnique(e.r.tx, e.q.ns, e.q.name, e.x.Unique.Key); ok {
+		why.Running = e.r.asRunners(e.q.ns, []task.ID{u.holder})
+	}
+	e.add(why)
+}
+
+func (e *explainer) queuePaused() {
+	if e.q.config.Paused {
+		e.add(whyQueuePaused(e.q.name, &e.q.config))
+	}
+}
+
+func (e *explainer) typePaused() {
+	if h, held := e.q.config.HeldType(e.x.Type); held {
+		e.add(whyHeld(e.q.name, h))
+	}
+}
+
+func (e *explainer) keyPaused() {
+	if h, held := e.q.config.HeldKey(e.x.Key); held {
+		e.add(whyHeld(e.q.name, h))
+	}
+}
+
+func (e *explainer) queueFull() {
+	if e.ready() && e.q.full() {
+		e.add(whyQueueFull(e.q.name, &e.q.config, e.q.counts.claimed, e.r.runners(e.q)))
+	}
+}
+
+func (e *explainer) queueRate() {
+	if rate := e.q.config.Settings.Rate; e.ready() {
+		if until, empty := e.q.bucket.emptyUntil(rate, e.r.now); empty {
+			e.add(whyQueueRate(e.q.name, &e.q.config, until, e.r.now))
+		}
+	}
+}
+
+func (e *explainer) keyFull() {
+	rules := e.q.config.Settings.RulesOf(e.x.Key)
+	if e.ready() && e.flow != nil && rules.MaxRunning > 0 && len(e.flow.claimed) >= rules.MaxRunning {
+		e.add(whyKeyFull(e.q.name, e.x.Key, rules.MaxRunning, len(e.flow.claimed), e.r.runnersOf(e.q.ns, e.flow)))
+	}
+}
+
+func (e *explainer) keyRate() {
+	if rate := e.q.config.Settings.RulesOf(e.x.Key).Rate; e.ready() && e.flow != nil {
+		if until, empty := e.flow.bucket.emptyUntil(rate, e.r.now); empty {
+			e.add(whyKeyRate(e.q.name, e.x.Key, rate, until, e.r.now))
+		}
+	}
+}
+
+func (e *explainer) draining() {
+	if e.takers.Draining {
+		e.add(whyDraining())
+	}
+}
+
+func (e *explainer) noWorker() {
+	if reason, none := e.takers.none(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); none {
+		e.add(reason)
+	}
+}
+
+func (e *explainer) workersBusy() {
+	if !e.ready() || e.held() {
+		return
+	}
+	if reason, busy := e.takers.busy(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); busy {
+		e.add(reason)
+	}
+}
+
+// higherPriority counts the ready tasks of higher priorities of which some may run.
+func (e *explainer) higherPriority() {
+	if !e.ready() {
+		return
+	}
+	p, n := int(e.x.Priority-task.High), int64(0)
+	for higher := range p {
+		if e.q.lanes.order[higher].Len() > 0 {
+			n += e.q.counts.ready[higher]
+		}
+	}
+	if n == 0 {
+		return
+	}
+	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q, and what of them may run goes first", count(n, "task"), one(n, "is", "are"), e.q.name)
+	if w := e.q.config.Settings.Weights; e.q.config.Settings.Weighted() {
+		detail = fmt.Sprintf("%s of higher priority %s ready in queue %q, where priorities share the claims by their weights: %d, %d, %d",
+			count(n, "task"), one(n, "is", "are"), e.q.name, w[0], w[1], w[2])
+	}
+	e.add(Reason{Code: task.WhyHigherPriority, Count: n, Detail: detail,
+		Change: e.raise("they run, faster with more workers")})
+}
+
+// raise adds that a higher priority would help, if there is one.
+func (e *explainer) raise(change string) string {
+	if e.x.Priority == task.High {
+		return change
+	}
+	return fmt.Sprintf("%s; or raise its priority: pawl task edit %s --priority high", change, e.id)
+}
+
+// otherKeys counts the keys whose next task comes before the next of this task's key.
+func (e *explainer) otherKeys() {
+	s, f, p := &e.q.lanes, e.flow, int(e.x.Priority-task.High)
+	if !e.ready() || f == nil || f.place[p] < 0 || !s.shared() {
+		return
+	}
+	n, more := e.r.before(e.q, f, p)
+	if n == 0 {
+		return
+	}
+	whose := fmt.Sprintf("key %q", e.x.Key)
+	if e.x.Key == "" {
+		whose = "the tasks without a key"
+	}
+	e.add(Reason{Code: task.WhyOtherKeys, Key: e.x.Key, Count: int64(n), More: more,
+		Detail: fmt.Sprintf("%s%s of queue %q %s used less of the workers' time than %s and %s first",
+			over(more), count(int64(n), "other key"), e.q.name, one(int64(n), "has", "have"), whose, one(int64(n), "goes", "go")),
+		Change: "they have their turn; a key's weight gives it more of them: pawl queue set --for-key KEY --weight N"})
+}
+
+// before counts the flows that come before one in the order of a priority, looking at no more than maxAhead.
+func (r *Round) before(q *queue, f *flow, p int) (n int, more bool) {
+	s := &q.lanes
+	turn := func(g *flow) float64 { return max(g.rank, s.price(g, r.now)) } // as settle would have it
+	reads := maxAheadReads
+	mine, first := turn(f), r.firstOf(q, f, p, &reads)
+	items, looked := s.order[p].items, 0
+	var look func(at int)
+	look = func(at int) {
+		if at >= len(items) || more {
+			return
+		}
+		g := items[at]
+		if g.rank > mine || g.rank == mine && g.first(p) > first {
+			return // nor do those below it: their turn is no earlier than their rank
+		}
+		if looked++; looked > maxAhead {
+			more = true
+			return
+		}
+		if its := turn(g); g != f && (its < mine || its == mine && r.firstOf(q, g, p, &reads) < first) {
+			n++
+		}
+		look(2*at + 1)
+		look(2*at + 2)
+	}
+	look(0)
+	return n, more
+}
+
+// firstOf is the first sequence number of a flow in a priority. Of lanes of which nothing is in memory it is read while there are
+// reads left, else a lower bound is taken.
+func (r *Round) firstOf(q *queue, f *flow, p int, reads *int) uint64 {
+	best, lanes := uint64(math.MaxUint64), f.ready[p].items
+	var look func(at int)
+	look = func(at int) {
+		if at >= len(lanes) || lanes[at].first() >= best {
+			return
+		}
+		l, first := lanes[at], lanes[at].first()
+		if len(l.head) == 0 && *reads > 0 {
+			*reads--
+			prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
+			r.tx.Scan(binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], first), after(prefix), func(k, _ []byte) bool {
+				first = binary.BigEndian.Uint64(k[len(k)-8:])
+				return false
+			})
+		}
+		best = min(best, first)
+		look(2*at + 1)
+		look(2*at + 2)
+	}
+	look(0)
+	return best
+}
+
+// olderTasks counts the tasks of the same key and priority that became ready before. They come first in claims that take their
+// types.
+func (e *explainer) olderTasks() {
+	own := e.q.lanes.byName[e.x.lane()]
+	if !e.ready() || own == nil {
+		return
+	}
+	sameType, more := e.r.countBefore(e.q, own, e.x.Seq, maxAhead)
+	n, looked := sameType, 0
+	others := e.flow.ready[e.x.Priority-task.High].items
+	var look func(at int)
+	look = func(at int) {
+		if at >= len(others) || others[at].first() > e.x.Seq || more {
+			return
+		}
+		if looked++; looked > maxAheadLanes {
+			more = true
+			return
+		}
+		if others[at] != own {
+			k, cut := e.r.countBefore(e.q, others[at], e.x.Seq, maxAhead-n)
+			n, more = n+k, cut
+		}
+		look(2*at + 1)
+		look(2*at + 2)
+	}
+	look(0)
+	if n == 0 {
+		return
+	}
+	of := "without a key"
+	if e.x.Key != "" {
+		of = fmt.Sprintf("of key %q", e.x.Key)
+	}
+	detail := fmt.Sprintf("%s%s %s and of its priority came before it", over(more), count(int64(n), "task"), of)
+	if n > sameType {
+		detail += fmt.Sprintf(": %d of its type, %d that go first in claims that take their types", sameType, n-sameType)
+	}
+	e.add(Reason{Code: task.WhyOlderTasks, Key: e.x.Key, Count: int64(n), More: more, Detail: detail, Change: e.raise("they run, faster with more workers")})
+}
+
+// countBefore counts the tasks of a lane before a sequence number, up to most.
+func (r *Round) countBefore(q *queue, l *lane, seq uint64, most int) (n int, more bool) {
+	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].seq >= seq })
+	if n == len(l.head) && l.scan < seq && l.count > int64(n) {
+		prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
+		at := func(seq uint64) []byte { return binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], seq) }
+		r.tx.Scan(at(l.scan), at(seq), func(_, _ []byte) bool {
+			n++
+			return n <= most
+		})
+	}
+	if n > most {
+		return most, true
+	}
+	return n, false
+}
+
+// emptyUntil says whether a bucket has no token, and when it has one again.
+func (b *bucket) emptyUntil(rate task.Rate, now store.Time) (until store.Time, empty bool) {
+	if b == nil || !rate.IsSet() {
+		return 0, false
+	}
+	at := *b // the bucket itself stays as it is
+	if at.fill(rate, now); at.level >= enough {
+		return 0, false
+	}
+	return max(at.reaches(1, rate), now+1), true
+}
+
+// runnersOf are tasks of a key that are claimed.
+func (r *Round) runnersOf(ns string, f *flow) []Runner {
+	var ids []task.ID
+	for id := range f.claimed {
+		if ids = append(ids, id); len(ids) == maxLooked {
+			break
+		}
+	}
+	return r.asRunners(ns, ids)
+}
+
+// runners are tasks of a queue that are claimed: of those of keys all are known, of the others those that this leader has in
+// memory.
+func (r *Round) runners(q *queue) []Runner {
+	var ids []task.ID
+	looked := 0
+	for id, t := range r.l.hot.tasks {
+		if t.ns == q.ns && t.exec.Queue == q.name && t.exec.State == task.Claimed {
+			ids = append(ids, id)
+		}
+		if looked++; looked == maxLooked {
+			break
+		}
+	}
+	return r.asRunners(q.ns, ids)
+}
+
+func (r *Round) asRunners(ns string, ids []task.ID) (running []Runner) {
+	slices.SortFunc(ids, func(a, b task.ID) int { return slices.Compare(a[:], b[:]) })
+	for _, id := range ids[:min(len(ids), maxRunners)] {
+		if x, err := r.exec(ns, id); err == nil {
+			running = append(running, x.runner(id))
+		}
+	}
+	return running
+}
+
+func (x *Exec) runner(id task.ID) Runner {
+	return Runner{id, x.Claim.Worker, x.Claim.At, x.Claim.Until}
+}
+
+// lastAttempt is the last attempt that has ended, if there was one.
+func lastAttempt(from store.Reader, ns string, id task.ID) (last *Attempt) {
+	prefix := idKey(ns, tabAttempt, id)
+	from.ScanBack(prefix, after(prefix), func(k, v []byte) bool {
+		var err error
+		last, err = decodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v)
+		corrupt(err)
+		return false
+	})
+	return last
+}

@@ -1,0 +1,372 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// QueueExplanation says what the ready tasks of a queue wait for, in one shard.
+type QueueExplanation struct {
+	Ready     int64
+	Claimable int64 // of the ready: no pause and no limit holds them back
+	Claimed   int64
+	Waiting   int64 // scheduled and retrying
+	// Reasons are those for which ready tasks wait; Count says how many. A task that waits for several is counted at each, but
+	// for those of its key, of which the first counts. Of keys there is one reason a code, of types one a type.
+	Reasons []Reason
+	Keys    []HeldKey // those with the most tasks held, up to maxKeysTold
+	// Idle are the types of ready tasks that no worker takes, up to maxTypesTold, those with the most tasks first.
+	Idle        []IdleType
+	NextDue     store.Time // of the scheduled and retrying; 0: there are none
+	OldestReady store.Time // since when the one that is ready longest is; 0: none is
+	// Partial: there are more keys and types than are read; the counts are those of the ones that were.
+	Partial bool
+}
+
+// HeldKey is a key whose tasks wait for what is the key's own.
+type HeldKey struct {
+	Key   string
+	Code  task.Why
+	Tasks int64
+	Until store.Time // of a rate: when a token comes
+}
+
+// IdleType is a type that no worker takes.
+type IdleType struct {
+	Type  string
+	Tasks int64
+}
+
+// Bounds of a queue's explanation.
+const (
+	maxKeysTold    = 10
+	maxTypesLooked = 1_000   // for whom a worker is looked for, those with the most tasks
+	maxRowsOfKeys  = 250_000 // lanes, claimed tasks and buckets that are read, of each; it is read beside the rounds
+	maxOldest      = 16      // lanes in which the oldest task is looked for
+)
+
+// Glance is what the explanation of a queue needs of the leader's memory.
+type Glance struct {
+	Now     store.Time
+	Next    store.Time // no deadline lies before this
+	Running []Runner   // some of the queue's tasks, if it runs as many as it may
+	Stale   map[string]bool
+	Takers  Takers
+}
+
+// GlanceAt reads it. It costs no more than a read of one task, whatever the queue has.
+func GlanceAt(r *Round, ns, name string, takers func(queue string) Takers) (*Glance, error) {
+	q := r.queue(ns, name)
+	if q == nil {
+		return nil, task.NotFound("queue", name)
+	}
+	g := &Glance{Now: r.now, Next: r.l.next, Takers: takers(name)}
+	if q.full() {
+		g.Running = r.runners(q)
+	}
+	for _, row := range q.stale {
+		if g.Stale == nil {
+			g.Stale = map[string]bool{}
+		}
+		g.Stale[string(row)] = true
+	}
+	return g, nil
+}
+
+// ExplainQueue says what the ready tasks of a queue wait for. It reads the state only, so that no round waits for it: 100,000
+// keys are 100,000 lanes. What it is told of the leader's memory is a moment older or newer.
+func ExplainQueue(from store.Reader, ns, name string, g *Glance) (*QueueExplanation, error) {
+	row, ok := from.Get(queueKey(ns, tabQueue, name))
+	if !ok {
+		return nil, task.NotFound("queue", name)
+	}
+	config, err := task.DecodeQueueConfig(row)
+	corrupt(err)
+	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, g: g, keys: map[string]*keyState{}, types: map[string]int64{},
+		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}}
+	if row, ok = from.Get(queueKey(ns, tabCounts, name)); ok {
+		e.counts, err = decodeCounts(row)
+		corrupt(err)
+	}
+	e.readKeys()
+	e.readLanes()
+	return e.explain(), nil
+}
+
+// queueExplainer sums up the lanes of a queue.
+type queueExplainer struct {
+	from     store.Reader
+	ns, name string
+	config   *task.QueueConfig
+	counts   counts
+	g        *Glance
+
+	keys        map[string]*keyState // those with claimed tasks or a bucket, and those whose tasks wait
+	types       map[string]int64     // ready tasks of each
+	count       map[task.Why]int64   // of what is held by keys
+	pausedTypes map[string]int64
+	held        int64         // of the tasks read: by their type or key
+	oldest      []oldestOfAll // up to maxOldest lanes
+	partial     bool
+}
+
+// keyState is a key of a queue.
+type keyState struct {
+	claimed int
+	bucket  *bucket
+	tasks   int64 // ready
+	why     task.Why
+	until   store.Time
+	known   bool // why is
+}
+
+type oldestOfAll struct {
+	lane  laneName
+	first uint64
+}
+
+func (e *queueExplainer) key(name string) *keyState {
+	k := e.keys[name]
+	if k == nil {
+		k = &keyState{}
+		e.keys[name] = k
+	}
+	return k
+}
+
+// readKeys reads which keys have claimed tasks, and which have spent tokens.
+func (e *queueExplainer) readKeys() {
+	s := &e.config.Settings
+	limited := s.PerKey.MaxRunning > 0 || s.PerKey.Rate.IsSet()
+	for _, k := range s.Keys {
+		limited = limited || k.MaxRunning > 0 || k.Rate.IsSet()
+	}
+	prefix := queueKey(e.ns, tabClaimed, e.name)
+	e.scan(prefix, limited, func(k, _ []byte) {
+		if !e.g.Stale[string(k)] {
+			e.key(string(k[len(prefix):len(k)-17])).claimed++
+		}
+	})
+	prefix = queueKey(e.ns, tabBucket, e.name)
+	e.scan(prefix, limited || s.Rate.IsSet(), func(k, v []byte) {
+		b, err := decodeBucket(v)
+		corrupt(err)
+		e.key(string(k[len(prefix):])).bucket = b
+	})
+}
+
+// scan reads rows if they are needed, no more than maxRowsOfKeys.
+func (e *queueExplainer) scan(prefix []byte, needed bool, fn func(k, v []byte)) {
+	if !needed {
+		return
+	}
+	n := 0
+	e.from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+		if n++; n > maxRowsOfKeys {
+			e.partial = true
+			return false
+		}
+		fn(k, v)
+		return true
+	})
+}
+
+func (e *queueExplainer) readLanes() {
+	prefix := queueKey(e.ns, tabLane, e.name)
+	e.scan(prefix, true, func(k, v []byte) {
+		name, ok := parseLane(k[len(prefix):])
+		n, first, err := decodeLane(v)
+		corrupt(err)
+		if !ok {
+			corrupt(fmt.Errorf("lane key %q", bytes.Clone(k)))
+		}
+		e.lane(name, n, first)
+	})
+}
+
+func (e *queueExplainer) lane(name laneName, n int64, first uint64) {
+	e.types[name.typ] += n
+	held := false
+	if _, paused := e.config.HeldType(name.typ); paused {
+		e.pausedTypes[name.typ] += n
+		held = true
+	}
+	if name.key != "" {
+		k := e.key(name.key)
+		if !k.known {
+			k.known = true
+			k.why, k.until = e.whyKey(name.key, k)
+		}
+		if k.tasks += n; k.why != "" {
+			e.count[k.why] += n
+			held = true
+		}
+	}
+	if held {
+		e.held += n
+	}
+	at, _ := slices.BinarySearchFunc(e.oldest, first, func(o oldestOfAll, first uint64) int { return cmp.Compare(o.first, first) })
+	if at < maxOldest {
+		e.oldest = slices.Insert(e.oldest, at, oldestOfAll{name, first})
+		e.oldest = e.oldest[:min(len(e.oldest), maxOldest)]
+	}
+}
+
+// whyKey is why no task of a key may run; "": they may.
+func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) {
+	if _, paused := e.config.HeldKey(key); paused {
+		return task.WhyKeyPaused, 0
+	}
+	rules := e.config.Settings.RulesOf(key)
+	if rules.MaxRunning > 0 && k.claimed >= rules.MaxRunning {
+		return task.WhyKeyMaxRunning, 0
+	}
+	if until, empty := k.bucket.emptyUntil(rules.Rate, e.g.Now); empty {
+		return task.WhyKeyRate, until
+	}
+	return "", 0
+}
+
+func (e *queueExplainer) explain() *QueueExplanation {
+	c := &e.counts
+	out := &QueueExplanation{Ready: c.ready[0] + c.ready[1] + c.ready[2], Claimed: c.claimed, Waiting: c.scheduled + c.retrying,
+		NextDue: e.nextDue(), OldestReady: e.oldestReady(), Partial: e.partial}
+	out.Claimable = out.Ready - e.held - c.parked
+	if out.Ready == 0 {
+		return out
+	}
+	e.wholeQueue(out)
+	if c.parked > 0 {
+		out.Reasons = append(out.Reasons, whyUnique(e.name, c.parked))
+	}
+	for _, typ := range sortedKeys(e.pausedTypes) {
+		hold, _ := e.config.HeldType(typ)
+		why := whyHeld(e.name, hold)
+		why.Count = e.pausedTypes[typ]
+		out.Reasons = append(out.Reasons, why)
+	}
+	e.ofKeys(out)
+	e.ofWorkers(out)
+	slices.SortStableFunc(out.Reasons, func(a, b Reason) int { return cmp.Compare(a.Code.Order(), b.Code.Order()) })
+	return out
+}
+
+// wholeQueue adds what holds all tasks of the queue back.
+func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
+	add := func(why Reason) {
+		why.Count = out.Ready
+		out.Reasons = append(out.Reasons, why)
+		out.Claimable = 0
+	}
+	s := &e.config.Settings
+	if e.config.Paused {
+		add(whyQueuePaused(e.name, e.config))
+	}
+	if s.MaxRunning > 0 && e.counts.claimed >= int64(s.MaxRunning) {
+		add(whyQueueFull(e.name, e.config, e.counts.claimed, e.g.Running))
+	}
+	if k := e.keys[""]; k != nil {
+		if until, empty := k.bucket.emptyUntil(s.Rate, e.g.Now); empty {
+			add(whyQueueRate(e.name, e.config, until, e.g.Now))
+		}
+	}
+}
+
+// ofKeys adds what holds keys back: a reason for each code, and the keys with the most tasks.
+func (e *queueExplainer) ofKeys(out *QueueExplanation) {
+	keys := map[task.Why]int{}
+	for name, k := range e.keys {
+		if k.why == "" || k.tasks == 0 {
+			continue
+		}
+		keys[k.why]++
+		out.Keys = append(out.Keys, HeldKey{name, k.why, k.tasks, k.until})
+	}
+	slices.SortFunc(out.Keys, func(a, b HeldKey) int { return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Key, b.Key)) })
+	out.Keys = slices.Clip(out.Keys[:min(len(out.Keys), maxKeysTold)])
+	for code, n := range keys {
+		out.Reasons = append(out.Reasons, whyKeys(e.name, code, n, e.count[code]))
+	}
+}
+
+// ofWorkers adds what no worker takes.
+func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
+	t := &e.g.Takers
+	if t.Draining {
+		why := whyDraining()
+		why.Count = out.Ready
+		out.Reasons = append(out.Reasons, why)
+	}
+	types := slices.SortedFunc(maps.Keys(e.types), func(a, b string) int { return cmp.Or(cmp.Compare(e.types[b], e.types[a]), cmp.Compare(a, b)) })
+	for _, typ := range types[:min(len(types), maxTypesLooked)] {
+		why, none := t.none(e.name, typ, e.counts.claimed, e.g.Now)
+		switch {
+		case !none:
+		case why.Code == task.WhyNoWorker: // whatever the type
+			why.Count = out.Ready
+			out.Reasons = append(out.Reasons, why)
+			return
+		case len(out.Idle) < maxTypesTold:
+			why.Count = e.types[typ]
+			out.Reasons = append(out.Reasons, why)
+			out.Idle = append(out.Idle, IdleType{typ, e.types[typ]})
+		}
+	}
+}
+
+// nextDue is when the next of the tasks is due that wait for their time.
+func (e *queueExplainer) nextDue() (next store.Time) {
+	for _, s := range []task.State{task.Scheduled, task.Retrying} {
+		// What was due before has gone; to begin there would walk over its remains.
+		lo := waitKey(e.ns, e.name, s, min(e.g.Next, e.g.Now), task.ID{})
+		e.from.Scan(lo, after(statePrefix(e.ns, tabWaiting, e.name, s)), func(k, _ []byte) bool {
+			if at := store.Time(binary.BigEndian.Uint64(k[len(k)-24:])); next == 0 || at < next {
+				next = at
+			}
+			return false
+		})
+	}
+	return next
+}
+
+// oldestReady is since when the task is ready that is so longest.
+func (e *queueExplainer) oldestReady() (since store.Time) {
+	best := ^uint64(0)
+	for _, o := range e.oldest {
+		if o.first > best {
+			break // what a lane's row says of its first task is no more than it is
+		}
+		prefix := laneKey(e.ns, tabReady, e.name, o.lane)
+		from := binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], o.first)
+		e.from.Scan(from, after(prefix), func(k, v []byte) bool {
+			_, readyAt, ok := decodeReady(v)
+			if seq := binary.BigEndian.Uint64(k[len(k)-8:]); ok && seq < best {
+				best, since = seq, readyAt
+			}
+			return false
+		})
+	}
+	return since
+}
+
+// whyKeys says of several keys what whyKeyFull and its like say of one.
+func whyKeys(queue string, code task.Why, keys int, tasks int64) Reason {
+	which := count(int64(keys), "key")
+	switch code {
+	case task.WhyKeyPaused:
+		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue, one(int64(keys), "is", "are")),
+			Change: fmt.Sprintf("resume them: pawl queue resume %s --key KEY", queue)}
+	case task.WhyKeyMaxRunning:
+		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as allowed", which, queue, one(int64(keys), "runs", "run")),
+			Change: fmt.Sprintf("some of them end; or raise the limit: pawl queue set %s --for-each-key --max-running N", queue)}
+	}
+	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s started as many tasks as allowed for now", which, queue, one(int64(keys), "has", "have")),
+		Change: fmt.Sprintf("tokens come; or raise the rate: pawl queue set %s --for-each-key --rate N/PERIOD", queue)}
+}

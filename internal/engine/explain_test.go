@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// explainStep explains a task, or a queue, and proves that this changes nothing.
+func (s *story) explainStep(d *datadriven.TestData) string {
+	what := d.CmdArgs[0].Key
+	if d.Cmd == "explain" {
+		e, err := unchanged(s, func(r *Round) (*Explanation, error) { return Explain(r, "default", s.id(what), s.takers) })
+		if err != nil {
+			return answer(err, "")
+		}
+		return fmt.Sprintf("%s %s\n%s", what, e.State, s.reasons(e.Reasons))
+	}
+	g, err := unchanged(s, func(r *Round) (*Glance, error) { return GlanceAt(r, "default", what, s.takers) })
+	if err != nil {
+		return answer(err, "")
+	}
+	e, err := ExplainQueue(s.store, "default", what, g)
+	if err != nil {
+		return answer(err, "")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "ready %d, claimable %d, claimed %d, waiting %d", e.Ready, e.Claimable, e.Claimed, e.Waiting)
+	if e.NextDue != 0 {
+		fmt.Fprintf(&b, ", next due in %s", e.NextDue.Sub(s.now))
+	}
+	if e.OldestReady != 0 {
+		fmt.Fprintf(&b, ", oldest ready for %s", s.now.Sub(e.OldestReady))
+	}
+	fmt.Fprintf(&b, "\n%s", s.reasons(e.Reasons))
+	for _, k := range e.Keys {
+		fmt.Fprintf(&b, "key %s: %d, %s\n", k.Key, k.Tasks, k.Code)
+	}
+	for _, t := range e.Idle {
+		fmt.Fprintf(&b, "nobody takes %s: %d\n", t.Type, t.Tasks)
+	}
+	if i, err := run(s.world, func(r *Round) (QueueInfo, error) { return Queue(r, "default", what) }); err != nil || i.Held != e.Ready-e.Claimable {
+		fmt.Fprintf(&b, "but the queue has %d held (%v)\n", i.Held, err)
+	}
+	return b.String()
+}
+
+// asksStep says what the workers of a queue ask for: the lines are "types waiting|ago worker". No line: nobody ever asked.
+// Without this command one waits for everything.
+func (s *story) asksStep(d *datadriven.TestData) string {
+	t := Takers{Since: s.now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
+	for line := range strings.Lines(d.Input) {
+		f := append(strings.Fields(line), "")
+		a := Ask{Last: s.now, Waiting: f[1] == "waiting", Worker: f[2]}
+		if f[0] != "any" {
+			a.Types = strings.Split(f[0], ",")
+		}
+		if !a.Waiting {
+			a.Last = s.now.Add(-duration(f[1]))
+		}
+		t.Asks = append(t.Asks, a)
+	}
+	s.asks = &t
+	return fmt.Sprintf("%d asked", len(t.Asks))
+}
+
+func (s *story) takers(string) Takers {
+	if s.asks == nil {
+		return Takers{Asks: []Ask{{Waiting: true, Last: s.now}}}
+	}
+	return *s.asks
+}
+
+func (s *story) reasons(reasons []Reason) string {
+	var b strings.Builder
+	for _, r := range reasons {
+		fmt.Fprintf(&b, "%s: %s\n  -> %s\n", r.Code, r.Detail, r.Change)
+		facts := map[string]string{"since": moment(r.Since), "until": moment(r.Until), "type": r.Type, "key": r.Key, "cause": r.Cause, "error": r.Error,
+			"types": strings.Join(r.Types, ","), "count": positive(r.Count), "limit": positive(int64(r.Limit))}
+		if r.Rate.IsSet() {
+			facts["rate"] = rateText(r.Rate)
+		}
+		if r.More {
+			facts["more"] = "yes"
+		}
+		for _, t := range r.Running {
+			facts["running"] += fmt.Sprintf("%s/%s ", s.name(t.ID), t.Worker)
+		}
+		maps.DeleteFunc(facts, func(_, fact string) bool { return fact == "" })
+		if len(facts) > 0 {
+			b.WriteString(" ")
+		}
+		for _, name := range slices.Sorted(maps.Keys(facts)) {
+			fmt.Fprintf(&b, " %s=%s", name, strings.TrimSpace(facts[name]))
+		}
+		if len(facts) > 0 {
+			b.WriteByte('\n')
+		}
+	}
+	return uuids.ReplaceAllStringFunc(b.String(), func(id string) string {
+		parsed, _ := task.ParseID(id)
+		return s.name(parsed)
+	})
+}
+
+func moment(t store.Time) string {
+	if t == 0 {
+		return ""
+	}
+	return clock(t)
+}
+
+func positive(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// unchanged runs a call that may write nothing, and may change nothing that the leader has in memory.
+func unchanged[T any](s *story, call func(r *Round) (T, error)) (out T, err error) {
+	tx := s.store.Begin(s.now, s.index+1)
+	defer tx.Close()
+	queues, err := CopiedQueues(s.store)
+	if err != nil {
+		return out, err
+	}
+	for _, q := range queues { // to read it into memory is no change
+		s.leader.Begin(tx).queue(q.Namespace, q.Name)
+	}
+	before := s.leader.dump()
+	r := s.leader.Begin(tx)
+	out, err = call(r)
+	if after := s.leader.dump(); after != before {
+		s.t.Errorf("an explanation changed the leader's memory from\n%s\nto\n%s", before, after)
+	}
+	if r.Seal(); !tx.Empty() || len(r.Woken) > 0 {
+		s.t.Errorf("an explanation wrote %d bytes and woke %v", tx.Size(), r.Woken)
+	}
+	return out, err
+}
+
+// dump is all that a leader has in memory.
+func (l *Leader) dump() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "next %d, shares %v, hot %d of %d bytes\n", l.next, l.shares, len(l.hot.tasks), l.hot.bytes)
+	for _, qn := range slices.SortedFunc(maps.Keys(l.queues), func(a, b queueName) int { return strings.Compare(a.name, b.name) }) {
+		q := l.queues[qn]
+		fmt.Fprintf(&b, "%v %d %+v bucket %+v stale %d credit %v dirty %t account %d opened %d held %v\n", qn, q.config.Version, q.counts, q.bucket, len(q.stale),
+			q.credit, q.dirty, q.lanes.account, q.lanes.opened, q.lanes.held)
+		for _, key := range slices.Sorted(maps.Keys(q.lanes.flows)) {
+			f := q.lanes.flows[key]
+			fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v %+v\n", key, f.weight, f.lanes, f.place, f.held, len(f.claimed), f.running, f.used, f.at, f.account, f.rank, f.bucket)
+		}
+		for _, ln := range slices.SortedFunc(maps.Keys(q.lanes.byName), func(a, b laneName) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
+			n := q.lanes.byName[ln]
+			fmt.Fprintf(&b, "  lane %v %d %v %d %t %d %d\n", ln, n.count, n.head, n.scan, n.dirty, n.own, n.sameType)
+		}
+	}
+	return b.String()
+}
+
+// A queue's explanation and the codes keep to what package task lists, so that all of them have a place.
+func TestReasonsAreOrdered(t *testing.T) {
+	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code} {
+		if code.Order() < 0 {
+			t.Errorf("%s is not among task.Whys", code)
+		}
+	}
+}
+
+// explainAll explains the tasks of a queue that wait, and the queue, holds that against the model, and returns the task that the
+// next claim gets: the one that is told so.
+func (d *duel) explainAll(queue string) (next task.ID) {
+	takers := func(string) Takers { return Takers{Asks: []Ask{{Waiting: true, Last: d.now}}} }
+	explain := func(r *Round) (struct{}, error) {
+		claimable := int64(0)
+		for _, t := range d.m.tasks {
+			if t.queue != queue || !t.state.Waiting() {
+				continue
+			}
+			e, err := Explain(r, "default", t.id, takers)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			held := slices.ContainsFunc(e.Reasons, func(r Reason) bool { return r.Code.Holds() })
+			switch {
+			case t.state != task.Ready:
+				if e.Reasons[0].Code != task.WhyNotDue || e.Reasons[0].Until != t.runAt {
+					d.t.Fatalf("%+v is explained by %+v", t, e.Reasons)
+				}
+				continue
+			case held != d.m.held(t):
+				d.t.Fatalf("%+v is explained by %+v; the model has it held: %t", t, e.Reasons, d.m.held(t))
+			case !held:
+				claimable++
+			}
+			if e.Reasons[0].Code == task.WhyNext {
+				if next != (task.ID{}) {
+					d.t.Fatalf("both %s and %s are next", next, t.id)
+				}
+				next = t.id
+			}
+		}
+		g, err := GlanceAt(r, "default", queue, takers)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		e, err := ExplainQueue(d.store, "default", queue, g)
+		if err != nil || e.Claimable != claimable {
+			d.t.Fatalf("queue %q is explained by %+v, %v; the model has %d claimable", queue, e, err, claimable)
+		}
+		return struct{}{}, nil
+	}
+	if _, err := run(d.world, explain); err != nil {
+		d.t.Fatal(err)
+	}
+	return next
+}
+
+// BenchmarkExplain explains a task, and a queue, among a million ready tasks of 100,000 keys, all of which have limits. A task is
+// explained within a round, a queue beside the rounds but for a glance.
+func BenchmarkExplain(b *testing.B) {
+	const keys, tasks = 100_000, 1_000_000
+	w := benchWorld(b)
+	s := task.DefaultSettings()
+	s.PerKey.Rules = task.Rules{MaxRunning: 1, Rate: task.Rate{Limit: 100, Period: time.Second}}
+	w.putQueue("default", s, false)
+	var last task.ID
+	for n := 0; n < tasks; {
+		w.now += 1000
+		w.round(func(r *Round) {
+			Tick(r)
+			for range 1000 {
+				n++
+				last = w.newID()
+				key := "tenant-" + strconv.Itoa(n*7919%keys)
+				if n%10 == 0 || n == tasks { // and a long lane
+					key = "large"
+				}
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: last, Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	for range 50 {
+		w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 1000, Lease: time.Hour})
+	}
+	takers := func(string) Takers { return Takers{Asks: []Ask{{Waiting: true, Last: w.now}}} }
+	in := func(fn func(r *Round)) {
+		tx := w.store.Begin(w.now, w.index+1)
+		defer tx.Close()
+		fn(w.leader.Begin(tx))
+	}
+	b.Run("task", func(b *testing.B) {
+		for b.Loop() {
+			in(func(r *Round) {
+				e, err := Explain(r, "default", last, takers)
+				if err != nil || len(e.Reasons) == 0 {
+					b.Fatal(e, err)
+				}
+			})
+		}
+	})
+	var g *Glance
+	b.Run("glance", func(b *testing.B) {
+		for b.Loop() {
+			in(func(r *Round) { g, _ = GlanceAt(r, "default", "default", takers) })
+		}
+	})
+	b.Run("queue", func(b *testing.B) {
+		for b.Loop() {
+			snap := w.store.Snapshot()
+			e, err := ExplainQueue(snap, "default", "default", g)
+			if err != nil || e.Ready != tasks-50_000 || e.Partial {
+				b.Fatalf("%+v %v", e, err)
+			}
+			snap.Close()
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What is said of each reason, of a task and of a queue alike.
+
+// explained says of a task what its own row says: how it runs, how it has ended, when it is due. Last is its last attempt that
+// has ended, or nil; most the number of the attempt that would be the last one.
+func explained(id task.ID, x *Exec, last *Attempt, most int) *Explanation {
+	e := &Explanation{ID: id, Queue: x.Queue, Type: x.Type, Key: x.Key, State: x.State}
+	switch {
+	case x.State == task.Claimed:
+		e.Reasons = []Reason{whyRunning(id, x, most)}
+	case x.State.Ended():
+		e.Reasons = []Reason{whyEnded(id, x, last)}
+	case x.State != task.Ready:
+		e.Reasons = []Reason{whyNotDue(id, x, last, most)}
+	}
+	return e
+}
+
+func whyRunning(id task.ID, x *Exec, most int) Reason {
+	c := x.Claim
+	detail := fmt.Sprintf("%s runs it since %s, attempt %d of %d; the lease ends at %s unless it is extended", worker(c.Worker), clock(c.At), x.Attempt(), most, clock(c.Until))
+	if x.Progress != 0 || x.ProgressText != "" {
+		detail += fmt.Sprintf("; it is at %g %%", x.Progress)
+	}
+	return Reason{Code: task.WhyRunning, Detail: detail, Since: c.At, Until: c.Until, Running: []Runner{x.runner(id)},
+		Change: fmt.Sprintf("its worker ends it, or its lease ends and another gets it; to stop it: pawl task cancel %s", id)}
+}
+
+func whyEnded(id task.ID, x *Exec, last *Attempt) Reason {
+	r := Reason{Code: task.WhyEnded, Since: x.EndedAt, Cause: x.Reason, Detail: fmt.Sprintf("it is %s since %s", x.State, clock(x.EndedAt))}
+	if x.Reason != "" {
+		r.Detail += " (" + x.Reason + ")"
+	}
+	switch x.State {
+	case task.Succeeded:
+		r.Detail += fmt.Sprintf(": %s ran it, attempt %d", worker(x.Claim.Worker), x.Attempt())
+		r.Change = "nothing: it is done"
+		return r
+	case task.Cancelled, task.Discarded:
+		r.Change = fmt.Sprintf("to run it after all: pawl task retry %s", id)
+	case task.Poisoned:
+		r.Change = fmt.Sprintf("once a worker can read its payload: pawl task retry %s", id)
+	default:
+		r.Change = fmt.Sprintf("once the cause is gone: pawl task retry %s", id)
+	}
+	if last != nil {
+		r.Detail += fmt.Sprintf("; attempt %d %s", last.Number, outcome(last))
+		r.Error = task.Cut(last.Failure.Message, maxErrorTold)
+	}
+	return r
+}
+
+func whyNotDue(id task.ID, x *Exec, last *Attempt, most int) Reason {
+	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("at %s it is ready; or now: pawl task edit %s --in 0s", clock(x.RunAt), id)}
+	switch {
+	case last == nil || last.Then != x.State || last.Outcome == task.OutcomeSnoozed && last.NextRunAt != x.RunAt:
+		r.Detail = fmt.Sprintf("it is to run at %s, not before", clock(x.RunAt))
+	case last.Outcome == task.OutcomeSnoozed:
+		r.Cause = last.Outcome.String()
+		r.Detail = fmt.Sprintf("%s put it off at %s; it is due again at %s", worker(last.Worker), clock(last.EndedAt), clock(x.RunAt))
+	default:
+		r.Cause, r.Error = last.Outcome.String(), task.Cut(last.Failure.Message, maxErrorTold)
+		r.Detail = fmt.Sprintf("attempt %d of %d %s; the next one is due at %s", last.Number, most, outcome(last), clock(x.RunAt))
+	}
+	return r
+}
+
+// outcome says how an attempt ended.
+func outcome(a *Attempt) (text string) {
+	switch a.Outcome {
+	case task.OutcomeLeaseLost:
+		text = "was lost with its worker " + quoted(a.Worker)
+	case task.OutcomeTimedOut:
+		text = "ran longer than its timeout"
+	case task.OutcomeLeaderless:
+		text = "ran out while no leader served"
+	case task.OutcomeFailed:
+		text = "failed"
+	case task.OutcomeDead:
+		text = "failed for good"
+	case task.OutcomePoisoned:
+		text = "could not read the payload"
+	case task.OutcomeDiscarded:
+		text = "gave it up"
+	default:
+		text = "ended as " + a.Outcome.String()
+	}
+	text += " at " + clock(a.EndedAt)
+	if a.Failure.Message != "" {
+		text += fmt.Sprintf(" with %q", task.Cut(a.Failure.Message, maxErrorShort))
+	}
+	return text
+}
+
+// whyUnique says of tasks that each waits for the one that holds its unique key.
+func whyUnique(queue string, n int64) Reason {
+	detail := fmt.Sprintf("%s of queue %q %s for the tasks that hold their unique keys and run", count(n, "task"), queue, one(n, "waits", "wait"))
+	if n == 1 {
+		detail = "a task that runs holds its unique key"
+	}
+	return Reason{Code: task.WhyUnique, Count: n, Detail: detail, Change: "it takes the place of that task when its run ends, or its lease"}
+}
+
+func whyQueuePaused(queue string, c *task.QueueConfig) Reason {
+	since := store.TimeOf(c.PausedAt)
+	return Reason{Code: task.WhyQueuePaused, Since: since, Cause: c.PausedReason,
+		Detail: fmt.Sprintf("queue %q is paused since %s%s", queue, clock(since), because(c.PausedReason)),
+		Change: fmt.Sprintf("resume it: pawl queue resume %s", queue)}
+}
+
+func whyHeld(queue string, h task.Hold) Reason {
+	r := Reason{Code: task.WhyTypePaused, Type: h.Type, Key: h.Key, Since: store.TimeOf(h.At), Cause: h.Reason}
+	what, name := "type", h.Type
+	if h.Key != "" {
+		r.Code, what, name = task.WhyKeyPaused, "key", h.Key
+	}
+	r.Detail = fmt.Sprintf("%s %q of queue %q is paused since %s%s", what, name, queue, clock(r.Since), because(h.Reason))
+	r.Change = fmt.Sprintf("resume it: pawl queue resume %s --%s %s", queue, what, name)
+	return r
+}
+
+func whyQueueFull(queue string, c *task.QueueConfig, claimed int64, running []Runner) Reason {
+	most := c.Settings.MaxRunning
+	return Reason{Code: task.WhyQueueMaxRunning, Limit: most, Running: running,
+		Detail: fmt.Sprintf("queue %q runs %s%s, and may run %d%s", queue, count(claimed, "task"), by(running), most, share(c)),
+		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --max-running N", queue)}
+}
+
+func whyQueueRate(queue string, c *task.QueueConfig, until, now store.Time) Reason {
+	rate := c.Settings.Rate
+	return Reason{Code: task.WhyQueueRate, Rate: rate, Until: until,
+		Detail: fmt.Sprintf("queue %q may start %s%s; the next token comes at %s, in %s", queue, rateText(rate), share(c), clock(until), until.Sub(now)),
+		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --rate N/PERIOD", clock(until), queue)}
+}
+
+func whyKeyFull(queue, key string, most, claimed int, running []Runner) Reason {
+	return Reason{Code: task.WhyKeyMaxRunning, Key: key, Limit: most, Running: running,
+		Detail: fmt.Sprintf("key %q of queue %q runs %s%s, and may run %d", key, queue, count(int64(claimed), "task"), by(running), most),
+		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --for-key %s --max-running N", queue, key)}
+}
+
+func whyKeyRate(queue, key string, rate task.Rate, until, now store.Time) Reason {
+	return Reason{Code: task.WhyKeyRate, Key: key, Rate: rate, Until: until,
+		Detail: fmt.Sprintf("key %q of queue %q may start %s; the next token comes at %s, in %s", key, queue, rateText(rate), clock(until), until.Sub(now)),
+		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --for-key %s --rate N/PERIOD", clock(until), queue, key)}
+}
+
+func whyDraining() Reason {
+	return Reason{Code: task.WhyDraining, Detail: "the node that leads its shard is about to stop: claims do not wait there any more",
+		Change: "another node leads the shard as soon as this one has stopped; one that is alone has to be started again"}
+}
+
+// by names some of those that use up a limit.
+func by(running []Runner) string {
+	if len(running) == 0 {
+		return ""
+	}
+	names := make([]string, 0, 3)
+	for _, t := range running[:min(len(running), 3)] {
+		names = append(names, fmt.Sprintf("%s at %s", t.ID, quoted(t.Worker)))
+	}
+	if len(running) > len(names) {
+		names = append(names, "…")
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}
+
+// share says that a limit is only this shard's part of the queue's.
+func share(c *task.QueueConfig) string {
+	if c.Closed == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" in this shard, by its %d of %d slots", task.SlotCount-c.Closed.Len(), task.SlotCount)
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %q", reason)
+}
+
+func rateText(r task.Rate) string {
+	return fmt.Sprintf("%d in %s, %d at once", r.Limit, r.Period, r.Capacity())
+}
+
+func worker(name string) string { return "worker " + quoted(name) }
+func quoted(name string) string { return fmt.Sprintf("%q", name) }
+
+func clock(t store.Time) string { return t.Time().Format(time.RFC3339Nano) }
+
+func count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func one(n int64, single, several string) string {
+	if n == 1 {
+		return single
+	}
+	return several
+}
+
+func over(more bool) string {
+	if more {
+		return "over "
+	}
+	return ""
+}

@@ -1,0 +1,74 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Whichever node is asked, it knows of workers at others, since all ask the leader; and when the majority is gone it says so.
+func TestExplainInACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		id, _ := enqueue(t, w.nodes["n1"].client(), "mail")
+		want := func(node, what string, codes ...pawl.Why) *pawl.Explanation {
+			t.Helper()
+			e, err := w.nodes[node].client().Explain(t.Context(), id)
+			if err != nil {
+				t.Fatalf("%s, at %s: %v", what, node, err)
+			}
+			var got []pawl.Why
+			for _, r := range e.Reasons {
+				got = append(got, r.Code)
+			}
+			if !slices.Equal(got, codes) {
+				t.Errorf("%s, at %s: %+v, want %v", what, node, e.Reasons, codes)
+			}
+			return e
+		}
+		for _, node := range []string{"n1", "n2", "n3"} {
+			want(node, "nobody asked", pawl.WhyNoWorker)
+		}
+		ctx, hangUp := context.WithCancel(t.Context())
+		defer hangUp()
+		claiming := make(chan struct{})
+		go func() {
+			defer close(claiming)
+			_, _ = w.nodes["n2"].client().Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Types: []string{"other"}, Wait: 30 * time.Second, Worker: "w2"})
+		}()
+		time.Sleep(time.Second)
+		for _, node := range []string{"n1", "n2", "n3"} {
+			if r := want(node, "a worker of node 2 waits for another type", pawl.WhyNoWorkerForType).Reasons[0]; !slices.Equal(r.Types, []string{"other"}) {
+				t.Errorf("at %s the worker takes %v", node, r.Types)
+			}
+		}
+		hangUp()
+		<-claiming
+
+		w.crash("n1")
+		w.crash("n2")
+		time.Sleep(time.Minute)
+		began := time.Now()
+		e := want("n3", "alone", pawl.WhyNoLeader)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if e.State != pawl.StateReady || e.Reasons[0].Since.IsZero() || !strings.Contains(e.Reasons[0].Detail, "the task was ready at most 1m") {
+			t.Errorf("alone it says %+v", e)
+		}
+		began = time.Now()
+		q, err := w.nodes["n3"].client().Admin().ExplainQueue(t.Context(), "mail")
+		if err != nil || !q.Partial || len(q.Reasons) != 1 || q.Reasons[0].Code != pawl.WhyNoLeader {
+			t.Errorf("alone it says of the queue %+v, %v", q, err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("of the queue it took %v", took)
+		}
+	})
+}

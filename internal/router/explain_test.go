@@ -1,0 +1,163 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func (b fakeBroker) Explain(ctx context.Context, _ string, id task.ID) (*broker.Explanation, broker.Stamp, error) {
+	s, err := b.begin(ctx, id.Shard())
+	if err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer b.m.f.mu.Unlock()
+	v, err := s.show(id)
+	if err != nil {
+		return nil, s.stamp(), err
+	}
+	e := broker.ExplainView(v)
+	if e.State == task.Ready {
+		e.Reasons = []broker.Reason{{Code: task.WhyNext}}
+	}
+	return e, s.stamp(), nil
+}
+
+func (b fakeBroker) ExplainQueue(ctx context.Context, id uint32, _, name string) (*broker.QueueExplanation, broker.Stamp, error) {
+	s, err := b.begin(ctx, id)
+	if err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer b.m.f.mu.Unlock()
+	return &broker.QueueExplanation{Ready: int64(len(s.tasks))}, s.stamp(), nil
+}
+
+func codes(reasons []broker.Reason) (all []task.Why) {
+	for _, r := range reasons {
+		all = append(all, r.Code)
+	}
+	return all
+}
+
+// An explanation comes from the leader. Without one that is the explanation, soon, beside what any replica knows.
+func TestExplainWithoutLeader(t *testing.T) {
+	inFleet(t, 4, func(f *fleet) {
+		ctx := context.Background()
+		f.shards[1].replicas = []uint32{1, 2, 3}
+		ids, err := f.nodes[1].put(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range uint32(4) {
+			e, at, err := f.nodes[n+1].Explain(ctx, ns, ids[0])
+			if err != nil || at.Shard != 1 || e.State != task.Ready || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNext {
+				t.Errorf("node %d: %+v at %+v, %v", n+1, e, at, err)
+			}
+			if e, _, err := f.nodes[n+1].ExplainQueue(ctx, 1, ns, "q"); err != nil || e.Ready != 2 || len(e.Reasons) > 0 {
+				t.Errorf("node %d: queue %+v, %v", n+1, e, err)
+			}
+		}
+		if _, _, err := f.nodes[1].Cancel(ctx, ns, ids[1]); err != nil {
+			t.Fatal(err)
+		}
+		f.lead(1, 0)
+		pass(time.Second)
+		for n := range uint32(4) {
+			began := time.Now()
+			e, _, err := f.nodes[n+1].Explain(ctx, ns, ids[0])
+			if took := time.Since(began); took > explainTime+time.Second {
+				t.Errorf("node %d: explained after %s", n+1, took)
+			}
+			if err != nil || e.State != task.Ready || len(e.Reasons) != 1 {
+				t.Fatalf("node %d: %+v, %v", n+1, e, err)
+			}
+			why := e.Reasons[0]
+			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) || !strings.Contains(why.Detail, "node 1: it does not lead") ||
+				!strings.Contains(why.Detail, "the task was ready at most 1s ago") {
+				t.Errorf("node %d: %+v", n+1, why)
+			}
+			if e, _, err := f.nodes[n+1].Explain(ctx, ns, ids[1]); err != nil || e.State != task.Cancelled || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyEnded {
+				t.Errorf("node %d: of a task that has ended: %+v, %v", n+1, e, err)
+			}
+			if e, _, err := f.nodes[n+1].ExplainQueue(ctx, 1, ns, "q"); err != nil || !e.Partial || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader {
+				t.Errorf("node %d: queue %+v, %v", n+1, e, err)
+			}
+		}
+	})
+}
+
+// Who has looked in vain before says since when there is no leader; one that is seen ends that.
+func TestExplainSinceWhenThereIsNoLeader(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		ctx, m := context.Background(), f.nodes[2]
+		ids, err := f.nodes[1].put(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.lead(1, 0)
+		dark := time.Now()
+		if _, _, err := m.Task(ctx, ns, ids[0], 0); !errors.Is(err, task.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		for range 2 {
+			began := time.Now()
+			e, _, err := m.Explain(ctx, ns, ids[0])
+			if err != nil || e.Reasons[0].Code != task.WhyNoLeader || e.Reasons[0].Since != broker.TimeOf(dark) {
+				t.Errorf("explained by %+v, %v; dark since %v", e, err, dark)
+			}
+			if took := time.Since(began); took > darkTime+100*time.Millisecond {
+				t.Errorf("explained after %s", took)
+			}
+			if _, _, err := m.Task(ctx, ns, ids[0], 0); !errors.Is(err, task.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		f.lead(1, 3)
+		if e, _, err := m.Explain(ctx, ns, ids[0]); err != nil || e.Reasons[0].Code != task.WhyNext {
+			t.Errorf("with a leader: %+v, %v", codes(e.Reasons), err)
+		}
+		f.lead(1, 0)
+		again := time.Now()
+		if e, _, err := m.Explain(ctx, ns, ids[0]); err != nil || e.Reasons[0].Since != broker.TimeOf(again) {
+			t.Errorf("dark again: %+v, %v", e.Reasons, err)
+		}
+	})
+}
+
+// What nobody can be asked about is not made up, and no error either.
+func TestExplainWithoutReplicas(t *testing.T) {
+	inFleet(t, 4, func(f *fleet) {
+		ctx := context.Background()
+		f.shards[1].replicas = []uint32{1, 2, 3}
+		ids, err := f.nodes[1].put(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.with(func() {
+			f.network = func(from, to uint32, _ string) fate {
+				if from == 4 || to == 4 {
+					return notSent
+				}
+				return arrives
+			}
+		})
+		e, _, err := f.nodes[4].Explain(ctx, ns, ids[0])
+		if err != nil || e.ID != ids[0] || e.State != 0 || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader || !strings.Contains(e.Reasons[0].Detail, "nothing is known of it") {
+			t.Errorf("cut off: %+v, %v", e, err)
+		}
+		f.with(func() { f.network = nil })
+		if _, _, err := f.nodes[4].Explain(ctx, ns, task.NewID(1, 9, 9)); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("a task that is not there: %v", err)
+		}
+		f.lead(1, 0)
+		if e, _, err := f.nodes[4].Explain(ctx, ns, task.NewID(1, 9, 9)); err != nil || e.State != 0 || !strings.Contains(e.Reasons[0].Detail, "did not have the task") {
+			t.Errorf("a task that is not there, as far as a replica knows: %+v, %v", e, err)
+		}
+	})
+}

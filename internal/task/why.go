@@ -1,0 +1,45 @@
+package task
+
+import "slices"
+
+// Why is the code of a reason that explain gives. The codes are part of the public contract.
+type Why string
+
+const (
+	WhyNoLeader        Why = "no_leader"          // nobody decides for its shard
+	WhyRunning         Why = "running"            // a worker holds it
+	WhyEnded           Why = "ended"              //
+	WhyNotDue          Why = "not_due"            // delayed, put off, or failed and to be tried again
+	WhyUnique          Why = "unique"             // a task that runs holds its unique key
+	WhyQueuePaused     Why = "queue_paused"       // by an operator
+	WhyTypePaused      Why = "type_paused"        //
+	WhyKeyPaused       Why = "key_paused"         //
+	WhyQueueMaxRunning Why = "queue_max_running"  // its queue runs as many tasks as it may
+	WhyQueueRate       Why = "queue_rate"         // its queue has started as many in a time as it may
+	WhyKeyMaxRunning   Why = "key_max_running"    // so does its key
+	WhyKeyRate         Why = "key_rate"           //
+	WhyDraining        Why = "draining"           // the node that leads its shard is about to stop
+	WhyNoWorker        Why = "no_worker"          // nobody asks for tasks of its queue
+	WhyNoWorkerForType Why = "no_worker_for_type" //
+	WhyHigherPriority  Why = "higher_priority"    // others go first
+	WhyOtherKeys       Why = "other_keys"         // it is their turn
+	WhyOlderTasks      Why = "older_tasks"        // of its key and priority
+	WhyWorkersBusy     Why = "workers_busy"       // who takes it has no free slot
+	WhyNext            Why = "next"               // nothing: the next claim gets it
+)
+
+// Whys lists all codes, the one that decides first is the first.
+var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyNotDue, WhyUnique, WhyQueuePaused, WhyTypePaused, WhyKeyPaused, WhyQueueMaxRunning, WhyQueueRate,
+	WhyKeyMaxRunning, WhyKeyRate, WhyDraining, WhyNoWorker, WhyNoWorkerForType, WhyHigherPriority, WhyOtherKeys, WhyOlderTasks, WhyWorkersBusy, WhyNext}
+
+// Order is the place of a code among Whys.
+func (w Why) Order() int { return slices.Index(Whys, w) }
+
+// Holds says whether the reason is a pause or a limit: the task may not run, whoever asks for it.
+func (w Why) Holds() bool {
+	switch w {
+	case WhyUnique, WhyQueuePaused, WhyTypePaused, WhyKeyPaused, WhyQueueMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate:
+		return true
+	}
+	return false
+}
