@@ -19,6 +19,7 @@ func FuzzRows(f *testing.F) {
 	f.Add(claimKeyRow{until: 5, claims: []claimRef{{task.ID{1}, 2}}}.encode())
 	f.Add((&counts{ready: [3]int64{1, 2, 3}}).encode())
 	f.Add(Result{Data: []byte("r")}.encode())
+	f.Add(onceRow{done: true, holder: OnceHolder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		same := func(first []byte, err error, again func([]byte) ([]byte, error)) {
@@ -39,7 +40,8 @@ func FuzzRows(f *testing.F) {
 		claimKey := func(b []byte) ([]byte, error) { c, err := decodeClaimKey(b); return c.encode(), err }
 		tally := func(b []byte) ([]byte, error) { c, err := decodeCounts(b); return c.encode(), err }
 		result := func(b []byte) ([]byte, error) { r, err := decodeResult(b); return r.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, result} {
+		once := func(b []byte) ([]byte, error) { o, err := decodeOnce(b); return o.encode(), err }
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, result, once} {
 			first, err := form(row)
 			same(first, err, form)
 		}

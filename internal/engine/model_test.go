@@ -20,6 +20,7 @@ type model struct {
 	tasks  []*modelTask
 	rules  map[string]task.QueueConfig
 	tokens map[[2]string]*modelBucket // by queue and key, "" for the queue's own
+	onces  map[[2]string]*modelOnce   // by queue and once key
 	now    store.Time
 	places int
 }
@@ -188,7 +189,7 @@ func TestModel(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{world: newWorld(t), m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{world: newWorld(t), m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range duelQueues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -221,7 +222,7 @@ func (d *duel) step() string {
 		d.seen = map[string]int{}
 	}
 	steps := []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
-		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep}
+		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep, d.onceStep, d.onceStep}
 	d.m.now = d.now
 	what := steps[d.rng.IntN(len(steps))]()
 	d.seen[what]++

@@ -25,6 +25,7 @@ import (
 //	q ns 0 request                           a request id that is no UUIDv7
 //	g ns 0 claim_key                         the claims that a claim key got
 //	C ns 0 queue 0 key 0 id                  a claimed task that has a key
+//	y ns 0 queue 0 key                       a once key: who holds it, or what came of it
 //	b ns 0 queue 0 key                       the tokens of a key, or of the queue as a whole, if not all are there
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
@@ -44,6 +45,7 @@ const (
 	tabRequest    = 'q'
 	tabClaimKey   = 'g'
 	tabClaimed    = 'C'
+	tabOnce       = 'y'
 	tabBucket     = 'b'
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
@@ -65,6 +67,8 @@ const (
 	onClaimKey                         // a claim key ends
 	onTokens                           // a bucket has a token again
 	onSweep                            // full buckets of a queue are forgotten
+
+	onOnce deadlineKind = 20 // a once key is forgotten
 )
 
 // table begins a key.
@@ -146,6 +150,10 @@ func bucketRest(queue, key string) []byte {
 func idempotencyKey(ns, queue, key string) []byte {
 	k := table(ns, tabKey, len(queue)+1+len(key))
 	return append(append(append(k, queue...), 0), key...)
+}
+
+func onceRowKey(ns, queue, key string) []byte {
+	return append(queueKey(ns, tabOnce, queue), key...)
 }
 
 func claimKeyKey(ns, key string) []byte {

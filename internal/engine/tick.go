@@ -94,6 +94,9 @@ func (r *Round) pass(d deadline) {
 	case onSweep:
 		r.sweep(d)
 		return
+	case onOnce:
+		r.onceEnds(d)
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))
