@@ -28,6 +28,9 @@ type Shards interface {
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
+	// OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none. What has ended in a shard
+	// that takes no more of the slots can't begin anew.
+	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error)
 }
 
 // Config is what a Control is made of.

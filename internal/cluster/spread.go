@@ -19,6 +19,8 @@ const (
 	// requestWindow is how long at least a request may be repeated (see the engine), and what clocks of shards may differ by.
 	requestWindow = 11 * time.Minute
 	clockSlack    = time.Minute
+	// oncesLevel is the feature level from which shards may have once keys.
+	oncesLevel = 3
 )
 
 // Spread shares a queue out over shards, slot by slot. It answers when the slots have moved; tasks that are there stay where
@@ -185,21 +187,38 @@ func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) erro
 
 // forgetMoves ends the asking of shards for slots that have left them, once nobody can be known there any more.
 func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
-	now, err := update(ctx, c, func(tx *store.Tx) (store.Time, error) { return tx.Now(), nil })
+	type moment struct {
+		now   store.Time
+		level int
+	}
+	m, err := update(ctx, c, func(tx *store.Tx) (moment, error) {
+		settings, _, err := getRow[Settings](tx, settingsKey)
+		return moment{tx.Now(), settings.Level}, err
+	})
 	if err != nil {
 		return q, err
 	}
+	ended := func(p Part) bool { return m.now >= p.LeftUntil.Add(clockSlack) }
 	due := func(p Part) bool {
-		return p.Left != 0 && now >= p.LeftAt.Add(requestWindow) && (p.Recent || now >= p.LeftUntil.Add(clockSlack))
+		return p.Left != 0 && m.now >= p.LeftAt.Add(requestWindow) && (p.Recent || ended(p))
 	}
 	if !slices.ContainsFunc(q.Parts, due) {
 		return q, nil
 	}
+	// Who holds a once key may have finished since, so that it lives on: unlike an idempotency key's, its end is not known before.
+	onces := map[uint32]store.Time{}
+	for _, p := range q.Parts {
+		if due(p) && ended(p) && m.level >= oncesLevel {
+			if onces[p.Shard], err = c.cfg.Shards.OnceUntil(ctx, p.Shard, q.Namespace, q.Name, p.Left); err != nil {
+				return q, err
+			}
+		}
+	}
 	q, err = c.revise(ctx, q, func(q *Queue) {
 		for i := range q.Parts {
 			if p := &q.Parts[i]; due(*p) {
-				p.Recent = false
-				if now >= p.LeftUntil.Add(clockSlack) {
+				p.Recent, p.LeftUntil = false, max(p.LeftUntil, onces[p.Shard])
+				if ended(*p) {
 					p.Left, p.LeftAt, p.LeftUntil = 0, 0, 0
 				}
 			}

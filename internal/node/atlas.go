@@ -49,6 +49,15 @@ func (a atlas) Learned(q cluster.Queue) { a.n.copy.Learned(q) }
 // Dropped implements router.Map.
 func (a atlas) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }
 
+// Level implements router.Map.
+func (a atlas) Level() int {
+	m := a.n.copy.Map()
+	if m == nil {
+		return 0
+	}
+	return m.Settings.Level
+}
+
 // Age implements router.Map.
 func (a atlas) Age() time.Duration { return time.Since(time.Unix(0, a.n.heard.Load())) }
 
@@ -78,4 +87,9 @@ func (l later) DropQueue(ctx context.Context, shard uint32, ns, name string) err
 // KeysUntil implements cluster.Shards.
 func (l later) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
 	return l.n.router.KeysUntil(ctx, shard, ns, name)
+}
+
+// OnceUntil implements cluster.Shards.
+func (l later) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
+	return l.n.router.OnceUntil(ctx, shard, ns, name, slots)
 }

@@ -42,6 +42,7 @@ func (instantMap) Nodes() []Node                              { return nil }
 func (instantMap) Queue(string, string) (cluster.Queue, bool) { return cluster.Queue{}, false }
 func (instantMap) Learned(cluster.Queue)                      {}
 func (instantMap) Dropped(string, string)                     {}
+func (instantMap) Level() int                                 { return onceLevel }
 func (instantMap) Age() time.Duration                         { return 0 }
 
 // wire is a network that takes no time.

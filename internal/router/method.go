@@ -77,7 +77,7 @@ func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte
 // served are the methods that every router has.
 var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, listTasks, operate, readQueue, purge, deadGroups, replay, discardDead,
 	copyQueues, dropCopy, keysUntil, whoLeads, archived, archivedAt, placeQueue, getQueue, getQueues, putQueue, dropQueue, ensureQueue,
-	spreadQueue, hasShard)
+	spreadQueue, hasShard, once, abandonOnce, onceHolds, onceUntil)
 
 func byName(methods ...server) map[string]server {
 	table := make(map[string]server, len(methods))

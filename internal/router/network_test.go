@@ -66,6 +66,8 @@ func (c fakeMap) Dropped(_, name string) {
 	delete(c.m.copy, name)
 }
 
+func (c fakeMap) Level() int { return onceLevel }
+
 func (c fakeMap) Age() time.Duration { return c.m.age }
 
 // fakeControl has the queues where the system shard is led.

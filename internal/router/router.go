@@ -39,6 +39,9 @@ type Broker interface {
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error)
+	Once(ctx context.Context, shard uint32, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
+	OnceHolds(ctx context.Context, ns string, h broker.OnceHolder) (bool, error)
+	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (broker.Time, error)
 	Leader(shard uint32) (node, term, index uint64)
 }
 
@@ -84,6 +87,8 @@ type Map interface {
 	// Learned takes over a queue as it was just read, Dropped that there is none.
 	Learned(cluster.Queue)
 	Dropped(ns, name string)
+	// Level is the feature level that all nodes work at; 0: not known yet. It may be higher by now.
+	Level() int
 	// Age is how long the copy has not been known to be up to date.
 	Age() time.Duration
 }

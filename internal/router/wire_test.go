@@ -179,7 +179,8 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(listTasks), bothTravel(readQueue), bothTravel(purge), bothTravel(deadGroups), bothTravel(replay), bothTravel(discardDead),
 		bothTravel(copyQueues), bothTravel(dropCopy), bothTravel(whoLeads), bothTravel(archived), bothTravel(archivedAt), bothTravel(placeQueue),
 		bothTravel(getQueue), bothTravel(getQueues), bothTravel(putQueue), bothTravel(dropQueue), bothTravel(ensureQueue), bothTravel(hasShard),
-		bothTravel(enqueue), bothTravel(settle), bothTravel(operate), bothTravel(keysUntil), bothTravel(spreadQueue)} {
+		bothTravel(enqueue), bothTravel(settle), bothTravel(operate), bothTravel(keysUntil), bothTravel(spreadQueue),
+		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil)} {
 		seen[check(t)] = true
 	}
 	for name := range served {
