@@ -34,7 +34,7 @@ type exchange struct {
 }
 
 func (g *Gateway) routes() []route {
-	return slices.Concat(taskRoutes, workerRoutes, queueRoutes, deadRoutes, clusterRoutes, serverRoutes)
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, deadRoutes, clusterRoutes, serverRoutes)
 }
 
 func (g *Gateway) newREST() http.Handler {
