@@ -34,7 +34,7 @@ type Claim struct {
 	CreatedAt      time.Time
 	ReadyAt        time.Time
 
-	checkpoint []byte // of an earlier attempt, or set by this one
+	saved      saved // by earlier attempts, or by this one
 	result     []byte
 	resultType string
 	holder     holder // nil for a claim made by hand, as in tests of handlers
@@ -44,7 +44,20 @@ type Claim struct {
 type holder interface {
 	progress(ctx context.Context, c *Claim, p *pawlv1.Progress) error
 	checkpoint(ctx context.Context, c *Claim, data []byte) error
+	oncer
 }
+
+// oncer knows who has which once keys.
+type oncer interface {
+	beginOnce(ctx context.Context, c *Claim, key string) (OnceAnswer, error)
+	finishOnce(ctx context.Context, c *Claim, key string, result []byte, ttl time.Duration) error
+	abandonOnce(ctx context.Context, c *Claim, key string) error
+}
+
+// Claimed is a *Claim or a *Task.
+type Claimed interface{ claim() *Claim }
+
+func (c *Claim) claim() *Claim { return c }
 
 // Task is a task in the hands of its handler. Everything of Claim can be read on it: t.ID, t.Attempt, t.Fence.
 type Task[T any] struct {
@@ -87,33 +100,28 @@ func (c *Claim) Progress(ctx context.Context, percent float64, message string) e
 const maxProgressText = 1 << 10
 
 // Checkpoint stores v, as at most 64 KiB of JSON, for the next attempt, which finds it with LastCheckpoint. When it returns nil the
-// checkpoint is on stable storage, and the lease has been extended.
+// checkpoint is on stable storage, and the lease has been extended. What steps came to is kept beside it: see Step.
 func (c *Claim) Checkpoint(ctx context.Context, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("pawl: checkpoint of task %q: %w", c.ID, err)
 	}
-	if len(data) > maxCheckpoint {
-		return fmt.Errorf("checkpoint of task %q: %w", c.ID, invalid("checkpoint", "%d bytes, at most %d", len(data), maxCheckpoint))
-	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if c.holder != nil {
-		if err := c.holder.checkpoint(ctx, c, data); err != nil {
-			return fmt.Errorf("checkpoint of task %q: %w", c.ID, err)
-		}
+	if err := c.save(ctx, func(k *kept) { k.own = data }); err != nil {
+		return fmt.Errorf("checkpoint of task %q: %w", c.ID, err)
 	}
-	c.checkpoint = data
 	return nil
 }
 
 // LastCheckpoint decodes the newest checkpoint, of this or an earlier attempt, into v and reports whether there is one.
 func (c *Claim) LastCheckpoint(v any) (bool, error) {
-	if len(c.checkpoint) == 0 {
+	own := c.saved.checkpoint()
+	if len(own) == 0 {
 		return false, nil
 	}
-	if err := json.Unmarshal(c.checkpoint, v); err != nil {
+	if err := json.Unmarshal(own, v); err != nil {
 		return false, fmt.Errorf("pawl: checkpoint of task %q: %w", c.ID, err)
 	}
 	return true, nil
@@ -141,6 +149,6 @@ func (c *Claim) set(p *pawlv1.ClaimedTask, h holder) {
 		LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), Timeout: p.GetTimeout().AsDuration(),
 		Headers: p.GetHeaders(), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
 		CreatedAt: timeOf(p.GetCreatedAt()), ReadyAt: timeOf(p.GetReadyAt()),
-		checkpoint: p.GetCheckpoint(), holder: h,
+		saved: saved{kept: keptOf(p.GetCheckpoint())}, holder: h,
 	}
 }

@@ -26,6 +26,7 @@
 // A handler that returns nil has succeeded. An error is retried with growing pauses until the attempts run out and the task is a
 // dead letter; DeadLetter, Discard, RetryIn, Snooze and Poison steer otherwise, and panics count as errors. Handlers may run more than once for one
 // task: make them idempotent, or guard what they write with Claim.Fence, a number that grows with each claim of a task.
+// Step records what was done within a task, Once among all tasks of a queue; docs/idempotency.md says what each gives.
 //
 // The worker extends leases while handlers run. The context of a handler ends when its task's timeout is over, when the task was cancelled, and as
 // soon as the lease is lost; context.Cause tells which. A connection that breaks is made anew for ever, and what handlers

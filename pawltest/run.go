@@ -40,7 +40,33 @@ func (b *Broker) Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.O
 	if err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}
-	task, err := client.Task(t.Context(), ref.ID)
+	return runTask(t, client, mux, ref.ID)
+}
+
+// RunAgain has a worker run the next attempt of a task that Run ran before, without waiting until it is due, or gives a dead letter
+// another life. So a test sees how a handler goes on after a failure: with what its steps came to, its checkpoint and its once
+// keys. The mux may be another one, as after a new version of the program.
+func (b *Broker) RunAgain(t testing.TB, mux *pawl.Mux, before *Result) *Result {
+	t.Helper()
+	client := b.Client(t)
+	var err error
+	switch before.State {
+	case pawl.StateReady: // released
+	case pawl.StateScheduled: // put off
+		_, err = client.Admin().RunTaskNow(t.Context(), before.ID)
+	default:
+		_, err = client.Admin().RetryTask(t.Context(), before.ID)
+	}
+	if err != nil {
+		t.Fatalf("pawltest: %v", err)
+	}
+	return runTask(t, client, mux, before.ID)
+}
+
+// runTask has a worker run one attempt of a task that is due.
+func runTask(t testing.TB, client *pawl.Client, mux *pawl.Mux, id string) *Result {
+	t.Helper()
+	task, err := client.Task(t.Context(), id)
 	if err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}
@@ -51,7 +77,7 @@ func (b *Broker) Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.O
 	if !runOnce(t, client, mux, task, &result.Err) {
 		t.Fatalf("pawltest: the mux has no handler for type %q, only for %q", task.Type, mux.Types())
 	}
-	if result.TaskInfo, err = client.Task(t.Context(), ref.ID); err != nil {
+	if result.TaskInfo, err = client.Task(t.Context(), id); err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}
 	return result

@@ -11,6 +11,7 @@
 //	strace_test.go    failures of the disk; netns_test.go: networks to be cut
 //	disk_test.go      disks that get full; backup_test.go: while a backup is made or restored
 //	cluster_test.go   three servers that form a cluster, and how long writes get no answer
+//	idempotency_test.go  workers that are killed, and what they bring about twice, with layers against that and without
 //	upgrade_test.go   servers of two releases: the older one is this one without its newest feature level
 //
 // A history that can't be is written to a directory that outlives the test, and that is printed: history.Read reads it.
@@ -24,6 +25,7 @@
 //	PAWL_CLUSTER_PAUSES  pauses of TestClusterPause
 //	PAWL_CLUSTER_ROUNDS  restarts of each server in TestClusterRollingRestart
 //	PAWL_CLUSTER_CUTS    cuts of each kind in TestClusterCut
+//	PAWL_PAYMENTS        payments of each layer in TestIdempotency
 //	PAWL_TASKS           tasks on disk in TestStartWithManyTasks
 //	PAWL_IDLE_SECONDS    for how long TestIdle looks
 //	PAWL_SYNC_STEP       syncs between two kills of TestKillAtSync; 1: at each

@@ -48,6 +48,7 @@ func build(path string, flags ...string) (string, error) {
 }
 
 func TestMain(m *testing.M) {
+	playIf(os.Getenv(playEnv))
 	code := m.Run()
 	if path, err := binary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))

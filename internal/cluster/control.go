@@ -30,6 +30,9 @@ type Shards interface {
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
 	// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
 	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
+	// OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none. What has ended in a shard
+	// that takes no more of the slots can't begin anew.
+	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error)
 }
 
 // Config is what a Control is made of.

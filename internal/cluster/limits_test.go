@@ -16,7 +16,7 @@ func limited(c *task.QueueConfig) error {
 // Limits are refused while a node may lead that does not know them, and change nothing.
 func TestLimitsNeedTheirLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(limitsLevel-1, 1)
+		c := w.openAt(PoliciesLevel-1, 1)
 		_, err := c.PutQueue(bg, "default", "a", limited)
 		is(t, err, task.ErrWrongState, `queue "a"`, "at feature level 3, and it is at 2")
 		_, err = c.Queue(bg, "default", "a")
@@ -31,7 +31,7 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 // Each shard of a queue in parts keeps to its share of the limits of the queue, and to those of keys in full.
 func TestLimitsAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(limitsLevel, 4)
+		c := w.openAt(PoliciesLevel, 4)
 		_, err := c.PutQueue(bg, "default", "a", limited)
 		must(t, err)
 		q, err := c.Spread(bg, "default", "a", Onto{Parts: 4})

@@ -24,8 +24,8 @@ type Part struct {
 	// Recent: a request from before the move may still be repeated, so that all tasks of Left are asked for here, not only
 	// those with an idempotency or unique key.
 	Recent bool `json:"recent,omitempty"`
-	// LeftUntil is when the last idempotency key of Left ends. Unique keys have no such time: the shard is asked whether it still
-	// has any of Left.
+	// LeftUntil is when the last idempotency key of Left ends, and the last once key as far as is known. Unique keys have no such
+	// time: the shard is asked whether it still has any of Left.
 	LeftUntil store.Time `json:"left_until,omitempty"`
 	// Retiring: the shard is dropping its copy, since nothing is left there. Who uses the part meanwhile takes the mark away.
 	Retiring bool `json:"retiring,omitempty"`

@@ -102,11 +102,9 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 	return q, nil
 }
 
-// limitsLevel is the feature level from which queues can have limits, and pauses of types and keys: nodes below do not know them.
-const limitsLevel = 3
-
-// UniqueLevel is the feature level from which tasks can have unique keys: leaders below would lose them.
-const UniqueLevel = 3
+// PoliciesLevel is the feature level from which there are limits, pauses of types and keys, schedules, unique keys and once keys:
+// leaders below would lose them, or would not know what to do at their ends.
+const PoliciesLevel = 3
 
 // mayLimit refuses a configuration that not all nodes would keep.
 func mayLimit(tx *store.Tx, q Queue) error {
@@ -114,9 +112,9 @@ func mayLimit(tx *store.Tx, q Queue) error {
 		return nil
 	}
 	settings, _, err := getRow[Settings](tx, settingsKey)
-	if err == nil && settings.Level < limitsLevel {
+	if err == nil && settings.Level < PoliciesLevel {
 		err = wrongState("queue %q: for limits, and pauses of types or keys, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
-			q.Name, limitsLevel, settings.Level)
+			q.Name, PoliciesLevel, settings.Level)
 	}
 	return err
 }

@@ -21,8 +21,6 @@ type ScheduleHome struct {
 const (
 	// maxSchedules bounds the schedules of all namespaces together.
 	maxSchedules = 1_000_000
-	// schedulesLevel is the feature level from which there are schedules: a leader below does not know what to do at a tick.
-	schedulesLevel = 3
 )
 
 // NameSchedule registers the name of a schedule that is about to be put or deleted, and answers with its shard and a new version.
@@ -30,9 +28,9 @@ const (
 func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint32) (ScheduleHome, error) {
 	return update(ctx, c, func(tx *store.Tx) (ScheduleHome, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
-		if err == nil && settings.Level < schedulesLevel {
+		if err == nil && settings.Level < PoliciesLevel {
 			err = wrongState("schedule %q: for schedules the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
-				name, schedulesLevel, settings.Level)
+				name, PoliciesLevel, settings.Level)
 		}
 		if err != nil {
 			return ScheduleHome{}, err

@@ -185,16 +185,19 @@ func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) erro
 
 // forgetMoves ends the asking of shards for slots that have left them, once nobody can be known there any more.
 func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
-	now, err := update(ctx, c, func(tx *store.Tx) (store.Time, error) { return tx.Now(), nil })
+	m, err := update(ctx, c, func(tx *store.Tx) (moment, error) {
+		settings, _, err := getRow[Settings](tx, settingsKey)
+		return moment{tx.Now(), settings.Level}, err
+	})
 	if err != nil {
 		return q, err
 	}
-	forgotten, err := c.forgettable(ctx, q, now)
+	forgotten, later, err := c.forgettable(ctx, q, m)
 	if err != nil {
 		return q, err
 	}
-	old := func(p Part) bool { return p.Left != 0 && p.Recent && now >= p.LeftAt.Add(requestWindow) }
-	if len(forgotten) == 0 && !slices.ContainsFunc(q.Parts, old) {
+	old := func(p Part) bool { return p.Left != 0 && p.Recent && m.now >= p.LeftAt.Add(requestWindow) }
+	if len(forgotten)+len(later) == 0 && !slices.ContainsFunc(q.Parts, old) {
 		return q, nil
 	}
 	q, err = c.revise(ctx, q, func(q *Queue) {
@@ -203,6 +206,7 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 			if old(*p) {
 				p.Recent = false
 			}
+			p.LeftUntil = max(p.LeftUntil, later[p.Shard])
 			if slices.Contains(forgotten, p.Shard) {
 				p.Recent, p.Left, p.LeftAt, p.LeftUntil = false, 0, 0, 0
 			}
@@ -214,32 +218,40 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	return q, c.copy(ctx, q)
 }
 
-// forgettable are the shards where no key of the slots that have left can be known any more. Nobody can get hold of a unique key
-// there that was free when the shard was asked, since the slots are closed.
-func (c *Control) forgettable(ctx context.Context, q Queue, now store.Time) (shards []uint32, err error) {
-	settings, err := view(ctx, c, func(r store.Reader) (Settings, error) {
-		s, _, err := getRow[Settings](r, settingsKey)
-		return s, err
-	})
-	if err != nil {
-		return nil, err
-	}
+// moment is the system shard's time, and the feature level at it.
+type moment struct {
+	now   store.Time
+	level int
+}
+
+// forgettable are the shards where no key of the slots that have left can be known any more, and, of those where once keys live
+// on, until when. Nobody can get hold of a key there that was free when the shard was asked, since the slots are closed; but who
+// holds a once key may finish it, so that its end is not known before.
+func (c *Control) forgettable(ctx context.Context, q Queue, m moment) (shards []uint32, later map[uint32]store.Time, err error) {
+	later = map[uint32]store.Time{}
 	for _, p := range q.Parts {
-		if p.Left == 0 || now < p.LeftAt.Add(requestWindow) || now < p.LeftUntil.Add(clockSlack) {
+		if p.Left == 0 || m.now < p.LeftAt.Add(requestWindow) || m.now < p.LeftUntil.Add(clockSlack) {
 			continue
 		}
-		if settings.Level >= UniqueLevel {
+		if m.level >= PoliciesLevel {
 			held, err := c.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			if held {
+			onces, err := c.cfg.Shards.OnceUntil(ctx, p.Shard, q.Namespace, q.Name, p.Left)
+			if err != nil {
+				return nil, nil, err
+			}
+			if m.now < onces.Add(clockSlack) {
+				later[p.Shard] = onces
+			}
+			if held || later[p.Shard] != 0 {
 				continue
 			}
 		}
 		shards = append(shards, p.Shard)
 	}
-	return shards, nil
+	return shards, later, nil
 }
 
 // retireParts lets go of shards in which nothing of a queue is left. Each is marked first; the next time its shard drops its

@@ -130,7 +130,7 @@ func TestSpread(t *testing.T) {
 // A shard whose slots have left is asked for unique keys until all that are held there are free.
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(UniqueLevel, 2)
+		c := w.openAt(PoliciesLevel, 2)
 		q, err := c.PutQueue(bg, "default", "a", unchanged)
 		must(t, err)
 		home, to := q.Shard, 3-q.Shard
@@ -159,6 +159,43 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 			t.Errorf("when no unique key is held, the queue has %+v", q.Parts)
 		}
 	})
+}
+
+// A shard is asked for a slot that has left it until its once keys have ended, which may live on meanwhile.
+func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
+	for level, longer := range map[int]bool{spreadLevel: false, PoliciesLevel: true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			c := w.openAt(level, 2)
+			q, err := c.PutQueue(bg, "default", "a", setLength(100))
+			must(t, err)
+			q, err = c.Spread(bg, "default", "a", Onto{Parts: 2})
+			must(t, err)
+			left := onceSlots{q.Shard, q.part(q.Shard).Left}
+			route := func() int {
+				q, err := c.Queue(bg, "default", "a")
+				must(t, err)
+				return len(q.Route(63, true))
+			}
+			w.mu.Lock()
+			w.onces[left] = store.TimeOf(time.Now().Add(time.Hour))
+			w.mu.Unlock()
+			pass(30 * time.Minute)
+			w.mu.Lock()
+			w.onces[left] = store.TimeOf(time.Now().Add(2 * time.Hour))
+			w.mu.Unlock()
+			if got := route() == 2; got != longer {
+				t.Errorf("level %d: the old shard is asked while it has once keys: %t", level, got)
+			}
+			pass(2 * time.Hour)
+			if got := route() == 2; got != longer {
+				t.Errorf("level %d: the old shard is asked at the end of its last once key: %t", level, got)
+			}
+			pass(clockSlack + retireRest + tendRest)
+			if route() != 1 {
+				t.Errorf("level %d: the old shard is asked when all have ended", level)
+			}
+		})
+	}
 }
 
 // A queue leaves a shard when nothing of it is left there, and whoever uses it there in between keeps it.

@@ -17,6 +17,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// onceSlots are some slots in a shard.
+type onceSlots struct {
+	shard uint32
+	slots task.SlotSet
+}
+
 // world is a system shard without Raft, seats on it of which at most one leads, and data shards that only remember what
 // they were told.
 type world struct {
@@ -31,6 +37,7 @@ type world struct {
 	full   map[string]bool             // queues that have tasks
 	keys   map[uint32]store.Time       // the ends of their keys
 	unique map[uint32]task.SlotSet     // slots with unique keys that are held
+	onces  map[onceSlots]store.Time    // the ends of their once keys
 	fail   error                       // of the next copy
 	fails  map[uint32]error            // of all copies to a shard
 	calls  int                         // of CopyQueues
@@ -60,7 +67,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, fails: map[uint32]error{}}
+	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{}}
 }
 
 // seat is another node, which doesn't lead yet.
@@ -168,6 +175,12 @@ func (w *world) mustBeApart(name string) {
 		}
 		taken |= ^c.Closed
 	}
+}
+
+func (w *world) OnceUntil(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (store.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.onces[onceSlots{shard, slots}], w.fails[shard]
 }
 
 func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.Time, error) {

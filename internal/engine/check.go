@@ -189,6 +189,13 @@ func (c *checker) compareTables() {
 			c.find("the buckets of queue %q are never forgotten", queue)
 		}
 	})
+	c.scan(tabOnce, func(k, v []byte) {
+		if o, err := decodeOnce(v); err != nil || o.holder.ID == (task.ID{}) || len(o.result) > 0 && (!o.done || o.far) {
+			c.find("once key %q: %+v (%v)", k, o, err)
+		} else {
+			c.expectRow(deadlineKey(o.until, onOnce, c.ns, k[len(c.ns)+2:]), nil)
+		}
+	})
 	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive, tabClaimed, tabUnique} {
 		c.scan(tab, check)
 	}

@@ -25,6 +25,7 @@ func FuzzRows(f *testing.F) {
 	f.Add((&course{id: task.ID{1}, planned: 5, fires: 6, seq: 7, reason: "r"}).encode())
 	f.Add((&LedgerEntry{Planned: 5, Outcome: TickFired, Task: task.ID{1}}).encode())
 	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, Schedule: "s"}).encode())
+	f.Add(onceRow{done: true, holder: OnceHolder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		same := func(first []byte, err error, again func([]byte) ([]byte, error)) {
@@ -55,7 +56,8 @@ func FuzzRows(f *testing.F) {
 		}
 		deleted := func(b []byte) ([]byte, error) { g, err := decodeGone(b); return g.encode(), err }
 		parcel := func(b []byte) ([]byte, error) { p, err := decodeParcel(task.ID{1}, b); return p.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel} {
+		once := func(b []byte) ([]byte, error) { o, err := decodeOnce(b); return o.encode(), err }
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once} {
 			first, err := form(row)
 			same(first, err, form)
 		}

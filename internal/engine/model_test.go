@@ -20,6 +20,7 @@ type model struct {
 	tasks  []*modelTask
 	rules  map[string]task.QueueConfig
 	tokens map[[2]string]*modelBucket // by queue and key, "" for the queue's own
+	onces  map[[2]string]*modelOnce   // by queue and once key
 	now    store.Time
 	places int
 }
@@ -194,7 +195,7 @@ func runModel(t *testing.T, queues []string, steps func(*duel) []func() string) 
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -236,7 +237,7 @@ func (d *duel) step(steps []func() string) string {
 
 func (d *duel) verbs() []func() string {
 	return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
-		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep}
+		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep, d.onceStep, d.onceStep}
 }
 
 func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }

@@ -54,6 +54,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.queueStep(d)
 	case "slots":
 		return s.slotsStep(d)
+	case "once":
+		return s.onceStep(d)
 	case "purge":
 		n, err := run(s.world, func(r *Round) (int, error) {
 			n, _, err := Purge(r, "default", d.CmdArgs[0].Key, s.now, 1000)
@@ -322,12 +324,17 @@ func rules(d *datadriven.TestData, prefix string) (r task.Rules) {
 	return r
 }
 
-// slotsStep lets the slots of keys move away, or all of a queue, or asks how long the queue's keys must be asked for here.
+// slotsStep lets the slots of keys move away, or all of a queue, or asks how long the queue's keys, or once keys, must be asked for
+// here.
 func (s *story) slotsStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	if d.HasArg("keys") {
 		until, err := KeysUntil(s.store, "default", name)
 		return answer(err, "keys for %s", max(until, s.now).Sub(s.now))
+	}
+	if d.HasArg("once") {
+		until, err := OnceUntil(s.store, "default", name, task.AllSlots)
+		return answer(err, "once keys for %s", max(until, s.now).Sub(s.now))
 	}
 	var gone task.SlotSet
 	for _, key := range list(d, "gone") {

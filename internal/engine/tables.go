@@ -26,6 +26,7 @@ import (
 //	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
 //	g ns 0 claim_key                         the claims that a claim key got
 //	C ns 0 queue 0 key 0 id                  a claimed task that has a key
+//	y ns 0 queue 0 key                       a once key: who holds it, or what came of it
 //	b ns 0 queue 0 key                       the tokens of a key, or of the queue as a whole, if not all are there
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
@@ -51,6 +52,7 @@ const (
 	tabUnique     = 'u'
 	tabClaimKey   = 'g'
 	tabClaimed    = 'C'
+	tabOnce       = 'y'
 	tabBucket     = 'b'
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
@@ -79,6 +81,7 @@ const (
 	onSweep                            // full buckets of a queue are forgotten
 	onTick                             // a schedule's next tick
 	onGone                             // a deleted schedule is forgotten
+	onOnce                             // a once key is forgotten
 )
 
 // table begins a key.
@@ -173,6 +176,10 @@ func idempotencyKey(ns, queue, key string) []byte {
 func uniqueKey(ns, queue, key string) []byte {
 	k := table(ns, tabUnique, len(queue)+1+len(key))
 	return append(append(append(k, queue...), 0), key...)
+}
+
+func onceRowKey(ns, queue, key string) []byte {
+	return append(queueKey(ns, tabOnce, queue), key...)
 }
 
 func claimKeyKey(ns, key string) []byte {

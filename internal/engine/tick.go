@@ -123,6 +123,9 @@ func (r *Round) pass(d deadline) {
 	case onGone:
 		r.endGone(d)
 		return
+	case onOnce:
+		r.onceEnds(d)
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))

@@ -67,6 +67,8 @@ type Broker interface {
 	broker.ShardCalls
 	// ClaimNow is Claim of what is there, for a caller that has other shards to ask: it doesn't wait for a new leader.
 	ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error)
+	// Once runs a verb on a once key, whichever shard it lies in.
+	Once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
 	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.
 	WatchClaims(lost func(broker.Lost)) ClaimWatch
 	// Archived also says behind each task where the list goes on: "" at the end.

@@ -50,7 +50,13 @@ func (a atlas) Learned(q cluster.Queue) { a.n.copy.Learned(q) }
 func (a atlas) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }
 
 // Level implements router.Map.
-func (a atlas) Level() int { return a.n.copy.Map().Settings.Level }
+func (a atlas) Level() int {
+	m := a.n.copy.Map()
+	if m == nil {
+		return 0
+	}
+	return m.Settings.Level
+}
 
 // Age implements router.Map.
 func (a atlas) Age() time.Duration { return time.Since(time.Unix(0, a.n.heard.Load())) }
@@ -86,4 +92,9 @@ func (l later) KeysUntil(ctx context.Context, shard uint32, ns, name string) (st
 // HoldsUnique implements cluster.Shards.
 func (l later) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
 	return l.n.router.HoldsUnique(ctx, shard, ns, name, slots)
+}
+
+// OnceUntil implements cluster.Shards.
+func (l later) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
+	return l.n.router.OnceUntil(ctx, shard, ns, name, slots)
 }

@@ -42,8 +42,8 @@ func (instantMap) Nodes() []Node                              { return nil }
 func (instantMap) Queue(string, string) (cluster.Queue, bool) { return cluster.Queue{}, false }
 func (instantMap) Learned(cluster.Queue)                      {}
 func (instantMap) Dropped(string, string)                     {}
+func (instantMap) Level() int                                 { return cluster.PoliciesLevel }
 func (instantMap) Age() time.Duration                         { return 0 }
-func (instantMap) Level() int                                 { return cluster.UniqueLevel }
 
 // wire is a network that takes no time.
 type wire struct{ to *Router }

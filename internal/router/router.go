@@ -41,6 +41,9 @@ type Broker interface {
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error)
 	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
+	Once(ctx context.Context, shard uint32, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
+	OnceHolds(ctx context.Context, ns string, h broker.OnceHolder) (bool, error)
+	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (broker.Time, error)
 	Leader(shard uint32) (node, term, index uint64)
 }
 
@@ -90,7 +93,7 @@ type Map interface {
 	// Learned takes over a queue as it was just read, Dropped that there is none.
 	Learned(cluster.Queue)
 	Dropped(ns, name string)
-	// Level is the feature level at which the cluster works; 0: it is not known yet.
+	// Level is the feature level that all nodes work at; 0: not known yet. It may be higher by now.
 	Level() int
 	// Age is how long the copy has not been known to be up to date.
 	Age() time.Duration

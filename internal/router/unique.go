@@ -16,9 +16,9 @@ func (r *Router) mayBeUnique() error {
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
 		return task.Unavailable(searchRest, "unique: this node does not know yet at which feature level the cluster works")
-	case level < cluster.UniqueLevel:
+	case level < cluster.PoliciesLevel:
 		return &task.Error{Code: task.CodeWrongState, Field: "unique", Message: task.Invalid("unique",
-			"the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.UniqueLevel, level).Message}
+			"the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level).Message}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func TestUniqueNeedsItsLevel(t *testing.T) {
 	inFleet(t, 1, func(f *fleet) {
 		m := f.nodes[1]
 		specs := []task.Spec{{Type: "a", Queue: "q"}, {Type: "b", Queue: "q", Unique: &task.Unique{Key: "k"}}, {Type: "c", Queue: "q"}}
-		for level, want := range map[int]error{0: task.ErrUnavailable, cluster.UniqueLevel - 1: task.ErrWrongState, cluster.UniqueLevel: nil} {
+		for level, want := range map[int]error{0: task.ErrUnavailable, cluster.PoliciesLevel - 1: task.ErrWrongState, cluster.PoliciesLevel: nil} {
 			m.level = level
 			got, _, err := m.Enqueue(context.Background(), 1, "default", specs)
 			if err != nil || got[0].Err != nil || !errors.Is(got[1].Err, want) || got[2].Err != nil || got[0].ID == got[2].ID {

@@ -182,7 +182,8 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(enqueue), bothTravel(settle), bothTravel(operate), bothTravel(keysUntil), bothTravel(holdsUnique), bothTravel(spreadQueue),
 		bothTravel(nameSchedule), bothTravel(findSchedule), bothTravel(forgetSchedule), bothTravel(putSchedule), bothTravel(deleteSchedule),
 		bothTravel(pauseSchedule), bothTravel(resumeSchedule), bothTravel(triggerSchedule), bothTravel(showSchedule), bothTravel(listSchedules),
-		bothTravel(scheduleHistory), bothTravel(explain), bothTravel(explainQueue)} {
+		bothTravel(scheduleHistory), bothTravel(explain), bothTravel(explainQueue),
+		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil)} {
 		seen[check(t)] = true
 	}
 	for name := range served {

@@ -48,6 +48,9 @@ func (s *Spec) Slot() (slot int, ok bool) {
 	return 0, false
 }
 
+// OnceSlot is the slot of a once key.
+func OnceSlot(key string) int { return slotOf('o', []byte(key)) }
+
 func slotOf(kind byte, name []byte) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte{kind})

@@ -62,7 +62,9 @@ const (
 	MinLease        = time.Second
 	MaxLease        = 12 * time.Hour
 	DefaultKeyTTL   = day
-	MaxHold         = 365 * day // retention and idempotency keys
+	MaxHold         = 365 * day // retention, idempotency keys and once keys
+	MaxOnceResult   = 64 << 10  // bytes
+	DefaultOnceTTL  = day
 
 	maxDelay       = 365 * day
 	maxAttempts    = 1000

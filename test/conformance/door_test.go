@@ -38,6 +38,7 @@ type worker interface {
 	Release(ctx context.Context, h hold, delay span) (settled, error)
 	// Settle is the batch form: each item is answered by itself.
 	Settle(ctx context.Context, items []settlement) ([]settled, error)
+	oncer
 }
 
 type operator interface {

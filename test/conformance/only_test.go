@@ -27,7 +27,7 @@ func (m onlyMap) Replicas(id uint32) []uint32 {
 func (m onlyMap) Shards() []uint32     { return m.data }
 func (m onlyMap) Nodes() []router.Node { return []router.Node{{Number: 1, Name: "n1"}} }
 func (m onlyMap) Age() time.Duration   { return 0 }
-func (m onlyMap) Level() int           { return cluster.UniqueLevel }
+func (m onlyMap) Level() int           { return cluster.PoliciesLevel }
 
 // lateShards is the control's way to the data shards, by a router that comes later.
 type lateShards struct{ h *house }
@@ -38,6 +38,10 @@ func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, con
 
 func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
 	return l.h.router.DropQueue(ctx, shard, ns, name)
+}
+
+func (l lateShards) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
+	return l.h.router.OnceUntil(ctx, shard, ns, name, slots)
 }
 
 func (l lateShards) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {

@@ -1615,7 +1615,7 @@ var File_pawl_v1_worker_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/worker.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\":\n" +
+	"\x14pawl/v1/worker.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/once.proto\x1a\x12pawl/v1/task.proto\":\n" +
 	"\n" +
 	"QueueShare\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
@@ -1762,14 +1762,18 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x12FAIL_OUTCOME_RETRY\x10\x01\x12\x15\n" +
 	"\x11FAIL_OUTCOME_DEAD\x10\x02\x12\x18\n" +
 	"\x14FAIL_OUTCOME_DISCARD\x10\x03\x12\x17\n" +
-	"\x13FAIL_OUTCOME_POISON\x10\x042\x9b\x03\n" +
+	"\x13FAIL_OUTCOME_POISON\x10\x042\xf0\x04\n" +
 	"\rWorkerService\x126\n" +
 	"\x05Claim\x12\x15.pawl.v1.ClaimRequest\x1a\x16.pawl.v1.ClaimResponse\x120\n" +
 	"\x03Ack\x12\x13.pawl.v1.AckRequest\x1a\x14.pawl.v1.AckResponse\x123\n" +
 	"\x04Fail\x12\x14.pawl.v1.FailRequest\x1a\x15.pawl.v1.FailResponse\x129\n" +
 	"\x06Extend\x12\x16.pawl.v1.ExtendRequest\x1a\x17.pawl.v1.ExtendResponse\x12<\n" +
 	"\aRelease\x12\x17.pawl.v1.ReleaseRequest\x1a\x18.pawl.v1.ReleaseResponse\x129\n" +
-	"\x06Settle\x12\x16.pawl.v1.SettleRequest\x1a\x17.pawl.v1.SettleResponse\x127\n" +
+	"\x06Settle\x12\x16.pawl.v1.SettleRequest\x1a\x17.pawl.v1.SettleResponse\x12B\n" +
+	"\tBeginOnce\x12\x19.pawl.v1.BeginOnceRequest\x1a\x1a.pawl.v1.BeginOnceResponse\x12E\n" +
+	"\n" +
+	"FinishOnce\x12\x1a.pawl.v1.FinishOnceRequest\x1a\x1b.pawl.v1.FinishOnceResponse\x12H\n" +
+	"\vAbandonOnce\x12\x1b.pawl.v1.AbandonOnceRequest\x1a\x1c.pawl.v1.AbandonOnceResponse\x127\n" +
 	"\x04Work\x12\x14.pawl.v1.WorkRequest\x1a\x15.pawl.v1.WorkResponse(\x010\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
@@ -1817,6 +1821,12 @@ var file_pawl_v1_worker_proto_goTypes = []any{
 	(*TaskError)(nil),             // 27: pawl.v1.TaskError
 	(*Progress)(nil),              // 28: pawl.v1.Progress
 	(*Error)(nil),                 // 29: pawl.v1.Error
+	(*BeginOnceRequest)(nil),      // 30: pawl.v1.BeginOnceRequest
+	(*FinishOnceRequest)(nil),     // 31: pawl.v1.FinishOnceRequest
+	(*AbandonOnceRequest)(nil),    // 32: pawl.v1.AbandonOnceRequest
+	(*BeginOnceResponse)(nil),     // 33: pawl.v1.BeginOnceResponse
+	(*FinishOnceResponse)(nil),    // 34: pawl.v1.FinishOnceResponse
+	(*AbandonOnceResponse)(nil),   // 35: pawl.v1.AbandonOnceResponse
 }
 var file_pawl_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: pawl.v1.ClaimRequest.queues:type_name -> pawl.v1.QueueShare
@@ -1873,16 +1883,22 @@ var file_pawl_v1_worker_proto_depIdxs = []int32{
 	10, // 51: pawl.v1.WorkerService.Extend:input_type -> pawl.v1.ExtendRequest
 	12, // 52: pawl.v1.WorkerService.Release:input_type -> pawl.v1.ReleaseRequest
 	14, // 53: pawl.v1.WorkerService.Settle:input_type -> pawl.v1.SettleRequest
-	17, // 54: pawl.v1.WorkerService.Work:input_type -> pawl.v1.WorkRequest
-	4,  // 55: pawl.v1.WorkerService.Claim:output_type -> pawl.v1.ClaimResponse
-	7,  // 56: pawl.v1.WorkerService.Ack:output_type -> pawl.v1.AckResponse
-	9,  // 57: pawl.v1.WorkerService.Fail:output_type -> pawl.v1.FailResponse
-	11, // 58: pawl.v1.WorkerService.Extend:output_type -> pawl.v1.ExtendResponse
-	13, // 59: pawl.v1.WorkerService.Release:output_type -> pawl.v1.ReleaseResponse
-	15, // 60: pawl.v1.WorkerService.Settle:output_type -> pawl.v1.SettleResponse
-	19, // 61: pawl.v1.WorkerService.Work:output_type -> pawl.v1.WorkResponse
-	55, // [55:62] is the sub-list for method output_type
-	48, // [48:55] is the sub-list for method input_type
+	30, // 54: pawl.v1.WorkerService.BeginOnce:input_type -> pawl.v1.BeginOnceRequest
+	31, // 55: pawl.v1.WorkerService.FinishOnce:input_type -> pawl.v1.FinishOnceRequest
+	32, // 56: pawl.v1.WorkerService.AbandonOnce:input_type -> pawl.v1.AbandonOnceRequest
+	17, // 57: pawl.v1.WorkerService.Work:input_type -> pawl.v1.WorkRequest
+	4,  // 58: pawl.v1.WorkerService.Claim:output_type -> pawl.v1.ClaimResponse
+	7,  // 59: pawl.v1.WorkerService.Ack:output_type -> pawl.v1.AckResponse
+	9,  // 60: pawl.v1.WorkerService.Fail:output_type -> pawl.v1.FailResponse
+	11, // 61: pawl.v1.WorkerService.Extend:output_type -> pawl.v1.ExtendResponse
+	13, // 62: pawl.v1.WorkerService.Release:output_type -> pawl.v1.ReleaseResponse
+	15, // 63: pawl.v1.WorkerService.Settle:output_type -> pawl.v1.SettleResponse
+	33, // 64: pawl.v1.WorkerService.BeginOnce:output_type -> pawl.v1.BeginOnceResponse
+	34, // 65: pawl.v1.WorkerService.FinishOnce:output_type -> pawl.v1.FinishOnceResponse
+	35, // 66: pawl.v1.WorkerService.AbandonOnce:output_type -> pawl.v1.AbandonOnceResponse
+	19, // 67: pawl.v1.WorkerService.Work:output_type -> pawl.v1.WorkResponse
+	58, // [58:68] is the sub-list for method output_type
+	48, // [48:58] is the sub-list for method input_type
 	48, // [48:48] is the sub-list for extension type_name
 	48, // [48:48] is the sub-list for extension extendee
 	0,  // [0:48] is the sub-list for field type_name
@@ -1893,6 +1909,7 @@ func file_pawl_v1_worker_proto_init() {
 	if File_pawl_v1_worker_proto != nil {
 		return
 	}
+	file_pawl_v1_once_proto_init()
 	file_pawl_v1_task_proto_init()
 	file_pawl_v1_worker_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}

@@ -19,13 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkerService_Claim_FullMethodName   = "/pawl.v1.WorkerService/Claim"
-	WorkerService_Ack_FullMethodName     = "/pawl.v1.WorkerService/Ack"
-	WorkerService_Fail_FullMethodName    = "/pawl.v1.WorkerService/Fail"
-	WorkerService_Extend_FullMethodName  = "/pawl.v1.WorkerService/Extend"
-	WorkerService_Release_FullMethodName = "/pawl.v1.WorkerService/Release"
-	WorkerService_Settle_FullMethodName  = "/pawl.v1.WorkerService/Settle"
-	WorkerService_Work_FullMethodName    = "/pawl.v1.WorkerService/Work"
+	WorkerService_Claim_FullMethodName       = "/pawl.v1.WorkerService/Claim"
+	WorkerService_Ack_FullMethodName         = "/pawl.v1.WorkerService/Ack"
+	WorkerService_Fail_FullMethodName        = "/pawl.v1.WorkerService/Fail"
+	WorkerService_Extend_FullMethodName      = "/pawl.v1.WorkerService/Extend"
+	WorkerService_Release_FullMethodName     = "/pawl.v1.WorkerService/Release"
+	WorkerService_Settle_FullMethodName      = "/pawl.v1.WorkerService/Settle"
+	WorkerService_BeginOnce_FullMethodName   = "/pawl.v1.WorkerService/BeginOnce"
+	WorkerService_FinishOnce_FullMethodName  = "/pawl.v1.WorkerService/FinishOnce"
+	WorkerService_AbandonOnce_FullMethodName = "/pawl.v1.WorkerService/AbandonOnce"
+	WorkerService_Work_FullMethodName        = "/pawl.v1.WorkerService/Work"
 )
 
 // WorkerServiceClient is the client API for WorkerService service.
@@ -42,6 +45,10 @@ type WorkerServiceClient interface {
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Settle carries many acks, fails, extends and releases, each answered by itself.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// BeginOnce asks for an effect that is to be had once: to bring it about, or for its result.
+	BeginOnce(ctx context.Context, in *BeginOnceRequest, opts ...grpc.CallOption) (*BeginOnceResponse, error)
+	FinishOnce(ctx context.Context, in *FinishOnceRequest, opts ...grpc.CallOption) (*FinishOnceResponse, error)
+	AbandonOnce(ctx context.Context, in *AbandonOnceRequest, opts ...grpc.CallOption) (*AbandonOnceResponse, error)
 	// Work is one stream for a worker's life: the broker pushes tasks into the slots that the worker grants.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
 }
@@ -114,6 +121,36 @@ func (c *workerServiceClient) Settle(ctx context.Context, in *SettleRequest, opt
 	return out, nil
 }
 
+func (c *workerServiceClient) BeginOnce(ctx context.Context, in *BeginOnceRequest, opts ...grpc.CallOption) (*BeginOnceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BeginOnceResponse)
+	err := c.cc.Invoke(ctx, WorkerService_BeginOnce_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workerServiceClient) FinishOnce(ctx context.Context, in *FinishOnceRequest, opts ...grpc.CallOption) (*FinishOnceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FinishOnceResponse)
+	err := c.cc.Invoke(ctx, WorkerService_FinishOnce_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workerServiceClient) AbandonOnce(ctx context.Context, in *AbandonOnceRequest, opts ...grpc.CallOption) (*AbandonOnceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbandonOnceResponse)
+	err := c.cc.Invoke(ctx, WorkerService_AbandonOnce_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *workerServiceClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &WorkerService_ServiceDesc.Streams[0], WorkerService_Work_FullMethodName, cOpts...)
@@ -141,6 +178,10 @@ type WorkerServiceServer interface {
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Settle carries many acks, fails, extends and releases, each answered by itself.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// BeginOnce asks for an effect that is to be had once: to bring it about, or for its result.
+	BeginOnce(context.Context, *BeginOnceRequest) (*BeginOnceResponse, error)
+	FinishOnce(context.Context, *FinishOnceRequest) (*FinishOnceResponse, error)
+	AbandonOnce(context.Context, *AbandonOnceRequest) (*AbandonOnceResponse, error)
 	// Work is one stream for a worker's life: the broker pushes tasks into the slots that the worker grants.
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
 	mustEmbedUnimplementedWorkerServiceServer()
@@ -170,6 +211,15 @@ func (UnimplementedWorkerServiceServer) Release(context.Context, *ReleaseRequest
 }
 func (UnimplementedWorkerServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedWorkerServiceServer) BeginOnce(context.Context, *BeginOnceRequest) (*BeginOnceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BeginOnce not implemented")
+}
+func (UnimplementedWorkerServiceServer) FinishOnce(context.Context, *FinishOnceRequest) (*FinishOnceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FinishOnce not implemented")
+}
+func (UnimplementedWorkerServiceServer) AbandonOnce(context.Context, *AbandonOnceRequest) (*AbandonOnceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AbandonOnce not implemented")
 }
 func (UnimplementedWorkerServiceServer) Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error {
 	return status.Error(codes.Unimplemented, "method Work not implemented")
@@ -303,6 +353,60 @@ func _WorkerService_Settle_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkerService_BeginOnce_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BeginOnceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).BeginOnce(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_BeginOnce_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).BeginOnce(ctx, req.(*BeginOnceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkerService_FinishOnce_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FinishOnceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).FinishOnce(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_FinishOnce_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).FinishOnce(ctx, req.(*FinishOnceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkerService_AbandonOnce_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbandonOnceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).AbandonOnce(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_AbandonOnce_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).AbandonOnce(ctx, req.(*AbandonOnceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WorkerService_Work_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(WorkerServiceServer).Work(&grpc.GenericServerStream[WorkRequest, WorkResponse]{ServerStream: stream})
 }
@@ -340,6 +444,18 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _WorkerService_Settle_Handler,
+		},
+		{
+			MethodName: "BeginOnce",
+			Handler:    _WorkerService_BeginOnce_Handler,
+		},
+		{
+			MethodName: "FinishOnce",
+			Handler:    _WorkerService_FinishOnce_Handler,
+		},
+		{
+			MethodName: "AbandonOnce",
+			Handler:    _WorkerService_AbandonOnce_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

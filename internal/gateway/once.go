@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// BeginOnce asks for an effect that is to be had once.
+func (g workers) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest) (*pawlv1.BeginOnceResponse, error) {
+	c, err := g.onceOf(ctx, broker.OnceBegin, r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := g.once(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.BeginOnceResponse{State: onceStateProto(a.State), Result: a.Result, KeptUntil: timeProto(a.Until)}
+	if a.State == broker.OnceHeld {
+		out.Holder = &pawlv1.OnceHolder{TaskId: a.Holder.ID.String(), Worker: a.Holder.Worker, Fence: int64(a.Holder.Fence)} // #nosec G115 -- a count of claims
+		out.RetryAfter = durationpb.New(a.RetryAfter)
+	}
+	return out, nil
+}
+
+// FinishOnce records that the effect is there.
+func (g workers) FinishOnce(ctx context.Context, r *pawlv1.FinishOnceRequest) (*pawlv1.FinishOnceResponse, error) {
+	c, err := g.onceOf(ctx, broker.OnceFinish, r)
+	if err != nil {
+		return nil, err
+	}
+	if c.TTL, err = onceTTL(r.GetTtl()); err != nil {
+		return nil, err
+	}
+	c.Result = r.GetResult()
+	if err := checkOnceResult(c.Result, g.limits); err != nil {
+		return nil, err
+	}
+	a, err := g.once(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.FinishOnceResponse{KeptUntil: timeProto(a.Until)}, nil
+}
+
+// AbandonOnce lets somebody else try.
+func (g workers) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceRequest) (*pawlv1.AbandonOnceResponse, error) {
+	c, err := g.onceOf(ctx, broker.OnceAbandon, r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := g.once(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.AbandonOnceResponse{State: onceStateProto(a.State)}, nil
+}
+
+// onceOf reads what the requests have in common.
+func (g *Gateway) onceOf(ctx context.Context, verb broker.OnceVerb, r interface {
+	GetTaskId() string
+	GetClaimToken() string
+	GetKey() string
+}) (c broker.OnceCall, err error) {
+	c = broker.OnceCall{Verb: verb, Key: r.GetKey()}
+	if c.Hold, err = holdOf(namespaceOf(ctx), r.GetTaskId(), r.GetClaimToken()); err != nil {
+		return c, err
+	}
+	if c.Key == "" {
+		return c, task.Invalid("key", "is needed")
+	}
+	return c, task.CheckName("key", c.Key, g.limits)
+}
+
+const minOnceTTL = time.Second
+
+func onceTTL(d *durationpb.Duration) (time.Duration, error) {
+	if d == nil {
+		return task.DefaultOnceTTL, nil
+	}
+	ttl := d.AsDuration()
+	if d.CheckValid() != nil || ttl < minOnceTTL || ttl > task.MaxHold {
+		return 0, task.Invalid("ttl", "%v is not between %v and %v", ttl, minOnceTTL, task.MaxHold)
+	}
+	return ttl, nil
+}
+
+func checkOnceResult(result []byte, l task.Limits) error {
+	l.Payload = task.MaxOnceResult
+	return checkData("result", result, "", l)
+}
+
+func (g *Gateway) once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, error) {
+	a, at, err := g.broker.Once(ctx, c)
+	saw(ctx, at)
+	return a, err
+}
+
+func onceStateProto(s broker.OnceState) pawlv1.OnceState {
+	switch s {
+	case broker.OnceRun:
+		return pawlv1.OnceState_ONCE_STATE_RUN
+	case broker.OnceDone:
+		return pawlv1.OnceState_ONCE_STATE_DONE
+	case broker.OnceHeld:
+		return pawlv1.OnceState_ONCE_STATE_HELD
+	case broker.OnceFree:
+		return pawlv1.OnceState_ONCE_STATE_FREE
+	}
+	return pawlv1.OnceState_ONCE_STATE_UNSPECIFIED
+}
+
+var onceStateNames = map[pawlv1.OnceState]string{
+	pawlv1.OnceState_ONCE_STATE_RUN: "run", pawlv1.OnceState_ONCE_STATE_DONE: "done",
+	pawlv1.OnceState_ONCE_STATE_HELD: "held", pawlv1.OnceState_ONCE_STATE_FREE: "free",
+}

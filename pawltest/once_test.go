@@ -1,0 +1,213 @@
+package pawltest_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltest"
+)
+
+// works has a worker run tasks in a bubble until the test's function ends.
+func works(t *testing.T, handle func(ctx context.Context, task *pawl.Task[resize]) error, fn func(t *testing.T, client *pawl.Client)) {
+	synctest.Test(t, func(t *testing.T) {
+		client := pawltest.New(t).Client(t)
+		mux := pawl.NewMux()
+		pawl.Handle(mux, handle)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 20}).Run(ctx) }()
+		fn(t, client)
+		stop()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func enqueue(t *testing.T, client *pawl.Client, args resize, opts ...pawl.Option) *pawl.Ref {
+	t.Helper()
+	ref, err := client.Enqueue(t.Context(), args, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// Ten tasks want one effect that takes longer than any of them waits: one has it, and all get its result without using an attempt.
+func TestOnceAmongTasks(t *testing.T) {
+	var effects atomic.Int64
+	var heldOff atomic.Int64
+	works(t, func(ctx context.Context, task *pawl.Task[resize]) error {
+		got, err := pawl.Once(ctx, task, "order-7", func(ctx context.Context) (charge, error) {
+			time.Sleep(45 * time.Second) // beyond the lease, which the worker extends
+			return charge{"ch_7", int(effects.Add(1))}, nil
+		})
+		if errors.Is(err, pawl.ErrOnceHeld) {
+			heldOff.Add(1)
+		}
+		if err != nil {
+			return err
+		}
+		return task.SetResult(got)
+	}, func(t *testing.T, client *pawl.Client) {
+		var refs []*pawl.Ref
+		for n := range 10 {
+			refs = append(refs, enqueue(t, client, resize{Width: n}, pawl.MaxAttempts(1)))
+		}
+		for _, ref := range refs {
+			var got charge
+			info, err := ref.Wait(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := info.DecodeResult(&got); err != nil || got != (charge{"ch_7", 1}) {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}
+	})
+	if effects.Load() != 1 || heldOff.Load() < 9 {
+		t.Errorf("%d effects, want 1; %d times put off, want 9 at least", effects.Load(), heldOff.Load())
+	}
+}
+
+// What fails is not recorded, and frees the key at once, also for the same run.
+func TestOnceThatFails(t *testing.T) {
+	runs, busy := 0, errors.New("busy")
+	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
+		for range 3 {
+			err := task.Once(ctx, "a", func(context.Context) error {
+				if runs++; runs == 1 {
+					return busy
+				}
+				return nil
+			})
+			if (runs == 1) != errors.Is(err, busy) {
+				t.Errorf("run %d: %v", runs, err)
+			}
+		}
+		return nil
+	})
+	if runs != 2 {
+		t.Errorf("%d runs, want 2", runs)
+	}
+}
+
+// Goroutines of one handler are one holder to the broker, but have the effect once all the same.
+func TestOnceAmongGoroutines(t *testing.T) {
+	var once, steps atomic.Int64
+	many := func(ctx context.Context, c pawl.Claimed, task *pawl.Claim) {
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if err := task.Once(ctx, "a", func(context.Context) error { once.Add(1); time.Sleep(time.Second); return nil }); err != nil {
+					t.Error(err)
+				}
+				if n, err := pawl.Step(ctx, c, "a", func(context.Context) (int64, error) { time.Sleep(time.Second); steps.Add(1); return 7, nil }); n != 7 || err != nil {
+					t.Error(n, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
+		many(ctx, task, task.Claim)
+		return nil
+	})
+	if once.Load() != 1 || steps.Load() != 1 {
+		t.Errorf("%d effects and %d steps, want one of each", once.Load(), steps.Load())
+	}
+	synctest.Test(t, func(t *testing.T) { // and without a broker
+		by := &pawl.Claim{ID: "t1"}
+		many(t.Context(), by, by)
+	})
+	if once.Load() != 2 || steps.Load() != 2 {
+		t.Errorf("without a broker too: %d effects and %d steps", once.Load(), steps.Load())
+	}
+}
+
+// What fn has brought about is recorded although the time of the run is over, so that the next attempt finds it.
+func TestAnEffectIsRecordedAfterTheTimeout(t *testing.T) {
+	var once, steps atomic.Int64
+	works(t, func(ctx context.Context, task *pawl.Task[resize]) error {
+		slow := func(n *atomic.Int64) func(ctx context.Context) (int64, error) {
+			return func(ctx context.Context) (int64, error) {
+				<-ctx.Done()
+				return n.Add(1), nil // it ignores that, and has its effect
+			}
+		}
+		if task.Args.Width == 1 {
+			_, err := pawl.Once(ctx, task, "a", slow(&once))
+			return errors.Join(err, ctx.Err())
+		}
+		_, err := pawl.Step(ctx, task, "a", slow(&steps))
+		return errors.Join(err, ctx.Err())
+	}, func(t *testing.T, client *pawl.Client) {
+		for width := range 2 {
+			if _, err := enqueue(t, client, resize{Width: width}, pawl.Timeout(5*time.Second)).Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if once.Load() != 1 || steps.Load() != 1 {
+		t.Errorf("%d effects and %d steps, want one of each", once.Load(), steps.Load())
+	}
+}
+
+// A holder that vanishes frees the key with its lease; what it says afterwards is refused.
+func TestOnceAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := pawltest.New(t).Client(t)
+		claims, ctx := client.Claims(), t.Context()
+		take := func() *pawl.Claim {
+			got, err := claims.Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Worker: "w1"})
+			if err != nil || len(got) != 1 {
+				t.Fatalf("%d claims: %v", len(got), err)
+			}
+			return got[0]
+		}
+		state := func(c *pawl.Claim) pawl.OnceState {
+			a, err := claims.BeginOnce(ctx, c, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.State
+		}
+		for n := range 2 {
+			enqueue(t, client, resize{Width: n})
+		}
+		dead, other := take(), take()
+		if s := state(dead); s != pawl.OnceRun {
+			t.Errorf("the first: %s", s)
+		}
+		a, err := claims.BeginOnce(ctx, other, "a")
+		if err != nil || a.State != pawl.OnceHeld || a.Holder != (pawl.OnceHolder{TaskID: dead.ID, Worker: "w1", Fence: 1}) || a.RetryAfter != time.Second {
+			t.Errorf("the second: %+v, %v", a, err)
+		}
+		for range 3 {
+			time.Sleep(20 * time.Second)
+			if _, err := claims.Extend(ctx, other, pawl.Extension{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := state(other); s != pawl.OnceRun {
+			t.Errorf("when the lease of the first has ended: %s", s)
+		}
+		_, err = claims.FinishOnce(ctx, dead, "a", nil, 0)
+		if !errors.Is(err, pawl.ErrStaleClaim) {
+			t.Errorf("the first finishes: %v", err)
+		}
+		until, err := claims.FinishOnce(ctx, other, "a", []byte("7"), time.Hour)
+		if err != nil || time.Until(until) < 59*time.Minute {
+			t.Errorf("the second finishes: %v, %v", until, err)
+		}
+		if s, err := claims.AbandonOnce(ctx, other, "a"); s != pawl.OnceDone || err != nil {
+			t.Errorf("what is done stays done: %s, %v", s, err)
+		}
+	})
+}

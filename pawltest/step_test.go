@@ -1,0 +1,224 @@
+package pawltest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltest"
+)
+
+// attempts runs one task by each of the handlers in turn.
+func attempts(t *testing.T, each func(t *testing.T, n int, r *pawltest.Result), handlers ...func(context.Context, *pawl.Task[resize]) error) {
+	synctest.Test(t, func(t *testing.T) {
+		b := pawltest.New(t)
+		var last *pawltest.Result
+		for n, handle := range handlers {
+			mux := pawl.NewMux()
+			pawl.Handle(mux, handle)
+			if last == nil {
+				last = b.Run(t, mux, resize{Width: 640}, pawl.MaxAttempts(9))
+			} else {
+				last = b.RunAgain(t, mux, last)
+			}
+			each(t, n, last)
+		}
+	})
+}
+
+type charge struct {
+	ID    string `json:"id"`
+	Cents int    `json:"cents"`
+}
+
+// A handler that fails, panics, is put off or ends as a dead letter after a step goes on behind it, with its result, and what it had
+// as a checkpoint is still there.
+func TestStepsRunOnce(t *testing.T) {
+	charges, mails := 0, 0
+	ends := []func() error{
+		func() error { return errors.New("no network") },
+		func() error { panic("out of paper") },
+		func() error { return pawl.Snooze(1) },
+		func() error { return pawl.DeadLetter(errors.New("no address")) },
+		func() error { return nil },
+	}
+	run := 0
+	handle := func(ctx context.Context, task *pawl.Task[resize]) error {
+		run++
+		var page int
+		if found, err := task.LastCheckpoint(&page); err != nil || found != (run > 1) || found && page != run-1 {
+			t.Errorf("run %d: checkpoint %d, %t, %v", run, page, found, err)
+		}
+		got, err := pawl.Step(ctx, task, "charge", func(context.Context) (charge, error) {
+			charges++
+			return charge{"ch_1", 1999}, nil
+		})
+		if err != nil || got != (charge{"ch_1", 1999}) {
+			t.Errorf("run %d: charge %+v, %v", run, got, err)
+		}
+		if err := task.Checkpoint(ctx, run); err != nil {
+			return err
+		}
+		mail := func(context.Context) (int, error) { mails++; return mails, nil }
+		for range 2 { // the same name again is the same step
+			if n, err := pawl.Step(ctx, task, "mail", mail); n != 1 || err != nil {
+				t.Errorf("run %d: mail %d, %v", run, n, err)
+			}
+		}
+		return ends[run-1]()
+	}
+	attempts(t, func(t *testing.T, n int, r *pawltest.Result) {
+		var kept struct {
+			Steps      map[string]json.RawMessage `json:"pawl_steps"`
+			Checkpoint int                        `json:"checkpoint"`
+		}
+		if n < 4 && (json.Unmarshal(r.Checkpoint, &kept) != nil || kept.Checkpoint != n+1 || string(kept.Steps["mail"]) != "1") {
+			t.Errorf("after run %d others read %s", n+1, r.Checkpoint)
+		}
+		if n == 4 && (r.State != pawl.StateSucceeded || len(r.AttemptLog) != 5) {
+			t.Errorf("state %s after %d attempts: %v", r.State, len(r.AttemptLog), r.Err)
+		}
+	}, handle, handle, handle, handle, handle)
+	if run != 5 || charges != 1 || mails != 1 {
+		t.Errorf("%d runs made %d charges and %d mails, want 5, 1 and 1", run, charges, mails)
+	}
+}
+
+// An error of fn is not recorded, and goes to the caller as it is.
+func TestAStepThatFailsRunsAgain(t *testing.T) {
+	busy, runs := errors.New("busy"), 0
+	handle := func(ctx context.Context, task *pawl.Task[resize]) error {
+		_, err := pawl.Step(ctx, task, "charge", func(context.Context) (string, error) {
+			if runs++; runs == 1 {
+				return "", pawl.Discard(busy)
+			}
+			return "ch_1", nil
+		})
+		if runs == 1 && (!errors.Is(err, busy) || pawl.OutcomeOf(err) != pawl.OutcomeDiscarded || !strings.Contains(err.Error(), `step "charge"`)) {
+			t.Errorf("got %v", err)
+		}
+		if runs == 1 {
+			return busy
+		}
+		return err
+	}
+	attempts(t, func(t *testing.T, n int, r *pawltest.Result) {
+		if want := []pawl.State{pawl.StateRetrying, pawl.StateSucceeded}[n]; r.State != want || r.Checkpoint != nil {
+			t.Errorf("run %d: state %s, checkpoint %s: %v", n+1, r.State, r.Checkpoint, r.Err)
+		}
+	}, handle, handle)
+	if runs != 2 {
+		t.Errorf("%d runs, want 2", runs)
+	}
+}
+
+// A result that another version of the program recorded is an error that names the step; a field more is none.
+func TestAStepOfAnotherVersion(t *testing.T) {
+	failed := errors.New("failed")
+	first := func(ctx context.Context, task *pawl.Task[resize]) error {
+		_, err := pawl.Step(ctx, task, "charge", func(context.Context) (charge, error) { return charge{"ch_1", 1999}, nil })
+		return errors.Join(err, failed)
+	}
+	refused := func(ctx context.Context, task *pawl.Task[resize]) error {
+		never := func(context.Context) (string, error) { t.Error("fn ran again"); return "", nil }
+		_, err := pawl.Step(ctx, task, "charge", never)
+		if err == nil || !strings.Contains(err.Error(), `step "charge" of task`) || !strings.Contains(err.Error(), "doesn't fit string") {
+			t.Errorf("as a string: %v", err)
+		}
+		_, err = pawl.Step(ctx, task, "charge", func(context.Context) (struct{ ID string }, error) {
+			t.Error("fn ran again")
+			return struct{ ID string }{}, nil
+		})
+		if err == nil || !strings.Contains(err.Error(), `"cents"`) || strings.Contains(err.Error(), "1999") {
+			t.Errorf("with a field less: %v", err)
+		}
+		more, err := pawl.Step(ctx, task, "charge", func(context.Context) (struct {
+			charge
+			Country string
+		}, error) {
+			panic("fn ran again")
+		})
+		if err != nil || more.Cents != 1999 {
+			t.Errorf("with a field more: %+v, %v", more, err)
+		}
+		return nil
+	}
+	attempts(t, func(t *testing.T, n int, r *pawltest.Result) {
+		if n == 1 && r.State != pawl.StateSucceeded {
+			t.Errorf("state %s: %v", r.State, r.Err)
+		}
+	}, first, refused)
+}
+
+// What can't be recorded is not tried again: fn has run.
+func TestAStepThatCanNotBeRecorded(t *testing.T) {
+	large := func(n int) func(context.Context) (string, error) {
+		return func(context.Context) (string, error) { return strings.Repeat("x", n), nil }
+	}
+	for name, c := range map[string]struct {
+		run  func(ctx context.Context, task *pawl.Task[resize]) error
+		want []string
+	}{
+		"too large": {func(ctx context.Context, task *pawl.Task[resize]) error {
+			_, err := pawl.Step(ctx, task, "all", large(64<<10))
+			return err
+		}, []string{`step "all"`, "checkpoint: 65", "at most 65536"}},
+		"too large together": {func(ctx context.Context, task *pawl.Task[resize]) error {
+			for n := range 3 {
+				if _, err := pawl.Step(ctx, task, fmt.Sprint(n), large(30<<10)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, []string{`step "2"`, "with 3 steps"}},
+		"no JSON": {func(ctx context.Context, task *pawl.Task[resize]) error {
+			_, err := pawl.Step(ctx, task, "all", func(context.Context) (chan int, error) { return nil, nil })
+			return err
+		}, []string{`step "all"`, "chan int"}},
+		"an effect that is too large": {func(ctx context.Context, task *pawl.Task[resize]) error {
+			_, err := pawl.Once(ctx, task, "all", large(64<<10))
+			return err
+		}, []string{`once "all"`, "result: 65538 bytes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			attempts(t, func(t *testing.T, _ int, r *pawltest.Result) {
+				if r.State != pawl.StateDead || r.Err == nil {
+					t.Fatalf("state %s: %v", r.State, r.Err)
+				}
+				for _, words := range c.want {
+					if !strings.Contains(r.Err.Error(), words) {
+						t.Errorf("%q does not say %q", r.Err, words)
+					}
+				}
+			}, c.run)
+		})
+	}
+}
+
+// Names have a limit, and a checkpoint that a step can't lie beside is told before anything is done.
+func TestAStepThatIsRefused(t *testing.T) {
+	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
+		never := func(context.Context) (int, error) { t.Error("fn ran"); return 0, nil }
+		for _, name := range []string{"", strings.Repeat("n", 257), "\xff"} {
+			if _, err := pawl.Step(ctx, task, name, never); !errors.Is(err, pawl.ErrInvalidArgument) {
+				t.Errorf("name %q: %v", name, err)
+			}
+		}
+		for _, ttl := range []time.Duration{-time.Hour, time.Millisecond, 366 * 24 * time.Hour} {
+			err := task.Once(ctx, "k", func(context.Context) error { t.Error("fn ran"); return nil }, pawl.OnceTTL(ttl))
+			if !errors.Is(err, pawl.ErrInvalidArgument) {
+				t.Errorf("ttl %s: %v", ttl, err)
+			}
+		}
+		if err := task.Once(ctx, strings.Repeat("k", 257), func(context.Context) error { t.Error("fn ran"); return nil }); !errors.Is(err, pawl.ErrInvalidArgument) {
+			t.Errorf("a long key: %v", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,108 @@
+package pawl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// maxStepName is the limit of a step's name, in bytes.
+const maxStepName = 256
+
+// Step runs fn once in the life of a task: its result, as JSON, is recorded under the name before Step returns, and given back in
+// place of a run when the handler comes by again, in this attempt or a later one, also after a replay. So a handler that does
+// several things goes on with the first that is not done.
+//
+//	id, err := pawl.Step(ctx, t, "charge", func(ctx context.Context) (string, error) { return pay(ctx, t.Args) })
+//
+// An error of fn is returned, and nothing recorded. A result that can't be recorded, since it is no JSON or too large, makes the
+// task a dead letter if the handler returns the error: fn has run, and a retry would run it again. A recorded result that doesn't
+// fit R, since another version of the program recorded it, is an error that names the step; fields that R lacks don't fit.
+//
+// Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together. They are forgotten when
+// the task succeeds. A name is at most 256 bytes. Goroutines may run steps at the same time; those of one name wait for each other.
+//
+// A crash between the effect of fn and its record runs fn again: docs/idempotency.md says what helps.
+func Step[R any](ctx context.Context, t Claimed, name string, fn func(ctx context.Context) (R, error)) (R, error) {
+	c := t.claim()
+	var out R
+	data, err := c.step(ctx, name, func(ctx context.Context) ([]byte, error) { return resultOf(ctx, fn) })
+	if err == nil {
+		err = fit(data, &out)
+	}
+	if err != nil {
+		var none R
+		return none, fmt.Errorf("step %q of task %q: %w", name, c.ID, err)
+	}
+	return out, nil
+}
+
+func (c *Claim) step(ctx context.Context, name string, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	if name == "" || len(name) > maxStepName || !utf8.ValidString(name) {
+		return nil, invalid("name", "%q is not 1 to %d bytes of UTF-8", cutText(name, 64), maxStepName)
+	}
+	leave, err := c.saved.enter(ctx, "step/"+name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if result, ok := c.saved.step(name); ok {
+		return result, nil
+	}
+	if err := c.saved.current().room(); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	data, err := fn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+	defer cancel()
+	err = c.save(record, func(k *kept) {
+		if k.steps == nil {
+			k.steps = map[string]json.RawMessage{}
+		}
+		k.steps[name] = data
+	})
+	if errors.Is(err, ErrInvalidArgument) {
+		return nil, unrecorded(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fn has run, but that could not be recorded: %w", err)
+	}
+	return data, nil
+}
+
+// unrecorded ends the task of an effect that no attempt can record.
+func unrecorded(err error) error {
+	return DeadLetter(fmt.Errorf("fn has run, but its result can't be recorded: %w", err))
+}
+
+// resultOf runs fn and encodes what it gave.
+func resultOf[R any](ctx context.Context, fn func(ctx context.Context) (R, error)) ([]byte, error) {
+	v, err := fn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, unrecorded(err)
+	}
+	return data, nil
+}
+
+// fit decodes a recorded result. Nothing is the zero value: the effect was recorded without a result.
+func fit[R any](data []byte, to *R) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if err := strictly(data, to); err != nil {
+		return fmt.Errorf("the recorded result doesn't fit %T: %w", *to, err)
+	}
+	return nil
+}

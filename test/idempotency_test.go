@@ -1,0 +1,391 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// The experiment of docs/idempotency.md: tasks that each pay once, workers that are killed with -9 in a loop while producers go on,
+// and a payment provider that keeps its own books. The workers and the provider are processes of their own: this binary, which
+// plays what playEnv says.
+const (
+	playEnv     = "PAWL_TEST_PLAY"
+	serverEnv   = "PAWL_TEST_SERVER"
+	providerEnv = "PAWL_TEST_PROVIDER"
+	layerEnv    = "PAWL_TEST_LAYER"
+	dieEnv      = "PAWL_TEST_DIE"
+
+	payWorkers     = 4
+	paySlots       = 25 // of a worker
+	payLease       = 2 * time.Second
+	payBatches     = 20 // of the producer, each followed by a kill
+	payKillsBeyond = 5
+	payDrain       = 2 * time.Minute
+	// payLife is when a process ends by itself, should the test have died.
+	payLife = 10 * time.Minute
+)
+
+// Layers between a task and the payment.
+const (
+	noLayer   = "none"
+	onceLayer = "once"
+	keyLayer  = "key"          // Idempotency-Key to the provider
+	allLayers = "once and key" // what docs/idempotency.md advises
+)
+
+// plays are what a process of this binary may be.
+var plays = map[string]func() error{"provider": playProvider, "worker": playWorker}
+
+// playIf ends the process after its part, if it has one.
+func playIf(name string) {
+	play, ok := plays[name]
+	if !ok {
+		return
+	}
+	time.AfterFunc(payLife, func() { os.Exit(3) })
+	if err := play(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// payment is one that is wanted once, whatever task asks for it.
+type payment struct {
+	ID string `json:"id"`
+	// Dies: in the first of two lives the task becomes a dead letter after it has paid.
+	Dies bool `json:"dies,omitempty"`
+}
+
+func (payment) TaskType() string { return "pay" }
+
+// playProvider takes payments, counts how often each was made, and tells that. A request with an Idempotency-Key that it has seen
+// makes none.
+func playProvider() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	made, seen := map[string]int{}, map[string]bool{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /pay/{id}", func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(rand.N(2 * time.Millisecond))
+		mu.Lock()
+		key := r.Header.Get("Idempotency-Key")
+		if key == "" || !seen[key] {
+			made[r.PathValue("id")]++
+		}
+		seen[key] = true
+		mu.Unlock()
+		time.Sleep(rand.N(2 * time.Millisecond))
+		fmt.Fprintf(w, "%q", "receipt-"+r.PathValue("id"))
+	})
+	mux.HandleFunc("GET /books", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = json.NewEncoder(w).Encode(made)
+	})
+	fmt.Println(l.Addr())
+	return (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l)
+}
+
+// playWorker works until it is killed.
+func playWorker() error {
+	layer, die := os.Getenv(layerEnv), os.Getenv(dieEnv) != ""
+	client, err := pawl.Dial(os.Getenv(serverEnv), pawl.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	p := &provider{url: "http://" + os.Getenv(providerEnv), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: paySlots}}}
+	mux := pawl.NewMux()
+	pawl.Handle(mux, func(ctx context.Context, t *pawl.Task[payment]) error {
+		if err := payOnce(ctx, t, p, layer); err != nil {
+			return err
+		}
+		time.Sleep(10*time.Millisecond + rand.N(20*time.Millisecond)) // what else a handler does
+		if t.Args.Dies && die {
+			return pawl.DeadLetter(errors.New("the receipt could not be printed"))
+		}
+		return nil
+	})
+	return pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Strict{queueOf(layer)}, Concurrency: paySlots, Lease: payLease}).Run(context.Background())
+}
+
+func payOnce(ctx context.Context, t *pawl.Task[payment], p *provider, layer string) error {
+	key := ""
+	if layer == keyLayer || layer == allLayers {
+		key = "payment/" + t.Args.ID
+	}
+	if layer == noLayer || layer == keyLayer {
+		_, err := p.pay(ctx, t.Args.ID, key)
+		return err
+	}
+	_, err := pawl.Once(ctx, t, "payment/"+t.Args.ID, func(ctx context.Context) (string, error) { return p.pay(ctx, t.Args.ID, key) })
+	return err
+}
+
+func queueOf(layer string) string { return "pay-" + strings.ReplaceAll(layer, " ", "-") }
+
+// provider is the payment provider as its users see it.
+type provider struct {
+	url  string
+	http *http.Client
+}
+
+func (p *provider) pay(ctx context.Context, id, key string) (receipt string, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/pay/"+id, nil)
+	if err != nil {
+		return "", err
+	}
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	resp, err := p.http.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	err = json.NewDecoder(resp.Body).Decode(&receipt)
+	return receipt, err
+}
+
+// books are the provider's: how often each payment was made.
+func (p *provider) books(t *testing.T) (made map[string]int) {
+	t.Helper()
+	resp, err := p.http.Get(p.url + "/books")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&made); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// process is this binary in a part, with more environment.
+func process(t *testing.T, play string, env ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(append(os.Environ(), playEnv+"="+play), env...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// startProvider starts a provider that ends with the test.
+func startProvider(t *testing.T) (*provider, string) {
+	t.Helper()
+	cmd := process(t, "provider")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the provider gave no address: %v", err)
+	}
+	addr := strings.TrimSpace(line)
+	return &provider{url: "http://" + addr, http: &http.Client{}}, addr
+}
+
+// staff are worker processes, of which one is killed now and then and replaced.
+type staff struct {
+	t     *testing.T
+	env   []string
+	at    [payWorkers]*exec.Cmd
+	kills int
+}
+
+func newStaff(t *testing.T, env ...string) *staff {
+	s := &staff{t: t, env: env}
+	for i := range s.at {
+		s.hire(i)
+	}
+	return s
+}
+
+func (s *staff) hire(i int) {
+	s.t.Helper()
+	cmd := process(s.t, "worker", s.env...)
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.at[i] = cmd
+	s.t.Cleanup(func() { _ = cmd.Process.Kill() })
+}
+
+// kill kills one with -9 at a random moment, and replaces it.
+func (s *staff) kill() {
+	s.t.Helper()
+	time.Sleep(20*time.Millisecond + rand.N(80*time.Millisecond))
+	i := rand.IntN(payWorkers)
+	s.end(i)
+	s.kills++
+	s.hire(i)
+}
+
+func (s *staff) end(i int) {
+	_ = s.at[i].Process.Kill()
+	_ = s.at[i].Wait()
+}
+
+func (s *staff) endAll() {
+	for i := range s.at {
+		s.end(i)
+	}
+}
+
+// TestIdempotency counts the payments that are made twice, and those that are missing, with layers between task and effect and
+// without. PAWL_PAYMENTS says how many there are for each.
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.start()
+	n := count(t, "PAWL_PAYMENTS", 10_000)
+	client, err := pawl.Dial(s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	doubled := map[string]int{}
+	for _, layer := range []string{noLayer, onceLayer, keyLayer, allLayers} {
+		books, addr := startProvider(t)
+		x := &experiment{t: t, client: client, layer: layer, n: n,
+			env: []string{serverEnv + "=" + s.addr, providerEnv + "=" + addr, layerEnv + "=" + layer}}
+		began := time.Now()
+		x.run()
+		missing, more := 0, 0
+		made := books.books(t)
+		for i := range n {
+			switch times := made[paymentID(i)]; {
+			case times == 0:
+				missing++
+			case times > 1:
+				doubled[layer]++
+				more += times - 1
+			}
+		}
+		t.Logf("layer %q: %d payments by %d tasks, %d workers killed, %d replays: %d payments were made more than once (%d too many), %d are missing; %s",
+			layer, n, x.tasks, x.kills, x.replayed, doubled[layer], more, missing, time.Since(began).Round(100*time.Millisecond))
+		if missing > 0 {
+			t.Errorf("layer %q: %d payments are missing", layer, missing)
+		}
+	}
+	if doubled[noLayer] == 0 {
+		t.Error("without a layer no payment was made twice: the kills hit nothing, and this proves nothing")
+	}
+	for _, layer := range []string{keyLayer, allLayers} {
+		if doubled[layer] > 0 {
+			t.Errorf("layer %q: %d payments were made more than once", layer, doubled[layer])
+		}
+	}
+}
+
+func paymentID(i int) string { return fmt.Sprintf("p%05d", i) }
+
+// experiment is one layer's.
+type experiment struct {
+	t      *testing.T
+	client *pawl.Client
+	layer  string
+	n      int
+	env    []string
+
+	tasks, kills int
+	replayed     int64
+}
+
+// run produces and works off all tasks under kills. Where a layer stands for effects of different tasks and of replays too, every
+// tenth payment is asked for by two tasks, and every twentieth task becomes a dead letter after it has paid, and is replayed.
+func (x *experiment) run() {
+	hard := x.layer != noLayer
+	workers := newStaff(x.t, append(x.env, dieEnv+"=1")...)
+	var items []pawl.Item
+	for i := range x.n {
+		item := pawl.Item{Args: payment{ID: paymentID(i), Dies: hard && i%20 == 0}, Options: []pawl.Option{pawl.Queue(queueOf(x.layer)),
+			pawl.MaxAttempts(1000), pawl.Retry(pawl.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: 50 * time.Millisecond})}}
+		items = append(items, item)
+		if hard && i%10 == 5 {
+			items = append(items, item)
+		}
+	}
+	x.tasks = len(items)
+	rand.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+	size := (len(items) + payBatches - 1) / payBatches
+	for len(items) > 0 {
+		batch := items[:min(size, len(items))]
+		items = items[len(batch):]
+		x.enqueue(batch)
+		workers.kill()
+	}
+	for range payKillsBeyond {
+		workers.kill()
+	}
+	x.drain()
+	workers.endAll()
+	x.kills = workers.kills
+	if !hard {
+		return
+	}
+	workers = newStaff(x.t, x.env...)
+	replayed, err := x.client.Admin().ReplayDead(x.t.Context(), pawl.DeadSelection{Queue: queueOf(x.layer), Filter: &pawl.Filter{}, Reason: "the printer works again"})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.replayed = replayed.Done
+	workers.kill()
+	x.drain()
+	workers.endAll()
+	x.kills += workers.kills
+}
+
+func (x *experiment) enqueue(items []pawl.Item) {
+	x.t.Helper()
+	for len(items) > 0 {
+		batch := items[:min(1000, len(items))]
+		items = items[len(batch):]
+		got, err := x.client.EnqueueBatch(x.t.Context(), batch)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		for _, e := range got {
+			if e.Err != nil {
+				x.t.Fatal(e.Err)
+			}
+		}
+	}
+}
+
+// drain waits until no task waits or runs.
+func (x *experiment) drain() {
+	x.t.Helper()
+	eventually(x.t, "all tasks have ended", payDrain, func() bool {
+		q, err := x.client.Admin().Queue(x.t.Context(), queueOf(x.layer))
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		d := q.Depth
+		return d.Scheduled+d.Ready+d.Claimed+d.Retrying == 0
+	})
+}
