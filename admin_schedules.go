@@ -84,6 +84,7 @@ type ScheduledTask struct {
 	ExpiresIn   time.Duration  // discarded unless started by then
 	Retention   *time.Duration // nil: the queue's
 	Key         string
+	Unique      *Unique // nil: it has no unique key
 	Cost        int
 	Tags        []string
 	Headers     map[string]string
@@ -313,7 +314,7 @@ func scheduleOf(p *pawlv1.Schedule) *ScheduleInfo {
 func scheduledTaskOf(s *pawlv1.TaskSpec) ScheduledTask {
 	t := ScheduledTask{Type: s.GetType(), Payload: s.GetPayload(), ContentType: s.GetContentType(), Queue: s.GetQueue(), Priority: priorityOf(s.GetPriority()),
 		MaxAttempts: int(s.GetMaxAttempts()), Timeout: s.GetTimeout().AsDuration(), ExpiresIn: s.GetExpiresIn().AsDuration(),
-		Key: s.GetKey(), Cost: int(s.GetCost()), Tags: s.GetTags(), Headers: s.GetHeaders()}
+		Key: s.GetKey(), Unique: uniqueOf(s.GetUnique()), Cost: int(s.GetCost()), Tags: s.GetTags(), Headers: s.GetHeaders()}
 	if s.GetRetry() != nil {
 		retry := retryPolicyOf(s.GetRetry())
 		t.Retry = &retry

@@ -142,6 +142,9 @@ func (v *scheduleSpecView) schedule(owner string) (s pawl.Schedule, err error) {
 	set(t.Retention != "", pawl.Retention(retention))
 	set(t.Key != "", pawl.Key(t.Key))
 	set(t.Cost != 0, pawl.Cost(t.Cost))
+	if u := t.Unique; u != nil {
+		s.Options = append(s.Options, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
+	}
 	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
 	for name, value := range t.Headers {
 		s.Options = append(s.Options, pawl.Header(name, value))

@@ -31,6 +31,7 @@ type scheduledTaskView struct {
 	ExpiresIn   string            `json:"expires_in,omitempty"`
 	Retention   string            `json:"retention,omitempty"`
 	Key         string            `json:"key,omitempty"`
+	Unique      *uniqueView       `json:"unique,omitempty"`
 	Cost        int               `json:"cost,omitempty"`
 	Tags        []string          `json:"tags,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
@@ -79,7 +80,7 @@ func viewScheduleSpec(s *pawl.ScheduleInfo) scheduleSpecView {
 	v := scheduleSpecView{Name: s.Name, Cron: s.Cron, Every: period(s.Every), TimeZone: s.TimeZone, Jitter: period(s.Jitter),
 		Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner,
 		Task: scheduledTaskView{Type: t.Type, Payload: viewBytes(t.Payload, t.ContentType), ContentType: t.ContentType, Queue: t.Queue, Priority: t.Priority,
-			MaxAttempts: t.MaxAttempts, Timeout: period(t.Timeout), ExpiresIn: period(t.ExpiresIn), Key: t.Key, Tags: t.Tags, Headers: t.Headers}}
+			MaxAttempts: t.MaxAttempts, Timeout: period(t.Timeout), ExpiresIn: period(t.ExpiresIn), Key: t.Key, Unique: viewUnique(t.Unique), Tags: t.Tags, Headers: t.Headers}}
 	if t.Cost > 1 {
 		v.Task.Cost = t.Cost
 	}

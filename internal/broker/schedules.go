@@ -28,6 +28,9 @@ const (
 // ErrScheduleRaced: a call that came later was faster. Come again with a newer version.
 var ErrScheduleRaced = engine.ErrScheduleRaced
 
+// Overlaps refuses a trigger while another task holds the unique key of the schedule's.
+func Overlaps(name string, id task.ID) error { return engine.Overlaps(name, id) }
+
 // CheckSchedule refuses a filled schedule outside the rules, naming field, value and rule.
 func CheckSchedule(s *task.Schedule, l task.Limits) error { return engine.CheckSchedule(s, l) }
 

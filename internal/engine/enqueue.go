@@ -30,6 +30,7 @@ type Accepted struct {
 	State     task.State
 	CreatedAt store.Time
 	Duplicate bool // an idempotency key, request or unique key had this task already
+	Met       bool // a unique key had it: another task than the one that was asked for
 }
 
 // Enqueue makes a task.

@@ -57,6 +57,7 @@ const (
 	SkippedMissed  = "missed"
 	SkippedPaused  = "paused"
 	SkippedOverlap = "overlap"
+	SkippedUnique  = "unique" // another task holds the unique key that the schedule's task asks for
 )
 
 const (
@@ -191,8 +192,8 @@ func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome 
 	a, err := Enqueue(r, n)
 	var refused *task.Error
 	switch {
-	case err == nil && a.Duplicate:
-		t.Outcome, t.Reason, t.Task = TickSkipped, SkippedOverlap, a.ID
+	case err == nil && a.Met:
+		t.Outcome, t.Reason, t.Task = TickSkipped, skippedFor(n.Unique), a.ID
 	case err == nil:
 		t.Task = a.ID
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
@@ -204,9 +205,17 @@ func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome 
 	r.note(ns, p.Name, c, t)
 }
 
+// skippedFor says why a tick makes no task whose unique key another task holds.
+func skippedFor(u *task.Unique) string {
+	if task.IsOverlap(u) {
+		return SkippedOverlap
+	}
+	return SkippedUnique
+}
+
 // tickTask is the task of a tick, without an id.
 func (p *plan) tickTask(ns string, planned store.Time) *NewTask {
-	n := &NewTask{Spec: p.Task, Namespace: ns}
+	n := &NewTask{Spec: p.TickSpec(), Namespace: ns}
 	n.Headers = make(map[string]string, len(p.Task.Headers)+2)
 	for name, value := range p.Task.Headers {
 		n.Headers[name] = value
@@ -243,8 +252,12 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 		}
 		on = &Parcel{Request: call.Request, Spec: n.Spec, Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}
 		r.send(ns, on)
-	case err != nil || a.Duplicate:
+	case err != nil:
 		return a, nil, err
+	case a.Met:
+		return a, nil, Overlaps(name, a.ID)
+	case a.Duplicate:
+		return a, nil, nil
 	default:
 		t.Task = a.ID
 	}
@@ -252,6 +265,11 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 	r.note(ns, name, &to, t)
 	r.setCourse(ns, name, c, &to)
 	return a, on, nil
+}
+
+// Overlaps refuses a trigger while another task holds the unique key of the schedule's.
+func Overlaps(name string, id task.ID) error {
+	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s has not ended, which holds the unique key of its tasks", name, id)}
 }
 
 // delivered notes in the ledger what became of a tick whose task was sent to another shard.
@@ -268,6 +286,9 @@ func (r *Round) delivered(ns string, on *Parcel, a Accepted, refused *task.Error
 	t, err := decodeTick(on.Tick, row)
 	corrupt(err)
 	t.Task = a.ID
+	if a.Met {
+		t.Outcome, t.Reason = TickSkipped, skippedFor(on.Spec.Unique)
+	}
 	if refused != nil {
 		t.Outcome, t.Reason = TickSkipped, string(refused.Code)
 	}

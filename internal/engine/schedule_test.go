@@ -56,6 +56,9 @@ func (s *story) putSchedule(d *datadriven.TestData) string {
 		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "), Every: duration(arg(d, "every")), TimeZone: arg(d, "zone"),
 			Jitter: duration(arg(d, "jitter")), Missed: task.Missed(arg(d, "missed")), Overlap: task.Overlap(arg(d, "overlap")),
 			Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"), Delay: duration(arg(d, "delay"))}}}
+	if v := arg(d, "unique"); v != "" {
+		put.Schedule.Task.Unique = &task.Unique{Key: v}
+	}
 	if d.HasArg("late") {
 		put.Version = 1
 	}
@@ -257,6 +260,48 @@ func TestLedgerStaysShort(t *testing.T) {
 	}
 	if found := Check(w.store, "default"); len(found) > 0 {
 		t.Errorf("%q", found)
+	}
+}
+
+// What another shard says of a tick's task comes into the ledger, also that it was not made.
+func TestLedgerHearsOfOtherShards(t *testing.T) {
+	running := task.NewID(2, 1, 1)
+	for name, c := range map[string]struct {
+		answer  Accepted
+		refused *task.Error
+		outcome TickOutcome
+		reason  string
+	}{
+		"made":     {Accepted{ID: running}, nil, TickFired, ""},
+		"repeated": {Accepted{ID: running, Duplicate: true}, nil, TickFired, ""},
+		"overlaps": {Accepted{ID: running, Duplicate: true, Met: true}, nil, TickSkipped, SkippedOverlap},
+		"refused":  {Accepted{}, &task.Error{Code: task.CodeQueueFull}, TickSkipped, "queue_full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := task.Schedule{Name: "s", Every: time.Minute, Overlap: task.OverlapSkip, Task: task.Spec{Type: "job"}}
+			s.Fill()
+			w.round(func(r *Round) {
+				if _, err := PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			w.pass(time.Minute)
+			parcels := Outbox(w.store, "default", task.ID{}, 10)
+			if len(parcels) != 1 || parcels[0].Spec.RequestID == (task.ID{}) || parcels[0].Spec.RequestTTL != parcelWindow {
+				t.Fatalf("the outbox has %+v", parcels)
+			}
+			for range 2 { // a courier may say it twice
+				w.round(func(r *Round) { Delivered(r, "default", parcels[0].Request, c.answer, c.refused) })
+			}
+			ticks, err := ScheduleHistory(w.store, "default", "s", 0, 10)
+			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {
+				t.Errorf("the ledger has %+v, %v", ticks[0], err)
+			}
+			if left := Outbox(w.store, "default", task.ID{}, 10); len(left) > 0 {
+				t.Errorf("the outbox has %+v", left)
+			}
+		})
 	}
 }
 

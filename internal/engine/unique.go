@@ -103,7 +103,7 @@ func (r *Round) meet(n *NewTask) (meeting, Accepted, error) {
 	case mode == task.KeepLast && !x.State.Ended(), mode == task.Replace && m.exec != nil:
 		return m, Accepted{}, nil
 	}
-	return m, Accepted{ID: u.holder, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true}, nil
+	return m, Accepted{ID: u.holder, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true, Met: true}, nil
 }
 
 // takePlace gives a new task what it gets by a meeting: its role, and the place in line of the task that makes room for it.

@@ -80,7 +80,7 @@ func scheduleSpecProto(s *task.Schedule) *pawlv1.ScheduleSpec {
 func specProto(s *task.Spec) *pawlv1.TaskSpec {
 	p := &pawlv1.TaskSpec{Type: s.Type, Payload: s.Payload, ContentType: s.ContentType, Queue: s.Queue, Priority: priorityProto(s.Priority),
 		IdempotencyKey: s.IdempotencyKey, MaxAttempts: int32(s.MaxAttempts), Timeout: optDuration(s.Timeout), // #nosec G115 -- at most 1000
-		ExpiresIn: optDuration(s.ExpiresIn), Key: s.Key, Tags: s.Tags, Headers: s.Headers, Cost: int32(s.Cost)} // #nosec G115 -- at most MaxCost
+		ExpiresIn: optDuration(s.ExpiresIn), Key: s.Key, Tags: s.Tags, Headers: s.Headers, Unique: uniqueProto(s.Unique), Cost: int32(s.Cost)} // #nosec G115 -- at most MaxCost
 	if s.Retry != nil {
 		p.Retry = retryProto(*s.Retry)
 	}

@@ -297,6 +297,7 @@ func (x *exchange) taskSpec(name string, t *pawlv1.TaskSpec) {
 	if n := t.GetCost(); n > 1 {
 		x.num("cost", int64(n))
 	}
+	x.unique(t.GetUnique())
 	x.strs("tags", t.GetTags())
 	x.texts("headers", t.GetHeaders())
 	x.close('}')

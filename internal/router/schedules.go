@@ -148,7 +148,8 @@ func (r *Router) PutSchedule(ctx context.Context, ns string, put broker.Schedule
 		if err != nil {
 			return broker.SchedulePutDone{}, broker.Stamp{}, err
 		}
-		home = q.Home(&put.Schedule.Task)
+		spec := put.Schedule.TickSpec()
+		home = q.Home(&spec)
 	}
 	out, err := r.scheduleRace(ctx, ns, name, home, func(h cluster.ScheduleHome) (scheduleAnswer, error) {
 		put.Version = h.Version
@@ -242,6 +243,9 @@ func (r *Router) TriggerSchedule(ctx context.Context, ns, name string, request t
 		return out.Made.Accepted, out.At, err
 	}
 	got := r.Deliver(ctx, ns, []task.Spec{out.Made.Parcel.Spec}) // the courier comes with it too; it is the same request
+	if got[0].Err == nil && got[0].Met {
+		return broker.Accepted{}, out.At, broker.Overlaps(name, got[0].ID)
+	}
 	return got[0].Accepted, out.At, got[0].Err
 }
 

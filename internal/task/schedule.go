@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -81,6 +82,21 @@ func (s *Schedule) Check(l Limits) error {
 	return s.checkTask(l)
 }
 
+// overlapKey begins the unique key of the tasks of a schedule that must not overlap.
+const overlapKey = "schedule:"
+
+// IsOverlap says whether a unique key is that of ticks which must not overlap.
+func IsOverlap(u *Unique) bool { return u != nil && strings.HasPrefix(u.Key, overlapKey) }
+
+// TickSpec is the task of a tick. Where ticks must not overlap they share a unique key, which is held until the task has ended.
+func (s *Schedule) TickSpec() Spec {
+	spec := s.Task
+	if s.Overlap == OverlapSkip {
+		spec.Unique = &Unique{Key: overlapKey + s.Name, States: Unfinished, OnConflict: Keep}
+	}
+	return spec
+}
+
 // checkTask refuses a template that could not become a task at each tick.
 func (s *Schedule) checkTask(l Limits) error {
 	t := &s.Task
@@ -93,6 +109,12 @@ func (s *Schedule) checkTask(l Limits) error {
 		return Invalid("task.idempotency_key", "%q would let only the first tick make a task", clip(t.IdempotencyKey))
 	case t.RequestID != (ID{}):
 		return Invalid("task.request_id", "%s would let only the first tick make a task", t.RequestID)
+	}
+	if t.Unique != nil && s.Overlap == OverlapSkip {
+		return Invalid("task.unique", "%q is given beside overlap skip, which uses a unique key of its own", clip(t.Unique.Key))
+	}
+	if s.Overlap == OverlapSkip && len(overlapKey)+len(s.Name) > l.Name {
+		return Invalid("name", "%q has %d bytes: with overlap skip at most %d are allowed", clip(s.Name), len(s.Name), l.Name-len(overlapKey))
 	}
 	err := t.Check(l)
 	if e, ok := AsError(err); ok && e.Field != "" {
