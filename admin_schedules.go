@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -257,7 +258,15 @@ func (s Schedule) proto() (*pawlv1.ScheduleSpec, error) {
 	if !ok {
 		return nil, invalid("overlap", "%q is not allow or skip", string(s.Overlap))
 	}
+	if s.Task == nil {
+		return nil, invalid("task", "is nil")
+	}
 	spec, err := newSpec(s.Task, s.Options)
+	if e, ok := errors.AsType[*Error](err); ok { // as the broker names what is wrong with the task
+		named := *e
+		named.Field, named.Message = "task."+e.Field, "task."+e.Message
+		err = &named
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -239,6 +239,28 @@ func ExampleClient_Admin() {
 	// Output: shard 1 is led by n1
 }
 
+// A schedule enqueues its task again and again. The same call at each start of a program changes nothing.
+func ExampleAdmin_PutSchedule() {
+	addr, stop := broker()
+	defer stop()
+	client, err := pawl.Dial(addr)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	done, err := client.Admin().PutSchedule(context.Background(), pawl.Schedule{
+		Name: "monday-mail", Cron: "0 9 * * MON", TimeZone: "Europe/Berlin",
+		Jitter: 10 * time.Minute, Missed: pawl.MissedSkip,
+		Task: Welcome{To: "everybody@example.com"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Timeout(time.Hour)},
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(done.Change, done.Schedule.Name, done.Schedule.Task.Type, "to", done.Schedule.Task.Queue)
+	// Output: created monday-mail mail.welcome to mail
+}
+
 // A loop of one's own in place of a Worker.
 func ExampleClaims() {
 	addr, stop := broker()

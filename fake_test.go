@@ -32,6 +32,7 @@ type fake struct {
 	pawlv1.UnimplementedProducerServiceServer
 	pawlv1.UnimplementedWorkerServiceServer
 	pawlv1.UnimplementedOperatorServiceServer
+	pawlv1.UnimplementedScheduleServiceServer
 	pawlv1.UnimplementedClusterServiceServer
 
 	server *grpc.Server
@@ -121,6 +122,7 @@ func (f *fake) newServer(opts ...grpc.ServerOption) *grpc.Server {
 	pawlv1.RegisterProducerServiceServer(server, f)
 	pawlv1.RegisterWorkerServiceServer(server, f)
 	pawlv1.RegisterOperatorServiceServer(server, f)
+	pawlv1.RegisterScheduleServiceServer(server, f)
 	return server
 }
 

@@ -111,3 +111,32 @@ func TestRunInABubble(t *testing.T) {
 		}
 	})
 }
+
+// TestFakeTimeOfASchedule: times of a schedule, on the clock of its time zone, without waiting for them.
+func TestFakeTimeOfASchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := pawltest.New(t).Client(t)
+		ticks := make(chan string)
+		mux := pawl.NewMux()
+		pawl.Handle(mux, func(_ context.Context, task *pawl.Task[resize]) error {
+			ticks <- task.Headers["pawl-schedule"] + " " + task.Headers["pawl-scheduled-at"] + " " + time.Now().UTC().Format(time.TimeOnly)
+			return nil
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 1}).Run(ctx) }()
+		_, err := client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Cron: "30 2,3 * * *", TimeZone: "Europe/Berlin", Task: resize{Width: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"nightly 2000-01-01T01:30:00Z 01:30:00", "nightly 2000-01-01T02:30:00Z 02:30:00"} {
+			if got := <-ticks; got != want {
+				t.Errorf("ran as %s, want %s", got, want)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -26,12 +26,12 @@ func (r *replica) carry(ctx context.Context) {
 			return
 		case <-r.toSend:
 		}
-		left, err := r.carryAll(ctx)
-		if !left && err == nil {
+		err := r.carryAll(ctx)
+		if err == nil {
 			rest = courierRest
 			continue
 		}
-		if err != nil && ctx.Err() == nil {
+		if ctx.Err() == nil {
 			r.log.Warn("tasks for other shards are on their way still", "error", err)
 		}
 		sleep(ctx, rest)
@@ -40,28 +40,32 @@ func (r *replica) carry(ctx context.Context) {
 	}
 }
 
-// carryAll goes once through the outbox. Left says that something stays there.
-func (r *replica) carryAll(ctx context.Context) (left bool, err error) {
+// carryAll goes once through the outbox. Its error says why something stays there.
+func (r *replica) carryAll(ctx context.Context) (waits error) {
 	for _, ns := range r.b.cfg.Namespaces() {
 		for behind, more := (task.ID{}), true; more && ctx.Err() == nil; {
-			var some bool
-			some, behind, more, err = r.carrySome(ctx, ns, behind)
-			if left = left || some; err != nil {
-				return true, err
+			var why, err error
+			behind, more, why, err = r.carrySome(ctx, ns, behind)
+			if err != nil {
+				return err
+			}
+			if waits == nil {
+				waits = why
 			}
 		}
 	}
-	return left, nil
+	return waits
 }
 
-// carrySome brings parcels behind a request to their shards, and takes those out of the outbox that were answered for.
-func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (left bool, last task.ID, more bool, err error) {
+// carrySome brings parcels behind a request to their shards, and takes those out of the outbox that were answered for. Waits says
+// why the first of the others was not.
+func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, err error) {
 	if _, leads := r.shard.Now(); !leads {
-		return false, last, false, nil
+		return last, false, nil, nil
 	}
 	parcels, _, err := read(ctx, r, func(from store.Reader) ([]*Parcel, error) { return engine.Outbox(from, ns, behind, parcelChunk), nil })
 	if err != nil || len(parcels) == 0 {
-		return false, last, false, err
+		return last, false, nil, err
 	}
 	specs := make([]task.Spec, len(parcels))
 	for i, p := range parcels {
@@ -72,8 +76,8 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (lef
 		for i, p := range parcels {
 			if refused, answered := answerOf(out[i].Err); answered {
 				engine.Delivered(round, ns, p.Request, out[i].Accepted, refused)
-			} else {
-				left = true
+			} else if waits == nil {
+				waits = out[i].Err
 			}
 		}
 		return struct{}{}, nil
@@ -83,7 +87,7 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (lef
 			r.log.Warn("a task for another shard was refused", "queue", specs[i].Queue, "type", specs[i].Type, "schedule", parcels[i].Schedule, "error", refused)
 		}
 	}
-	return left, parcels[len(parcels)-1].Request, true, err
+	return parcels[len(parcels)-1].Request, true, waits, err
 }
 
 // answerOf tells a refusal from an error after which a parcel is to be brought again.

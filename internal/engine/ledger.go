@@ -22,6 +22,8 @@ type LedgerEntry struct {
 	// Task is the tick's task. Of one that overlaps it is the task that runs. Zero: there is none, or it is on its way to another
 	// shard.
 	Task task.ID
+	// Request is that of a trigger.
+	Request task.ID
 }
 
 // Late is how much later than planned a tick was decided.
@@ -69,6 +71,8 @@ const (
 	maxChase = 1000
 	// MaxCount is how far skipped ticks are counted.
 	MaxCount = 100
+	// triggerWindow is how long a repeated trigger is known, as far as the ledger goes back.
+	triggerWindow = time.Hour
 	// ticksInPass is how many ticks of one schedule fire before others have their turn.
 	ticksInPass = 10
 )
@@ -241,15 +245,18 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 	if !ok {
 		return a, nil, task.NotFound("schedule", name)
 	}
+	if on, ok = readParcel(r.tx, ns, call.Request); ok {
+		return a, on, nil
+	}
+	if before, ok := r.triggered(ns, name, c, call.Request); ok { // wherever its queue lies by now
+		return Accepted{ID: before.Task, State: task.Ready, CreatedAt: before.At, Duplicate: true}, nil, nil
+	}
 	n := p.tickTask(ns, r.now)
 	n.ID, n.Fresh, n.RequestID = call.ID, call.Fresh, call.Request
-	t := LedgerEntry{Count: 1, Outcome: TickTriggered}
+	t := LedgerEntry{Count: 1, Outcome: TickTriggered, Request: call.Request}
 	a, err = Enqueue(r, n)
 	switch {
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
-		if on, ok = readParcel(r.tx, ns, call.Request); ok {
-			return a, on, nil
-		}
 		on = &Parcel{Request: call.Request, Spec: n.Spec, Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}
 		r.send(ns, on)
 	case err != nil:
@@ -270,6 +277,25 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 // Overlaps refuses a trigger while another task holds the unique key of the schedule's.
 func Overlaps(name string, id task.ID) error {
 	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s has not ended, which holds the unique key of its tasks", name, id)}
+}
+
+// triggered finds what a trigger did when it came before.
+func (r *Round) triggered(ns, name string, c *course, request task.ID) (*LedgerEntry, bool) {
+	for seq := c.seq; seq >= oldestTick(c.seq); seq-- {
+		row, ok := r.tx.Get(tickKey(ns, name, seq))
+		if !ok {
+			continue
+		}
+		t, err := decodeTick(seq, row)
+		corrupt(err)
+		if t.At.Add(triggerWindow) < r.now {
+			break
+		}
+		if t.Outcome == TickTriggered && t.Request == request {
+			return t, true
+		}
+	}
+	return nil, false
 }
 
 // delivered notes in the ledger what became of a tick whose task was sent to another shard.

@@ -86,6 +86,9 @@ func (t *LedgerEntry) encode() []byte {
 	if t.Task != (task.ID{}) {
 		r.bytes(7, t.Task[:])
 	}
+	if t.Request != (task.ID{}) {
+		r.bytes(8, t.Request[:])
+	}
 	return r
 }
 
@@ -110,6 +113,8 @@ func decodeTick(seq uint64, row []byte) (*LedgerEntry, error) {
 			t.Reason = string(b)
 		case 7:
 			copy(t.Task[:], b)
+		case 8:
+			copy(t.Request[:], b)
 		}
 	})
 	return t, err

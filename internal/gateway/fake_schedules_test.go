@@ -97,7 +97,7 @@ func (f *fakeSchedules) Schedule(_ context.Context, _, name string) (*broker.Sch
 	return v, broker.Stamp{}, err
 }
 
-func (f *fakeSchedules) Schedules(_ context.Context, _, behind string, limit int) (page broker.SchedulePage, err error) {
+func (f *fakeSchedules) Schedules(_ context.Context, _, behind string, limit int) (page broker.SchedulePage, at []broker.Stamp, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.all)) {
@@ -109,7 +109,7 @@ func (f *fakeSchedules) Schedules(_ context.Context, _, behind string, limit int
 		}
 		page.Schedules = append(page.Schedules, f.all[name])
 	}
-	return page, nil
+	return page, nil, nil
 }
 
 func (f *fakeSchedules) ScheduleHistory(_ context.Context, _, name string, below uint64, limit int) (some []*broker.LedgerEntry, at broker.Stamp, err error) {

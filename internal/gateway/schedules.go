@@ -18,7 +18,7 @@ type Schedules interface {
 	ResumeSchedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
 	TriggerSchedule(ctx context.Context, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error)
 	Schedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
-	Schedules(ctx context.Context, ns, behind string, limit int) (broker.SchedulePage, error)
+	Schedules(ctx context.Context, ns, behind string, limit int) (broker.SchedulePage, []broker.Stamp, error)
 	ScheduleHistory(ctx context.Context, ns, name string, below uint64, limit int) ([]*broker.LedgerEntry, broker.Stamp, error)
 }
 
@@ -38,7 +38,10 @@ func (g schedulers) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRe
 	if err != nil {
 		return nil, err
 	}
-	page, err := g.cfg.Schedules.Schedules(ctx, namespaceOf(ctx), string(behind), n)
+	page, stamps, err := g.cfg.Schedules.Schedules(ctx, namespaceOf(ctx), string(behind), n)
+	for _, at := range stamps {
+		saw(ctx, at)
+	}
 	if err != nil {
 		return nil, err
 	}

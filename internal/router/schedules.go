@@ -249,17 +249,19 @@ func (r *Router) TriggerSchedule(ctx context.Context, ns, name string, request t
 	return got[0].Accepted, out.At, got[0].Err
 }
 
-// Schedules reads up to limit schedules behind a name, in the order of their names, from all shards.
-func (r *Router) Schedules(ctx context.Context, ns, behind string, limit int) (page broker.SchedulePage, err error) {
+// Schedules reads up to limit schedules behind a name, in the order of their names, from all shards, each with its stamp.
+func (r *Router) Schedules(ctx context.Context, ns, behind string, limit int) (page broker.SchedulePage, at []broker.Stamp, err error) {
 	shards := r.cfg.Map.Shards()
 	pages := make([]broker.SchedulePage, len(shards))
+	at = make([]broker.Stamp, len(shards))
 	errs := r.eachShard(shards, func(shard uint32) error {
 		out, err := call(ctx, r, listSchedules, shard, scheduleArgs{Shard: shard, Namespace: ns, Behind: behind, Limit: limit})
-		pages[slices.Index(shards, shard)] = out.Page
+		i := slices.Index(shards, shard)
+		pages[i], at[i] = out.Page, out.At
 		return err
 	})
 	if err := errors.Join(errs...); err != nil {
-		return page, firstRefusal(errs, err)
+		return page, at, firstRefusal(errs, err)
 	}
 	known := "" // up to this name all is known; "": all is
 	for _, p := range pages {
@@ -275,7 +277,7 @@ func (r *Router) Schedules(ctx context.Context, ns, behind string, limit int) (p
 			break
 		}
 	}
-	return page, nil
+	return page, at, nil
 }
 
 // firstRefusal is the first of some errors that callers know, else all of them.

@@ -130,9 +130,22 @@ func CheckSchedule(field, name string, l Limits) error { return CheckQueue(field
 
 const scheduleVersion = 1
 
-// Encode is the stored form. Two schedules that say the same have the same one.
+// Encode is the stored form. Two schedules that say the same have the same one, whether they say what is empty or leave it out.
 func (s *Schedule) Encode() []byte {
-	b, err := json.Marshal(s)
+	said, t := *s, &s.Task
+	if len(t.Payload) == 0 {
+		said.Task.Payload = nil
+	}
+	if len(t.Tags) == 0 {
+		said.Task.Tags = nil
+	}
+	if len(t.Headers) == 0 {
+		said.Task.Headers = nil
+	}
+	if t.Cost == 1 {
+		said.Task.Cost = 0
+	}
+	b, err := json.Marshal(&said)
 	if err != nil {
 		panic(err) // only finite numbers and years below 10,000 get past Check
 	}

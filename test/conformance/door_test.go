@@ -16,6 +16,7 @@ type door interface {
 	worker
 	operator
 	explains
+	scheduler
 }
 
 type producer interface {
@@ -78,7 +79,7 @@ func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) 
 // stamped adds to a refusal, or to none, what is wrong with how an answer tells of which shard, log index and time it is.
 // An answer for which no shard was asked need not tell it.
 func stamped(call string, err error, field func(name string) string) error {
-	shardless := mayAskNoShard[call]
+	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/")
 	if r, refused := errors.AsType[*refusal](err); refused {
 		shardless = shardless || !decidedByShard[r.Code]
 	}
@@ -101,7 +102,7 @@ func stamped(call string, err error, field func(name string) string) error {
 // no stamp although a shard was asked.
 var mayAskNoShard = map[string]bool{
 	"GET /queues": true, "*pawlv1.ListQueuesRequest": true, "POST /tasks/batch": true, "*pawlv1.EnqueueBatchRequest": true,
-	"DELETE /queues/mail": true, "*pawlv1.DeleteQueueRequest": true,
+	"*pawlv1.DeleteQueueRequest": true,
 }
 
 // decidedByShard are the refusals that only a shard can decide.

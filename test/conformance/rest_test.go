@@ -71,17 +71,24 @@ func (d *rest) send(ctx context.Context, method, path string, body []byte, answe
 		return err
 	}
 	name := method + " " + path
-	want := http.StatusOK
-	if name == "POST /tasks" {
-		want = http.StatusAccepted
-	}
-	if resp.StatusCode != want {
+	if resp.StatusCode != successOf(name) {
 		return stamped(name, refusedByREST(resp, b), resp.Header.Get)
 	}
 	if t := resp.Header.Get("Content-Type"); t != "application/json" {
 		return fmt.Errorf("the answer to %s is of type %q", name, t)
 	}
 	return stamped(name, decode(b, answer), resp.Header.Get)
+}
+
+// successOf is the status of a call that was not refused.
+func successOf(call string) int {
+	switch {
+	case call == "POST /tasks", strings.HasSuffix(call, "/trigger"):
+		return http.StatusAccepted
+	case call == "POST /schedules":
+		return http.StatusCreated
+	}
+	return http.StatusOK
 }
 
 // decode reads JSON and wants to know every field.

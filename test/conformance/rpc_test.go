@@ -26,6 +26,7 @@ type rpc struct {
 	producer pawlv1.ProducerServiceClient
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
+	schedule pawlv1.ScheduleServiceClient
 }
 
 func newRPC(t *testing.T, h *house) *rpc {
@@ -34,7 +35,8 @@ func newRPC(t *testing.T, h *house) *rpc {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }))
 	must(t, err)
 	closeAtEnd(t, conn)
-	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn)}
+	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
+		pawlv1.NewScheduleServiceClient(conn)}
 }
 
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.

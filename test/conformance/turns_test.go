@@ -93,3 +93,33 @@ func (d *turns) Poisoned(ctx context.Context, f filter, p part) (page, error) {
 func (d *turns) Queues(ctx context.Context, p part) ([]string, string, error) {
 	return d.first().Queues(ctx, p)
 }
+func (d *turns) PutSchedule(ctx context.Context, s schedule) (putAnswer, error) {
+	return d.next().PutSchedule(ctx, s)
+}
+func (d *turns) CreateSchedule(ctx context.Context, s schedule) (scheduleInfo, error) {
+	return d.next().CreateSchedule(ctx, s)
+}
+func (d *turns) TrySchedule(ctx context.Context, s schedule) (putAnswer, error) {
+	return d.next().TrySchedule(ctx, s)
+}
+func (d *turns) Schedule(ctx context.Context, name string) (scheduleInfo, error) {
+	return d.next().Schedule(ctx, name)
+}
+func (d *turns) Schedules(ctx context.Context, p part) ([]scheduleInfo, string, error) {
+	return d.next().Schedules(ctx, p)
+}
+func (d *turns) DeleteSchedule(ctx context.Context, name string) error {
+	return d.next().DeleteSchedule(ctx, name)
+}
+func (d *turns) PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error) {
+	return d.next().PauseSchedule(ctx, name, reason)
+}
+func (d *turns) ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error) {
+	return d.next().ResumeSchedule(ctx, name)
+}
+func (d *turns) Trigger(ctx context.Context, name string) (taskID, state string, err error) {
+	return d.next().Trigger(ctx, name)
+}
+func (d *turns) History(ctx context.Context, name string, p part) ([]tick, string, error) {
+	return d.next().History(ctx, name, p)
+}

@@ -71,7 +71,10 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 
 	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log,
 		Namespaces:  func() []string { return h.copy.Namespaces() },
-		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) }})
+		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
+		Deliver: func(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
+			return h.router.Deliver(ctx, ns, specs)
+		}})
 	h.copy = cluster.NewCopy(nil)
 	var system lateSystem
 	h.control = cluster.NewControl(cluster.Config{System: &system, Shards: lateShards{h}, Logger: log})
@@ -92,7 +95,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Ready: h.router.Ready, Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Ready: h.router.Ready,
+		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := g.Serve(h.pipe); err != nil {
