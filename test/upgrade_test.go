@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -152,6 +153,21 @@ func unique(t *testing.T, client *pawl.Client) error {
 	return err
 }
 
+func mustNotSchedule(t *testing.T, admin pawl.Admin) {
+	t.Helper()
+	const want = "the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
+	if err := schedule(t, admin); !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a schedule at level 2 is answered with %v, want %q", err, want)
+	}
+}
+
+// schedule makes one whose tasks nobody runs.
+func schedule(t *testing.T, admin pawl.Admin) error {
+	_, err := admin.PutSchedule(t.Context(), pawl.Schedule{Name: "beat", Every: time.Second, Overlap: pawl.OverlapSkip,
+		Task: pawl.RawTask{Type: "beat"}, Options: []pawl.Option{pawl.Queue("beat")}})
+	return err
+}
+
 // limit gives a queue limits that its load may reach.
 func limit(t *testing.T, admin pawl.Admin, queue string) error {
 	t.Helper()
@@ -183,12 +199,20 @@ func TestUpgrade(t *testing.T) {
 		w.flow(&w.acked)
 		mustNotLimit(t, admin, "a")
 		mustNotBeUnique(t, client)
+		mustNotSchedule(t, admin)
 	}
 	raise(t, admin)
 	if err := limit(t, admin, "a"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "tasks can be unique", startLimit, func() bool { return unique(t, client) == nil })
+	if err := schedule(t, admin); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "a tick fires", startLimit, func() bool {
+		s, err := admin.Schedule(t.Context(), "beat")
+		return err == nil && s.Last != nil && s.Last.TaskID != ""
+	})
 	s.kill()
 	s.isTooOld()
 	if err := os.Remove(filepath.Join(s.data, "cluster.map")); err != nil {

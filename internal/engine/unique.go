@@ -222,7 +222,6 @@ func (r *Round) setUnique(ns string, x *Exec, u uniqueRow) {
 }
 
 // slot is that of a task with a unique key in its queue.
-
 func (x *Exec) slot() int {
 	slot, _ := (&task.Spec{Key: x.Key, Unique: x.Unique}).Slot()
 	return slot
