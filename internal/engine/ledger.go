@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cron"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -65,16 +63,8 @@ const (
 const (
 	// ledgerLength is how many entries a ledger keeps.
 	ledgerLength = 1000
-	// tickGrace is how late a tick may be without being missed: longer than an election, or the start of a node.
-	tickGrace = time.Minute
-	// maxChase is how many missed ticks are fired at most, the newest.
-	maxChase = 1000
 	// MaxCount is how far skipped ticks are counted.
 	MaxCount = 100
-	// triggerWindow is how long a repeated trigger is known, as far as the ledger goes back.
-	triggerWindow = time.Hour
-	// ticksInPass is how many ticks of one schedule fire before others have their turn.
-	ticksInPass = 10
 )
 
 // oldestTick is the number of the oldest entry of a ledger.
@@ -112,190 +102,6 @@ func ScheduleHistory(from store.Reader, ns, name string, below uint64, limit int
 		}
 	}
 	return ticks, nil
-}
-
-// tick lets a schedule do what is due.
-func (r *Round) tick(d deadline) {
-	name := string(d.rest)
-	p, c, ok := r.schedule(d.ns, name)
-	if !ok || c.fires != d.at {
-		return
-	}
-	to, w := *c, p.rule()
-	for range ticksInPass {
-		if to.fires == 0 || to.fires > r.now {
-			break
-		}
-		r.tickDue(d.ns, p, &to, w)
-	}
-	r.setCourse(d.ns, name, c, &to)
-}
-
-// tickDue decides the tick that is due, and plans the next.
-func (r *Round) tickDue(ns string, p *plan, c *course, w cron.When) {
-	planned := c.planned
-	switch limit := r.now.Add(-tickGrace); {
-	case c.fires > limit:
-		r.fire(ns, p, c, planned, TickFired)
-		c.plan(p, w, planned)
-	case planned <= c.chasing:
-		r.fire(ns, p, c, planned, TickCaughtUp)
-		c.plan(p, w, planned)
-	default:
-		r.missed(ns, p, c, w, max(planned, limit.Add(-p.Jitter)))
-	}
-}
-
-// missed does with the ticks up to a time what the schedule says of missed ones.
-func (r *Round) missed(ns string, p *plan, c *course, w cron.When, upto store.Time) {
-	from := c.planned - 1
-	if p.Missed == task.MissedAll {
-		newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), maxChase)
-		first := store.TimeOf(newest[0])
-		r.skip(ns, p, c, w, from, first-1, SkippedMissed)
-		c.chasing = upto
-		c.plan(p, w, first-1)
-		return
-	}
-	last := store.TimeOf(w.Last(c.began.Time(), from.Time(), upto.Time()))
-	c.plan(p, w, last)
-	if onTime := c.fires != 0 && c.fires <= r.now; p.Missed == task.MissedSkip || onTime {
-		r.skip(ns, p, c, w, from, last, SkippedMissed)
-		return
-	}
-	r.skip(ns, p, c, w, from, last-1, SkippedMissed)
-	r.fire(ns, p, c, last, TickCaughtUp)
-}
-
-// skip notes that the ticks in (from, upto] made no task.
-func (r *Round) skip(ns string, p *plan, c *course, w cron.When, from, upto store.Time, reason string) {
-	first := w.Next(c.began.Time(), from.Time())
-	if first.IsZero() || store.TimeOf(first) > upto {
-		return
-	}
-	t := LedgerEntry{Planned: store.TimeOf(first), Outcome: TickSkipped, Reason: reason}
-	newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), MaxCount)
-	if t.Count = len(newest); t.Count > 1 {
-		t.Until = store.TimeOf(newest[t.Count-1])
-	}
-	r.note(ns, p.Name, c, t)
-}
-
-// Headers that tell a tick's task where it comes from.
-const (
-	headerSchedule = "pawl-schedule"
-	headerPlanned  = "pawl-scheduled-at"
-)
-
-// fire makes the task of a tick, or sends it to where its queue lies.
-func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome TickOutcome) {
-	t := LedgerEntry{Planned: planned, Count: 1, Outcome: outcome}
-	n := p.tickTask(ns, planned)
-	n.ID, n.Fresh = r.bornID(p.id, c.seq+1), true
-	r.born++
-	a, err := Enqueue(r, n)
-	var refused *task.Error
-	switch {
-	case err == nil && a.Met:
-		t.Outcome, t.Reason, t.Task = TickSkipped, skippedFor(n.Unique), a.ID
-	case err == nil:
-		t.Task = a.ID
-	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
-		n.RequestID = requestOf(p.id, c.seq+1)
-		r.send(ns, &Parcel{Request: n.RequestID, Spec: n.Spec, Schedule: p.Name, Plan: p.id, Tick: c.seq + 1})
-	case errors.As(err, &refused):
-		t.Outcome, t.Reason = TickSkipped, string(refused.Code)
-	}
-	r.note(ns, p.Name, c, t)
-}
-
-// skippedFor says why a tick makes no task whose unique key another task holds.
-func skippedFor(u *task.Unique) string {
-	if task.IsOverlap(u) {
-		return SkippedOverlap
-	}
-	return SkippedUnique
-}
-
-// tickTask is the task of a tick, without an id.
-func (p *plan) tickTask(ns string, planned store.Time) *NewTask {
-	n := &NewTask{Spec: p.TickSpec(), Namespace: ns}
-	n.Headers = make(map[string]string, len(p.Task.Headers)+2)
-	for name, value := range p.Task.Headers {
-		n.Headers[name] = value
-	}
-	n.Headers[headerSchedule] = p.Name
-	n.Headers[headerPlanned] = planned.Time().Format(time.RFC3339)
-	return n
-}
-
-// Trigger is an operator's call for a tick now.
-type Trigger struct {
-	Request task.ID // repeated, it finds the same task
-	ID      task.ID // of the task, if it is made here
-	Fresh   bool    // as of NewTask
-}
-
-// TriggerSchedule makes a task now, beside the ticks, also of a schedule that is paused. If the task's queue lies in another
-// shard, the answer is the parcel that brings it there.
-//
-// Errors: not_found; what Enqueue refuses.
-func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *Parcel, err error) {
-	p, c, ok := r.schedule(ns, name)
-	if !ok {
-		return a, nil, task.NotFound("schedule", name)
-	}
-	if on, ok = readParcel(r.tx, ns, call.Request); ok {
-		return a, on, nil
-	}
-	if before, ok := r.triggered(ns, name, c, call.Request); ok { // wherever its queue lies by now
-		return Accepted{ID: before.Task, State: task.Ready, CreatedAt: before.At, Duplicate: true}, nil, nil
-	}
-	n := p.tickTask(ns, r.now)
-	n.ID, n.Fresh, n.RequestID = call.ID, call.Fresh, call.Request
-	t := LedgerEntry{Count: 1, Outcome: TickTriggered, Request: call.Request}
-	a, err = Enqueue(r, n)
-	switch {
-	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
-		on = &Parcel{Request: call.Request, Spec: n.Spec, Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}
-		r.send(ns, on)
-	case err != nil:
-		return a, nil, err
-	case a.Met:
-		return a, nil, Overlaps(name, a.ID)
-	case a.Duplicate:
-		return a, nil, nil
-	default:
-		t.Task = a.ID
-	}
-	to := *c
-	r.note(ns, name, &to, t)
-	r.setCourse(ns, name, c, &to)
-	return a, on, nil
-}
-
-// Overlaps refuses a trigger while another task holds the unique key of the schedule's.
-func Overlaps(name string, id task.ID) error {
-	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s has not ended, which holds the unique key of its tasks", name, id)}
-}
-
-// triggered finds what a trigger did when it came before.
-func (r *Round) triggered(ns, name string, c *course, request task.ID) (*LedgerEntry, bool) {
-	for seq := c.seq; seq >= oldestTick(c.seq); seq-- {
-		row, ok := r.tx.Get(tickKey(ns, name, seq))
-		if !ok {
-			continue
-		}
-		t, err := decodeTick(seq, row)
-		corrupt(err)
-		if t.At.Add(triggerWindow) < r.now {
-			break
-		}
-		if t.Outcome == TickTriggered && t.Request == request {
-			return t, true
-		}
-	}
-	return nil, false
 }
 
 // delivered notes in the ledger what became of a tick whose task was sent to another shard.

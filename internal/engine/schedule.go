@@ -152,7 +152,7 @@ func PutSchedule(r *Round, ns string, put SchedulePut) (done SchedulePutDone, er
 	if !exists || old.Cron != s.Cron || old.Every != s.Every || old.TimeZone != s.TimeZone || old.Jitter != s.Jitter {
 		next.began, next.chasing = r.now.Add(time.Second-1)/1e6*1e6, 0 // whole seconds, none of an interval lost
 		if next.paused == 0 {
-			next.plan(p, p.rule(), r.now)
+			next.planNext(p, p.rule(), r.now)
 		}
 	}
 	done.After = r.scheduleView(ns, p, next)
@@ -173,8 +173,8 @@ func (p *plan) wasPut(now *ScheduleView) SchedulePutDone {
 	return done
 }
 
-// plan finds the first tick behind a time.
-func (c *course) plan(p *plan, w cron.When, after store.Time) {
+// planNext finds the first tick behind a time.
+func (c *course) planNext(p *plan, w cron.When, after store.Time) {
 	c.planned, c.fires = 0, 0
 	if next := w.Next(c.began.Time(), after.Time()); !next.IsZero() {
 		c.planned = store.TimeOf(next)
@@ -299,7 +299,7 @@ func ResumeSchedule(r *Round, ns, name string) (*ScheduleView, error) {
 		to, w := *c, p.rule()
 		r.skip(ns, p, &to, w, c.paused, r.now, SkippedPaused)
 		to.paused, to.reason = 0, ""
-		to.plan(p, w, r.now)
+		to.planNext(p, w, r.now)
 		r.setCourse(ns, name, c, &to)
 		c = &to
 	}
