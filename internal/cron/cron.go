@@ -42,6 +42,9 @@ func Parse(expression, zone string) (When, error) {
 		return When{}, errors.New("a time zone has a field of its own")
 	}
 	if rest, ok := strings.CutPrefix(expression, "@every "); ok {
+		if zone != "" {
+			return When{}, errors.New("an interval looks at no clock on a wall, so it has no time zone")
+		}
 		d, err := time.ParseDuration(strings.TrimSpace(rest))
 		if err != nil {
 			return When{}, fmt.Errorf("%q is not a duration such as 90s, 5m or 24h", rest)

@@ -130,6 +130,7 @@ func TestParseRefuses(t *testing.T) {
 		{"TZ=Asia/Tokyo 0 0 * * *", "", "field of its own"},
 		{"CRON_TZ=Asia/Tokyo 0 0 * * *", "", "field of its own"},
 		{"@every soon", "", "duration"},
+		{"@every 90s", "Europe/Berlin", "no time zone"},
 		{"@every 1ms", "", "whole seconds"},
 		{"@every 1500ms", "", "whole seconds"},
 		{"@every 9000h", "", "8784h"},
