@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,10 +130,38 @@ func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
 	if s.Jitter > 0 {
 		jitter = "up to " + period(s.Jitter)
 	}
-	fields(w, "Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", clock(s.NextRunAt, now), "Paused", paused, "Last tick", last,
-		"Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
-		"Created", clock(s.CreatedAt, now), "Changed", clock(s.UpdatedAt, now),
-		"Task", s.Task.Type, "  queue", s.Task.Queue, "  priority", string(s.Task.Priority), "  key", s.Task.Key, "  payload", short(string(s.Task.Payload), 200))
+	planned := ""
+	if s.Jitter > 0 {
+		planned = clock(s.PlannedAt, now)
+	}
+	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", clock(s.NextRunAt, now), "Planned for", planned,
+		"Paused", paused, "Last tick", last, "Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
+		"Created", clock(s.CreatedAt, now), "Changed", clock(s.UpdatedAt, now)}
+	fields(w, append(pairs, scheduledTaskFields(viewScheduleSpec(s).Task, string(s.Task.Payload))...)...)
+}
+
+// scheduledTaskFields are what a schedule says of its task.
+func scheduledTaskFields(t scheduledTaskView, payload string) []string {
+	number := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	retry, unique := "", ""
+	if r := t.Retry; r != nil {
+		retry = fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", r.Initial, r.Factor, r.Max, 100*r.Jitter)
+	}
+	if t.Unique != nil {
+		unique = t.Unique.Key + " (on conflict " + string(t.Unique.OnConflict) + ")"
+	}
+	headers := make([]string, 0, len(t.Headers))
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		headers = append(headers, name+"="+t.Headers[name])
+	}
+	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", number(t.Cost),
+		"  max attempts", number(t.MaxAttempts), "  retry", retry, "  timeout", t.Timeout, "  expires in", t.ExpiresIn, "  kept", t.Retention,
+		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", short(payload, 200)}
 }
 
 func newScheduleHistory(a *app) *cobra.Command {
