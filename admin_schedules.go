@@ -261,7 +261,7 @@ func (s Schedule) proto() (*pawlv1.ScheduleSpec, error) {
 	if s.Task == nil {
 		return nil, invalid("task", "is nil")
 	}
-	spec, err := newSpec(s.Task, s.Options)
+	spec, err := describe(s.Task, s.Options)     // each tick is a request of its own
 	if e, ok := errors.AsType[*Error](err); ok { // as the broker names what is wrong with the task
 		named := *e
 		named.Field, named.Message = "task."+e.Field, "task."+e.Message
@@ -270,20 +270,8 @@ func (s Schedule) proto() (*pawlv1.ScheduleSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !hasRequest(s.Options) {
-		spec.RequestId = "" // each tick is a request of its own
-	}
 	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Every: durationOrNil(s.Every), Jitter: durationOrNil(s.Jitter),
 		Missed: pawlv1.Missed(missed), Overlap: pawlv1.Overlap(overlap), Owner: s.Owner, Task: spec}, nil
-}
-
-// hasRequest says whether options name a request.
-func hasRequest(opts []Option) bool {
-	spec := &pawlv1.TaskSpec{}
-	for _, opt := range opts {
-		opt.apply(spec)
-	}
-	return spec.GetRequestId() != ""
 }
 
 var (

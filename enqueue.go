@@ -130,6 +130,22 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 
 // newSpec makes the request for one task, with a request id.
 func newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
+	spec, err := describe(args, opts)
+	if err != nil {
+		return nil, err
+	}
+	if spec.RequestId == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, fmt.Errorf("request id: %w", err)
+		}
+		spec.RequestId = id.String()
+	}
+	return spec, nil
+}
+
+// describe puts arguments and options into the form in which a task is sent.
+func describe(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 	if args == nil {
 		return nil, invalid("args", "is nil")
 	}
@@ -150,13 +166,6 @@ func newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 	}
 	for _, opt := range opts {
 		opt.apply(spec)
-	}
-	if spec.RequestId == "" {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return nil, fmt.Errorf("request id: %w", err)
-		}
-		spec.RequestId = id.String()
 	}
 	return spec, checkSpec(spec)
 }

@@ -98,13 +98,3 @@ func answerOf(err error) (refused *task.Error, answered bool) {
 	refused, ok := task.AsError(err)
 	return refused, ok && refused.Code != task.CodeUnavailable
 }
-
-// sleep waits, unless ctx ends first.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}

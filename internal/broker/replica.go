@@ -216,3 +216,13 @@ func poke(c chan struct{}) {
 	default:
 	}
 }
+
+// sleep waits, unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

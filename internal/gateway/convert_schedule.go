@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"time"
+
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -103,9 +105,9 @@ func tickProto(e *broker.LedgerEntry) *pawlv1.Tick {
 }
 
 // optDuration leaves out what is not set.
-func optDuration[D interface{ ~int64 }](d D) *durationpb.Duration {
+func optDuration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
 	}
-	return &durationpb.Duration{Seconds: int64(d) / 1e9, Nanos: int32(int64(d) % 1e9)}
+	return durationProto(d)
 }

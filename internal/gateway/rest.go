@@ -263,3 +263,12 @@ func limitText(q url.Values) (int32, error) {
 	}
 	return int32(n), nil
 }
+
+// page reads the limit and the cursor of a list.
+func (x *exchange) page() (limit int32, cursor string, err error) {
+	q, err := x.query("limit", "cursor")
+	if err == nil {
+		limit, err = limitText(q)
+	}
+	return limit, q.Get("cursor"), err
+}

@@ -24,15 +24,11 @@ var queueRoutes = []route{
 }
 
 func restListQueues(x *exchange) error {
-	q, err := x.query("limit", "cursor")
+	limit, cursor, err := x.page()
 	if err != nil {
 		return err
 	}
-	req := &pawlv1.ListQueuesRequest{Cursor: q.Get("cursor")}
-	if req.Limit, err = limitText(q); err != nil {
-		return err
-	}
-	got, err := operators{Gateway: x.Gateway}.ListQueues(x.ctx, req)
+	got, err := operators{Gateway: x.Gateway}.ListQueues(x.ctx, &pawlv1.ListQueuesRequest{Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err
 	}

@@ -19,15 +19,6 @@ var scheduleRoutes = []route{
 	{"GET", "/api/v1/schedules/{name}/history", restScheduleHistory},
 }
 
-// page reads the limit and the cursor of a list.
-func (x *exchange) page() (limit int32, cursor string, err error) {
-	q, err := x.query("limit", "cursor")
-	if err == nil {
-		limit, err = limitText(q)
-	}
-	return limit, q.Get("cursor"), err
-}
-
 func restListSchedules(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err != nil {

@@ -3,7 +3,8 @@ package gateway
 import (
 	"context"
 	"encoding/binary"
-	"math/rand/v2"
+
+	"github.com/google/uuid"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
@@ -141,7 +142,7 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	request := newRequestID()
+	request := task.ID(uuid.New())
 	if id := r.GetRequestId(); id != "" {
 		var err error
 		if request, err = task.ParseID(id); err != nil {
@@ -155,14 +156,6 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 	}
 	g.log.Info("schedule triggered", "schedule", r.GetName(), "task", a.ID.String())
 	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: stateProto(a.State), Status: statusProto(a.State)}, nil
-}
-
-// newRequestID makes an id for a request that has none: a UUID of version 4.
-func newRequestID() (id task.ID) {
-	binary.BigEndian.PutUint64(id[:8], rand.Uint64()) // #nosec G404 -- it must differ, not surprise
-	binary.BigEndian.PutUint64(id[8:], rand.Uint64()) // #nosec G404
-	id[6], id[8] = 0x40|id[6]&0x0f, 0x80|id[8]&0x3f
-	return id
 }
 
 // ListScheduleHistory reads the ledger of a schedule.

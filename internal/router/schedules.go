@@ -107,7 +107,7 @@ func (r *Router) homeOf(ctx context.Context, ns, name string) (uint32, error) {
 		return home.Shard, err
 	}
 	shards := r.cfg.Map.Shards()
-	errs := r.eachShard(shards, func(shard uint32) error {
+	errs := r.eachShard(shards, func(_ int, shard uint32) error {
 		_, err := call(ctx, r, showSchedule, shard, scheduleArgs{Shard: shard, Namespace: ns, Name: name})
 		return err
 	})
@@ -123,11 +123,11 @@ func (r *Router) homeOf(ctx context.Context, ns, name string) (uint32, error) {
 }
 
 // eachShard runs a call on several shards at the same time.
-func (r *Router) eachShard(shards []uint32, fn func(shard uint32) error) []error {
+func (r *Router) eachShard(shards []uint32, fn func(i int, shard uint32) error) []error {
 	errs := make([]error, len(shards))
 	var calls sync.WaitGroup
 	for i, shard := range shards {
-		calls.Go(func() { errs[i] = fn(shard) })
+		calls.Go(func() { errs[i] = fn(i, shard) })
 	}
 	calls.Wait()
 	return errs
@@ -254,9 +254,8 @@ func (r *Router) Schedules(ctx context.Context, ns, behind string, limit int) (p
 	shards := r.cfg.Map.Shards()
 	pages := make([]broker.SchedulePage, len(shards))
 	at = make([]broker.Stamp, len(shards))
-	errs := r.eachShard(shards, func(shard uint32) error {
+	errs := r.eachShard(shards, func(i int, shard uint32) error {
 		out, err := call(ctx, r, listSchedules, shard, scheduleArgs{Shard: shard, Namespace: ns, Behind: behind, Limit: limit})
-		i := slices.Index(shards, shard)
 		pages[i], at[i] = out.Page, out.At
 		return err
 	})
