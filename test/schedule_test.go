@@ -1,0 +1,93 @@
+package test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// TestSchedulesThroughCrashes kills the server again and again while two schedules tick, one of which sends its tasks to another
+// shard: each second is in each ledger once, and has one task.
+func TestSchedulesThroughCrashes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "--shards", "2")
+	s.start()
+	client := s.dial(pawl.WithRetryFor(startLimit))
+	admin := client.Admin()
+	for _, name := range []string{"here", "away"} {
+		if _, err := admin.PutSchedule(t.Context(), pawl.Schedule{Name: name, Every: time.Second, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue(name)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away, err := admin.Schedule(t.Context(), "away")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := strconv.ParseUint(away.ID[15:18], 16, 12) // where ids have their shard
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.SpreadQueue(t.Context(), "away", pawl.Onto{Shards: []int{3 - int(home)}}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "enough ticks between kills", startLimit, func() bool {
+		s.killOften(2)
+		last, err := admin.Schedule(t.Context(), "away")
+		return err == nil && last.Last != nil && int(last.Last.Seq) >= count(t, "PAWL_KILLS", 12)/2
+	})
+	for _, name := range []string{"here", "away"} {
+		if _, err := admin.PauseSchedule(t.Context(), name, "the test looks"); err != nil {
+			t.Fatal(err)
+		}
+		var why error
+		t.Cleanup(func() {
+			if why != nil {
+				t.Logf("schedule %s: %v", name, why)
+			}
+		})
+		eventually(t, "the ledger of schedule "+name+" and its tasks agree", startLimit, func() bool {
+			why = wholeLedger(t, client, name)
+			return why == nil
+		})
+	}
+}
+
+// wholeLedger says what is wrong with the ledger of a schedule that ticks each second into a queue of its name, or with its tasks.
+func wholeLedger(t *testing.T, client *pawl.Client, name string) error {
+	var ticks []*pawl.Tick
+	for tick, err := range client.Admin().ScheduleHistory(t.Context(), name) {
+		if err != nil {
+			return err
+		}
+		ticks = append(ticks, tick)
+	}
+	slices.Reverse(ticks)
+	tasks := map[string]bool{}
+	for i, tick := range ticks {
+		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != time.Second || tick.Outcome != pawl.TickFired || tick.TaskID == "" || tasks[tick.TaskID] {
+			return fmt.Errorf("after %+v comes %+v", ticks[max(i-1, 0)], tick)
+		}
+		tasks[tick.TaskID] = true
+	}
+	if len(ticks) < 3 {
+		return fmt.Errorf("only %d ticks", len(ticks))
+	}
+	n := 0
+	for info, err := range client.List(t.Context(), pawl.Filter{Queue: name}) {
+		if err != nil {
+			return err
+		}
+		if !tasks[info.ID] {
+			return fmt.Errorf("task %s is of no tick", info.ID)
+		}
+		n++
+	}
+	if n != len(ticks) {
+		return fmt.Errorf("%d tasks for %d ticks", n, len(ticks))
+	}
+	return nil
+}
