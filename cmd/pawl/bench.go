@@ -20,6 +20,7 @@ type benchFlags struct {
 	keep, duration                time.Duration
 	producers, batch, tasks       int
 	slots, rate, deep, claimBatch int
+	keys                          int
 	dir                           string
 	pid                           int
 }
@@ -64,6 +65,7 @@ var benchCases = []benchCase{
 	}, benchEnqueueBatch},
 	{"work", "One worker process out of a full queue: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *benchFlags) {
 		cmd.Flags().IntVar(&f.tasks, "tasks", 300_000, "tasks in the queue")
+		cmd.Flags().IntVar(&f.keys, "keys", 0, "keys of the tasks, each with limits that it does not reach")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
 	}, benchWork},
 	{"latency", "From the begin of the enqueue call to the start of the handler, at a steady rate", 10 * time.Second, func(cmd *cobra.Command, f *benchFlags) {
@@ -138,7 +140,7 @@ func newBenchCase(a *app, use, short string, own func(*cobra.Command, *benchFlag
 }
 
 func (f *benchFlags) check() error {
-	for name, n := range map[string]int{"producers": f.producers, "batch": f.batch, "tasks": f.tasks + f.deep, "slots": f.slots, "rate": f.rate, "claim": f.claimBatch, "server-pid": f.pid} {
+	for name, n := range map[string]int{"producers": f.producers, "batch": f.batch, "tasks": f.tasks + f.deep, "slots": f.slots, "rate": f.rate, "claim": f.claimBatch, "server-pid": f.pid, "keys": f.keys} {
 		if n < 0 {
 			return usage("--%s %d is negative", name, n)
 		}

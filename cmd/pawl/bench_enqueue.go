@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -67,6 +69,16 @@ func (r *rig) items(n int) []pawl.Item {
 	return items
 }
 
+// spreadKeys gives the tasks random ones of the case's keys, if it has any.
+func (r *rig) spreadKeys(items []pawl.Item) {
+	if r.keys == 0 {
+		return
+	}
+	for i := range items {
+		items[i].Options = append(r.options(), pawl.Key(strconv.Itoa(rand.IntN(r.keys))))
+	}
+}
+
 func (r *rig) enqueueItems(ctx context.Context, items []pawl.Item) error {
 	answers, err := r.client.EnqueueBatch(ctx, items)
 	for _, e := range answers {
@@ -97,6 +109,7 @@ func (r *rig) fill(ctx context.Context, n int) error {
 		all.Go(func() {
 			items := r.items(min(batch, n))
 			for k := take(); k > 0 && errs[i] == nil; k = take() {
+				r.spreadKeys(items[:k])
 				errs[i] = r.enqueueItems(ctx, items[:k])
 				mu.Lock()
 				put += k

@@ -18,6 +18,14 @@ func benchWork(ctx context.Context, r *rig) (*benchLine, error) {
 	if r.tasks == 0 {
 		return nil, usage("--tasks is 0")
 	}
+	setting := fmt.Sprintf("1 worker, %d slots, from the first claim to the last confirmed ack", r.slots)
+	if r.keys > 0 {
+		setting += fmt.Sprintf("; %d keys with max_running and a rate", r.keys)
+		limits := pawl.Limits{MaxRunning: r.slots, Rate: pawl.Rate{Limit: 1_000_000, Period: time.Second}}
+		if _, err := r.client.Admin().PutQueue(ctx, r.queue, pawl.QueueSettings{PerKey: limits}); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.fill(ctx, r.tasks); err != nil {
 		return nil, err
 	}
@@ -43,7 +51,7 @@ func benchWork(ctx context.Context, r *rig) (*benchLine, error) {
 	if n := left.Load(); err == nil && n > 0 {
 		err = fmt.Errorf("%d tasks did not run", n)
 	}
-	return finish("tasks/s", "", fmt.Sprintf("1 worker, %d slots, from the first claim to the last confirmed ack", r.slots), int64(r.tasks), took, nil), err
+	return finish("tasks/s", "", setting, int64(r.tasks), took, nil), err
 }
 
 // benchLatency offers tasks at a steady rate, whatever becomes of those before, and takes the time until their handlers start. The
