@@ -2,11 +2,8 @@ package engine
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -35,32 +32,6 @@ func (b *bucket) reaches(level float64, r task.Rate) store.Time {
 	return b.at + store.Time(math.Ceil(max(level-b.level, 0)/perMicro(r)))
 }
 
-func (b *bucket) encode() []byte {
-	r := newRow(32)
-	r.num(1, math.Float64bits(b.level))
-	r.num(2, uint64(b.at))
-	r.num(3, uint64(b.due))
-	return r
-}
-
-func decodeBucket(row []byte) (*bucket, error) {
-	b := &bucket{}
-	err := decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			b.level = math.Float64frombits(v)
-		case 2:
-			b.at = store.Time(v)
-		case 3:
-			b.due = store.Time(v)
-		}
-	}, noBytes)
-	if err == nil && (math.IsNaN(b.level) || math.IsInf(b.level, 0)) {
-		err = fmt.Errorf("a bucket of %v tokens", b.level)
-	}
-	return b, err
-}
-
 // rateOf is the rule of a bucket: of a key, or of the queue for "".
 func (q *queue) rateOf(key string) task.Rate {
 	if key == "" {
@@ -73,14 +44,14 @@ func (q *queue) bucketOf(key string) **bucket {
 	if key == "" {
 		return &q.bucket
 	}
-	return &q.lanes.flows[key].bucket
+	return &q.lanes.flows[key].use.bucket
 }
 
-// takeTokens takes what a task costs from the bucket of its key, or of the queue for "".
-func (r *Round) takeTokens(q *queue, key string, x *Exec) {
+// takeTokens takes what a task costs from the bucket of its key, or of the queue for "". If there is one, it is to be stored.
+func (r *Round) takeTokens(q *queue, key string, x *Exec) bool {
 	rate := q.rateOf(key)
 	if !rate.IsSet() {
-		return
+		return false
 	}
 	at := q.bucketOf(key)
 	if *at == nil {
@@ -90,15 +61,16 @@ func (r *Round) takeTokens(q *queue, key string, x *Exec) {
 	b.fill(rate, r.now)
 	b.level -= float64(x.cost())
 	r.watchBucket(q, key, b, rate)
+	return true
 }
 
-// watchBucket stores a bucket, and if it is empty, sets the deadline at which it has a token again.
+// watchBucket sets the deadline at which an empty bucket has a token again, and the one at which full ones are forgotten. The
+// bucket is to be stored.
 func (r *Round) watchBucket(q *queue, key string, b *bucket, rate task.Rate) {
 	if b.level < enough && b.due == 0 {
 		b.due = max(b.reaches(1, rate), r.now+1)
 		r.remind(b.due, onTokens, q.ns, bucketRest(q.name, key))
 	}
-	r.tx.Set(bucketKey(q.ns, q.name, key), b.encode())
 	r.sweepAt(q, r.now.Add(sweepRest))
 }
 
@@ -108,8 +80,8 @@ func (q *queue) eachBucket(fn func(key string, at **bucket)) {
 		fn("", &q.bucket)
 	}
 	for key, f := range q.lanes.flows {
-		if f.bucket != nil {
-			fn(key, &f.bucket)
+		if f.use.bucket != nil {
+			fn(key, &f.use.bucket)
 		}
 	}
 }
@@ -134,6 +106,7 @@ func (r *Round) rewatch(q *queue) {
 		if rate.IsSet() {
 			b.fill(rate, r.now)
 			r.watchBucket(q, key, b, rate)
+			r.writeUse(q, key)
 		} else {
 			r.dropBucket(q, key, at)
 		}
@@ -142,7 +115,7 @@ func (r *Round) rewatch(q *queue) {
 
 func (r *Round) dropBucket(q *queue, key string, at **bucket) {
 	*at = nil
-	r.tx.Delete(bucketKey(q.ns, q.name, key))
+	r.writeUse(q, key)
 	if key != "" {
 		q.lanes.forget(q.lanes.flows[key])
 	}
@@ -170,6 +143,7 @@ func (r *Round) tokensCame(d deadline) {
 	rate := q.rateOf(string(key))
 	b.fill(rate, r.now)
 	r.watchBucket(q, string(key), b, rate)
+	r.writeUse(q, string(key))
 	if len(key) > 0 {
 		q.hold(f, r.now)
 	}
@@ -228,12 +202,15 @@ func (x *Exec) cost() int { return max(x.Cost, 1) }
 
 // dropBuckets removes the buckets of a queue that goes.
 func (r *Round) dropBuckets(q *queue) {
-	prefix := queueKey(q.ns, tabBucket, q.name)
+	prefix := queueKey(q.ns, tabUse, q.name)
 	var keys [][]byte
 	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
-		b, err := decodeBucket(v)
+		u, err := decodeUse(v)
 		corrupt(err)
-		keys = append(keys, bytes.Clone(k), deadlineKey(b.due, onTokens, q.ns, bucketRest(q.name, string(k[len(prefix):]))))
+		keys = append(keys, bytes.Clone(k))
+		if u.bucket != nil {
+			keys = append(keys, deadlineKey(u.bucket.due, onTokens, q.ns, bucketRest(q.name, string(k[len(prefix):]))))
+		}
 		return true
 	})
 	keys = append(keys, deadlineKey(q.counts.sweep, onSweep, q.ns, []byte(q.name)))

@@ -16,12 +16,12 @@ import (
 // dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
 // agree, at most 100 findings.
 func Check(from store.Reader, ns string) []string {
-	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}, uniques: map[string]uniqueRow{}}
+	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}, counted: map[string]map[task.ID]bool{}, uniques: map[string]uniqueRow{}}
 	c.readTasks()
 	c.checkSchedules()
 	c.expectUnique()
-	c.compareTables()
 	c.compareLanes()
+	c.compareTables()
 	c.compareCounts()
 	c.checkKeys()
 	return c.findings
@@ -34,7 +34,8 @@ type checker struct {
 	want     map[string][]byte // index rows that must be there
 	counts   map[string]*counts
 	lanes    map[string]*laneCheck
-	buckets  map[string]bool // queues that have some
+	buckets  map[string]bool             // queues that have some
+	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
 	uniques  map[string]uniqueRow
 	findings []string
 }
@@ -114,7 +115,11 @@ func (c *checker) expect(id task.ID, x *Exec) {
 		c.expectRow(deadlineKey(x.ExpiresAt, onExpiry, c.ns, id[:]), nil)
 	}
 	if x.Claim.Counted {
-		c.expectRow(claimedKey(c.ns, x.Queue, x.Key, id), nil)
+		at := string(useKey(c.ns, x.Queue, x.Key))
+		if c.counted[at] == nil {
+			c.counted[at] = map[task.ID]bool{}
+		}
+		c.counted[at][id] = true
 	}
 	c.noteUnique(id, x)
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
@@ -168,18 +173,7 @@ func (c *checker) compareTables() {
 		}
 		delete(c.want, string(k))
 	}
-	c.scan(tabBucket, func(k, v []byte) {
-		b, err := decodeBucket(v)
-		if err != nil {
-			c.find("bucket %q: %v", k, err)
-			return
-		}
-		if b.due != 0 {
-			c.expectRow(deadlineKey(b.due, onTokens, c.ns, k[len(c.ns)+2:]), nil)
-		}
-		queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
-		c.buckets[queue] = true
-	})
+	c.checkUses()
 	c.scan(tabCounts, func(k, v []byte) {
 		n, err := decodeCounts(v)
 		queue := string(k[len(c.ns)+2 : len(k)-1])
@@ -196,7 +190,7 @@ func (c *checker) compareTables() {
 			c.expectRow(deadlineKey(o.until, onOnce, c.ns, k[len(c.ns)+2:]), nil)
 		}
 	})
-	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive, tabClaimed, tabUnique} {
+	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive, tabUnique} {
 		c.scan(tab, check)
 	}
 	c.from.Scan(deadlines, after(deadlines), func(k, v []byte) bool {
@@ -214,14 +208,61 @@ func (c *checker) compareTables() {
 	}
 }
 
+// checkUses: each claimed task of a key is named by the key's row, or has one of its own, and each such row stands for a claim
+// or for a bucket that is not full.
+func (c *checker) checkUses() {
+	c.scan(tabClaimed, func(k, _ []byte) {
+		at := string(table(c.ns, tabUse, 0)) + string(k[len(c.ns)+2:len(k)-17])
+		if !c.counted[at][idAt(k)] {
+			c.find("row %q stands for nothing", k)
+		}
+		delete(c.counted[at], idAt(k))
+	})
+	c.scan(tabUse, func(k, v []byte) {
+		u, err := decodeUse(v)
+		if err != nil || len(u.named) > maxNamed {
+			c.find("use %q: %d tasks named (%v)", k, len(u.named), err)
+			return
+		}
+		live := 0
+		for _, id := range u.named {
+			if c.counted[string(k)][id] {
+				live++
+				delete(c.counted[string(k)], id)
+			}
+		}
+		if b := u.bucket; b != nil {
+			if b.due != 0 {
+				c.expectRow(deadlineKey(b.due, onTokens, c.ns, k[len(c.ns)+2:]), nil)
+			}
+			queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
+			c.buckets[queue] = true
+		} else if live == 0 {
+			c.find("row %q stands for nothing", k)
+		}
+	})
+	for at, ids := range c.counted {
+		for id := range ids {
+			c.find("task %s is claimed, and %q does not name it", id, at)
+		}
+	}
+}
+
 func (c *checker) compareLanes() {
 	c.scan(tabLane, func(k, v []byte) {
-		count, first, err := decodeLane(v)
+		row, err := decodeLane(v)
 		l := c.laneOf(k)
-		if err != nil || count != l.count || first > l.first {
-			c.find("lane %q counts %d from %d, expected %d from %d (%v)", k, count, first, l.count, l.first, err)
+		if err != nil || row.count != l.count || row.first > l.first {
+			c.find("lane %q counts %d from %d, expected %d from %d (%v)", k, row.count, row.first, l.count, l.first, err)
 		}
 		delete(c.lanes, string(k))
+		if t := row.inRow; t.seq != 0 {
+			at := string(binary.BigEndian.AppendUint64(append([]byte{tabReady}, k[1:]...), t.seq))
+			if want, ok := c.want[at]; !ok || !bytes.Equal(want, encodeReady(t.id, t.readyAt)) {
+				c.find("lane %q holds task %s at %d, which is not there", k, t.id, t.seq)
+			}
+			delete(c.want, at)
+		}
 	})
 	for k, l := range c.lanes {
 		c.find("lane %q of %d tasks has no row", k, l.count)

@@ -184,14 +184,14 @@ func (e *explainer) queueRate() {
 
 func (e *explainer) keyFull() {
 	rules := e.q.config.Settings.RulesOf(e.x.Key)
-	if e.ready() && e.flow != nil && rules.MaxRunning > 0 && len(e.flow.claimed) >= rules.MaxRunning {
-		e.add(whyKeyFull(e.q.name, e.x.Key, rules.MaxRunning, len(e.flow.claimed), e.r.runnersOf(e.q.ns, e.flow)))
+	if e.ready() && e.flow != nil && rules.MaxRunning > 0 && e.flow.use.claims() >= rules.MaxRunning {
+		e.add(whyKeyFull(e.q.name, e.x.Key, rules.MaxRunning, e.flow.use.claims(), e.r.runnersOf(e.q.ns, e.flow)))
 	}
 }
 
 func (e *explainer) keyRate() {
 	if rate := e.q.config.Settings.RulesOf(e.x.Key).Rate; e.ready() && e.flow != nil {
-		if until, empty := e.flow.bucket.emptyUntil(rate, e.r.now); empty {
+		if until, empty := e.flow.use.bucket.emptyUntil(rate, e.r.now); empty {
 			e.add(whyKeyRate(e.q.name, e.x.Key, rate, until, e.r.now))
 		}
 	}
@@ -272,25 +272,26 @@ func (e *explainer) otherKeys() {
 // before counts the flows that come before one in the order of a priority, looking at no more than maxAhead.
 func (r *Round) before(q *queue, f *flow, p int) (n int, more bool) {
 	s := &q.lanes
-	turn := func(g *flow) float64 { return max(g.rank, s.price(g, r.now)) } // as settle would have it
+	turnOf := func(g *flow) float64 { return max(g.rank, turn(s.price(g, r.now))) } // as settle would have it
 	reads := maxAheadReads
-	mine, first := turn(f), r.firstOf(q, f, p, &reads)
+	mine, first := turnOf(f), r.firstOf(q, f, p, &reads)
 	items, looked := s.order[p].items, 0
 	var look func(at int)
 	look = func(at int) {
 		if at >= len(items) || more {
 			return
 		}
-		g := items[at]
-		if g.rank > mine || g.rank == mine && g.first(p) > first {
+		if (order{mine, first}).before(items[at].order) {
 			return // nor do those below it: their turn is no earlier than their rank
 		}
 		if looked++; looked > maxAhead {
 			more = true
 			return
 		}
-		if its := turn(g); g != f && (its < mine || its == mine && r.firstOf(q, g, p, &reads) < first) {
-			n++
+		if g := items[at].of; g != f {
+			if its := turnOf(g); its < mine || its == mine && r.firstOf(q, g, p, &reads) < first {
+				n++
+			}
 		}
 		look(2*at + 1)
 		look(2*at + 2)
@@ -305,15 +306,14 @@ func (r *Round) firstOf(q *queue, f *flow, p int, reads *int) uint64 {
 	best, lanes := uint64(math.MaxUint64), f.ready[p].items
 	var look func(at int)
 	look = func(at int) {
-		if at >= len(lanes) || lanes[at].first() >= best {
+		if at >= len(lanes) || lanes[at].first >= best {
 			return
 		}
-		l, first := lanes[at], lanes[at].first()
+		l, first := lanes[at].of, lanes[at].first
 		if len(l.head) == 0 && *reads > 0 {
 			*reads--
-			prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
-			r.tx.Scan(binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], first), after(prefix), func(k, _ []byte) bool {
-				first = binary.BigEndian.Uint64(k[len(k)-8:])
+			scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, first, math.MaxUint64, func(t readyTask) bool {
+				first = t.seq
 				return false
 			})
 		}
@@ -337,15 +337,15 @@ func (e *explainer) olderTasks() {
 	others := e.flow.ready[e.x.Priority-task.High].items
 	var look func(at int)
 	look = func(at int) {
-		if at >= len(others) || others[at].first() > e.x.Seq || more {
+		if at >= len(others) || others[at].first > e.x.Seq || more {
 			return
 		}
 		if looked++; looked > maxAheadLanes {
 			more = true
 			return
 		}
-		if others[at] != own {
-			k, cut := e.r.countBefore(e.q, others[at], e.x.Seq, maxAhead-n)
+		if l := others[at].of; l != own {
+			k, cut := e.r.countBefore(e.q, l, e.x.Seq, maxAhead-n)
 			n, more = n+k, cut
 		}
 		look(2*at + 1)
@@ -370,9 +370,7 @@ func (e *explainer) olderTasks() {
 func (r *Round) countBefore(q *queue, l *lane, seq uint64, most int) (n int, more bool) {
 	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].seq >= seq })
 	if n == len(l.head) && l.scan < seq && l.count > int64(n) {
-		prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
-		at := func(seq uint64) []byte { return binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], seq) }
-		r.tx.Scan(at(l.scan), at(seq), func(_, _ []byte) bool {
+		scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, l.scan, seq, func(readyTask) bool {
 			n++
 			return n <= most
 		})
@@ -398,11 +396,10 @@ func (b *bucket) emptyUntil(rate task.Rate, now store.Time) (until store.Time, e
 // runnersOf are tasks of a key that are claimed.
 func (r *Round) runnersOf(ns string, f *flow) []Runner {
 	var ids []task.ID
-	for id := range f.claimed {
-		if ids = append(ids, id); len(ids) == maxLooked {
-			break
-		}
-	}
+	f.use.each(func(id task.ID) bool {
+		ids = append(ids, id)
+		return len(ids) < maxLooked
+	})
 	return r.asRunners(ns, ids)
 }
 

@@ -119,7 +119,8 @@ type queueExplainer struct {
 
 // keyState is a key of a queue.
 type keyState struct {
-	claimed int
+	claimed int       // those that have rows of their own
+	named   []task.ID // those that were when a claim began last
 	bucket  *bucket
 	tasks   int64 // ready
 	why     task.Why
@@ -128,8 +129,8 @@ type keyState struct {
 }
 
 type oldestOfAll struct {
-	lane  laneName
-	first uint64
+	laneName
+	laneRow
 }
 
 func (e *queueExplainer) key(name string) *keyState {
@@ -154,12 +155,27 @@ func (e *queueExplainer) readKeys() {
 			e.key(string(k[len(prefix):len(k)-17])).claimed++
 		}
 	})
-	prefix = queueKey(e.ns, tabBucket, e.name)
+	prefix = queueKey(e.ns, tabUse, e.name)
 	e.scan(prefix, limited || s.Rate.IsSet(), func(k, v []byte) {
-		b, err := decodeBucket(v)
+		u, err := decodeUse(v)
 		corrupt(err)
-		e.key(string(k[len(prefix):])).bucket = b
+		at := e.key(string(k[len(prefix):]))
+		at.bucket, at.named = u.bucket, u.named
 	})
+}
+
+// full says whether as many tasks of a key are claimed as may be.
+func (e *queueExplainer) full(k *keyState, most int) bool {
+	if most == 0 || k.claimed+len(k.named) < most {
+		return false
+	}
+	n := k.claimed
+	for _, id := range k.named {
+		if x, err := readExec(e.from, e.ns, id); err == nil && x.State == task.Claimed {
+			n++
+		}
+	}
+	return n >= most
 }
 
 // scan reads rows if they are needed, no more than maxRowsOfKeys.
@@ -182,16 +198,17 @@ func (e *queueExplainer) readLanes() {
 	prefix := queueKey(e.ns, tabLane, e.name)
 	e.scan(prefix, true, func(k, v []byte) {
 		name, ok := parseLane(k[len(prefix):])
-		n, first, err := decodeLane(v)
+		row, err := decodeLane(v)
 		corrupt(err)
 		if !ok {
 			corrupt(fmt.Errorf("lane key %q", bytes.Clone(k)))
 		}
-		e.lane(name, n, first)
+		e.lane(name, row)
 	})
 }
 
-func (e *queueExplainer) lane(name laneName, n int64, first uint64) {
+func (e *queueExplainer) lane(name laneName, row laneRow) {
+	n := row.count
 	e.types[name.typ] += n
 	held := false
 	if _, paused := e.config.HeldType(name.typ); paused {
@@ -212,9 +229,9 @@ func (e *queueExplainer) lane(name laneName, n int64, first uint64) {
 	if held {
 		e.held += n
 	}
-	at, _ := slices.BinarySearchFunc(e.oldest, first, func(o oldestOfAll, first uint64) int { return cmp.Compare(o.first, first) })
+	at, _ := slices.BinarySearchFunc(e.oldest, row.first, func(o oldestOfAll, first uint64) int { return cmp.Compare(o.first, first) })
 	if at < maxOldest {
-		e.oldest = slices.Insert(e.oldest, at, oldestOfAll{name, first})
+		e.oldest = slices.Insert(e.oldest, at, oldestOfAll{name, row})
 		e.oldest = e.oldest[:min(len(e.oldest), maxOldest)]
 	}
 }
@@ -225,7 +242,7 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 		return task.WhyKeyPaused, 0
 	}
 	rules := e.config.Settings.RulesOf(key)
-	if rules.MaxRunning > 0 && k.claimed >= rules.MaxRunning {
+	if e.full(k, rules.MaxRunning) {
 		return task.WhyKeyMaxRunning, 0
 	}
 	if until, empty := k.bucket.emptyUntil(rules.Rate, e.g.Now); empty {
@@ -343,13 +360,8 @@ func (e *queueExplainer) oldestReady() (since store.Time) {
 		if o.first > best {
 			break // what a lane's row says of its first task is no more than it is
 		}
-		prefix := laneKey(e.ns, tabReady, e.name, o.lane)
-		from := binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], o.first)
-		e.from.Scan(from, after(prefix), func(k, v []byte) bool {
-			_, readyAt, ok := decodeReady(v)
-			if seq := binary.BigEndian.Uint64(k[len(k)-8:]); ok && seq < best {
-				best, since = seq, readyAt
-			}
+		scanLane(e.from, e.ns, e.name, o.laneName, o.inRow, o.first, best, func(t readyTask) bool {
+			best, since = t.seq, t.readyAt
 			return false
 		})
 	}

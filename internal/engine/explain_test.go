@@ -159,7 +159,7 @@ func (l *Leader) dump() string {
 			q.credit, q.dirty, q.lanes.account, q.lanes.opened, q.lanes.held)
 		for _, key := range slices.Sorted(maps.Keys(q.lanes.flows)) {
 			f := q.lanes.flows[key]
-			fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v %+v\n", key, f.weight, f.lanes, f.place, f.held, len(f.claimed), f.running, f.used, f.at, f.account, f.rank, f.bucket)
+			fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v %+v\n", key, f.weight, f.lanes, f.place, f.held, f.use.claims(), f.running, f.used, f.at, f.account, f.rank, f.use.bucket)
 		}
 		for _, ln := range slices.SortedFunc(maps.Keys(q.lanes.byName), func(a, b laneName) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
 			n := q.lanes.byName[ln]

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"container/heap"
 	"math"
 	"slices"
 
@@ -19,26 +18,27 @@ import (
 
 // flow is the leader's memory of one key in a queue that has ready or claimed tasks.
 type flow struct {
-	key    string
-	weight float64
-	lanes  int               // not empty ones
-	ready  [3]ranking[*lane] // those of types that may run, the longest waiting task first
-	place  [3]int            // in the order of each priority; -1: nothing of it may run
-	held   hold              // why none of its tasks may run
-	// claimed are the tasks of a key that are claimed, running their number, also of tasks without a key.
-	claimed map[task.ID]struct{}
-	running int
+	key     string
+	weight  float64
+	lanes   int               // not empty ones
+	ready   [3]ranking[*lane] // those of types that may run, the longest waiting task first
+	place   [3]int            // in the order of each priority; -1: nothing of it may run
+	held    hold              // why none of its tasks may run
+	use     keyUse
+	running int // claimed tasks, also of tasks without a key
 
 	used    float64    // workers' time in microseconds by weight, up to at
 	at      store.Time // when used was reckoned
 	account int        // in which account that was
 	rank    float64    // what it was when the flow was last put in order: no more than it is
-
-	bucket *bucket // nil: it is full
 }
 
 // leastRun is what a task costs its flow at least, in microseconds: so flows take turns when tasks are claimed at once.
 const leastRun = 1000
+
+// turn is a price as it counts in the order of flows. Those that are about even take turns by the age of their tasks: so what is
+// claimed next lies together on disk, mostly.
+func turn(price float64) float64 { return math.Floor(price/leastRun) * leastRun }
 
 // price is the workers' time that a flow has used in this account up to now.
 func (s *lanes) price(f *flow, now store.Time) float64 {
@@ -57,10 +57,10 @@ func (s *lanes) reckon(f *flow, now store.Time) {
 // shared says whether there is anybody to share with. Else nothing is reckoned: who comes begins where the only one is.
 func (s *lanes) shared() bool { return len(s.flows) > 1 }
 
-func (f *flow) idle() bool { return f.lanes == 0 && f.running == 0 && f.bucket == nil }
+func (f *flow) idle() bool { return f.lanes == 0 && f.running == 0 && f.use.bucket == nil }
 
 // first is a lower bound of the first sequence number in a priority.
-func (f *flow) first(p int) uint64 { return f.ready[p].items[0].first() }
+func (f *flow) first(p int) uint64 { return f.ready[p].top().first() }
 
 // lanes are the non-empty lanes of one queue, by their flows.
 type lanes struct {
@@ -80,7 +80,7 @@ func newLanes() lanes {
 	s := lanes{byName: map[laneName]*lane{}, flows: map[string]*flow{}, held: map[string]bool{}}
 	for i := range s.order {
 		s.order[i] = ranking[*flow]{
-			less:  func(a, b *flow) bool { return a.rank < b.rank || a.rank == b.rank && a.first(i) < b.first(i) },
+			order: func(f *flow) order { return order{f.rank, f.first(i)} },
 			place: func(f *flow) *int { return &f.place[i] },
 		}
 		s.byType[i] = map[string]*ranking[*lane]{}
@@ -88,11 +88,12 @@ func newLanes() lanes {
 	return s
 }
 
+// byAge orders lanes by the age of their first tasks alone.
+func byAge(l *lane) order { return order{first: l.first()} }
+
 func newTypeOrder() *ranking[*lane] {
 	return &ranking[*lane]{
-		less: func(a, b *lane) bool {
-			return a.flow.rank < b.flow.rank || a.flow.rank == b.flow.rank && a.first() < b.first()
-		},
+		order: func(l *lane) order { return order{l.flow.rank, l.first()} },
 		place: func(l *lane) *int { return &l.sameType },
 	}
 }
@@ -106,7 +107,7 @@ func (q *queue) flowOf(key string, now store.Time) *flow {
 	if f == nil {
 		f = &flow{key: key, place: [3]int{-1, -1, -1}, account: -1}
 		for i := range f.ready {
-			f.ready[i] = ranking[*lane]{less: func(a, b *lane) bool { return a.first() < b.first() }, place: func(l *lane) *int { return &l.own }}
+			f.ready[i] = ranking[*lane]{order: byAge, place: func(l *lane) *int { return &l.own }}
 		}
 		q.lanes.flows[key] = f
 		if key == "" {
@@ -187,7 +188,7 @@ func (s *lanes) enter(f *flow, p int, now store.Time) {
 	if f.place == [3]int{-1, -1, -1} {
 		s.reckon(f, now)
 		f.used = max(f.used, s.start(now))
-		f.rank = f.used
+		f.rank = turn(f.used)
 	}
 	s.order[p].add(f)
 }
@@ -197,7 +198,7 @@ func (s *lanes) start(now store.Time) float64 {
 	least := math.Inf(1)
 	for p := range s.order {
 		if s.order[p].Len() > 0 {
-			least = min(least, s.price(s.order[p].items[0], now))
+			least = min(least, s.price(s.order[p].top(), now))
 		}
 	}
 	if math.IsInf(least, 1) {
@@ -256,9 +257,9 @@ func (s *lanes) setHeld(f *flow, h hold, now store.Time) {
 		}
 		for _, l := range f.ready[p].items {
 			if h != 0 {
-				s.leaveType(l)
+				s.leaveType(l.of)
 			} else {
-				s.typeOrder(l).add(l)
+				s.typeOrder(l.of).add(l.of)
 			}
 		}
 	}
@@ -287,14 +288,14 @@ func (s *lanes) holdType(typ string, held bool, now store.Time) {
 
 // reprice puts a flow in order by what it has used up to now.
 func (s *lanes) reprice(f *flow, now store.Time) {
-	f.rank = s.price(f, now)
+	f.rank = turn(s.price(f, now))
 	for p := range f.ready {
 		if f.place[p] < 0 {
 			continue
 		}
 		s.order[p].moved(f)
 		for _, l := range f.ready[p].items {
-			s.byType[p][l.typ].moved(l)
+			s.byType[p][l.of.typ].moved(l.of)
 		}
 	}
 }
@@ -318,14 +319,13 @@ func (s *lanes) next(r *Round, q *queue, p task.Priority, types []string) *lane 
 		if h == nil {
 			continue
 		}
-		top := func() *lane { return h.items[0] }
-		s.settle(func() *flow { return top().flow }, r.now)
-		for len(top().head) == 0 {
-			r.fill(q, top())
-			s.moved(top())
+		s.settle(func() *flow { return h.top().flow }, r.now)
+		for len(h.top().head) == 0 {
+			r.fill(q, h.top())
+			s.moved(h.top())
 		}
-		if best == nil || h.less(top(), best) {
-			best = top()
+		if best == nil || h.order(h.top()).before(h.order(best)) {
+			best = h.top()
 		}
 	}
 	return best
@@ -335,10 +335,9 @@ func (s *lanes) nextOfAny(r *Round, q *queue, p int) *lane {
 	if s.order[p].Len() == 0 {
 		return nil
 	}
-	top := func() *flow { return s.order[p].items[0] }
 	for {
-		s.settle(top, r.now)
-		l := top().ready[p].items[0]
+		s.settle(s.order[p].top, r.now)
+		l := s.order[p].top().ready[p].top()
 		if len(l.head) > 0 {
 			return l
 		}
@@ -358,7 +357,7 @@ const soonCount = 128
 func (s *lanes) soon(p task.Priority) []readyTask {
 	tasks := make([]readyTask, 0, soonCount)
 	s.order[p-task.High].firsts(soonCount, func(f *flow) {
-		if l := f.ready[p-task.High].items[0]; len(l.head) > 0 {
+		if l := f.ready[p-task.High].top(); len(l.head) > 0 {
 			tasks = append(tasks, l.head[0])
 		}
 	})
@@ -372,7 +371,7 @@ func (s *lanes) settle(top func() *flow, now store.Time) {
 	}
 	for range maxReprice {
 		f := top()
-		if s.price(f, now) <= f.rank {
+		if turn(s.price(f, now)) <= f.rank {
 			return
 		}
 		s.reprice(f, now)
@@ -383,21 +382,20 @@ func (s *lanes) settle(top func() *flow, now store.Time) {
 // priority has none.
 func (s *lanes) oldest(r *Round, q *queue, p task.Priority) *lane {
 	var nowhere int
-	age := ranking[*lane]{less: func(a, b *lane) bool { return a.first() < b.first() }, place: func(*lane) *int { return &nowhere }}
+	age := ranking[*lane]{order: byAge, place: func(*lane) *int { return &nowhere }}
 	for name, l := range s.byName {
 		if name.priority == p {
-			age.items = append(age.items, l)
+			age.add(l)
 		}
 	}
-	heap.Init(&age)
 	for age.Len() > 0 {
-		l := age.items[0]
+		l := age.top()
 		if len(l.head) > 0 {
 			return l
 		}
 		r.fill(q, l)
 		s.moved(l)
-		heap.Fix(&age, 0)
+		age.movedAt(0)
 	}
 	return nil
 }

@@ -158,12 +158,14 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 			x := *c.Exec
 			x.Claim.Counted = false
 			r.tx.Set(idKey("default", tabExec, c.ID), x.encode())
-			r.tx.Delete(claimedKey("default", "default", c.Key, c.ID))
+			r.tx.Delete(useKey("default", "default", c.Key))
 		}
 		if _, err := Ack(r, Hold{Namespace: "default", ID: ended.ID, Token: ended.Token}, Result{}); err != nil {
 			t.Fatal(err)
 		}
 		r.tx.Set(claimedKey("default", "default", "b", ended.ID), nil)
+		left := keyUse{named: []task.ID{ended.ID}}
+		r.tx.Set(useKey("default", "default", "b"), left.encode())
 	})
 	w.takeOffice()
 	if got := claim(); got["a"] != 2 || got["b"] != 2 {

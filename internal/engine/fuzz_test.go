@@ -61,7 +61,7 @@ func FuzzRows(f *testing.F) {
 			first, err := form(row)
 			same(first, err, form)
 		}
-		_, _, _ = decodeLane(row)
+		_, _ = decodeLane(row)
 		_, _, _ = decodeReady(row)
 		_, _ = parseDeadline(row)
 		_, _ = parseLane(row)

@@ -1,59 +1,128 @@
 package engine
 
-import "container/heap"
-
-// ranking is a heap whose elements know their places in it, so that each can be moved or taken out.
+// ranking is a heap whose elements know their places in it, so that each can be moved or taken out. What orders them stands
+// beside them: with a hundred thousand keys, to look it up in each would be most of what a claim costs.
 type ranking[T any] struct {
-	items []T
-	less  func(a, b T) bool
+	items []ranked[T]
+	order func(T) order
 	place func(T) *int // of an element; -1: it is not there
 }
 
-func (h *ranking[T]) Len() int           { return len(h.items) }
-func (h *ranking[T]) Less(i, j int) bool { return h.less(h.items[i], h.items[j]) }
-func (h *ranking[T]) Swap(i, j int) {
-	h.items[i], h.items[j] = h.items[j], h.items[i]
-	*h.place(h.items[i]), *h.place(h.items[j]) = i, j
+type ranked[T any] struct {
+	order
+	of T
 }
 
-func (h *ranking[T]) Push(x any) {
-	t := x.(T)
-	*h.place(t) = len(h.items)
-	h.items = append(h.items, t)
+// order is a rank, and among equals a sequence number.
+type order struct {
+	rank  float64
+	first uint64
 }
 
-func (h *ranking[T]) Pop() any {
-	last := len(h.items) - 1
-	t := h.items[last]
-	var none T
-	h.items[last] = none
+func (o order) before(p order) bool { return o.rank < p.rank || o.rank == p.rank && o.first < p.first }
+
+func (h *ranking[T]) Len() int { return len(h.items) }
+
+// top is the first element. There must be one.
+func (h *ranking[T]) top() T { return h.items[0].of }
+
+func (h *ranking[T]) add(t T) {
+	h.items = append(h.items, ranked[T]{h.order(t), t})
+	h.up(len(h.items) - 1)
+}
+
+func (h *ranking[T]) drop(t T) {
+	at, last := *h.place(t), len(h.items)-1
+	moved := h.items[last]
+	h.items[last] = ranked[T]{}
 	h.items = h.items[:last]
+	if at < last {
+		h.items[at] = moved
+		h.settle(at)
+	}
 	*h.place(t) = -1
-	return t
 }
 
-func (h *ranking[T]) add(t T)  { heap.Push(h, t) }
-func (h *ranking[T]) drop(t T) { heap.Remove(h, *h.place(t)) }
+// moved restores the order after an element changed.
+func (h *ranking[T]) moved(t T) { h.movedAt(*h.place(t)) }
+
+func (h *ranking[T]) movedAt(at int) {
+	h.items[at].order = h.order(h.items[at].of)
+	h.settle(at)
+}
+
+// settle brings an element to its place.
+func (h *ranking[T]) settle(at int) {
+	if !h.down(at) {
+		h.up(at)
+	}
+}
+
+func (h *ranking[T]) up(at int) {
+	it := h.items[at]
+	for at > 0 {
+		above := (at - 1) / 2
+		if !it.before(h.items[above].order) {
+			break
+		}
+		h.put(at, h.items[above])
+		at = above
+	}
+	h.put(at, it)
+}
+
+// down says whether the element went down.
+func (h *ranking[T]) down(at int) bool {
+	it, from := h.items[at], at
+	for {
+		child := 2*at + 1
+		if child >= len(h.items) {
+			break
+		}
+		if right := child + 1; right < len(h.items) && h.items[right].before(h.items[child].order) {
+			child = right
+		}
+		if !h.items[child].before(it.order) {
+			break
+		}
+		h.put(at, h.items[child])
+		at = child
+	}
+	if at == from {
+		return false
+	}
+	h.put(at, it)
+	return true
+}
+
+func (h *ranking[T]) put(at int, it ranked[T]) {
+	h.items[at] = it
+	*h.place(it.of) = at
+}
 
 // firsts calls fn for the n first elements, in order.
 func (h *ranking[T]) firsts(n int, fn func(T)) {
 	if len(h.items) == 0 {
 		return
 	}
-	next := ranking[int]{items: []int{0}, less: func(a, b int) bool { return h.Less(a, b) }, place: func(int) *int { return new(int) }}
-	for ; n > 0 && len(next.items) > 0; n-- {
-		at := next.items[0]
-		fn(h.items[at])
-		heap.Pop(&next)
+	var nowhere int
+	next := ranking[int]{order: func(at int) order { return h.items[at].order }, place: func(int) *int { return &nowhere }}
+	next.add(0)
+	for ; n > 0 && next.Len() > 0; n-- {
+		at := next.top()
+		fn(h.items[at].of)
+		next.dropTop()
 		for child := 2*at + 1; child <= 2*at+2 && child < len(h.items); child++ {
-			heap.Push(&next, child)
+			next.add(child)
 		}
 	}
 }
 
-// moved restores the order after an element changed.
-func (h *ranking[T]) moved(t T) {
-	if len(h.items) > 1 {
-		heap.Fix(h, *h.place(t))
+func (h *ranking[T]) dropTop() {
+	last := len(h.items) - 1
+	h.items[0] = h.items[last]
+	h.items = h.items[:last]
+	if last > 0 {
+		h.down(0)
 	}
 }

@@ -1,15 +1,12 @@
 package engine
 
 import (
-	"bytes"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Limits of a queue and of its keys are taken and given back with the claims themselves, in the entry that begins or ends one,
-// however it ends. So they can't leak. What is stored: a row for each claimed task of a key, and a row for each bucket that is
-// not full; both can be found again from the tasks, or end by themselves.
+// however it ends. So they can't leak. What is stored is what keys use at the moment (keys.go).
 
 // hold is why tasks that are ready may not run.
 type hold byte
@@ -30,16 +27,13 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 	}
 	f.running++
 	if x.Key != "" {
-		if f.claimed == nil {
-			f.claimed = map[task.ID]struct{}{}
-		}
-		f.claimed[id] = struct{}{}
 		x.Claim.Counted = true
-		r.tx.Set(claimedKey(q.ns, q.name, x.Key, id), nil)
 		r.dropStale(q)
-		r.takeTokens(q, x.Key, x)
+		r.useKey(q, f, id, x)
 	}
-	r.takeTokens(q, "", x)
+	if r.takeTokens(q, "", x) {
+		r.writeUse(q, "")
+	}
 	if shared {
 		q.lanes.reprice(f, r.now)
 	}
@@ -50,10 +44,7 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 func (r *Round) end(q *queue, id task.ID, x *Exec) {
 	f := q.flowOf(x.Key, r.now)
 	if x.Key != "" {
-		r.tx.Delete(claimedKey(q.ns, q.name, x.Key, id))
-		if _, counted := f.claimed[id]; counted {
-			delete(f.claimed, id)
-		} else {
+		if !r.leaveKey(q, f, id) {
 			q.lanes.forget(f)
 			f = q.flowOf("", r.now) // as readFlows counts it
 		}
@@ -97,11 +88,11 @@ func (q *queue) whyHeld(f *flow, now store.Time) hold {
 	if _, held := q.config.HeldKey(f.key); held {
 		return heldByPause
 	}
-	if rules.MaxRunning > 0 && len(f.claimed) >= rules.MaxRunning {
+	if rules.MaxRunning > 0 && f.use.claims() >= rules.MaxRunning {
 		return heldByRunning
 	}
-	if rules.Rate.IsSet() && f.bucket != nil {
-		if f.bucket.fill(rules.Rate, now); f.bucket.level < enough {
+	if rules.Rate.IsSet() && f.use.bucket != nil {
+		if f.use.bucket.fill(rules.Rate, now); f.use.bucket.level < enough {
 			return heldByRate
 		}
 	}
@@ -152,53 +143,3 @@ func (q *queue) heldTasks(now store.Time) (n int64) {
 
 // wake lets waiting claims look at a queue again.
 func (r *Round) wake(q *queue) { r.Woken = append(r.Woken, Woken{q.ns, q.name}) }
-
-// readFlows finds which tasks of keys are claimed, and which buckets are not full. It comes before the lanes.
-//
-// A row whose task is not claimed any more was left by a leader of feature level 2, which did not know of these rows. It goes
-// with the next claim: to find out writes nothing.
-func (r *Round) readFlows(q *queue) {
-	prefix := queueKey(q.ns, tabClaimed, q.name)
-	var rows [][]byte
-	r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool {
-		rows = append(rows, bytes.Clone(k))
-		return true
-	})
-	keyed := int64(0)
-	for _, row := range rows {
-		id := idAt(row)
-		x, err := readExec(r.tx, q.ns, id)
-		if err != nil || x.State != task.Claimed || x.Key == "" {
-			q.stale = append(q.stale, row)
-			continue
-		}
-		f := q.flowOf(x.Key, r.now)
-		if f.claimed == nil {
-			f.claimed = map[task.ID]struct{}{}
-		}
-		f.claimed[id] = struct{}{}
-		f.running++
-		keyed++
-	}
-	if rest := q.counts.claimed - keyed; rest > 0 {
-		q.flowOf("", r.now).running = int(rest)
-	}
-	prefix = queueKey(q.ns, tabBucket, q.name)
-	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
-		b, err := decodeBucket(v)
-		corrupt(err)
-		key := string(k[len(prefix):])
-		if key != "" {
-			q.flowOf(key, r.now)
-		}
-		*q.bucketOf(key) = b
-		return true
-	})
-}
-
-func (r *Round) dropStale(q *queue) {
-	for _, row := range q.stale {
-		r.tx.Delete(row)
-	}
-	q.stale = nil
-}

@@ -153,6 +153,14 @@ func (r *Round) waiting(q *queue, before store.Time, limit int) (tasks []found) 
 		}
 		return take(id)
 	})
+	prefix = queueKey(q.ns, tabLane, q.name)
+	if len(tasks) < limit {
+		r.tx.Scan(prefix, after(prefix), func(_, v []byte) bool {
+			l, err := decodeLane(v)
+			corrupt(err)
+			return l.inRow.seq == 0 || take(l.inRow.id)
+		})
+	}
 	for _, s := range []task.State{task.Ready, task.Scheduled, task.Retrying} { // ready ones that no lane has
 		if len(tasks) < limit {
 			prefix := statePrefix(q.ns, tabWaiting, q.name, s)

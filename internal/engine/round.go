@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -136,15 +137,21 @@ func (r *Round) Seal() {
 		r.tx.Set(queueKey(q.ns, tabCounts, q.name), q.counts.encode())
 	}
 	for _, d := range r.lanes {
-		d.l.dirty = false
-		key := laneKey(d.q.ns, tabLane, d.q.name, d.l.laneName)
-		if d.l.count == 0 {
-			r.tx.Delete(key)
-		} else {
-			r.tx.Set(key, d.l.encode())
+		if d.l.dirty {
+			r.writeLane(d.q, d.l)
 		}
 	}
 	r.queues, r.lanes = nil, nil
+}
+
+func (r *Round) writeLane(q *queue, l *lane) {
+	l.dirty = false
+	key := laneKey(q.ns, tabLane, q.name, l.laneName)
+	if l.count == 0 {
+		r.tx.Delete(key)
+	} else {
+		r.tx.Set(key, l.encode())
+	}
 }
 
 // queue returns the memory of a queue, reading it if need be; nil if the shard has no such queue.
@@ -176,12 +183,16 @@ func (r *Round) readLanes(q *queue) {
 	prefix := queueKey(q.ns, tabLane, q.name)
 	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
 		name, ok := parseLane(k[len(prefix):])
-		count, first, err := decodeLane(v)
+		row, err := decodeLane(v)
 		corrupt(err)
 		if !ok {
 			corrupt(fmt.Errorf("lane key %q", k))
 		}
-		q.lanes.add(&lane{laneName: name, count: count, scan: first}, q.flowOf(name.key, r.now), r.now)
+		l := &lane{laneName: name, count: row.count, scan: row.first, inRow: row.inRow}
+		if l.count == 1 && l.inRow.seq != 0 {
+			l.head, l.scan = []readyTask{l.inRow}, l.inRow.seq+1
+		}
+		q.lanes.add(l, q.flowOf(name.key, r.now), r.now)
 		return true
 	})
 }
@@ -198,15 +209,8 @@ func parseLane(k []byte) (n laneName, ok bool) {
 
 // fill reads the next tasks of a lane into its head.
 func (r *Round) fill(q *queue, l *lane) {
-	prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
-	from := binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], l.scan)
 	l.head = make([]readyTask, 0, min(l.count, headCap))
-	r.tx.Scan(from, after(prefix), func(k, v []byte) bool {
-		id, readyAt, ok := decodeReady(v)
-		if !ok {
-			corrupt(fmt.Errorf("ready row %q", k))
-		}
-		t := readyTask{binary.BigEndian.Uint64(k[len(k)-8:]), id, readyAt}
+	scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, l.scan, math.MaxUint64, func(t readyTask) bool {
 		l.head = append(l.head, t)
 		l.scan = t.seq + 1
 		return len(l.head) < headCap
@@ -384,6 +388,11 @@ func (r *Round) enterLane(q *queue, id task.ID, x *Exec) {
 		l = &lane{laneName: name, scan: x.Seq}
 		l.insert(readyTask{x.Seq, id, x.ReadyAt})
 		q.lanes.add(l, q.flowOf(name.key, r.now), r.now)
+		if q.startsInRow(name) {
+			l.inRow = readyTask{x.Seq, id, x.ReadyAt}
+			r.writeLane(q, l) // now: it is the task's row, too
+			return
+		}
 	} else if first := l.first(); true {
 		l.insert(readyTask{x.Seq, id, x.ReadyAt})
 		if l.first() != first {
@@ -402,14 +411,23 @@ func (r *Round) leaveLane(q *queue, x *Exec) {
 	}
 	first := l.first()
 	l.remove(x.Seq)
-	r.touchLane(q, l)
+	inRow := l.inRow.seq == x.Seq
+	if inRow {
+		l.inRow = readyTask{}
+	} else {
+		r.tx.Delete(readyKey(q.ns, q.name, name, x.Seq))
+	}
 	switch {
 	case l.count == 0:
 		q.lanes.drop(l)
 	case l.first() != first:
 		q.lanes.moved(l)
 	}
-	r.tx.Delete(readyKey(q.ns, q.name, name, x.Seq))
+	if inRow || l.count == 0 { // another lane may begin under its name before the round ends
+		r.writeLane(q, l)
+	} else {
+		r.touchLane(q, l)
+	}
 }
 
 func (r *Round) touchLane(q *queue, l *lane) {

@@ -25,9 +25,9 @@ import (
 //	q ns 0 request                           a request id that is no UUIDv7
 //	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
 //	g ns 0 claim_key                         the claims that a claim key got
-//	C ns 0 queue 0 key 0 id                  a claimed task that has a key
+//	C ns 0 queue 0 key 0 id                  a claimed task that the row of its key does not name
 //	y ns 0 queue 0 key                       a once key: who holds it, or what came of it
-//	b ns 0 queue 0 key                       the tokens of a key, or of the queue as a whole, if not all are there
+//	b ns 0 queue 0 key                       what a key uses, or the queue as a whole: tokens, if not all are there, and claims
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
 //	p ns 0 schedule 0                        what operators say of a schedule
@@ -53,7 +53,7 @@ const (
 	tabClaimKey   = 'g'
 	tabClaimed    = 'C'
 	tabOnce       = 'y'
-	tabBucket     = 'b'
+	tabUse        = 'b'
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
 	tabArchive    = 'x'
@@ -151,8 +151,8 @@ func claimedKey(ns, queue, key string, id task.ID) []byte {
 	return append(k, id[:]...)
 }
 
-func bucketKey(ns, queue, key string) []byte {
-	return append(queueKey(ns, tabBucket, queue), key...)
+func useKey(ns, queue, key string) []byte {
+	return append(queueKey(ns, tabUse, queue), key...)
 }
 
 // bucketRest names a bucket in its deadline.

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -181,21 +181,21 @@ func sameFlows(s, again *lanes) error {
 	}
 	for key, f := range s.flows {
 		g := again.flows[key]
-		if g == nil || f.running != g.running || len(f.claimed) != len(g.claimed) || f.held != g.held || f.lanes != g.lanes || f.idle() {
+		if g == nil || f.running != g.running || f.use.claims() != g.use.claims() || len(f.use.named) != len(g.use.named) || f.held != g.held || f.lanes != g.lanes || f.idle() {
 			return fmt.Errorf("flow %q: memory has %+v, rows %+v", key, f, g)
 		}
 		for p := range s.order {
-			if in := f.place[p] >= 0; in != (f.held == 0 && f.ready[p].Len() > 0) || in && s.order[p].items[f.place[p]] != f {
+			if in := f.place[p] >= 0; in != (f.held == 0 && f.ready[p].Len() > 0) || in && s.order[p].items[f.place[p]].of != f {
 				return fmt.Errorf("flow %q lies at place %d of priority %d", key, f.place[p], p)
 			}
 		}
 	}
 	for _, l := range s.byName {
 		runs, p := !s.held[l.typ], l.priority-task.High
-		if own := l.own >= 0; own != runs || own && l.flow.ready[p].items[l.own] != l {
+		if own := l.own >= 0; own != runs || own && l.flow.ready[p].items[l.own].of != l {
 			return fmt.Errorf("lane %v lies at place %d of its flow", l.laneName, l.own)
 		}
-		if in := l.sameType >= 0; in != (runs && l.flow.held == 0) || in && s.byType[p][l.typ].items[l.sameType] != l {
+		if in := l.sameType >= 0; in != (runs && l.flow.held == 0) || in && s.byType[p][l.typ].items[l.sameType].of != l {
 			return fmt.Errorf("lane %v lies at place %d of its type", l.laneName, l.sameType)
 		}
 	}
@@ -214,7 +214,12 @@ func sameFlows(s, again *lanes) error {
 
 func heapOK[T any](h *ranking[T]) bool {
 	for i := 1; i < h.Len(); i++ {
-		if h.Less(i, (i-1)/2) {
+		if h.items[i].before(h.items[(i-1)/2].order) {
+			return false
+		}
+	}
+	for i, it := range h.items {
+		if it.order != h.order(it.of) || *h.place(it.of) != i {
 			return false
 		}
 	}
@@ -252,14 +257,15 @@ func sameLane(tx *store.Tx, q *queue, l, again *lane) error {
 	if again == nil || again.count != l.count {
 		return fmt.Errorf("lane %v: memory counts %d, rows %+v", l.laneName, l.count, again)
 	}
-	prefix := laneKey(q.ns, tabReady, q.name, l.laneName)
+	if again.inRow != l.inRow {
+		return fmt.Errorf("lane %v: memory says that task %+v has no row of its own, the lane's row %+v", l.laneName, l.inRow, again.inRow)
+	}
 	i, ok := 0, true
-	tx.Scan(prefix, after(prefix), func(k, _ []byte) bool {
-		seq := binary.BigEndian.Uint64(k[len(k)-8:])
+	scanLane(tx, q.ns, q.name, l.laneName, l.inRow, 0, math.MaxUint64, func(t readyTask) bool {
 		if i < len(l.head) {
-			ok = ok && l.head[i].seq == seq
+			ok = ok && l.head[i] == t
 		} else {
-			ok = ok && seq >= l.scan
+			ok = ok && t.seq >= l.scan
 		}
 		i++
 		return true
