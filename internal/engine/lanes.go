@@ -44,6 +44,7 @@ type lane struct {
 
 	flow          *flow
 	own, sameType int // places in the heaps of its flow, and of its type; -1: it is held
+	among         int // its place among lanes.ofType
 }
 
 // first is a lower bound of the first task's sequence number, exact when the head is not empty.
