@@ -59,7 +59,7 @@ type breakers struct {
 const (
 	// maxWatched bounds the types of a queue that have a breaker at a time. Others pass unjudged until some were idle for a window.
 	maxWatched = 10_000
-	// probeWait is how long a breaker waits for a task to probe with. If none comes for so long, the type is not used any more.
+	// probeWait is how long a breaker waits for a task to probe with. If none is there then, the type is not used any more.
 	probeWait = 24 * time.Hour
 )
 
@@ -134,7 +134,7 @@ func (r *Round) openFor(q *queue, b *breaker, rule task.Breaker) {
 	r.Breakers = append(r.Breakers, BreakerChange{Namespace: q.ns, Queue: q.name, BreakerInfo: b.info(rule)})
 }
 
-// holdEnds lets a probe through, or forgets a breaker to which none came.
+// holdEnds lets a probe through, or forgets a breaker for which there is none.
 func (r *Round) holdEnds(d deadline) {
 	name, typ, ok := bytes.Cut(d.rest, []byte{0})
 	if !ok {
@@ -149,7 +149,7 @@ func (r *Round) holdEnds(d deadline) {
 		return
 	}
 	b.until = 0
-	if b.state == BreakerProbing {
+	if b.state == BreakerProbing && len(q.lanes.ofType[b.typ]) == 0 {
 		r.closeBreaker(q, b, ClosedUnused)
 		return
 	}
@@ -380,7 +380,7 @@ const (
 	ClosedByProbes   ClosedBy = "probes"   // enough have succeeded
 	ClosedByHand     ClosedBy = "operator" //
 	ClosedBySettings ClosedBy = "settings" // its rule is gone
-	ClosedUnused     ClosedBy = "unused"   // no task came to probe with
+	ClosedUnused     ClosedBy = "unused"   // there was no task to probe with
 )
 
 // BreakerChange is a breaker that has opened, also again after a probe, or has closed: then it is told as it was before.

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -142,8 +143,8 @@ func decodeBreaker(typ string, row []byte) (*breaker, error) {
 	})
 	switch {
 	case err != nil:
-	case b.state > BreakerProbing || b.seen.at < 0:
-		err = fmt.Errorf("the breaker of type %q is in state %d", typ, b.state)
+	case b.state > BreakerProbing || b.seen.at < 0 || b.seen.at > math.MaxInt64/2:
+		err = fmt.Errorf("the breaker of type %q is in state %d, at %d", typ, b.state, b.seen.at)
 	case b.state == BreakerClosed:
 		err = b.seen.decode(parts)
 	}
