@@ -50,16 +50,17 @@ const (
 	BreakerProbing BreakerState = "probing" // one task at a time
 )
 
-// CloseBreaker closes the breaker of a type by hand, or for "" all of the queue. If none is open, that is no error. There is no call
-// that opens one: Pause stops a type.
+// CloseBreaker closes the breaker of a type by hand, or for "" all of the queue. If none is open, that is no error. There is no
+// call that opens one: Pause stops a type.
 func (a Admin) CloseBreaker(ctx context.Context, queue, typ, reason string) (*QueueInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.CloseBreaker, &pawlv1.CloseBreakerRequest{Queue: queue, Type: typ, Reason: reason})
+	req := &pawlv1.CloseBreakerRequest{Queue: queue, Type: typ, Reason: reason}
+	resp, err := call(ctx, a.client, true, a.client.operator.CloseBreaker, req)
 	return queueAnswer("close breaker of queue", queue, resp.GetQueue(), err)
 }
 
 func (b Breaker) proto() *pawlv1.Breaker {
-	return &pawlv1.Breaker{Off: b.Off, FailureRate: clampInt32(b.FailureRate), Window: durationOrNil(b.Window), MinAttempts: clampInt32(b.MinAttempts),
-		Hold: durationOrNil(b.Hold), MaxHold: durationOrNil(b.MaxHold), Probes: clampInt32(b.Probes)}
+	return &pawlv1.Breaker{Off: b.Off, FailureRate: clampInt32(b.FailureRate), Window: durationOrNil(b.Window),
+		MinAttempts: clampInt32(b.MinAttempts), Hold: durationOrNil(b.Hold), MaxHold: durationOrNil(b.MaxHold), Probes: clampInt32(b.Probes)}
 }
 
 // setBreakers writes the rules of the queue's breakers.
@@ -76,8 +77,8 @@ func (s QueueSettings) setBreakers(out *pawlv1.QueueSettings) {
 }
 
 func breakerOf(p *pawlv1.Breaker) Breaker {
-	return Breaker{Off: p.GetOff(), FailureRate: int(p.GetFailureRate()), Window: p.GetWindow().AsDuration(), MinAttempts: int(p.GetMinAttempts()),
-		Hold: p.GetHold().AsDuration(), MaxHold: p.GetMaxHold().AsDuration(), Probes: int(p.GetProbes())}
+	return Breaker{Off: p.GetOff(), FailureRate: int(p.GetFailureRate()), Window: p.GetWindow().AsDuration(),
+		MinAttempts: int(p.GetMinAttempts()), Hold: p.GetHold().AsDuration(), MaxHold: p.GetMaxHold().AsDuration(), Probes: int(p.GetProbes())}
 }
 
 // readBreakers reads what setBreakers writes.
@@ -94,7 +95,7 @@ func (s *QueueSettings) readBreakers(p *pawlv1.QueueSettings) {
 }
 
 func breakerStatusOf(p *pawlv1.BreakerStatus) BreakerStatus {
-	return BreakerStatus{Type: p.GetType(), State: BreakerState(p.GetState()), Reason: p.GetReason(), Since: timeOf(p.GetSince()), Until: timeOf(p.GetUntil()),
-		Attempts: int(p.GetAttempts()), Failed: int(p.GetFailed()), Window: p.GetWindow().AsDuration(), Error: p.GetError(), Opened: int(p.GetOpened()),
-		Passed: int(p.GetPassed()), Probes: int(p.GetProbes()), Probe: p.GetProbeTaskId(), Shard: int(p.GetShard())}
+	return BreakerStatus{Type: p.GetType(), State: BreakerState(p.GetState()), Reason: p.GetReason(), Since: timeOf(p.GetSince()),
+		Until: timeOf(p.GetUntil()), Attempts: int(p.GetAttempts()), Failed: int(p.GetFailed()), Window: p.GetWindow().AsDuration(),
+		Error: p.GetError(), Opened: int(p.GetOpened()), Passed: int(p.GetPassed()), Probes: int(p.GetProbes()), Probe: p.GetProbeTaskId(), Shard: int(p.GetShard())}
 }

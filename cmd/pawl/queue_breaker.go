@@ -22,7 +22,7 @@ type breakerFlags struct {
 }
 
 func (b *breakerFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&b.mode, "breaker", "", "circuit breaker of each type: on or off; with --for-type also inherit, the rule of the queue")
+	flags.StringVar(&b.mode, "breaker", "", "circuit breaker of each type: on, off, or with --for-type inherit (the queue's)")
 	flags.IntVar(&b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of the attempts from which it opens (default 50)")
 	periodVar(flags, &b.rule.Window, "breaker-window", 0, "in which attempts are counted (default 1m)")
 	flags.IntVar(&b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window: fewer say nothing (default 20)")
@@ -33,7 +33,8 @@ func (b *breakerFlags) add(flags *pflag.FlagSet) {
 }
 
 // breakerNumbers are the flags that name a part of the rule.
-var breakerNumbers = []string{"breaker-failure-rate", "breaker-window", "breaker-min-attempts", "breaker-hold", "breaker-max-hold", "breaker-probes"}
+var breakerNumbers = []string{"breaker-failure-rate", "breaker-window", "breaker-min-attempts", "breaker-hold", "breaker-max-hold",
+	"breaker-probes"}
 
 // over puts the rule that was given in place of what the queue has.
 func (b *breakerFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.QueueSettings, error) {
@@ -106,8 +107,8 @@ func breakerText(b *pawl.Breaker) string {
 	if b == nil || b.Off {
 		return "none"
 	}
-	return fmt.Sprintf("opens at %d %% failures of %d or more in %s; held for %s to %s, %s", b.FailureRate, b.MinAttempts, period(b.Window), period(b.Hold),
-		period(b.MaxHold), count(int64(b.Probes), "probe"))
+	return fmt.Sprintf("opens at %d %% failures of %d or more in %s; held for %s to %s, %s", b.FailureRate, b.MinAttempts,
+		period(b.Window), period(b.Hold), period(b.MaxHold), count(int64(b.Probes), "probe"))
 }
 
 // breakersNote says in short which breakers are open.
@@ -142,7 +143,8 @@ func writeBreakers(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		if !b.Until.IsZero() {
 			until = clock(b.Until, now)
 		}
-		rows = append(rows, []string{b.Type, string(b.State), clock(b.Since, now), until, strconv.Itoa(b.Passed) + "/" + strconv.Itoa(b.Probes), b.Reason})
+		probes := strconv.Itoa(b.Passed) + "/" + strconv.Itoa(b.Probes)
+		rows = append(rows, []string{b.Type, string(b.State), clock(b.Since, now), until, probes, b.Reason})
 	}
 	columns(w, "BREAKER|STATE|SINCE|TRIES|PROBES|REASON", rows)
 	if more := q.BreakersOpen - len(q.Breakers); more > 0 {
@@ -222,8 +224,9 @@ func (v *settingsView) breakers(s pawl.QueueSettings) {
 
 func viewBreakers(q *pawl.QueueInfo) (views []breakerStatusView) {
 	for _, b := range q.Breakers {
-		views = append(views, breakerStatusView{Type: b.Type, State: b.State, Reason: b.Reason, Since: b.Since, Until: b.Until, Attempts: b.Attempts,
-			Failed: b.Failed, Window: period(b.Window), Error: b.Error, Opened: b.Opened, Passed: b.Passed, Probes: b.Probes, Probe: b.Probe, Shard: b.Shard})
+		views = append(views, breakerStatusView{Type: b.Type, State: b.State, Reason: b.Reason, Since: b.Since, Until: b.Until,
+			Attempts: b.Attempts, Failed: b.Failed, Window: period(b.Window), Error: b.Error, Opened: b.Opened, Passed: b.Passed,
+			Probes: b.Probes, Probe: b.Probe, Shard: b.Shard})
 	}
 	return views
 }

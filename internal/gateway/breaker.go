@@ -135,9 +135,9 @@ func breakersProto(q cluster.Queue, parts []broker.QueueInfo) (told []*pawlv1.Br
 }
 
 func breakerStatus(i *broker.BreakerInfo) *pawlv1.BreakerStatus {
-	p := &pawlv1.BreakerStatus{Type: i.Type, State: i.State.String(), Reason: i.Reason(), Since: timeProto(i.Since), Until: timeProto(i.Until),
-		Attempts: int32Of(i.Attempts), Failed: int32Of(i.Failed), Window: durationpb.New(i.Window), Error: i.Error, Opened: int32Of(i.Opened),
-		Passed: int32Of(i.Passed), Probes: int32Of(i.Probes)}
+	p := &pawlv1.BreakerStatus{Type: i.Type, State: i.State.String(), Reason: i.Reason(), Since: timeProto(i.Since),
+		Until: timeProto(i.Until), Attempts: int32Of(i.Attempts), Failed: int32Of(i.Failed), Window: durationpb.New(i.Window),
+		Error: i.Error, Opened: int32Of(i.Opened), Passed: int32Of(i.Passed), Probes: int32Of(i.Probes)}
 	if i.Probe != (task.ID{}) {
 		p.ProbeTaskId = i.Probe.String()
 	}
