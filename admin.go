@@ -29,6 +29,8 @@ type QueueSettings struct {
 	Limits                          // of the queue as a whole
 	PerKey      Limits              // of the tasks of each key
 	Keys        map[string]KeyRules // of single keys, instead of PerKey; at most 1,000
+	Breaker     *Breaker            // of each type; nil: none
+	Breakers    map[string]Breaker  // of single types, instead of Breaker; at most 1,000
 }
 
 // Limits bound what a queue, or a key within it, runs. Tasks beyond them wait, use no attempt, and let others go past.
@@ -76,7 +78,9 @@ type QueueInfo struct {
 	Paused          bool
 	PausedReason    string
 	PausedAt        time.Time
-	Holds           []Hold // types and keys that are paused alone
+	Holds           []Hold          // types and keys that are paused alone
+	Breakers        []BreakerStatus // those that are not closed, up to 100, the longest open first
+	BreakersOpen    int             // how many are not closed
 	Depth           Depth
 	ReadyByPriority ReadyByPriority
 	OldestReady     time.Duration // how long the oldest ready task has been ready
@@ -287,6 +291,7 @@ func (s QueueSettings) proto() *pawlv1.QueueSettings {
 		}
 		out.Keys[key] = rules.proto()
 	}
+	s.setBreakers(out)
 	if w := s.Weights; w != nil {
 		out.Weights = &pawlv1.PriorityWeights{High: clampInt32(w.High), Normal: clampInt32(w.Normal), Low: clampInt32(w.Low)}
 	}
@@ -331,6 +336,7 @@ func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
 		}
 		out.Keys[key] = KeyRules{Limits: limitsOf(rules.GetMaxRunning(), rules.GetRate()), Weight: int(rules.GetWeight())}
 	}
+	out.readBreakers(p)
 	if w := p.GetWeights(); w != nil {
 		out.Weights = &PriorityWeights{High: int(w.GetHigh()), Normal: int(w.GetNormal()), Low: int(w.GetLow())}
 	}
@@ -351,6 +357,10 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 	}
 	for _, h := range p.GetHolds() {
 		q.Holds = append(q.Holds, Hold{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), At: timeOf(h.GetAt())})
+	}
+	q.BreakersOpen = int(p.GetBreakersOpen())
+	for _, b := range p.GetBreakers() {
+		q.Breakers = append(q.Breakers, breakerStatusOf(b))
 	}
 	for _, part := range p.GetParts() {
 		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(), Own: part.GetOwn(),

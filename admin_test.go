@@ -27,11 +27,14 @@ func TestAdminCalls(t *testing.T) {
 			MaxAttempts: 5, Lease: durationpb.New(30 * time.Second), Weights: &pawlv1.PriorityWeights{High: 7, Normal: 2, Low: 1},
 			Retention: &pawlv1.Retention{Dead: durationpb.New(time.Hour)}, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(time.Second), Jitter: proto.Float64(0)},
 			MaxRunning: 50, Rate: &pawlv1.Rate{Limit: 9, Period: durationpb.New(time.Second), Burst: 3}, PerKey: &pawlv1.KeyRules{MaxRunning: 2},
-			Keys: map[string]*pawlv1.KeyRules{"vip": {MaxRunning: 4, Weight: 3}},
+			Keys: map[string]*pawlv1.KeyRules{"vip": {MaxRunning: 4, Weight: 3}}, Breaker: &pawlv1.Breaker{FailureRate: 60},
+			Breakers: map[string]*pawlv1.Breaker{"sms": {Off: true}},
 		},
+		Breakers: []*pawlv1.BreakerStatus{{Type: "mail", State: "open", Reason: "why", Since: at, Attempts: 9, Failed: 8, Window: durationpb.New(time.Minute),
+			Error: "down", Opened: 2, Passed: 1, Probes: 3, ProbeTaskId: "t1", Shard: 5}}, BreakersOpen: 1,
 		Holds: []*pawlv1.Hold{{Type: "report", Reason: "paper", At: at}},
 	}
-	wantQueue := `{mail true fire 0001-01-01T00:00:00Z [{report  paper 2026-01-02T03:04:05Z}] {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}}} 4 0001-01-01T00:00:00Z null}`
+	wantQueue := `{mail true fire 0001-01-01T00:00:00Z [{report  paper 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
 	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
 	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}
@@ -66,6 +69,12 @@ func TestAdminCalls(t *testing.T) {
 				Keys: map[string]pawl.KeyRules{"vip": {Limits: pawl.Limits{MaxRunning: 4}, Weight: 3}}})
 		}, `queue:"mail"settings:{retry:{}retention:{}max_running:50rate:{limit:9period:{seconds:1}burst:3}per_key:{max_running:2}keys:{key:"vip"value:{max_running:4weight:3}}}`,
 			&pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
+		{"PutQueue", func(a pawl.Admin) (any, error) {
+			return a.PutQueue(ctx, "mail", pawl.QueueSettings{Breaker: &pawl.Breaker{Window: time.Minute, Probes: 2}, Breakers: map[string]pawl.Breaker{"sms": {Off: true}}})
+		}, `queue:"mail"settings:{retry:{}retention:{}breaker:{window:{seconds:60}probes:2}breakers:{key:"sms"value:{off:true}}}`,
+			&pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
+		{"CloseBreaker", func(a pawl.Admin) (any, error) { return a.CloseBreaker(ctx, "mail", "sms", "back") }, `queue:"mail"type:"sms"reason:"back"`,
+			&pawlv1.CloseBreakerResponse{Queue: queue}, wantQueue},
 		{"PauseQueue", func(a pawl.Admin) (any, error) {
 			return a.Pause(ctx, "mail", pawl.Hold{Type: "report", Reason: "paper"})
 		}, `queue:"mail"reason:"paper"type:"report"`, &pawlv1.PauseQueueResponse{Queue: queue}, wantQueue},

@@ -20,6 +20,7 @@ const (
 	WhyUnique          Why = "unique"  // the task that holds its unique key runs
 	WhyQueuePaused     Why = "queue_paused"
 	WhyTypePaused      Why = "type_paused"
+	WhyBreakerOpen     Why = "breaker_open" // too many attempts of its type failed
 	WhyKeyPaused       Why = "key_paused"
 	WhyQueueMaxRunning Why = "queue_max_running" // its queue runs as many as it may
 	WhyQueueRate       Why = "queue_rate"        // its queue has no token left
@@ -79,7 +80,7 @@ type Runner struct {
 type QueueExplanation struct {
 	Queue     string
 	Ready     int64
-	Claimable int64 // of the ready: no pause and no limit holds them back
+	Claimable int64 // of the ready: no pause, no breaker and no limit holds them back
 	Claimed   int64
 	Waiting   int64 // scheduled and retrying
 	// Reasons say in Count how many ready tasks wait for them. A task that waits for several is counted at each, but for those

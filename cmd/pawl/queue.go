@@ -20,7 +20,7 @@ func newQueue(a *app) *cobra.Command {
 			pawl.Admin.Pause),
 		newQueueVerb(a, "resume", "End the pause of a queue", "End the pause of a queue: its tasks can be claimed again.",
 			pawl.Admin.Resume),
-		newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
+		newQueueCloseBreaker(a), newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
 }
 
 func newQueueLs(a *app) *cobra.Command {
@@ -64,9 +64,18 @@ func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 		for _, n := range []int64{q.Depth.Ready, q.Depth.Held, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
 			rows[i] = append(rows[i], strconv.FormatInt(n, 10))
 		}
-		rows[i] = append(rows[i], oldest, pausesText(q))
+		rows[i] = append(rows[i], oldest, noteOf(q))
 	}
 	columns(w, "QUEUE|READY|HELD|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|OLDEST|NOTE", rows)
+}
+
+// noteOf says in short what keeps a queue or parts of it from running.
+func noteOf(q *pawl.QueueInfo) string {
+	note, broken := pausesText(q), breakersNote(q)
+	if note != "" && broken != "" {
+		note += "; "
+	}
+	return note + broken
 }
 
 // pausesText says in short what of a queue is paused, and why.
@@ -144,9 +153,11 @@ func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		"  retry", fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", period(s.Retry.Initial), s.Retry.Factor, period(s.Retry.Max), 100*max(s.Retry.Jitter, 0)),
 		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length,
 		"  limits", limitsText(s.Limits), "  of each key", limitsText(s.PerKey),
+		"  breaker", breakerText(s.Breaker),
 		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",
 			days(s.Keep.Succeeded), days(s.Keep.Discarded), days(s.Keep.Cancelled), days(s.Keep.Dead), days(s.Keep.Poisoned)))
 	writeRules(w, q, now)
+	writeBreakers(w, q, now)
 }
 
 func newQueueVerb(a *app, verb, short, long string, do func(admin pawl.Admin, ctx context.Context, name string, of pawl.Hold) (*pawl.QueueInfo, error)) *cobra.Command {

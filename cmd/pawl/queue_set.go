@@ -22,6 +22,7 @@ type settingsFlags struct {
 	keep           pawl.Keep
 	maxLength      int64
 	limits         limitFlags
+	breaker        breakerFlags
 	defaults       bool
 }
 
@@ -38,6 +39,7 @@ func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	periodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "as poisoned (default 14d)")
 	flags.Int64Var(&s.maxLength, "max-length", 0, "waiting tasks at most; 0 for no limit")
 	s.limits.add(flags)
+	s.breaker.add(flags)
 	flags.BoolVar(&s.defaults, "defaults", false, "begin from the defaults, not from what the queue has")
 }
 
@@ -81,7 +83,11 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 	if flags.Changed("max-length") {
 		q.MaxLength = s.maxLength
 	}
-	return s.limits.over(flags, q)
+	q, err := s.limits.over(flags, q)
+	if err != nil {
+		return q, err
+	}
+	return s.breaker.over(flags, q)
 }
 
 // readOrder reads "strict" as nil, and three weights otherwise.
@@ -114,6 +120,8 @@ func newQueueSet(a *app) *cobra.Command {
   pawl queue set mail --order 70,20,10 --max-length 100000
   pawl queue set mail --max-running 50 --rate 100/1s
   pawl queue set mail --for-each-key --max-running 2
+  pawl queue set mail --breaker on --breaker-failure-rate 80
+  pawl queue set mail --breaker off --for-type welcome
   pawl queue set mail --for-key big-customer --max-running 10 --weight 5
   pawl queue set mail --defaults`,
 	}

@@ -121,18 +121,20 @@ func viewRetry(p pawl.RetryPolicy) *retryView {
 }
 
 type queueView struct {
-	Queue           string       `json:"queue"`
-	Paused          bool         `json:"paused"`
-	PausedReason    string       `json:"paused_reason,omitempty"`
-	PausedAt        time.Time    `json:"paused_at,omitzero"`
-	Holds           []holdView   `json:"holds,omitempty"`
-	Depth           depthView    `json:"depth"`
-	ReadyByPriority priorityView `json:"ready_by_priority"`
-	OldestReadyAge  float64      `json:"oldest_ready_age_seconds"`
-	Settings        settingsView `json:"settings"`
-	Version         int64        `json:"version"`
-	CreatedAt       time.Time    `json:"created_at,omitzero"`
-	Parts           []partView   `json:"parts,omitempty"`
+	Queue           string              `json:"queue"`
+	Paused          bool                `json:"paused"`
+	PausedReason    string              `json:"paused_reason,omitempty"`
+	PausedAt        time.Time           `json:"paused_at,omitzero"`
+	Holds           []holdView          `json:"holds,omitempty"`
+	Breakers        []breakerStatusView `json:"breakers,omitempty"`
+	BreakersOpen    int                 `json:"breakers_open,omitempty"`
+	Depth           depthView           `json:"depth"`
+	ReadyByPriority priorityView        `json:"ready_by_priority"`
+	OldestReadyAge  float64             `json:"oldest_ready_age_seconds"`
+	Settings        settingsView        `json:"settings"`
+	Version         int64               `json:"version"`
+	CreatedAt       time.Time           `json:"created_at,omitzero"`
+	Parts           []partView          `json:"parts,omitempty"`
 }
 
 type holdView struct {
@@ -175,8 +177,10 @@ type settingsView struct {
 	Retention   keepView      `json:"retention"`
 	MaxLength   int64         `json:"max_length"`
 	limitsView
-	PerKey *limitsView        `json:"per_key,omitempty"`
-	Keys   map[string]keyView `json:"keys,omitempty"`
+	PerKey   *limitsView            `json:"per_key,omitempty"`
+	Keys     map[string]keyView     `json:"keys,omitempty"`
+	Breaker  *breakerView           `json:"breaker,omitempty"`
+	Breakers map[string]breakerView `json:"breakers,omitempty"`
 }
 
 type limitsView struct {
@@ -208,6 +212,7 @@ func viewQueue(q *pawl.QueueInfo) queueView {
 		Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedAt: q.PausedAt,
 		Depth: depthView(q.Depth), ReadyByPriority: priorityView(q.ReadyByPriority), OldestReadyAge: q.OldestReady.Seconds(),
 		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt, Parts: make([]partView, len(q.Parts)),
+		Breakers: viewBreakers(q), BreakersOpen: q.BreakersOpen,
 	}
 	for _, h := range q.Holds {
 		v.Holds = append(v.Holds, holdView(h))
@@ -245,6 +250,7 @@ func viewSettings(s pawl.QueueSettings) settingsView {
 		}
 		v.Keys[key] = keyView{viewLimits(rules.Limits), rules.Weight}
 	}
+	v.breakers(s)
 	if w := s.Weights; w != nil {
 		v.Weights = &priorityView{High: int64(w.High), Normal: int64(w.Normal), Low: int64(w.Low)}
 	}

@@ -107,6 +107,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	for i := range round.Dead {
 		r.logDead(&round.Dead[i])
 	}
+	r.logBreakers(round.Breakers)
 	if round.ToArchive {
 		poke(r.toFile)
 	}

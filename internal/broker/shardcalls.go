@@ -29,6 +29,7 @@ type ShardCalls interface {
 
 	Queue(ctx context.Context, shard uint32, ns, name string) (QueueInfo, Stamp, error)
 	Purge(ctx context.Context, shard uint32, ns, name string) (int64, Stamp, error)
+	CloseBreakers(ctx context.Context, shard uint32, ns, name, typ string) (int, Stamp, error)
 	DeadGroups(ctx context.Context, shard uint32, ns, queue string, s task.State) ([]Group, bool, Stamp, error)
 	Replay(ctx context.Context, shard uint32, ns string, s Selection) (matched, done int64, at Stamp, err error)
 	DiscardDead(ctx context.Context, shard uint32, ns string, s Selection) (matched, done int64, at Stamp, err error)

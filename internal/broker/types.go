@@ -14,6 +14,7 @@ type (
 	Stamp            = shard.Stamp
 	Accepted         = engine.Accepted
 	Attempt          = engine.Attempt
+	BreakerInfo      = engine.BreakerInfo
 	Claimed          = engine.Claimed
 	Edit             = engine.Edit
 	Extension        = engine.Extension
@@ -46,6 +47,12 @@ const (
 	FailDead    = engine.FallDead
 	FailDiscard = engine.FallDiscard
 	FailPoison  = engine.FallPoison
+)
+
+// Where a breaker is that is not closed.
+const (
+	BreakerOpen    = engine.BreakerOpen
+	BreakerProbing = engine.BreakerProbing
 )
 
 // TimeOf converts a wall-clock time.

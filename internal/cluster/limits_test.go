@@ -25,6 +25,13 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 		must(t, err)
 		_, err = c.PutQueue(bg, "default", "a", func(c *task.QueueConfig) error { return c.Pause(task.Hold{Type: "t"}) })
 		is(t, err, task.ErrWrongState, "pauses of types or keys")
+		for _, rule := range []func(s *task.Settings){
+			func(s *task.Settings) { s.Breaker = task.DefaultBreaker },
+			func(s *task.Settings) { s.Breakers = map[string]task.Breaker{"t": task.DefaultBreaker} },
+		} {
+			_, err = c.PutQueue(bg, "default", "a", func(c *task.QueueConfig) error { rule(&c.Settings); return nil })
+			is(t, err, task.ErrWrongState, "breakers")
+		}
 	})
 }
 

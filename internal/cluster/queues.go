@@ -102,8 +102,8 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 	return q, nil
 }
 
-// PoliciesLevel is the feature level from which there are limits, pauses of types and keys, schedules, unique keys and once keys:
-// leaders below would lose them, or would not know what to do at their ends.
+// PoliciesLevel is the feature level from which there are limits, breakers, pauses of types and keys, schedules, unique keys and once
+// keys: leaders below would lose them, or would not know what to do at their ends.
 const PoliciesLevel = 3
 
 // mayLimit refuses a configuration that not all nodes would keep.
@@ -113,7 +113,7 @@ func mayLimit(tx *store.Tx, q Queue) error {
 	}
 	settings, _, err := getRow[Settings](tx, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("queue %q: for limits, and pauses of types or keys, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+		err = wrongState("queue %q: for limits, breakers, and pauses of types or keys, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
 			q.Name, PoliciesLevel, settings.Level)
 	}
 	return err

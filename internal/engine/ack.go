@@ -12,7 +12,9 @@ func Ack(r *Round, h Hold, result Result) (Settled, error) {
 		return Settled{}, err
 	}
 	to := *from
-	r.finish(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to, task.Succeeded, "")
+	q := r.queueOf(h.Namespace, from)
+	r.finish(h.Namespace, h.ID, q, from, &to, task.Succeeded, "")
+	r.judge(q, h.ID, from.Type, task.OutcomeSucceeded, Failure{})
 	if len(result.Data) > 0 {
 		r.tx.Set(idKey(h.Namespace, tabResult, h.ID), result.encode())
 	}

@@ -151,13 +151,13 @@ func (r *Round) tokensCame(d deadline) {
 }
 
 const (
-	// sweepRest is how often full buckets are forgotten. A deadline for each would cost as much as the tokens do.
+	// sweepRest is how often full buckets and idle breakers are forgotten. A deadline for each would cost as much as the tokens do.
 	sweepRest = time.Minute
 	// sweepLimit bounds how many are forgotten in one round.
 	sweepLimit = 1000
 )
 
-// sweepAt sets when the full buckets of a queue are forgotten, unless that is set.
+// sweepAt sets when the full buckets and idle breakers of a queue are forgotten, unless that is set.
 func (r *Round) sweepAt(q *queue, at store.Time) {
 	if q.counts.sweep == 0 {
 		q.counts.sweep = at
@@ -166,7 +166,7 @@ func (r *Round) sweepAt(q *queue, at store.Time) {
 	}
 }
 
-// sweep forgets full buckets: idle keys cost nothing.
+// sweep forgets full buckets and breakers of which nothing was heard for a window: idle keys and types cost nothing.
 func (r *Round) sweep(d deadline) {
 	q := r.queue(d.ns, string(d.rest))
 	if q == nil || q.counts.sweep != d.at {
@@ -183,6 +183,18 @@ func (r *Round) sweep(d deadline) {
 		r.dropBucket(q, key, at)
 		dropped++
 	})
+	if q.breakers != nil {
+		for typ, b := range q.breakers.byType {
+			switch {
+			case b.state != BreakerClosed: // has a deadline of its own
+			case dropped == sweepLimit || !b.seen.over(r.now, q.config.Settings.BreakerOf(typ).Window):
+				left = true
+			default:
+				r.forgetBreaker(q, b)
+				dropped++
+			}
+		}
+	}
 	switch {
 	case dropped == sweepLimit:
 		r.sweepAt(q, r.now+1)

@@ -16,7 +16,8 @@ import (
 // dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
 // agree, at most 100 findings.
 func Check(from store.Reader, ns string) []string {
-	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}, counted: map[string]map[task.ID]bool{}, uniques: map[string]uniqueRow{}}
+	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
+		counted: map[string]map[task.ID]bool{}, uniques: map[string]uniqueRow{}}
 	c.readTasks()
 	c.checkSchedules()
 	c.expectUnique()
@@ -34,7 +35,7 @@ type checker struct {
 	want     map[string][]byte // index rows that must be there
 	counts   map[string]*counts
 	lanes    map[string]*laneCheck
-	buckets  map[string]bool             // queues that have some
+	swept    map[string]bool             // queues with buckets, or breakers that are closed
 	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
 	uniques  map[string]uniqueRow
 	findings []string
@@ -174,13 +175,14 @@ func (c *checker) compareTables() {
 		delete(c.want, string(k))
 	}
 	c.checkUses()
+	c.checkBreakers()
 	c.scan(tabCounts, func(k, v []byte) {
 		n, err := decodeCounts(v)
 		queue := string(k[len(c.ns)+2 : len(k)-1])
 		if err == nil && n.sweep != 0 {
 			c.expectRow(deadlineKey(n.sweep, onSweep, c.ns, []byte(queue)), nil)
-		} else if c.buckets[queue] {
-			c.find("the buckets of queue %q are never forgotten", queue)
+		} else if c.swept[queue] {
+			c.find("the buckets and breakers of queue %q are never forgotten", queue)
 		}
 	})
 	c.scan(tabOnce, func(k, v []byte) {
@@ -236,7 +238,7 @@ func (c *checker) checkUses() {
 				c.expectRow(deadlineKey(b.due, onTokens, c.ns, k[len(c.ns)+2:]), nil)
 			}
 			queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
-			c.buckets[queue] = true
+			c.swept[queue] = true
 		} else if live == 0 {
 			c.find("row %q stands for nothing", k)
 		}

@@ -31,12 +31,12 @@ type Reason struct {
 	Until store.Time // it is over then at the latest: when the task is due, a token comes, a lease ends
 	Type  string     // of what is paused, or what no worker takes
 	Key   string     // of what is paused or limited
-	Cause string     // what was said of a pause; the reason of an end; how the last attempt ended that is to be repeated
-	Error string     // of the last attempt
+	Cause string     // what was said of a pause; what opened a breaker; the reason of an end; how the last attempt ended that is to be repeated
+	Error string     // of the last attempt; the last that a breaker has seen
 
 	Limit   int // tasks that may run at once
 	Rate    task.Rate
-	Running []Runner // up to maxRunners of those that use up the limit; of a task that runs, itself
+	Running []Runner // up to maxRunners of those that use up the limit; the probe of a breaker; of a task that runs, itself
 	Types   []string // that workers take, up to maxTypesTold
 	// Count is of what goes first: tasks, of other_keys the keys; and in a queue's explanation of the ready tasks that wait for
 	// this. More says that there are more than were counted.
@@ -105,6 +105,7 @@ var blockers = []func(*explainer){
 	(*explainer).uniqueKey,
 	(*explainer).queuePaused,
 	(*explainer).typePaused,
+	(*explainer).breakerOpen,
 	(*explainer).keyPaused,
 	(*explainer).queueFull,
 	(*explainer).queueRate,
@@ -134,7 +135,7 @@ func (e *explainer) add(reason Reason) { e.reasons = append(e.reasons, reason) }
 // ready says whether the task lies in its lane.
 func (e *explainer) ready() bool { return e.x.State == task.Ready && !e.x.parked() }
 
-// held says whether a pause or a limit keeps the task from running, whoever asks.
+// held says whether a pause, a breaker or a limit keeps the task from running, whoever asks.
 func (e *explainer) held() bool {
 	return slices.ContainsFunc(e.reasons, func(r Reason) bool { return r.Code.Holds() })
 }
@@ -160,6 +161,28 @@ func (e *explainer) typePaused() {
 	if h, held := e.q.config.HeldType(e.x.Type); held {
 		e.add(whyHeld(e.q.name, h))
 	}
+}
+
+func (e *explainer) breakerOpen() {
+	b := e.q.breakers.of(e.x.Type)
+	if b == nil || b.state == BreakerClosed || e.isProbe() {
+		return
+	}
+	why := whyBreaker(e.q.name, b.info(e.q.config.Settings.BreakerOf(e.x.Type)))
+	if b.probe != (task.ID{}) {
+		why.Running = e.r.asRunners(e.q.ns, []task.ID{b.probe})
+	}
+	e.add(why)
+}
+
+// isProbe says whether the task is the one that the breaker of its type lets through.
+func (e *explainer) isProbe() bool {
+	shown := e.q.lanes.trials[e.x.Type]
+	if shown == nil || !e.ready() || shown != e.q.lanes.byName[e.x.lane()] {
+		return false
+	}
+	older, _ := e.r.countBefore(e.q, shown, e.x.Seq, 1)
+	return older == 0
 }
 
 func (e *explainer) keyPaused() {

@@ -15,7 +15,7 @@ import (
 // QueueExplanation says what the ready tasks of a queue wait for, in one shard.
 type QueueExplanation struct {
 	Ready     int64
-	Claimable int64 // of the ready: no pause and no limit holds them back
+	Claimable int64 // of the ready: no pause, no breaker and no limit holds them back
 	Claimed   int64
 	Waiting   int64 // scheduled and retrying
 	// Reasons are those for which ready tasks wait; Count says how many. A task that waits for several is counted at each, but
@@ -90,12 +90,13 @@ func ExplainQueue(from store.Reader, ns, name string, g *Glance) (*QueueExplanat
 	config, err := task.DecodeQueueConfig(row)
 	corrupt(err)
 	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, g: g, keys: map[string]*keyState{}, types: map[string]int64{},
-		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}}
+		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}, broken: map[string]*brokenType{}}
 	if row, ok = from.Get(queueKey(ns, tabCounts, name)); ok {
 		e.counts, err = decodeCounts(row)
 		corrupt(err)
 	}
 	e.readKeys()
+	e.readBreakers()
 	e.readLanes()
 	return e.explain(), nil
 }
@@ -112,9 +113,17 @@ type queueExplainer struct {
 	types       map[string]int64     // ready tasks of each
 	count       map[task.Why]int64   // of what is held by keys
 	pausedTypes map[string]int64
-	held        int64         // of the tasks read: by their type or key
-	oldest      []oldestOfAll // up to maxOldest lanes
+	broken      map[string]*brokenType // those whose breaker is not closed
+	held        int64                  // of the tasks read: by their type or key
+	oldest      []oldestOfAll          // up to maxOldest lanes
 	partial     bool
+}
+
+// brokenType is a type whose breaker is not closed.
+type brokenType struct {
+	*breaker
+	tasks int64 // ready
+	probe bool  // one of them is let through
 }
 
 // keyState is a key of a queue.
@@ -178,6 +187,17 @@ func (e *queueExplainer) full(k *keyState, most int) bool {
 	return n >= most
 }
 
+func (e *queueExplainer) readBreakers() {
+	prefix := queueKey(e.ns, tabBreaker, e.name)
+	e.scan(prefix, e.config.Settings.Breaks(), func(k, v []byte) {
+		b, err := decodeBreaker(string(k[len(prefix):]), v)
+		corrupt(err)
+		if b.state != BreakerClosed {
+			e.broken[b.typ] = &brokenType{breaker: b}
+		}
+	})
+}
+
 // scan reads rows if they are needed, no more than maxRowsOfKeys.
 func (e *queueExplainer) scan(prefix []byte, needed bool, fn func(k, v []byte)) {
 	if !needed {
@@ -210,11 +230,16 @@ func (e *queueExplainer) readLanes() {
 func (e *queueExplainer) lane(name laneName, row laneRow) {
 	n := row.count
 	e.types[name.typ] += n
-	held := false
-	if _, paused := e.config.HeldType(name.typ); paused {
+	_, paused := e.config.HeldType(name.typ)
+	if paused {
 		e.pausedTypes[name.typ] += n
-		held = true
 	}
+	b := e.broken[name.typ]
+	if b != nil {
+		b.tasks += n
+	}
+	held := paused || b != nil
+	keyHeld := false
 	if name.key != "" {
 		k := e.key(name.key)
 		if !k.known {
@@ -223,8 +248,11 @@ func (e *queueExplainer) lane(name laneName, row laneRow) {
 		}
 		if k.tasks += n; k.why != "" {
 			e.count[k.why] += n
-			held = true
+			held, keyHeld = true, true
 		}
+	}
+	if b != nil && !paused && !keyHeld && b.tries() {
+		b.probe = true
 	}
 	if held {
 		e.held += n
@@ -255,6 +283,7 @@ func (e *queueExplainer) explain() *QueueExplanation {
 	c := &e.counts
 	out := &QueueExplanation{Ready: c.ready[0] + c.ready[1] + c.ready[2], Claimed: c.claimed, Waiting: c.scheduled + c.retrying,
 		NextDue: e.nextDue(), OldestReady: e.oldestReady(), Partial: e.partial}
+	breakers := e.ofBreakers()
 	out.Claimable = out.Ready - e.held - c.parked
 	if out.Ready == 0 {
 		return out
@@ -269,6 +298,7 @@ func (e *queueExplainer) explain() *QueueExplanation {
 		why.Count = e.pausedTypes[typ]
 		out.Reasons = append(out.Reasons, why)
 	}
+	out.Reasons = append(out.Reasons, breakers...)
 	e.ofKeys(out)
 	e.ofWorkers(out)
 	slices.SortStableFunc(out.Reasons, func(a, b Reason) int { return cmp.Compare(a.Code.Order(), b.Code.Order()) })
@@ -294,6 +324,23 @@ func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 			add(whyQueueRate(e.name, e.config, until, e.g.Now))
 		}
 	}
+}
+
+// ofBreakers are the reasons of the types whose breakers hold the most tasks, up to maxBreakersTold. A probe is not held.
+func (e *queueExplainer) ofBreakers() (reasons []Reason) {
+	for typ, b := range e.broken {
+		if b.probe {
+			b.tasks--
+			e.held--
+		}
+		if b.tasks > 0 {
+			why := whyBreaker(e.name, b.info(e.config.Settings.BreakerOf(typ)))
+			why.Count = b.tasks
+			reasons = append(reasons, why)
+		}
+	}
+	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Type, b.Type)) })
+	return slices.Clip(reasons[:min(len(reasons), maxBreakersTold)])
 }
 
 // ofKeys adds what holds keys back: a reason for each code, and the keys with the most tasks.

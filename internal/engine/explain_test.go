@@ -155,8 +155,8 @@ func (l *Leader) dump() string {
 	fmt.Fprintf(&b, "next %d, shares %v, hot %d of %d bytes\n", l.next, l.shares, len(l.hot.tasks), l.hot.bytes)
 	for _, qn := range slices.SortedFunc(maps.Keys(l.queues), func(a, b queueName) int { return strings.Compare(a.name, b.name) }) {
 		q := l.queues[qn]
-		fmt.Fprintf(&b, "%v %d %+v bucket %+v stale %d credit %v dirty %t account %d opened %d held %v\n", qn, q.config.Version, q.counts, q.bucket, len(q.stale),
-			q.credit, q.dirty, q.lanes.account, q.lanes.opened, q.lanes.held)
+		fmt.Fprintf(&b, "%v %d %+v bucket %+v stale %d credit %v dirty %t account %d opened %d held %v breakers %v\n", qn, q.config.Version, q.counts, q.bucket, len(q.stale),
+			q.credit, q.dirty, q.lanes.account, q.lanes.opened, q.lanes.held, q.breakers.dump())
 		for _, key := range slices.Sorted(maps.Keys(q.lanes.flows)) {
 			f := q.lanes.flows[key]
 			fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v %+v\n", key, f.weight, f.lanes, f.place, f.held, f.use.claims(), f.running, f.used, f.at, f.account, f.rank, f.use.bucket)
@@ -171,7 +171,7 @@ func (l *Leader) dump() string {
 
 // A queue's explanation and the codes keep to what package task lists, so that all of them have a place.
 func TestReasonsAreOrdered(t *testing.T) {
-	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code} {
+	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code, whyBreaker("q", BreakerInfo{}).Code} {
 		if code.Order() < 0 {
 			t.Errorf("%s is not among task.Whys", code)
 		}
@@ -183,7 +183,7 @@ func TestReasonsAreOrdered(t *testing.T) {
 func (d *duel) explainAll(queue string) (next task.ID) {
 	takers := func(string) Takers { return Takers{Asks: []Ask{{Waiting: true, Last: d.now}}} }
 	explain := func(r *Round) (struct{}, error) {
-		claimable := int64(0)
+		claimable, trials := int64(0), map[string]*trialSeen{}
 		for _, t := range d.m.tasks {
 			if t.queue != queue || !t.state.Waiting() {
 				continue
@@ -199,6 +199,11 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 					d.t.Fatalf("%+v is explained by %+v", t, e.Reasons)
 				}
 				continue
+			case d.m.onTrial(t):
+				if d.judgeTrial(trials, t, held); held {
+					continue
+				}
+				claimable++
 			case held != d.m.held(t):
 				d.t.Fatalf("%+v is explained by %+v; the model has it held: %t", t, e.Reasons, d.m.held(t))
 			case !held:
@@ -209,6 +214,11 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 					d.t.Fatalf("both %s and %s are next", next, t.id)
 				}
 				next = t.id
+			}
+		}
+		for typ, seen := range trials {
+			if seen.mayRun != (seen.probes == 1) {
+				d.t.Fatalf("%d tasks of type %q on trial may be the probe; there is one that may run: %t", seen.probes, typ, seen.mayRun)
 			}
 		}
 		g, err := GlanceAt(r, "default", queue, takers)

@@ -129,6 +129,22 @@ func whyHeld(queue string, h task.Hold) Reason {
 	return r
 }
 
+func whyBreaker(queue string, i BreakerInfo) Reason {
+	r := Reason{Code: task.WhyBreakerOpen, Type: i.Type, Since: i.Since, Until: i.Until, Cause: i.Reason(), Error: i.Error,
+		Detail: fmt.Sprintf("the breaker of type %q in queue %q is %s, it opened at %s: %s", i.Type, queue, i.State, clock(i.Since), i.Reason())}
+	byHand := fmt.Sprintf("or close it: pawl queue close-breaker %s --type %s", queue, i.Type)
+	if i.State == BreakerOpen {
+		r.Change = fmt.Sprintf("at %s one task is let through to try; %s", clock(i.Until), byHand)
+		return r
+	}
+	r.Detail += fmt.Sprintf("; one task at a time is let through to try, and %d of %d have succeeded", i.Passed, i.Probes)
+	if i.Probe != (task.ID{}) {
+		r.Detail += fmt.Sprintf("; now it is %s", i.Probe)
+	}
+	r.Change = fmt.Sprintf("%s; %s", one(int64(i.Probes-i.Passed), "one more succeeds", fmt.Sprintf("%d more succeed one after another", i.Probes-i.Passed)), byHand)
+	return r
+}
+
 func whyQueueFull(queue string, c *task.QueueConfig, claimed int64, running []Runner) Reason {
 	most := c.Settings.MaxRunning
 	return Reason{Code: task.WhyQueueMaxRunning, Limit: most, Running: running,

@@ -69,6 +69,10 @@ type lanes struct {
 	order  [3]ranking[*flow] // of the flows that may run, by priority
 	byType [3]map[string]*ranking[*lane]
 	held   map[string]bool // types that may not run
+	// ofType are the lanes of each type, also of those that may not run: breakers hold many types, and one after the other. nil: it
+	// is not kept, since there are none.
+	ofType map[string][]*lane
+	trials map[string]*lane // held types that are on trial, and the lane that is shown; nil: no task of the type may run
 
 	plain *flow // that of tasks without a key
 
@@ -138,17 +142,64 @@ func (s *lanes) add(l *lane, f *flow, now store.Time) {
 	s.byName[l.laneName] = l
 	l.flow, l.own, l.sameType = f, -1, -1
 	f.lanes++
+	if s.ofType != nil {
+		s.index(l)
+	}
 	if !s.held[l.typ] {
 		s.show(l, now)
+	} else if _, tried := s.trials[l.typ]; tried {
+		s.offerIfBetter(l, now)
 	}
 }
 
-func (s *lanes) drop(l *lane) {
+func (s *lanes) drop(l *lane, now store.Time) {
 	delete(s.byName, l.laneName)
 	if l.own >= 0 {
 		s.hide(l)
 	}
 	l.flow.lanes--
+	if s.ofType != nil {
+		s.unindex(l)
+		if s.trials[l.typ] == l {
+			s.offer(l.typ, now)
+		}
+	}
+}
+
+// indexTypes begins to keep ofType and trials.
+func (s *lanes) indexTypes() {
+	s.ofType, s.trials = map[string][]*lane{}, map[string]*lane{}
+	for _, l := range s.byName {
+		s.index(l)
+	}
+}
+
+func (s *lanes) index(l *lane) {
+	l.among = len(s.ofType[l.typ])
+	s.ofType[l.typ] = append(s.ofType[l.typ], l)
+}
+
+func (s *lanes) unindex(l *lane) {
+	of := s.ofType[l.typ]
+	last := len(of) - 1
+	of[l.among], of[last].among = of[last], l.among
+	of[last] = nil
+	if s.ofType[l.typ] = of[:last]; last == 0 {
+		delete(s.ofType, l.typ)
+	}
+}
+
+// lanesOf are all lanes of a type.
+func (s *lanes) lanesOf(typ string) (of []*lane) {
+	if s.ofType != nil {
+		return s.ofType[typ]
+	}
+	for _, l := range s.byName {
+		if l.typ == typ {
+			of = append(of, l)
+		}
+	}
+	return of
 }
 
 // show lets the tasks of a lane run, if its flow may.
@@ -263,6 +314,9 @@ func (s *lanes) setHeld(f *flow, h hold, now store.Time) {
 			}
 		}
 	}
+	if len(s.trials) > 0 {
+		s.offerAgain(f, now)
+	}
 }
 
 // holdType holds all tasks of a type back, or lets them run again.
@@ -275,12 +329,10 @@ func (s *lanes) holdType(typ string, held bool, now store.Time) {
 	} else {
 		delete(s.held, typ)
 	}
-	for _, l := range s.byName {
-		switch {
-		case l.typ != typ:
-		case held:
+	for _, l := range s.lanesOf(typ) {
+		if held {
 			s.hide(l)
-		default:
+		} else {
 			s.show(l, now)
 		}
 	}

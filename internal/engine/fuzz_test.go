@@ -26,6 +26,8 @@ func FuzzRows(f *testing.F) {
 	f.Add((&LedgerEntry{Planned: 5, Outcome: TickFired, Task: task.ID{1}}).encode())
 	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, Schedule: "s"}).encode())
 	f.Add(onceRow{done: true, holder: OnceHolder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
+	f.Add((&breaker{seen: window{at: 7, parts: [windowParts]tally{{3, 1}}}, lastError: "down"}).encode())
+	f.Add((&breaker{state: BreakerProbing, since: 5, opened: 2, passed: 1, probe: task.ID{1}, cause: tally{4, 3}, over: time.Minute}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		same := func(first []byte, err error, again func([]byte) ([]byte, error)) {
@@ -56,8 +58,15 @@ func FuzzRows(f *testing.F) {
 		}
 		deleted := func(b []byte) ([]byte, error) { g, err := decodeGone(b); return g.encode(), err }
 		parcel := func(b []byte) ([]byte, error) { p, err := decodeParcel(task.ID{1}, b); return p.encode(), err }
+		watched := func(b []byte) ([]byte, error) {
+			at, err := decodeBreaker("t", b)
+			if err != nil {
+				return nil, err
+			}
+			return at.encode(), nil
+		}
 		once := func(b []byte) ([]byte, error) { o, err := decodeOnce(b); return o.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once} {
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once, watched} {
 			first, err := form(row)
 			same(first, err, form)
 		}

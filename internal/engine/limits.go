@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -38,6 +41,9 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 		q.lanes.reprice(f, r.now)
 	}
 	q.hold(f, r.now)
+	if q.breakers != nil {
+		r.letThrough(q, id, x.Type)
+	}
 }
 
 // end gives back what a claim has used.
@@ -108,19 +114,30 @@ func (q *queue) holdAll(now store.Time) {
 		q.rule(f)
 		q.hold(f, now)
 	}
-	held := map[string]bool{}
+	types := slices.Collect(maps.Keys(q.lanes.held))
 	for _, h := range q.config.Holds {
 		if h.Type != "" {
-			held[h.Type] = true
+			types = append(types, h.Type)
 		}
 	}
-	for typ := range q.lanes.held {
-		if !held[typ] {
-			q.lanes.holdType(typ, false, now)
-		}
+	for _, typ := range types {
+		q.holdType(typ, now)
 	}
-	for typ := range held {
-		q.lanes.holdType(typ, true, now)
+}
+
+// holdType holds a type back, lets it run, or puts it on trial, as a pause of it and its breaker say.
+func (q *queue) holdType(typ string, now store.Time) {
+	_, paused := q.config.HeldType(typ)
+	open, try := false, false
+	if b := q.breakers.of(typ); b != nil {
+		open, try = b.state != BreakerClosed, b.tries() && !paused
+	}
+	if !try {
+		q.lanes.tryType(typ, false, now)
+	}
+	q.lanes.holdType(typ, paused || open, now)
+	if try {
+		q.lanes.tryType(typ, true, now)
 	}
 }
 
@@ -136,6 +153,11 @@ func (q *queue) heldTasks(now store.Time) (n int64) {
 	for _, l := range q.lanes.byName {
 		if l.flow.held != 0 || q.lanes.held[l.typ] {
 			n += l.count
+		}
+	}
+	for _, l := range q.lanes.trials {
+		if l != nil {
+			n-- // the probe
 		}
 	}
 	return n

@@ -19,8 +19,9 @@ import (
 type model struct {
 	tasks  []*modelTask
 	rules  map[string]task.QueueConfig
-	tokens map[[2]string]*modelBucket // by queue and key, "" for the queue's own
-	onces  map[[2]string]*modelOnce   // by queue and once key
+	tokens map[[2]string]*modelBucket  // by queue and key, "" for the queue's own
+	onces  map[[2]string]*modelOnce    // by queue and once key
+	broken map[[2]string]*modelBreaker // by queue and type
 	now    store.Time
 	places int
 }
@@ -62,7 +63,9 @@ func (m *model) rule(queue string, c task.QueueConfig) {
 			delete(m.tokens, of) // it is full by the new one, too
 		}
 	}
+	was := m.rules[queue].Settings
 	m.rules[queue] = c
+	m.ruleBreakers(queue, &was, &c.Settings)
 	for of := range m.tokens {
 		if of[0] == queue && !m.rateOf(queue, of[1]).IsSet() {
 			delete(m.tokens, of)
@@ -92,24 +95,25 @@ func (m *model) ready(t *modelTask) {
 }
 
 // claim is what a strict claim for one queue may get: of the best priority that has a task which may run, the first of each
-// key. Which key's turn it is, TestFairness says.
-func (m *model) claim(queue string, types []string) (first map[string]*modelTask) {
+// key, and of each key and type on trial. Which key's turn it is, TestFairness says.
+func (m *model) claim(queue string, types []string) (first map[[2]string]*modelTask) {
 	best := task.Low + 1
 	for _, t := range m.tasks {
 		switch {
 		case t.queue != queue || len(types) > 0 && !slices.Contains(types, t.typ) || m.held(t) || t.priority > best:
 			continue
 		case t.priority < best:
-			best, first = t.priority, map[string]*modelTask{}
+			best, first = t.priority, map[[2]string]*modelTask{}
 		}
-		if first[t.key] == nil || t.place < first[t.key].place {
-			first[t.key] = t
+		of := m.line(t)
+		if first[of] == nil || t.place < first[of].place {
+			first[of] = t
 		}
 	}
 	return first
 }
 
-// held says whether a task may not run now.
+// held says whether a task may not run now. Of those of a type on trial only one may: see line.
 func (m *model) held(t *modelTask) bool {
 	rules := m.rules[t.queue]
 	running, ofKey := 0, 0
@@ -130,7 +134,7 @@ func (m *model) held(t *modelTask) bool {
 		return true
 	}
 	paused := slices.ContainsFunc(rules.Holds, func(h task.Hold) bool { return h.Type == t.typ || h.Key == t.key && t.key != "" })
-	return t.state != task.Ready || t.next || rules.Paused || paused || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
+	return t.state != task.Ready || t.next || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
 // pass does what time alone does up to now, in the order of the deadlines.
@@ -144,9 +148,14 @@ func (m *model) pass(now store.Time) {
 				first, at = t, due
 			}
 		}
+		if m.tryBefore(first, at, now) {
+			continue
+		}
 		if first == nil {
+			m.now = now
 			return
 		}
+		m.now = at
 		if first.state != task.Claimed {
 			m.ready(first)
 			continue
@@ -157,6 +166,7 @@ func (m *model) pass(now store.Time) {
 			first.state = task.Ready // at its old place
 		}
 		m.passKey(first)
+		m.judge(first, failure)
 	}
 }
 
@@ -195,7 +205,7 @@ func runModel(t *testing.T, queues []string, steps func(*duel) []func() string) 
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -237,7 +247,7 @@ func (d *duel) step(steps []func() string) string {
 
 func (d *duel) verbs() []func() string {
 	return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
-		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep, d.onceStep, d.onceStep}
+		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep, d.onceStep, d.onceStep, d.closeBreakerStep}
 }
 
 func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
@@ -283,10 +293,16 @@ func (d *duel) claimStep() string {
 	if len(first) == 0 && len(got) == 0 {
 		return "claim of nothing"
 	}
-	if len(first) == 0 || len(got) == 0 || first[got[0].Key] == nil || first[got[0].Key].id != got[0].ID {
+	var want *modelTask
+	for _, t := range first {
+		if len(got) > 0 && t.id == got[0].ID {
+			want = t
+		}
+	}
+	if want == nil {
 		d.t.Fatalf("claim of %q %v got %v, the model gives %v", queue, types, got, first)
 	}
-	want := first[got[0].Key]
+	d.m.probe(want)
 	d.m.has(queue, "", want.cost)
 	if want.key != "" {
 		d.m.has(queue, want.key, want.cost)
@@ -327,6 +343,7 @@ func (d *duel) settleStep() string {
 		if holds {
 			t.state = task.Succeeded
 			d.m.passKey(t)
+			d.m.judge(t, success)
 		}
 		return d.judge(verb, holds, repeated, err)
 	default:
@@ -363,6 +380,7 @@ func (d *duel) giveBack(verb string, hold Hold, t *modelTask, holds bool) string
 		}
 	}
 	d.m.passKey(t)
+	d.m.judge(t, map[bool]verdict{true: failure}[verb == "fail"])
 	if err == nil && out.State != t.state {
 		d.t.Fatalf("%s answered %s, the model has %s", verb, out.State, t.state)
 	}
@@ -405,6 +423,7 @@ func (d *duel) cancelStep() string {
 	}
 	t.state = task.Cancelled
 	d.m.passKey(t)
+	d.m.judgeIfProbe(t)
 	return "cancel"
 }
 
@@ -453,6 +472,7 @@ func (d *duel) limitStep() string {
 		return r
 	}
 	c.Settings.Rate, c.Settings.PerKey.Rate = rate(), rate()
+	d.breakerRules(&c.Settings)
 	if d.rng.IntN(4) == 0 {
 		c.Holds = append(c.Holds, task.Hold{Type: d.pick("x", "y")})
 	}
@@ -500,6 +520,9 @@ func (d *duel) compare() error {
 		if x.State != t.state || int(x.Fence) != t.fence || x.Failures != t.failures || x.Crashes != t.crashes {
 			return fmt.Errorf("task %s is %s, fence %d, failures %d, crashes %d; the model has %+v", t.id, x.State, x.Fence, x.Failures, x.Crashes, t)
 		}
+	}
+	if err := d.compareBreakers(); err != nil {
+		return err
 	}
 	if d.rng.IntN(10) == 0 {
 		return d.check()

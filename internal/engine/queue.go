@@ -24,8 +24,10 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 		q.credit = [3]int{}
 	}
 	r.settleBuckets(q)
+	was := q.config.Settings
 	q.config = config
 	r.rewatch(q)
+	r.followBreakers(q, &was)
 	q.holdAll(r.now)
 	r.tx.Set(queueKey(ns, tabQueue, name), config.Encode())
 	if !config.Paused {
@@ -72,6 +74,7 @@ func DropQueue(r *Round, ns, name string) error {
 	}
 	delete(r.l.queues, q.queueName)
 	r.dropBuckets(q)
+	r.dropBreakers(q)
 	r.tx.Delete(queueKey(ns, tabQueue, name))
 	r.tx.Delete(queueKey(ns, tabCounts, name))
 	return nil
@@ -96,6 +99,8 @@ type QueueInfo struct {
 	Ready                                        [3]int64 // by priority, high first
 	Held                                         int64    // of the ready: may not run now
 	OldestReady                                  time.Duration
+	Breakers                                     []BreakerInfo // that are not closed: up to 100, the longest open first
+	BreakersOpen                                 int           // how many there are
 }
 
 // Queue tells how a queue stands.
@@ -108,6 +113,7 @@ func Queue(r *Round, ns, name string) (QueueInfo, error) {
 	i := QueueInfo{Config: q.config, Scheduled: c.scheduled, Claimed: c.claimed, Retrying: c.retrying, Dead: c.dead,
 		Poisoned: c.poisoned, Ready: c.ready}
 	i.Held = q.heldTasks(r.now)
+	i.Breakers, i.BreakersOpen = q.breakers.told(&q.config.Settings)
 	for _, p := range task.Priorities {
 		if l := q.lanes.oldest(r, q, p); l != nil {
 			i.OldestReady = max(i.OldestReady, r.now.Sub(l.head[0].readyAt))

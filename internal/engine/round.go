@@ -46,25 +46,27 @@ func (l *Leader) NextDeadline() store.Time { return l.next }
 // queue is the leader's memory of one queue.
 type queue struct {
 	queueName
-	config task.QueueConfig
-	counts counts
-	lanes  lanes
-	bucket *bucket  // nil: it is full, or there is no rate
-	stale  [][]byte // rows of claimed tasks that are not
-	credit [3]int   // smooth weighted round robin over the priorities
-	dirty  bool
+	config   task.QueueConfig
+	counts   counts
+	lanes    lanes
+	bucket   *bucket   // nil: it is full, or there is no rate
+	breakers *breakers // nil: there is no rule
+	stale    [][]byte  // rows of claimed tasks that are not
+	credit   [3]int    // smooth weighted round robin over the priorities
+	dirty    bool
 }
 
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
 // another. Seal must be called once after the last.
 type Round struct {
-	tx     *store.Tx
-	l      *Leader
-	now    store.Time
-	ready  uint64 // tasks made ready in this round
-	born   int    // ticks that fired in it
-	queues []*queue
-	lanes  []*dirtyLane
+	tx       *store.Tx
+	l        *Leader
+	now      store.Time
+	ready    uint64 // tasks made ready in this round
+	born     int    // ticks that fired in it
+	queues   []*queue
+	lanes    []*dirtyLane
+	breakers []dirtyBreaker
 	Effects
 }
 
@@ -75,10 +77,11 @@ type dirtyLane struct {
 
 // Effects are what others want to know of a round once it is committed.
 type Effects struct {
-	Woken []Woken      // queues that got ready tasks, and may be named more than once
-	Ended []Ended      // tasks that came to an end
-	Dead  []DeadLetter // those among them that want a log line
-	Lost  []Lost       // claims that ended without their holder's doing
+	Woken    []Woken         // queues that got ready tasks, and may be named more than once
+	Ended    []Ended         // tasks that came to an end
+	Dead     []DeadLetter    // those among them that want a log line
+	Lost     []Lost          // claims that ended without their holder's doing
+	Breakers []BreakerChange // those that opened or closed
 	// ToArchive says that dead letters wait for the archive.
 	ToArchive bool
 	// ToSend says that parcels wait for the courier.
@@ -130,7 +133,7 @@ func (r *Round) nextSeq() uint64 {
 	return r.tx.Index()<<seqBits | r.ready
 }
 
-// Seal writes the counters and lanes that the round changed.
+// Seal writes the counters, lanes and breakers that the round changed.
 func (r *Round) Seal() {
 	for _, q := range r.queues {
 		q.dirty = false
@@ -142,6 +145,7 @@ func (r *Round) Seal() {
 		}
 	}
 	r.queues, r.lanes = nil, nil
+	r.sealBreakers()
 }
 
 func (r *Round) writeLane(q *queue, l *lane) {
@@ -172,6 +176,7 @@ func (r *Round) queue(ns, name string) *queue {
 		corrupt(err)
 	}
 	r.readFlows(q)
+	r.readBreakers(q)
 	r.readLanes(q)
 	q.holdAll(r.now)
 	r.l.queues[qn] = q
@@ -419,7 +424,7 @@ func (r *Round) leaveLane(q *queue, x *Exec) {
 	}
 	switch {
 	case l.count == 0:
-		q.lanes.drop(l)
+		q.lanes.drop(l, r.now)
 	case l.first() != first:
 		q.lanes.moved(l)
 	}

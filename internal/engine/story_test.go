@@ -22,7 +22,7 @@ func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := &story{world: newWorld(t), tokens: map[string][]task.Token{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			out := s.step(d)
+			out := s.step(d) + s.breakerChanges()
 			if err := s.check(); err != nil {
 				t.Errorf("%s: after %s: %v", d.Pos, d.Cmd, err)
 			}
@@ -54,6 +54,11 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.queueStep(d)
 	case "slots":
 		return s.slotsStep(d)
+	case "delete-queue":
+		_, err := run(s.world, func(r *Round) (struct{}, error) { return struct{}{}, DropQueue(r, "default", d.CmdArgs[0].Key) })
+		return answer(err, "deleted")
+	case "close-breaker":
+		return s.closeBreakerStep(d)
 	case "once":
 		return s.onceStep(d)
 	case "purge":
@@ -301,6 +306,7 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 		if v := arg(d, "max-attempts"); v != "" {
 			set.MaxAttempts = number(v)
 		}
+		breakerRules(d, &set)
 		config := task.QueueConfig{Settings: set, Paused: arg(d, "paused") != "", PausedReason: arg(d, "reason"), PausedAt: s.now.Time()}
 		for _, typ := range list(d, "hold-types") {
 			config.Holds = append(config.Holds, task.Hold{Type: typ, Reason: arg(d, "reason"), At: s.now.Time()})
@@ -311,8 +317,8 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 		s.configure(name, config)
 	}
 	i, err := run(s.world, func(r *Round) (QueueInfo, error) { return Queue(r, "default", name) })
-	return answer(err, "scheduled %d, ready %v, claimed %d, retrying %d, held %d, dead %d, poisoned %d, oldest %s",
-		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady)
+	return answer(err, "scheduled %d, ready %v, claimed %d, retrying %d, held %d, dead %d, poisoned %d, oldest %s%s",
+		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady, s.breakersOf(i))
 }
 
 // rules are those of a queue, or with a prefix those of keys: a rate is written 5/10s.

@@ -30,6 +30,7 @@ import (
 //	b ns 0 queue 0 key                       what a key uses, or the queue as a whole: tokens, if not all are there, and claims
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
+//	B ns 0 queue 0 type                      a circuit breaker that is not closed, or judged attempts lately
 //	p ns 0 schedule 0                        what operators say of a schedule
 //	P ns 0 schedule 0                        where a schedule is: its next tick
 //	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
@@ -56,6 +57,7 @@ const (
 	tabUse        = 'b'
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
+	tabBreaker    = 'B'
 	tabArchive    = 'x'
 	tabPlan       = 'p'
 	tabCourse     = 'P'
@@ -82,6 +84,7 @@ const (
 	onTick                             // a schedule's next tick
 	onGone                             // a deleted schedule is forgotten
 	onOnce                             // a once key is forgotten
+	onBreaker                          // a breaker's hold ends, or its wait for a probe
 )
 
 // table begins a key.
@@ -159,6 +162,13 @@ func useKey(ns, queue, key string) []byte {
 func bucketRest(queue, key string) []byte {
 	return append(append([]byte(queue), 0), key...)
 }
+
+func breakerKey(ns, queue, typ string) []byte {
+	return append(queueKey(ns, tabBreaker, queue), typ...)
+}
+
+// typeRest names a breaker in its deadline.
+func typeRest(queue, typ string) []byte { return bucketRest(queue, typ) }
 
 // nameKey is a row of a schedule.
 func nameKey(ns string, tab byte, name string) []byte { return queueKey(ns, tab, name) }

@@ -21,8 +21,14 @@ type world struct {
 	leader *Leader
 	now    store.Time
 	index  uint64
-	last   Effects // of the last round
+	last   Effects  // of the last round
+	broke  []broken // of all rounds since somebody looked
 	ids    uint64
+}
+
+type broken struct {
+	BreakerChange
+	at store.Time
 }
 
 // dawn is when worlds begin.
@@ -58,6 +64,9 @@ func (w *world) round(calls ...func(r *Round)) {
 		w.t.Fatal(err)
 	}
 	w.last = r.Effects
+	for _, b := range r.Breakers {
+		w.broke = append(w.broke, broken{b, w.now})
+	}
 }
 
 // run is one call in a round of its own. A refusal must leave nothing behind.
@@ -170,6 +179,9 @@ func (w *world) check() error {
 		if err := sameFlows(&q.lanes, &again.lanes); err != nil {
 			return err
 		}
+		if err := sameBreakers(q, again, w.now); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -191,7 +203,7 @@ func sameFlows(s, again *lanes) error {
 		}
 	}
 	for _, l := range s.byName {
-		runs, p := !s.held[l.typ], l.priority-task.High
+		runs, p := !s.held[l.typ] || s.trials[l.typ] == l, l.priority-task.High
 		if own := l.own >= 0; own != runs || own && l.flow.ready[p].items[l.own].of != l {
 			return fmt.Errorf("lane %v lies at place %d of its flow", l.laneName, l.own)
 		}

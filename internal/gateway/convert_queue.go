@@ -34,6 +34,9 @@ func settingsOf(p *pawlv1.QueueSettings) (task.Settings, error) {
 	if err := settingsRules(&s, p); err != nil {
 		return s, err
 	}
+	if err := settingsBreakers(&s, p); err != nil {
+		return s, err
+	}
 	if err := settingsTimes(&s, p); err != nil {
 		return s, err
 	}
@@ -142,6 +145,7 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 		}
 		p.Keys[key] = keyRulesProto(r)
 	}
+	setBreakers(p, &s)
 	if s.Weighted() {
 		p.Weights = &pawlv1.PriorityWeights{High: int32Of(s.Weights[0]), Normal: int32Of(s.Weights[1]), Low: int32Of(s.Weights[2])}
 	}
@@ -158,6 +162,8 @@ func queueProto(q cluster.Queue, sum broker.QueueInfo, parts []broker.QueueInfo)
 		OldestReadyAgeSeconds: sum.OldestReady.Seconds(),
 		Settings:              settingsProto(q.Config.Settings), Version: int64(q.Config.Version), CreatedAt: wallProto(q.Config.CreatedAt),
 	}
+	told, open := breakersProto(q, parts)
+	p.Breakers, p.BreakersOpen = told, int32Of(open)
 	if !q.Spread() {
 		return p
 	}

@@ -25,6 +25,7 @@ type fake struct {
 	queues   map[string]cluster.Queue
 	home     map[string]uint32 // of queues that are not there yet
 	tasks    map[task.ID]*fakeTask
+	broken   []broker.BreakerInfo // of queue "broken"
 	byKey    map[string]task.ID
 	claimed  map[string][]broker.Claimed // by claim key
 	made     int
@@ -60,7 +61,17 @@ func newFake(shards ...uint32) *fake {
 	}
 	return &fake{shards: shards, queues: map[string]cluster.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
 		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
-		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin()}
+		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), broken: fakeBreakers()}
+}
+
+func fakeBreakers() []broker.BreakerInfo {
+	since := broker.TimeOf(time.Unix(946684800, 0))
+	return []broker.BreakerInfo{
+		{Type: "mail", State: broker.BreakerOpen, Since: since, Until: since.Add(time.Minute), Attempts: 20, Failed: 18, Window: time.Minute,
+			Error: "no route", Opened: 2, Probes: 3},
+		{Type: "sms", State: broker.BreakerProbing, Since: since, Attempts: 4, Failed: 2, Window: 10 * time.Second, Opened: 1, Passed: 1, Probes: 3,
+			Probe: task.NewID(1, 1, 1)},
+	}
 }
 
 // newGateway is a gateway over a fake.
@@ -608,6 +619,9 @@ func (f *fake) Queue(_ context.Context, shard uint32, _, name string) (i broker.
 	}
 	defer f.mu.Unlock()
 	found := false
+	if name == "broken" {
+		found, i.Breakers, i.BreakersOpen = true, slices.Clone(f.broken), len(f.broken)
+	}
 	for _, t := range f.tasks {
 		if t.view.Queue != name {
 			continue
@@ -644,6 +658,19 @@ func (f *fake) Purge(_ context.Context, shard uint32, _, name string) (n int64, 
 		}
 	}
 	return n, f.stamp(shard), nil
+}
+
+// CloseBreakers: those of queue "broken" are open until they are closed.
+func (f *fake) CloseBreakers(_ context.Context, shard uint32, _, name, typ string) (n int, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return 0, at, err
+	}
+	defer f.mu.Unlock()
+	before := len(f.broken)
+	if name == "broken" {
+		f.broken = slices.DeleteFunc(f.broken, func(i broker.BreakerInfo) bool { return typ == "" || i.Type == typ })
+	}
+	return before - len(f.broken), f.stamp(shard), nil
 }
 
 func (f *fake) DeadGroups(_ context.Context, shard uint32, _, queue string, s task.State) ([]broker.Group, bool, broker.Stamp, error) {

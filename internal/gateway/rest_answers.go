@@ -192,6 +192,7 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.opt("paused_reason", q.GetPausedReason())
 	x.time("paused_at", q.GetPausedAt())
 	x.holds(q.GetHolds())
+	x.breakerStates(q)
 	x.depth(q.GetDepth())
 	x.within("ready_by_priority", '{')
 	x.num("high", r.GetHigh())
@@ -269,6 +270,7 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 		}
 		x.close('}')
 	}
+	x.breakerRules(s)
 	x.close('}')
 }
 

@@ -17,6 +17,7 @@ var queueRoutes = []route{
 	{"POST", "/api/v1/queues/{queue}/pause", restPauseQueue},
 	{"POST", "/api/v1/queues/{queue}/resume", restResumeQueue},
 	{"POST", "/api/v1/queues/{queue}/purge", restPurgeQueue},
+	{"POST", "/api/v1/queues/{queue}/breakers/close", restCloseBreaker},
 	{"POST", "/api/v1/queues/{queue}/spread", restSpreadQueue},
 	{"POST", "/api/v1/tasks/{id}/retry", restRetryTask},
 	{"POST", "/api/v1/tasks/{id}/run_now", restRunTaskNow},
@@ -109,6 +110,10 @@ func (r *jsonReader) settings(path string) (*pawlv1.QueueSettings, error) {
 			s.PerKey, err = r.keyRules(at)
 		case "keys":
 			s.Keys, err = r.keys(at)
+		case "breaker":
+			s.Breaker, err = r.breaker(at)
+		case "breakers":
+			s.Breakers, err = r.breakers(at)
 		default:
 			err = unknown(path, name)
 		}

@@ -422,6 +422,15 @@ func (b fakeBroker) Retry(context.Context, string, task.ID) (*broker.View, broke
 	return nil, broker.Stamp{}, &moved{Name: "q", Shard: 2}
 }
 
+func (b fakeBroker) CloseBreakers(ctx context.Context, id uint32, _, _, _ string) (int, broker.Stamp, error) {
+	s, err := b.begin(ctx, id)
+	if err != nil {
+		return 0, broker.Stamp{}, err
+	}
+	defer b.m.f.mu.Unlock()
+	return 1, s.stamp(), nil
+}
+
 func (b fakeBroker) Purge(ctx context.Context, id uint32, _, _ string) (int64, broker.Stamp, error) {
 	panic("planted")
 }

@@ -75,7 +75,7 @@ func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte
 }
 
 // served are the methods that every router has.
-var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, listTasks, operate, explain, explainQueue, readQueue, purge, deadGroups, replay,
+var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, listTasks, operate, explain, explainQueue, readQueue, purge, closeBreakers, deadGroups, replay,
 	discardDead, copyQueues, dropCopy, keysUntil, holdsUnique, whoLeads, archived, archivedAt, placeQueue, getQueue, getQueues, putQueue, dropQueue, ensureQueue,
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil)

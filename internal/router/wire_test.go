@@ -176,7 +176,7 @@ func bothTravel[A, R any](m *method[A, R]) func(t *testing.T) string {
 func TestEverythingTravels(t *testing.T) {
 	seen := map[string]bool{}
 	for _, check := range []func(*testing.T) string{bothTravel(claim), bothTravel(abandon), bothTravel(await), bothTravel(showTask), bothTravel(peekTask),
-		bothTravel(listTasks), bothTravel(readQueue), bothTravel(purge), bothTravel(deadGroups), bothTravel(replay), bothTravel(discardDead),
+		bothTravel(listTasks), bothTravel(readQueue), bothTravel(purge), bothTravel(closeBreakers), bothTravel(deadGroups), bothTravel(replay), bothTravel(discardDead),
 		bothTravel(copyQueues), bothTravel(dropCopy), bothTravel(whoLeads), bothTravel(archived), bothTravel(archivedAt), bothTravel(placeQueue),
 		bothTravel(getQueue), bothTravel(getQueues), bothTravel(putQueue), bothTravel(dropQueue), bothTravel(ensureQueue), bothTravel(hasShard),
 		bothTravel(enqueue), bothTravel(settle), bothTravel(operate), bothTravel(keysUntil), bothTravel(holdsUnique), bothTravel(spreadQueue),

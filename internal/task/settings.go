@@ -21,6 +21,9 @@ type Settings struct {
 	Rules                           // of the queue as a whole
 	PerKey      KeyRules            `json:"per_key,omitzero"` // of each key
 	Keys        map[string]KeyRules `json:"keys,omitempty"`   // of single keys, instead of PerKey. Never changed in place
+	Breaker     Breaker             `json:"breaker,omitzero"` // of each type
+	// Breakers are those of single types, instead of Breaker; the zero value: none. Never changed in place.
+	Breakers map[string]Breaker `json:"breakers,omitempty"`
 }
 
 // Retention says how long tasks are kept after their end.
@@ -91,7 +94,10 @@ func (s Settings) Check() error {
 	if s.MaxLength < 0 {
 		return Invalid("max_length", "%d is negative", s.MaxLength)
 	}
-	return s.checkRules()
+	if err := s.checkRules(); err != nil {
+		return err
+	}
+	return s.checkBreakers()
 }
 
 // QueueConfig is what operators say of a queue: its settings and whether it is paused. The system shard owns it; every
@@ -115,10 +121,10 @@ type QueueConfig struct {
 // Equal says whether two configurations are the same.
 func (c QueueConfig) Equal(d QueueConfig) bool { return bytes.Equal(c.Encode(), d.Encode()) }
 
-// Limited says whether anything is limited, or paused alone.
+// Limited says whether anything is limited, judged by a breaker, or paused alone.
 func (c *QueueConfig) Limited() bool {
 	s := &c.Settings
-	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || len(c.Holds) > 0
+	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || s.Breaker.IsSet() || len(s.Breakers) > 0 || len(c.Holds) > 0
 }
 
 // HeldType is the pause of a type, if there is one.

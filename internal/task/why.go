@@ -13,7 +13,8 @@ const (
 	WhyUnique          Why = "unique"             // a task that runs holds its unique key
 	WhyQueuePaused     Why = "queue_paused"       // by an operator
 	WhyTypePaused      Why = "type_paused"        //
-	WhyKeyPaused       Why = "key_paused"         //
+	WhyBreakerOpen     Why = "breaker_open"       // too many attempts of its type failed
+	WhyKeyPaused       Why = "key_paused"         // by an operator
 	WhyQueueMaxRunning Why = "queue_max_running"  // its queue runs as many tasks as it may
 	WhyQueueRate       Why = "queue_rate"         // its queue has started as many in a time as it may
 	WhyKeyMaxRunning   Why = "key_max_running"    // so does its key
@@ -29,16 +30,16 @@ const (
 )
 
 // Whys lists all codes, the one that decides first is the first.
-var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyNotDue, WhyUnique, WhyQueuePaused, WhyTypePaused, WhyKeyPaused, WhyQueueMaxRunning, WhyQueueRate,
-	WhyKeyMaxRunning, WhyKeyRate, WhyDraining, WhyNoWorker, WhyNoWorkerForType, WhyHigherPriority, WhyOtherKeys, WhyOlderTasks, WhyWorkersBusy, WhyNext}
+var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyNotDue, WhyUnique, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning,
+	WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate, WhyDraining, WhyNoWorker, WhyNoWorkerForType, WhyHigherPriority, WhyOtherKeys, WhyOlderTasks, WhyWorkersBusy, WhyNext}
 
 // Order is the place of a code among Whys.
 func (w Why) Order() int { return slices.Index(Whys, w) }
 
-// Holds says whether the reason is a pause or a limit: the task may not run, whoever asks for it.
+// Holds says whether the reason is a pause, a breaker or a limit: the task may not run, whoever asks for it.
 func (w Why) Holds() bool {
 	switch w {
-	case WhyUnique, WhyQueuePaused, WhyTypePaused, WhyKeyPaused, WhyQueueMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate:
+	case WhyUnique, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate:
 		return true
 	}
 	return false

@@ -367,7 +367,7 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 	for _, h := range info.Config.Holds {
 		holds = append(holds, held{pause{h.Reason, h.Type, h.Key}, h.At})
 	}
-	return queueInfo{Queue: name, Holds: holds, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedAt: info.Config.PausedAt,
+	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedAt: info.Config.PausedAt,
 		Depth: depth{Scheduled: info.Scheduled, Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed,
 			Retrying: info.Retrying, Held: info.Held, Dead: info.Dead, Poisoned: info.Poisoned},
 		Ready:       byPrio{info.Ready[0], info.Ready[1], info.Ready[2]},
@@ -389,6 +389,7 @@ func settingsOf(s task.Settings) settings {
 		}
 		out.Keys[key] = keyRules{limitsOf(rules.Rules), max(rules.Weight, 1)}
 	}
+	out.breakersOf(s)
 	return out
 }
 
@@ -464,6 +465,7 @@ func (s settings) task() task.Settings {
 		}
 		out.Keys[key] = task.KeyRules{Rules: rules.limits.task(), Weight: rules.Weight}
 	}
+	s.taskBreakers(&out)
 	return out
 }
 

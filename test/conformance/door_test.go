@@ -17,6 +17,7 @@ type door interface {
 	operator
 	explains
 	scheduler
+	breakers
 }
 
 type producer interface {
@@ -388,8 +389,10 @@ type settings struct {
 	Retention   retention `json:"retention,omitzero"`
 	MaxLength   int64     `json:"max_length,omitempty"`
 	limits
-	PerKey *limits             `json:"per_key,omitempty"`
-	Keys   map[string]keyRules `json:"keys,omitempty"`
+	PerKey   *limits             `json:"per_key,omitempty"`
+	Breaker  *breaker            `json:"breaker,omitempty"`
+	Breakers map[string]breaker  `json:"breakers,omitempty"`
+	Keys     map[string]keyRules `json:"keys,omitempty"`
 }
 
 type limits struct {
@@ -441,6 +444,8 @@ type queueInfo struct {
 	PausedReason string    `json:"paused_reason"`
 	PausedAt     time.Time `json:"paused_at"`
 	Holds        []held    `json:"holds"`
+	Breakers     []broken  `json:"breakers"`
+	BreakersOpen int       `json:"breakers_open"`
 	Depth        depth     `json:"depth"`
 	Ready        byPrio    `json:"ready_by_priority"`
 	OldestReady  float64   `json:"oldest_ready_age_seconds"`

@@ -148,6 +148,8 @@ func TestBadCalls(t *testing.T) {
 			putting("settings.max_running", "-1 is", settings{limits: limits{MaxRunning: -1}}),
 			putting("settings.rate.limit", "2000000 is not between 1 and 1000000", settings{limits: limits{Rate: &rate{Limit: 2_000_000, Period: second, Burst: 1}}}),
 			putting("settings.rate.period", "25h0m0s is not between 1s and 24h", settings{limits: limits{Rate: &rate{Limit: 1, Period: 25 * hour, Burst: 1}}}),
+			putting("settings.breaker.failure_rate", "101 is not between 1 and 100", settings{Breaker: &breaker{FailureRate: 101}}),
+			putting("settings.breakers.sms.window", "500ms is not between 1s and 1h", settings{Breakers: map[string]breaker{"sms": {Window: second / 2}}}),
 			putting("settings.per_key.max_running", "2000000 is not between 0 and 1000000", settings{PerKey: &limits{MaxRunning: 2_000_000}}),
 			putting("settings.keys.vip.weight", "1001 is not between 1 and 1000", settings{Keys: map[string]keyRules{"vip": {Weight: 1001}}}),
 			putting("settings.lease", "1ms is not between 1s and 12h", settings{Lease: millisecond}),
@@ -325,13 +327,14 @@ func TestNotFound(t *testing.T) {
 		}},
 		{name: "a queue that is not there is not found, and not made", tell: func(w *world) {
 			for name, call := range map[string]func() error{
-				"get":          func() error { _, err := w.door.Queue(w.ctx(), "mail"); return err },
-				"delete":       func() error { return w.door.DeleteQueue(w.ctx(), "mail") },
-				"pause":        func() error { _, err := w.door.Pause(w.ctx(), "mail", pause{Reason: ""}); return err },
-				"resume":       func() error { _, err := w.door.Resume(w.ctx(), "mail", pause{}); return err },
-				"purge":        func() error { _, err := w.door.Purge(w.ctx(), "mail"); return err },
-				"dead letters": func() error { _, err := w.door.Dead(w.ctx(), filter{Queue: "mail"}, part{}); return err },
-				"poisoned":     func() error { _, err := w.door.Poisoned(w.ctx(), filter{Queue: "mail"}, part{}); return err },
+				"get":           func() error { _, err := w.door.Queue(w.ctx(), "mail"); return err },
+				"delete":        func() error { return w.door.DeleteQueue(w.ctx(), "mail") },
+				"pause":         func() error { _, err := w.door.Pause(w.ctx(), "mail", pause{Reason: ""}); return err },
+				"resume":        func() error { _, err := w.door.Resume(w.ctx(), "mail", pause{}); return err },
+				"purge":         func() error { _, err := w.door.Purge(w.ctx(), "mail"); return err },
+				"close breaker": func() error { _, err := w.door.CloseBreaker(w.ctx(), "mail", "", ""); return err },
+				"dead letters":  func() error { _, err := w.door.Dead(w.ctx(), filter{Queue: "mail"}, part{}); return err },
+				"poisoned":      func() error { _, err := w.door.Poisoned(w.ctx(), filter{Queue: "mail"}, part{}); return err },
 				"replay": func() error {
 					_, err := w.door.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}})
 					return err

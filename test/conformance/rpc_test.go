@@ -350,6 +350,7 @@ func (d *rpc) PutQueue(ctx context.Context, name string, s settings) (queueInfo,
 		p.Keys[key] = &pawlv1.KeyRules{Weight: int32(rules.Weight)}
 		p.Keys[key].MaxRunning, p.Keys[key].Rate = rules.limits.proto()
 	}
+	s.protoBreakers(p)
 	a, err := ask(ctx, d.operator.PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: p})
 	return queueProto(a.GetQueue()), err
 }
@@ -487,5 +488,6 @@ func queueProto(p *pawlv1.Queue) queueInfo {
 	for _, h := range p.GetHolds() {
 		out.Holds = append(out.Holds, held{pause{h.GetReason(), h.GetType(), h.GetKey()}, timeOf(h.GetAt())})
 	}
+	out.breakersProto(p)
 	return out
 }

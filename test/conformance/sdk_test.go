@@ -323,6 +323,7 @@ func (d *sdk) queue(q *pawl.QueueInfo, err error) (queueInfo, error) {
 	for _, h := range q.Holds {
 		out.Holds = append(out.Holds, held{pause{h.Reason, h.Type, h.Key}, h.At})
 	}
+	out.breakersSDK(q)
 	return out, nil
 }
 
@@ -371,6 +372,7 @@ func (d *sdk) PutQueue(ctx context.Context, name string, s settings) (queueInfo,
 		}
 		out.Keys[key] = pawl.KeyRules{Limits: rules.limits.sdk(), Weight: rules.Weight}
 	}
+	s.sdkBreakers(&out)
 	return d.queue(d.client.Admin().PutQueue(ctx, name, out))
 }
 

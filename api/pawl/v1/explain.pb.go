@@ -163,8 +163,8 @@ func (x *ExplainTaskResponse) GetReasons() []*Reason {
 // absent.
 type Reason struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of no_leader, running, ended, not_due, unique, queue_paused, type_paused, key_paused, queue_max_running,
-	// queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, higher_priority, other_keys, older_tasks, workers_busy,
+	// One of no_leader, running, ended, not_due, unique, queue_paused, type_paused, breaker_open, key_paused,
+	// queue_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, higher_priority, other_keys, older_tasks, workers_busy,
 	// next; later versions may have more.
 	Code    string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Detail  string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"` // a sentence with the facts
@@ -174,11 +174,11 @@ type Reason struct {
 	Queue   string                 `protobuf:"bytes,6,opt,name=queue,proto3" json:"queue,omitempty"` // of what is paused or limited, or what no worker takes
 	Type    string                 `protobuf:"bytes,7,opt,name=type,proto3" json:"type,omitempty"`
 	Key     string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
-	Cause   string                 `protobuf:"bytes,9,opt,name=cause,proto3" json:"cause,omitempty"`   // what was said of a pause; the reason of an end; how the attempt ended that is repeated, or "delay"
-	Error   string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // of the last attempt
+	Cause   string                 `protobuf:"bytes,9,opt,name=cause,proto3" json:"cause,omitempty"`   // what was said of a pause; what opened a breaker; the reason of an end; how the attempt ended that is repeated, or "delay"
+	Error   string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // of the last attempt, or the last that a breaker has seen
 	Limit   int32                  `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"` // tasks that may run at once
 	Rate    *Reason_Rate           `protobuf:"bytes,12,opt,name=rate,proto3" json:"rate,omitempty"`
-	Running []*Runner              `protobuf:"bytes,13,rep,name=running,proto3" json:"running,omitempty"` // up to 10 of the tasks that use up the limit; of a task that runs, itself
+	Running []*Runner              `protobuf:"bytes,13,rep,name=running,proto3" json:"running,omitempty"` // up to 10 of the tasks that use up the limit; the probe of a breaker; of a task that runs, itself
 	Types   []string               `protobuf:"bytes,14,rep,name=types,proto3" json:"types,omitempty"`     // that workers take, up to 10
 	// What goes first: tasks, of other_keys the keys. Of a queue: the ready tasks that wait for this.
 	Count         int64  `protobuf:"varint,15,opt,name=count,proto3" json:"count,omitempty"`
@@ -454,11 +454,11 @@ type ExplainQueueResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Queue     string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Ready     int64                  `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
-	Claimable int64                  `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"` // of the ready: no pause and no limit holds them back
+	Claimable int64                  `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"` // of the ready: no pause, no breaker and no limit holds them back
 	Claimed   int64                  `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`
 	Waiting   int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"` // scheduled and retrying
 	// Why ready tasks wait; count says how many. A task that waits for several is counted at each, but for those of its key, of
-	// which the first counts. Of keys there is one reason a code, of types one a type, of a queue that is shared out one a shard.
+	// which the first counts. Of keys there is one reason a code, of types one a type, of which up to 100 of breakers, of a queue that is shared out one a shard.
 	Reasons       []*Reason              `protobuf:"bytes,6,rep,name=reasons,proto3" json:"reasons,omitempty"`
 	Keys          []*HeldKey             `protobuf:"bytes,7,rep,name=keys,proto3" json:"keys,omitempty"`                                           // those with the most tasks held by what is their own, up to 10
 	IdleTypes     []*IdleType            `protobuf:"bytes,8,rep,name=idle_types,json=idleTypes,proto3" json:"idle_types,omitempty"`                // those of ready tasks that no worker takes, up to 10

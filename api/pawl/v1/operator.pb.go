@@ -32,11 +32,13 @@ type QueueSettings struct {
 	Lease         *durationpb.Duration   `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`                                 // default 30s
 	Timeout       *durationpb.Duration   `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`                             // of one run; default: none
 	Retention     *Retention             `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
-	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`                                                // waiting tasks at most; 0: no limit
-	MaxRunning    int32                  `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`                                             // tasks claimed at once; 0: no limit
-	Rate          *Rate                  `protobuf:"bytes,9,opt,name=rate,proto3" json:"rate,omitempty"`                                                                            // absent: no limit
-	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                         // of each key: tasks with the same key. Without a weight
-	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single keys, instead of per_key; at most 1,000
+	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`                                                        // waiting tasks at most; 0: no limit
+	MaxRunning    int32                  `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`                                                     // tasks claimed at once; 0: no limit
+	Rate          *Rate                  `protobuf:"bytes,9,opt,name=rate,proto3" json:"rate,omitempty"`                                                                                    // absent: no limit
+	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                                 // of each key: tasks with the same key. Without a weight
+	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`         // of single keys, instead of per_key; at most 1,000
+	Breaker       *Breaker               `protobuf:"bytes,20,opt,name=breaker,proto3" json:"breaker,omitempty"`                                                                             // of each type; absent: none
+	Breakers      map[string]*Breaker    `protobuf:"bytes,21,rep,name=breakers,proto3" json:"breakers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single types, instead of breaker; at most 1,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -144,6 +146,20 @@ func (x *QueueSettings) GetPerKey() *KeyRules {
 func (x *QueueSettings) GetKeys() map[string]*KeyRules {
 	if x != nil {
 		return x.Keys
+	}
+	return nil
+}
+
+func (x *QueueSettings) GetBreaker() *Breaker {
+	if x != nil {
+		return x.Breaker
+	}
+	return nil
+}
+
+func (x *QueueSettings) GetBreakers() map[string]*Breaker {
+	if x != nil {
+		return x.Breakers
 	}
 	return nil
 }
@@ -489,8 +505,10 @@ type Queue struct {
 	Settings              *QueueSettings         `protobuf:"bytes,8,opt,name=settings,proto3" json:"settings,omitempty"`
 	Version               int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"` // of the settings: grows with each change
 	CreatedAt             *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"` // of a queue that was shared out: what it has in each shard
-	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"` // types and keys that are paused alone
+	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"`                                    // of a queue that was shared out: what it has in each shard
+	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"`                                    // types and keys that are paused alone
+	Breakers              []*BreakerStatus       `protobuf:"bytes,20,rep,name=breakers,proto3" json:"breakers,omitempty"`                              // those that are not closed, up to 100, the longest open first
+	BreakersOpen          int32                  `protobuf:"varint,21,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // how many are not closed
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -607,6 +625,20 @@ func (x *Queue) GetHolds() []*Hold {
 		return x.Holds
 	}
 	return nil
+}
+
+func (x *Queue) GetBreakers() []*BreakerStatus {
+	if x != nil {
+		return x.Breakers
+	}
+	return nil
+}
+
+func (x *Queue) GetBreakersOpen() int32 {
+	if x != nil {
+		return x.BreakersOpen
+	}
+	return 0
 }
 
 // QueuePart is what a queue has in one shard.
@@ -1438,6 +1470,110 @@ func (x *ResumeQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
+type CloseBreakerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // "": of all types of the queue
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseBreakerRequest) Reset() {
+	*x = CloseBreakerRequest{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseBreakerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseBreakerRequest) ProtoMessage() {}
+
+func (x *CloseBreakerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseBreakerRequest.ProtoReflect.Descriptor instead.
+func (*CloseBreakerRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CloseBreakerRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *CloseBreakerRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *CloseBreakerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type CloseBreakerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         *Queue                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseBreakerResponse) Reset() {
+	*x = CloseBreakerResponse{}
+	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseBreakerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseBreakerResponse) ProtoMessage() {}
+
+func (x *CloseBreakerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseBreakerResponse.ProtoReflect.Descriptor instead.
+func (*CloseBreakerResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CloseBreakerResponse) GetQueue() *Queue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
 type SpreadQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1451,7 +1587,7 @@ type SpreadQueueRequest struct {
 
 func (x *SpreadQueueRequest) Reset() {
 	*x = SpreadQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	mi := &file_pawl_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1599,7 @@ func (x *SpreadQueueRequest) String() string {
 func (*SpreadQueueRequest) ProtoMessage() {}
 
 func (x *SpreadQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[22]
+	mi := &file_pawl_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1612,7 @@ func (x *SpreadQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpreadQueueRequest.ProtoReflect.Descriptor instead.
 func (*SpreadQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SpreadQueueRequest) GetQueue() string {
@@ -1523,7 +1659,7 @@ type SpreadQueueResponse struct {
 
 func (x *SpreadQueueResponse) Reset() {
 	*x = SpreadQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	mi := &file_pawl_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +1671,7 @@ func (x *SpreadQueueResponse) String() string {
 func (*SpreadQueueResponse) ProtoMessage() {}
 
 func (x *SpreadQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[23]
+	mi := &file_pawl_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +1684,7 @@ func (x *SpreadQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpreadQueueResponse.ProtoReflect.Descriptor instead.
 func (*SpreadQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SpreadQueueResponse) GetQueue() *Queue {
@@ -1568,7 +1704,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[24]
+	mi := &file_pawl_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1716,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[24]
+	mi := &file_pawl_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1729,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PurgeQueueRequest) GetQueue() string {
@@ -1619,7 +1755,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[25]
+	mi := &file_pawl_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1767,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[25]
+	mi := &file_pawl_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1780,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PurgeQueueResponse) GetDiscarded() int64 {
@@ -1665,7 +1801,7 @@ type ListDeadRequest struct {
 
 func (x *ListDeadRequest) Reset() {
 	*x = ListDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[26]
+	mi := &file_pawl_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1813,7 @@ func (x *ListDeadRequest) String() string {
 func (*ListDeadRequest) ProtoMessage() {}
 
 func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[26]
+	mi := &file_pawl_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1826,7 @@ func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListDeadRequest) GetFilter() *Filter {
@@ -1724,7 +1860,7 @@ type ListDeadResponse struct {
 
 func (x *ListDeadResponse) Reset() {
 	*x = ListDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[27]
+	mi := &file_pawl_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1872,7 @@ func (x *ListDeadResponse) String() string {
 func (*ListDeadResponse) ProtoMessage() {}
 
 func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[27]
+	mi := &file_pawl_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1885,7 @@ func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListDeadResponse) GetItems() []*Task {
@@ -1777,7 +1913,7 @@ type ListPoisonedRequest struct {
 
 func (x *ListPoisonedRequest) Reset() {
 	*x = ListPoisonedRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[28]
+	mi := &file_pawl_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1925,7 @@ func (x *ListPoisonedRequest) String() string {
 func (*ListPoisonedRequest) ProtoMessage() {}
 
 func (x *ListPoisonedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[28]
+	mi := &file_pawl_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1938,7 @@ func (x *ListPoisonedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoisonedRequest.ProtoReflect.Descriptor instead.
 func (*ListPoisonedRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListPoisonedRequest) GetFilter() *Filter {
@@ -1836,7 +1972,7 @@ type ListPoisonedResponse struct {
 
 func (x *ListPoisonedResponse) Reset() {
 	*x = ListPoisonedResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[29]
+	mi := &file_pawl_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1984,7 @@ func (x *ListPoisonedResponse) String() string {
 func (*ListPoisonedResponse) ProtoMessage() {}
 
 func (x *ListPoisonedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[29]
+	mi := &file_pawl_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1997,7 @@ func (x *ListPoisonedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoisonedResponse.ProtoReflect.Descriptor instead.
 func (*ListPoisonedResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListPoisonedResponse) GetItems() []*Task {
@@ -1888,7 +2024,7 @@ type GroupDeadRequest struct {
 
 func (x *GroupDeadRequest) Reset() {
 	*x = GroupDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[30]
+	mi := &file_pawl_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2036,7 @@ func (x *GroupDeadRequest) String() string {
 func (*GroupDeadRequest) ProtoMessage() {}
 
 func (x *GroupDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[30]
+	mi := &file_pawl_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2049,7 @@ func (x *GroupDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeadRequest.ProtoReflect.Descriptor instead.
 func (*GroupDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupDeadRequest) GetQueue() string {
@@ -1940,7 +2076,7 @@ type GroupDeadResponse struct {
 
 func (x *GroupDeadResponse) Reset() {
 	*x = GroupDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[31]
+	mi := &file_pawl_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2088,7 @@ func (x *GroupDeadResponse) String() string {
 func (*GroupDeadResponse) ProtoMessage() {}
 
 func (x *GroupDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[31]
+	mi := &file_pawl_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2101,7 @@ func (x *GroupDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeadResponse.ProtoReflect.Descriptor instead.
 func (*GroupDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GroupDeadResponse) GetGroups() []*DeadGroup {
@@ -1997,7 +2133,7 @@ type DeadGroup struct {
 
 func (x *DeadGroup) Reset() {
 	*x = DeadGroup{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[32]
+	mi := &file_pawl_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2145,7 @@ func (x *DeadGroup) String() string {
 func (*DeadGroup) ProtoMessage() {}
 
 func (x *DeadGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[32]
+	mi := &file_pawl_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2158,7 @@ func (x *DeadGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadGroup.ProtoReflect.Descriptor instead.
 func (*DeadGroup) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeadGroup) GetFingerprint() string {
@@ -2091,7 +2227,7 @@ type ReplayDeadRequest struct {
 
 func (x *ReplayDeadRequest) Reset() {
 	*x = ReplayDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[33]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2239,7 @@ func (x *ReplayDeadRequest) String() string {
 func (*ReplayDeadRequest) ProtoMessage() {}
 
 func (x *ReplayDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[33]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2252,7 @@ func (x *ReplayDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadRequest.ProtoReflect.Descriptor instead.
 func (*ReplayDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReplayDeadRequest) GetQueue() string {
@@ -2185,7 +2321,7 @@ type ReplayDeadResponse struct {
 
 func (x *ReplayDeadResponse) Reset() {
 	*x = ReplayDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[34]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2333,7 @@ func (x *ReplayDeadResponse) String() string {
 func (*ReplayDeadResponse) ProtoMessage() {}
 
 func (x *ReplayDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[34]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2346,7 @@ func (x *ReplayDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadResponse.ProtoReflect.Descriptor instead.
 func (*ReplayDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReplayDeadResponse) GetMatched() int64 {
@@ -2242,7 +2378,7 @@ type DiscardDeadRequest struct {
 
 func (x *DiscardDeadRequest) Reset() {
 	*x = DiscardDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2390,7 @@ func (x *DiscardDeadRequest) String() string {
 func (*DiscardDeadRequest) ProtoMessage() {}
 
 func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2403,7 @@ func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DiscardDeadRequest) GetQueue() string {
@@ -2329,7 +2465,7 @@ type DiscardDeadResponse struct {
 
 func (x *DiscardDeadResponse) Reset() {
 	*x = DiscardDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2477,7 @@ func (x *DiscardDeadResponse) String() string {
 func (*DiscardDeadResponse) ProtoMessage() {}
 
 func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2490,7 @@ func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DiscardDeadResponse) GetMatched() int64 {
@@ -2382,7 +2518,7 @@ type ListArchiveRequest struct {
 
 func (x *ListArchiveRequest) Reset() {
 	*x = ListArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2530,7 @@ func (x *ListArchiveRequest) String() string {
 func (*ListArchiveRequest) ProtoMessage() {}
 
 func (x *ListArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2543,7 @@ func (x *ListArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchiveRequest.ProtoReflect.Descriptor instead.
 func (*ListArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListArchiveRequest) GetQueue() string {
@@ -2441,7 +2577,7 @@ type ListArchiveResponse struct {
 
 func (x *ListArchiveResponse) Reset() {
 	*x = ListArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2589,7 @@ func (x *ListArchiveResponse) String() string {
 func (*ListArchiveResponse) ProtoMessage() {}
 
 func (x *ListArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2602,7 @@ func (x *ListArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchiveResponse.ProtoReflect.Descriptor instead.
 func (*ListArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListArchiveResponse) GetItems() []*ArchivedTask {
@@ -2495,7 +2631,7 @@ type ArchivedTask struct {
 
 func (x *ArchivedTask) Reset() {
 	*x = ArchivedTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +2643,7 @@ func (x *ArchivedTask) String() string {
 func (*ArchivedTask) ProtoMessage() {}
 
 func (x *ArchivedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +2656,7 @@ func (x *ArchivedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchivedTask.ProtoReflect.Descriptor instead.
 func (*ArchivedTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ArchivedTask) GetTask() *Task {
@@ -2560,7 +2696,7 @@ type RestoreArchiveRequest struct {
 
 func (x *RestoreArchiveRequest) Reset() {
 	*x = RestoreArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2708,7 @@ func (x *RestoreArchiveRequest) String() string {
 func (*RestoreArchiveRequest) ProtoMessage() {}
 
 func (x *RestoreArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2721,7 @@ func (x *RestoreArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreArchiveRequest.ProtoReflect.Descriptor instead.
 func (*RestoreArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RestoreArchiveRequest) GetPlaces() []string {
@@ -2604,7 +2740,7 @@ type RestoreArchiveResponse struct {
 
 func (x *RestoreArchiveResponse) Reset() {
 	*x = RestoreArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2752,7 @@ func (x *RestoreArchiveResponse) String() string {
 func (*RestoreArchiveResponse) ProtoMessage() {}
 
 func (x *RestoreArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2765,7 @@ func (x *RestoreArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreArchiveResponse.ProtoReflect.Descriptor instead.
 func (*RestoreArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RestoreArchiveResponse) GetResults() []*RestoredTask {
@@ -2650,7 +2786,7 @@ type RestoredTask struct {
 
 func (x *RestoredTask) Reset() {
 	*x = RestoredTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2798,7 @@ func (x *RestoredTask) String() string {
 func (*RestoredTask) ProtoMessage() {}
 
 func (x *RestoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2811,7 @@ func (x *RestoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoredTask.ProtoReflect.Descriptor instead.
 func (*RestoredTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RestoredTask) GetPlace() string {
@@ -2708,7 +2844,7 @@ type RetryTaskRequest struct {
 
 func (x *RetryTaskRequest) Reset() {
 	*x = RetryTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2856,7 @@ func (x *RetryTaskRequest) String() string {
 func (*RetryTaskRequest) ProtoMessage() {}
 
 func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2869,7 @@ func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskRequest.ProtoReflect.Descriptor instead.
 func (*RetryTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RetryTaskRequest) GetTaskId() string {
@@ -2752,7 +2888,7 @@ type RetryTaskResponse struct {
 
 func (x *RetryTaskResponse) Reset() {
 	*x = RetryTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2900,7 @@ func (x *RetryTaskResponse) String() string {
 func (*RetryTaskResponse) ProtoMessage() {}
 
 func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2913,7 @@ func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskResponse.ProtoReflect.Descriptor instead.
 func (*RetryTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RetryTaskResponse) GetTask() *Task {
@@ -2796,7 +2932,7 @@ type RunTaskNowRequest struct {
 
 func (x *RunTaskNowRequest) Reset() {
 	*x = RunTaskNowRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2944,7 @@ func (x *RunTaskNowRequest) String() string {
 func (*RunTaskNowRequest) ProtoMessage() {}
 
 func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2957,7 @@ func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowRequest.ProtoReflect.Descriptor instead.
 func (*RunTaskNowRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RunTaskNowRequest) GetTaskId() string {
@@ -2840,7 +2976,7 @@ type RunTaskNowResponse struct {
 
 func (x *RunTaskNowResponse) Reset() {
 	*x = RunTaskNowResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2852,7 +2988,7 @@ func (x *RunTaskNowResponse) String() string {
 func (*RunTaskNowResponse) ProtoMessage() {}
 
 func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2865,7 +3001,7 @@ func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowResponse.ProtoReflect.Descriptor instead.
 func (*RunTaskNowResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RunTaskNowResponse) GetTask() *Task {
@@ -2885,7 +3021,7 @@ type DiscardTaskRequest struct {
 
 func (x *DiscardTaskRequest) Reset() {
 	*x = DiscardTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3033,7 @@ func (x *DiscardTaskRequest) String() string {
 func (*DiscardTaskRequest) ProtoMessage() {}
 
 func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3046,7 @@ func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskRequest.ProtoReflect.Descriptor instead.
 func (*DiscardTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DiscardTaskRequest) GetTaskId() string {
@@ -2936,7 +3072,7 @@ type DiscardTaskResponse struct {
 
 func (x *DiscardTaskResponse) Reset() {
 	*x = DiscardTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[48]
+	mi := &file_pawl_v1_operator_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2948,7 +3084,7 @@ func (x *DiscardTaskResponse) String() string {
 func (*DiscardTaskResponse) ProtoMessage() {}
 
 func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[48]
+	mi := &file_pawl_v1_operator_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2961,7 +3097,7 @@ func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskResponse.ProtoReflect.Descriptor instead.
 func (*DiscardTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DiscardTaskResponse) GetTask() *Task {
@@ -2979,7 +3115,7 @@ type GetServerRequest struct {
 
 func (x *GetServerRequest) Reset() {
 	*x = GetServerRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[49]
+	mi := &file_pawl_v1_operator_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3127,7 @@ func (x *GetServerRequest) String() string {
 func (*GetServerRequest) ProtoMessage() {}
 
 func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[49]
+	mi := &file_pawl_v1_operator_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3140,7 @@ func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerRequest.ProtoReflect.Descriptor instead.
 func (*GetServerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{49}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{51}
 }
 
 type GetServerResponse struct {
@@ -3020,7 +3156,7 @@ type GetServerResponse struct {
 
 func (x *GetServerResponse) Reset() {
 	*x = GetServerResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[50]
+	mi := &file_pawl_v1_operator_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3168,7 @@ func (x *GetServerResponse) String() string {
 func (*GetServerResponse) ProtoMessage() {}
 
 func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[50]
+	mi := &file_pawl_v1_operator_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3181,7 @@ func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerResponse.ProtoReflect.Descriptor instead.
 func (*GetServerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{50}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetServerResponse) GetVersion() string {
@@ -3095,7 +3231,7 @@ type ShardInfo struct {
 
 func (x *ShardInfo) Reset() {
 	*x = ShardInfo{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[51]
+	mi := &file_pawl_v1_operator_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3243,7 @@ func (x *ShardInfo) String() string {
 func (*ShardInfo) ProtoMessage() {}
 
 func (x *ShardInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[51]
+	mi := &file_pawl_v1_operator_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3256,7 @@ func (x *ShardInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardInfo.ProtoReflect.Descriptor instead.
 func (*ShardInfo) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{51}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ShardInfo) GetShard() uint32 {
@@ -3155,7 +3291,7 @@ var File_pawl_v1_operator_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"\xbb\x04\n" +
+	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"\xf8\x05\n" +
 	"\rQueueSettings\x122\n" +
 	"\aweights\x18\x01 \x01(\v2\x18.pawl.v1.PriorityWeightsR\aweights\x12*\n" +
 	"\x05retry\x18\x02 \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x12!\n" +
@@ -3170,10 +3306,15 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x04rate\x18\t \x01(\v2\r.pawl.v1.RateR\x04rate\x12*\n" +
 	"\aper_key\x18\n" +
 	" \x01(\v2\x11.pawl.v1.KeyRulesR\x06perKey\x124\n" +
-	"\x04keys\x18\v \x03(\v2 .pawl.v1.QueueSettings.KeysEntryR\x04keys\x1aJ\n" +
+	"\x04keys\x18\v \x03(\v2 .pawl.v1.QueueSettings.KeysEntryR\x04keys\x12*\n" +
+	"\abreaker\x18\x14 \x01(\v2\x10.pawl.v1.BreakerR\abreaker\x12@\n" +
+	"\bbreakers\x18\x15 \x03(\v2$.pawl.v1.QueueSettings.BreakersEntryR\bbreakers\x1aJ\n" +
 	"\tKeysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12'\n" +
-	"\x05value\x18\x02 \x01(\v2\x11.pawl.v1.KeyRulesR\x05value:\x028\x01\"e\n" +
+	"\x05value\x18\x02 \x01(\v2\x11.pawl.v1.KeyRulesR\x05value:\x028\x01\x1aM\n" +
+	"\rBreakersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
+	"\x05value\x18\x02 \x01(\v2\x10.pawl.v1.BreakerR\x05value:\x028\x01\"e\n" +
 	"\x04Rate\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x121\n" +
 	"\x06period\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
@@ -3197,7 +3338,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\x90\x04\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xe9\x04\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -3212,7 +3353,9 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"created_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12(\n" +
 	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\x12#\n" +
-	"\x05holds\x18\f \x03(\v2\r.pawl.v1.HoldR\x05holds\"\x87\x01\n" +
+	"\x05holds\x18\f \x03(\v2\r.pawl.v1.HoldR\x05holds\x122\n" +
+	"\bbreakers\x18\x14 \x03(\v2\x16.pawl.v1.BreakerStatusR\bbreakers\x12#\n" +
+	"\rbreakers_open\x18\x15 \x01(\x05R\fbreakersOpen\"\x87\x01\n" +
 	"\tQueuePart\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
@@ -3266,6 +3409,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
 	"\x03key\x18\x04 \x01(\tR\x03key\";\n" +
 	"\x13ResumeQueueResponse\x12$\n" +
+	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"W\n" +
+	"\x13CloseBreakerRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"<\n" +
+	"\x14CloseBreakerResponse\x12$\n" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"\x82\x01\n" +
 	"\x12SpreadQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
@@ -3380,7 +3529,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term2\xac\v\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term2\xf9\v\n" +
 	"\x0fOperatorService\x12E\n" +
 	"\n" +
 	"ListQueues\x12\x1a.pawl.v1.ListQueuesRequest\x1a\x1b.pawl.v1.ListQueuesResponse\x12?\n" +
@@ -3390,7 +3539,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"PauseQueue\x12\x1a.pawl.v1.PauseQueueRequest\x1a\x1b.pawl.v1.PauseQueueResponse\x12H\n" +
 	"\vResumeQueue\x12\x1b.pawl.v1.ResumeQueueRequest\x1a\x1c.pawl.v1.ResumeQueueResponse\x12H\n" +
-	"\vSpreadQueue\x12\x1b.pawl.v1.SpreadQueueRequest\x1a\x1c.pawl.v1.SpreadQueueResponse\x12E\n" +
+	"\vSpreadQueue\x12\x1b.pawl.v1.SpreadQueueRequest\x1a\x1c.pawl.v1.SpreadQueueResponse\x12K\n" +
+	"\fCloseBreaker\x12\x1c.pawl.v1.CloseBreakerRequest\x1a\x1d.pawl.v1.CloseBreakerResponse\x12E\n" +
 	"\n" +
 	"PurgeQueue\x12\x1a.pawl.v1.PurgeQueueRequest\x1a\x1b.pawl.v1.PurgeQueueResponse\x12K\n" +
 	"\fExplainQueue\x12\x1c.pawl.v1.ExplainQueueRequest\x1a\x1d.pawl.v1.ExplainQueueResponse\x12?\n" +
@@ -3420,7 +3570,7 @@ func file_pawl_v1_operator_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_operator_proto_rawDescData
 }
 
-var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_pawl_v1_operator_proto_goTypes = []any{
 	(*QueueSettings)(nil),          // 0: pawl.v1.QueueSettings
 	(*Rate)(nil),                   // 1: pawl.v1.Rate
@@ -3444,143 +3594,155 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*PauseQueueResponse)(nil),     // 19: pawl.v1.PauseQueueResponse
 	(*ResumeQueueRequest)(nil),     // 20: pawl.v1.ResumeQueueRequest
 	(*ResumeQueueResponse)(nil),    // 21: pawl.v1.ResumeQueueResponse
-	(*SpreadQueueRequest)(nil),     // 22: pawl.v1.SpreadQueueRequest
-	(*SpreadQueueResponse)(nil),    // 23: pawl.v1.SpreadQueueResponse
-	(*PurgeQueueRequest)(nil),      // 24: pawl.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),     // 25: pawl.v1.PurgeQueueResponse
-	(*ListDeadRequest)(nil),        // 26: pawl.v1.ListDeadRequest
-	(*ListDeadResponse)(nil),       // 27: pawl.v1.ListDeadResponse
-	(*ListPoisonedRequest)(nil),    // 28: pawl.v1.ListPoisonedRequest
-	(*ListPoisonedResponse)(nil),   // 29: pawl.v1.ListPoisonedResponse
-	(*GroupDeadRequest)(nil),       // 30: pawl.v1.GroupDeadRequest
-	(*GroupDeadResponse)(nil),      // 31: pawl.v1.GroupDeadResponse
-	(*DeadGroup)(nil),              // 32: pawl.v1.DeadGroup
-	(*ReplayDeadRequest)(nil),      // 33: pawl.v1.ReplayDeadRequest
-	(*ReplayDeadResponse)(nil),     // 34: pawl.v1.ReplayDeadResponse
-	(*DiscardDeadRequest)(nil),     // 35: pawl.v1.DiscardDeadRequest
-	(*DiscardDeadResponse)(nil),    // 36: pawl.v1.DiscardDeadResponse
-	(*ListArchiveRequest)(nil),     // 37: pawl.v1.ListArchiveRequest
-	(*ListArchiveResponse)(nil),    // 38: pawl.v1.ListArchiveResponse
-	(*ArchivedTask)(nil),           // 39: pawl.v1.ArchivedTask
-	(*RestoreArchiveRequest)(nil),  // 40: pawl.v1.RestoreArchiveRequest
-	(*RestoreArchiveResponse)(nil), // 41: pawl.v1.RestoreArchiveResponse
-	(*RestoredTask)(nil),           // 42: pawl.v1.RestoredTask
-	(*RetryTaskRequest)(nil),       // 43: pawl.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),      // 44: pawl.v1.RetryTaskResponse
-	(*RunTaskNowRequest)(nil),      // 45: pawl.v1.RunTaskNowRequest
-	(*RunTaskNowResponse)(nil),     // 46: pawl.v1.RunTaskNowResponse
-	(*DiscardTaskRequest)(nil),     // 47: pawl.v1.DiscardTaskRequest
-	(*DiscardTaskResponse)(nil),    // 48: pawl.v1.DiscardTaskResponse
-	(*GetServerRequest)(nil),       // 49: pawl.v1.GetServerRequest
-	(*GetServerResponse)(nil),      // 50: pawl.v1.GetServerResponse
-	(*ShardInfo)(nil),              // 51: pawl.v1.ShardInfo
-	nil,                            // 52: pawl.v1.QueueSettings.KeysEntry
-	(*RetryPolicy)(nil),            // 53: pawl.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 54: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 55: google.protobuf.Timestamp
-	(*Filter)(nil),                 // 56: pawl.v1.Filter
-	(*Task)(nil),                   // 57: pawl.v1.Task
-	(*Error)(nil),                  // 58: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 59: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 60: pawl.v1.ExplainQueueResponse
+	(*CloseBreakerRequest)(nil),    // 22: pawl.v1.CloseBreakerRequest
+	(*CloseBreakerResponse)(nil),   // 23: pawl.v1.CloseBreakerResponse
+	(*SpreadQueueRequest)(nil),     // 24: pawl.v1.SpreadQueueRequest
+	(*SpreadQueueResponse)(nil),    // 25: pawl.v1.SpreadQueueResponse
+	(*PurgeQueueRequest)(nil),      // 26: pawl.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),     // 27: pawl.v1.PurgeQueueResponse
+	(*ListDeadRequest)(nil),        // 28: pawl.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),       // 29: pawl.v1.ListDeadResponse
+	(*ListPoisonedRequest)(nil),    // 30: pawl.v1.ListPoisonedRequest
+	(*ListPoisonedResponse)(nil),   // 31: pawl.v1.ListPoisonedResponse
+	(*GroupDeadRequest)(nil),       // 32: pawl.v1.GroupDeadRequest
+	(*GroupDeadResponse)(nil),      // 33: pawl.v1.GroupDeadResponse
+	(*DeadGroup)(nil),              // 34: pawl.v1.DeadGroup
+	(*ReplayDeadRequest)(nil),      // 35: pawl.v1.ReplayDeadRequest
+	(*ReplayDeadResponse)(nil),     // 36: pawl.v1.ReplayDeadResponse
+	(*DiscardDeadRequest)(nil),     // 37: pawl.v1.DiscardDeadRequest
+	(*DiscardDeadResponse)(nil),    // 38: pawl.v1.DiscardDeadResponse
+	(*ListArchiveRequest)(nil),     // 39: pawl.v1.ListArchiveRequest
+	(*ListArchiveResponse)(nil),    // 40: pawl.v1.ListArchiveResponse
+	(*ArchivedTask)(nil),           // 41: pawl.v1.ArchivedTask
+	(*RestoreArchiveRequest)(nil),  // 42: pawl.v1.RestoreArchiveRequest
+	(*RestoreArchiveResponse)(nil), // 43: pawl.v1.RestoreArchiveResponse
+	(*RestoredTask)(nil),           // 44: pawl.v1.RestoredTask
+	(*RetryTaskRequest)(nil),       // 45: pawl.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),      // 46: pawl.v1.RetryTaskResponse
+	(*RunTaskNowRequest)(nil),      // 47: pawl.v1.RunTaskNowRequest
+	(*RunTaskNowResponse)(nil),     // 48: pawl.v1.RunTaskNowResponse
+	(*DiscardTaskRequest)(nil),     // 49: pawl.v1.DiscardTaskRequest
+	(*DiscardTaskResponse)(nil),    // 50: pawl.v1.DiscardTaskResponse
+	(*GetServerRequest)(nil),       // 51: pawl.v1.GetServerRequest
+	(*GetServerResponse)(nil),      // 52: pawl.v1.GetServerResponse
+	(*ShardInfo)(nil),              // 53: pawl.v1.ShardInfo
+	nil,                            // 54: pawl.v1.QueueSettings.KeysEntry
+	nil,                            // 55: pawl.v1.QueueSettings.BreakersEntry
+	(*RetryPolicy)(nil),            // 56: pawl.v1.RetryPolicy
+	(*durationpb.Duration)(nil),    // 57: google.protobuf.Duration
+	(*Breaker)(nil),                // 58: pawl.v1.Breaker
+	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
+	(*BreakerStatus)(nil),          // 60: pawl.v1.BreakerStatus
+	(*Filter)(nil),                 // 61: pawl.v1.Filter
+	(*Task)(nil),                   // 62: pawl.v1.Task
+	(*Error)(nil),                  // 63: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 64: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 65: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	4,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
-	53, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
-	54, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	54, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
+	56, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
+	57, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	57, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
 	5,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
 	1,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
 	2,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
-	52, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
-	54, // 8: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
-	1,  // 9: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
-	55, // 10: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
-	54, // 11: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	54, // 12: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	54, // 13: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	54, // 14: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	54, // 15: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	55, // 16: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	8,  // 17: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
-	9,  // 18: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
-	0,  // 19: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	55, // 20: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	7,  // 21: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
-	3,  // 22: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
-	8,  // 23: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	6,  // 24: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	6,  // 25: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	0,  // 26: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	6,  // 27: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 28: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 29: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 30: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	56, // 31: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	57, // 32: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	56, // 33: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	57, // 34: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	32, // 35: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	55, // 36: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	55, // 37: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	56, // 38: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	56, // 39: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	39, // 40: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	57, // 41: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	55, // 42: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	42, // 43: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	58, // 44: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	57, // 45: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	57, // 46: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	57, // 47: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	55, // 48: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	51, // 49: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	2,  // 50: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	10, // 51: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	12, // 52: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	14, // 53: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	16, // 54: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	18, // 55: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	20, // 56: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	22, // 57: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	24, // 58: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	59, // 59: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	26, // 60: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	28, // 61: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	30, // 62: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	33, // 63: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	35, // 64: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	37, // 65: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	40, // 66: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	43, // 67: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	45, // 68: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	47, // 69: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	49, // 70: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	11, // 71: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	13, // 72: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	15, // 73: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	17, // 74: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	19, // 75: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	21, // 76: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	23, // 77: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	25, // 78: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	60, // 79: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	27, // 80: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	29, // 81: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	31, // 82: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	34, // 83: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	36, // 84: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	38, // 85: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	41, // 86: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	44, // 87: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	46, // 88: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	48, // 89: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	50, // 90: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	71, // [71:91] is the sub-list for method output_type
-	51, // [51:71] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	54, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
+	58, // 8: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
+	55, // 9: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
+	57, // 10: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
+	1,  // 11: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
+	59, // 12: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
+	57, // 13: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	57, // 14: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	57, // 15: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	57, // 16: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	57, // 17: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	59, // 18: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	8,  // 19: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
+	9,  // 20: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
+	0,  // 21: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
+	59, // 22: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	7,  // 23: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
+	3,  // 24: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
+	60, // 25: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
+	8,  // 26: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	6,  // 27: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	6,  // 28: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	0,  // 29: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	6,  // 30: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 31: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 32: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 33: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 34: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	61, // 35: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	62, // 36: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	61, // 37: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	62, // 38: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	34, // 39: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	59, // 40: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	59, // 41: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	61, // 42: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	61, // 43: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	41, // 44: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	62, // 45: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	59, // 46: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	44, // 47: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	63, // 48: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	62, // 49: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	62, // 50: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	62, // 51: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	59, // 52: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	53, // 53: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	2,  // 54: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	58, // 55: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	10, // 56: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	12, // 57: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	14, // 58: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	16, // 59: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	18, // 60: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	20, // 61: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	24, // 62: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	22, // 63: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	26, // 64: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	64, // 65: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	28, // 66: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	30, // 67: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	32, // 68: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	35, // 69: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	37, // 70: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	39, // 71: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	42, // 72: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	45, // 73: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	47, // 74: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	49, // 75: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	51, // 76: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	11, // 77: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	13, // 78: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	15, // 79: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	17, // 80: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	19, // 81: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	21, // 82: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	25, // 83: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	23, // 84: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	27, // 85: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	65, // 86: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	29, // 87: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	31, // 88: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	33, // 89: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	36, // 90: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	38, // 91: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	40, // 92: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	43, // 93: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	46, // 94: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	48, // 95: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	50, // 96: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	52, // 97: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	77, // [77:98] is the sub-list for method output_type
+	56, // [56:77] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -3588,6 +3750,7 @@ func file_pawl_v1_operator_proto_init() {
 	if File_pawl_v1_operator_proto != nil {
 		return
 	}
+	file_pawl_v1_breaker_proto_init()
 	file_pawl_v1_explain_proto_init()
 	file_pawl_v1_task_proto_init()
 	file_pawl_v1_operator_proto_msgTypes[14].OneofWrappers = []any{}
@@ -3597,7 +3760,7 @@ func file_pawl_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operator_proto_rawDesc), len(file_pawl_v1_operator_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

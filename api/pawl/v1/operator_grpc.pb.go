@@ -26,6 +26,7 @@ const (
 	OperatorService_PauseQueue_FullMethodName     = "/pawl.v1.OperatorService/PauseQueue"
 	OperatorService_ResumeQueue_FullMethodName    = "/pawl.v1.OperatorService/ResumeQueue"
 	OperatorService_SpreadQueue_FullMethodName    = "/pawl.v1.OperatorService/SpreadQueue"
+	OperatorService_CloseBreaker_FullMethodName   = "/pawl.v1.OperatorService/CloseBreaker"
 	OperatorService_PurgeQueue_FullMethodName     = "/pawl.v1.OperatorService/PurgeQueue"
 	OperatorService_ExplainQueue_FullMethodName   = "/pawl.v1.OperatorService/ExplainQueue"
 	OperatorService_ListDead_FullMethodName       = "/pawl.v1.OperatorService/ListDead"
@@ -58,6 +59,8 @@ type OperatorServiceClient interface {
 	// SpreadQueue shares a queue out over shards: its 64 slots move, the same number to each. Tasks stay where they are, and
 	// drain there. It answers when new tasks go where they are to go.
 	SpreadQueue(ctx context.Context, in *SpreadQueueRequest, opts ...grpc.CallOption) (*SpreadQueueResponse, error)
+	// CloseBreaker closes the breaker of a type, or all of a queue. There is no call that opens one: a pause of the type does that.
+	CloseBreaker(ctx context.Context, in *CloseBreakerRequest, opts ...grpc.CallOption) (*CloseBreakerResponse, error)
 	// PurgeQueue discards the tasks that wait; it does not erase them.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
 	// ExplainQueue says what the ready tasks of a queue wait for.
@@ -156,6 +159,16 @@ func (c *operatorServiceClient) SpreadQueue(ctx context.Context, in *SpreadQueue
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SpreadQueueResponse)
 	err := c.cc.Invoke(ctx, OperatorService_SpreadQueue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) CloseBreaker(ctx context.Context, in *CloseBreakerRequest, opts ...grpc.CallOption) (*CloseBreakerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloseBreakerResponse)
+	err := c.cc.Invoke(ctx, OperatorService_CloseBreaker_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -309,6 +322,8 @@ type OperatorServiceServer interface {
 	// SpreadQueue shares a queue out over shards: its 64 slots move, the same number to each. Tasks stay where they are, and
 	// drain there. It answers when new tasks go where they are to go.
 	SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error)
+	// CloseBreaker closes the breaker of a type, or all of a queue. There is no call that opens one: a pause of the type does that.
+	CloseBreaker(context.Context, *CloseBreakerRequest) (*CloseBreakerResponse, error)
 	// PurgeQueue discards the tasks that wait; it does not erase them.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
 	// ExplainQueue says what the ready tasks of a queue wait for.
@@ -363,6 +378,9 @@ func (UnimplementedOperatorServiceServer) ResumeQueue(context.Context, *ResumeQu
 }
 func (UnimplementedOperatorServiceServer) SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SpreadQueue not implemented")
+}
+func (UnimplementedOperatorServiceServer) CloseBreaker(context.Context, *CloseBreakerRequest) (*CloseBreakerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseBreaker not implemented")
 }
 func (UnimplementedOperatorServiceServer) PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeQueue not implemented")
@@ -546,6 +564,24 @@ func _OperatorService_SpreadQueue_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServiceServer).SpreadQueue(ctx, req.(*SpreadQueueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_CloseBreaker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseBreakerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).CloseBreaker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_CloseBreaker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).CloseBreaker(ctx, req.(*CloseBreakerRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -818,6 +854,10 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SpreadQueue",
 			Handler:    _OperatorService_SpreadQueue_Handler,
+		},
+		{
+			MethodName: "CloseBreaker",
+			Handler:    _OperatorService_CloseBreaker_Handler,
 		},
 		{
 			MethodName: "PurgeQueue",

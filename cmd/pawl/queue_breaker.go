@@ -1,0 +1,232 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+// breakerFlags are the rule of a queue's circuit breakers, or of that of one type.
+type breakerFlags struct {
+	mode    string
+	rule    pawl.Breaker
+	forType string
+}
+
+func (b *breakerFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&b.mode, "breaker", "", "circuit breaker of each type: on, off, or with --for-type inherit (the queue's)")
+	flags.IntVar(&b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of the attempts from which it opens (default 50)")
+	periodVar(flags, &b.rule.Window, "breaker-window", 0, "in which attempts are counted (default 1m)")
+	flags.IntVar(&b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window: fewer say nothing (default 20)")
+	periodVar(flags, &b.rule.Hold, "breaker-hold", 0, "before a probe (default 30s)")
+	periodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "to which the hold grows when probes fail (default 10m)")
+	flags.IntVar(&b.rule.Probes, "breaker-probes", 0, "that succeed one after another close it (default 3)")
+	flags.StringVar(&b.forType, "for-type", "", "the breaker is that of this `type`")
+}
+
+// breakerNumbers are the flags that name a part of the rule.
+var breakerNumbers = []string{"breaker-failure-rate", "breaker-window", "breaker-min-attempts", "breaker-hold", "breaker-max-hold",
+	"breaker-probes"}
+
+// over puts the rule that was given in place of what the queue has.
+func (b *breakerFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.QueueSettings, error) {
+	numbers, ofType := slices.ContainsFunc(breakerNumbers, flags.Changed), flags.Changed("for-type")
+	switch {
+	case !numbers && !flags.Changed("breaker") && ofType:
+		return q, usage("--for-type %s: say what of its breaker is to change", b.forType)
+	case !numbers && !flags.Changed("breaker"):
+		return q, nil
+	case flags.Changed("breaker") && b.mode != "on" && b.mode != "off" && (b.mode != "inherit" || !ofType):
+		return q, usage("--breaker %q is neither on nor off, nor inherit with --for-type", b.mode)
+	case numbers && (b.mode == "off" || b.mode == "inherit"):
+		return q, usage("--breaker %s is given beside a rule", b.mode)
+	}
+	rule, own := q.Breakers[b.forType]
+	if !own && q.Breaker != nil { // what it has until now
+		rule = *q.Breaker
+	}
+	rule = b.named(flags, rule)
+	if !ofType {
+		if q.Breaker = &rule; b.mode == "off" {
+			q.Breaker = nil
+		}
+		return q, nil
+	}
+	if q.Breakers = maps.Clone(q.Breakers); q.Breakers == nil {
+		q.Breakers = map[string]pawl.Breaker{}
+	}
+	switch b.mode {
+	case "off":
+		q.Breakers[b.forType] = pawl.Breaker{Off: true}
+	case "inherit":
+		delete(q.Breakers, b.forType)
+	default:
+		q.Breakers[b.forType] = rule
+	}
+	return q, nil
+}
+
+// named is a rule with what was named in place of what it has.
+func (b *breakerFlags) named(flags *pflag.FlagSet, rule pawl.Breaker) pawl.Breaker {
+	rule.Off = false
+	for _, f := range []struct {
+		name     string
+		from, to *int
+	}{
+		{"breaker-failure-rate", &b.rule.FailureRate, &rule.FailureRate},
+		{"breaker-min-attempts", &b.rule.MinAttempts, &rule.MinAttempts},
+		{"breaker-probes", &b.rule.Probes, &rule.Probes},
+	} {
+		if flags.Changed(f.name) {
+			*f.to = *f.from
+		}
+	}
+	if flags.Changed("breaker-window") {
+		rule.Window = b.rule.Window
+	}
+	if flags.Changed("breaker-hold") {
+		if rule.Hold = b.rule.Hold; rule.MaxHold < rule.Hold {
+			rule.MaxHold = 0 // its default, which is no less
+		}
+	}
+	if flags.Changed("breaker-max-hold") {
+		rule.MaxHold = b.rule.MaxHold
+	}
+	return rule
+}
+
+func breakerText(b *pawl.Breaker) string {
+	if b == nil || b.Off {
+		return "none"
+	}
+	return fmt.Sprintf("opens at %d %% failures of %d or more in %s; held for %s to %s, %s", b.FailureRate, b.MinAttempts,
+		period(b.Window), period(b.Hold), period(b.MaxHold), count(int64(b.Probes), "probe"))
+}
+
+// breakersNote says in short which breakers are open.
+func breakersNote(q *pawl.QueueInfo) string {
+	switch {
+	case q.BreakersOpen == 0:
+		return ""
+	case q.BreakersOpen == 1 && len(q.Breakers) == 1:
+		return fmt.Sprintf("breaker of type %s %s", q.Breakers[0].Type, q.Breakers[0].State)
+	}
+	return fmt.Sprintf("%d breakers open", q.BreakersOpen)
+}
+
+// writeBreakers lists the rules of single types, and the breakers that are open.
+func writeBreakers(w io.Writer, q *pawl.QueueInfo, now time.Time) {
+	if len(q.Settings.Breakers) > 0 {
+		fmt.Fprintln(w)
+		var rows [][]string
+		for _, typ := range slices.Sorted(maps.Keys(q.Settings.Breakers)) {
+			rule := q.Settings.Breakers[typ]
+			rows = append(rows, []string{typ, breakerText(&rule)})
+		}
+		columns(w, "TYPE|BREAKER", rows)
+	}
+	if q.BreakersOpen == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	var rows [][]string
+	for _, b := range q.Breakers {
+		until := "-"
+		if !b.Until.IsZero() {
+			until = clock(b.Until, now)
+		}
+		probes := strconv.Itoa(b.Passed) + "/" + strconv.Itoa(b.Probes)
+		rows = append(rows, []string{b.Type, string(b.State), clock(b.Since, now), until, probes, b.Reason})
+	}
+	columns(w, "BREAKER|STATE|SINCE|TRIES|PROBES|REASON", rows)
+	if more := q.BreakersOpen - len(q.Breakers); more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
+}
+
+func newQueueCloseBreaker(a *app) *cobra.Command {
+	var typ, reason string
+	cmd := &cobra.Command{
+		Use: "close-breaker QUEUE", Short: "Close the circuit breakers of a queue", Args: cobra.ExactArgs(1),
+		Long: `Close the circuit breaker of a type, or all of a queue: its tasks run again, and what is known of it begins anew.
+There is no command that opens one: pause the type.`,
+		Example: "  pawl queue close-breaker mail --type welcome --reason 'provider is back'",
+	}
+	cmd.Flags().StringVar(&typ, "type", "", "only that of this `type`")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		q, err := client.Admin().CloseBreaker(cmd.Context(), args[0], typ, reason)
+		if err != nil {
+			return err
+		}
+		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*pawl.QueueInfo{q}) })
+	})
+	return cmd
+}
+
+// breakerView is a rule as REST answers it.
+type breakerView struct {
+	Off         bool   `json:"off,omitempty"`
+	FailureRate int    `json:"failure_rate,omitempty"`
+	Window      string `json:"window,omitempty"`
+	MinAttempts int    `json:"min_attempts,omitempty"`
+	Hold        string `json:"hold,omitempty"`
+	MaxHold     string `json:"max_hold,omitempty"`
+	Probes      int    `json:"probes,omitempty"`
+}
+
+// breakerStatusView is a breaker that is not closed, as REST answers it.
+type breakerStatusView struct {
+	Type     string            `json:"type"`
+	State    pawl.BreakerState `json:"state"`
+	Reason   string            `json:"reason"`
+	Since    time.Time         `json:"since"`
+	Until    time.Time         `json:"until,omitzero"`
+	Attempts int               `json:"attempts"`
+	Failed   int               `json:"failed"`
+	Window   string            `json:"window"`
+	Error    string            `json:"error,omitempty"`
+	Opened   int               `json:"opened"`
+	Passed   int               `json:"passed"`
+	Probes   int               `json:"probes"`
+	Probe    string            `json:"probe_task_id,omitempty"`
+	Shard    int               `json:"shard,omitempty"`
+}
+
+func viewBreaker(b pawl.Breaker) breakerView {
+	if b.Off {
+		return breakerView{Off: true}
+	}
+	return breakerView{FailureRate: b.FailureRate, Window: period(b.Window), MinAttempts: b.MinAttempts, Hold: period(b.Hold),
+		MaxHold: period(b.MaxHold), Probes: b.Probes}
+}
+
+// breakers adds the rules of the breakers.
+func (v *settingsView) breakers(s pawl.QueueSettings) {
+	if s.Breaker != nil {
+		v.Breaker = new(viewBreaker(*s.Breaker))
+	}
+	for typ, rule := range s.Breakers {
+		if v.Breakers == nil {
+			v.Breakers = map[string]breakerView{}
+		}
+		v.Breakers[typ] = viewBreaker(rule)
+	}
+}
+
+func viewBreakers(q *pawl.QueueInfo) (views []breakerStatusView) {
+	for _, b := range q.Breakers {
+		views = append(views, breakerStatusView{Type: b.Type, State: b.State, Reason: b.Reason, Since: b.Since, Until: b.Until,
+			Attempts: b.Attempts, Failed: b.Failed, Window: period(b.Window), Error: b.Error, Opened: b.Opened, Passed: b.Passed,
+			Probes: b.Probes, Probe: b.Probe, Shard: b.Shard})
+	}
+	return views
+}

@@ -1,0 +1,60 @@
+package broker
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// One line when a breaker opens, one when it opens again, one when it closes; none that is said twice, or before it is so.
+func TestBreakersAreLogged(t *testing.T) {
+	inWorld(t, func(w *world) {
+		s := task.DefaultSettings()
+		s.Breaker = task.Breaker{FailureRate: 100, Window: time.Minute, MinAttempts: 2, Hold: 10 * time.Second, MaxHold: time.Minute, Probes: 1}
+		w.must(w.CopyQueues(context.Background(), one, ns, map[string]task.QueueConfig{"a": {Version: 100, Settings: s}}))
+		line := func(what string, attrs ...string) {
+			t.Helper()
+			log := w.log.String()
+			at := strings.LastIndex(log, what)
+			if at < 0 {
+				t.Fatalf("the log says nothing of %q: %s", what, log)
+			}
+			last, _, _ := strings.Cut(log[at:], "\n")
+			for _, want := range attrs {
+				if !strings.Contains(last, want) {
+					t.Errorf("the line lacks %q: %s", want, last)
+				}
+			}
+		}
+		fail := func(message string) {
+			w.enqueue(task.Spec{Queue: "a"})
+			got := <-w.claim(context.Background(), call("a"), time.Minute)
+			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: FailDead, Failure: Failure{Message: message}}})
+		}
+		fail("smtp closed")
+		if strings.Contains(w.log.String(), "breaker") {
+			t.Errorf("the log: %s", w.log.String())
+		}
+		fail("smtp closed")
+		line("breaker opened", "queue=a", "type=job", "attempts=2", "failed=2", "times=1", `error="smtp closed"`)
+		fail("smtp is gone") // waits for the end of the hold
+		line("breaker opened", "times=2", `error="smtp is gone"`)
+		time.Sleep(20 * time.Second)
+		w.enqueue(task.Spec{Queue: "a"})
+		got := <-w.claim(context.Background(), call("a"), 0)
+		w.settle(Settle{Verb: Ack, Hold: hold(got[0])})
+		line("breaker closed", "queue=a", "type=job", "by=probes")
+		fail("again")
+		fail("again")
+		if n, _, err := w.CloseBreakers(context.Background(), one, ns, "a", ""); n != 1 || err != nil {
+			t.Errorf("%d closed, %v", n, err)
+		}
+		line("breaker closed", "by=operator")
+		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(), "breaker closed"); opened != 3 || closed != 2 {
+			t.Errorf("%d lines say opened, %d closed: %s", opened, closed, w.log.String())
+		}
+	})
+}

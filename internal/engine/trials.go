@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A type on trial is held but for one task, a probe of its breaker: of all its lanes one is shown, that whose turn it is.
+//
+// The simple idea, to let the type run until a probe is claimed and then to hold it again, moves all its lanes twice for each
+// probe: with tasks of 100,000 keys that is a sixth of a second.
+
+// maxOffered bounds the lanes among which the one to be shown is chosen. Of a type with more the choice is only about right.
+const maxOffered = 100
+
+// tryType puts a held type on trial, or ends that.
+func (s *lanes) tryType(typ string, try bool, now store.Time) {
+	shown, tried := s.trials[typ]
+	switch {
+	case try && !tried:
+		s.offer(typ, now)
+	case tried && !try:
+		if shown != nil {
+			s.hide(shown)
+		}
+		delete(s.trials, typ)
+	}
+}
+
+// offer shows the lane of a type on trial from which its probe comes, if there is one that may run.
+func (s *lanes) offer(typ string, now store.Time) {
+	var best *lane
+	looked := 0
+	for _, l := range s.ofType[typ] {
+		if l.flow.held != 0 {
+			continue
+		}
+		if best == nil || l.before(best) {
+			best = l
+		}
+		if looked++; looked == maxOffered {
+			break
+		}
+	}
+	if s.trials[typ] = best; best != nil {
+		s.show(best, now)
+	}
+}
+
+// offerIfBetter shows a lane of a type on trial in place of the one that is, if it comes before that.
+func (s *lanes) offerIfBetter(l *lane, now store.Time) {
+	shown := s.trials[l.typ]
+	if shown == l || l.flow.held != 0 || shown != nil && !l.before(shown) {
+		return
+	}
+	if shown != nil {
+		s.hide(shown)
+	}
+	s.trials[l.typ] = l
+	s.show(l, now)
+}
+
+// offerAgain follows a flow that is held from now on, or runs again.
+func (s *lanes) offerAgain(f *flow, now store.Time) {
+	for typ, shown := range s.trials {
+		if f.held != 0 && shown != nil && shown.flow == f {
+			s.hide(shown)
+			s.offer(typ, now)
+		}
+		if f.held == 0 {
+			for _, p := range task.Priorities {
+				if l := s.byName[laneName{p, f.key, typ}]; l != nil {
+					s.offerIfBetter(l, now)
+				}
+			}
+		}
+	}
+}
+
+// before is the order in which the lanes of a type are claimed from.
+func (l *lane) before(o *lane) bool {
+	switch {
+	case l.priority != o.priority:
+		return l.priority < o.priority
+	case l.flow.rank != o.flow.rank:
+		return l.flow.rank < o.flow.rank
+	}
+	return l.first() < o.first()
+}
