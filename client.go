@@ -31,6 +31,7 @@ type Client struct {
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
 	retryFor time.Duration
+	actor    string // of WithActor
 	gather   gatherer
 	budget   retryBudget
 	ctx      context.Context // ends with Close
@@ -59,6 +60,9 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	for _, opt := range opts {
 		opt(&cfg)
 	}
+	if err := checkActor(cfg.actor); err != nil {
+		return nil, err
+	}
 	target, known, err := cfg.targets(addr)
 	if err != nil {
 		return nil, err
@@ -83,6 +87,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
 		retryFor: cfg.retryFor,
+		actor:    cfg.actor,
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.gather.client, c.gather.eager = c, cfg.eager

@@ -41,6 +41,7 @@ type dialConfig struct {
 	tls       *tls.Config
 	plaintext bool
 	token     string
+	actor     string
 	log       *slog.Logger
 	dialer    func(context.Context, string) (net.Conn, error)
 	retryFor  time.Duration

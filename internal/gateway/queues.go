@@ -115,14 +115,15 @@ func (g *Gateway) configure(ctx context.Context, name string, change func(*task.
 
 // pause stops or resumes claims from a queue that exists: a misspelt name must not make one.
 func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused bool) (*pawlv1.Queue, error) {
-	if err := checkReason(of.Reason); err != nil {
+	by, err := authorOf(ctx, of.Reason)
+	if err != nil {
 		return nil, err
 	}
 	if err := of.Check(g.limits); err != nil {
 		return nil, err
 	}
 	of.At = time.Now().UTC().Truncate(time.Microsecond)
-	of.Reason = task.Cut(of.Reason, maxReason)
+	of.Reason = by.Reason
 	p, err := g.configure(ctx, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
@@ -133,7 +134,7 @@ func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused b
 		return c.Resume(of)
 	})
 	if err == nil {
-		g.log.Info("queue pause", "queue", name, "type", of.Type, "key", of.Key, "paused", paused, "reason", of.Reason)
+		g.log.Info("queue pause", "queue", name, "type", of.Type, "key", of.Key, "paused", paused, "by", by)
 	}
 	return p, err
 }
@@ -169,12 +170,13 @@ func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if err := checkReason(r.GetReason()); err != nil {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
 		return nil, err
 	}
 	n, err := g.purge(ctx, q)
 	if n > 0 || err == nil {
-		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "reason", r.GetReason())
+		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "by", by)
 	}
 	return &pawlv1.PurgeQueueResponse{Discarded: n}, err
 }
@@ -192,7 +194,8 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 	case len(r.GetShards()) > task.SlotCount:
 		return nil, task.Invalid("shards", "%d shards, but a queue has %d slots", len(r.GetShards()), task.SlotCount)
 	}
-	if err := checkReason(r.GetReason()); err != nil {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
 		return nil, err
 	}
 	if _, err := g.known(ctx, r.GetQueue()); err != nil {
@@ -202,7 +205,7 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "reason", r.GetReason())
+	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "by", by)
 	p, err := g.queue(ctx, q)
 	return &pawlv1.SpreadQueueResponse{Queue: p}, err
 }

@@ -100,6 +100,7 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	}
 	var c *call
 	x.ctx, c = begin(r.Context())
+	c.web = r
 	err := x.guarded(guard, handle)
 	h := w.Header()
 	if shard, index, at, ok := c.stamp(); ok {

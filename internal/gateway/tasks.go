@@ -62,7 +62,8 @@ func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
 	if err != nil {
 		return nil, err
 	}
-	if err := checkReason(reason); err != nil {
+	by, err := authorOf(ctx, reason)
+	if err != nil {
 		return nil, err
 	}
 	v, at, err := verb(ctx, namespaceOf(ctx), id)
@@ -70,8 +71,8 @@ func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
 	if err != nil {
 		return nil, err
 	}
-	if reason != "" {
-		g.log.Info(done, "task", taskID, "queue", v.Queue, "why", reason)
+	if by.Reason != "" {
+		g.log.Info(done, "task", taskID, "queue", v.Queue, "by", by)
 	}
 	return taskProto(v, true), nil
 }
