@@ -58,6 +58,7 @@ type KeyRules struct {
 type Hold struct {
 	Type, Key string // one of them
 	Reason    string
+	By        string // as they called themselves; "": not known. Only in answers
 	At        time.Time
 }
 
@@ -78,6 +79,7 @@ type QueueInfo struct {
 	Name            string
 	Paused          bool
 	PausedReason    string
+	PausedBy        string // as they called themselves; "": not known
 	PausedAt        time.Time
 	Holds           []Hold // types and keys that are paused alone
 	Depth           Depth
@@ -346,14 +348,14 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 	}
 	r := p.GetReadyByPriority()
 	q := &QueueInfo{
-		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
+		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
 		Depth:           depthOf(p.GetDepth()),
 		ReadyByPriority: ReadyByPriority{High: r.GetHigh(), Normal: r.GetNormal(), Low: r.GetLow()},
 		OldestReady:     time.Duration(p.GetOldestReadyAgeSeconds() * float64(time.Second)),
 		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 	}
 	for _, h := range p.GetHolds() {
-		q.Holds = append(q.Holds, Hold{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), At: timeOf(h.GetAt())})
+		q.Holds = append(q.Holds, Hold{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), By: h.GetBy(), At: timeOf(h.GetAt())})
 	}
 	for _, part := range p.GetParts() {
 		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(), Own: part.GetOwn(),

@@ -95,6 +95,7 @@ type ScheduledTask struct {
 type Pause struct {
 	At     time.Time
 	Reason string
+	By     string // as they called themselves; "": not known
 }
 
 // Tick is an entry of a schedule's ledger: one tick, or several that were skipped for the same reason.
@@ -300,7 +301,7 @@ func scheduleOf(p *pawlv1.Schedule) *ScheduleInfo {
 		Task:      scheduledTaskOf(s.GetTask()),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
 	if p.GetPaused() {
-		out.Pause = &Pause{At: timeOf(p.GetPausedAt()), Reason: p.GetPausedReason()}
+		out.Pause = &Pause{At: timeOf(p.GetPausedAt()), Reason: p.GetPausedReason(), By: p.GetPausedBy()}
 	}
 	if p.GetLast() != nil {
 		out.Last = tickOf(p.GetLast())

@@ -37,6 +37,7 @@ import (
 //	o ns 0 request                           a task on its way to another shard
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
+//	A 0 …                                    the audit: see its package
 const (
 	tabEnvelope   = 'e'
 	tabExec       = 's'
@@ -82,6 +83,7 @@ const (
 	onTick                             // a schedule's next tick
 	onGone                             // a deleted schedule is forgotten
 	onOnce                             // a once key is forgotten
+	onAudit                            // the oldest entries of the audit are removed; of no namespace
 )
 
 // table begins a key.

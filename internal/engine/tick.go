@@ -126,6 +126,9 @@ func (r *Round) pass(d deadline) {
 	case onOnce:
 		r.onceEnds(d)
 		return
+	case onAudit:
+		r.auditEnds()
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))

@@ -239,6 +239,10 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 	if n := len(r.GetPlaces()); n == 0 || n > maxSelected {
 		return nil, task.Invalid("places", "%d places, 1 to %d are allowed", n, maxSelected)
 	}
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	out := &pawlv1.RestoreArchiveResponse{}
 	var specs []*pawlv1.TaskSpec
 	var restored []*pawlv1.RestoredTask // of each spec
@@ -252,7 +256,7 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 		}
 		specs, restored = append(specs, spec), append(restored, one)
 	}
-	for i, result := range g.enqueue(ctx, specs) {
+	for i, result := range g.enqueue(ctx, specs, &by) {
 		restored[i].TaskId, restored[i].Error = result.GetTask().GetTaskId(), result.GetError()
 	}
 	return out, nil

@@ -79,7 +79,11 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 	if err != nil {
 		return nil, fieldOf("settings", err)
 	}
-	p, err := g.configure(ctx, r.GetQueue(), func(c *task.QueueConfig) error {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.configure(ctx, cluster.Deed{By: by, Action: task.QueuePut}, r.GetQueue(), func(c *task.QueueConfig) error {
 		if r.IfVersion != nil && c.Version != uint64(r.GetIfVersion()) {
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
@@ -102,11 +106,11 @@ func fieldOf(parent string, err error) error {
 }
 
 // configure changes a queue's configuration and reads the queue.
-func (g *Gateway) configure(ctx context.Context, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
+func (g *Gateway) configure(ctx context.Context, deed cluster.Deed, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.PutQueue(ctx, namespaceOf(ctx), name, change)
+	q, err := g.cluster.PutQueue(ctx, deed, namespaceOf(ctx), name, change)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +127,12 @@ func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused b
 		return nil, err
 	}
 	of.At = time.Now().UTC().Truncate(time.Microsecond)
-	of.Reason = by.Reason
-	p, err := g.configure(ctx, name, func(c *task.QueueConfig) error {
+	of.Reason, of.By = by.Reason, by.Name
+	deed := cluster.Deed{By: by, Action: task.QueuePaused}
+	if !paused {
+		deed.Action = task.QueueResumed
+	}
+	p, err := g.configure(ctx, deed, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
 		}
@@ -157,10 +165,14 @@ func (g operators) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := g.cluster.DropQueue(ctx, namespaceOf(ctx), q.Name); err != nil {
+	by, err := authorOf(ctx, "")
+	if err != nil {
 		return nil, err
 	}
-	g.log.Info("queue deleted", "queue", q.Name)
+	if err := g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name); err != nil {
+		return nil, err
+	}
+	g.log.Info("queue deleted", "queue", q.Name, "by", by)
 	return &pawlv1.DeleteQueueResponse{}, nil
 }
 
@@ -174,7 +186,7 @@ func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) 
 	if err != nil {
 		return nil, err
 	}
-	n, err := g.purge(ctx, q)
+	n, err := g.purge(ctx, by, q)
 	if n > 0 || err == nil {
 		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "by", by)
 	}
@@ -201,7 +213,7 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 	if _, err := g.known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, namespaceOf(ctx), r.GetQueue(), cluster.Onto{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
+	q, err := g.cluster.Spread(ctx, by, namespaceOf(ctx), r.GetQueue(), cluster.Onto{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (g producers) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) 
 
 // operate calls a verb of the broker on one task.
 func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
-	verb func(context.Context, string, task.ID) (*broker.View, broker.Stamp, error)) (*pawlv1.Task, error) {
+	verb func(context.Context, task.Author, string, task.ID) (*broker.View, broker.Stamp, error)) (*pawlv1.Task, error) {
 	id, err := idOf(taskID)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
 	if err != nil {
 		return nil, err
 	}
-	v, at, err := verb(ctx, namespaceOf(ctx), id)
+	v, at, err := verb(ctx, by, namespaceOf(ctx), id)
 	saw(ctx, at)
 	if err != nil {
 		return nil, err
@@ -87,6 +87,10 @@ func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) 
 	if err != nil {
 		return nil, err
 	}
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	ns := namespaceOf(ctx)
 	if edit.Payload != nil {
 		v, at, err := g.broker.Task(ctx, ns, id, 0)
@@ -98,7 +102,7 @@ func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) 
 			return nil, err
 		}
 	}
-	v, at, err := g.broker.Update(ctx, ns, id, edit)
+	v, at, err := g.broker.Update(ctx, by, ns, id, edit)
 	saw(ctx, at)
 	if err != nil {
 		return nil, err

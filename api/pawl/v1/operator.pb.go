@@ -277,6 +277,7 @@ type Hold struct {
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"` // as they called themselves; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,6 +338,13 @@ func (x *Hold) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+func (x *Hold) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // PriorityWeights shares claims among the priorities that have tasks.
@@ -489,8 +497,9 @@ type Queue struct {
 	Settings              *QueueSettings         `protobuf:"bytes,8,opt,name=settings,proto3" json:"settings,omitempty"`
 	Version               int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"` // of the settings: grows with each change
 	CreatedAt             *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"` // of a queue that was shared out: what it has in each shard
-	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"` // types and keys that are paused alone
+	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"`                       // of a queue that was shared out: what it has in each shard
+	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"`                       // types and keys that are paused alone
+	PausedBy              string                 `protobuf:"bytes,20,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -607,6 +616,13 @@ func (x *Queue) GetHolds() []*Hold {
 		return x.Holds
 	}
 	return nil
+}
+
+func (x *Queue) GetPausedBy() string {
+	if x != nil {
+		return x.PausedBy
+	}
+	return ""
 }
 
 // QueuePart is what a queue has in one shard.
@@ -3182,12 +3198,13 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\vmax_running\x18\x01 \x01(\x05R\n" +
 	"maxRunning\x12!\n" +
 	"\x04rate\x18\x02 \x01(\v2\r.pawl.v1.RateR\x04rate\x12\x16\n" +
-	"\x06weight\x18\x03 \x01(\x05R\x06weight\"p\n" +
+	"\x06weight\x18\x03 \x01(\x05R\x06weight\"\x80\x01\n" +
 	"\x04Hold\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12*\n" +
-	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"O\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"O\n" +
 	"\x0fPriorityWeights\x12\x12\n" +
 	"\x04high\x18\x01 \x01(\x05R\x04high\x12\x16\n" +
 	"\x06normal\x18\x02 \x01(\x05R\x06normal\x12\x10\n" +
@@ -3197,7 +3214,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\x90\x04\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xad\x04\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -3212,7 +3229,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"created_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12(\n" +
 	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\x12#\n" +
-	"\x05holds\x18\f \x03(\v2\r.pawl.v1.HoldR\x05holds\"\x87\x01\n" +
+	"\x05holds\x18\f \x03(\v2\r.pawl.v1.HoldR\x05holds\x12\x1b\n" +
+	"\tpaused_by\x18\x14 \x01(\tR\bpausedBy\"\x87\x01\n" +
 	"\tQueuePart\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
