@@ -19,6 +19,9 @@ const (
 // name with what was done. It has at most 256 characters of ASCII. Without it the name is empty.
 func WithActor(name string) DialOption { return func(c *dialConfig) { c.actor = name } }
 
+// WithReason is Admin.Because for all calls of the client: for a program that does one thing, such as a command.
+func WithReason(reason string) DialOption { return func(c *dialConfig) { c.reason = reason } }
+
 // As gives the operator's calls in the name of someone else than the one of WithActor: of the user of a program that many use.
 // Calls in a name that WithActor would not take are refused with ErrInvalidArgument.
 func (a Admin) As(actor string) Admin {
@@ -43,6 +46,13 @@ func checkActor(name string) error {
 	return nil
 }
 
+func checkReason(reason string) error {
+	if len(reason) > maxReason {
+		return invalid("reason", "%d bytes, at most %d are allowed", len(reason), maxReason)
+	}
+	return nil
+}
+
 // operate is call, with who acts and why.
 func operate[Req, Resp any](ctx context.Context, a Admin, repeat bool, rpc func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
 	ctx, err := a.acting(ctx)
@@ -58,8 +68,8 @@ func (a Admin) acting(ctx context.Context) (context.Context, error) {
 	if err := checkActor(a.actor); err != nil {
 		return ctx, err
 	}
-	if len(a.reason) > maxReason {
-		return ctx, invalid("reason", "%d bytes, at most %d are allowed", len(a.reason), maxReason)
+	if err := checkReason(a.reason); err != nil {
+		return ctx, err
 	}
 	var said []string
 	if a.actor != "" {

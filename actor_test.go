@@ -2,10 +2,13 @@ package pawl_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,6 +19,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
 // listener is a server that knows no call and notes what comes with each.
@@ -147,4 +151,25 @@ func long(n int) string {
 		b[i] = 'a'
 	}
 	return string(b)
+}
+
+// What the audit says arrives whole.
+func TestAuditPage(t *testing.T) {
+	f, client := start(t)
+	var asked string
+	f.operator = func(method string, r any) (any, bool) {
+		asked = method + " " + strings.ReplaceAll(fmt.Sprint(r), " ", "")
+		return &pawlv1.ListAuditResponse{NextCursor: "c2", Items: []*pawlv1.AuditEntry{{Shard: 1, Seq: 2, Actor: "lena", Address: "10.0.0.1", Face: "rest", Reason: "why",
+			Action: "queue.purge", TargetKind: "queue", Target: "mail", Queue: "mail", Tasks: 3, Before: `{"a":1}`, Hash: "h", PreviousHash: "p"}}}, true
+	}
+	page, err := client.Admin().AuditPage(t.Context(), pawl.AuditFilter{Actor: "lena", Action: "queue.*", TargetKind: "queue", Target: "mail", Queue: "mail"},
+		pawl.PageRequest{Limit: 5, Cursor: "c1"})
+	want := pawl.AuditEntry{Shard: 1, Seq: 2, Actor: "lena", Address: "10.0.0.1", Face: "rest", Reason: "why", Action: "queue.purge", TargetKind: "queue", Target: "mail",
+		Queue: "mail", Tasks: 3, Before: json.RawMessage(`{"a":1}`), Hash: "h", Previous: "p"}
+	if err != nil || len(page.Items) != 1 || !reflect.DeepEqual(*page.Items[0], want) || page.NextCursor != "c2" {
+		t.Errorf("the page is %+v, %v", page, err)
+	}
+	if want := `ListAudit filter:{actor:"lena"action:"queue.*"target_kind:"queue"target:"mail"queue:"mail"}limit:5cursor:"c1"`; asked != want {
+		t.Errorf("asked %s, want %s", asked, want)
+	}
 }

@@ -17,8 +17,8 @@ type Admin struct {
 	actor, reason string
 }
 
-// Admin gives the operator's calls, in the name of WithActor.
-func (c *Client) Admin() Admin { return Admin{client: c, actor: c.actor} }
+// Admin gives the operator's calls, in the name of WithActor, for the reason of WithReason.
+func (c *Client) Admin() Admin { return Admin{client: c, actor: c.actor, reason: c.reason} }
 
 // QueueSettings are the rules of a queue. In answers every field has its effective value; in PutQueue a zero field means the default.
 type QueueSettings struct {

@@ -33,6 +33,7 @@ type Client struct {
 	log      *slog.Logger
 	retryFor time.Duration
 	actor    string // of WithActor
+	reason   string // of WithReason
 	gather   gatherer
 	budget   retryBudget
 	ctx      context.Context // ends with Close
@@ -64,6 +65,9 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	if err := checkActor(cfg.actor); err != nil {
 		return nil, err
 	}
+	if err := checkReason(cfg.reason); err != nil {
+		return nil, err
+	}
 	target, known, err := cfg.targets(addr)
 	if err != nil {
 		return nil, err
@@ -90,6 +94,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		log:      cfg.log,
 		retryFor: cfg.retryFor,
 		actor:    cfg.actor,
+		reason:   cfg.reason,
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.gather.client, c.gather.eager = c, cfg.eager

@@ -42,6 +42,7 @@ type dialConfig struct {
 	plaintext bool
 	token     string
 	actor     string
+	reason    string
 	log       *slog.Logger
 	dialer    func(context.Context, string) (net.Conn, error)
 	retryFor  time.Duration
