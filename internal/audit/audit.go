@@ -66,12 +66,9 @@ func Open(tx *store.Tx) (*Log, error) {
 
 // Append adds an entry, and removes some of the oldest if there are too many. If due is not 0, Expire is to be
 // called at that time; it was not known before.
-func (l *Log) Append(e Entry) (due store.Time, err error) {
-	if e.Call != 0 && l.head.count() > 0 {
-		amended, err := l.amend(&e)
-		if amended || err != nil {
-			return 0, err
-		}
+func (l *Log) Append(e Entry) (due store.Time) {
+	if e.Call != 0 && l.amend(&e) {
+		return 0
 	}
 	e.Seq, e.At, e.Prev = l.head.Newest+1, l.tx.Now(), l.head.Hash
 	if l.head.Newest == 0 {
@@ -79,28 +76,26 @@ func (l *Log) Append(e Entry) (due store.Time, err error) {
 	}
 	l.head.Newest = e.Seq
 	l.write(&e, 0)
-	if err := l.cut(appendCut, 0); err != nil {
-		return 0, err
-	}
+	l.cut(appendCut, 0)
 	if l.head.Due == 0 {
 		due = e.At.Add(l.keep)
 		l.head.Due = due
 	}
 	l.writeHead()
-	return due, nil
+	return due
 }
 
 // amend adds what a call on many tasks has done to its entry, if that is the newest. Nothing stands on the newest entry yet, so
 // the chain stays what it is.
-func (l *Log) amend(e *Entry) (bool, error) {
+func (l *Log) amend(e *Entry) bool {
 	last, size, err := readEntry(l.tx, l.head.Newest)
 	if err != nil || last.Call != e.Call || last.By != e.By || last.Action != e.Action || last.Target != e.Target {
-		return false, err
+		return false
 	}
 	last.Tasks += e.Tasks
 	l.write(&last, size)
 	l.writeHead()
-	return true, nil
+	return true
 }
 
 // write writes an entry in place of one of so many bytes.
@@ -114,45 +109,37 @@ func (l *Log) write(e *Entry, size int) {
 func (l *Log) writeHead() { l.tx.Set(headKey, l.head.encode()) }
 
 // cut removes up to most of the oldest entries that are too many, or not from after a time. What is left begins with the hash of
-// the last that went, which the head keeps too.
-func (l *Log) cut(most int, before store.Time) error {
+// the last that went, which the head keeps too. One that somebody has damaged goes as well: Check told of it as long as it was
+// there, and a shard must not end for it.
+func (l *Log) cut(most int, before store.Time) {
 	for range most {
 		if l.head.count() == 0 {
-			return nil
+			return
 		}
 		e, size, err := readEntry(l.tx, l.head.Oldest)
-		if err != nil {
-			return err
+		if err == nil && e.At > before && l.head.count() <= l.entries && l.head.Bytes <= l.bytes {
+			return
 		}
-		if e.At > before && l.head.count() <= l.entries && l.head.Bytes <= l.bytes {
-			return nil
-		}
-		l.tx.Delete(entryKey(e.Seq))
-		l.head.Oldest, l.head.Before = e.Seq+1, e.Hash
-		l.head.Bytes -= uint64(size)
+		l.tx.Delete(entryKey(l.head.Oldest))
+		l.head.Oldest, l.head.Before = l.head.Oldest+1, e.Hash
+		l.head.Bytes -= min(uint64(size), l.head.Bytes) // #nosec G115 -- not negative
 	}
-	return nil
 }
 
 // Expire removes entries that were kept long enough, up to a bound, and says when it is to be called again; 0: there are none
 // left. It is called at the time that it or Append named last.
-func (l *Log) Expire() (due store.Time, err error) {
+func (l *Log) Expire() (due store.Time) {
 	before := l.head
-	if err := l.cut(expireCut, l.tx.Now().Add(-l.keep)); err != nil {
-		return 0, err
-	}
+	l.cut(expireCut, l.tx.Now().Add(-l.keep))
 	l.head.Due = 0
 	if l.head.count() > 0 {
-		oldest, _, err := readEntry(l.tx, l.head.Oldest)
-		if err != nil {
-			return 0, err
-		}
+		oldest, _, _ := readEntry(l.tx, l.head.Oldest) // one that can't be read is due at once
 		l.head.Due = max(oldest.At.Add(l.keep), l.tx.Now()+1)
 	}
 	if l.head != before {
 		l.writeHead()
 	}
-	return l.head.Due, nil
+	return l.head.Due
 }
 
 // Later puts off Expire to a later time.

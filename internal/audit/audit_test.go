@@ -45,24 +45,22 @@ func (s *shard) round(fn func(tx *store.Tx)) {
 }
 
 // log runs fn on the record within bounds.
-func (s *shard) log(b bounds, fn func(l *Log) (store.Time, error)) (due store.Time) {
+func (s *shard) log(b bounds, fn func(l *Log) store.Time) (due store.Time) {
 	s.t.Helper()
 	s.round(func(tx *store.Tx) {
 		l, err := Open(tx)
-		if err == nil {
-			l.bounds = b
-			due, err = fn(l)
-		}
 		if err != nil {
 			s.t.Fatal(err)
 		}
+		l.bounds = b
+		due = fn(l)
 	})
 	return due
 }
 
 func (s *shard) append(e Entry) store.Time {
 	s.t.Helper()
-	return s.log(standing, func(l *Log) (store.Time, error) { return l.Append(e) })
+	return s.log(standing, func(l *Log) store.Time { return l.Append(e) })
 }
 
 // some appends n entries, a second apart.
@@ -122,6 +120,17 @@ func TestBrokenChains(t *testing.T) {
 		if len(Check(s.state)) == 0 {
 			t.Errorf("%s, and nobody notices", what)
 		}
+		if what != "the head is gone" { // nor does it keep the shard from going on, and old entries from going
+			s.some(2)
+			s.now = s.now.Add(Keep + time.Hour)
+			if due := s.log(standing, (*Log).Expire); due != 0 {
+				t.Errorf("%s, and entries stay until %d", what, due)
+			}
+			s.some(1)
+			if h := s.head(); h.count() != 1 {
+				t.Errorf("%s, and in the end there are entries %d to %d", what, h.Oldest, h.Newest)
+			}
+		}
 	}
 }
 
@@ -129,13 +138,13 @@ func TestBrokenChains(t *testing.T) {
 func TestOldEntriesGo(t *testing.T) {
 	s := newShard(t)
 	few := bounds{keep: time.Hour, entries: 5, bytes: 1 << 20}
-	due := s.log(few, func(l *Log) (store.Time, error) { return l.Append(Entry{Action: task.QueuePut}) })
+	due := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })
 	if due != s.now.Add(time.Hour) {
 		t.Errorf("the first entry is due at %d, want an hour behind %d", due, s.now)
 	}
 	for range 9 {
 		s.now = s.now.Add(time.Minute)
-		if again := s.log(few, func(l *Log) (store.Time, error) { return l.Append(Entry{Action: task.QueuePut}) }); again != 0 {
+		if again := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) }); again != 0 {
 			t.Errorf("a second deadline at %d", again)
 		}
 		s.sound("an entry too many")
@@ -166,7 +175,7 @@ func TestOldEntriesGo(t *testing.T) {
 	}
 	narrow := bounds{keep: time.Hour, entries: 100, bytes: 1000}
 	for range 10 {
-		s.log(narrow, func(l *Log) (store.Time, error) {
+		s.log(narrow, func(l *Log) store.Time {
 			return l.Append(Entry{Action: task.QueuePut, By: task.Author{Reason: strings.Repeat("x", 200)}})
 		})
 	}
@@ -272,8 +281,8 @@ func TestPagesAreBounded(t *testing.T) {
 	s := newShard(t)
 	s.round(func(tx *store.Tx) {
 		l, err := Open(tx)
-		for i := 0; i < maxRead+500 && err == nil; i++ {
-			_, err = l.Append(Entry{Action: task.QueuePut, By: task.Author{Name: map[bool]string{true: "first"}[i == 0]}})
+		for i := range maxRead + 500 {
+			l.Append(Entry{Action: task.QueuePut, By: task.Author{Name: map[bool]string{true: "first"}[i == 0]}})
 		}
 		if err != nil {
 			t.Fatal(err)

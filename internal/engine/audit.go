@@ -24,9 +24,7 @@ func (r *Round) record(e audit.Entry) {
 	}
 	log, err := audit.Open(r.tx)
 	corrupt(err)
-	due, err := log.Append(e)
-	corrupt(err)
-	if due != 0 {
+	if due := log.Append(e); due != 0 {
 		r.remind(due, onAudit, "", nil)
 	}
 }
@@ -40,9 +38,7 @@ func (r *Round) auditEnds() {
 		r.remind(until, onAudit, "", nil)
 		return
 	}
-	due, err := log.Expire()
-	corrupt(err)
-	if due != 0 {
+	if due := log.Expire(); due != 0 {
 		r.remind(due, onAudit, "", nil)
 	}
 }

@@ -85,3 +85,22 @@ func (s *story) auditStep(d *datadriven.TestData) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// operate is an operator's call on a task, which is noted if it changes something and is not refused.
+func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*Round) error) error {
+	_, err := run(d.world, func(r *Round) (struct{}, error) {
+		return struct{}{}, OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
+	})
+	if err == nil && changes {
+		d.noted++
+	}
+	page, bad := audit.Read(d.store, 1, audit.Query{Namespace: "default"}, nil, 1)
+	newest := audit.Entry{}
+	if len(page.Entries) > 0 {
+		newest = page.Entries[0]
+	}
+	if noted := err == nil && changes; bad != nil || newest.Seq != d.noted || noted && (newest.Action != action || newest.Target.Name != t.id.String()) {
+		d.t.Fatalf("%s of %s, which is %s (%v), is noted as %+v (%v), want entry %d", action, t.id, t.state, err, newest, bad, d.noted)
+	}
+	return err
+}
