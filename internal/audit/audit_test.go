@@ -248,12 +248,12 @@ func TestPagesAgainstAModel(t *testing.T) {
 				want = append(want, r.Place())
 			}
 		}
-		limit, bytes := 1+rnd.IntN(9), 1+rnd.IntN(5000)
+		limit, most, bytes := 1+rnd.IntN(9), 1+rnd.IntN(15), 1+rnd.IntN(5000)
 		var behind *Place
 		for pages := 0; ; pages++ {
 			read := map[uint32]Page{}
 			for id, s := range state {
-				p, err := Read(s.state, id, q, behind, limit)
+				p, err := readUpTo(most, s.state, id, q, behind, limit)
 				if err != nil {
 					t.Fatal(err)
 				}

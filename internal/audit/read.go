@@ -52,7 +52,12 @@ type Page struct {
 }
 
 // Read gives up to limit entries of a shard that lie behind a place; nil: from the newest on.
-func Read(from store.Reader, shard uint32, q Query, behind *Place, limit int) (p Page, err error) {
+func Read(from store.Reader, shard uint32, q Query, behind *Place, limit int) (Page, error) {
+	return readUpTo(maxRead, from, shard, q, behind, limit)
+}
+
+// readUpTo is Read that looks at no more than so many entries.
+func readUpTo(most int, from store.Reader, shard uint32, q Query, behind *Place, limit int) (p Page, err error) {
 	h, err := readHead(from)
 	if err != nil || h.count() == 0 {
 		return p, err
@@ -63,7 +68,7 @@ func Read(from store.Reader, shard uint32, q Query, behind *Place, limit int) (p
 	}
 	read, bytes := 0, 0
 	from.ScanBack(entryKey(h.Oldest), entryKey(hi), func(k, v []byte) bool {
-		if read == maxRead || len(p.Entries) == limit || bytes >= maxPageBytes {
+		if read == most || len(p.Entries) == limit || bytes >= maxPageBytes {
 			return false
 		}
 		var e Entry
