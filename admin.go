@@ -12,10 +12,13 @@ import (
 )
 
 // Admin are the operator's calls: queues, dead letters, single tasks, the server, the cluster.
-type Admin struct{ client *Client }
+type Admin struct {
+	client        *Client
+	actor, reason string
+}
 
-// Admin gives the operator's calls.
-func (c *Client) Admin() Admin { return Admin{c} }
+// Admin gives the operator's calls, in the name of WithActor, for the reason of WithReason.
+func (c *Client) Admin() Admin { return Admin{client: c, actor: c.actor, reason: c.reason} }
 
 // QueueSettings are the rules of a queue. In answers every field has its effective value; in PutQueue a zero field means the default.
 type QueueSettings struct {
@@ -57,6 +60,7 @@ type KeyRules struct {
 type Hold struct {
 	Type, Key string // one of them
 	Reason    string
+	By        string // as they called themselves; "": not known. Only in answers
 	At        time.Time
 }
 
@@ -77,6 +81,7 @@ type QueueInfo struct {
 	Name            string
 	Paused          bool
 	PausedReason    string
+	PausedBy        string // as they called themselves; "": not known
 	PausedAt        time.Time
 	Holds           []Hold          // types and keys that are paused alone
 	Breakers        []BreakerStatus // those that are not closed, up to 100, the longest open first
@@ -118,7 +123,7 @@ func (a Admin) Queues(ctx context.Context) iter.Seq2[*QueueInfo, error] {
 
 // QueuesPage gives one page of the queues.
 func (a Admin) QueuesPage(ctx context.Context, page PageRequest) (Page[*QueueInfo], error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.ListQueues, &pawlv1.ListQueuesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a, true, a.client.operator.ListQueues, &pawlv1.ListQueuesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[*QueueInfo]{}, fmt.Errorf("list queues: %w", err)
 	}
@@ -131,26 +136,26 @@ func (a Admin) QueuesPage(ctx context.Context, page PageRequest) (Page[*QueueInf
 
 // Queue gives one queue, or ErrNotFound.
 func (a Admin) Queue(ctx context.Context, name string) (*QueueInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.GetQueue, &pawlv1.GetQueueRequest{Queue: name})
+	resp, err := operate(ctx, a, true, a.client.operator.GetQueue, &pawlv1.GetQueueRequest{Queue: name})
 	return queueAnswer("queue", name, resp.GetQueue(), err)
 }
 
 // PutQueue replaces the settings of a queue, creating it if need be.
 func (a Admin) PutQueue(ctx context.Context, name string, settings QueueSettings) (*QueueInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto()})
+	resp, err := operate(ctx, a, true, a.client.operator.PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto()})
 	return queueAnswer("put queue", name, resp.GetQueue(), err)
 }
 
 // PutQueueIf is PutQueue if the settings still have this version, and ErrConflict otherwise: nobody's change gets lost.
 func (a Admin) PutQueueIf(ctx context.Context, name string, version int64, settings QueueSettings) (*QueueInfo, error) {
 	req := &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto(), IfVersion: &version}
-	resp, err := call(ctx, a.client, false, a.client.operator.PutQueue, req)
+	resp, err := operate(ctx, a, false, a.client.operator.PutQueue, req)
 	return queueAnswer("put queue", name, resp.GetQueue(), err)
 }
 
 // DeleteQueue removes an empty queue; one with tasks is ErrWrongState.
 func (a Admin) DeleteQueue(ctx context.Context, name string) error {
-	if _, err := call(ctx, a.client, false, a.client.operator.DeleteQueue, &pawlv1.DeleteQueueRequest{Queue: name}); err != nil {
+	if _, err := operate(ctx, a, false, a.client.operator.DeleteQueue, &pawlv1.DeleteQueueRequest{Queue: name}); err != nil {
 		return fmt.Errorf("delete queue %q: %w", name, err)
 	}
 	return nil
@@ -163,7 +168,7 @@ func (a Admin) PauseQueue(ctx context.Context, name, reason string) (*QueueInfo,
 
 // Pause is PauseQueue for the tasks of one type, or of one key.
 func (a Admin) Pause(ctx context.Context, queue string, of Hold) (*QueueInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.PauseQueue,
+	resp, err := operate(ctx, a, true, a.client.operator.PauseQueue,
 		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
 	return queueAnswer("pause queue", queue, resp.GetQueue(), err)
 }
@@ -175,7 +180,7 @@ func (a Admin) ResumeQueue(ctx context.Context, name, reason string) (*QueueInfo
 
 // Resume ends the pause of one type, or of one key.
 func (a Admin) Resume(ctx context.Context, queue string, of Hold) (*QueueInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.ResumeQueue,
+	resp, err := operate(ctx, a, true, a.client.operator.ResumeQueue,
 		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
 	return queueAnswer("resume queue", queue, resp.GetQueue(), err)
 }
@@ -197,13 +202,13 @@ func (a Admin) SpreadQueue(ctx context.Context, name string, onto Onto, reason s
 	for _, shard := range onto.Shards {
 		req.Shards = append(req.Shards, uint32(max(clampInt32(shard), 0))) // #nosec G115 -- not negative
 	}
-	resp, err := call(ctx, a.client, true, a.client.operator.SpreadQueue, req)
+	resp, err := operate(ctx, a, true, a.client.operator.SpreadQueue, req)
 	return queueAnswer("spread queue", name, resp.GetQueue(), err)
 }
 
 // PurgeQueue discards the tasks that wait in a queue and says how many; it doesn't erase them.
 func (a Admin) PurgeQueue(ctx context.Context, name, reason string) (discarded int64, err error) {
-	resp, err := call(ctx, a.client, false, a.client.operator.PurgeQueue, &pawlv1.PurgeQueueRequest{Queue: name, Reason: reason})
+	resp, err := operate(ctx, a, false, a.client.operator.PurgeQueue, &pawlv1.PurgeQueueRequest{Queue: name, Reason: reason})
 	if err != nil {
 		return 0, fmt.Errorf("purge queue %q: %w", name, err)
 	}
@@ -212,19 +217,19 @@ func (a Admin) PurgeQueue(ctx context.Context, name, reason string) (discarded i
 
 // RetryTask makes a retrying or ended task ready now, with fresh attempts if it had ended. A succeeded one is ErrWrongState.
 func (a Admin) RetryTask(ctx context.Context, id string) (*TaskInfo, error) {
-	resp, err := call(ctx, a.client, false, a.client.operator.RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
+	resp, err := operate(ctx, a, false, a.client.operator.RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
 	return taskAnswer("retry", id, resp.GetTask(), err)
 }
 
 // RunTaskNow makes a scheduled or retrying task ready now.
 func (a Admin) RunTaskNow(ctx context.Context, id string) (*TaskInfo, error) {
-	resp, err := call(ctx, a.client, false, a.client.operator.RunTaskNow, &pawlv1.RunTaskNowRequest{TaskId: id})
+	resp, err := operate(ctx, a, false, a.client.operator.RunTaskNow, &pawlv1.RunTaskNowRequest{TaskId: id})
 	return taskAnswer("run now", id, resp.GetTask(), err)
 }
 
 // DiscardTask ends a task that waits, or drops a dead letter.
 func (a Admin) DiscardTask(ctx context.Context, id, reason string) (*TaskInfo, error) {
-	resp, err := call(ctx, a.client, false, a.client.operator.DiscardTask, &pawlv1.DiscardTaskRequest{TaskId: id, Reason: reason})
+	resp, err := operate(ctx, a, false, a.client.operator.DiscardTask, &pawlv1.DiscardTaskRequest{TaskId: id, Reason: reason})
 	return taskAnswer("discard", id, resp.GetTask(), err)
 }
 
@@ -247,7 +252,7 @@ type ShardInfo struct {
 
 // Server tells who answers.
 func (a Admin) Server(ctx context.Context) (*ServerInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.GetServer, &pawlv1.GetServerRequest{})
+	resp, err := operate(ctx, a, true, a.client.operator.GetServer, &pawlv1.GetServerRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
@@ -349,14 +354,14 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 	}
 	r := p.GetReadyByPriority()
 	q := &QueueInfo{
-		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
+		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
 		Depth:           depthOf(p.GetDepth()),
 		ReadyByPriority: ReadyByPriority{High: r.GetHigh(), Normal: r.GetNormal(), Low: r.GetLow()},
 		OldestReady:     time.Duration(p.GetOldestReadyAgeSeconds() * float64(time.Second)),
 		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 	}
 	for _, h := range p.GetHolds() {
-		q.Holds = append(q.Holds, Hold{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), At: timeOf(h.GetAt())})
+		q.Holds = append(q.Holds, Hold{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), By: h.GetBy(), At: timeOf(h.GetAt())})
 	}
 	q.BreakersOpen = int(p.GetBreakersOpen())
 	for _, b := range p.GetBreakers() {

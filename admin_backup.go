@@ -36,6 +36,10 @@ type BackupProgress struct {
 func (a Admin) Backup(ctx context.Context, w io.Writer, progress func(BackupProgress)) (*BackupInfo, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream, if w failed
+	ctx, err := a.acting(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
 	stream, err := a.client.cluster.Backup(ctx, &pawlv1.BackupRequest{})
 	if err != nil {
 		return nil, a.client.backupError(ctx, err)

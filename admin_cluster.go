@@ -66,7 +66,7 @@ type ShardMember struct {
 
 // Cluster tells how nodes and shards stand.
 func (a Admin) Cluster(ctx context.Context) (*ClusterInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.cluster.GetCluster, &pawlv1.GetClusterRequest{})
+	resp, err := operate(ctx, a, true, a.client.cluster.GetCluster, &pawlv1.GetClusterRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
@@ -101,7 +101,7 @@ type MapShard struct {
 
 // ClusterMap gives the map of the node that answers, which may be behind.
 func (a Admin) ClusterMap(ctx context.Context) (*ClusterMap, error) {
-	resp, err := call(ctx, a.client, true, a.client.cluster.GetMap, &pawlv1.GetMapRequest{})
+	resp, err := operate(ctx, a, true, a.client.cluster.GetMap, &pawlv1.GetMapRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("map of the cluster: %w", err)
 	}
@@ -118,7 +118,7 @@ func (a Admin) ClusterMap(ctx context.Context) (*ClusterMap, error) {
 // DrainNode has replicas and leaders moved off a node, as far as others can take them. That takes time: Cluster shows what
 // the node still holds.
 func (a Admin) DrainNode(ctx context.Context, node string) error {
-	if _, err := call(ctx, a.client, true, a.client.cluster.DrainNode, &pawlv1.DrainNodeRequest{Node: node}); err != nil {
+	if _, err := operate(ctx, a, true, a.client.cluster.DrainNode, &pawlv1.DrainNodeRequest{Node: node}); err != nil {
 		return fmt.Errorf("drain node %q: %w", node, err)
 	}
 	return nil
@@ -126,7 +126,7 @@ func (a Admin) DrainNode(ctx context.Context, node string) error {
 
 // UndrainNode lets a node take replicas again.
 func (a Admin) UndrainNode(ctx context.Context, node string) error {
-	if _, err := call(ctx, a.client, true, a.client.cluster.DrainNode, &pawlv1.DrainNodeRequest{Node: node, Undo: true}); err != nil {
+	if _, err := operate(ctx, a, true, a.client.cluster.DrainNode, &pawlv1.DrainNodeRequest{Node: node, Undo: true}); err != nil {
 		return fmt.Errorf("undrain node %q: %w", node, err)
 	}
 	return nil
@@ -136,7 +136,7 @@ func (a Admin) UndrainNode(ctx context.Context, node string) error {
 // that is ErrWrongState, unless by force: then they leave, if every shard can go on without them. It is never repeated by
 // itself: another node may have joined under the name meanwhile.
 func (a Admin) RemoveNode(ctx context.Context, node string, force bool) error {
-	if _, err := call(ctx, a.client, false, a.client.cluster.RemoveNode, &pawlv1.RemoveNodeRequest{Node: node, Force: force}); err != nil {
+	if _, err := operate(ctx, a, false, a.client.cluster.RemoveNode, &pawlv1.RemoveNodeRequest{Node: node, Force: force}); err != nil {
 		return fmt.Errorf("remove node %q: %w", node, err)
 	}
 	return nil
@@ -145,7 +145,7 @@ func (a Admin) RemoveNode(ctx context.Context, node string, force bool) error {
 // MoveReplica gives the node to a replica of a shard, and takes that of the node from when the new one can vote.
 func (a Admin) MoveReplica(ctx context.Context, shard uint32, from, to string) error {
 	req := &pawlv1.MoveReplicaRequest{Shard: shard, From: from, To: to}
-	if _, err := call(ctx, a.client, false, a.client.cluster.MoveReplica, req); err != nil {
+	if _, err := operate(ctx, a, false, a.client.cluster.MoveReplica, req); err != nil {
 		return fmt.Errorf("move shard %d from %q to %q: %w", shard, from, to, err)
 	}
 	return nil
@@ -154,7 +154,7 @@ func (a Admin) MoveReplica(ctx context.Context, shard uint32, from, to string) e
 // TransferLeader names the node that should lead a shard; "": whichever.
 func (a Admin) TransferLeader(ctx context.Context, shard uint32, to string) error {
 	req := &pawlv1.TransferLeaderRequest{Shard: shard, To: to}
-	if _, err := call(ctx, a.client, true, a.client.cluster.TransferLeader, req); err != nil {
+	if _, err := operate(ctx, a, true, a.client.cluster.TransferLeader, req); err != nil {
 		return fmt.Errorf("transfer leader of shard %d: %w", shard, err)
 	}
 	return nil
@@ -162,7 +162,7 @@ func (a Admin) TransferLeader(ctx context.Context, shard uint32, to string) erro
 
 // AddShards makes the data shards total many, 64 at most; their number only grows.
 func (a Admin) AddShards(ctx context.Context, total int) error {
-	if _, err := call(ctx, a.client, true, a.client.cluster.AddShards, &pawlv1.AddShardsRequest{Total: clampInt32(total)}); err != nil {
+	if _, err := operate(ctx, a, true, a.client.cluster.AddShards, &pawlv1.AddShardsRequest{Total: clampInt32(total)}); err != nil {
 		return fmt.Errorf("add shards: %w", err)
 	}
 	return nil
@@ -170,7 +170,7 @@ func (a Admin) AddShards(ctx context.Context, total int) error {
 
 // SetReplication sets how many replicas each shard is to have: 1, 3, 5 or 7.
 func (a Admin) SetReplication(ctx context.Context, n int) error {
-	if _, err := call(ctx, a.client, true, a.client.cluster.SetReplication, &pawlv1.SetReplicationRequest{Replication: clampInt32(n)}); err != nil {
+	if _, err := operate(ctx, a, true, a.client.cluster.SetReplication, &pawlv1.SetReplicationRequest{Replication: clampInt32(n)}); err != nil {
 		return fmt.Errorf("set replication: %w", err)
 	}
 	return nil
@@ -179,7 +179,7 @@ func (a Admin) SetReplication(ctx context.Context, n int) error {
 // RaiseLevel raises the feature level to the highest that all nodes can work at, and gives it. There is no way back: a node
 // of an older version can't join any more.
 func (a Admin) RaiseLevel(ctx context.Context) (level int, err error) {
-	resp, err := call(ctx, a.client, true, a.client.cluster.RaiseLevel, &pawlv1.RaiseLevelRequest{})
+	resp, err := operate(ctx, a, true, a.client.cluster.RaiseLevel, &pawlv1.RaiseLevelRequest{})
 	if err != nil {
 		return 0, fmt.Errorf("raise level: %w", err)
 	}
@@ -202,7 +202,7 @@ type ReplicaHash struct{ Node, Hash string }
 // VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's. It reads
 // every row.
 func (a Admin) VerifyShard(ctx context.Context, shard uint32) (*Verification, error) {
-	resp, err := call(ctx, a.client, true, a.client.cluster.VerifyShard, &pawlv1.VerifyShardRequest{Shard: shard})
+	resp, err := operate(ctx, a, true, a.client.cluster.VerifyShard, &pawlv1.VerifyShardRequest{Shard: shard})
 	if err != nil {
 		return nil, fmt.Errorf("verify shard %d: %w", shard, err)
 	}

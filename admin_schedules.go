@@ -95,6 +95,7 @@ type ScheduledTask struct {
 type Pause struct {
 	At     time.Time
 	Reason string
+	By     string // as they called themselves; "": not known
 }
 
 // Tick is an entry of a schedule's ledger: one tick, or several that were skipped for the same reason.
@@ -137,7 +138,7 @@ func (a Admin) Schedules(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 
 // SchedulesPage gives one page of the schedules.
 func (a Admin) SchedulesPage(ctx context.Context, page PageRequest) (Page[*ScheduleInfo], error) {
-	resp, err := call(ctx, a.client, true, a.client.schedule.ListSchedules, &pawlv1.ListSchedulesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a, true, a.client.schedule.ListSchedules, &pawlv1.ListSchedulesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[*ScheduleInfo]{}, fmt.Errorf("list schedules: %w", err)
 	}
@@ -150,7 +151,7 @@ func (a Admin) SchedulesPage(ctx context.Context, page PageRequest) (Page[*Sched
 
 // Schedule gives one schedule, or ErrNotFound.
 func (a Admin) Schedule(ctx context.Context, name string) (*ScheduleInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.schedule.GetSchedule, &pawlv1.GetScheduleRequest{Name: name})
+	resp, err := operate(ctx, a, true, a.client.schedule.GetSchedule, &pawlv1.GetScheduleRequest{Name: name})
 	return scheduleAnswer("schedule", name, resp.GetSchedule(), err)
 }
 
@@ -176,7 +177,7 @@ func (a Admin) putSchedule(ctx context.Context, what string, s Schedule, req *pa
 		return nil, fmt.Errorf("%s %q: %w", what, s.Name, err)
 	}
 	req.Spec = spec
-	resp, err := call(ctx, a.client, true, a.client.schedule.PutSchedule, req)
+	resp, err := operate(ctx, a, true, a.client.schedule.PutSchedule, req)
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", what, s.Name, err)
 	}
@@ -189,7 +190,7 @@ func (a Admin) putSchedule(ctx context.Context, what string, s Schedule, req *pa
 
 // DeleteSchedule removes a schedule with its ledger. The tasks of its ticks stay.
 func (a Admin) DeleteSchedule(ctx context.Context, name string) error {
-	if _, err := call(ctx, a.client, false, a.client.schedule.DeleteSchedule, &pawlv1.DeleteScheduleRequest{Name: name}); err != nil {
+	if _, err := operate(ctx, a, false, a.client.schedule.DeleteSchedule, &pawlv1.DeleteScheduleRequest{Name: name}); err != nil {
 		return fmt.Errorf("delete schedule %q: %w", name, err)
 	}
 	return nil
@@ -197,13 +198,13 @@ func (a Admin) DeleteSchedule(ctx context.Context, name string) error {
 
 // PauseSchedule lets ticks pass without a task. When the schedule is resumed, its ledger notes them.
 func (a Admin) PauseSchedule(ctx context.Context, name, reason string) (*ScheduleInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.schedule.PauseSchedule, &pawlv1.PauseScheduleRequest{Name: name, Reason: reason})
+	resp, err := operate(ctx, a, true, a.client.schedule.PauseSchedule, &pawlv1.PauseScheduleRequest{Name: name, Reason: reason})
 	return scheduleAnswer("pause schedule", name, resp.GetSchedule(), err)
 }
 
 // ResumeSchedule ends the pause of a schedule. If there is none, that is no error.
 func (a Admin) ResumeSchedule(ctx context.Context, name string) (*ScheduleInfo, error) {
-	resp, err := call(ctx, a.client, true, a.client.schedule.ResumeSchedule, &pawlv1.ResumeScheduleRequest{Name: name})
+	resp, err := operate(ctx, a, true, a.client.schedule.ResumeSchedule, &pawlv1.ResumeScheduleRequest{Name: name})
 	return scheduleAnswer("resume schedule", name, resp.GetSchedule(), err)
 }
 
@@ -213,7 +214,7 @@ func (a Admin) TriggerSchedule(ctx context.Context, name string) (*Ref, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request id: %w", err)
 	}
-	resp, err := call(ctx, a.client, true, a.client.schedule.TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: request.String()})
+	resp, err := operate(ctx, a, true, a.client.schedule.TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: request.String()})
 	if err != nil {
 		return nil, fmt.Errorf("trigger schedule %q: %w", name, err)
 	}
@@ -229,7 +230,7 @@ func (a Admin) ScheduleHistory(ctx context.Context, name string) iter.Seq2[*Tick
 
 // ScheduleHistoryPage gives one page of the ledger of a schedule.
 func (a Admin) ScheduleHistoryPage(ctx context.Context, name string, page PageRequest) (Page[*Tick], error) {
-	resp, err := call(ctx, a.client, true, a.client.schedule.ListScheduleHistory,
+	resp, err := operate(ctx, a, true, a.client.schedule.ListScheduleHistory,
 		&pawlv1.ListScheduleHistoryRequest{Name: name, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[*Tick]{}, fmt.Errorf("history of schedule %q: %w", name, err)
@@ -300,7 +301,7 @@ func scheduleOf(p *pawlv1.Schedule) *ScheduleInfo {
 		Task:      scheduledTaskOf(s.GetTask()),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
 	if p.GetPaused() {
-		out.Pause = &Pause{At: timeOf(p.GetPausedAt()), Reason: p.GetPausedReason()}
+		out.Pause = &Pause{At: timeOf(p.GetPausedAt()), Reason: p.GetPausedReason(), By: p.GetPausedBy()}
 	}
 	if p.GetLast() != nil {
 		out.Last = tickOf(p.GetLast())

@@ -54,7 +54,7 @@ const (
 // call that opens one: Pause stops a type.
 func (a Admin) CloseBreaker(ctx context.Context, queue, typ, reason string) (*QueueInfo, error) {
 	req := &pawlv1.CloseBreakerRequest{Queue: queue, Type: typ, Reason: reason}
-	resp, err := call(ctx, a.client, true, a.client.operator.CloseBreaker, req)
+	resp, err := operate(ctx, a, true, a.client.operator.CloseBreaker, req)
 	return queueAnswer("close breaker of queue", queue, resp.GetQueue(), err)
 }
 

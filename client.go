@@ -28,9 +28,12 @@ type Client struct {
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
 	schedule pawlv1.ScheduleServiceClient
+	audit    pawlv1.AuditServiceClient
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
 	retryFor time.Duration
+	actor    string // of WithActor
+	reason   string // of WithReason
 	gather   gatherer
 	budget   retryBudget
 	ctx      context.Context // ends with Close
@@ -59,6 +62,12 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	for _, opt := range opts {
 		opt(&cfg)
 	}
+	if err := checkActor(cfg.actor); err != nil {
+		return nil, err
+	}
+	if err := checkReason(cfg.reason); err != nil {
+		return nil, err
+	}
 	target, known, err := cfg.targets(addr)
 	if err != nil {
 		return nil, err
@@ -80,9 +89,12 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		worker:   pawlv1.NewWorkerServiceClient(conn),
 		operator: pawlv1.NewOperatorServiceClient(conn),
 		schedule: pawlv1.NewScheduleServiceClient(conn),
+		audit:    pawlv1.NewAuditServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
 		retryFor: cfg.retryFor,
+		actor:    cfg.actor,
+		reason:   cfg.reason,
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.gather.client, c.gather.eager = c, cfg.eager

@@ -22,7 +22,7 @@ func (a Admin) DeadPage(ctx context.Context, filter Filter, page PageRequest) (P
 	if err != nil {
 		return Page[*TaskInfo]{}, fmt.Errorf("list dead letters: %w", err)
 	}
-	resp, err := call(ctx, a.client, true, a.client.operator.ListDead, &pawlv1.ListDeadRequest{Filter: f, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a, true, a.client.operator.ListDead, &pawlv1.ListDeadRequest{Filter: f, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[*TaskInfo]{}, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -42,7 +42,7 @@ func (a Admin) PoisonedPage(ctx context.Context, filter Filter, page PageRequest
 	if err != nil {
 		return Page[*TaskInfo]{}, fmt.Errorf("list poisoned tasks: %w", err)
 	}
-	resp, err := call(ctx, a.client, true, a.client.operator.ListPoisoned, &pawlv1.ListPoisonedRequest{Filter: f, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a, true, a.client.operator.ListPoisoned, &pawlv1.ListPoisonedRequest{Filter: f, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[*TaskInfo]{}, fmt.Errorf("list poisoned tasks: %w", err)
 	}
@@ -68,7 +68,7 @@ type DeadGroup struct {
 
 // GroupDead counts the dead letters of a queue by fingerprint; with poisoned, its poisoned tasks.
 func (a Admin) GroupDead(ctx context.Context, queue string, poisoned bool) (*DeadGroups, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.GroupDead, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
+	resp, err := operate(ctx, a, true, a.client.operator.GroupDead, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
 	if err != nil {
 		return nil, fmt.Errorf("group dead letters of %q: %w", queue, err)
 	}
@@ -117,7 +117,7 @@ func (a Admin) ReplayDead(ctx context.Context, s DeadSelection) (DeadCount, erro
 	if err != nil {
 		return DeadCount{}, fmt.Errorf("replay dead letters of %q: %w", s.Queue, err)
 	}
-	resp, err := call(ctx, a.client, s.DryRun, a.client.operator.ReplayDead, &pawlv1.ReplayDeadRequest{
+	resp, err := operate(ctx, a, s.DryRun, a.client.operator.ReplayDead, &pawlv1.ReplayDeadRequest{
 		Queue: s.Queue, TaskIds: s.TaskIDs, Filter: f, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun, Poisoned: s.Poisoned, Reason: s.Reason,
 	})
 	if err != nil {
@@ -135,7 +135,7 @@ func (a Admin) DiscardDead(ctx context.Context, s DeadSelection) (DeadCount, err
 	if err != nil {
 		return DeadCount{}, fmt.Errorf("discard dead letters of %q: %w", s.Queue, err)
 	}
-	resp, err := call(ctx, a.client, s.DryRun, a.client.operator.DiscardDead, &pawlv1.DiscardDeadRequest{
+	resp, err := operate(ctx, a, s.DryRun, a.client.operator.DiscardDead, &pawlv1.DiscardDeadRequest{
 		Queue: s.Queue, TaskIds: s.TaskIDs, Filter: f, Max: s.Max, DryRun: s.DryRun, Poisoned: s.Poisoned, Reason: s.Reason,
 	})
 	if err != nil {
@@ -161,7 +161,7 @@ func (a Admin) Archive(ctx context.Context, queue string) iter.Seq2[ArchivedTask
 
 // ArchivePage gives one page of the archive.
 func (a Admin) ArchivePage(ctx context.Context, queue string, page PageRequest) (Page[ArchivedTask], error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.ListArchive, &pawlv1.ListArchiveRequest{Queue: queue, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a, true, a.client.operator.ListArchive, &pawlv1.ListArchiveRequest{Queue: queue, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[ArchivedTask]{}, fmt.Errorf("list archive: %w", err)
 	}
@@ -182,7 +182,7 @@ type RestoredTask struct {
 // RestoreArchive enqueues archived dead letters again, as new tasks, at most 1,000 places at once. It isn't repeated by itself: a
 // repeat makes a second task.
 func (a Admin) RestoreArchive(ctx context.Context, places ...string) ([]RestoredTask, error) {
-	resp, err := call(ctx, a.client, false, a.client.operator.RestoreArchive, &pawlv1.RestoreArchiveRequest{Places: places})
+	resp, err := operate(ctx, a, false, a.client.operator.RestoreArchive, &pawlv1.RestoreArchiveRequest{Places: places})
 	if err != nil {
 		return nil, fmt.Errorf("restore archive: %w", err)
 	}

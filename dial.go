@@ -41,6 +41,8 @@ type dialConfig struct {
 	tls       *tls.Config
 	plaintext bool
 	token     string
+	actor     string
+	reason    string
 	log       *slog.Logger
 	dialer    func(context.Context, string) (net.Conn, error)
 	retryFor  time.Duration

@@ -119,7 +119,7 @@ func (c *Client) Explain(ctx context.Context, id string) (*Explanation, error) {
 
 // ExplainQueue says what the ready tasks of a queue wait for.
 func (a Admin) ExplainQueue(ctx context.Context, name string) (*QueueExplanation, error) {
-	resp, err := call(ctx, a.client, true, a.client.operator.ExplainQueue, &pawlv1.ExplainQueueRequest{Queue: name})
+	resp, err := operate(ctx, a, true, a.client.operator.ExplainQueue, &pawlv1.ExplainQueueRequest{Queue: name})
 	if err != nil {
 		return nil, fmt.Errorf("explain queue %q: %w", name, err)
 	}

@@ -33,6 +33,7 @@ type fake struct {
 	pawlv1.UnimplementedWorkerServiceServer
 	pawlv1.UnimplementedOperatorServiceServer
 	pawlv1.UnimplementedScheduleServiceServer
+	pawlv1.UnimplementedAuditServiceServer
 	pawlv1.UnimplementedClusterServiceServer
 
 	server *grpc.Server
@@ -123,6 +124,7 @@ func (f *fake) newServer(opts ...grpc.ServerOption) *grpc.Server {
 	pawlv1.RegisterWorkerServiceServer(server, f)
 	pawlv1.RegisterOperatorServiceServer(server, f)
 	pawlv1.RegisterScheduleServiceServer(server, f)
+	pawlv1.RegisterAuditServiceServer(server, f)
 	return server
 }
 

@@ -66,7 +66,7 @@ func (c *Client) task(ctx context.Context, id string, wait time.Duration) (*Task
 // Cancel ends a task that has not ended; the context of a running handler ends with ErrCancelled. It may be repeated: a task
 // that is cancelled already is answered like the first time. One that has ended otherwise is ErrWrongState.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (*TaskInfo, error) {
-	resp, err := call(ctx, c, true, c.producer.CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
+	resp, err := operate(ctx, c.Admin(), true, c.producer.CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
 	if err != nil {
 		return nil, fmt.Errorf("cancel %q: %w", id, err)
 	}
@@ -96,7 +96,7 @@ func (c *Client) Update(ctx context.Context, id string, change Change) (*TaskInf
 		}
 		req.Payload = payload
 	}
-	resp, err := call(ctx, c, true, c.producer.UpdateTask, req)
+	resp, err := operate(ctx, c.Admin(), true, c.producer.UpdateTask, req)
 	if err != nil {
 		return nil, fmt.Errorf("update %q: %w", id, err)
 	}

@@ -124,7 +124,7 @@ func (a *app) printQueue(q *pawl.QueueInfo) error {
 func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 	paused := "no"
 	if q.Paused {
-		paused = "since " + clock(q.PausedAt, now)
+		paused = "since " + clock(q.PausedAt, now) + byWhom(q.PausedBy)
 		if q.PausedReason != "" {
 			paused += ": " + q.PausedReason
 		}

@@ -146,8 +146,8 @@ func writeRules(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		fmt.Fprintln(w)
 		var rows [][]string
 		for _, h := range q.Holds {
-			rows = append(rows, []string{holdText(h), clock(h.At, now), h.Reason})
+			rows = append(rows, []string{holdText(h), clock(h.At, now), h.By, h.Reason})
 		}
-		columns(w, "PAUSED|SINCE|REASON", rows)
+		columns(w, "PAUSED|SINCE|BY|REASON", rows)
 	}
 }

@@ -32,6 +32,8 @@ type app struct {
 	server    string
 	tlsCA     string
 	plaintext bool
+	actor     string
+	reason    string
 	format    string
 }
 
@@ -64,9 +66,11 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f.StringVar(&a.server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), defaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
 	f.StringVar(&a.tlsCA, "tls-ca", os.Getenv("PAWL_TLS_CA"), "use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
 	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
+	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "who you are, for the record (env PAWL_ACTOR; default USER@HOST)")
+	f.StringVar(&a.reason, "reason", "", "why you do it, for the record")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
-		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newWork(a), newCluster(a), newVerify(a),
+		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newAudit(a), newWork(a), newCluster(a), newVerify(a),
 		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root
@@ -123,7 +127,7 @@ func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
 		opts = append(opts, pawl.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor)}, opts...)...)
+	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason)}, opts...)...)
 }
 
 // readRoots reads the certificates of the authorities that vouch for servers.

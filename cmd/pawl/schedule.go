@@ -117,7 +117,7 @@ func (a *app) printSchedule(s *pawl.ScheduleInfo) error {
 func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
 	paused := "no"
 	if s.Pause != nil {
-		paused = "since " + clock(s.Pause.At, now)
+		paused = "since " + clock(s.Pause.At, now) + byWhom(s.Pause.By)
 		if s.Pause.Reason != "" {
 			paused += ": " + s.Pause.Reason
 		}

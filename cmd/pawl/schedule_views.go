@@ -42,6 +42,7 @@ type scheduleView struct {
 	ScheduleID    string    `json:"schedule_id"`
 	Paused        bool      `json:"paused"`
 	PausedReason  string    `json:"paused_reason,omitempty"`
+	PausedBy      string    `json:"paused_by,omitempty"`
 	PausedAt      time.Time `json:"paused_at,omitzero"`
 	CreatedAt     time.Time `json:"created_at,omitzero"`
 	UpdatedAt     time.Time `json:"updated_at,omitzero"`
@@ -66,7 +67,7 @@ func viewSchedule(s *pawl.ScheduleInfo) scheduleView {
 	v := scheduleView{scheduleSpecView: viewScheduleSpec(s), ScheduleID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt}
 	if s.Pause != nil {
-		v.Paused, v.PausedReason, v.PausedAt = true, s.Pause.Reason, s.Pause.At
+		v.Paused, v.PausedReason, v.PausedBy, v.PausedAt = true, s.Pause.Reason, s.Pause.By, s.Pause.At
 	}
 	if s.Last != nil {
 		last := viewTick(s.Last)

@@ -124,6 +124,7 @@ type queueView struct {
 	Queue           string              `json:"queue"`
 	Paused          bool                `json:"paused"`
 	PausedReason    string              `json:"paused_reason,omitempty"`
+	PausedBy        string              `json:"paused_by,omitempty"`
 	PausedAt        time.Time           `json:"paused_at,omitzero"`
 	Holds           []holdView          `json:"holds,omitempty"`
 	Breakers        []breakerStatusView `json:"breakers,omitempty"`
@@ -141,6 +142,7 @@ type holdView struct {
 	Type   string    `json:"type,omitempty"`
 	Key    string    `json:"key,omitempty"`
 	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by,omitempty"`
 	At     time.Time `json:"at"`
 }
 
@@ -209,7 +211,7 @@ type keepView struct {
 
 func viewQueue(q *pawl.QueueInfo) queueView {
 	v := queueView{
-		Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedAt: q.PausedAt,
+		Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt,
 		Depth: depthView(q.Depth), ReadyByPriority: priorityView(q.ReadyByPriority), OldestReadyAge: q.OldestReady.Seconds(),
 		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt, Parts: make([]partView, len(q.Parts)),
 		Breakers: viewBreakers(q), BreakersOpen: q.BreakersOpen,

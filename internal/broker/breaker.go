@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // CloseBreakers closes by hand the breaker of a type, or for "" all that a queue has in a shard. It says how many were not closed.
-func (b *Broker) CloseBreakers(ctx context.Context, shardID uint32, ns, name, typ string) (int, Stamp, error) {
+func (b *Broker) CloseBreakers(ctx context.Context, by task.Author, shardID uint32, ns, name, typ string) (int, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return 0, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) (int, error) { return engine.CloseBreakers(round, ns, name, typ) })
+	return change(ctx, r, func(round *engine.Round) (int, error) { return engine.CloseBreakers(round, by, ns, name, typ) })
 }
 
 // maxBreakersLogged bounds the lines of one round: a change of the settings may close thousands.

@@ -49,7 +49,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		line("breaker closed", "queue=a", "type=job", "by=probes")
 		fail("again")
 		fail("again")
-		if n, _, err := w.CloseBreakers(context.Background(), one, ns, "a", ""); n != 1 || err != nil {
+		if n, _, err := w.CloseBreakers(context.Background(), task.Author{}, one, ns, "a", ""); n != 1 || err != nil {
 			t.Errorf("%d closed, %v", n, err)
 		}
 		line("breaker closed", "by=operator")

@@ -229,7 +229,7 @@ func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
 			case len(tasks) == 1 && v.Exec.State != task.Claimed:
 				t.Fatalf("the task was given, and it is %s", v.Exec.State)
 			}
-			_, _, err = w.Cancel(context.Background(), ns, ids[0])
+			_, _, err = w.Cancel(context.Background(), task.Author{}, ns, ids[0])
 			w.must(err)
 		}
 	})
@@ -331,7 +331,7 @@ func TestHolderLearnsOfItsLoss(t *testing.T) {
 				w.t.Fatalf("%s is not watched", t.ID)
 			}
 		}
-		_, _, err := w.Cancel(context.Background(), ns, claimed[0].ID)
+		_, _, err := w.Cancel(context.Background(), task.Author{}, ns, claimed[0].ID)
 		w.must(err)
 		if l := <-lost; l.ID != claimed[0].ID || l.Reason != task.StaleCancelled {
 			t.Errorf("got %+v", l)

@@ -33,6 +33,9 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 		for i := range tasks {
 			out[i].Accepted, out[i].Err = engine.Enqueue(round, &tasks[i])
 		}
+		if specs[0].Restored != nil { // then all of them are
+			engine.NoteRestored(round, ns, tasks, func(i int) bool { return out[i].Err == nil && out[i].ID == tasks[i].ID && !out[i].Duplicate })
+		}
 		return out, nil
 	})
 }
@@ -191,27 +194,27 @@ func (b *Broker) Tasks(ctx context.Context, shardID uint32, ns string, f Filter,
 }
 
 // Cancel ends a task that has not ended.
-func (b *Broker) Cancel(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
-	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Cancel(r, ns, id) })
+func (b *Broker) Cancel(ctx context.Context, by task.Author, ns string, id task.ID) (*View, Stamp, error) {
+	return b.operate(ctx, by, task.TaskCancelled, ns, id, func(r *engine.Round) error { return engine.Cancel(r, ns, id) })
 }
 
 // Retry gives a task a new life, or its next attempt now.
-func (b *Broker) Retry(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
-	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Retry(r, ns, id, 0) })
+func (b *Broker) Retry(ctx context.Context, by task.Author, ns string, id task.ID) (*View, Stamp, error) {
+	return b.operate(ctx, by, task.TaskRetried, ns, id, func(r *engine.Round) error { return engine.Retry(r, ns, id, 0) })
 }
 
 // RunNow makes a scheduled or retrying task ready.
-func (b *Broker) RunNow(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
-	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.RunNow(r, ns, id) })
+func (b *Broker) RunNow(ctx context.Context, by task.Author, ns string, id task.ID) (*View, Stamp, error) {
+	return b.operate(ctx, by, task.TaskRunNow, ns, id, func(r *engine.Round) error { return engine.RunNow(r, ns, id) })
 }
 
 // Update changes a task that waits.
-func (b *Broker) Update(ctx context.Context, ns string, id task.ID, e Edit) (*View, Stamp, error) {
-	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Update(r, ns, id, e) })
+func (b *Broker) Update(ctx context.Context, by task.Author, ns string, id task.ID, e Edit) (*View, Stamp, error) {
+	return b.operate(ctx, by, task.TaskEdited, ns, id, func(r *engine.Round) error { return engine.Update(r, ns, id, e) })
 }
 
 // Discard ends a task that waits, or drops a dead letter, which is archived first.
-func (b *Broker) Discard(ctx context.Context, ns string, id task.ID) (*View, Stamp, error) {
+func (b *Broker) Discard(ctx context.Context, by task.Author, ns string, id task.ID) (*View, Stamp, error) {
 	v, at, err := b.Task(ctx, ns, id, 0)
 	if err != nil {
 		return nil, at, err
@@ -221,21 +224,22 @@ func (b *Broker) Discard(ctx context.Context, ns string, id task.ID) (*View, Sta
 			return nil, at, err
 		}
 	}
-	return b.operate(ctx, ns, id, func(r *engine.Round) error { return engine.Discard(r, ns, id, v.Exec.EndedAt) })
+	return b.operate(ctx, by, task.TaskDiscarded, ns, id, func(r *engine.Round) error { return engine.Discard(r, ns, id, v.Exec.EndedAt) })
 }
 
-// operate changes one task and reads it.
-func (b *Broker) operate(ctx context.Context, ns string, id task.ID, fn func(*engine.Round) error) (*View, Stamp, error) {
+// operate changes one task, notes who did it, and reads it.
+func (b *Broker) operate(ctx context.Context, by task.Author, action task.Action, ns string, id task.ID, fn func(*engine.Round) error) (*View, Stamp, error) {
 	r, err := b.replica(id.Shard())
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	v, at, err := change(ctx, r, func(round *engine.Round) (*View, error) {
-		if err := fn(round); err != nil {
+	do := func(round *engine.Round) (*View, error) {
+		if err := engine.OnTask(round, by, action, ns, id, func() error { return fn(round) }); err != nil {
 			return nil, err
 		}
 		return engine.ShowIn(round, ns, id)
-	})
+	}
+	v, at, err := change(ctx, r, do)
 	if !errors.Is(err, engine.ErrUnknownQueue) {
 		return v, at, err
 	}
@@ -243,10 +247,5 @@ func (b *Broker) operate(ctx context.Context, ns string, id task.ID, fn func(*en
 	if err != nil {
 		return nil, at, err
 	}
-	return withQueues(ctx, r, ns, []string{old.Queue}, func(round *engine.Round) (*View, error) {
-		if err := fn(round); err != nil {
-			return nil, err
-		}
-		return engine.ShowIn(round, ns, id)
-	})
+	return withQueues(ctx, r, ns, []string{old.Queue}, do)
 }

@@ -18,6 +18,7 @@ func (b *Broker) Check(ctx context.Context, shardID uint32) (problems []string, 
 		for _, ns := range b.cfg.Namespaces() {
 			problems = append(problems, engine.Check(from, ns)...)
 		}
+		problems = append(problems, engine.CheckAudit(from)...)
 		return problems, nil
 	})
 }

@@ -72,7 +72,7 @@ func (b *Broker) Queue(ctx context.Context, shardID uint32, ns, name string) (Qu
 }
 
 // Purge discards the tasks of a queue that wait at the time of the call.
-func (b *Broker) Purge(ctx context.Context, shardID uint32, ns, name string) (total int64, at Stamp, err error) {
+func (b *Broker) Purge(ctx context.Context, by task.Author, shardID uint32, ns, name string) (total int64, at Stamp, err error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return 0, Stamp{}, err
@@ -83,13 +83,16 @@ func (b *Broker) Purge(ctx context.Context, shardID uint32, ns, name string) (to
 		before store.Time
 	}
 	var before store.Time
+	of := newBulk(by, task.QueuePurged, name, nil)
 	for more := true; more; {
 		var s step
 		s, at, err = change(ctx, r, func(round *engine.Round) (s step, err error) {
 			if s.before = before; before == 0 {
 				s.before = round.Now()
 			}
-			s.n, s.more, err = engine.Purge(round, ns, name, s.before, chunk)
+			if s.n, s.more, err = engine.Purge(round, ns, name, s.before, chunk); err == nil {
+				of.Did(round, ns, int64(s.n))
+			}
 			return s, err
 		})
 		if err != nil {
@@ -125,6 +128,7 @@ func (b *Broker) Replay(ctx context.Context, shardID uint32, ns string, s Select
 	if err != nil {
 		return 0, 0, Stamp{}, err
 	}
+	of := newBulk(s.By, task.DeadReplayed, s.Queue, s.facts())
 	return b.bulk(ctx, shardID, ns, s, func(views []*View, done int64) (int64, Stamp, error) {
 		return withQueues(ctx, r, ns, []string{s.Queue}, func(round *engine.Round) (n int64, err error) {
 			for i, v := range views {
@@ -136,6 +140,7 @@ func (b *Broker) Replay(ctx context.Context, shardID uint32, ns string, s Select
 					n++
 				}
 			}
+			of.Did(round, ns, n)
 			return n, nil
 		})
 	})
@@ -147,6 +152,7 @@ func (b *Broker) DiscardDead(ctx context.Context, shardID uint32, ns string, s S
 	if err != nil {
 		return 0, 0, Stamp{}, err
 	}
+	of := newBulk(s.By, task.DeadDiscarded, s.Queue, s.facts())
 	return b.bulk(ctx, shardID, ns, s, func(views []*View, _ int64) (int64, Stamp, error) {
 		if err := b.file(causeDiscard, views); err != nil {
 			return 0, Stamp{}, err
@@ -157,6 +163,7 @@ func (b *Broker) DiscardDead(ctx context.Context, shardID uint32, ns string, s S
 					n++
 				}
 			}
+			of.Did(round, ns, n)
 			return n, nil
 		})
 	})

@@ -36,11 +36,11 @@ func CheckSchedule(s *task.Schedule, l task.Limits) error { return engine.CheckS
 
 // ScheduleCalls are the calls on the schedules of a shard, their home.
 type ScheduleCalls interface {
-	PutSchedule(ctx context.Context, shard uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error)
-	DeleteSchedule(ctx context.Context, shard uint32, ns, name string, version uint64) (Stamp, error)
-	PauseSchedule(ctx context.Context, shard uint32, ns, name, reason string) (*ScheduleView, Stamp, error)
-	ResumeSchedule(ctx context.Context, shard uint32, ns, name string) (*ScheduleView, Stamp, error)
-	TriggerSchedule(ctx context.Context, shard uint32, ns, name string, request task.ID) (Triggered, Stamp, error)
+	PutSchedule(ctx context.Context, by task.Author, shard uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error)
+	DeleteSchedule(ctx context.Context, by task.Author, shard uint32, ns, name string, version uint64) (Stamp, error)
+	PauseSchedule(ctx context.Context, by task.Author, shard uint32, ns, name, reason string) (*ScheduleView, Stamp, error)
+	ResumeSchedule(ctx context.Context, by task.Author, shard uint32, ns, name string) (*ScheduleView, Stamp, error)
+	TriggerSchedule(ctx context.Context, by task.Author, shard uint32, ns, name string, request task.ID) (Triggered, Stamp, error)
 	Schedule(ctx context.Context, shard uint32, ns, name string) (*ScheduleView, Stamp, error)
 	Schedules(ctx context.Context, shard uint32, ns, behind string, limit int) (SchedulePage, Stamp, error)
 	ScheduleHistory(ctx context.Context, shard uint32, ns, name string, below uint64, limit int) ([]*LedgerEntry, Stamp, error)
@@ -53,7 +53,7 @@ type Triggered struct {
 }
 
 // PutSchedule makes a schedule what a caller says; its id is given here.
-func (b *Broker) PutSchedule(ctx context.Context, shardID uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error) {
+func (b *Broker) PutSchedule(ctx context.Context, by task.Author, shardID uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return SchedulePutDone{}, Stamp{}, err
@@ -65,16 +65,24 @@ func (b *Broker) PutSchedule(ctx context.Context, shardID uint32, ns string, put
 	}
 	now, _ := r.shard.Now()
 	put.ID = task.NewID(r.id, int64(now)/1000, rand.Uint64())
-	return change(ctx, r, func(round *engine.Round) (SchedulePutDone, error) { return engine.PutSchedule(round, ns, put) })
+	return change(ctx, r, func(round *engine.Round) (SchedulePutDone, error) {
+		return engine.OnSchedule(round, by, task.SchedulePut, ns, put.Schedule.Name, func() (SchedulePutDone, error) {
+			return engine.PutSchedule(round, ns, put)
+		})
+	})
 }
 
 // DeleteSchedule removes a schedule.
-func (b *Broker) DeleteSchedule(ctx context.Context, shardID uint32, ns, name string, version uint64) (Stamp, error) {
+func (b *Broker) DeleteSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name string, version uint64) (Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return Stamp{}, err
 	}
-	existed, at, err := change(ctx, r, func(round *engine.Round) (bool, error) { return engine.DeleteSchedule(round, ns, name, version) })
+	existed, at, err := change(ctx, r, func(round *engine.Round) (bool, error) {
+		return engine.OnSchedule(round, by, task.ScheduleDeleted, ns, name, func() (bool, error) {
+			return engine.DeleteSchedule(round, ns, name, version)
+		})
+	})
 	if err == nil && !existed {
 		err = task.NotFound("schedule", name)
 	}
@@ -82,25 +90,33 @@ func (b *Broker) DeleteSchedule(ctx context.Context, shardID uint32, ns, name st
 }
 
 // PauseSchedule lets a schedule rest.
-func (b *Broker) PauseSchedule(ctx context.Context, shardID uint32, ns, name, reason string) (*ScheduleView, Stamp, error) {
+func (b *Broker) PauseSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name, reason string) (*ScheduleView, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) { return engine.PauseSchedule(round, ns, name, reason) })
+	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) {
+		return engine.OnSchedule(round, by, task.SchedulePaused, ns, name, func() (*ScheduleView, error) {
+			return engine.PauseSchedule(round, ns, name, reason, by.Name)
+		})
+	})
 }
 
 // ResumeSchedule lets a schedule go on.
-func (b *Broker) ResumeSchedule(ctx context.Context, shardID uint32, ns, name string) (*ScheduleView, Stamp, error) {
+func (b *Broker) ResumeSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name string) (*ScheduleView, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) { return engine.ResumeSchedule(round, ns, name) })
+	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) {
+		return engine.OnSchedule(round, by, task.ScheduleResumed, ns, name, func() (*ScheduleView, error) {
+			return engine.ResumeSchedule(round, ns, name)
+		})
+	})
 }
 
 // TriggerSchedule makes a task of a schedule now.
-func (b *Broker) TriggerSchedule(ctx context.Context, shardID uint32, ns, name string, request task.ID) (Triggered, Stamp, error) {
+func (b *Broker) TriggerSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name string, request task.ID) (Triggered, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return Triggered{}, Stamp{}, err
@@ -112,9 +128,11 @@ func (b *Broker) TriggerSchedule(ctx context.Context, shardID uint32, ns, name s
 	}
 	tasks, _ := r.newTasks(ns, []task.Spec{{RequestID: request}})
 	call := engine.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
-	return change(ctx, r, func(round *engine.Round) (out Triggered, err error) {
-		out.Accepted, out.Parcel, err = engine.TriggerSchedule(round, ns, name, call)
-		return out, err
+	return change(ctx, r, func(round *engine.Round) (Triggered, error) {
+		return engine.OnSchedule(round, by, task.ScheduleTriggered, ns, name, func() (out Triggered, err error) {
+			out.Accepted, out.Parcel, err = engine.TriggerSchedule(round, ns, name, call)
+			return out, err
+		})
 	})
 }
 

@@ -102,4 +102,5 @@ type Selection struct {
 	Max    int64   // 0: all that match
 	Rate   float64 // of a replay: tasks that become due in a second; 0: all at once
 	DryRun bool
+	By     task.Author // of the call
 }

@@ -39,22 +39,22 @@ func (d Delta) brief() string {
 func TestChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		must(t, err)
 		first := poll(t, c, 0, time.Minute)
 		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.state.Applied().Index || len(first.Map.Shards) != 2 {
 			t.Errorf("an empty copy gets %s, version %d", got, first.Version)
 		}
-		_, err = c.PutQueue(bg, "default", "b", unchanged)
+		_, err = c.PutQueue(bg, Deed{}, "default", "b", unchanged)
 		must(t, err)
-		_, err = c.PutQueue(bg, "default", "a", setLength(2))
+		_, err = c.PutQueue(bg, Deed{}, "default", "a", setLength(2))
 		must(t, err)
 		second := poll(t, c, first.Version, 0)
 		if got := second.brief(); got != "[a2 b1] all false map false" {
 			t.Errorf("after two changes: %s", got)
 		}
-		must(t, c.DropQueue(bg, "default", "a"))
-		must(t, c.Drain(bg, "n1"))
+		must(t, c.DropQueue(bg, nobody, "default", "a"))
+		must(t, c.Drain(bg, nobody, "n1"))
 		third := poll(t, c, second.Version, 0)
 		if got := third.brief(); got != "[-a] all false map true" {
 			t.Errorf("after a deletion and a drain: %s", got)
@@ -91,7 +91,7 @@ func TestChangesWait(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		must(t, err)
 		wg.Wait()
 		// Its leader is deposed: the caller hears so at once.
@@ -122,7 +122,7 @@ func TestChangesAfterElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		old := poll(t, c, 0, 0).Version
-		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		must(t, err)
 		at := poll(t, c, 0, 0).Version
 		c = w.open(1)
@@ -130,7 +130,7 @@ func TestChangesAfterElection(t *testing.T) {
 			t.Errorf("a complete copy gets %s", got)
 		}
 		c = w.open(1) // a change comes before the first poll
-		_, err = c.PutQueue(bg, "default", "b", unchanged)
+		_, err = c.PutQueue(bg, Deed{}, "default", "b", unchanged)
 		must(t, err)
 		if got := poll(t, c, at, 0); got.brief() != "[b1] all false map false" || got.Version <= at {
 			t.Errorf("it gets %s, version %d", got.brief(), got.Version)
@@ -147,7 +147,7 @@ func TestChangesAreForgotten(t *testing.T) {
 		c := w.open(1)
 		from := poll(t, c, 0, 0).Version
 		for i := range 3 * ringSize {
-			_, err := c.PutQueue(bg, "default", "a", setLength(int64(i+1)))
+			_, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(int64(i+1)))
 			must(t, err)
 		}
 		if n := len(c.office.ring.queues); n > 2*ringSize {
@@ -174,7 +174,7 @@ func TestCopiesConverge(t *testing.T) {
 			name := string(rune('a' + rnd.IntN(3)))
 			switch rnd.IntN(6) {
 			case 0:
-				_ = c.DropQueue(bg, "default", name)
+				_ = c.DropQueue(bg, nobody, "default", name)
 			case 1:
 				joins++
 				join(t, c, fmt.Sprint("n", joins), joins)
@@ -183,7 +183,7 @@ func TestCopiesConverge(t *testing.T) {
 					c = w.open(1)
 				}
 			default:
-				_, _ = c.PutQueue(bg, "default", name, setLength(int64(i)))
+				_, _ = c.PutQueue(bg, Deed{}, "default", name, setLength(int64(i)))
 			}
 			if cp := copies[rnd.IntN(3)]; rnd.IntN(3) == 0 {
 				cp.Apply(poll(t, c, cp.Version(), 0))
@@ -235,7 +235,7 @@ func TestFollow(t *testing.T) {
 		if fmt.Sprint(cp.Shards()) != "[1 2]" || cp.Version() == 0 {
 			t.Errorf("shards %v, version %d", cp.Shards(), cp.Version())
 		}
-		_, err := c.PutQueue(bg, "default", "a", unchanged)
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		must(t, err)
 		synctest.Wait()
 		if _, ok := cp.Queue("default", "a"); !ok {
@@ -250,7 +250,7 @@ func TestFollow(t *testing.T) {
 		if n := polls.Load(); n < 20 || n > 80 {
 			t.Errorf("%d polls in a minute without a leader", n)
 		}
-		must(t, c.Drain(bg, "n1"))
+		must(t, c.Drain(bg, nobody, "n1"))
 		fails.Store(false)
 		pass(maxFollowPause)
 		if synctest.Wait(); cp.Map().Nodes[0].State != Draining {

@@ -17,19 +17,19 @@ func limited(c *task.QueueConfig) error {
 func TestLimitsNeedTheirLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
-		_, err := c.PutQueue(bg, "default", "a", limited)
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", limited)
 		is(t, err, task.ErrWrongState, `queue "a"`, "at feature level 3, and it is at 2")
 		_, err = c.Queue(bg, "default", "a")
 		is(t, err, task.ErrNotFound)
-		_, err = c.PutQueue(bg, "default", "a", unchanged)
+		_, err = c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		must(t, err)
-		_, err = c.PutQueue(bg, "default", "a", func(c *task.QueueConfig) error { return c.Pause(task.Hold{Type: "t"}) })
+		_, err = c.PutQueue(bg, Deed{}, "default", "a", func(c *task.QueueConfig) error { return c.Pause(task.Hold{Type: "t"}) })
 		is(t, err, task.ErrWrongState, "pauses of types or keys")
 		for _, rule := range []func(s *task.Settings){
 			func(s *task.Settings) { s.Breaker = task.DefaultBreaker },
 			func(s *task.Settings) { s.Breakers = map[string]task.Breaker{"t": task.DefaultBreaker} },
 		} {
-			_, err = c.PutQueue(bg, "default", "a", func(c *task.QueueConfig) error { rule(&c.Settings); return nil })
+			_, err = c.PutQueue(bg, Deed{}, "default", "a", func(c *task.QueueConfig) error { rule(&c.Settings); return nil })
 			is(t, err, task.ErrWrongState, "breakers")
 		}
 	})
@@ -39,9 +39,9 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 func TestLimitsAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 4)
-		_, err := c.PutQueue(bg, "default", "a", limited)
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", limited)
 		must(t, err)
-		q, err := c.Spread(bg, "default", "a", Onto{Parts: 4})
+		q, err := c.Spread(bg, nobody, "default", "a", Onto{Parts: 4})
 		must(t, err)
 		for _, p := range q.Parts {
 			s := w.copyOf(p.Shard, "a").Settings

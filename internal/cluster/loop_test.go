@@ -178,21 +178,21 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		}
 		saw(c, 1, []uint64{1, ReplicaID(1, 2), ReplicaID(2, 3)})
 		planned := mapOf(t, c)
-		must(t, c.Remove(bg, "n3", true))
+		must(t, c.Remove(bg, nobody, "n3", true))
 		if err := c.beginChange(bg, planned, 1); err == nil {
 			t.Error("voters may be changed on a plan from before a removal")
 		}
 		planned = mapOf(t, c)
 		must(t, c.beginChange(bg, planned, 1))
-		is(t, c.Remove(bg, "n2", true), task.ErrUnavailable, "not known now who votes")
+		is(t, c.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes")
 		c.changeDone(1)
-		is(t, c.Remove(bg, "n2", true), task.ErrUnavailable, "not known now who votes") // until it was seen again
+		is(t, c.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes") // until it was seen again
 		pass(time.Millisecond)
 		saw(c, 1, []uint64{1})
-		must(t, c.Remove(bg, "n2", true))
+		must(t, c.Remove(bg, nobody, "n2", true))
 		// One that draws back from a step that was planned is told apart, too.
 		must(t, c.beginChange(bg, mapOf(t, c), 1))
-		must(t, c.Drain(bg, "n1"))
+		must(t, c.Drain(bg, nobody, "n1"))
 		if err := c.beginChange(bg, planned, 1); err == nil {
 			t.Error("voters may be changed on a plan from before a drain")
 		}
@@ -227,12 +227,12 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 			s.tick()
 		}
 		// Two nodes: the voters move to the second while the first drains, but it does not any more when they should.
-		must(t, s.seat.control.Drain(bg, "n1"))
-		g.once, g.meddle = sync.Once{}, func() { must(t, s.seat.control.Undrain(bg, "n1")) }
+		must(t, s.seat.control.Drain(bg, nobody, "n1"))
+		g.once, g.meddle = sync.Once{}, func() { must(t, s.seat.control.Undrain(bg, nobody, "n1")) }
 		if s.tick(); g.changes != 0 {
 			t.Errorf("%d changes of voters on an old plan", g.changes)
 		}
-		must(t, s.seat.control.Drain(bg, "n1"))
+		must(t, s.seat.control.Drain(bg, nobody, "n1"))
 		s.tick()
 		for range 10 {
 			s.tick()
@@ -247,7 +247,7 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 func TestLoopSpreadsReplicas(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
-		must(t, s.seat.control.AddShards(bg, 5))
+		must(t, s.seat.control.AddShards(bg, nobody, 5))
 		for _, name := range []string{"n2", "n3", "n4"} {
 			must(t, s.join(name))
 		}

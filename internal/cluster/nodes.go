@@ -175,9 +175,14 @@ func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 	c.forgetOldest(tx, m)
 	m.Settings.NextNode++
 	c.setSettings(tx, m.Settings)
-	c.setNode(tx, Node{Number: number, Name: r.Name, PeerAddress: r.PeerAddress, APIAddress: r.APIAddress, State: Active, Version: r.Version,
-		MinLevel: r.MinLevel, MaxLevel: r.MaxLevel, Nonce: r.Nonce, JoinedAt: tx.Now()})
-	return number, nil
+	n := Node{Number: number, Name: r.Name, PeerAddress: r.PeerAddress, APIAddress: r.APIAddress, State: Active, Version: r.Version,
+		MinLevel: r.MinLevel, MaxLevel: r.MaxLevel, Nonce: r.Nonce, JoinedAt: tx.Now()}
+	c.setNode(tx, n)
+	by := task.Author{Name: r.Name, Face: task.FaceNode, Address: hostOf(r.PeerAddress)}
+	if !replaces {
+		return number, onNode(tx, by, task.NodeJoined, n.Name, nil, factsOfNode(n))
+	}
+	return number, onNode(tx, by, task.NodeJoined, n.Name, factsOfNode(old), factsOfNode(n))
 }
 
 // joinedAlready answers a join that is repeated.
@@ -224,6 +229,12 @@ func checkAddresses(m *Map, own uint32, peer, api string) error {
 		}
 	}
 	return nil
+}
+
+// hostOf is the host of an address that was checked.
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
 }
 
 func loopback(address string) bool {
@@ -334,28 +345,34 @@ func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
 }
 
 // Drain moves replicas and leaders off a node, as far as others can take them.
-func (c *Control) Drain(ctx context.Context, name string) error { return c.turn(ctx, name, Draining) }
+func (c *Control) Drain(ctx context.Context, by task.Author, name string) error {
+	return c.turn(ctx, Deed{by, task.NodeDrained}, name, Draining)
+}
 
 // Undrain lets a node take replicas again.
-func (c *Control) Undrain(ctx context.Context, name string) error { return c.turn(ctx, name, Active) }
+func (c *Control) Undrain(ctx context.Context, by task.Author, name string) error {
+	return c.turn(ctx, Deed{by, task.NodeUndrained}, name, Active)
+}
 
-func (c *Control) turn(ctx context.Context, name string, state NodeState) error {
+func (c *Control) turn(ctx context.Context, deed Deed, name string, state NodeState) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
 			return task.NotFound("node", name)
 		}
-		if n.State != state {
-			n.State = state
-			c.setNode(tx, n)
+		if n.State == state {
+			return nil
 		}
-		return nil
+		was := factsOfNode(n)
+		n.State = state
+		c.setNode(tx, n)
+		return onNode(tx, deed.By, deed.Action, name, was, factsOfNode(n))
 	})
 }
 
 // Remove takes a node out for ever. While it holds replicas that is refused, unless by force: then they leave, if every
 // shard can go on without them.
-func (c *Control) Remove(ctx context.Context, name string, force bool) error {
+func (c *Control) Remove(ctx context.Context, by task.Author, name string, force bool) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
@@ -374,7 +391,9 @@ func (c *Control) Remove(ctx context.Context, name string, force bool) error {
 			return err
 		}
 		c.remove(tx, m, n, 0)
-		return nil
+		was, is := factsOfNode(n), factsOfNode(n)
+		is.State = Removed
+		return onNode(tx, by, task.NodeRemoved, name, was, is)
 	})
 }
 

@@ -154,7 +154,7 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 		join(t, c, "n2", 2)
 		beat(t, c, 1, 2)
 		must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: 2}))
-		must(t, c.Transfer(bg, 1, "n2"))
+		must(t, c.Transfer(bg, nobody, 1, "n2"))
 		_, err := c.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
 		pass(aliveFor)
@@ -246,31 +246,31 @@ func TestHello(t *testing.T) {
 func TestDrainAndRemove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		is(t, c.Remove(bg, "n1", true), task.ErrWrongState, "the only one")
+		is(t, c.Remove(bg, nobody, "n1", true), task.ErrWrongState, "the only one")
 		join(t, c, "n2", 2)
 		// A change of voters that the leader before this one asked for may still come.
 		saw(c, 0, []uint64{1, 2, 3})
 		saw(c, 1, []uint64{1, 2, 3})
-		is(t, c.Remove(bg, "n1", true), task.ErrUnavailable, "not known now who votes")
+		is(t, c.Remove(bg, nobody, "n1", true), task.ErrUnavailable, "not known now who votes")
 		pass(stepTimeout)
-		is(t, c.Drain(bg, "n9"), task.ErrNotFound)
-		must(t, c.Drain(bg, "n2"))
-		must(t, c.Drain(bg, "n2"))
+		is(t, c.Drain(bg, nobody, "n9"), task.ErrNotFound)
+		must(t, c.Drain(bg, nobody, "n2"))
+		must(t, c.Drain(bg, nobody, "n2"))
 		if n := stateOf(t, c, 2); n.State != Draining {
 			t.Errorf("it is %s", n.State)
 		}
-		must(t, c.Undrain(bg, "n2"))
+		must(t, c.Undrain(bg, nobody, "n2"))
 		if n := stateOf(t, c, 2); n.State != Active {
 			t.Errorf("it is %s", n.State)
 		}
-		is(t, c.Remove(bg, "n1", false), task.ErrWrongState, "shards 0, 1", "drain it first")
+		is(t, c.Remove(bg, nobody, "n1", false), task.ErrWrongState, "shards 0, 1", "drain it first")
 		saw(c, 0, []uint64{1})
 		saw(c, 1, []uint64{1})
-		is(t, c.Remove(bg, "n1", true), task.ErrWrongState, "the system shard", "lose its majority")
-		is(t, c.Remove(bg, "n9", true), task.ErrNotFound)
-		must(t, c.Remove(bg, "n2", false))
-		must(t, c.Remove(bg, "n2", false)) // a repeat
-		is(t, c.Drain(bg, "n2"), task.ErrNotFound)
+		is(t, c.Remove(bg, nobody, "n1", true), task.ErrWrongState, "the system shard", "lose its majority")
+		is(t, c.Remove(bg, nobody, "n9", true), task.ErrNotFound)
+		must(t, c.Remove(bg, nobody, "n2", false))
+		must(t, c.Remove(bg, nobody, "n2", false)) // a repeat
+		is(t, c.Drain(bg, nobody, "n2"), task.ErrNotFound)
 		if n := stateOf(t, c, 2); n.State != Removed {
 			t.Errorf("it is %s", n.State)
 		}
@@ -288,19 +288,19 @@ func TestRemoveByForce(t *testing.T) {
 			must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: uint32(n)}))
 			voters = append(voters, ReplicaID(uint32(n-1), uint32(n)))
 		}
-		is(t, c.Remove(bg, "n5", true), task.ErrUnavailable, "shard 1", "not known now who votes")
+		is(t, c.Remove(bg, nobody, "n5", true), task.ErrUnavailable, "shard 1", "not known now who votes")
 		voters = append(voters, 1)
 		saw(c, 1, voters, voters[0]) // n2 is dead
-		must(t, c.Remove(bg, "n5", true))
+		must(t, c.Remove(bg, nobody, "n5", true))
 		if s, _ := mapOf(t, c).Shard(1); !s.leaves(voters[3]) {
 			t.Errorf("shard 1 is %+v", s)
 		}
 		// n5 still answers, but nobody talks to it any more: with n2 dead there is no majority without n4.
-		is(t, c.Remove(bg, "n4", true), task.ErrWrongState, "shard 1", "only 2 others answer")
-		must(t, c.Remove(bg, "n2", true))
+		is(t, c.Remove(bg, nobody, "n4", true), task.ErrWrongState, "shard 1", "only 2 others answer")
+		must(t, c.Remove(bg, nobody, "n2", true))
 		saw(c, 1, []uint64{1, voters[1], voters[2]})
 		pass(freshStatus)
-		is(t, c.Remove(bg, "n4", true), task.ErrUnavailable, "not known now who votes")
+		is(t, c.Remove(bg, nobody, "n4", true), task.ErrUnavailable, "not known now who votes")
 	})
 }
 
@@ -337,7 +337,7 @@ func TestAddShards(t *testing.T) {
 		c := w.open(2)
 		join(t, c, "n2", 2)
 		beat(t, c, 1, 2)
-		must(t, c.AddShards(bg, 4))
+		must(t, c.AddShards(bg, nobody, 4))
 		m := mapOf(t, c)
 		for id := uint32(3); id <= 4; id++ {
 			if s, _ := m.Shard(id); len(s.Replicas) != 1 || s.Replicas[0] != (Replica{ID: 2, Node: 2, Founder: true}) {
@@ -345,14 +345,14 @@ func TestAddShards(t *testing.T) {
 			}
 		}
 		at := w.state.Applied().Index
-		must(t, c.AddShards(bg, 4))
+		must(t, c.AddShards(bg, nobody, 4))
 		if m.Settings.DataShards != 4 || w.state.Applied().Index != at {
 			t.Errorf("%+v, or a repeat wrote", m.Settings)
 		}
-		is(t, c.AddShards(bg, 3), task.ErrWrongState, "only grows")
-		is(t, c.AddShards(bg, 65), task.ErrInvalidArgument, "between 1 and 64")
+		is(t, c.AddShards(bg, nobody, 3), task.ErrWrongState, "only grows")
+		is(t, c.AddShards(bg, nobody, 65), task.ErrInvalidArgument, "between 1 and 64")
 		pass(aliveFor)
-		is(t, c.AddShards(bg, 5), task.ErrUnavailable, "shard 5")
+		is(t, c.AddShards(bg, nobody, 5), task.ErrUnavailable, "shard 5")
 	})
 }
 
@@ -361,45 +361,45 @@ func TestMoveAndTransfer(t *testing.T) {
 		c := w.open(1)
 		join(t, c, "n2", 2)
 		beat(t, c, 1, 2)
-		is(t, c.Move(bg, 9, "n1", "n2"), task.ErrNotFound, `shard "9"`)
-		is(t, c.Move(bg, 1, "n1", "n9"), task.ErrNotFound, `node "n9"`)
-		is(t, c.Move(bg, 1, "n2", "n1"), task.ErrWrongState, `no replica on node "n2"`)
-		is(t, c.Move(bg, 1, "n1", "n1"), task.ErrWrongState, `has a replica on node "n1" already`)
-		is(t, c.Transfer(bg, 1, "n2"), task.ErrWrongState, `node "n2" has no replica`)
-		must(t, c.Drain(bg, "n2"))
-		is(t, c.Move(bg, 1, "n1", "n2"), task.ErrWrongState, "draining")
-		must(t, c.Undrain(bg, "n2"))
-		must(t, c.Move(bg, 1, "n1", "n2"))
-		must(t, c.Move(bg, 1, "n1", "n2")) // a repeat
+		is(t, c.Move(bg, nobody, 9, "n1", "n2"), task.ErrNotFound, `shard "9"`)
+		is(t, c.Move(bg, nobody, 1, "n1", "n9"), task.ErrNotFound, `node "n9"`)
+		is(t, c.Move(bg, nobody, 1, "n2", "n1"), task.ErrWrongState, `no replica on node "n2"`)
+		is(t, c.Move(bg, nobody, 1, "n1", "n1"), task.ErrWrongState, `has a replica on node "n1" already`)
+		is(t, c.Transfer(bg, nobody, 1, "n2"), task.ErrWrongState, `node "n2" has no replica`)
+		must(t, c.Drain(bg, nobody, "n2"))
+		is(t, c.Move(bg, nobody, 1, "n1", "n2"), task.ErrWrongState, "draining")
+		must(t, c.Undrain(bg, nobody, "n2"))
+		must(t, c.Move(bg, nobody, 1, "n1", "n2"))
+		must(t, c.Move(bg, nobody, 1, "n1", "n2")) // a repeat
 		want := Shard{ID: 1, Replicas: []Replica{{1, 1, true}, {ReplicaID(1, 2), 2, false}}, Leaving: []uint64{1}, NextIncarnation: 2}
 		if s, _ := mapOf(t, c).Shard(1); !reflect.DeepEqual(s, want) {
 			t.Errorf("shard 1 is %+v", s)
 		}
-		is(t, c.Transfer(bg, 1, "n1"), task.ErrWrongState, "stays")
-		must(t, c.Transfer(bg, 1, "n2"))
+		is(t, c.Transfer(bg, nobody, 1, "n1"), task.ErrWrongState, "stays")
+		must(t, c.Transfer(bg, nobody, 1, "n2"))
 		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 2 {
 			t.Errorf("shard 1 is %+v", s)
 		}
-		must(t, c.Transfer(bg, 1, ""))
+		must(t, c.Transfer(bg, nobody, 1, ""))
 		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 0 {
 			t.Errorf("shard 1 is %+v", s)
 		}
 		pass(aliveFor)
-		is(t, c.Move(bg, 0, "n1", "n2"), task.ErrWrongState, "not heard of")
+		is(t, c.Move(bg, nobody, 0, "n1", "n2"), task.ErrWrongState, "not heard of")
 	})
 }
 
 func TestSettings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		is(t, c.SetReplication(bg, 2), task.ErrInvalidArgument, "1, 3, 5 or 7")
-		must(t, c.SetReplication(bg, 5))
+		is(t, c.SetReplication(bg, nobody, 2), task.ErrInvalidArgument, "1, 3, 5 or 7")
+		must(t, c.SetReplication(bg, nobody, 5))
 		if s := mapOf(t, c).Settings; s.Replication != 5 {
 			t.Errorf("%+v", s)
 		}
 		_, err := c.Hello(bg, Presence{Number: 1, PeerAddress: "n1:1", APIAddress: "n1:2", Version: "v2", MinLevel: 1, MaxLevel: 2})
 		must(t, err)
-		if level, err := c.RaiseLevel(bg); err != nil || level != 2 {
+		if level, err := c.RaiseLevel(bg, nobody); err != nil || level != 2 {
 			t.Errorf("level %d, %v", level, err)
 		}
 		_, err = c.Join(bg, joinOf("n2", 2)) // knows level 1 only
@@ -408,7 +408,7 @@ func TestSettings(t *testing.T) {
 		r.MaxLevel = 2
 		_, err = c.Join(bg, r)
 		must(t, err)
-		if level, err := c.RaiseLevel(bg); err != nil || level != 2 {
+		if level, err := c.RaiseLevel(bg, nobody); err != nil || level != 2 {
 			t.Errorf("again: level %d, %v", level, err)
 		}
 	})
@@ -425,7 +425,7 @@ func TestStaleStep(t *testing.T) {
 		if err := c.takeRowStep(bg, planned, step); err == nil || !strings.Contains(err.Error(), "changed meanwhile") {
 			t.Errorf("a step taken twice: %v", err)
 		}
-		must(t, c.Drain(bg, "n2"))
+		must(t, c.Drain(bg, nobody, "n2"))
 		if err := c.takeRowStep(bg, mapOf(t, c).Shards[0], step); err == nil {
 			t.Error("a node that drains got a replica")
 		}

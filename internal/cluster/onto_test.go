@@ -15,11 +15,13 @@ func TestOwnShards(t *testing.T) {
 		c := w.openAt(spreadLevel, 4)
 		put := func(c *Control, name string) Queue {
 			t.Helper()
-			q, err := c.PutQueue(bg, "default", name, unchanged)
+			q, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
 			must(t, err)
 			return q
 		}
-		spread := func(c *Control, name string, onto Onto) (Queue, error) { return c.Spread(bg, "default", name, onto) }
+		spread := func(c *Control, name string, onto Onto) (Queue, error) {
+			return c.Spread(bg, nobody, "default", name, onto)
+		}
 		hot := put(c, "hot")
 		other := put(c, "other")
 		for i := 0; other.Shard == hot.Shard; i++ {
@@ -69,19 +71,19 @@ func TestOwnShardsLeaveOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
 		c := w.openAt(spreadLevel, 2)
-		_, err := c.PutQueue(bg, "default", "hot", unchanged)
+		_, err := c.PutQueue(bg, Deed{}, "default", "hot", unchanged)
 		must(t, err)
-		_, err = c.Spread(bg, "default", "hot", Onto{Parts: 2, Own: true})
+		_, err = c.Spread(bg, nobody, "default", "hot", Onto{Parts: 2, Own: true})
 		is(t, err, task.ErrWrongState, "no data shard would be left for other queues")
-		_, err = c.Spread(bg, "default", "hot", Onto{Parts: 1, Own: true})
+		_, err = c.Spread(bg, nobody, "default", "hot", Onto{Parts: 1, Own: true})
 		must(t, err)
-		q, err := c.PutQueue(bg, "default", "a", unchanged)
+		q, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		must(t, err)
 
-		must(t, c.DropQueue(bg, "default", "hot"))
+		must(t, c.DropQueue(bg, nobody, "default", "hot"))
 		home := map[uint32]bool{q.Shard: true}
 		for i := range 100 {
-			q, err := c.PutQueue(bg, "default", fmt.Sprint("b", i), unchanged)
+			q, err := c.PutQueue(bg, Deed{}, "default", fmt.Sprint("b", i), unchanged)
 			must(t, err)
 			home[q.Shard] = true
 		}

@@ -47,7 +47,7 @@ func changeMap(ctx context.Context, c *Control, fn func(tx *store.Tx, m *Map) er
 
 // AddShards makes the data shards total many. Their number only grows. Each new one begins on the node with the fewest
 // replicas; the others of its replicas follow.
-func (c *Control) AddShards(ctx context.Context, total int) error {
+func (c *Control) AddShards(ctx context.Context, by task.Author, total int) error {
 	if total < 1 || total > MaxDataShards {
 		return task.Invalid("shards", "%d is not between 1 and %d", total, MaxDataShards)
 	}
@@ -71,14 +71,15 @@ func (c *Control) AddShards(ctx context.Context, total int) error {
 		for _, s := range m.Shards[len(m.Shards)-(total-have):] {
 			c.setShard(tx, s)
 		}
+		was := factsOfSettings(m.Settings)
 		m.Settings.DataShards = total
 		c.setSettings(tx, m.Settings)
-		return nil
+		return onCluster(tx, by, task.ShardsAdded, was, factsOfSettings(m.Settings))
 	})
 }
 
 // Move adds a replica of a shard on node to, and lets the one on node from leave when the new one can vote.
-func (c *Control) Move(ctx context.Context, shard uint32, from, to string) error {
+func (c *Control) Move(ctx context.Context, by task.Author, shard uint32, from, to string) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		s, ok := m.Shard(shard)
 		if !ok {
@@ -112,7 +113,7 @@ func (c *Control) Move(ctx context.Context, shard uint32, from, to string) error
 		s.add(dst.Number)
 		s.Leaving = append(s.Leaving, old.ID)
 		c.setShard(tx, s)
-		return nil
+		return onShard(tx, by, task.ReplicaMoved, shard, &replicaFacts{from}, &replicaFacts{to})
 	})
 }
 
@@ -123,7 +124,7 @@ func (s *Shard) add(node uint32) {
 }
 
 // Transfer makes a node the one that should lead a shard; "": whichever.
-func (c *Control) Transfer(ctx context.Context, shard uint32, to string) error {
+func (c *Control) Transfer(ctx context.Context, by task.Author, shard uint32, to string) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		s, ok := m.Shard(shard)
 		if !ok {
@@ -142,31 +143,35 @@ func (c *Control) Transfer(ctx context.Context, shard uint32, to string) error {
 				return wrongState("lead %s: node %q is %s", shardText(shard), to, n.State)
 			}
 		}
-		if s.Preferred != n.Number {
-			s.Preferred = n.Number
-			c.setShard(tx, s)
+		if s.Preferred == n.Number {
+			return nil
 		}
-		return nil
+		was, _ := m.Node(s.Preferred)
+		s.Preferred = n.Number
+		c.setShard(tx, s)
+		return onShard(tx, by, task.LeaderTransferred, shard, &leaderFacts{was.Name}, &leaderFacts{to})
 	})
 }
 
 // SetReplication sets how many replicas each shard is to have: 1, 3, 5 or 7.
-func (c *Control) SetReplication(ctx context.Context, n int) error {
+func (c *Control) SetReplication(ctx context.Context, by task.Author, n int) error {
 	if !slices.Contains([]int{1, 3, 5, 7}, n) {
 		return task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
 	}
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
-		if m.Settings.Replication != n {
-			m.Settings.Replication = n
-			c.setSettings(tx, m.Settings)
+		if m.Settings.Replication == n {
+			return nil
 		}
-		return nil
+		was := factsOfSettings(m.Settings)
+		m.Settings.Replication = n
+		c.setSettings(tx, m.Settings)
+		return onCluster(tx, by, task.ReplicationSet, was, factsOfSettings(m.Settings))
 	})
 }
 
 // RaiseLevel raises the feature level to the highest that all nodes can work at, and tells it. There is no way back: a
 // node of an older version can't join any more.
-func (c *Control) RaiseLevel(ctx context.Context) (int, error) {
+func (c *Control) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
 	return update(ctx, c, func(tx *store.Tx) (int, error) {
 		m, err := readMap(tx)
 		if err != nil {
@@ -178,11 +183,13 @@ func (c *Control) RaiseLevel(ctx context.Context) (int, error) {
 				level = n.MaxLevel
 			}
 		}
-		if level > m.Settings.Level {
-			m.Settings.Level = level
-			c.setSettings(tx, m.Settings)
+		if level <= m.Settings.Level {
+			return m.Settings.Level, nil
 		}
-		return m.Settings.Level, nil
+		was := factsOfSettings(m.Settings)
+		m.Settings.Level = level
+		c.setSettings(tx, m.Settings)
+		return level, onCluster(tx, by, task.LevelRaised, was, factsOfSettings(m.Settings))
 	})
 }
 

@@ -39,11 +39,26 @@ type queueRow struct {
 	Own    bool   `json:"own,omitempty"`
 	Config []byte `json:"config"`
 	// Dropping: the queue is being deleted, its shard first. Who uses it meanwhile takes the mark away.
-	Dropping bool `json:"dropping,omitempty"`
+	Dropping bool         `json:"dropping,omitempty"`
+	DropBy   *task.Author `json:"drop_by,omitempty"` // nil: nobody
 }
 
 func encodeQueue(q Queue, dropping bool) []byte {
-	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), dropping})
+	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), dropping, nil})
+}
+
+// encodeDropping is a queue that somebody deletes.
+func encodeDropping(q Queue, by task.Author) []byte {
+	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), true, &by})
+}
+
+// dropper is who deletes a queue; the zero Author: nobody, or it is not known.
+func dropper(r store.Reader, q Queue) (by task.Author, err error) {
+	row, _, err := getRow[queueRow](r, queueKey(q.Namespace, q.Name))
+	if err == nil && row.DropBy != nil {
+		by = *row.DropBy
+	}
+	return by, err
 }
 
 func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {

@@ -52,16 +52,16 @@ func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
 			return Queue{}, err
 		}
 	}
-	return c.PutQueue(ctx, ns, name, unchanged)
+	return c.PutQueue(ctx, Deed{}, ns, name, unchanged)
 }
 
 func unchanged(*task.QueueConfig) error { return nil }
 
 // PutQueue changes the configuration of a queue, which is created if need be, and answers when its shards have the new one.
 // Change must only change what it is given: it may run more than once. After unavailable the change may have been made;
-// repeat it.
-func (c *Control) PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
-	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, ns, name, change) })
+// repeat it. The deed is noted, as the making of a queue if there was none.
+func (c *Control) PutQueue(ctx context.Context, deed Deed, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, deed, ns, name, change) })
 	if err != nil {
 		return Queue{}, err
 	}
@@ -73,7 +73,7 @@ func (c *Control) PutQueue(ctx context.Context, ns, name string, change func(*ta
 
 // changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was
 // about to be deleted: its use keeps it, and the new version tells so to whoever is deleting it.
-func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, dropping, exists, err := getQueue(tx, ns, name)
 	if err != nil {
 		return Queue{}, err
@@ -83,7 +83,7 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 			return Queue{}, err
 		}
 	}
-	before := q.Config
+	before, was := q.Config, factsOf(q)
 	if err := change(&q.Config); err != nil {
 		return Queue{}, err
 	}
@@ -97,9 +97,13 @@ func (c *Control) changed(tx *store.Tx, ns, name string, change func(*task.Queue
 	if !exists {
 		q.Config.Version += getNumber(tx, floorKey)
 		c.count(+1)
+		deed.Action = task.QueueCreated
 	}
 	c.setQueue(tx, q, false)
-	return q, nil
+	if !exists {
+		return q, deed.onQueue(tx, q, nil, factsOf(q))
+	}
+	return q, deed.onQueue(tx, q, was, factsOf(q))
 }
 
 // PoliciesLevel is the feature level from which there are limits, breakers, pauses of types and keys, schedules, unique keys and once
@@ -216,7 +220,7 @@ func (c *Control) copyTo(ctx context.Context, q Queue, shard uint32) error {
 // queue is created if it was deleted meanwhile.
 func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
-		q, err := c.changed(tx, ns, name, unchanged)
+		q, err := c.changed(tx, Deed{}, ns, name, unchanged)
 		if p := q.part(shard); err == nil && p != nil && p.Retiring {
 			q.Parts = slices.Clone(q.Parts)
 			q.part(shard).Retiring = false
@@ -232,8 +236,9 @@ func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string
 }
 
 // DropQueue removes an empty queue. Its row is marked, its shards drop it or refuse, then the row goes if the mark is
-// still there: who uses the queue in between takes the mark away, and then the queue stays.
-func (c *Control) DropQueue(ctx context.Context, ns, name string) error {
+// still there: who uses the queue in between takes the mark away, and then the queue stays. The mark says who deletes it, so
+// that it is noted whoever finishes.
+func (c *Control) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, dropping, ok, err := getQueue(tx, ns, name)
 		switch {
@@ -242,7 +247,8 @@ func (c *Control) DropQueue(ctx context.Context, ns, name string) error {
 		case !ok:
 			return q, task.NotFound("queue", name)
 		case !dropping:
-			c.setQueue(tx, q, true)
+			tx.Set(queueKey(ns, name), encodeDropping(q, by))
+			c.note(tx, change{queue: q.name()})
 		}
 		return q, nil
 	})
@@ -270,6 +276,10 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		case !dropping || now.Config.Version != q.Config.Version:
 			return struct{}{}, wrongState("delete queue %q: it was used meanwhile", q.Name)
 		}
+		by, err := dropper(tx, q)
+		if err != nil {
+			return struct{}{}, err
+		}
 		tx.Delete(queueKey(q.Namespace, q.Name))
 		tx.Set(floorKey, encodeNumber(max(getNumber(tx, floorKey), q.Config.Version)))
 		c.note(tx, change{queue: q.name()})
@@ -277,7 +287,7 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		if now.Own {
 			c.recount()
 		}
-		return struct{}{}, nil
+		return struct{}{}, Deed{by, task.QueueDeleted}.onQueue(tx, now, factsOf(now), nil)
 	})
 	return err
 }

@@ -37,7 +37,7 @@ func TestQueuesAppearOnce(t *testing.T) {
 		if q, err := c.Queue(bg, "default", "mail"); err != nil || q.Config.Version != 1 || q.Shard != shards[0] {
 			t.Errorf("the queue is %+v, %v", q, err)
 		}
-		must(t, c.AddShards(bg, 4)) // a shard more moves nothing
+		must(t, c.AddShards(bg, nobody, 4)) // a shard more moves nothing
 		again := w.open(1)
 		if q, err := again.Place(bg, "default", "mail"); err != nil || q.Shard != shards[0] {
 			t.Errorf("under another leader it lies in %d: %v", q.Shard, err)
@@ -48,23 +48,23 @@ func TestQueuesAppearOnce(t *testing.T) {
 func TestChangesReachTheShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		q, err := c.PutQueue(bg, "default", "a", setLength(5))
+		q, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(5))
 		if err != nil || q.Config.Version != 1 || w.copyOf(1, "a").Settings.MaxLength != 5 {
 			t.Fatalf("%+v, %v; the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
-		if q, err = c.PutQueue(bg, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
+		if q, err = c.PutQueue(bg, Deed{}, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
 			t.Errorf("a change that changes nothing: %+v, %v", q, err)
 		}
 		refused := errors.New("refused")
-		if _, err = c.PutQueue(bg, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+		if _, err = c.PutQueue(bg, Deed{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
 		// The copy fails: the caller is told, and a repeat makes it good.
 		w.fail = task.ErrUnavailable
-		if _, err = c.PutQueue(bg, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
+		if _, err = c.PutQueue(bg, Deed{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a lost copy: %v", err)
 		}
-		if q, err = c.PutQueue(bg, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
+		if q, err = c.PutQueue(bg, Deed{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
 			t.Errorf("the repeat: %+v, %v", q, err)
 		}
 	})
@@ -76,12 +76,12 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 		w.open(1)
 		c := w.seat().control
 		_, errs := c.Queue(bg, "default", "a")
-		_, errPut := c.PutQueue(bg, "default", "a", unchanged)
+		_, errPut := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		_, errPlace := c.Place(bg, "default", "a")
 		_, errJoin := c.Join(bg, joinOf("n2", 1))
 		_, errChanges := c.Changes(bg, 0, Report{Node: 1}, time.Second)
 		_, errOverview := c.Overview(bg)
-		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.DropQueue(bg, "default", "a"), c.Drain(bg, "n1")} {
+		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.DropQueue(bg, nobody, "default", "a"), c.Drain(bg, nobody, "n1")} {
 			if !errors.Is(err, errNotLeader) {
 				t.Errorf("call %d: %v", i, err)
 			}
@@ -94,7 +94,7 @@ func TestElectionBringsCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		w.fail = task.ErrUnavailable
-		if _, err := c.PutQueue(bg, "default", "a", setLength(7)); err == nil {
+		if _, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(7)); err == nil {
 			t.Fatal("the copy was to fail")
 		}
 		w.fails[1] = task.ErrUnavailable
@@ -118,7 +118,7 @@ func TestElectionBringsCopies(t *testing.T) {
 func TestDeposedLeaderStopsRepairing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		if _, err := c.PutQueue(bg, "default", "a", unchanged); err != nil {
+		if _, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged); err != nil {
 			t.Fatal(err)
 		}
 		w.fails[1] = task.ErrUnavailable
@@ -141,15 +141,15 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		for i := range int64(3) {
-			if _, err := c.PutQueue(bg, "default", "a", setLength(i+1)); err != nil {
+			if _, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(i+1)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		late, err := c.Queue(bg, "default", "a")
 		must(t, err)
-		must(t, c.DropQueue(bg, "default", "a"))
+		must(t, c.DropQueue(bg, nobody, "default", "a"))
 		must(t, c.copy(bg, late))
-		q, err := c.PutQueue(bg, "default", "a", setLength(9))
+		q, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(9))
 		if err != nil || q.Config.Version <= late.Config.Version || w.copyOf(1, "a").Settings.MaxLength != 9 {
 			t.Errorf("made again it is %+v (%v), and the shard has %+v", q.Config, err, w.copyOf(1, "a"))
 		}
@@ -160,10 +160,10 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 func TestUseDuringDeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.PutQueue(bg, "default", "a", setLength(5))
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(5))
 		must(t, err)
 		w.onDrop = func() { ensure(t, c, 1, "a") }
-		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "used meanwhile")
+		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
 		if q, err := c.Queue(bg, "default", "a"); err != nil || !w.copyOf(1, "a").Equal(q.Config) || q.Config.Settings.MaxLength != 5 {
 			t.Errorf("the queue is %+v (%v), the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
@@ -180,16 +180,16 @@ func ensure(t *testing.T, c *Control, shard uint32, name string) {
 func TestUseBetweenDeletions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.PutQueue(bg, "default", "a", setLength(5))
+		_, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(5))
 		must(t, err)
 		w.onDrop = func() {
 			ensure(t, c, 1, "a")
 			w.mu.Lock()
 			w.fails[1] = task.ErrUnavailable
 			w.mu.Unlock()
-			is(t, c.DropQueue(bg, "default", "a"), task.ErrUnavailable)
+			is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 		}
-		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "used meanwhile")
+		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
 		if _, err := c.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a").Version != 2 {
 			t.Errorf("%v, and the shard has %+v", err, w.copyOf(1, "a"))
 		}
@@ -201,10 +201,10 @@ func TestNextLeaderEndsADeletion(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.open(1)
-			_, err := c.PutQueue(bg, "default", "a", unchanged)
+			_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 			must(t, err)
 			w.fails[1] = task.ErrUnavailable
-			is(t, c.DropQueue(bg, "default", "a"), task.ErrUnavailable)
+			is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 			if q, err := c.Queue(bg, "default", "a"); err != nil || q.Name != "a" {
 				t.Errorf("a queue whose deletion is not done: %+v, %v", q, err)
 			}
@@ -239,7 +239,7 @@ func TestFullDisk(t *testing.T) {
 		if _, err := c.Place(bg, "default", "mail"); err != nil {
 			t.Errorf("a known queue on a full disk: %v", err)
 		}
-		if _, err := c.PutQueue(bg, "default", "mail", setLength(7)); err != nil {
+		if _, err := c.PutQueue(bg, Deed{}, "default", "mail", setLength(7)); err != nil {
 			t.Errorf("new settings on a full disk: %v", err)
 		}
 	})
@@ -255,12 +255,12 @@ func TestDropAndLimit(t *testing.T) {
 		_, err := c.Place(bg, "default", "d")
 		is(t, err, task.ErrInvalidArgument, "3 that are allowed")
 		w.full["a"] = true
-		is(t, c.DropQueue(bg, "default", "a"), task.ErrWrongState, "not empty")
+		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "not empty")
 		if _, dropping, _, err := getQueue(w.state, "default", "a"); dropping || err != nil {
 			t.Errorf("a queue that could not be deleted is still marked (%v)", err)
 		}
-		must(t, c.DropQueue(bg, "default", "b"))
-		is(t, c.DropQueue(bg, "default", "b"), task.ErrNotFound)
+		must(t, c.DropQueue(bg, nobody, "default", "b"))
+		is(t, c.DropQueue(bg, nobody, "default", "b"), task.ErrNotFound)
 		if names := namesOf(t, c, ""); names != "[a c]" {
 			t.Errorf("queues %v", names)
 		}
@@ -287,7 +287,7 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 		at := w.state.Applied()
 		tx := w.state.Begin(at.Time+1, at.Index+1)
 		for _, name := range []string{"x", "y"} {
-			_, err := c.changed(tx, "default", name, unchanged)
+			_, err := c.changed(tx, Deed{}, "default", name, unchanged)
 			must(t, err)
 		}
 		tx.Close()
@@ -324,7 +324,7 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		for _, ns := range []string{"a", "ab", "default"} {
-			_, err := c.PutQueue(bg, ns, "q-"+ns, unchanged)
+			_, err := c.PutQueue(bg, Deed{}, ns, "q-"+ns, unchanged)
 			must(t, err)
 		}
 		for _, ns := range []string{"a", "ab", "default"} {

@@ -102,21 +102,21 @@ func (s *saga) strike() {
 			what, err = "join again", s.join(name)
 		}
 	case 7:
-		what, err = "drain", c.Drain(bg, name)
+		what, err = "drain", c.Drain(bg, nobody, name)
 	case 8:
-		what, err = "undrain", c.Undrain(bg, name)
+		what, err = "undrain", c.Undrain(bg, nobody, name)
 	case 9:
-		what, err = "remove", c.Remove(bg, name, s.rnd.IntN(2) == 0)
+		what, err = "remove", c.Remove(bg, nobody, name, s.rnd.IntN(2) == 0)
 	case 10:
 		rf := 1 + 2*s.rnd.IntN(3)
-		what, err = fmt.Sprint("replication ", rf), c.SetReplication(bg, rf)
+		what, err = fmt.Sprint("replication ", rf), c.SetReplication(bg, nobody, rf)
 	case 11:
 		to := s.pick()
-		what, err = fmt.Sprintf("move %d to %s from", shard, to), c.Move(bg, shard, name, to)
+		what, err = fmt.Sprintf("move %d to %s from", shard, to), c.Move(bg, nobody, shard, name, to)
 	case 12:
-		what, err = fmt.Sprintf("transfer %d to", shard), c.Transfer(bg, shard, name)
+		what, err = fmt.Sprintf("transfer %d to", shard), c.Transfer(bg, nobody, shard, name)
 	case 13:
-		what, err = "shards", c.AddShards(bg, 1+s.rnd.IntN(4))
+		what, err = "shards", c.AddShards(bg, nobody, 1+s.rnd.IntN(4))
 	}
 	s.log = append(s.log, fmt.Sprintf("%s %s: %v", what, name, err))
 	s.obey(mapOf(s.t, c))

@@ -23,7 +23,7 @@ const (
 
 // Spread shares a queue out over shards, slot by slot. It answers when the slots have moved; tasks that are there stay where
 // they are. After unavailable the move may have begun, and goes on by itself.
-func (c *Control) Spread(ctx context.Context, ns, name string, onto Onto) (Queue, error) {
+func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, onto Onto) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, _, ok, err := getQueue(tx, ns, name)
 		if err == nil && !ok {
@@ -43,6 +43,7 @@ func (c *Control) Spread(ctx context.Context, ns, name string, onto Onto) (Queue
 		if q.moving() {
 			return q, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
 		}
+		was := factsOf(q)
 		moves := q.spreadOver(shards, tx.Now())
 		if !moves && q.Own == onto.Own {
 			return q, nil
@@ -54,7 +55,7 @@ func (c *Control) Spread(ctx context.Context, ns, name string, onto Onto) (Queue
 		c.setQueue(tx, q, false)
 		c.recount()
 		c.tendTo(q)
-		return q, nil
+		return q, Deed{by, task.QueueSpread}.onQueue(tx, q, was, factsOf(q))
 	})
 	if err != nil || !q.moving() {
 		return q, err
@@ -138,6 +139,12 @@ func (c *Control) tend(ctx context.Context) {
 			if err := c.tendOne(ctx, name, retire); err != nil && ctx.Err() == nil {
 				c.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
 			}
+		}
+		if !retire {
+			continue
+		}
+		if err := c.expireAudit(ctx); err != nil && ctx.Err() == nil {
+			c.log.Info("old entries of the audit wait", "error", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -309,7 +310,7 @@ func (r *Round) followBreakers(q *queue, was *task.Settings) {
 }
 
 // CloseBreakers closes by hand the breaker of a type, or for "" all of the queue. It says how many were not closed.
-func CloseBreakers(r *Round, ns, name, typ string) (n int, err error) {
+func CloseBreakers(r *Round, by task.Author, ns, name, typ string) (n int, err error) {
 	q := r.queue(ns, name)
 	if q == nil {
 		return 0, task.NotFound("queue", name)
@@ -322,6 +323,13 @@ func CloseBreakers(r *Round, ns, name, typ string) (n int, err error) {
 			r.closeBreaker(q, q.breakers.open[open], ClosedByHand)
 			n++
 		}
+	}
+	if n > 0 {
+		_, of := audit.Changed(nil, struct {
+			Type   string `json:"type"` // empty: all
+			Closed int    `json:"closed"`
+		}{typ, n})
+		r.record(audit.Entry{By: by, Action: task.BreakerClosed, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: name}, Queue: name, After: of})
 	}
 	return n, nil
 }

@@ -80,7 +80,7 @@ func BenchmarkProbe(b *testing.B) {
 	b.Run("open and close", func(b *testing.B) {
 		for b.Loop() {
 			fail(FailRequest{}, Fail)
-			w.round(func(r *Round) { _, _ = CloseBreakers(r, "default", "default", "") })
+			w.round(func(r *Round) { _, _ = CloseBreakers(r, task.Author{}, "default", "default", "") })
 		}
 	})
 	fail(FailRequest{}, Fail)

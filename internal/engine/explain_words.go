@@ -114,8 +114,16 @@ func whyUnique(queue string, n int64) Reason {
 func whyQueuePaused(queue string, c *task.QueueConfig) Reason {
 	since := store.TimeOf(c.PausedAt)
 	return Reason{Code: task.WhyQueuePaused, Since: since, Cause: c.PausedReason,
-		Detail: fmt.Sprintf("queue %q is paused since %s%s", queue, clock(since), because(c.PausedReason)),
+		Detail: fmt.Sprintf("queue %q is paused%s since %s%s", queue, byWhom(c.PausedBy), clock(since), because(c.PausedReason)),
 		Change: fmt.Sprintf("resume it: pawl queue resume %s", queue)}
+}
+
+// byWhom names who did something, as far as it is known.
+func byWhom(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " by " + name
 }
 
 func whyHeld(queue string, h task.Hold) Reason {
@@ -124,7 +132,7 @@ func whyHeld(queue string, h task.Hold) Reason {
 	if h.Key != "" {
 		r.Code, what, name = task.WhyKeyPaused, "key", h.Key
 	}
-	r.Detail = fmt.Sprintf("%s %q of queue %q is paused since %s%s", what, name, queue, clock(r.Since), because(h.Reason))
+	r.Detail = fmt.Sprintf("%s %q of queue %q is paused%s since %s%s", what, name, queue, byWhom(h.By), clock(r.Since), because(h.Reason))
 	r.Change = fmt.Sprintf("resume it: pawl queue resume %s --%s %s", queue, what, name)
 	return r
 }

@@ -166,7 +166,7 @@ func (d *duel) breakerRules(s *task.Settings) {
 
 func (d *duel) closeBreakerStep() string {
 	queue, typ := d.pick(d.queues...), d.pick("x", "y", "")
-	n, err := run(d.world, func(r *Round) (int, error) { return CloseBreakers(r, "default", queue, typ) })
+	n, err := run(d.world, func(r *Round) (int, error) { return CloseBreakers(r, task.Author{}, "default", queue, typ) })
 	closed := 0
 	for of, b := range d.m.broken {
 		if of[0] == queue && (typ == "" || of[1] == typ) && b.opened > 0 {

@@ -233,6 +233,7 @@ type duel struct {
 	rng    *rand.Rand
 	tokens map[task.ID][]task.Token
 	seen   map[string]int
+	noted  uint64 // entries of the audit
 }
 
 func (d *duel) step(steps []func() string) string {
@@ -411,7 +412,7 @@ func (d *duel) cancelStep() string {
 	if t == nil {
 		return "nothing to cancel"
 	}
-	_, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", t.id) })
+	err := d.operate(task.TaskCancelled, t, t.state != task.Cancelled, func(r *Round) error { return Cancel(r, "default", t.id) })
 	switch {
 	case t.state.Ended() && t.state != task.Cancelled:
 		if e, ok := task.AsError(err); !ok || e.Code != task.CodeWrongState || e.State != t.state {
@@ -432,7 +433,7 @@ func (d *duel) retryStep() string {
 	if t == nil {
 		return "nothing to replay"
 	}
-	_, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", t.id, 0) })
+	err := d.operate(task.TaskRetried, t, true, func(r *Round) error { return Retry(r, "default", t.id, 0) })
 	if t.unique != nil {
 		if holder, _ := d.m.keyOf(t); holder != nil && holder != t {
 			d.refused(err, task.ErrWrongState, holder)

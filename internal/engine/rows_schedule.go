@@ -52,6 +52,7 @@ func (c *course) encode() []byte {
 	}
 	r.num(7, c.seq)
 	r.text(8, c.reason)
+	r.text(9, c.by)
 	return r
 }
 
@@ -70,6 +71,8 @@ func decodeCourse(row []byte) (*course, error) {
 			copy(c.id[:], b)
 		case 8:
 			c.reason = string(b)
+		case 9:
+			c.by = string(b)
 		}
 	})
 	return c, err

@@ -33,6 +33,7 @@ type course struct {
 	seq     uint64     // of the newest entry in the ledger
 	paused  store.Time // since when; 0: it is not
 	reason  string     // of the pause
+	by      string     // who paused it
 }
 
 // ScheduleView is everything known of a schedule.
@@ -45,6 +46,7 @@ type ScheduleView struct {
 	Planned   store.Time   // the next tick, without its jitter
 	PausedAt  store.Time   // 0: it is not paused
 	Reason    string       // of the pause
+	PausedBy  string       // "": not known
 	Last      *LedgerEntry // the newest entry of its ledger; nil: it has none
 }
 
@@ -272,7 +274,7 @@ func (r *Round) endGone(d deadline) {
 }
 
 // PauseSchedule lets a schedule rest: ticks come and go without a task until it is resumed.
-func PauseSchedule(r *Round, ns, name, reason string) (*ScheduleView, error) {
+func PauseSchedule(r *Round, ns, name, reason, by string) (*ScheduleView, error) {
 	p, c, ok := r.schedule(ns, name)
 	if !ok {
 		return nil, task.NotFound("schedule", name)
@@ -282,7 +284,7 @@ func PauseSchedule(r *Round, ns, name, reason string) (*ScheduleView, error) {
 		if to.paused == 0 {
 			to.paused = r.now
 		}
-		to.reason, to.planned, to.fires, to.chasing = reason, 0, 0, 0
+		to.reason, to.by, to.planned, to.fires, to.chasing = reason, by, 0, 0, 0
 		r.setCourse(ns, name, c, &to)
 		c = &to
 	}
@@ -298,7 +300,7 @@ func ResumeSchedule(r *Round, ns, name string) (*ScheduleView, error) {
 	if c.paused != 0 {
 		to, w := *c, p.rule()
 		r.skip(ns, p, &to, w, c.paused, r.now, SkippedPaused)
-		to.paused, to.reason = 0, ""
+		to.paused, to.reason, to.by = 0, "", ""
 		to.planNext(p, w, r.now)
 		r.setCourse(ns, name, c, &to)
 		c = &to
@@ -346,7 +348,7 @@ func (r *Round) scheduleView(ns string, p *plan, c *course) *ScheduleView {
 
 func scheduleView(from store.Reader, ns string, p *plan, c *course) *ScheduleView {
 	v := &ScheduleView{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires, Planned: c.planned,
-		PausedAt: c.paused, Reason: c.reason}
+		PausedAt: c.paused, Reason: c.reason, PausedBy: c.by}
 	if row, ok := from.Get(tickKey(ns, p.Name, c.seq)); ok {
 		t, err := decodeTick(c.seq, row)
 		corrupt(err)

@@ -25,13 +25,15 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		if d.HasArg("late") {
 			version = 1
 		}
-		existed, err := run(s.world, func(r *Round) (bool, error) { return DeleteSchedule(r, "default", name, version) })
+		existed, err := onSchedule(s, task.ScheduleDeleted, name, func(r *Round) (bool, error) { return DeleteSchedule(r, "default", name, version) })
 		return answer(err, "existed %t", existed)
 	case "pause-schedule":
-		v, err := run(s.world, func(r *Round) (*ScheduleView, error) { return PauseSchedule(r, "default", name, arg(d, "reason")) })
+		v, err := onSchedule(s, task.SchedulePaused, name, func(r *Round) (*ScheduleView, error) {
+			return PauseSchedule(r, "default", name, arg(d, "reason"), s.by.Name)
+		})
 		return answerView(s, v, err)
 	case "resume-schedule":
-		v, err := run(s.world, func(r *Round) (*ScheduleView, error) { return ResumeSchedule(r, "default", name) })
+		v, err := onSchedule(s, task.ScheduleResumed, name, func(r *Round) (*ScheduleView, error) { return ResumeSchedule(r, "default", name) })
 		return answerView(s, v, err)
 	case "trigger":
 		return s.trigger(d)
@@ -66,7 +68,7 @@ func (s *story) putSchedule(d *datadriven.TestData) string {
 		put.Schedule.Task.Type = "job"
 	}
 	put.Schedule.Fill()
-	done, err := run(s.world, func(r *Round) (SchedulePutDone, error) { return PutSchedule(r, "default", put) })
+	done, err := onSchedule(s, task.SchedulePut, put.Schedule.Name, func(r *Round) (SchedulePutDone, error) { return PutSchedule(r, "default", put) })
 	if err != nil {
 		return answer(err, "")
 	}
@@ -91,7 +93,7 @@ func (s *story) trigger(d *datadriven.TestData) string {
 		a  Accepted
 		on *Parcel
 	}
-	out, err := run(s.world, func(r *Round) (out done, err error) {
+	out, err := onSchedule(s, task.ScheduleTriggered, d.CmdArgs[0].Key, func(r *Round) (out done, err error) {
 		out.a, out.on, err = TriggerSchedule(r, "default", d.CmdArgs[0].Key, call)
 		return out, err
 	})

@@ -37,7 +37,8 @@ type story struct {
 	tokens map[string][]task.Token // by task, in the order of the fences
 	asks   *Takers                 // of the workers; nil: one waits for everything
 
-	versions uint64 // that were given to schedules
+	versions uint64      // that were given to schedules
+	by       task.Author // who acts; zero: nobody
 }
 
 func (s *story) step(d *datadriven.TestData) string {
@@ -62,11 +63,9 @@ func (s *story) step(d *datadriven.TestData) string {
 	case "once":
 		return s.onceStep(d)
 	case "purge":
-		n, err := run(s.world, func(r *Round) (int, error) {
-			n, _, err := Purge(r, "default", d.CmdArgs[0].Key, s.now, 1000)
-			return n, err
-		})
-		return answer(err, "discarded %d", n)
+		return s.purgeStep(d)
+	case "as", "audit":
+		return s.auditStep(d)
 	case "wait":
 		from := s.now
 		s.pass(duration(d.CmdArgs[0].Key))
@@ -247,34 +246,8 @@ func (s *story) effects() (out string) {
 func (s *story) operateStep(d *datadriven.TestData) string {
 	id := s.id(d.CmdArgs[0].Key)
 	_, err := run(s.world, func(r *Round) (struct{}, error) {
-		var err error
-		switch d.Cmd {
-		case "cancel":
-			err = Cancel(r, "default", id)
-		case "retry":
-			err = Retry(r, "default", id, duration(arg(d, "delay")))
-		case "run-now":
-			err = RunNow(r, "default", id)
-		case "discard":
-			x, missing := r.exec("default", id)
-			if missing != nil {
-				return struct{}{}, missing
-			}
-			err = Discard(r, "default", id, x.EndedAt)
-		case "update":
-			e := Edit{MaxAttempts: number(arg(d, "max-attempts"))}
-			e.Priority, _ = task.ParsePriority(arg(d, "priority"))
-			if v := arg(d, "run-in"); v != "" {
-				at := s.now.Add(duration(v)).Time()
-				e.RunAt = &at
-			}
-			if v := arg(d, "payload"); v != "" {
-				payload := []byte(v)
-				e.Payload = &payload
-			}
-			err = Update(r, "default", id, e)
-		}
-		return struct{}{}, err
+		do, action := s.operate(r, d, id)
+		return struct{}{}, OnTask(r, s.by, action, "default", id, do)
 	})
 	if err != nil {
 		return answer(err, "")
@@ -284,6 +257,37 @@ func (s *story) operateStep(d *datadriven.TestData) string {
 		return answer(err, "")
 	}
 	return v.Exec.State.String() + s.effects()
+}
+
+// operate is a verb of an operator on a task.
+func (s *story) operate(r *Round, d *datadriven.TestData, id task.ID) (do func() error, action task.Action) {
+	switch d.Cmd {
+	case "cancel":
+		return func() error { return Cancel(r, "default", id) }, task.TaskCancelled
+	case "retry":
+		return func() error { return Retry(r, "default", id, duration(arg(d, "delay"))) }, task.TaskRetried
+	case "run-now":
+		return func() error { return RunNow(r, "default", id) }, task.TaskRunNow
+	case "discard":
+		return func() error {
+			x, err := r.exec("default", id)
+			if err != nil {
+				return err
+			}
+			return Discard(r, "default", id, x.EndedAt)
+		}, task.TaskDiscarded
+	}
+	e := Edit{MaxAttempts: number(arg(d, "max-attempts"))}
+	e.Priority, _ = task.ParsePriority(arg(d, "priority"))
+	if v := arg(d, "run-in"); v != "" {
+		at := s.now.Add(duration(v)).Time()
+		e.RunAt = &at
+	}
+	if v := arg(d, "payload"); v != "" {
+		payload := []byte(v)
+		e.Payload = &payload
+	}
+	return func() error { return Update(r, "default", id, e) }, task.TaskEdited
 }
 
 // queueStep makes a queue or changes it if it is given settings, and shows it.

@@ -38,6 +38,7 @@ import (
 //	o ns 0 request                           a task on its way to another shard
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
+//	A 0 …                                    the audit: see its package
 const (
 	tabEnvelope   = 'e'
 	tabExec       = 's'
@@ -85,6 +86,7 @@ const (
 	onGone                             // a deleted schedule is forgotten
 	onOnce                             // a once key is forgotten
 	onBreaker                          // a breaker's hold ends, or its wait for a probe
+	onAudit                            // the oldest entries of the audit are removed; of no namespace
 )
 
 // table begins a key.

@@ -129,6 +129,9 @@ func (r *Round) pass(d deadline) {
 	case onBreaker:
 		r.holdEnds(d)
 		return
+	case onAudit:
+		r.auditEnds()
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))

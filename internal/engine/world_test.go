@@ -160,6 +160,9 @@ func (w *world) check() error {
 	if found := Check(w.store, "default"); len(found) > 0 {
 		return fmt.Errorf("%d findings: %q", len(found), found)
 	}
+	if found := CheckAudit(w.store); len(found) > 0 {
+		return fmt.Errorf("%d findings: %q", len(found), found)
+	}
 	if err := w.checkHot(); err != nil {
 		return err
 	}

@@ -17,9 +17,13 @@ func (g clusters) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingServer[p
 	if err != nil {
 		return err
 	}
-	g.log.Info("backup begun")
+	by, err := authorOf(s.Context(), "")
+	if err != nil {
+		return err
+	}
+	g.log.Info("backup begun", "by", by)
 	began, out := time.Now(), &backupStream{to: s, sum: sha256.New()}
-	if err := admin.Backup(s.Context(), out, out.progress); err != nil {
+	if err := admin.Backup(s.Context(), by, out, out.progress); err != nil {
 		g.log.Warn("backup ended before its end", "bytes", out.bytes, "error", err)
 		return err
 	}

@@ -21,7 +21,8 @@ func (g operators) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerReque
 	if err != nil {
 		return nil, err
 	}
-	if err := checkReason(r.GetReason()); err != nil {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
 		return nil, err
 	}
 	if err := task.CheckName("type", r.GetType(), g.limits); err != nil {
@@ -29,14 +30,14 @@ func (g operators) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerReque
 	}
 	closed := 0
 	for _, shard := range q.Shards() {
-		n, at, err := g.broker.CloseBreakers(ctx, shard, namespaceOf(ctx), q.Name, r.GetType())
+		n, at, err := g.broker.CloseBreakers(ctx, by, shard, namespaceOf(ctx), q.Name, r.GetType())
 		saw(ctx, at)
 		closed += n
 		if err != nil && !errors.Is(err, task.ErrNotFound) { // no task came to this shard yet
 			return nil, err
 		}
 	}
-	g.log.Info("breaker closed by hand", "queue", q.Name, "type", r.GetType(), "closed", closed, "reason", r.GetReason())
+	g.log.Info("breaker closed by hand", "queue", q.Name, "type", r.GetType(), "closed", closed, "by", by)
 	p, err := g.queue(ctx, q)
 	return &pawlv1.CloseBreakerResponse{Queue: p}, err
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 // call is what a request carries along: whose it is, and which moments of which shards its answer tells of.
 type call struct {
 	namespace string
+	web       *http.Request // nil: it came by gRPC
 
 	mu     sync.Mutex
 	stamps []broker.Stamp // one a shard, the latest

@@ -71,12 +71,17 @@ func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.
 }
 
 // change runs a change of the cluster. The log keeps what was asked for when, and what was refused.
-func (g clusters) change(what string, args []any, do func(Admin) error) error {
+func (g clusters) change(ctx context.Context, what string, args []any, do func(Admin, task.Author) error) error {
 	admin, err := g.admin()
 	if err != nil {
 		return err
 	}
-	if err := do(admin); err != nil {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return err
+	}
+	args = append(args, "by", by)
+	if err := do(admin, by); err != nil {
 		g.log.Info(what+" refused", append(args, "error", err)...)
 		return err
 	}
@@ -101,11 +106,11 @@ func (g clusters) DrainNode(ctx context.Context, r *pawlv1.DrainNodeRequest) (*p
 	if err := checkNode("node", r.GetNode()); err != nil {
 		return nil, err
 	}
-	err := g.change("node drain", []any{"node", r.GetNode(), "undo", r.GetUndo()}, func(a Admin) error {
+	err := g.change(ctx, "node drain", []any{"node", r.GetNode(), "undo", r.GetUndo()}, func(a Admin, by task.Author) error {
 		if r.GetUndo() {
-			return a.Undrain(ctx, r.GetNode())
+			return a.Undrain(ctx, by, r.GetNode())
 		}
-		return a.Drain(ctx, r.GetNode())
+		return a.Drain(ctx, by, r.GetNode())
 	})
 	return &pawlv1.DrainNodeResponse{}, err
 }
@@ -115,8 +120,8 @@ func (g clusters) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeRequest) (
 	if err := checkNode("node", r.GetNode()); err != nil {
 		return nil, err
 	}
-	err := g.change("node removal", []any{"node", r.GetNode(), "force", r.GetForce()}, func(a Admin) error {
-		return a.Remove(ctx, r.GetNode(), r.GetForce())
+	err := g.change(ctx, "node removal", []any{"node", r.GetNode(), "force", r.GetForce()}, func(a Admin, by task.Author) error {
+		return a.Remove(ctx, by, r.GetNode(), r.GetForce())
 	})
 	return &pawlv1.RemoveNodeResponse{}, err
 }
@@ -129,8 +134,8 @@ func (g clusters) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaRequest)
 	if err := checkNode("to", r.GetTo()); err != nil {
 		return nil, err
 	}
-	err := g.change("replica move", []any{"shard", r.GetShard(), "from", r.GetFrom(), "to", r.GetTo()}, func(a Admin) error {
-		return a.Move(ctx, r.GetShard(), r.GetFrom(), r.GetTo())
+	err := g.change(ctx, "replica move", []any{"shard", r.GetShard(), "from", r.GetFrom(), "to", r.GetTo()}, func(a Admin, by task.Author) error {
+		return a.Move(ctx, by, r.GetShard(), r.GetFrom(), r.GetTo())
 	})
 	return &pawlv1.MoveReplicaResponse{}, err
 }
@@ -142,8 +147,8 @@ func (g clusters) TransferLeader(ctx context.Context, r *pawlv1.TransferLeaderRe
 			return nil, err
 		}
 	}
-	err := g.change("leader transfer", []any{"shard", r.GetShard(), "to", r.GetTo()}, func(a Admin) error {
-		return a.Transfer(ctx, r.GetShard(), r.GetTo())
+	err := g.change(ctx, "leader transfer", []any{"shard", r.GetShard(), "to", r.GetTo()}, func(a Admin, by task.Author) error {
+		return a.Transfer(ctx, by, r.GetShard(), r.GetTo())
 	})
 	return &pawlv1.TransferLeaderResponse{}, err
 }
@@ -153,7 +158,7 @@ func (g clusters) AddShards(ctx context.Context, r *pawlv1.AddShardsRequest) (*p
 	if n := r.GetTotal(); n < 1 || n > cluster.MaxDataShards {
 		return nil, task.Invalid("total", "%d is not between 1 and %d", n, cluster.MaxDataShards)
 	}
-	err := g.change("data shards", []any{"total", r.GetTotal()}, func(a Admin) error { return a.AddShards(ctx, int(r.GetTotal())) })
+	err := g.change(ctx, "data shards", []any{"total", r.GetTotal()}, func(a Admin, by task.Author) error { return a.AddShards(ctx, by, int(r.GetTotal())) })
 	return &pawlv1.AddShardsResponse{}, err
 }
 
@@ -163,7 +168,7 @@ func (g clusters) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRe
 	if !slices.Contains(replications, n) {
 		return nil, task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
 	}
-	err := g.change("replication", []any{"replication", n}, func(a Admin) error { return a.SetReplication(ctx, n) })
+	err := g.change(ctx, "replication", []any{"replication", n}, func(a Admin, by task.Author) error { return a.SetReplication(ctx, by, n) })
 	return &pawlv1.SetReplicationResponse{}, err
 }
 
@@ -174,8 +179,8 @@ var replications = []int{1, 3, 5, 7}
 // RaiseLevel raises the feature level to the highest that all nodes can work at.
 func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
 	var level int
-	err := g.change("feature level raise", nil, func(a Admin) (err error) {
-		level, err = a.RaiseLevel(ctx)
+	err := g.change(ctx, "feature level raise", nil, func(a Admin, by task.Author) (err error) {
+		level, err = a.RaiseLevel(ctx, by)
 		return err
 	})
 	if err != nil {

@@ -93,27 +93,35 @@ func (a *fakeAdmin) taken() (asked []string) {
 func (a *fakeAdmin) Overview(context.Context) (cluster.Overview, error) {
 	return a.overview, a.ask("overview")
 }
-func (a *fakeAdmin) Map(context.Context) *cluster.Map             { _ = a.ask("map"); return a.m }
-func (a *fakeAdmin) Drain(_ context.Context, node string) error   { return a.ask("drain %s", node) }
-func (a *fakeAdmin) Undrain(_ context.Context, node string) error { return a.ask("undrain %s", node) }
-func (a *fakeAdmin) Remove(_ context.Context, node string, force bool) error {
+func (a *fakeAdmin) Map(context.Context) *cluster.Map { _ = a.ask("map"); return a.m }
+func (a *fakeAdmin) Drain(_ context.Context, _ task.Author, node string) error {
+	return a.ask("drain %s", node)
+}
+func (a *fakeAdmin) Undrain(_ context.Context, _ task.Author, node string) error {
+	return a.ask("undrain %s", node)
+}
+func (a *fakeAdmin) Remove(_ context.Context, _ task.Author, node string, force bool) error {
 	return a.ask("remove %s %t", node, force)
 }
-func (a *fakeAdmin) Move(_ context.Context, shard uint32, from, to string) error {
+func (a *fakeAdmin) Move(_ context.Context, _ task.Author, shard uint32, from, to string) error {
 	return a.ask("move %d %s %s", shard, from, to)
 }
-func (a *fakeAdmin) Transfer(_ context.Context, shard uint32, to string) error {
+func (a *fakeAdmin) Transfer(_ context.Context, _ task.Author, shard uint32, to string) error {
 	return a.ask("transfer %d %q", shard, to)
 }
-func (a *fakeAdmin) AddShards(_ context.Context, total int) error  { return a.ask("shards %d", total) }
-func (a *fakeAdmin) SetReplication(_ context.Context, n int) error { return a.ask("replication %d", n) }
-func (a *fakeAdmin) RaiseLevel(context.Context) (int, error)       { return 2, a.ask("level") }
+func (a *fakeAdmin) AddShards(_ context.Context, _ task.Author, total int) error {
+	return a.ask("shards %d", total)
+}
+func (a *fakeAdmin) SetReplication(_ context.Context, _ task.Author, n int) error {
+	return a.ask("replication %d", n)
+}
+func (a *fakeAdmin) RaiseLevel(context.Context, task.Author) (int, error) { return 2, a.ask("level") }
 func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (Verification, error) {
 	return a.found, a.ask("verify %d", shard)
 }
 
 // Backup writes two pieces, and refuses between them if it is to.
-func (a *fakeAdmin) Backup(_ context.Context, w io.Writer, progress func(done, total int) error) error {
+func (a *fakeAdmin) Backup(_ context.Context, _ task.Author, w io.Writer, progress func(done, total int) error) error {
 	for i, piece := range []string{"the first, ", "the second"} {
 		if _, err := io.WriteString(w, piece); err != nil {
 			return err

@@ -148,16 +148,6 @@ func checkData(field string, data []byte, contentType string, l task.Limits) err
 	return nil
 }
 
-// checkReason refuses what would not fit a line of a log.
-func checkReason(reason string) error {
-	if len(reason) > maxReason {
-		return task.Invalid("reason", "%d bytes, at most %d are allowed", len(reason), maxReason)
-	}
-	return nil
-}
-
-const maxReason = 1 << 10
-
 // idOf reads a task's id. What is no id is a task that does not exist only in a path; in a body it is a mistake.
 func idOf(s string) (task.ID, error) {
 	if s == "" {

@@ -96,7 +96,7 @@ func keyRulesProto(r task.KeyRules) *pawlv1.KeyRules {
 
 func holdsProto(holds []task.Hold) (p []*pawlv1.Hold) {
 	for _, h := range holds {
-		p = append(p, &pawlv1.Hold{Type: h.Type, Key: h.Key, Reason: h.Reason, At: wallProto(h.At)})
+		p = append(p, &pawlv1.Hold{Type: h.Type, Key: h.Key, Reason: h.Reason, By: h.By, At: wallProto(h.At)})
 	}
 	return p
 }
@@ -155,7 +155,7 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 // queueProto is a queue as operators see it: its configuration is the cluster's, its numbers are those of its shards.
 func queueProto(q cluster.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) *pawlv1.Queue {
 	p := &pawlv1.Queue{
-		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedAt: wallProto(q.Config.PausedAt),
+		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: wallProto(q.Config.PausedAt),
 		Holds:                 holdsProto(q.Config.Holds),
 		Depth:                 depthProto(sum),
 		ReadyByPriority:       &pawlv1.ReadyByPriority{High: sum.Ready[0], Normal: sum.Ready[1], Low: sum.Ready[2]},

@@ -92,9 +92,9 @@ type selection interface {
 }
 
 // selectionOf reads and checks which dead letters are meant.
-func selectionOf(r selection, l task.Limits) (s broker.Selection, err error) {
+func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Selection, err error) {
 	s = broker.Selection{Queue: r.GetQueue(), State: deadState(r.GetPoisoned()), Max: r.GetMax(), DryRun: r.GetDryRun()}
-	if err := checkReason(r.GetReason()); err != nil {
+	if s.By, err = authorOf(ctx, r.GetReason()); err != nil {
 		return s, err
 	}
 	if s.Max < 0 {
@@ -138,7 +138,7 @@ func (g operators) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := selectionOf(r, g.limits)
+	s, err := selectionOf(ctx, r, g.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (g operators) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) 
 		return nil, task.Invalid("rate", "%v is not between 0 and %v", s.Rate, float64(maxRate))
 	}
 	matched, done, err := g.bulk(ctx, q, s, g.broker.Replay)
-	g.logBulk("dead letters replayed", s, matched, done, r.GetReason())
+	g.logBulk("dead letters replayed", s, matched, done)
 	return &pawlv1.ReplayDeadResponse{Matched: matched, Replayed: done}, err
 }
 
@@ -156,18 +156,18 @@ func (g operators) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest
 	if err != nil {
 		return nil, err
 	}
-	s, err := selectionOf(r, g.limits)
+	s, err := selectionOf(ctx, r, g.limits)
 	if err != nil {
 		return nil, err
 	}
 	matched, done, err := g.bulk(ctx, q, s, g.broker.DiscardDead)
-	g.logBulk("dead letters discarded", s, matched, done, r.GetReason())
+	g.logBulk("dead letters discarded", s, matched, done)
 	return &pawlv1.DiscardDeadResponse{Matched: matched, Discarded: done}, err
 }
 
-func (g *Gateway) logBulk(what string, s broker.Selection, matched, done int64, reason string) {
+func (g *Gateway) logBulk(what string, s broker.Selection, matched, done int64) {
 	if !s.DryRun {
-		g.log.Info(what, "queue", s.Queue, "state", s.State.String(), "matched", matched, "done", done, "reason", reason)
+		g.log.Info(what, "queue", s.Queue, "state", s.State.String(), "matched", matched, "done", done, "by", s.By)
 	}
 }
 
@@ -239,6 +239,10 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 	if n := len(r.GetPlaces()); n == 0 || n > maxSelected {
 		return nil, task.Invalid("places", "%d places, 1 to %d are allowed", n, maxSelected)
 	}
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	out := &pawlv1.RestoreArchiveResponse{}
 	var specs []*pawlv1.TaskSpec
 	var restored []*pawlv1.RestoredTask // of each spec
@@ -252,7 +256,7 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 		}
 		specs, restored = append(specs, spec), append(restored, one)
 	}
-	for i, result := range g.enqueue(ctx, specs) {
+	for i, result := range g.enqueue(ctx, specs, &by) {
 		restored[i].TaskId, restored[i].Error = result.GetTask().GetTaskId(), result.GetError()
 	}
 	return out, nil

@@ -44,7 +44,7 @@ func (g producers) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchReque
 	if n := len(r.GetTasks()); n == 0 || n > g.limits.Batch {
 		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)
 	}
-	return &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks())}, nil
+	return &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks(), nil)}, nil
 }
 
 // shardTasks are the tasks of a batch that lie in one shard.
@@ -54,10 +54,18 @@ type shardTasks struct {
 	index []int // of each in the batch
 }
 
-// enqueue asks the shards of a batch at the same time, and answers in the batch's order.
-func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec) []*pawlv1.EnqueueResult {
+// enqueue asks the shards of a batch at the same time, and answers in the batch's order. If the tasks are from the archive, restored
+// is who brings them back.
+func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, restored *task.Author) []*pawlv1.EnqueueResult {
 	results := newResults(len(tasks))
 	parts := g.placeTasks(ctx, tasks, results)
+	if restored != nil {
+		for _, p := range parts {
+			for i := range p.specs {
+				p.specs[i].Restored = restored
+			}
+		}
+	}
 	errs := each(len(parts), func(i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Enqueue(ctx, p.shard, namespaceOf(ctx), p.specs)

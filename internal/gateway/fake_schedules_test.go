@@ -28,7 +28,7 @@ func (f *fakeSchedules) find(name string) (*broker.ScheduleView, error) {
 	return nil, task.NotFound("schedule", name)
 }
 
-func (f *fakeSchedules) PutSchedule(_ context.Context, _ string, put broker.SchedulePut) (done broker.SchedulePutDone, at broker.Stamp, err error) {
+func (f *fakeSchedules) PutSchedule(_ context.Context, _ task.Author, _ string, put broker.SchedulePut) (done broker.SchedulePutDone, at broker.Stamp, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name, now := put.Schedule.Name, broker.TimeOf(time.Now())
@@ -49,7 +49,7 @@ func (f *fakeSchedules) PutSchedule(_ context.Context, _ string, put broker.Sche
 	return done, at, nil
 }
 
-func (f *fakeSchedules) DeleteSchedule(_ context.Context, _, name string) (at broker.Stamp, err error) {
+func (f *fakeSchedules) DeleteSchedule(_ context.Context, _ task.Author, _, name string) (at broker.Stamp, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, err = f.find(name)
@@ -57,7 +57,7 @@ func (f *fakeSchedules) DeleteSchedule(_ context.Context, _, name string) (at br
 	return at, err
 }
 
-func (f *fakeSchedules) PauseSchedule(_ context.Context, _, name, reason string) (*broker.ScheduleView, broker.Stamp, error) {
+func (f *fakeSchedules) PauseSchedule(_ context.Context, _ task.Author, _, name, reason string) (*broker.ScheduleView, broker.Stamp, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(name)
@@ -67,7 +67,7 @@ func (f *fakeSchedules) PauseSchedule(_ context.Context, _, name, reason string)
 	return v, broker.Stamp{}, err
 }
 
-func (f *fakeSchedules) ResumeSchedule(_ context.Context, _, name string) (*broker.ScheduleView, broker.Stamp, error) {
+func (f *fakeSchedules) ResumeSchedule(_ context.Context, _ task.Author, _, name string) (*broker.ScheduleView, broker.Stamp, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(name)
@@ -77,7 +77,7 @@ func (f *fakeSchedules) ResumeSchedule(_ context.Context, _, name string) (*brok
 	return v, broker.Stamp{}, err
 }
 
-func (f *fakeSchedules) TriggerSchedule(_ context.Context, _, name string, request task.ID) (a broker.Accepted, at broker.Stamp, err error) {
+func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, name string, request task.ID) (a broker.Accepted, at broker.Stamp, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(name)

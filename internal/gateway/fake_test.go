@@ -118,11 +118,11 @@ func (f *fake) begin(shard uint32) error {
 func (f *fake) Shards() []uint32 { return f.shards }
 
 func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) {
-	return f.PutQueue(context.Background(), ns, name, func(*task.QueueConfig) error { return nil })
+	return f.PutQueue(context.Background(), cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
 // Spread gives all slots to the shards, in runs, at once.
-func (f *fake) Spread(_ context.Context, _, name string, onto cluster.Onto) (cluster.Queue, error) {
+func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, onto cluster.Onto) (cluster.Queue, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := f.queues[name]
@@ -172,7 +172,7 @@ func (f *fake) Queues(_ context.Context, _, after string, limit int) (queues []c
 	return queues[:min(limit, len(queues))], f.cluster
 }
 
-func (f *fake) PutQueue(_ context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (f *fake) PutQueue(_ context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q, ok := f.queues[name]
@@ -193,7 +193,7 @@ func (f *fake) PutQueue(_ context.Context, ns, name string, change func(*task.Qu
 	return q, nil
 }
 
-func (f *fake) DropQueue(_ context.Context, _, name string) error {
+func (f *fake) DropQueue(_ context.Context, _ task.Author, _, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.queues, name)
@@ -579,23 +579,23 @@ func (f *fake) lose(id task.ID, reason string) {
 	}
 }
 
-func (f *fake) Cancel(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+func (f *fake) Cancel(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
 	return f.verb(id, "cancel", task.Cancelled, task.Scheduled, task.Ready, task.Claimed, task.Retrying)
 }
 
-func (f *fake) Retry(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+func (f *fake) Retry(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
 	return f.verb(id, "retry", task.Ready, task.Retrying, task.Dead, task.Poisoned, task.Discarded, task.Cancelled)
 }
 
-func (f *fake) RunNow(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+func (f *fake) RunNow(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
 	return f.verb(id, "run", task.Ready, task.Scheduled, task.Retrying, task.Ready)
 }
 
-func (f *fake) Discard(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+func (f *fake) Discard(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
 	return f.verb(id, "discard", task.Discarded, task.Scheduled, task.Ready, task.Retrying, task.Dead, task.Poisoned)
 }
 
-func (f *fake) Update(_ context.Context, _ string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error) {
+func (f *fake) Update(_ context.Context, _ task.Author, _ string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error) {
 	v, at, err := f.verb(id, "update", task.Ready, task.Ready, task.Scheduled)
 	if err != nil {
 		return nil, at, err
@@ -644,7 +644,7 @@ func (f *fake) Queue(_ context.Context, shard uint32, _, name string) (i broker.
 	return i, f.stamp(shard), nil
 }
 
-func (f *fake) Purge(_ context.Context, shard uint32, _, name string) (n int64, at broker.Stamp, err error) {
+func (f *fake) Purge(_ context.Context, _ task.Author, shard uint32, _, name string) (n int64, at broker.Stamp, err error) {
 	if err := f.begin(shard); err != nil {
 		return 0, at, err
 	}
@@ -661,7 +661,7 @@ func (f *fake) Purge(_ context.Context, shard uint32, _, name string) (n int64, 
 }
 
 // CloseBreakers: those of queue "broken" are open until they are closed.
-func (f *fake) CloseBreakers(_ context.Context, shard uint32, _, name, typ string) (n int, at broker.Stamp, err error) {
+func (f *fake) CloseBreakers(_ context.Context, _ task.Author, shard uint32, _, name, typ string) (n int, at broker.Stamp, err error) {
 	if err := f.begin(shard); err != nil {
 		return 0, at, err
 	}

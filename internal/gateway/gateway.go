@@ -74,6 +74,8 @@ type Broker interface {
 	// Archived also says behind each task where the list goes on: "" at the end.
 	Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error)
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
+	// Audit reads what operators did, of all shards, newest first, behind a place; nil: from the newest.
+	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList, []broker.Stamp, error)
 
 	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
@@ -99,9 +101,9 @@ type Cluster interface {
 	Shards() []uint32
 	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
 	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
-	PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
-	DropQueue(ctx context.Context, ns, name string) error
-	Spread(ctx context.Context, ns, name string, onto cluster.Onto) (cluster.Queue, error)
+	PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	DropQueue(ctx context.Context, by task.Author, ns, name string) error
+	Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error)
 }
 
 // Admin is what the gateway needs of the system shard for the operators of a cluster, wherever it is led. Package cluster says
@@ -111,18 +113,18 @@ type Admin interface {
 	// Map is this node's copy, which may be behind; nil: it has none yet.
 	Map(ctx context.Context) *cluster.Map
 
-	Drain(ctx context.Context, node string) error
-	Undrain(ctx context.Context, node string) error
-	Remove(ctx context.Context, node string, force bool) error
-	Move(ctx context.Context, shard uint32, from, to string) error
-	Transfer(ctx context.Context, shard uint32, to string) error // to "": whichever
-	AddShards(ctx context.Context, total int) error
-	SetReplication(ctx context.Context, n int) error
-	RaiseLevel(ctx context.Context) (level int, err error)
+	Drain(ctx context.Context, by task.Author, node string) error
+	Undrain(ctx context.Context, by task.Author, node string) error
+	Remove(ctx context.Context, by task.Author, node string, force bool) error
+	Move(ctx context.Context, by task.Author, shard uint32, from, to string) error
+	Transfer(ctx context.Context, by task.Author, shard uint32, to string) error // to "": whichever
+	AddShards(ctx context.Context, by task.Author, total int) error
+	SetReplication(ctx context.Context, by task.Author, n int) error
+	RaiseLevel(ctx context.Context, by task.Author) (level int, err error)
 	// Verify compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
 	Verify(ctx context.Context, shard uint32) (Verification, error)
 	// Backup writes a backup of the whole cluster to w, and tells after each shard how many of them are done.
-	Backup(ctx context.Context, w io.Writer, progress func(done, total int) error) error
+	Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error
 }
 
 // Verification is how a shard's replicas were found.

@@ -24,6 +24,7 @@ const (
 	archiveCursor  cursorKind = 'a'
 	scheduleCursor cursorKind = 's'
 	tickCursor     cursorKind = 'h'
+	auditCursor    cursorKind = 'w'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

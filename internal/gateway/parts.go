@@ -41,9 +41,9 @@ func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.Queue
 }
 
 // purge discards the tasks that wait in all parts of a queue.
-func (g *Gateway) purge(ctx context.Context, q cluster.Queue) (discarded int64, err error) {
+func (g *Gateway) purge(ctx context.Context, by task.Author, q cluster.Queue) (discarded int64, err error) {
 	for _, shard := range q.Shards() {
-		n, at, err := g.broker.Purge(ctx, shard, namespaceOf(ctx), q.Name)
+		n, at, err := g.broker.Purge(ctx, by, shard, namespaceOf(ctx), q.Name)
 		saw(ctx, at)
 		discarded += n
 		if err != nil && !errors.Is(err, task.ErrNotFound) {

@@ -79,7 +79,11 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 	if err != nil {
 		return nil, fieldOf("settings", err)
 	}
-	p, err := g.configure(ctx, r.GetQueue(), func(c *task.QueueConfig) error {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.configure(ctx, cluster.Deed{By: by, Action: task.QueuePut}, r.GetQueue(), func(c *task.QueueConfig) error {
 		if r.IfVersion != nil && c.Version != uint64(r.GetIfVersion()) {
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
@@ -102,11 +106,11 @@ func fieldOf(parent string, err error) error {
 }
 
 // configure changes a queue's configuration and reads the queue.
-func (g *Gateway) configure(ctx context.Context, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
+func (g *Gateway) configure(ctx context.Context, deed cluster.Deed, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.PutQueue(ctx, namespaceOf(ctx), name, change)
+	q, err := g.cluster.PutQueue(ctx, deed, namespaceOf(ctx), name, change)
 	if err != nil {
 		return nil, err
 	}
@@ -115,15 +119,20 @@ func (g *Gateway) configure(ctx context.Context, name string, change func(*task.
 
 // pause stops or resumes claims from a queue that exists: a misspelt name must not make one.
 func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused bool) (*pawlv1.Queue, error) {
-	if err := checkReason(of.Reason); err != nil {
+	by, err := authorOf(ctx, of.Reason)
+	if err != nil {
 		return nil, err
 	}
 	if err := of.Check(g.limits); err != nil {
 		return nil, err
 	}
 	of.At = time.Now().UTC().Truncate(time.Microsecond)
-	of.Reason = task.Cut(of.Reason, maxReason)
-	p, err := g.configure(ctx, name, func(c *task.QueueConfig) error {
+	of.Reason, of.By = by.Reason, by.Name
+	deed := cluster.Deed{By: by, Action: task.QueuePaused}
+	if !paused {
+		deed.Action = task.QueueResumed
+	}
+	p, err := g.configure(ctx, deed, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
 		}
@@ -133,7 +142,7 @@ func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused b
 		return c.Resume(of)
 	})
 	if err == nil {
-		g.log.Info("queue pause", "queue", name, "type", of.Type, "key", of.Key, "paused", paused, "reason", of.Reason)
+		g.log.Info("queue pause", "queue", name, "type", of.Type, "key", of.Key, "paused", paused, "by", by)
 	}
 	return p, err
 }
@@ -156,10 +165,14 @@ func (g operators) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := g.cluster.DropQueue(ctx, namespaceOf(ctx), q.Name); err != nil {
+	by, err := authorOf(ctx, "")
+	if err != nil {
 		return nil, err
 	}
-	g.log.Info("queue deleted", "queue", q.Name)
+	if err := g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name); err != nil {
+		return nil, err
+	}
+	g.log.Info("queue deleted", "queue", q.Name, "by", by)
 	return &pawlv1.DeleteQueueResponse{}, nil
 }
 
@@ -169,12 +182,13 @@ func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if err := checkReason(r.GetReason()); err != nil {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
 		return nil, err
 	}
-	n, err := g.purge(ctx, q)
+	n, err := g.purge(ctx, by, q)
 	if n > 0 || err == nil {
-		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "reason", r.GetReason())
+		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "by", by)
 	}
 	return &pawlv1.PurgeQueueResponse{Discarded: n}, err
 }
@@ -192,17 +206,18 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 	case len(r.GetShards()) > task.SlotCount:
 		return nil, task.Invalid("shards", "%d shards, but a queue has %d slots", len(r.GetShards()), task.SlotCount)
 	}
-	if err := checkReason(r.GetReason()); err != nil {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
 		return nil, err
 	}
 	if _, err := g.known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, namespaceOf(ctx), r.GetQueue(), cluster.Onto{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
+	q, err := g.cluster.Spread(ctx, by, namespaceOf(ctx), r.GetQueue(), cluster.Onto{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "reason", r.GetReason())
+	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "by", by)
 	p, err := g.queue(ctx, q)
 	return &pawlv1.SpreadQueueResponse{Queue: p}, err
 }

@@ -34,7 +34,7 @@ type exchange struct {
 }
 
 func (g *Gateway) routes() []route {
-	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, scheduleRoutes, clusterRoutes, serverRoutes)
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, scheduleRoutes, auditRoutes, clusterRoutes, serverRoutes)
 }
 
 func (g *Gateway) newREST() http.Handler {
@@ -100,6 +100,7 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	}
 	var c *call
 	x.ctx, c = begin(r.Context())
+	c.web = r
 	err := x.guarded(guard, handle)
 	h := w.Header()
 	if shard, index, at, ok := c.stamp(); ok {

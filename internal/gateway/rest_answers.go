@@ -190,6 +190,7 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.str("queue", q.GetQueue())
 	x.boolean("paused", q.GetPaused())
 	x.opt("paused_reason", q.GetPausedReason())
+	x.opt("paused_by", q.GetPausedBy())
 	x.time("paused_at", q.GetPausedAt())
 	x.holds(q.GetHolds())
 	x.breakerStates(q)
@@ -295,6 +296,7 @@ func (x *exchange) holds(holds []*pawlv1.Hold) {
 		x.opt("type", h.GetType())
 		x.opt("key", h.GetKey())
 		x.opt("reason", h.GetReason())
+		x.opt("by", h.GetBy())
 		x.time("at", h.GetAt())
 		x.close('}')
 	}

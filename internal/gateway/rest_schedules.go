@@ -255,6 +255,7 @@ func (x *exchange) schedule(s *pawlv1.Schedule) {
 	x.taskSpec("task", spec.GetTask())
 	x.boolean("paused", s.GetPaused())
 	x.opt("paused_reason", s.GetPausedReason())
+	x.opt("paused_by", s.GetPausedBy())
 	x.time("paused_at", s.GetPausedAt())
 	x.time("created_at", s.GetCreatedAt())
 	x.time("updated_at", s.GetUpdatedAt())

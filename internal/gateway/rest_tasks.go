@@ -87,7 +87,7 @@ func restEnqueueBatch(x *exchange) error {
 	if err := m.check(); err != nil {
 		return err
 	}
-	results := x.enqueue(x.ctx, m.good)
+	results := x.enqueue(x.ctx, m.good, nil)
 	x.open('{')
 	x.within("results", '[')
 	m.each(func(n int, refused *pawlv1.Error) {

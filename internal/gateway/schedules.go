@@ -13,11 +13,11 @@ import (
 
 // Schedules is what the gateway needs of schedules, wherever they live.
 type Schedules interface {
-	PutSchedule(ctx context.Context, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error)
-	DeleteSchedule(ctx context.Context, ns, name string) (broker.Stamp, error)
-	PauseSchedule(ctx context.Context, ns, name, reason string) (*broker.ScheduleView, broker.Stamp, error)
-	ResumeSchedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
-	TriggerSchedule(ctx context.Context, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error)
+	PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error)
+	DeleteSchedule(ctx context.Context, by task.Author, ns, name string) (broker.Stamp, error)
+	PauseSchedule(ctx context.Context, by task.Author, ns, name, reason string) (*broker.ScheduleView, broker.Stamp, error)
+	ResumeSchedule(ctx context.Context, by task.Author, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
+	TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error)
 	Schedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
 	Schedules(ctx context.Context, ns, behind string, limit int) (broker.SchedulePage, []broker.Stamp, error)
 	ScheduleHistory(ctx context.Context, ns, name string, below uint64, limit int) ([]*broker.LedgerEntry, broker.Stamp, error)
@@ -83,7 +83,11 @@ func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleReques
 	if err != nil {
 		return nil, err
 	}
-	done, at, err := g.cfg.Schedules.PutSchedule(ctx, namespaceOf(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun()})
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	done, at, err := g.cfg.Schedules.PutSchedule(ctx, by, namespaceOf(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun()})
 	saw(ctx, at)
 	if err != nil {
 		return nil, err
@@ -93,7 +97,7 @@ func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleReques
 		out.Before = scheduleProto(done.Before)
 	}
 	if !r.GetDryRun() && done.Change != broker.ScheduleUnchanged {
-		g.log.Info("schedule "+out.GetChange(), "schedule", s.Name, "queue", s.Task.Queue, "type", s.Task.Type)
+		g.log.Info("schedule "+out.GetChange(), "schedule", s.Name, "queue", s.Task.Queue, "type", s.Task.Type, "by", by)
 	}
 	return out, nil
 }
@@ -103,36 +107,45 @@ func (g schedulers) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteSchedule
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	at, err := g.cfg.Schedules.DeleteSchedule(ctx, namespaceOf(ctx), r.GetName())
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	at, err := g.cfg.Schedules.DeleteSchedule(ctx, by, namespaceOf(ctx), r.GetName())
 	saw(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("schedule deleted", "schedule", r.GetName())
+	g.log.Info("schedule deleted", "schedule", r.GetName(), "by", by)
 	return &pawlv1.DeleteScheduleResponse{}, nil
 }
 
 // PauseSchedule lets a schedule rest.
 func (g schedulers) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRequest) (*pawlv1.PauseScheduleResponse, error) {
-	if err := checkReason(r.GetReason()); err != nil {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
 		return nil, err
 	}
 	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
-		return g.cfg.Schedules.PauseSchedule(ctx, ns, r.GetName(), r.GetReason())
+		return g.cfg.Schedules.PauseSchedule(ctx, by, ns, r.GetName(), by.Reason)
 	})
 	if err == nil {
-		g.log.Info("schedule paused", "schedule", r.GetName(), "reason", r.GetReason())
+		g.log.Info("schedule paused", "schedule", r.GetName(), "by", by)
 	}
 	return &pawlv1.PauseScheduleResponse{Schedule: p}, err
 }
 
 // ResumeSchedule lets a schedule go on.
 func (g schedulers) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeScheduleRequest) (*pawlv1.ResumeScheduleResponse, error) {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
-		return g.cfg.Schedules.ResumeSchedule(ctx, ns, r.GetName())
+		return g.cfg.Schedules.ResumeSchedule(ctx, by, ns, r.GetName())
 	})
 	if err == nil {
-		g.log.Info("schedule resumed", "schedule", r.GetName())
+		g.log.Info("schedule resumed", "schedule", r.GetName(), "by", by)
 	}
 	return &pawlv1.ResumeScheduleResponse{Schedule: p}, err
 }
@@ -149,12 +162,16 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 			return nil, task.Invalid("request_id", "%v", err)
 		}
 	}
-	a, at, err := g.cfg.Schedules.TriggerSchedule(ctx, namespaceOf(ctx), r.GetName(), request)
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	a, at, err := g.cfg.Schedules.TriggerSchedule(ctx, by, namespaceOf(ctx), r.GetName(), request)
 	saw(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("schedule triggered", "schedule", r.GetName(), "task", a.ID.String())
+	g.log.Info("schedule triggered", "schedule", r.GetName(), "task", a.ID.String(), "by", by)
 	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: stateProto(a.State), Status: statusProto(a.State)}, nil
 }
 

@@ -57,21 +57,22 @@ func (g producers) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) 
 
 // operate calls a verb of the broker on one task.
 func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
-	verb func(context.Context, string, task.ID) (*broker.View, broker.Stamp, error)) (*pawlv1.Task, error) {
+	verb func(context.Context, task.Author, string, task.ID) (*broker.View, broker.Stamp, error)) (*pawlv1.Task, error) {
 	id, err := idOf(taskID)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkReason(reason); err != nil {
+	by, err := authorOf(ctx, reason)
+	if err != nil {
 		return nil, err
 	}
-	v, at, err := verb(ctx, namespaceOf(ctx), id)
+	v, at, err := verb(ctx, by, namespaceOf(ctx), id)
 	saw(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	if reason != "" {
-		g.log.Info(done, "task", taskID, "queue", v.Queue, "why", reason)
+	if by.Reason != "" {
+		g.log.Info(done, "task", taskID, "queue", v.Queue, "by", by)
 	}
 	return taskProto(v, true), nil
 }
@@ -86,6 +87,10 @@ func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) 
 	if err != nil {
 		return nil, err
 	}
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	ns := namespaceOf(ctx)
 	if edit.Payload != nil {
 		v, at, err := g.broker.Task(ctx, ns, id, 0)
@@ -97,7 +102,7 @@ func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) 
 			return nil, err
 		}
 	}
-	v, at, err := g.broker.Update(ctx, ns, id, edit)
+	v, at, err := g.broker.Update(ctx, by, ns, id, edit)
 	saw(ctx, at)
 	if err != nil {
 		return nil, err

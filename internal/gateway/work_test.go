@@ -231,7 +231,7 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 		s.enqueue("q", 2)
 		tasks := s.tasks(2)
 		id, _ := task.ParseID(tasks[0].TaskId)
-		if _, _, err := f.Cancel(context.Background(), "default", id); err != nil {
+		if _, _, err := f.Cancel(context.Background(), task.Author{}, "default", id); err != nil {
 			t.Fatal(err)
 		}
 		r := s.hear()

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // admin is what operators may do to the cluster, wherever that is decided: it is the gateway.Admin.
@@ -20,22 +21,53 @@ type admin struct {
 	drain       func(context.Context, nodeArgs) (struct{}, error)
 	remove      func(context.Context, nodeArgs) (struct{}, error)
 	move        func(context.Context, moveArgs) (struct{}, error)
-	replication func(context.Context, int) (struct{}, error)
-	raise       func(context.Context, struct{}) (int, error)
+	replication func(context.Context, countArgs) (struct{}, error)
+	raise       func(context.Context, authorArgs) (int, error)
+	note        func(context.Context, authorArgs) (struct{}, error)
 	mark        func(context.Context, uint32, struct{}) (uint64, error)
 	check       func(context.Context, uint32, struct{}) ([]string, error)
+	checkSystem func(context.Context, struct{}) ([]string, error)
 }
 
 // nodeArgs name a node, and say whether what is done to it is forced, or undone.
 type nodeArgs struct {
 	Node string
 	Flag bool
+	By   task.Author
 }
 
 // moveArgs say which replica goes where, or, without From, who is to lead.
 type moveArgs struct {
 	Shard    uint32
 	From, To string
+	By       task.Author
+}
+
+// authorArgs say who makes a call that takes nothing else.
+type authorArgs struct{ By task.Author }
+
+// countArgs are a number and who gives it.
+type countArgs struct {
+	N  int
+	By task.Author
+}
+
+// MarshalCBOR writes the number alone for nobody: nodes below the feature level at which authors are noted know no more.
+func (a countArgs) MarshalCBOR() ([]byte, error) {
+	if a.By.IsZero() {
+		return cbor.Marshal(a.N)
+	}
+	type fields countArgs
+	return cbor.Marshal(fields(a))
+}
+
+// UnmarshalCBOR takes both forms.
+func (a *countArgs) UnmarshalCBOR(b []byte) error {
+	if *a = (countArgs{}); cbor.Unmarshal(b, &a.N) == nil {
+		return nil
+	}
+	type fields countArgs
+	return cbor.Unmarshal(b, (*fields)(a))
 }
 
 func newAdmin(n *Node) *admin {
@@ -46,19 +78,20 @@ func newAdmin(n *Node) *admin {
 		overview: router.OnSystem(r, "overview", true, func(ctx context.Context, _ struct{}) (cluster.Overview, error) { return c.Overview(ctx) }),
 		drain: onSystem(r, "drain", func(ctx context.Context, a nodeArgs) error {
 			if a.Flag {
-				return c.Undrain(ctx, a.Node)
+				return c.Undrain(ctx, a.By, a.Node)
 			}
-			return c.Drain(ctx, a.Node)
+			return c.Drain(ctx, a.By, a.Node)
 		}),
-		remove: onSystem(r, "remove", func(ctx context.Context, a nodeArgs) error { return c.Remove(ctx, a.Node, a.Flag) }),
+		remove: onSystem(r, "remove", func(ctx context.Context, a nodeArgs) error { return c.Remove(ctx, a.By, a.Node, a.Flag) }),
 		move: onSystem(r, "move", func(ctx context.Context, a moveArgs) error {
 			if a.From == "" {
-				return c.Transfer(ctx, a.Shard, a.To)
+				return c.Transfer(ctx, a.By, a.Shard, a.To)
 			}
-			return c.Move(ctx, a.Shard, a.From, a.To)
+			return c.Move(ctx, a.By, a.Shard, a.From, a.To)
 		}),
-		replication: onSystem(r, "replication", c.SetReplication),
-		raise:       router.OnSystem(r, "raise-level", true, func(ctx context.Context, _ struct{}) (int, error) { return c.RaiseLevel(ctx) }),
+		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.SetReplication(ctx, a.By, a.N) }),
+		raise:       router.OnSystem(r, "raise-level", true, func(ctx context.Context, a authorArgs) (int, error) { return c.RaiseLevel(ctx, a.By) }),
+		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.NoteBackup(ctx, a.By) }),
 		mark: router.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
 			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.Mark(ctx) })
 		}),
@@ -66,7 +99,16 @@ func newAdmin(n *Node) *admin {
 			problems, _, err := n.broker.Check(ctx, id)
 			return problems, err
 		}),
+		checkSystem: router.OnSystem(r, "check-system", true, func(ctx context.Context, _ struct{}) ([]string, error) { return c.Check(ctx) }),
 	}
+}
+
+// noted is who is to be noted by the system shard: nobody, as long as it may be led by a node that knows no authors.
+func (a *admin) noted(by task.Author) task.Author {
+	if (atlas{a.n}).Level() < cluster.PoliciesLevel {
+		return task.Author{}
+	}
+	return by
 }
 
 // onSystem makes a call that changes the system shard's tables. All of them may be repeated.
@@ -83,48 +125,50 @@ func (a *admin) Overview(ctx context.Context) (cluster.Overview, error) {
 func (a *admin) Map(context.Context) *cluster.Map { return a.n.copy.Map() }
 
 // Drain implements gateway.Admin.
-func (a *admin) Drain(ctx context.Context, node string) error {
-	_, err := a.drain(ctx, nodeArgs{Node: node})
+func (a *admin) Drain(ctx context.Context, by task.Author, node string) error {
+	_, err := a.drain(ctx, nodeArgs{Node: node, By: by})
 	return err
 }
 
 // Undrain implements gateway.Admin.
-func (a *admin) Undrain(ctx context.Context, node string) error {
-	_, err := a.drain(ctx, nodeArgs{node, true})
+func (a *admin) Undrain(ctx context.Context, by task.Author, node string) error {
+	_, err := a.drain(ctx, nodeArgs{node, true, by})
 	return err
 }
 
 // Remove implements gateway.Admin.
-func (a *admin) Remove(ctx context.Context, node string, force bool) error {
-	_, err := a.remove(ctx, nodeArgs{node, force})
+func (a *admin) Remove(ctx context.Context, by task.Author, node string, force bool) error {
+	_, err := a.remove(ctx, nodeArgs{node, force, by})
 	return err
 }
 
 // Move implements gateway.Admin.
-func (a *admin) Move(ctx context.Context, shard uint32, from, to string) error {
-	_, err := a.move(ctx, moveArgs{shard, from, to})
+func (a *admin) Move(ctx context.Context, by task.Author, shard uint32, from, to string) error {
+	_, err := a.move(ctx, moveArgs{shard, from, to, by})
 	return err
 }
 
 // Transfer implements gateway.Admin.
-func (a *admin) Transfer(ctx context.Context, shard uint32, to string) error {
-	_, err := a.move(ctx, moveArgs{Shard: shard, To: to})
+func (a *admin) Transfer(ctx context.Context, by task.Author, shard uint32, to string) error {
+	_, err := a.move(ctx, moveArgs{Shard: shard, To: to, By: by})
 	return err
 }
 
 // AddShards implements gateway.Admin.
-func (a *admin) AddShards(ctx context.Context, total int) error {
-	return a.n.system.addShards(ctx, total)
+func (a *admin) AddShards(ctx context.Context, by task.Author, total int) error {
+	return a.n.system.addShards(ctx, a.noted(by), total)
 }
 
 // SetReplication implements gateway.Admin.
-func (a *admin) SetReplication(ctx context.Context, n int) error {
-	_, err := a.replication(ctx, n)
+func (a *admin) SetReplication(ctx context.Context, by task.Author, n int) error {
+	_, err := a.replication(ctx, countArgs{n, a.noted(by)})
 	return err
 }
 
 // RaiseLevel implements gateway.Admin.
-func (a *admin) RaiseLevel(ctx context.Context) (int, error) { return a.raise(ctx, struct{}{}) }
+func (a *admin) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
+	return a.raise(ctx, authorArgs{by})
+}
 
 const (
 	// methodHash asks a node for the hash of its replica.
@@ -186,7 +230,9 @@ func (a *admin) Verify(ctx context.Context, id uint32) (v gateway.Verification, 
 		}
 		v.Equal = v.Equal && (!known || h == *first)
 	}
-	if id != systemShard {
+	if id == systemShard {
+		v.Problems, err = a.checkSystem(ctx, struct{}{})
+	} else {
 		v.Problems, err = a.check(ctx, id, struct{}{})
 		v.Problems = v.Problems[:min(len(v.Problems), maxProblems)]
 	}

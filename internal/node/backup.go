@@ -25,7 +25,7 @@ const (
 )
 
 // Backup implements gateway.Admin.
-func (a *admin) Backup(ctx context.Context, w io.Writer, progress func(done, total int) error) error {
+func (a *admin) Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error {
 	if !a.n.images.backup.TryLock() {
 		return task.Unavailable(backupRest, "this node is making another backup: wait for its end, or ask another node")
 	}
@@ -44,6 +44,11 @@ func (a *admin) Backup(ctx context.Context, w io.Writer, progress func(done, tot
 		Time: a.n.cfg.Time.Wall().UTC(), Shards: shards})
 	if err != nil {
 		return err
+	}
+	if by = a.noted(by); !by.IsZero() {
+		if _, err := a.note(ctx, authorArgs{by}); err != nil {
+			return err
+		}
 	}
 	for i, id := range shards {
 		if err := progress(i, len(shards)); err != nil {

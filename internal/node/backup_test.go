@@ -206,7 +206,7 @@ func TestBackupOfChangingQueues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = newAdmin(s.Node).Backup(t.Context(), file, func(done, total int) error {
+		err = newAdmin(s.Node).Backup(t.Context(), task.Author{}, file, func(done, total int) error {
 			if done != 2 || total != 3 {
 				return nil // before the system shard, after the others
 			}
@@ -466,10 +466,10 @@ func TestBackupLimits(t *testing.T) {
 		first := make(chan error, 1)
 		hold := make(chan struct{})
 		go func() {
-			first <- a.Backup(t.Context(), io.Discard, func(int, int) error { <-hold; return nil })
+			first <- a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { <-hold; return nil })
 		}()
 		synctest.Wait()
-		if err := a.Backup(t.Context(), io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a second backup: %v", err)
 		}
 		s.leaving.Store(true)
@@ -489,12 +489,12 @@ func TestBackupLimits(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if err := a.Backup(t.Context(), io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("one image more than allowed: %v", err)
 		}
 		close(release)
 		readers.Wait()
-		if err := a.Backup(t.Context(), io.Discard, func(int, int) error { return nil }); err != nil {
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -445,7 +446,7 @@ func TestRemovedNodeEnds(t *testing.T) {
 		w.crash("n3")
 		w.until("removed", func() error {
 			for _, s := range w.nodes {
-				if err := s.control.Remove(t.Context(), "n3", true); err == nil {
+				if err := s.control.Remove(t.Context(), task.Author{}, "n3", true); err == nil {
 					return nil
 				}
 			}

@@ -336,7 +336,11 @@ func (n *Node) wantShards(ctx context.Context, m *cluster.Map) error {
 		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number only grows: give %d or more, or leave it out",
 			n.cfg.DataShards, has, has)
 	}
-	if err := n.system.addShards(ctx, n.cfg.DataShards); err != nil {
+	by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Reason: "--shards"}
+	if m.Settings.Level < cluster.PoliciesLevel {
+		by = task.Author{}
+	}
+	if err := n.system.addShards(ctx, by, n.cfg.DataShards); err != nil {
 		return err
 	}
 	for len(n.copy.Shards()) < n.cfg.DataShards {

@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // tables is this node's replica of the system shard, as the cluster package sees it. A node without one has none to ask.
@@ -43,12 +44,12 @@ type system struct {
 	join    func(context.Context, cluster.JoinRequest) (cluster.Joined, error)
 	present func(context.Context, cluster.Presence) (cluster.Node, error)
 	changes func(context.Context, changesArgs) (cluster.Delta, error)
-	shards  func(context.Context, int) (struct{}, error)
+	shards  func(context.Context, countArgs) (struct{}, error)
 }
 
 // addShards makes the data shards total many.
-func (s *system) addShards(ctx context.Context, total int) error {
-	_, err := s.shards(ctx, total)
+func (s *system) addShards(ctx context.Context, by task.Author, total int) error {
+	_, err := s.shards(ctx, countArgs{total, by})
 	return err
 }
 
@@ -69,8 +70,8 @@ func newSystem(r *router.Router, c *cluster.Control) *system {
 		changes: router.OnSystem(r, "changes", true, func(ctx context.Context, a changesArgs) (cluster.Delta, error) {
 			return c.Changes(ctx, a.After, a.Report, a.Wait)
 		}),
-		shards: router.OnSystem(r, "add-shards", true, func(ctx context.Context, total int) (struct{}, error) {
-			return struct{}{}, c.AddShards(ctx, total)
+		shards: router.OnSystem(r, "add-shards", true, func(ctx context.Context, a countArgs) (struct{}, error) {
+			return struct{}{}, c.AddShards(ctx, a.By, a.N)
 		}),
 	}
 }

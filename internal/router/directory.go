@@ -26,6 +26,8 @@ type queueArgs struct {
 	Config    task.QueueConfig
 	Shard     uint32
 	Onto      cluster.Onto
+	By        task.Author
+	Action    task.Action
 }
 
 // onSystem makes a method of a call on Control.
@@ -47,19 +49,19 @@ var (
 		return c.Queues(ctx, a.Namespace, a.Name, a.Limit)
 	})
 	putQueue = onSystem("put-queue", false, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
-		return c.PutQueue(ctx, a.Namespace, a.Name, a.change)
+		return c.PutQueue(ctx, cluster.Deed{By: a.By, Action: a.Action}, a.Namespace, a.Name, a.change)
 	})
 	dropQueue = onSystem("drop-queue", false, func(ctx context.Context, c Control, a queueArgs) (nothing, error) {
-		return nothing{}, c.DropQueue(ctx, a.Namespace, a.Name)
+		return nothing{}, c.DropQueue(ctx, a.By, a.Namespace, a.Name)
 	})
 	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
 		if a.Shard == 0 { // a node of feature level 1 asks, to which a queue has one shard
-			return c.PutQueue(ctx, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
+			return c.PutQueue(ctx, cluster.Deed{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
 		}
 		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
 	})
 	spreadQueue = onSystem("spread-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
-		return c.Spread(ctx, a.Namespace, a.Name, a.Onto)
+		return c.Spread(ctx, a.By, a.Namespace, a.Name, a.Onto)
 	})
 	hasShard = onSystem("has-shard", true, func(ctx context.Context, c Control, id uint32) (bool, error) { return c.HasShard(ctx, id) })
 )
@@ -115,13 +117,13 @@ const maxChanges = 10
 
 // PutQueue changes the configuration of a queue, which is created if need be. Change runs here, on what was just read, and
 // the result is written if nobody was faster; so it may run more than once.
-func (d Directory) PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (d Directory) PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	for range maxChanges {
 		old, exists, err := d.Queue(ctx, ns, name)
 		if err != nil {
 			return cluster.Queue{}, err
 		}
-		a := queueArgs{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config}
+		a := queueArgs{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config, By: deed.By, Action: deed.Action}
 		if !exists {
 			a.Config.Settings = task.DefaultSettings()
 		}
@@ -141,8 +143,8 @@ func (d Directory) PutQueue(ctx context.Context, ns, name string, change func(*t
 }
 
 // Spread shares a queue out over shards: see cluster.Control.
-func (d Directory) Spread(ctx context.Context, ns, name string, onto cluster.Onto) (cluster.Queue, error) {
-	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Onto: onto})
+func (d Directory) Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error) {
+	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Onto: onto, By: by})
 	if err == nil {
 		d.r.cfg.Map.Learned(q)
 	}
@@ -150,8 +152,8 @@ func (d Directory) Spread(ctx context.Context, ns, name string, onto cluster.Ont
 }
 
 // DropQueue removes an empty queue.
-func (d Directory) DropQueue(ctx context.Context, ns, name string) error {
-	_, err := call(ctx, d.r, dropQueue, systemShard, queueArgs{Namespace: ns, Name: name})
+func (d Directory) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
+	_, err := call(ctx, d.r, dropQueue, systemShard, queueArgs{Namespace: ns, Name: name, By: by})
 	if err == nil || errors.Is(err, task.ErrNotFound) {
 		d.r.cfg.Map.Dropped(ns, name)
 	}

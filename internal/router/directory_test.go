@@ -23,7 +23,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 		if _, exists, err := two.Queue(ctx, ns, "q"); exists || err != nil {
 			t.Errorf("a queue that is not there: %v, %v", exists, err)
 		}
-		q, err := two.PutQueue(ctx, ns, "q", func(c *task.QueueConfig) error {
+		q, err := two.PutQueue(ctx, cluster.Deed{}, ns, "q", func(c *task.QueueConfig) error {
 			if c.Version != 0 || !reflect.DeepEqual(c.Settings, task.DefaultSettings()) {
 				t.Errorf("a new queue begins as %+v", c)
 			}
@@ -36,12 +36,12 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 		if got, exists, err := three.Queue(ctx, ns, "q"); err != nil || !exists || !reflect.DeepEqual(got, q) {
 			t.Errorf("read %+v, %v", got, err)
 		}
-		again, err := three.PutQueue(ctx, ns, "q", func(c *task.QueueConfig) error { c.Paused = true; return nil })
+		again, err := three.PutQueue(ctx, cluster.Deed{}, ns, "q", func(c *task.QueueConfig) error { c.Paused = true; return nil })
 		if err != nil || again.Config.Version != 2 || again.Config.Settings.MaxLength != 7 || !again.Config.CreatedAt.Equal(q.Config.CreatedAt) {
 			t.Errorf("paused %+v, %v", again, err)
 		}
 		refused := task.Invalid("x", "y")
-		if _, err := two.PutQueue(ctx, ns, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+		if _, err := two.PutQueue(ctx, cluster.Deed{}, ns, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
 		if list, err := two.Queues(ctx, ns, "", 10); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
@@ -56,7 +56,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 		if n := f.count("place") - before; n != 1 {
 			t.Errorf("%d messages for a place that is known", n)
 		}
-		if err := three.DropQueue(ctx, ns, "q"); err != nil {
+		if err := three.DropQueue(ctx, task.Author{}, ns, "q"); err != nil {
 			t.Error(err)
 		}
 		if _, known := (fakeMap{f.nodes[3]}).Queue(ns, "q"); known {
@@ -77,7 +77,7 @@ func TestChangesAtTheSameMoment(t *testing.T) {
 		for _, m := range f.nodes {
 			for range each {
 				go func() {
-					_, err := m.Directory().PutQueue(context.Background(), ns, "q", func(c *task.QueueConfig) error { c.Settings.MaxLength++; return nil })
+					_, err := m.Directory().PutQueue(context.Background(), cluster.Deed{}, ns, "q", func(c *task.QueueConfig) error { c.Settings.MaxLength++; return nil })
 					done <- err
 				}()
 			}
@@ -119,7 +119,7 @@ func TestAQueueThatMoved(t *testing.T) {
 		if q, _ := m.Directory().Place(context.Background(), ns, "q"); q.Shard != 2 {
 			t.Errorf("the node still places it in shard %d", q.Shard)
 		}
-		if _, _, err := m.Retry(context.Background(), ns, got[0].ID); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
+		if _, _, err := m.Retry(context.Background(), task.Author{}, ns, got[0].ID); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
 			t.Errorf("a task whose queue is another: %v", err)
 		}
 		var to *moved

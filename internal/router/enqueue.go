@@ -42,6 +42,15 @@ func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []t
 			return r.enqueueOthers(ctx, shard, ns, specs, err)
 		}
 	}
+	if len(specs) > 0 && specs[0].Restored != nil { // then all of them are
+		by, err := r.noted(*specs[0].Restored)
+		if err != nil {
+			return nil, broker.Stamp{}, err
+		}
+		for i := range specs {
+			specs[i].Restored = &by
+		}
+	}
 	if !r.routeWhole(ns, specs) {
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}

@@ -62,7 +62,7 @@ func TestExplainWithoutLeader(t *testing.T) {
 				t.Errorf("node %d: queue %+v, %v", n+1, e, err)
 			}
 		}
-		if _, _, err := f.nodes[1].Cancel(ctx, ns, ids[1]); err != nil {
+		if _, _, err := f.nodes[1].Cancel(ctx, task.Author{}, ns, ids[1]); err != nil {
 			t.Fatal(err)
 		}
 		f.lead(1, 0)

@@ -398,7 +398,7 @@ func (b fakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View,
 	return v, s.stamp(), time.Second, err
 }
 
-func (b fakeBroker) Cancel(ctx context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+func (b fakeBroker) Cancel(ctx context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
 	s, err := b.begin(ctx, id.Shard())
 	if err != nil {
 		return nil, broker.Stamp{}, err
@@ -418,11 +418,11 @@ func (b fakeBroker) Cancel(ctx context.Context, _ string, id task.ID) (*broker.V
 	return v, s.stamp(), err
 }
 
-func (b fakeBroker) Retry(context.Context, string, task.ID) (*broker.View, broker.Stamp, error) {
+func (b fakeBroker) Retry(context.Context, task.Author, string, task.ID) (*broker.View, broker.Stamp, error) {
 	return nil, broker.Stamp{}, &moved{Name: "q", Shard: 2}
 }
 
-func (b fakeBroker) CloseBreakers(ctx context.Context, id uint32, _, _, _ string) (int, broker.Stamp, error) {
+func (b fakeBroker) CloseBreakers(ctx context.Context, _ task.Author, id uint32, _, _, _ string) (int, broker.Stamp, error) {
 	s, err := b.begin(ctx, id)
 	if err != nil {
 		return 0, broker.Stamp{}, err
@@ -431,7 +431,7 @@ func (b fakeBroker) CloseBreakers(ctx context.Context, id uint32, _, _, _ string
 	return 1, s.stamp(), nil
 }
 
-func (b fakeBroker) Purge(ctx context.Context, id uint32, _, _ string) (int64, broker.Stamp, error) {
+func (b fakeBroker) Purge(ctx context.Context, _ task.Author, id uint32, _, _ string) (int64, broker.Stamp, error) {
 	panic("planted")
 }
 

@@ -96,7 +96,7 @@ func (c fakeControl) Queue(_ context.Context, _, name string) (q cluster.Queue, 
 }
 
 func (c fakeControl) Place(ctx context.Context, ns, name string) (cluster.Queue, error) {
-	return c.PutQueue(ctx, ns, name, func(*task.QueueConfig) error { return nil })
+	return c.PutQueue(ctx, cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
 func (c fakeControl) Queues(_ context.Context, _, after string, limit int) (queues []cluster.Queue, err error) {
@@ -112,7 +112,7 @@ func (c fakeControl) Queues(_ context.Context, _, after string, limit int) (queu
 	return queues[:min(limit, len(queues))], err
 }
 
-func (c fakeControl) PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {
+func (c fakeControl) PutQueue(ctx context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err != nil {
 			return
@@ -135,7 +135,7 @@ func (c fakeControl) PutQueue(ctx context.Context, ns, name string, change func(
 	return q, c.m.CopyQueues(ctx, q.Shard, ns, map[string]task.QueueConfig{name: q.Config})
 }
 
-func (c fakeControl) DropQueue(_ context.Context, _, name string) (err error) {
+func (c fakeControl) DropQueue(_ context.Context, _ task.Author, _, name string) (err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err == nil {
 			delete(c.m.f.queues, name)
@@ -145,10 +145,10 @@ func (c fakeControl) DropQueue(_ context.Context, _, name string) (err error) {
 }
 
 func (c fakeControl) EnsureQueue(ctx context.Context, _ uint32, ns, name string) (cluster.Queue, error) {
-	return c.PutQueue(ctx, ns, name, func(*task.QueueConfig) error { return nil })
+	return c.PutQueue(ctx, cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
-func (c fakeControl) Spread(_ context.Context, ns, name string, onto cluster.Onto) (q cluster.Queue, err error) {
+func (c fakeControl) Spread(_ context.Context, _ task.Author, ns, name string, onto cluster.Onto) (q cluster.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err == nil {
 			q = c.m.f.queues[name]

@@ -21,6 +21,7 @@ type shardArgs struct {
 	Selection broker.Selection
 	Configs   map[string]task.QueueConfig
 	Slots     task.SlotSet
+	By        task.Author
 }
 
 type pageAnswer struct {
@@ -52,6 +53,7 @@ const (
 
 type operateArgs struct {
 	Verb      verb
+	By        task.Author
 	Namespace string
 	ID        task.ID
 	Edit      broker.Edit // of update
@@ -70,15 +72,15 @@ var operate = &method[operateArgs, showAnswer]{name: "operate", run: func(ctx co
 	b := r.cfg.Broker
 	switch a.Verb {
 	case cancel:
-		out.View, out.At, err = b.Cancel(ctx, a.Namespace, a.ID)
+		out.View, out.At, err = b.Cancel(ctx, a.By, a.Namespace, a.ID)
 	case retry:
-		out.View, out.At, err = b.Retry(ctx, a.Namespace, a.ID)
+		out.View, out.At, err = b.Retry(ctx, a.By, a.Namespace, a.ID)
 	case runNow:
-		out.View, out.At, err = b.RunNow(ctx, a.Namespace, a.ID)
+		out.View, out.At, err = b.RunNow(ctx, a.By, a.Namespace, a.ID)
 	case discard:
-		out.View, out.At, err = b.Discard(ctx, a.Namespace, a.ID)
+		out.View, out.At, err = b.Discard(ctx, a.By, a.Namespace, a.ID)
 	case update:
-		out.View, out.At, err = b.Update(ctx, a.Namespace, a.ID, a.Edit)
+		out.View, out.At, err = b.Update(ctx, a.By, a.Namespace, a.ID, a.Edit)
 	default:
 		err = &notRun{fmt.Errorf("it does not know the verb %q", a.Verb)}
 	}
@@ -87,6 +89,10 @@ var operate = &method[operateArgs, showAnswer]{name: "operate", run: func(ctx co
 
 func (r *Router) operate(ctx context.Context, a operateArgs) (*broker.View, broker.Stamp, error) {
 	if err := r.check(ctx, a.ID); err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	var err error
+	if a.By, err = r.noted(a.By); err != nil {
 		return nil, broker.Stamp{}, err
 	}
 	out, err := call(ctx, r, operate, a.ID.Shard(), a)
@@ -105,28 +111,28 @@ func (r *Router) stranded(err error) error {
 }
 
 // Cancel ends a task that has not ended.
-func (r *Router) Cancel(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return r.operate(ctx, operateArgs{Verb: cancel, Namespace: ns, ID: id})
+func (r *Router) Cancel(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return r.operate(ctx, operateArgs{By: by, Verb: cancel, Namespace: ns, ID: id})
 }
 
 // Retry gives a task a new life, or its next attempt now.
-func (r *Router) Retry(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return r.operate(ctx, operateArgs{Verb: retry, Namespace: ns, ID: id})
+func (r *Router) Retry(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return r.operate(ctx, operateArgs{By: by, Verb: retry, Namespace: ns, ID: id})
 }
 
 // RunNow makes a scheduled or retrying task ready.
-func (r *Router) RunNow(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return r.operate(ctx, operateArgs{Verb: runNow, Namespace: ns, ID: id})
+func (r *Router) RunNow(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return r.operate(ctx, operateArgs{By: by, Verb: runNow, Namespace: ns, ID: id})
 }
 
 // Discard ends a task that waits, or drops a dead letter.
-func (r *Router) Discard(ctx context.Context, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return r.operate(ctx, operateArgs{Verb: discard, Namespace: ns, ID: id})
+func (r *Router) Discard(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
+	return r.operate(ctx, operateArgs{By: by, Verb: discard, Namespace: ns, ID: id})
 }
 
 // Update changes a task that waits.
-func (r *Router) Update(ctx context.Context, ns string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error) {
-	return r.operate(ctx, operateArgs{Verb: update, Namespace: ns, ID: id, Edit: e})
+func (r *Router) Update(ctx context.Context, by task.Author, ns string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error) {
+	return r.operate(ctx, operateArgs{By: by, Verb: update, Namespace: ns, ID: id, Edit: e})
 }
 
 type infoAnswer struct {
@@ -169,13 +175,17 @@ type bulkAnswer struct {
 }
 
 var purge = &method[shardArgs, bulkAnswer]{name: "purge", run: func(ctx context.Context, r *Router, a shardArgs) (out bulkAnswer, err error) {
-	out.Done, out.At, err = r.cfg.Broker.Purge(ctx, a.Shard, a.Namespace, a.Queue)
+	out.Done, out.At, err = r.cfg.Broker.Purge(ctx, a.By, a.Shard, a.Namespace, a.Queue)
 	return out, err
 }}
 
 // Purge discards the tasks of a queue that wait.
-func (r *Router) Purge(ctx context.Context, shard uint32, ns, name string) (int64, broker.Stamp, error) {
-	out, err := call(ctx, r, purge, shard, shardArgs{Shard: shard, Namespace: ns, Queue: name})
+func (r *Router) Purge(ctx context.Context, by task.Author, shard uint32, ns, name string) (int64, broker.Stamp, error) {
+	by, err := r.noted(by)
+	if err != nil {
+		return 0, broker.Stamp{}, err
+	}
+	out, err := call(ctx, r, purge, shard, shardArgs{Shard: shard, Namespace: ns, Queue: name, By: by})
 	return out.Done, out.At, err
 }
 
@@ -186,6 +196,9 @@ var replay = &method[shardArgs, bulkAnswer]{name: "replay", run: func(ctx contex
 
 // Replay puts selected dead letters back into their queue.
 func (r *Router) Replay(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error) {
+	if s.By, err = r.noted(s.By); err != nil {
+		return 0, 0, at, err
+	}
 	out, err := call(ctx, r, replay, shard, shardArgs{Shard: shard, Namespace: ns, Selection: s})
 	return out.Matched, out.Done, out.At, r.stranded(err)
 }
@@ -197,6 +210,9 @@ var discardDead = &method[shardArgs, bulkAnswer]{name: "discard-dead", run: func
 
 // DiscardDead drops selected dead letters.
 func (r *Router) DiscardDead(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error) {
+	if s.By, err = r.noted(s.By); err != nil {
+		return 0, 0, at, err
+	}
 	out, err := call(ctx, r, discardDead, shard, shardArgs{Shard: shard, Namespace: ns, Selection: s})
 	return out.Matched, out.Done, out.At, err
 }

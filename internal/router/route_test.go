@@ -263,7 +263,7 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 			done <- time.Since(began)
 		}()
 		pass(17 * time.Second)
-		if _, _, err := f.nodes[3].Cancel(context.Background(), ns, ids[0]); err != nil {
+		if _, _, err := f.nodes[3].Cancel(context.Background(), task.Author{}, ns, ids[0]); err != nil {
 			t.Error(err)
 		}
 		if took := <-done; took > 18*time.Second {
@@ -369,7 +369,7 @@ func TestAServedCallIsNotSentOn(t *testing.T) {
 				t.Errorf("%s: %+v, %v", method, a.Fault, err)
 			}
 		}
-		if _, _, err := f.nodes[2].Purge(context.Background(), 1, ns, "q"); err == nil || errors.Is(err, task.ErrUnavailable) {
+		if _, _, err := f.nodes[2].Purge(context.Background(), task.Author{}, 1, ns, "q"); err == nil || errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a panic there: %v", err)
 		}
 		if err := f.nodes[1].ServeStream("later", &fakeStream{ctx: context.Background()}); err == nil {
@@ -394,7 +394,7 @@ func TestShardsThatNobodyHas(t *testing.T) {
 			if _, _, err := m.Task(context.Background(), ns, nowhere, 0); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("a read: %v", err)
 			}
-			if _, _, err := m.Cancel(context.Background(), ns, nowhere); !errors.Is(err, task.ErrNotFound) {
+			if _, _, err := m.Cancel(context.Background(), task.Author{}, ns, nowhere); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("a cancel: %v", err)
 			}
 			got, _, err := m.Settle(context.Background(), 77, []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{ID: nowhere}}})

@@ -44,6 +44,7 @@ type Broker interface {
 	Once(ctx context.Context, shard uint32, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
 	OnceHolds(ctx context.Context, ns string, h broker.OnceHolder) (bool, error)
 	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (broker.Time, error)
+	Audit(ctx context.Context, shard uint32, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, broker.Stamp, error)
 	Leader(shard uint32) (node, term, index uint64)
 }
 
@@ -70,18 +71,20 @@ type Control interface {
 	Queue(ctx context.Context, ns, name string) (cluster.Queue, error)
 	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
 	// PutQueue returns the error of change as it is, if that is a *task.Error.
-	PutQueue(ctx context.Context, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
-	DropQueue(ctx context.Context, ns, name string) error
+	PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	DropQueue(ctx context.Context, by task.Author, ns, name string) error
 	// EnsureQueue makes sure that a shard has its copy of a queue, if the queue lies there.
 	EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error)
 	// Spread shares a queue out over shards.
-	Spread(ctx context.Context, ns, name string, onto cluster.Onto) (cluster.Queue, error)
+	Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error)
 	// HasShard says whether there is a data shard of this number.
 	HasShard(ctx context.Context, id uint32) (bool, error)
 	// NameSchedule registers a schedule's name, which lives in the shard that is wanted unless it has one.
 	NameSchedule(ctx context.Context, ns, name string, wanted uint32) (cluster.ScheduleHome, error)
 	ScheduleHome(ctx context.Context, ns, name string) (cluster.ScheduleHome, error)
 	ForgetSchedule(ctx context.Context, ns, name string, version uint64) error
+	// Audit reads a page of what operators did to queues and to the cluster.
+	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, error)
 }
 
 // Map is this node's copy of what the system shard says. It may be behind.

@@ -35,6 +35,7 @@ var (
 
 // scheduleArgs are what the calls on a shard's schedules take.
 type scheduleArgs struct {
+	By              task.Author
 	Shard           uint32
 	Namespace, Name string
 	Put             broker.SchedulePut
@@ -66,23 +67,23 @@ func onSchedules(name string, run func(ctx context.Context, b broker.ScheduleCal
 
 var (
 	putSchedule = onSchedules("put-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
-		out.Done, out.At, err = b.PutSchedule(ctx, a.Shard, a.Namespace, a.Put)
+		out.Done, out.At, err = b.PutSchedule(ctx, a.By, a.Shard, a.Namespace, a.Put)
 		return err
 	})
 	deleteSchedule = onSchedules("delete-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
-		out.At, err = b.DeleteSchedule(ctx, a.Shard, a.Namespace, a.Name, a.Version)
+		out.At, err = b.DeleteSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name, a.Version)
 		return err
 	})
 	pauseSchedule = onSchedules("pause-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
-		out.View, out.At, err = b.PauseSchedule(ctx, a.Shard, a.Namespace, a.Name, a.Reason)
+		out.View, out.At, err = b.PauseSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name, a.Reason)
 		return err
 	})
 	resumeSchedule = onSchedules("resume-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
-		out.View, out.At, err = b.ResumeSchedule(ctx, a.Shard, a.Namespace, a.Name)
+		out.View, out.At, err = b.ResumeSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name)
 		return err
 	})
 	triggerSchedule = onSchedules("trigger-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
-		out.Made, out.At, err = b.TriggerSchedule(ctx, a.Shard, a.Namespace, a.Name, a.Request)
+		out.Made, out.At, err = b.TriggerSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name, a.Request)
 		return err
 	})
 	showSchedule = onSchedules("schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
@@ -134,7 +135,7 @@ func (r *Router) eachShard(shards []uint32, fn func(i int, shard uint32) error) 
 }
 
 // PutSchedule makes a schedule what a caller says, or tells what that would do. The schedule is filled and checked.
-func (r *Router) PutSchedule(ctx context.Context, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
+func (r *Router) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
 	name := put.Schedule.Name
 	home, err := r.homeOf(ctx, ns, name)
 	if err != nil && !errors.Is(err, task.ErrNotFound) {
@@ -153,7 +154,7 @@ func (r *Router) PutSchedule(ctx context.Context, ns string, put broker.Schedule
 	}
 	out, err := r.scheduleRace(ctx, ns, name, home, func(h cluster.ScheduleHome) (scheduleAnswer, error) {
 		put.Version = h.Version
-		return call(ctx, r, putSchedule, h.Shard, scheduleArgs{Shard: h.Shard, Namespace: ns, Put: put})
+		return call(ctx, r, putSchedule, h.Shard, scheduleArgs{By: by, Shard: h.Shard, Namespace: ns, Put: put})
 	})
 	return out.Done, out.At, err
 }
@@ -186,7 +187,7 @@ func (r *Router) scheduleRace(ctx context.Context, ns, name string, wanted uint3
 }
 
 // DeleteSchedule removes a schedule.
-func (r *Router) DeleteSchedule(ctx context.Context, ns, name string) (broker.Stamp, error) {
+func (r *Router) DeleteSchedule(ctx context.Context, by task.Author, ns, name string) (broker.Stamp, error) {
 	wanted, err := r.homeOf(ctx, ns, name)
 	if err != nil {
 		return broker.Stamp{}, err
@@ -194,7 +195,7 @@ func (r *Router) DeleteSchedule(ctx context.Context, ns, name string) (broker.St
 	var home cluster.ScheduleHome
 	out, err := r.scheduleRace(ctx, ns, name, wanted, func(h cluster.ScheduleHome) (scheduleAnswer, error) {
 		home = h
-		return call(ctx, r, deleteSchedule, h.Shard, scheduleArgs{Shard: h.Shard, Namespace: ns, Name: name, Version: h.Version})
+		return call(ctx, r, deleteSchedule, h.Shard, scheduleArgs{By: by, Shard: h.Shard, Namespace: ns, Name: name, Version: h.Version})
 	})
 	if err == nil || errors.Is(err, task.ErrNotFound) {
 		if _, bad := call(ctx, r, forgetSchedule, systemShard, homeArgs{Namespace: ns, Name: name, Version: home.Version}); bad != nil {
@@ -213,14 +214,14 @@ func (r *Router) atHome(ctx context.Context, m *method[scheduleArgs, scheduleAns
 }
 
 // PauseSchedule lets a schedule rest.
-func (r *Router) PauseSchedule(ctx context.Context, ns, name, reason string) (*broker.ScheduleView, broker.Stamp, error) {
-	out, err := r.atHome(ctx, pauseSchedule, scheduleArgs{Namespace: ns, Name: name, Reason: reason})
+func (r *Router) PauseSchedule(ctx context.Context, by task.Author, ns, name, reason string) (*broker.ScheduleView, broker.Stamp, error) {
+	out, err := r.atHome(ctx, pauseSchedule, scheduleArgs{By: by, Namespace: ns, Name: name, Reason: reason})
 	return out.View, out.At, err
 }
 
 // ResumeSchedule lets a schedule go on.
-func (r *Router) ResumeSchedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error) {
-	out, err := r.atHome(ctx, resumeSchedule, scheduleArgs{Namespace: ns, Name: name})
+func (r *Router) ResumeSchedule(ctx context.Context, by task.Author, ns, name string) (*broker.ScheduleView, broker.Stamp, error) {
+	out, err := r.atHome(ctx, resumeSchedule, scheduleArgs{By: by, Namespace: ns, Name: name})
 	return out.View, out.At, err
 }
 
@@ -237,8 +238,8 @@ func (r *Router) ScheduleHistory(ctx context.Context, ns, name string, below uin
 }
 
 // TriggerSchedule makes a task of a schedule now, and answers when it is made, wherever its queue lies.
-func (r *Router) TriggerSchedule(ctx context.Context, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error) {
-	out, err := r.atHome(ctx, triggerSchedule, scheduleArgs{Namespace: ns, Name: name, Request: request})
+func (r *Router) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error) {
+	out, err := r.atHome(ctx, triggerSchedule, scheduleArgs{By: by, Namespace: ns, Name: name, Request: request})
 	if err != nil || out.Made.Parcel == nil {
 		return out.Made.Accepted, out.At, err
 	}

@@ -32,6 +32,7 @@ type Hold struct {
 	Type   string    `json:"type,omitempty"`
 	Key    string    `json:"key,omitempty"`
 	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by,omitempty"` // who paused it; "": not known
 	At     time.Time `json:"at"`
 }
 
@@ -55,12 +56,17 @@ func (c *QueueConfig) Pause(h Hold) error {
 		if !c.Paused {
 			c.PausedAt = h.At
 		}
+		if !c.Paused || c.PausedReason != h.Reason {
+			c.PausedBy = h.By
+		}
 		c.Paused, c.PausedReason = true, h.Reason
 		return nil
 	}
 	holds := slices.Clone(c.Holds)
 	if i := slices.IndexFunc(holds, h.same); i >= 0 {
-		holds[i].Reason = h.Reason
+		if holds[i].Reason != h.Reason {
+			holds[i].Reason, holds[i].By = h.Reason, h.By
+		}
 	} else if holds = append(holds, h); len(holds) > MaxHolds {
 		return Invalid("queue", "%d types and keys are paused: no more than %d can be", MaxHolds, MaxHolds)
 	}
@@ -71,7 +77,7 @@ func (c *QueueConfig) Pause(h Hold) error {
 // Resume ends the pause of the queue, or of one type or key in it. If there is none, that is no error.
 func (c *QueueConfig) Resume(h Hold) error {
 	if h.Type == "" && h.Key == "" {
-		c.Paused, c.PausedReason, c.PausedAt = false, "", time.Time{}
+		c.Paused, c.PausedReason, c.PausedBy, c.PausedAt = false, "", "", time.Time{}
 		return nil
 	}
 	c.Holds = slices.DeleteFunc(slices.Clone(c.Holds), h.same)

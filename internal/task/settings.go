@@ -107,6 +107,7 @@ type QueueConfig struct {
 	Settings     Settings  `json:"settings"`
 	Paused       bool      `json:"paused,omitempty"`
 	PausedReason string    `json:"paused_reason,omitempty"`
+	PausedBy     string    `json:"paused_by,omitempty"` // "": not known
 	PausedAt     time.Time `json:"paused_at,omitzero"`
 	CreatedAt    time.Time `json:"created_at"`
 	// Closed are the slots of which a shard takes no new tasks, since they lie in another. Only in a shard's copy.

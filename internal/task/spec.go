@@ -37,6 +37,8 @@ type Spec struct {
 	Routed uint64
 	// RequestTTL is not the producer's either: how long at least the request finds its task, if it may come again late.
 	RequestTTL time.Duration
+	// Restored is who brings the task back from the archive, nor is that the producer's; nil: it is new.
+	Restored *Author `json:",omitempty"`
 }
 
 // Limits bound what callers can send. Those that operators may change are fields, the others constants.

@@ -224,7 +224,7 @@ func typesOf(claims []claim) (types []string) {
 }
 
 func (d *direct) CloseBreaker(ctx context.Context, queue, typ, _ string) (queueInfo, error) {
-	if _, _, err := d.broker.CloseBreakers(ctx, dataShard, namespace, queue, typ); err != nil {
+	if _, _, err := d.broker.CloseBreakers(ctx, directly, dataShard, namespace, queue, typ); err != nil {
 		return queueInfo{}, refused(err)
 	}
 	return d.Queue(ctx, queue)

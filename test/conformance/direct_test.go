@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -153,19 +154,27 @@ func parseID(s string) (task.ID, error) {
 }
 
 func (d *direct) Cancel(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.Cancel(ctx, namespace, id) })
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
+		return d.broker.Cancel(ctx, directly, namespace, id)
+	})
 }
 
 func (d *direct) Retry(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.Retry(ctx, namespace, id) })
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
+		return d.broker.Retry(ctx, directly, namespace, id)
+	})
 }
 
 func (d *direct) RunNow(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.RunNow(ctx, namespace, id) })
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
+		return d.broker.RunNow(ctx, directly, namespace, id)
+	})
 }
 
 func (d *direct) Discard(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) { return d.broker.Discard(ctx, namespace, id) })
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
+		return d.broker.Discard(ctx, directly, namespace, id)
+	})
 }
 
 func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
@@ -180,7 +189,7 @@ func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
 		change.Payload = (*[]byte)(&e.Payload)
 	}
 	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
-		return d.broker.Update(ctx, namespace, id, change)
+		return d.broker.Update(ctx, directly, namespace, id, change)
 	})
 }
 
@@ -365,9 +374,9 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 	}
 	var holds []held
 	for _, h := range info.Config.Holds {
-		holds = append(holds, held{pause{h.Reason, h.Type, h.Key}, h.At})
+		holds = append(holds, held{pause{h.Reason, h.Type, h.Key}, h.By, h.At})
 	}
-	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedAt: info.Config.PausedAt,
+	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedBy: info.Config.PausedBy, PausedAt: info.Config.PausedAt,
 		Depth: depth{Scheduled: info.Scheduled, Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed,
 			Retrying: info.Retrying, Held: info.Held, Dead: info.Dead, Poisoned: info.Poisoned},
 		Ready:       byPrio{info.Ready[0], info.Ready[1], info.Ready[2]},
@@ -427,8 +436,8 @@ func (d *direct) Queues(ctx context.Context, p part) (names []string, next strin
 }
 
 // configure changes a queue's configuration and reads the queue.
-func (d *direct) configure(ctx context.Context, name string, change func(*task.QueueConfig) error) (queueInfo, error) {
-	if _, err := d.queues.PutQueue(ctx, namespace, name, change); err != nil {
+func (d *direct) configure(ctx context.Context, action task.Action, name string, change func(*task.QueueConfig) error) (queueInfo, error) {
+	if _, err := d.queues.PutQueue(ctx, cluster.Deed{By: directly, Action: action}, namespace, name, change); err != nil {
 		return queueInfo{}, refused(err)
 	}
 	return d.Queue(ctx, name)
@@ -439,7 +448,7 @@ func (d *direct) PutQueue(ctx context.Context, name string, s settings) (queueIn
 	if err := rules.Check(); err != nil {
 		return queueInfo{}, refused(err)
 	}
-	return d.configure(ctx, name, func(c *task.QueueConfig) error { c.Settings = rules; return nil })
+	return d.configure(ctx, task.QueuePut, name, func(c *task.QueueConfig) error { c.Settings = rules; return nil })
 }
 
 // task is the settings with their defaults.
@@ -470,15 +479,15 @@ func (s settings) task() task.Settings {
 }
 
 func (d *direct) DeleteQueue(ctx context.Context, name string) error {
-	return refused(d.queues.DropQueue(ctx, namespace, name))
+	return refused(d.queues.DropQueue(ctx, directly, namespace, name))
 }
 
 func (p pause) hold() task.Hold {
-	return task.Hold{Type: p.Type, Key: p.Key, Reason: p.Reason, At: time.Now().UTC()}
+	return task.Hold{Type: p.Type, Key: p.Key, Reason: p.Reason, By: actor, At: time.Now().UTC()}
 }
 
 func (d *direct) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
-	return d.configure(ctx, name, func(c *task.QueueConfig) error {
+	return d.configure(ctx, task.QueuePaused, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
 		}
@@ -487,7 +496,7 @@ func (d *direct) Pause(ctx context.Context, name string, of pause) (queueInfo, e
 }
 
 func (d *direct) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
-	return d.configure(ctx, name, func(c *task.QueueConfig) error {
+	return d.configure(ctx, task.QueueResumed, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
 		}
@@ -496,7 +505,7 @@ func (d *direct) Resume(ctx context.Context, name string, of pause) (queueInfo, 
 }
 
 func (d *direct) Purge(ctx context.Context, name string) (int64, error) {
-	n, _, err := d.broker.Purge(ctx, dataShard, namespace, name)
+	n, _, err := d.broker.Purge(ctx, directly, dataShard, namespace, name)
 	return n, refused(err)
 }
 
@@ -548,7 +557,7 @@ func (d *direct) selection(ctx context.Context, s selection) (broker.Selection, 
 	if _, err := d.Queue(ctx, s.Queue); err != nil {
 		return broker.Selection{}, err
 	}
-	out := broker.Selection{Queue: s.Queue, State: task.Dead, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun}
+	out := broker.Selection{By: directly, Queue: s.Queue, State: task.Dead, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun}
 	if s.Poisoned {
 		out.State = task.Poisoned
 	}

@@ -421,6 +421,7 @@ type pause struct {
 // held is a pause of one type or one key, as it is shown.
 type held struct {
 	pause
+	By string    `json:"by"`
 	At time.Time `json:"at"`
 }
 
@@ -442,6 +443,7 @@ type queueInfo struct {
 	Queue        string    `json:"queue"`
 	Paused       bool      `json:"paused"`
 	PausedReason string    `json:"paused_reason"`
+	PausedBy     string    `json:"paused_by"`
 	PausedAt     time.Time `json:"paused_at"`
 	Holds        []held    `json:"holds"`
 	Breakers     []broken  `json:"breakers"`

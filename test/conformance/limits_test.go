@@ -46,7 +46,7 @@ func TestLimits(t *testing.T) {
 			w.batch([]spec{{Type: "report"}, {Type: "report"}, {Type: "job", Key: "acme"}, {Type: "job", Key: "acme"}})
 			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Type: "report", Reason: "no paper"}))
 			q := ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Key: "acme"}))
-			is(w, "the pauses", q.Holds, []held{{pause{"no paper", "report", ""}, w.now()}, {pause{"", "", "acme"}, w.now()}})
+			is(w, "the pauses", q.Holds, []held{{pause{"no paper", "report", ""}, actor, w.now()}, {pause{"", "", "acme"}, actor, w.now()}})
 			is(w, "what waits", q.Depth, depth{Ready: 4, Held: 4})
 			w.nothing()
 			ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{Key: "acme"}))

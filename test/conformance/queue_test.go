@@ -64,7 +64,7 @@ func TestQueue(t *testing.T) {
 			w.fill(2, spec{})
 			c := w.claim()
 			q := ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
-			is(w, "the pause", []any{q.Paused, q.PausedReason, q.PausedAt}, []any{true, "deploy", w.now()})
+			is(w, "the pause", []any{q.Paused, q.PausedReason, q.PausedBy, q.PausedAt}, []any{true, "deploy", actor, w.now()})
 			is(w, "as it is read", w.queue("default"), q)
 			w.nothing()
 			w.enqueue(spec{})

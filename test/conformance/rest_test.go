@@ -61,6 +61,7 @@ func (d *rest) send(ctx context.Context, method, path string, body []byte, answe
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Pawl-Actor", actor)
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func newRPC(t *testing.T, h *house) *rpc {
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.
 func ask[Q, A any](ctx context.Context, method func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
 	var trailer metadata.MD
-	a, err := method(ctx, q, grpc.Trailer(&trailer))
+	a, err := method(metadata.AppendToOutgoingContext(ctx, "pawl-actor", actor), q, grpc.Trailer(&trailer))
 	if ctx.Err() != nil {
 		return a, ctx.Err()
 	}
@@ -468,7 +468,7 @@ func retryProto(p *pawlv1.RetryPolicy) retry {
 func queueProto(p *pawlv1.Queue) queueInfo {
 	d, r, s := p.GetDepth(), p.GetReadyByPriority(), p.GetSettings()
 	k, w := s.GetRetention(), s.GetWeights()
-	out := queueInfo{Queue: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
+	out := queueInfo{Queue: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
 		Depth:       depth{d.GetScheduled(), d.GetReady(), d.GetClaimed(), d.GetRetrying(), d.GetHeld(), d.GetDead(), d.GetPoisoned()},
 		Ready:       byPrio{r.GetHigh(), r.GetNormal(), r.GetLow()},
 		OldestReady: p.GetOldestReadyAgeSeconds(), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
@@ -486,7 +486,7 @@ func queueProto(p *pawlv1.Queue) queueInfo {
 		out.Settings.Keys[key] = keyRules{limitsProto(rules.GetMaxRunning(), rules.GetRate()), int(rules.GetWeight())}
 	}
 	for _, h := range p.GetHolds() {
-		out.Holds = append(out.Holds, held{pause{h.GetReason(), h.GetType(), h.GetKey()}, timeOf(h.GetAt())})
+		out.Holds = append(out.Holds, held{pause{h.GetReason(), h.GetType(), h.GetKey()}, h.GetBy(), timeOf(h.GetAt())})
 	}
 	out.breakersProto(p)
 	return out

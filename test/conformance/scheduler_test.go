@@ -61,6 +61,7 @@ type scheduleInfo struct {
 	ID           string    `json:"schedule_id"`
 	Paused       bool      `json:"paused"`
 	PausedReason string    `json:"paused_reason"`
+	PausedBy     string    `json:"paused_by"`
 	PausedAt     time.Time `json:"paused_at"`
 	CreatedAt    time.Time `json:"created_at"`
 	UpdatedAt    time.Time `json:"updated_at"`
@@ -236,7 +237,7 @@ func scheduleOfProto(p *pawlv1.Schedule) scheduleInfo {
 	s := p.GetSpec()
 	out := scheduleInfo{schedule: schedule{Name: s.GetName(), Cron: s.GetCron(), Every: span(s.GetEvery().AsDuration()), TimeZone: s.GetTimeZone(),
 		Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"), Overlap: word(s.GetOverlap(), "OVERLAP_"), Owner: s.GetOwner(),
-		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedAt: timeOf(p.GetPausedAt()),
+		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
 	if p.GetLast() != nil {
 		out.Last = new(tickOfProto(p.GetLast()))
@@ -341,7 +342,7 @@ func scheduleOfSDK(s *pawl.ScheduleInfo) scheduleInfo {
 		out.Task.Retry = retryPolicy(*t.Retry)
 	}
 	if s.Pause != nil {
-		out.Paused, out.PausedReason, out.PausedAt = true, s.Pause.Reason, s.Pause.At
+		out.Paused, out.PausedReason, out.PausedBy, out.PausedAt = true, s.Pause.Reason, s.Pause.By, s.Pause.At
 	}
 	if s.Last != nil {
 		out.Last = new(tickOfSDK(s.Last))
@@ -446,7 +447,7 @@ func scheduleOf(v *broker.ScheduleView) scheduleInfo {
 		Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload), ContentType: t.ContentType, Queue: t.Queue,
 			Priority: t.Priority.String(), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
 			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
-		ID: v.ID.String(), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedAt: when(v.PausedAt), CreatedAt: when(v.CreatedAt), UpdatedAt: when(v.UpdatedAt),
+		ID: v.ID.String(), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), CreatedAt: when(v.CreatedAt), UpdatedAt: when(v.UpdatedAt),
 		NextRunAt: when(v.Next), PlannedAt: when(v.Planned)}
 	if t.Retry != nil {
 		out.Task.Retry = retryOf(*t.Retry)
@@ -472,7 +473,7 @@ func (d *direct) put(ctx context.Context, s schedule, call broker.SchedulePut) (
 	if call.Schedule, err = s.task(); err != nil {
 		return out, refused(err)
 	}
-	done, _, err := d.broker.PutSchedule(ctx, namespace, call)
+	done, _, err := d.broker.PutSchedule(ctx, directly, namespace, call)
 	if err != nil {
 		return out, refused(err)
 	}
@@ -520,20 +521,20 @@ func (d *direct) Schedules(ctx context.Context, p part) (list []scheduleInfo, ne
 }
 
 func (d *direct) DeleteSchedule(ctx context.Context, name string) error {
-	_, err := d.broker.DeleteSchedule(ctx, namespace, name)
+	_, err := d.broker.DeleteSchedule(ctx, directly, namespace, name)
 	return refused(err)
 }
 
 func (d *direct) PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error) {
-	return onSchedule(d.broker.PauseSchedule(ctx, namespace, name, reason))
+	return onSchedule(d.broker.PauseSchedule(ctx, directly, namespace, name, reason))
 }
 
 func (d *direct) ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error) {
-	return onSchedule(d.broker.ResumeSchedule(ctx, namespace, name))
+	return onSchedule(d.broker.ResumeSchedule(ctx, directly, namespace, name))
 }
 
 func (d *direct) Trigger(ctx context.Context, name string) (taskID, state string, err error) {
-	a, _, err := d.broker.TriggerSchedule(ctx, namespace, name, newRequest())
+	a, _, err := d.broker.TriggerSchedule(ctx, directly, namespace, name, newRequest())
 	if err != nil {
 		return "", "", refused(err)
 	}

@@ -240,8 +240,8 @@ func TestTicks(t *testing.T) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.until(s.NextRunAt)
 			p := ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "holidays"))
-			is(w, "the pause", []any{p.Paused, p.PausedReason, p.PausedAt.Sub(w.now()).Round(time.Millisecond), p.NextRunAt.IsZero(), p.PlannedAt.IsZero()},
-				[]any{true, "holidays", time.Duration(0), true, true})
+			is(w, "the pause", []any{p.Paused, p.PausedReason, p.PausedBy, p.PausedAt.Sub(w.now()).Round(time.Millisecond), p.NextRunAt.IsZero(), p.PlannedAt.IsZero()},
+				[]any{true, "holidays", actor, time.Duration(0), true, true})
 			is(w, "as it is read", w.shown("s"), p)
 			is(w, "again", ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "holidays")), p)
 			w.pass(35 * second)
@@ -368,7 +368,7 @@ func TestTicksElsewhere(t *testing.T) {
 			home, _ := w.house.copy.Queue(namespace, "hot")
 			seen := map[string]bool{}
 			for n, shard := range []uint32{1 + home.Shard%3, 1 + (home.Shard+1)%3, home.Shard} {
-				_, err := w.house.router.Directory().Spread(w.ctx(), namespace, "hot", cluster.Onto{Shards: []uint32{shard}})
+				_, err := w.house.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", cluster.Onto{Shards: []uint32{shard}})
 				must(w.T, err)
 				c := w.one(claimCall{Queues: []string{"hot"}, Wait: 20 * second})
 				id, err := task.ParseID(c.ID)
@@ -414,7 +414,7 @@ func TestTriggerAgain(t *testing.T) {
 				home, _ := h.copy.Queue(namespace, "a")
 				move := func(to uint32) {
 					if where == "on the move" {
-						_, err := h.router.Directory().Spread(w.ctx(), namespace, "a", cluster.Onto{Shards: []uint32{to}})
+						_, err := h.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "a", cluster.Onto{Shards: []uint32{to}})
 						must(t, err)
 					}
 				}

@@ -19,7 +19,7 @@ type sdk struct{ client *pawl.Client }
 func newSDK(t *testing.T, h *house) *sdk {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	client, err := pawl.Dial("house", pawl.WithLogger(log),
+	client, err := pawl.Dial("house", pawl.WithLogger(log), pawl.WithActor(actor),
 		pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }))
 	must(t, err)
 	closeAtEnd(t, client)
@@ -303,7 +303,7 @@ func (d *sdk) queue(q *pawl.QueueInfo, err error) (queueInfo, error) {
 		return queueInfo{}, refusedBySDK(err)
 	}
 	s := q.Settings
-	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedAt: q.PausedAt, Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority),
+	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt, Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority),
 		OldestReady: q.OldestReady.Seconds(), Version: q.Version, CreatedAt: q.CreatedAt,
 		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength,
 			Retention: retention{span(s.Keep.Succeeded), span(s.Keep.Discarded), span(s.Keep.Cancelled), span(s.Keep.Dead), span(s.Keep.Poisoned)}}}
@@ -321,7 +321,7 @@ func (d *sdk) queue(q *pawl.QueueInfo, err error) (queueInfo, error) {
 		out.Settings.Keys[key] = keyRules{limitsSDK(rules.Limits), rules.Weight}
 	}
 	for _, h := range q.Holds {
-		out.Holds = append(out.Holds, held{pause{h.Reason, h.Type, h.Key}, h.At})
+		out.Holds = append(out.Holds, held{pause{h.Reason, h.Type, h.Key}, h.By, h.At})
 	}
 	out.breakersSDK(q)
 	return out, nil

@@ -43,6 +43,7 @@ type house struct {
 	router  *router.Router
 	pipe    *bufconn.Listener
 	slept   atomic.Int64 // how long the machine was suspended, in nanoseconds
+	audits  []string     // places of the entries that a test has looked at
 }
 
 // time is what the house's clocks say, running or suspended.

@@ -293,6 +293,7 @@ type Hold struct {
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"` // as they called themselves; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +354,13 @@ func (x *Hold) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+func (x *Hold) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // PriorityWeights shares claims among the priorities that have tasks.
@@ -509,6 +517,7 @@ type Queue struct {
 	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"`                                    // types and keys that are paused alone
 	Breakers              []*BreakerStatus       `protobuf:"bytes,20,rep,name=breakers,proto3" json:"breakers,omitempty"`                              // those that are not closed, up to 100, the longest open first
 	BreakersOpen          int32                  `protobuf:"varint,21,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // how many are not closed
+	PausedBy              string                 `protobuf:"bytes,22,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`              // as they called themselves; empty: not known
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -639,6 +648,13 @@ func (x *Queue) GetBreakersOpen() int32 {
 		return x.BreakersOpen
 	}
 	return 0
+}
+
+func (x *Queue) GetPausedBy() string {
+	if x != nil {
+		return x.PausedBy
+	}
+	return ""
 }
 
 // QueuePart is what a queue has in one shard.
@@ -3323,12 +3339,13 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\vmax_running\x18\x01 \x01(\x05R\n" +
 	"maxRunning\x12!\n" +
 	"\x04rate\x18\x02 \x01(\v2\r.pawl.v1.RateR\x04rate\x12\x16\n" +
-	"\x06weight\x18\x03 \x01(\x05R\x06weight\"p\n" +
+	"\x06weight\x18\x03 \x01(\x05R\x06weight\"\x80\x01\n" +
 	"\x04Hold\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12*\n" +
-	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"O\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"O\n" +
 	"\x0fPriorityWeights\x12\x12\n" +
 	"\x04high\x18\x01 \x01(\x05R\x04high\x12\x16\n" +
 	"\x06normal\x18\x02 \x01(\x05R\x06normal\x12\x10\n" +
@@ -3338,7 +3355,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xe9\x04\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\x86\x05\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -3355,7 +3372,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05parts\x18\v \x03(\v2\x12.pawl.v1.QueuePartR\x05parts\x12#\n" +
 	"\x05holds\x18\f \x03(\v2\r.pawl.v1.HoldR\x05holds\x122\n" +
 	"\bbreakers\x18\x14 \x03(\v2\x16.pawl.v1.BreakerStatusR\bbreakers\x12#\n" +
-	"\rbreakers_open\x18\x15 \x01(\x05R\fbreakersOpen\"\x87\x01\n" +
+	"\rbreakers_open\x18\x15 \x01(\x05R\fbreakersOpen\x12\x1b\n" +
+	"\tpaused_by\x18\x16 \x01(\tR\bpausedBy\"\x87\x01\n" +
 	"\tQueuePart\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +

@@ -303,7 +303,8 @@ type Schedule struct {
 	Paused        bool                   `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason  string                 `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	Last          *Tick                  `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"` // the newest entry of its ledger
+	Last          *Tick                  `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest entry of its ledger
+	PausedBy      string                 `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,6 +407,13 @@ func (x *Schedule) GetLast() *Tick {
 		return x.Last
 	}
 	return nil
+}
+
+func (x *Schedule) GetPausedBy() string {
+	if x != nil {
+		return x.PausedBy
+	}
+	return ""
 }
 
 // Tick is an entry of a ledger: one tick, or several that were skipped for the same reason.
@@ -1331,7 +1339,7 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x06missed\x18\x06 \x01(\x0e2\x0f.pawl.v1.MissedR\x06missed\x12*\n" +
 	"\aoverlap\x18\a \x01(\x0e2\x10.pawl.v1.OverlapR\aoverlap\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12%\n" +
-	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\xe5\x03\n" +
+	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\x82\x04\n" +
 	"\bSchedule\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.pawl.v1.ScheduleSpecR\x04spec\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\tR\n" +
@@ -1346,7 +1354,8 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\rpaused_reason\x18\b \x01(\tR\fpausedReason\x127\n" +
 	"\tpaused_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bpausedAt\x12!\n" +
 	"\x04last\x18\n" +
-	" \x01(\v2\r.pawl.v1.TickR\x04last\"\xe6\x02\n" +
+	" \x01(\v2\r.pawl.v1.TickR\x04last\x12\x1b\n" +
+	"\tpaused_by\x18\v \x01(\tR\bpausedBy\"\xe6\x02\n" +
 	"\x04Tick\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x129\n" +
 	"\n" +

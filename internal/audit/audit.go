@@ -1,0 +1,204 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Hash is that of an entry.
+type Hash [sha256.Size]byte
+
+// Entry is one action.
+type Entry struct {
+	Seq       uint64 // its place in its shard, from 1; given by Append
+	At        store.Time
+	By        task.Author
+	Action    task.Action
+	Namespace string // "": of the cluster
+	Target    task.Target
+	Queue     string // of the target, if it has one
+	Before    []byte // what was changed, as it was: a JSON object by dotted names; nil: there was nothing
+	After     []byte // the same, as it is
+	Tasks     int64  // that a call on many has changed
+	// Call names a call on many tasks, which takes several rounds: what the next of them does is added to the same entry.
+	Call uint64
+	Prev Hash // of the entry before
+	Hash Hash // of this one
+}
+
+const (
+	// Keep is how long entries are kept.
+	Keep = 90 * 24 * time.Hour
+	// maxEntries and maxBytes bound what a shard keeps: beyond, the oldest go early.
+	maxEntries = 1_000_000
+	maxBytes   = 256 << 20
+	// appendCut and expireCut bound the entries that one round removes.
+	appendCut = 16
+	expireCut = 1000
+)
+
+// bounds are Keep and its like.
+type bounds struct {
+	keep    time.Duration
+	entries uint64
+	bytes   uint64
+}
+
+var standing = bounds{Keep, maxEntries, maxBytes}
+
+// Log is the record of one shard, as a round sees it.
+type Log struct {
+	tx *store.Tx
+	bounds
+	head head
+}
+
+// Open is the record in the state of tx's shard.
+func Open(tx *store.Tx) (*Log, error) {
+	h, err := readHead(tx)
+	return &Log{tx: tx, bounds: standing, head: h}, err
+}
+
+// Append adds an entry, and removes some of the oldest if there are too many. If due is not 0, Expire is to be
+// called at that time; it was not known before.
+func (l *Log) Append(e Entry) (due store.Time) {
+	if e.Call != 0 && l.amend(&e) {
+		return 0
+	}
+	e.Seq, e.At, e.Prev = l.head.Newest+1, l.tx.Now(), l.head.Hash
+	if l.head.Newest == 0 {
+		l.head.Oldest = 1
+	}
+	l.head.Newest = e.Seq
+	l.write(&e, 0)
+	l.cut(appendCut, 0)
+	if l.head.Due == 0 {
+		due = e.At.Add(l.keep)
+		l.head.Due = due
+	}
+	l.writeHead()
+	return due
+}
+
+// amend adds what a call on many tasks has done to its entry, if that is the newest. Nothing stands on the newest entry yet, so
+// the chain stays what it is.
+func (l *Log) amend(e *Entry) bool {
+	last, size, err := readEntry(l.tx, l.head.Newest)
+	if err != nil || last.Call != e.Call || last.By != e.By || last.Action != e.Action || last.Target != e.Target {
+		return false
+	}
+	last.Tasks += e.Tasks
+	l.write(&last, size)
+	l.writeHead()
+	return true
+}
+
+// write writes an entry in place of one of so many bytes.
+func (l *Log) write(e *Entry, size int) {
+	row := e.encode()
+	l.head.Bytes += uint64(len(row)) - uint64(size)
+	l.head.Hash = hashOf(e.Seq, row)
+	l.tx.Set(entryKey(e.Seq), row)
+}
+
+func (l *Log) writeHead() { l.tx.Set(headKey, l.head.encode()) }
+
+// cut removes up to most of the oldest entries that are too many, or not from after a time. What is left begins with the hash of
+// the last that went, which the head keeps too. One that somebody has damaged goes as well: Check told of it as long as it was
+// there, and a shard must not end for it.
+func (l *Log) cut(most int, before store.Time) {
+	for range most {
+		if l.head.count() == 0 {
+			return
+		}
+		e, size, err := readEntry(l.tx, l.head.Oldest)
+		if err == nil && e.At > before && l.head.count() <= l.entries && l.head.Bytes <= l.bytes {
+			return
+		}
+		l.tx.Delete(entryKey(l.head.Oldest))
+		l.head.Oldest, l.head.Before = l.head.Oldest+1, e.Hash
+		l.head.Bytes -= min(uint64(size), l.head.Bytes) // #nosec G115 -- not negative
+	}
+}
+
+// Expire removes entries that were kept long enough, up to a bound, and says when it is to be called again; 0: there are none
+// left. It is called at the time that it or Append named last.
+func (l *Log) Expire() (due store.Time) {
+	before := l.head
+	l.cut(expireCut, l.tx.Now().Add(-l.keep))
+	l.head.Due = 0
+	if l.head.count() > 0 {
+		oldest, _, _ := readEntry(l.tx, l.head.Oldest) // one that can't be read is due at once
+		l.head.Due = max(oldest.At.Add(l.keep), l.tx.Now()+1)
+	}
+	if l.head != before {
+		l.writeHead()
+	}
+	return l.head.Due
+}
+
+// Later puts off Expire to a later time.
+func (l *Log) Later(due store.Time) {
+	l.head.Due = due
+	l.writeHead()
+}
+
+// Due is when Expire is to be called; 0: never.
+func Due(from store.Reader) (store.Time, error) {
+	h, err := readHead(from)
+	return h.Due, err
+}
+
+func hashOf(seq uint64, row []byte) Hash {
+	d := sha256.New()
+	_ = binary.Write(d, binary.BigEndian, seq)
+	_, _ = d.Write(row)
+	return Hash(d.Sum(nil))
+}
+
+// Check goes over the chain and tells where it is broken, at most ten times.
+func Check(from store.Reader) (problems []string) {
+	find := func(format string, args ...any) {
+		if len(problems) < 10 {
+			problems = append(problems, "audit: "+fmt.Sprintf(format, args...))
+		}
+	}
+	h, err := readHead(from)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	next, prev, bytes, last := h.Oldest, h.Before, uint64(0), store.Time(0)
+	from.Scan(entryKey(0), headKey, func(k, v []byte) bool {
+		seq := seqOf(k)
+		e, err := decodeEntry(seq, v)
+		switch {
+		case err != nil:
+			find("%v", err)
+		case seq != next:
+			find("entries %d to %d are missing", next, seq-1)
+		case e.Prev != prev:
+			find("entry %d does not follow the one before it: that one, or this, was changed", seq)
+		case e.At < last:
+			find("entry %d is older than the one before it", seq)
+		}
+		next, prev, last = seq+1, hashOf(seq, v), e.At
+		bytes += uint64(len(v))
+		return true
+	})
+	switch {
+	case h.Newest+1 != next && h.count() > 0:
+		find("the newest entry is %d, should be %d", next-1, h.Newest)
+	case h.Newest > 0 && prev != h.Hash:
+		find("entry %d is not the one that was written last", h.Newest)
+	case bytes != h.Bytes:
+		find("entries of %d bytes are counted as %d", bytes, h.Bytes)
+	case h.count() > 0 && h.Due == 0:
+		find("entries are never removed")
+	}
+	return problems
+}

@@ -1,0 +1,341 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// shard is a shard's state without Raft.
+type shard struct {
+	t     *testing.T
+	state *store.Store
+	now   store.Time
+	index uint64
+}
+
+func newShard(t *testing.T) *shard {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &shard{t: t, state: s, now: store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+}
+
+// round runs fn in a round that is committed.
+func (s *shard) round(fn func(tx *store.Tx)) {
+	s.t.Helper()
+	s.index++
+	tx := s.state.Begin(s.now, s.index)
+	defer tx.Close()
+	fn(tx)
+	if err := s.state.Apply(store.Position{Index: s.index, Term: 1, Time: s.now}, tx.Seal(0)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// log runs fn on the record within bounds.
+func (s *shard) log(b bounds, fn func(l *Log) store.Time) (due store.Time) {
+	s.t.Helper()
+	s.round(func(tx *store.Tx) {
+		l, err := Open(tx)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		l.bounds = b
+		due = fn(l)
+	})
+	return due
+}
+
+func (s *shard) append(e Entry) store.Time {
+	s.t.Helper()
+	return s.log(standing, func(l *Log) store.Time { return l.Append(e) })
+}
+
+// some appends n entries, a second apart.
+func (s *shard) some(n int) {
+	s.t.Helper()
+	for i := range n {
+		s.now = s.now.Add(time.Second)
+		s.append(Entry{Action: task.QueuePut, By: task.Author{Name: fmt.Sprint("a", i)}})
+	}
+}
+
+func (s *shard) sound(after string) {
+	s.t.Helper()
+	if problems := Check(s.state); len(problems) > 0 {
+		s.t.Errorf("after %s: %q", after, problems)
+	}
+}
+
+func (s *shard) head() head {
+	h, err := readHead(s.state)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return h
+}
+
+// Whatever is changed behind the record's back, except at its very beginning and end together, is found.
+func TestBrokenChains(t *testing.T) {
+	for what, harm := range map[string]func(tx *store.Tx){
+		"an entry in the middle is changed": func(tx *store.Tx) {
+			row, _ := tx.Get(entryKey(3))
+			tx.Set(entryKey(3), []byte(strings.Replace(string(row), "a2", "xx", 1)))
+		},
+		"an entry in the middle is gone": func(tx *store.Tx) { tx.Delete(entryKey(3)) },
+		"the oldest is gone":             func(tx *store.Tx) { tx.Delete(entryKey(1)) },
+		"the newest is gone":             func(tx *store.Tx) { tx.Delete(entryKey(6)) },
+		"the newest is changed":          func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(6), append(row, ' ')) },
+		"all are gone": func(tx *store.Tx) {
+			for i := range uint64(7) {
+				tx.Delete(entryKey(i))
+			}
+		},
+		"two have changed places": func(tx *store.Tx) {
+			a, _ := tx.Get(entryKey(2))
+			b, _ := tx.Get(entryKey(3))
+			tx.Set(entryKey(2), b)
+			tx.Set(entryKey(3), a)
+		},
+		"one is there that was not noted": func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(7), row) },
+		"one is no entry":                 func(tx *store.Tx) { tx.Set(entryKey(4), []byte("?")) },
+		"the head is gone":                func(tx *store.Tx) { tx.Delete(headKey) },
+	} {
+		s := newShard(t)
+		s.some(6)
+		s.sound("six entries")
+		s.round(harm)
+		if len(Check(s.state)) == 0 {
+			t.Errorf("%s, and nobody notices", what)
+		}
+		if what != "the head is gone" { // nor does it keep the shard from going on, and old entries from going
+			s.some(2)
+			s.now = s.now.Add(Keep + time.Hour)
+			if due := s.log(standing, (*Log).Expire); due != 0 {
+				t.Errorf("%s, and entries stay until %d", what, due)
+			}
+			s.some(1)
+			if h := s.head(); h.count() != 1 {
+				t.Errorf("%s, and in the end there are entries %d to %d", what, h.Oldest, h.Newest)
+			}
+		}
+	}
+}
+
+// What is too much, or too old, goes from the old end; the chain goes on.
+func TestOldEntriesGo(t *testing.T) {
+	s := newShard(t)
+	few := bounds{keep: time.Hour, entries: 5, bytes: 1 << 20}
+	due := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })
+	if due != s.now.Add(time.Hour) {
+		t.Errorf("the first entry is due at %d, want an hour behind %d", due, s.now)
+	}
+	for range 9 {
+		s.now = s.now.Add(time.Minute)
+		if again := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) }); again != 0 {
+			t.Errorf("a second deadline at %d", again)
+		}
+		s.sound("an entry too many")
+	}
+	if h := s.head(); h.Oldest != 6 || h.Newest != 10 {
+		t.Errorf("entries %d to %d, want 6 to 10", h.Oldest, h.Newest)
+	}
+	s.now = due
+	due = s.log(few, (*Log).Expire) // entry 6 is of minute 5
+	if h := s.head(); h.Oldest != 6 || due != s.now.Add(5*time.Minute) {
+		t.Errorf("from entry %d on, due %v later; want all, and 5m", h.Oldest, due.Sub(s.now))
+	}
+	s.now = due.Add(90 * time.Second)
+	due = s.log(few, (*Log).Expire)
+	if h := s.head(); h.Oldest != 8 || due != s.now.Add(30*time.Second) {
+		t.Errorf("from entry %d on, due %v later; want 8 and 30s", h.Oldest, due.Sub(s.now))
+	}
+	s.sound("some have gone")
+	s.now = s.now.Add(time.Hour)
+	if due = s.log(few, (*Log).Expire); due != 0 {
+		t.Errorf("nothing is left, and is due at %d", due)
+	}
+	s.sound("all have gone")
+	s.some(2)
+	s.sound("new ones")
+	if h := s.head(); h.Oldest != 11 || h.Newest != 12 {
+		t.Errorf("entries %d to %d, want 11 and 12", h.Oldest, h.Newest)
+	}
+	narrow := bounds{keep: time.Hour, entries: 100, bytes: 1000}
+	for range 10 {
+		s.log(narrow, func(l *Log) store.Time {
+			return l.Append(Entry{Action: task.QueuePut, By: task.Author{Reason: strings.Repeat("x", 200)}})
+		})
+	}
+	if h := s.head(); h.Bytes > 1000 || h.count() == 0 {
+		t.Errorf("%d entries of %d bytes, at most 1000 are wanted", h.count(), h.Bytes)
+	}
+	s.sound("large ones")
+}
+
+// A call of several rounds grows in one entry, until another comes between.
+func TestCallsGrow(t *testing.T) {
+	s := newShard(t)
+	of := Entry{Action: task.QueuePurged, Call: 7, Tasks: 500, Target: task.Target{Kind: task.OnQueue, Name: "q"}}
+	s.append(of)
+	s.append(of)
+	s.append(Entry{Action: task.QueuePut})
+	s.append(of)
+	other := of
+	other.Call = 8
+	s.append(other)
+	s.sound("calls of rounds")
+	p, err := Read(s.state, 1, Query{}, nil, 10)
+	var tasks []int64
+	for _, e := range p.Entries {
+		tasks = append(tasks, e.Tasks)
+	}
+	if want := []int64{500, 500, 0, 1000}; err != nil || !slices.Equal(tasks, want) {
+		t.Errorf("entries of %v tasks (%v), newest first, want %v", tasks, err, want)
+	}
+}
+
+// Pages over several shards, with any filter and any limit, are together what a list of all would be.
+func TestPagesAgainstAModel(t *testing.T) {
+	const shards = 3
+	rnd := rand.New(rand.NewPCG(1, 2))
+	state := map[uint32]*shard{}
+	var all []Record
+	for id := range uint32(shards) {
+		s := newShard(t)
+		state[id] = s
+		for range 40 {
+			s.now = s.now.Add(time.Duration(rnd.IntN(3)) * time.Second) // many at the same time
+			e := Entry{Action: []task.Action{task.QueuePut, task.QueuePaused, task.TaskCancelled}[rnd.IntN(3)], Namespace: []string{"", "default", "other"}[rnd.IntN(3)],
+				By: task.Author{Name: []string{"lena", "ops"}[rnd.IntN(2)]}, Queue: []string{"", "a", "b"}[rnd.IntN(3)]}
+			e.Target = task.Target{Kind: task.OnQueue, Name: e.Queue}
+			s.append(e)
+			e.At, e.Seq = s.now, s.head().Newest
+			all = append(all, Record{e, id})
+		}
+	}
+	slices.SortFunc(all, func(a, b Record) int {
+		if b.Place().Behind(a.Place()) {
+			return -1
+		}
+		return 1
+	})
+	began := all[len(all)-1].At
+	for range 300 {
+		q := Query{Namespace: "default", Action: []string{"", "queue.*", "queue.put"}[rnd.IntN(3)], Actor: []string{"", "lena"}[rnd.IntN(2)], Queue: []string{"", "a"}[rnd.IntN(2)]}
+		if rnd.IntN(2) == 0 {
+			q.Since = began.Add(time.Duration(rnd.IntN(50)) * time.Second)
+		}
+		if rnd.IntN(2) == 0 {
+			q.Until = began.Add(time.Duration(rnd.IntN(50)) * time.Second)
+		}
+		var want, got []Place
+		for _, r := range all {
+			if (q.Since == 0 || r.At >= q.Since) && (q.Until == 0 || r.At < q.Until) && (r.Namespace == "" || r.Namespace == "default") &&
+				(q.Actor == "" || r.By.Name == q.Actor) && (q.Queue == "" || r.Queue == q.Queue) && strings.HasPrefix(string(r.Action), strings.TrimSuffix(q.Action, "*")) {
+				want = append(want, r.Place())
+			}
+		}
+		limit, most, bytes := 1+rnd.IntN(9), 1+rnd.IntN(15), 1+rnd.IntN(5000)
+		var behind *Place
+		for pages := 0; ; pages++ {
+			read := map[uint32]Page{}
+			for id, s := range state {
+				p, err := readUpTo(most, s.state, id, q, behind, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				read[id] = p
+			}
+			l := Merge(read, limit, bytes)
+			if len(l.Records) > limit || pages > 500 {
+				t.Fatalf("%+v: %d entries on page %d, at most %d", q, len(l.Records), pages, limit)
+			}
+			for i := range l.Records {
+				got = append(got, l.Records[i].Place())
+			}
+			if behind = l.More; behind == nil {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%+v in pages of %d: %v, want %v", q, limit, got, want)
+		}
+	}
+}
+
+// A page reads no more than it must, however many entries there are.
+func TestPagesAreBounded(t *testing.T) {
+	s := newShard(t)
+	s.round(func(tx *store.Tx) {
+		l, err := Open(tx)
+		for i := range maxRead + 500 {
+			l.Append(Entry{Action: task.QueuePut, By: task.Author{Name: map[bool]string{true: "first"}[i == 0]}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	p, err := Read(s.state, 1, Query{Actor: "first"}, nil, 10)
+	if err != nil || len(p.Entries) != 0 || p.Read.Seq != 501 {
+		t.Fatalf("the first page has %d entries and ends at %+v (%v), want none, and entry 501", len(p.Entries), p.Read, err)
+	}
+	if p, err = Read(s.state, 1, Query{Actor: "first"}, &p.Read, 10); err != nil || len(p.Entries) != 1 || p.Read != (Place{}) {
+		t.Errorf("the second page has %d entries and ends at %+v (%v)", len(p.Entries), p.Read, err)
+	}
+}
+
+func TestChanged(t *testing.T) {
+	type Inner struct {
+		Wait time.Duration `json:"wait"`
+	}
+	type thing struct {
+		Inner
+		Name  string            `json:"name"`
+		Max   int               `json:"max"`
+		Of    *Inner            `json:"of"`
+		By    map[string]Inner  `json:"by"`
+		Share [3]int            `json:"share"`
+		At    store.Time        `json:"at"`
+		Texts map[string]string `json:"texts"`
+	}
+	full := &thing{Inner: Inner{time.Minute}, Name: "a", Max: 5, Of: &Inner{time.Second}, By: map[string]Inner{"k": {time.Hour}}, Share: [3]int{7, 2, 1}, At: 1e6}
+	other := *full
+	other.Max, other.By = 6, map[string]Inner{"l": {time.Hour}}
+	for _, c := range []struct {
+		before, after any
+		was, is       string
+	}{
+		{nil, nil, "", ""},
+		{full, full, "", ""},
+		{full, &other, `{"by.k.wait":"1h0m0s","max":5}`, `{"by.l.wait":"1h0m0s","max":6}`},
+		{nil, &thing{Max: 1}, "", `{"max":1}`},
+		{&thing{Max: 1}, &thing{}, `{"max":1}`, ""},
+		{nil, full, "", `{"at":"1970-01-01T00:00:01Z","by.k.wait":"1h0m0s","max":5,"name":"a","of.wait":"1s","share":"7, 2, 1","wait":"1m0s"}`},
+	} {
+		if was, is := Changed(c.before, c.after); string(was) != c.was || string(is) != c.is {
+			t.Errorf("from %+v to %+v: %s → %s, want %s → %s", c.before, c.after, was, is, c.was, c.is)
+		}
+	}
+	large := thing{Texts: map[string]string{}}
+	for i := range 1000 {
+		large.Texts[fmt.Sprintf("%04d", i)] = strings.Repeat("\x01ü", 500)
+	}
+	_, is := Changed(nil, &large)
+	var back map[string]any
+	if err := json.Unmarshal(is, &back); err != nil || len(is) > maxSide+30 || back["more"] == nil {
+		t.Errorf("a thousand texts are %d bytes (%v): %.100s", len(is), err, is)
+	}
+}

@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// maxSide bounds the JSON of what was before, and of what is after; maxText a text in it. Both are bytes.
+	maxSide = 1 << 10
+	maxText = 128
+)
+
+// Changed compares what something was with what it is, and gives as JSON objects what differs, by dotted names, and nothing if
+// nothing does. Each side is a struct, or a pointer to one, or nil: there is no such thing. Names are those of the fields' json
+// tags; fields without a value are left out. What is beyond maxSide is left out, and counted as "more".
+func Changed(before, after any) (was, is []byte) {
+	b, a := leaves(before), leaves(after)
+	maps.DeleteFunc(b, func(name string, value any) bool {
+		if same, ok := a[name]; ok && same == value {
+			delete(a, name)
+			return true
+		}
+		return false
+	})
+	return sideOf(b), sideOf(a)
+}
+
+// sideOf writes an object; nil if it is empty.
+func sideOf(values map[string]any) []byte {
+	if len(values) == 0 {
+		return nil
+	}
+	out := []byte{'{'}
+	names := slices.Sorted(maps.Keys(values))
+	for i, name := range names {
+		field := fieldOf(name, values[name])
+		if len(out)+len(field) > maxSide {
+			out = append(out, fieldOf("more", len(names)-i)...)
+			break
+		}
+		out = append(out, field...)
+	}
+	out[len(out)-1] = '}'
+	return out
+}
+
+// fieldOf writes a field with a comma behind it.
+func fieldOf(name string, value any) []byte {
+	n, err := json.Marshal(task.Cut(name, maxText))
+	if err != nil {
+		panic(err) // texts have a form
+	}
+	v, err := json.Marshal(value)
+	if err != nil {
+		v = []byte(`"?"`) // a number that is none
+	}
+	return append(append(append(n, ':'), v...), ',')
+}
+
+// leaves are the values in a struct, by dotted names, in comparable forms: texts, numbers and yes or no.
+func leaves(v any) map[string]any {
+	out := map[string]any{}
+	if v != nil {
+		gather(out, "", reflect.ValueOf(v))
+	}
+	return out
+}
+
+func gather(out map[string]any, name string, v reflect.Value) {
+	if !v.IsValid() || v.IsZero() {
+		return
+	}
+	if text, ok := textOf(v.Interface()); ok {
+		out[name] = task.Cut(text, maxText)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		gather(out, name, v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case f.Anonymous && tag == "":
+				gather(out, name, v.Field(i))
+			case f.IsExported() && tag != "-":
+				gather(out, join(name, tag), v.Field(i))
+			}
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			gather(out, join(name, fmt.Sprint(k)), v.MapIndex(k))
+		}
+	case reflect.Slice, reflect.Array:
+		texts := make([]string, v.Len())
+		for i := range texts {
+			texts[i] = fmt.Sprint(v.Index(i))
+		}
+		out[name] = task.Cut(strings.Join(texts, ", "), maxText)
+	default:
+		out[name] = v.Interface()
+	}
+}
+
+// textOf is how values are shown that are more than their numbers.
+func textOf(v any) (string, bool) {
+	switch v := v.(type) {
+	case time.Duration:
+		return v.String(), true
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano), true
+	case store.Time:
+		return v.Time().UTC().Format(time.RFC3339Nano), true
+	case fmt.Stringer:
+		return v.String(), true
+	}
+	return "", false
+}
+
+func join(name, field string) string {
+	if name == "" {
+		return field
+	}
+	return name + "." + field
+}

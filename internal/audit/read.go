@@ -1,0 +1,178 @@
+package audit
+
+import (
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Query selects entries. Fields that are set must all match.
+type Query struct {
+	Namespace string     // needed; entries of the cluster are everyone's
+	Since     store.Time // not before
+	Until     store.Time // before; 0: to the newest
+	Actor     string
+	Action    string // a word, or all of a kind: "queue.*"
+	Target    task.Target
+	Queue     string
+}
+
+// Place is where an entry stands among those of all shards, newest first: by time, then by shard, then by number.
+type Place struct {
+	At    store.Time
+	Shard uint32
+	Seq   uint64
+}
+
+// Behind says whether a place comes later in the list than another.
+func (p Place) Behind(o Place) bool {
+	switch {
+	case p.At != o.At:
+		return p.At < o.At
+	case p.Shard != o.Shard:
+		return p.Shard > o.Shard
+	}
+	return p.Seq < o.Seq
+}
+
+const (
+	// maxRead and maxPageBytes bound what one page of a shard reads and holds.
+	maxRead      = 10_000
+	maxPageBytes = 1 << 20
+)
+
+// Page is a part of a shard's entries, newest first. It may be empty and have more behind it.
+type Page struct {
+	Entries []Entry
+	// Read is the last entry that was looked at, if there is more behind it; its zero value: there is no more.
+	Read Place
+}
+
+// Read gives up to limit entries of a shard that lie behind a place; nil: from the newest on.
+func Read(from store.Reader, shard uint32, q Query, behind *Place, limit int) (Page, error) {
+	return readUpTo(maxRead, from, shard, q, behind, limit)
+}
+
+// readUpTo is Read that looks at no more than so many entries.
+func readUpTo(most int, from store.Reader, shard uint32, q Query, behind *Place, limit int) (p Page, err error) {
+	h, err := readHead(from)
+	if err != nil || h.count() == 0 {
+		return p, err
+	}
+	hi, err := h.end(from, shard, q.Until, behind)
+	if err != nil {
+		return p, err
+	}
+	read, bytes := 0, 0
+	from.ScanBack(entryKey(h.Oldest), entryKey(hi), func(k, v []byte) bool {
+		if read == most || len(p.Entries) == limit || bytes >= maxPageBytes {
+			return false
+		}
+		var e Entry
+		if e, err = decodeEntry(seqOf(k), v); err != nil {
+			return false
+		}
+		p.Read = Place{e.At, shard, e.Seq}
+		if e.At < q.Since {
+			p.Read = Place{}
+			return false
+		}
+		read++
+		if q.matches(&e) {
+			p.Entries = append(p.Entries, e)
+			bytes += len(v)
+		}
+		if e.Seq == h.Oldest {
+			p.Read = Place{}
+		}
+		return true
+	})
+	return p, err
+}
+
+// end is the number behind the newest entry that is meant. Entries lie in the order of time, without gaps, so that it is found by
+// halving.
+func (h *head) end(from store.Reader, shard uint32, until store.Time, behind *Place) (end uint64, err error) {
+	if until == 0 && behind == nil {
+		return h.Newest + 1, nil
+	}
+	n := sort.Search(int(h.count()), func(i int) bool { // #nosec G115 -- at most maxEntries
+		e, _, bad := readEntry(from, h.Oldest+uint64(i)) // #nosec G115 -- not negative
+		if bad != nil {
+			err = bad
+			return true
+		}
+		return until != 0 && e.At >= until || behind != nil && !(Place{e.At, shard, e.Seq}).Behind(*behind)
+	})
+	return h.Oldest + uint64(n), err // #nosec G115 -- not negative
+}
+
+func (q *Query) matches(e *Entry) bool {
+	if e.Namespace != "" && e.Namespace != q.Namespace {
+		return false
+	}
+	if q.Actor != "" && e.By.Name != q.Actor || q.Queue != "" && e.Queue != q.Queue {
+		return false
+	}
+	if q.Target.Kind != "" && e.Target.Kind != q.Target.Kind || q.Target.Name != "" && e.Target.Name != q.Target.Name {
+		return false
+	}
+	if kind, all := strings.CutSuffix(q.Action, "*"); all {
+		return strings.HasPrefix(string(e.Action), kind)
+	}
+	return q.Action == "" || q.Action == string(e.Action)
+}
+
+// Record is an entry and the shard in which it lies.
+type Record struct {
+	Entry
+	Shard uint32
+}
+
+// Place is where the record stands among those of all shards.
+func (r *Record) Place() Place { return Place{r.At, r.Shard, r.Seq} }
+
+// List is a part of the entries of all shards, newest first. It may be empty and have more behind it.
+type List struct {
+	Records []Record
+	More    *Place // behind which the list goes on; nil: it ends here
+}
+
+// Merge puts the pages together that several shards have read behind the same place. The list goes as far as all of them were
+// read, but has no more than limit entries of about so many bytes, and at least one if there is any.
+func Merge(pages map[uint32]Page, limit, bytes int) (l List) {
+	for shard, p := range pages {
+		for _, e := range p.Entries {
+			l.Records = append(l.Records, Record{e, shard})
+		}
+		if stop := p.Read; stop != (Place{}) && (l.More == nil || l.More.Behind(stop)) {
+			l.More = &stop
+		}
+	}
+	slices.SortFunc(l.Records, func(a, b Record) int {
+		if b.Place().Behind(a.Place()) {
+			return -1
+		}
+		return 1
+	})
+	for i := range l.Records {
+		r := &l.Records[i]
+		if l.More != nil && r.Place().Behind(*l.More) {
+			l.Records = l.Records[:i]
+			break
+		}
+		if i > 0 && (i == limit || bytes <= 0) {
+			last := l.Records[i-1].Place()
+			l.Records, l.More = l.Records[:i], &last
+			break
+		}
+		bytes -= len(r.Before) + len(r.After) + len(r.By.Reason) + recordBytes
+	}
+	return l
+}
+
+// recordBytes is what an entry takes beside what it tells, about.
+const recordBytes = 512

@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The rows of a record, in every shard: table A, of no namespace.
+//
+//	A 0 e seq   an entry
+//	A 0 h       the head: from where to where entries lie, and the hashes at both ends
+const table = 'A'
+
+var headKey = []byte{table, 0, 'h'}
+
+func entryKey(seq uint64) []byte { return binary.BigEndian.AppendUint64([]byte{table, 0, 'e'}, seq) }
+
+func seqOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
+// rowVersion begins a row. What follows is JSON: fields may be added, but never renamed.
+const rowVersion = 1
+
+// head tells where the entries lie. Its zero value: there has been none.
+type head struct {
+	Oldest uint64     `json:"oldest"`
+	Newest uint64     `json:"newest"`
+	Before Hash       `json:"before"` // of the entry before the oldest
+	Hash   Hash       `json:"hash"`   // of the newest, also when that is gone
+	Bytes  uint64     `json:"bytes"`
+	Due    store.Time `json:"due"` // of the deadline at which the oldest go
+}
+
+func (h *head) count() uint64 {
+	if h.Newest == 0 {
+		return 0
+	}
+	return h.Newest + 1 - h.Oldest
+}
+
+func (h *head) encode() []byte { return encode(h) }
+
+func readHead(from store.Reader) (h head, err error) {
+	row, ok := from.Get(headKey)
+	if !ok {
+		return h, nil
+	}
+	return h, decode("head", row, &h)
+}
+
+// entryRow is the stored form of an entry, short of what its key says.
+type entryRow struct {
+	At        store.Time      `json:"at"`
+	Actor     string          `json:"actor,omitempty"`
+	Address   string          `json:"address,omitempty"`
+	Face      task.Face       `json:"face,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+	Action    task.Action     `json:"action"`
+	Namespace string          `json:"ns,omitempty"`
+	Target    task.Target     `json:"target"`
+	Queue     string          `json:"queue,omitempty"`
+	Before    json.RawMessage `json:"before,omitempty"`
+	After     json.RawMessage `json:"after,omitempty"`
+	Tasks     int64           `json:"tasks,omitempty"`
+	Call      uint64          `json:"call,omitempty"`
+	Prev      Hash            `json:"prev"`
+}
+
+func (e *Entry) encode() []byte {
+	return encode(&entryRow{At: e.At, Actor: e.By.Name, Address: e.By.Address, Face: e.By.Face, Reason: e.By.Reason, Action: e.Action,
+		Namespace: e.Namespace, Target: e.Target, Queue: e.Queue, Before: e.Before, After: e.After, Tasks: e.Tasks, Call: e.Call, Prev: e.Prev})
+}
+
+func decodeEntry(seq uint64, row []byte) (e Entry, err error) {
+	var r entryRow
+	if err := decode(fmt.Sprintf("entry %d", seq), row, &r); err != nil {
+		return e, err
+	}
+	return Entry{Seq: seq, At: r.At, By: task.Author{Name: r.Actor, Address: r.Address, Face: r.Face, Reason: r.Reason}, Action: r.Action,
+		Namespace: r.Namespace, Target: r.Target, Queue: r.Queue, Before: r.Before, After: r.After, Tasks: r.Tasks, Call: r.Call, Prev: r.Prev,
+		Hash: hashOf(seq, row)}, nil
+}
+
+// readEntry reads an entry that must be there, and says how many bytes it has.
+func readEntry(from store.Reader, seq uint64) (Entry, int, error) {
+	row, ok := from.Get(entryKey(seq))
+	if !ok {
+		return Entry{}, 0, fmt.Errorf("audit: entry %d is missing", seq)
+	}
+	e, err := decodeEntry(seq, row)
+	return e, len(row), err
+}
+
+func encode(row any) []byte {
+	b, err := json.Marshal(row)
+	if err != nil {
+		panic(err) // what Changed made is JSON, and texts and numbers always have a form
+	}
+	return append([]byte{rowVersion}, b...)
+}
+
+func decode(what string, row []byte, into any) error {
+	if len(row) == 0 || row[0] != rowVersion {
+		return fmt.Errorf("audit: %s: unknown form", what)
+	}
+	if err := json.Unmarshal(row[1:], into); err != nil {
+		return fmt.Errorf("audit: %s: %w", what, err)
+	}
+	return nil
+}
+
+// String is the hash in hexadecimal digits: how it is shown and stored.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hash) UnmarshalText(b []byte) error {
+	if len(b) != 2*len(h) {
+		return fmt.Errorf("hash of %d digits", len(b))
+	}
+	_, err := hex.Decode(h[:], b)
+	return err
+}

@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What operators do to queues and to the cluster is noted in the round that changes the rows: see package audit. What leads to no
+// change leaves no entry, nor does what nobody did.
+
+// Deed is what an operator does, if anybody does.
+type Deed struct {
+	By     task.Author
+	Action task.Action
+}
+
+// record notes what was changed: before and after are structs, or nil. Leaders of an older level would not remove the entries, so
+// that there are none while there may be one.
+func record(tx *store.Tx, e audit.Entry, before, after any) error {
+	if e.By.IsZero() {
+		return nil
+	}
+	if e.Before, e.After = audit.Changed(before, after); e.Before == nil && e.After == nil {
+		return nil
+	}
+	settings, _, err := getRow[Settings](tx, settingsKey)
+	if err != nil || settings.Level < PoliciesLevel {
+		return err
+	}
+	log, err := audit.Open(tx)
+	if err == nil {
+		log.Append(e) // its time comes to whoever looks: see expireAudit
+	}
+	return err
+}
+
+func (d Deed) onQueue(tx *store.Tx, q Queue, before, after any) error {
+	return record(tx, audit.Entry{By: d.By, Action: d.Action, Namespace: q.Namespace, Target: task.Target{Kind: task.OnQueue, Name: q.Name}, Queue: q.Name}, before, after)
+}
+
+func onNode(tx *store.Tx, by task.Author, action task.Action, name string, before, after any) error {
+	return record(tx, audit.Entry{By: by, Action: action, Target: task.Target{Kind: task.OnNode, Name: name}}, before, after)
+}
+
+func onShard(tx *store.Tx, by task.Author, action task.Action, shard uint32, before, after any) error {
+	return record(tx, audit.Entry{By: by, Action: action, Target: task.Target{Kind: task.OnShard, Name: shardName(shard)}}, before, after)
+}
+
+func onCluster(tx *store.Tx, by task.Author, action task.Action, before, after any) error {
+	return record(tx, audit.Entry{By: by, Action: action, Target: task.Target{Kind: task.OnCluster}}, before, after)
+}
+
+// queueFacts is what operators say of a queue.
+type queueFacts struct {
+	task.Settings
+	Paused       bool              `json:"paused"`
+	PausedReason string            `json:"paused_reason"`
+	PausedTypes  map[string]string `json:"paused_types"` // and why
+	PausedKeys   map[string]string `json:"paused_keys"`
+	Shards       []uint32          `json:"shards"`
+	Own          bool              `json:"own"`
+}
+
+func factsOf(q Queue) *queueFacts {
+	c := &q.Config
+	f := &queueFacts{Settings: c.Settings, Paused: c.Paused, PausedReason: c.PausedReason, PausedTypes: map[string]string{}, PausedKeys: map[string]string{},
+		Shards: q.targets(), Own: q.Own}
+	for _, h := range c.Holds {
+		why := "(no reason)"
+		if h.Reason != "" {
+			why = h.Reason
+		}
+		if h.Type != "" {
+			f.PausedTypes[h.Type] = why
+		} else {
+			f.PausedKeys[h.Key] = why
+		}
+	}
+	return f
+}
+
+// targets are the shards that take the queue's new tasks, or will when its slots have moved.
+func (q Queue) targets() (shards []uint32) {
+	if !q.Spread() {
+		return []uint32{q.Shard}
+	}
+	for _, p := range q.Parts {
+		if p.Next != 0 {
+			shards = append(shards, p.Shard)
+		}
+	}
+	return shards
+}
+
+// nodeFacts is what operators say of a node, or it says of itself when it joins.
+type nodeFacts struct {
+	State       NodeState `json:"state"`
+	Number      uint32    `json:"number"`
+	PeerAddress string    `json:"peer_address"`
+	APIAddress  string    `json:"api_address"`
+	Version     string    `json:"version"`
+}
+
+func factsOfNode(n Node) *nodeFacts {
+	return &nodeFacts{State: n.State, Number: n.Number, PeerAddress: n.PeerAddress, APIAddress: n.APIAddress, Version: n.Version}
+}
+
+// replicaFacts is on which node a replica lies, leaderFacts which node should lead a shard.
+type (
+	replicaFacts struct {
+		Node string `json:"replica_on"`
+	}
+	leaderFacts struct {
+		Node string `json:"preferred_leader"`
+	}
+)
+
+// settingsFacts is what operators say of a cluster.
+type settingsFacts struct {
+	DataShards  int `json:"data_shards"`
+	Replication int `json:"replication"`
+	Level       int `json:"level"`
+}
+
+func factsOfSettings(s Settings) *settingsFacts {
+	return &settingsFacts{DataShards: s.DataShards, Replication: s.Replication, Level: s.Level}
+}
+
+// NoteBackup notes that a backup of the cluster is being made.
+func (c *Control) NoteBackup(ctx context.Context, by task.Author) error {
+	type facts struct {
+		Shards int `json:"shards"`
+	}
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+		return onCluster(tx, by, task.BackupTaken, nil, &facts{len(m.Shards)})
+	})
+}
+
+// Audit reads a page of what operators did to queues and to the cluster, newest first, behind a place; nil: from the newest.
+func (c *Control) Audit(ctx context.Context, q audit.Query, behind *audit.Place, limit int) (audit.Page, error) {
+	return view(ctx, c, func(r store.Reader) (audit.Page, error) { return audit.Read(r, 0, q, behind, limit) })
+}
+
+// Check tells what is wrong with the record of what operators did.
+func (c *Control) Check(ctx context.Context) ([]string, error) {
+	return view(ctx, c, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
+}
+
+// auditRest is how long a leader is in office before it removes old entries: its clock may be wrong, and what is removed can't be
+// had back.
+const auditRest = time.Hour
+
+// expireAudit removes entries that were kept long enough, if there are any.
+func (c *Control) expireAudit(ctx context.Context) error {
+	if o := c.currentOffice(); o == nil || time.Since(o.began) < auditRest {
+		return nil
+	}
+	due, err := view(ctx, c, audit.Due)
+	if err != nil || due == 0 || due > store.TimeOf(time.Now()) {
+		return err
+	}
+	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		if due > tx.Now() {
+			return struct{}{}, nil
+		}
+		log, err := audit.Open(tx)
+		if err == nil {
+			log.Expire()
+		}
+		return struct{}{}, err
+	})
+	return err
+}

@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+var lena = task.Author{Name: "lena", Face: task.FaceREST}
+
+// noted is what the system shard says of what operators did, the oldest first, and that its chain is whole.
+func (s *seat) noted() (all []string) {
+	s.t.Helper()
+	page, err := s.control.Audit(s.t.Context(), audit.Query{Namespace: "default"}, nil, 1000)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range slices.Backward(page.Entries) {
+		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.By.Name, e.Action, e.Target.Name)))
+	}
+	if problems, err := s.control.Check(s.t.Context()); err != nil || len(problems) > 0 {
+		s.t.Errorf("the audit: %q, %v", problems, err)
+	}
+	return all
+}
+
+// A queue that is deleted is noted when it is gone, in the name of who deleted it, whichever leader finishes.
+func TestAuditOfQueues(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.openAt(PoliciesLevel, 1)
+		s := w.leader
+		put := func(by task.Author, length int64) {
+			t.Helper()
+			_, err := s.control.PutQueue(ctx, Deed{by, task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
+				c.Settings.MaxLength = length
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(nobody, 1)
+		put(lena, 2)
+		put(lena, 2)
+		w.fails[1] = errors.New("no answer")
+		other := w.seat()
+		if err := s.control.DropQueue(ctx, lena, "default", "mail"); err == nil {
+			t.Error("a shard that gave no answer has dropped the queue")
+		}
+		if got, want := s.noted(), []string{"lena queue.put mail"}; !slices.Equal(got, want) {
+			t.Errorf("noted %q, want %q", got, want)
+		}
+		delete(w.fails, 1)
+		other.lead()
+		pass(time.Minute) // it finishes what was begun
+		if got, want := other.noted(), []string{"lena queue.put mail", "lena queue.delete mail"}; !slices.Equal(got, want) {
+			t.Errorf("noted %q, want %q", got, want)
+		}
+	})
+}
+
+// What was kept for 90 days goes, but not at the word of a leader that has just come: its clock may be wrong.
+func TestOldAuditGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		at := store.TimeOf(time.Now().Add(-audit.Keep - time.Hour))
+		tx := w.state.Begin(at, 1)
+		log, err := audit.Open(tx)
+		must(t, err)
+		log.Append(audit.Entry{By: lena, Action: task.QueuePut})
+		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(0)))
+		tx.Close()
+		w.openAt(PoliciesLevel, 1)
+		pass(auditRest - time.Minute)
+		if got := w.leader.noted(); len(got) != 1 {
+			t.Errorf("a leader that has just come has left %q", got)
+		}
+		pass(2 * retireRest)
+		if got := w.leader.noted(); len(got) > 0 {
+			t.Errorf("after 90 days there is %q", got)
+		}
+	})
+}
+
+// While a leader may be of a release that knows no audit, nothing is noted. The raise of the level is.
+func TestAuditNeedsALevel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.openAt(PoliciesLevel-1, 1)
+		s := w.leader
+		if err := s.control.Drain(ctx, lena, "n1"); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.noted(); len(got) > 0 {
+			t.Errorf("below the level %q was noted", got)
+		}
+		if _, err := s.control.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: PoliciesLevel}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if level, err := s.control.RaiseLevel(ctx, lena); err != nil || level != PoliciesLevel {
+				t.Fatalf("level %d, %v", level, err)
+			}
+		}
+		if got, want := s.noted(), []string{"lena cluster.raise_level"}; !slices.Equal(got, want) {
+			t.Errorf("noted %q, want %q", got, want)
+		}
+	})
+}

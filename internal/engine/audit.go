@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What operators do is noted in the round that does it: see package audit. A call that changes nothing leaves no entry, so that
+// one that is repeated leaves one. What nobody's calls do is not noted.
+
+// record adds an entry, unless it is nobody's.
+func (r *Round) record(e audit.Entry) {
+	if e.By.IsZero() {
+		return
+	}
+	log, err := audit.Open(r.tx)
+	corrupt(err)
+	if due := log.Append(e); due != 0 {
+		r.remind(due, onAudit, "", nil)
+	}
+}
+
+// auditEnds removes entries that were kept long enough. The shard has one deadline for all of them.
+func (r *Round) auditEnds() {
+	log, err := audit.Open(r.tx)
+	corrupt(err)
+	if until, doubted := r.l.office.Doubted(); doubted && r.now < until {
+		log.Later(until)
+		r.remind(until, onAudit, "", nil)
+		return
+	}
+	if due := log.Expire(); due != 0 {
+		r.remind(due, onAudit, "", nil)
+	}
+}
+
+// CheckAudit goes over the shard's record of what operators did, and tells what is wrong with it.
+func CheckAudit(from store.Reader) []string {
+	problems := audit.Check(from)
+	due, err := audit.Due(from)
+	if err != nil || due == 0 {
+		return problems // which say so
+	}
+	if _, ok := from.Get(deadlineKey(due, onAudit, "", nil)); !ok {
+		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries are to be removed", due.Time().Format(time.RFC3339)))
+	}
+	return problems
+}
+
+// OnTask runs what an operator does to a task, and notes it.
+func OnTask(r *Round, by task.Author, action task.Action, ns string, id task.ID, do func() error) error {
+	if by.IsZero() {
+		return do()
+	}
+	before, queue := r.taskFacts(ns, id, action)
+	if err := do(); err != nil {
+		return err
+	}
+	after, _ := r.taskFacts(ns, id, action)
+	was, is := audit.Changed(before, after)
+	if was != nil || is != nil {
+		r.record(audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()}, Queue: queue, Before: was, After: is})
+	}
+	return nil
+}
+
+// taskFacts is what an operator may change of a task, and what comes of it.
+type taskFacts struct {
+	State       task.State    `json:"state"`
+	Reason      string        `json:"reason"`
+	Priority    task.Priority `json:"priority"`
+	RunAt       store.Time    `json:"run_at"`
+	MaxAttempts int           `json:"max_attempts"`
+	Payload     string        `json:"payload"` // not itself
+}
+
+// taskFacts reads them; nil if there is no such task. The payload matters to who edits it only.
+func (r *Round) taskFacts(ns string, id task.ID, action task.Action) (f any, queue string) {
+	x, err := r.exec(ns, id)
+	if err != nil {
+		return nil, ""
+	}
+	out := &taskFacts{State: x.State, Reason: x.Reason, Priority: x.Priority, RunAt: x.RunAt, MaxAttempts: x.MaxAttempts}
+	if action == task.TaskEdited {
+		out.Payload = digestOf(readEnvelope(r.tx, ns, id).Payload)
+	}
+	return out, x.Queue
+}
+
+// digestOf tells payloads apart, without telling what is in them.
+func digestOf(payload []byte) string {
+	if len(payload) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(payload)
+	return fmt.Sprintf("%d bytes, sha256 %s", len(payload), hex.EncodeToString(sum[:8]))
+}
+
+// Bulk is a call on many tasks of a queue.
+type Bulk struct {
+	By     task.Author
+	Action task.Action
+	Call   uint64 // tells it from others
+	Queue  string
+	Of     any // a struct that says which tasks are meant; nil: it needs no saying
+}
+
+// Did notes that a call has changed n tasks in this round.
+func (b *Bulk) Did(r *Round, ns string, n int64) {
+	if n == 0 {
+		return
+	}
+	_, of := audit.Changed(nil, b.Of)
+	r.record(audit.Entry{By: b.By, Action: b.Action, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: b.Queue}, Queue: b.Queue,
+		After: of, Tasks: n, Call: b.Call})
+}
+
+// NoteRestored notes which tasks of an enqueue come from the archive: those that are new.
+func NoteRestored(r *Round, ns string, tasks []NewTask, new func(i int) bool) {
+	by, made := task.Author{}, map[string]int64{}
+	for i := range tasks {
+		if of := tasks[i].Restored; of != nil && new(i) {
+			by = *of
+			made[tasks[i].Queue]++
+		}
+	}
+	for _, queue := range slices.Sorted(maps.Keys(made)) {
+		b := Bulk{By: by, Action: task.ArchiveRestored, Queue: queue}
+		b.Did(r, ns, made[queue])
+	}
+}
+
+// OnSchedule runs what an operator does to a schedule, and notes it.
+func OnSchedule[T any](r *Round, by task.Author, action task.Action, ns, name string, do func() (T, error)) (T, error) {
+	if by.IsZero() {
+		return do()
+	}
+	before, queue := r.scheduleFacts(ns, name, action)
+	out, err := do()
+	if err != nil {
+		return out, err
+	}
+	after, nowIn := r.scheduleFacts(ns, name, action)
+	if nowIn != "" {
+		queue = nowIn
+	}
+	was, is := audit.Changed(before, after)
+	if was != nil || is != nil {
+		r.record(audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnSchedule, Name: name}, Queue: queue, Before: was, After: is})
+	}
+	return out, nil
+}
+
+// scheduleFacts is what operators say of a schedule.
+type scheduleFacts struct {
+	Cron     string        `json:"cron"`
+	Every    time.Duration `json:"every"`
+	TimeZone string        `json:"time_zone"`
+	Jitter   time.Duration `json:"jitter"`
+	Missed   task.Missed   `json:"missed"`
+	Overlap  task.Overlap  `json:"overlap"`
+	Owner    string        `json:"owner"`
+	PausedAt store.Time    `json:"paused_at"`
+	Reason   string        `json:"paused_reason"`
+	Ledger   uint64        `json:"ledger_entry"` // the newest, of a trigger
+	Task     templateFacts `json:"task"`
+}
+
+// templateFacts is what is said of a schedule's task, without what is in it.
+type templateFacts struct {
+	Type        string         `json:"type"`
+	Queue       string         `json:"queue"`
+	Payload     string         `json:"payload"`
+	ContentType string         `json:"content_type"`
+	Priority    task.Priority  `json:"priority"`
+	MaxAttempts int            `json:"max_attempts"`
+	Retry       *task.Retry    `json:"retry"`
+	Timeout     time.Duration  `json:"timeout"`
+	ExpiresIn   time.Duration  `json:"expires_in"`
+	Retention   *time.Duration `json:"retention"`
+	Key         string         `json:"key"`
+	Cost        int            `json:"cost"`
+	Tags        string         `json:"tags"`
+	Headers     string         `json:"headers"`
+	Unique      string         `json:"unique"`
+}
+
+// scheduleFacts reads them; nil if there is no such schedule.
+func (r *Round) scheduleFacts(ns, name string, action task.Action) (f any, queue string) {
+	p, c, ok := r.schedule(ns, name)
+	if !ok {
+		return nil, ""
+	}
+	out := &scheduleFacts{Cron: p.Cron, Every: p.Every, TimeZone: p.TimeZone, Jitter: p.Jitter, Missed: p.Missed, Overlap: p.Overlap, Owner: p.Owner,
+		PausedAt: c.paused, Reason: c.reason, Task: templateOf(&p.Task)}
+	if action == task.ScheduleTriggered {
+		out.Ledger = c.seq
+	}
+	return out, p.Task.Queue
+}
+
+func templateOf(t *task.Spec) templateFacts {
+	out := templateFacts{Type: t.Type, Queue: t.Queue, Payload: digestOf(t.Payload), ContentType: t.ContentType, Priority: t.Priority,
+		MaxAttempts: t.MaxAttempts, Retry: t.Retry, Timeout: t.Timeout, ExpiresIn: t.ExpiresIn, Retention: t.Retention, Key: t.Key, Cost: t.Cost,
+		Tags: digestOf([]byte(strings.Join(t.Tags, "\x00")))}
+	if len(t.Headers) > 0 {
+		var all strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+			all.WriteString(name + "\x00" + t.Headers[name] + "\x00")
+		}
+		out.Headers = digestOf([]byte(all.String()))
+	}
+	if t.Unique != nil {
+		out.Unique = digestOf([]byte(fmt.Sprint(*t.Unique)))
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// onSchedule is a round of an operator's call on a schedule.
+func onSchedule[T any](s *story, action task.Action, name string, do func(r *Round) (T, error)) (T, error) {
+	return run(s.world, func(r *Round) (T, error) {
+		return OnSchedule(r, s.by, action, "default", name, func() (T, error) { return do(r) })
+	})
+}
+
+// purgeStep purges a queue, in rounds of n tasks: 1,000 without.
+func (s *story) purgeStep(d *datadriven.TestData) string {
+	total, queue := int64(0), d.CmdArgs[0].Key
+	s.versions++
+	limit := 1000
+	if d.HasArg("n") {
+		limit = number(arg(d, "n"))
+	}
+	bulk := Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
+	for more := true; more; {
+		var err error
+		more, err = run(s.world, func(r *Round) (bool, error) {
+			n, more, err := Purge(r, "default", queue, s.now, limit)
+			if err == nil {
+				bulk.Did(r, "default", int64(n))
+			}
+			total += int64(n)
+			return more, err
+		})
+		if err != nil {
+			return answer(err, "")
+		}
+		if d.HasArg("interrupted") {
+			break
+		}
+	}
+	return fmt.Sprintf("discarded %d", total)
+}
+
+// auditStep says who acts from now on, or shows what the shard has noted, the oldest first. In what was changed, times are not
+// shown.
+func (s *story) auditStep(d *datadriven.TestData) string {
+	if d.Cmd == "as" {
+		s.by = task.Author{Name: d.CmdArgs[0].Key, Address: "10.0.0.1", Face: task.FaceREST, Reason: strings.ReplaceAll(arg(d, "because"), "_", " ")}
+		if s.by.Name == "nobody" {
+			s.by = task.Author{}
+		}
+		return "now " + d.CmdArgs[0].Key
+	}
+	q := audit.Query{Namespace: "default", Action: arg(d, "action"), Actor: arg(d, "actor"), Queue: arg(d, "queue")}
+	page, err := audit.Read(s.store, 1, q, nil, 1000)
+	if err != nil {
+		return err.Error()
+	}
+	var lines []string
+	for i := len(page.Entries) - 1; i >= 0; i-- {
+		e := &page.Entries[i]
+		line := fmt.Sprintf("%d %s %s %s", e.Seq, e.By.Name, e.Action, e.Target.Kind)
+		if name := e.Target.Name; e.Target.Kind == task.OnTask {
+			id, _ := task.ParseID(name)
+			line += " " + s.name(id)
+		} else {
+			line += " " + name
+		}
+		if e.Tasks > 0 {
+			line += fmt.Sprintf(", %d tasks", e.Tasks)
+		}
+		line += ": " + string(e.Before) + " → " + string(e.After)
+		if e.By.Reason != "" {
+			line += " because " + e.By.Reason
+		}
+		lines = append(lines, line)
+	}
+	if lines == nil {
+		return "nothing"
+	}
+	return strings.Join(lines, "\n")
+}
+
+// operate is an operator's call on a task, which is noted if it changes something and is not refused.
+func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*Round) error) error {
+	_, err := run(d.world, func(r *Round) (struct{}, error) {
+		return struct{}{}, OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
+	})
+	if err == nil && changes {
+		d.noted++
+	}
+	page, bad := audit.Read(d.store, 1, audit.Query{Namespace: "default"}, nil, 1)
+	newest := audit.Entry{}
+	if len(page.Entries) > 0 {
+		newest = page.Entries[0]
+	}
+	if noted := err == nil && changes; bad != nil || newest.Seq != d.noted || noted && (newest.Action != action || newest.Target.Name != t.id.String()) {
+		d.t.Fatalf("%s of %s, which is %s (%v), is noted as %+v (%v), want entry %d", action, t.id, t.state, err, newest, bad, d.noted)
+	}
+	return err
+}

@@ -1,0 +1,66 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Who acts and why is read from the headers of both faces in the same way. What is said in the request goes before.
+func TestAuthors(t *testing.T) {
+	type said map[string][]string
+	for _, c := range []struct {
+		what   string
+		said   said
+		reason string // of the request
+		want   task.Author
+		field  string // of the refusal
+	}{
+		{"nothing", nil, "", task.Author{}, ""},
+		{"a name", said{"actor": {"lena"}}, "", task.Author{Name: "lena"}, ""},
+		{"a reason", said{"actor": {"lena"}, "reason": {"zu groß"}}, "", task.Author{Name: "lena", Reason: "zu groß"}, ""},
+		{"two reasons", said{"reason": {"header"}}, "request", task.Author{Reason: "request"}, ""},
+		{"two names", said{"actor": {"a", "b"}}, "", task.Author{}, "actor"},
+		{"two headers of reasons", said{"reason": {"a", "b"}}, "", task.Author{}, "reason"},
+		{"the longest name", said{"actor": {strings.Repeat("a", 256)}}, "", task.Author{Name: strings.Repeat("a", 256)}, ""},
+		{"a long name", said{"actor": {strings.Repeat("a", 257)}}, "", task.Author{}, "actor"},
+		{"control characters", said{"actor": {"a\x1b[2J"}}, "", task.Author{}, "actor"},
+		{"other letters", said{"actor": {"Łena"}}, "", task.Author{}, "actor"},
+		{"a long reason", said{"reason": {strings.Repeat("a", 1025)}}, "", task.Author{}, "reason"},
+		{"a long reason in the request", nil, strings.Repeat("a", 1025), task.Author{}, "reason"},
+		{"a reason that is no text", said{"reason": {"\xff"}}, "", task.Author{}, "reason"},
+	} {
+		web := httptest.NewRequest(http.MethodPost, "/", nil)
+		web.RemoteAddr = "10.1.2.3:4567"
+		web.Header["Pawl-Actor"], web.Header["Pawl-Reason"] = c.said["actor"], c.said["reason"]
+		rest, call := begin(t.Context())
+		call.web = web
+
+		md := metadata.MD{"pawl-actor": c.said["actor"], "pawl-reason-bin": c.said["reason"]}
+		rpc := peer.NewContext(metadata.NewIncomingContext(t.Context(), md), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}})
+		rpc, _ = begin(rpc)
+
+		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceGRPC: rpc} {
+			got, err := authorOf(ctx, c.reason)
+			if e, bad := task.AsError(err); bad || c.field != "" {
+				if !bad || e.Code != task.CodeInvalidArgument || e.Field != c.field {
+					t.Errorf("%s by %s: %v, want a refusal of %q", c.what, face, err, c.field)
+				}
+				continue
+			}
+			want := c.want
+			want.Face, want.Address = face, "10.1.2.3"
+			if got != want {
+				t.Errorf("%s by %s: %+v, want %+v", c.what, face, got, want)
+			}
+		}
+	}
+}

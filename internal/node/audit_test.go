@@ -1,0 +1,186 @@
+package node
+
+import (
+	"encoding/binary"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// auditOf is what a node tells of what operators did, the oldest first.
+func auditOf(t *testing.T, s *server, f pawl.AuditFilter) (all []*pawl.AuditEntry) {
+	t.Helper()
+	for e, err := range s.client().Admin().Audit(t.Context(), f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// Whichever node a call goes to, and wherever it is decided, the entry has the caller's name. No change of leaders loses or doubles
+// one.
+func TestAuditOfThreeNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		var want []string
+		for name, s := range w.nodes {
+			admin := s.client().Admin().As("lena@" + name).Because("by way of " + name)
+			id, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, do := range []func() error{
+				func() error { _, err := admin.PauseQueue(t.Context(), "mail", "pause by "+name); return err },
+				func() error { _, err := admin.ResumeQueue(t.Context(), "mail", ""); return err },
+				func() error { _, err := admin.DiscardTask(t.Context(), id.ID, ""); return err },
+			} {
+				if err := do(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want = append(want, "lena@"+name+" queue.pause pause by "+name, "lena@"+name+" queue.resume by way of "+name, "lena@"+name+" task.discard by way of "+name)
+		}
+		check := func(when string) {
+			t.Helper()
+			for name, s := range w.nodes {
+				var got []string
+				for _, e := range auditOf(t, s, pawl.AuditFilter{}) {
+					if strings.HasPrefix(e.Actor, "lena@") {
+						got = append(got, e.Actor+" "+e.Action+" "+e.Reason)
+						if e.Face != "grpc" || e.Address == "" || len(e.Hash) != 64 {
+							t.Errorf("%s: %s tells %+v", when, name, e)
+						}
+					}
+				}
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: %s tells %q, want %q", when, name, got, want)
+				}
+			}
+		}
+		check("at first")
+		w.crash(w.leaderOf(1))
+		w.until("the others serve", func() error {
+			for _, s := range w.nodes {
+				_, err := s.client().Admin().Queue(t.Context(), "mail")
+				return err
+			}
+			return nil
+		})
+		check("with another leader")
+	})
+}
+
+// What is done to the cluster is noted, once for each change.
+func TestAuditOfCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		admin := w.nodes["n2"].client().Admin().As("lena")
+		ctx := t.Context()
+		twice := func(what string, do func() error) {
+			t.Helper()
+			for range 2 {
+				w.until(what, do)
+			}
+		}
+		twice("drain", func() error { return admin.DrainNode(ctx, "n3") })
+		twice("undrain", func() error { return admin.UndrainNode(ctx, "n3") })
+		twice("lead", func() error { return admin.TransferLeader(ctx, 1, "n2") })
+		twice("shards", func() error { return admin.AddShards(ctx, 2) })
+		twice("replication", func() error { return admin.SetReplication(ctx, 1) })
+		twice("level", func() error { _, err := admin.RaiseLevel(ctx); return err }) // it is the highest: no change
+		if _, err := admin.Backup(ctx, io.Discard, nil); err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for _, e := range auditOf(t, w.nodes["n1"], pawl.AuditFilter{Action: "cluster.*"}) {
+			if e.Action != "cluster.join" {
+				got = append(got, e.Action+" "+strings.TrimSpace(e.TargetKind+" "+e.Target)+" "+string(e.Before)+" → "+string(e.After))
+			} else if e.Face != "node" || e.Actor != e.Target {
+				t.Errorf("a node joined as %+v", e)
+			}
+		}
+		want := []string{
+			`cluster.drain node n3 {"state":"active"} → {"state":"draining"}`,
+			`cluster.undrain node n3 {"state":"draining"} → {"state":"active"}`,
+			`cluster.lead shard 1  → {"preferred_leader":"n2"}`,
+			`cluster.add_shards cluster {"data_shards":1} → {"data_shards":2}`,
+			`cluster.replication cluster {"replication":3} → {"replication":1}`,
+			`cluster.backup cluster  → {"shards":3}`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the cluster was changed by %q, want %q", got, want)
+		}
+		if joins := auditOf(t, w.nodes["n1"], pawl.AuditFilter{Action: "cluster.join"}); len(joins) != 2 {
+			t.Errorf("%d nodes joined, want 2", len(joins))
+		}
+	})
+}
+
+// An entry that is changed or missing is found by verify, in the system shard and in others.
+func TestVerifyFindsBrokenAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir()})
+		c := s.client()
+		for range 3 {
+			ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+			if err == nil {
+				_, err = c.Cancel(t.Context(), ref.ID, "")
+			}
+			if err == nil {
+				_, err = c.Admin().PauseQueue(t.Context(), "mail", ref.ID)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id := range uint32(2) {
+			if v, err := c.Admin().VerifyShard(t.Context(), id); err != nil || len(v.Problems) > 0 {
+				t.Errorf("shard %d: %+v, %v", id, v, err)
+			}
+			entry := binary.BigEndian.AppendUint64([]byte{'A', 0, 'e'}, 2)
+			_, _, err := shard.Update(t.Context(), s.replicas.get(id).shard, func(tx *store.Tx) (struct{}, error) {
+				row, ok := tx.Get(entry)
+				if !ok {
+					t.Errorf("shard %d has no second entry", id)
+				}
+				tx.Set(entry, []byte(strings.Replace(string(row), "action", "Action", 1)))
+				return struct{}{}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := c.Admin().VerifyShard(t.Context(), id)
+			if err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "audit: entry 3 does not follow") {
+				t.Errorf("shard %d after the harm: %+v, %v", id, v, err)
+			}
+		}
+	})
+}
+
+// Numbers travel in the form of before to nodes that know no authors, and both are read.
+func TestCountsOfTwoForms(t *testing.T) {
+	for _, a := range []countArgs{{N: 3}, {N: 3, By: task.Author{Name: "lena", Face: task.FaceREST}}} {
+		b, err := a.MarshalCBOR()
+		var back countArgs
+		if err == nil {
+			err = back.UnmarshalCBOR(b)
+		}
+		if err != nil || back != a || a.By.IsZero() != (len(b) == 1) {
+			t.Errorf("%+v travels as %x, and arrives as %+v (%v)", a, b, back, err)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package router
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// noted is who is to be noted for an operator's call: nobody, while a shard may be led by a node that would not know what to do
+// with the entries when their time is over. The copy of the map may be behind, but levels only rise.
+func (r *Router) noted(by task.Author) (task.Author, error) {
+	if by.IsZero() {
+		return by, nil
+	}
+	switch level := r.cfg.Map.Level(); {
+	case level == 0:
+		return by, task.Unavailable(searchRest, "this node does not know yet at which feature level the cluster works")
+	case level < cluster.PoliciesLevel:
+		return task.Author{}, nil
+	}
+	return by, nil
+}
+
+type auditArgs struct {
+	Shard  uint32
+	Query  broker.AuditQuery
+	Behind *broker.AuditPlace
+	Limit  int
+}
+
+type auditAnswer struct {
+	Page broker.AuditPage
+	At   broker.Stamp
+}
+
+var (
+	auditShard = &method[auditArgs, auditAnswer]{name: "audit", again: true, run: func(ctx context.Context, r *Router, a auditArgs) (out auditAnswer, err error) {
+		out.Page, out.At, err = r.cfg.Broker.Audit(ctx, a.Shard, a.Query, a.Behind, a.Limit)
+		return out, err
+	}}
+	auditSystem = onSystem("audit-system", true, func(ctx context.Context, c Control, a auditArgs) (auditAnswer, error) {
+		page, err := c.Audit(ctx, a.Query, a.Behind, a.Limit)
+		return auditAnswer{Page: page}, err
+	})
+)
+
+// maxAuditBytes bounds a page, so that it fits a message.
+const maxAuditBytes = 4 << 20
+
+// Audit reads up to limit entries of all shards behind a place, newest first; nil: from the newest. More is where the list goes
+// on, nil at its end. A page may be empty and have more behind it.
+func (r *Router) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list broker.AuditList, at []broker.Stamp, err error) {
+	shards := append([]uint32{systemShard}, r.cfg.Map.Shards()...)
+	answers := make([]auditAnswer, len(shards))
+	errs := r.eachShard(shards, func(i int, shard uint32) (err error) {
+		m := auditShard
+		if shard == systemShard {
+			m = auditSystem
+		}
+		answers[i], err = call(ctx, r, m, shard, auditArgs{Shard: shard, Query: q, Behind: behind, Limit: limit})
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		return list, nil, firstRefusal(errs, err)
+	}
+	pages := make(map[uint32]broker.AuditPage, len(shards))
+	for i, a := range answers {
+		pages[shards[i]] = a.Page
+		at = append(at, a.At)
+	}
+	return broker.MergeAudit(pages, limit, maxAuditBytes), at, nil
+}

@@ -1,0 +1,95 @@
+package task
+
+import (
+	"slices"
+	"strings"
+)
+
+// Action is what an operator did. The words are part of the public contract; what stands before the dot is what it was done to.
+type Action string
+
+// The actions.
+const (
+	QueueCreated  Action = "queue.create"
+	QueuePut      Action = "queue.put"
+	QueueDeleted  Action = "queue.delete"
+	QueuePaused   Action = "queue.pause" // or a type or key in it
+	QueueResumed  Action = "queue.resume"
+	QueueSpread   Action = "queue.spread"
+	QueuePurged   Action = "queue.purge"
+	BreakerClosed Action = "queue.close_breaker"
+
+	TaskCancelled Action = "task.cancel"
+	TaskRetried   Action = "task.retry"
+	TaskRunNow    Action = "task.run_now"
+	TaskDiscarded Action = "task.discard"
+	TaskEdited    Action = "task.edit"
+
+	DeadReplayed    Action = "dead.replay" // poisoned tasks, too
+	DeadDiscarded   Action = "dead.discard"
+	ArchiveRestored Action = "archive.restore"
+
+	SchedulePut       Action = "schedule.put"
+	ScheduleDeleted   Action = "schedule.delete"
+	SchedulePaused    Action = "schedule.pause"
+	ScheduleResumed   Action = "schedule.resume"
+	ScheduleTriggered Action = "schedule.trigger"
+
+	NodeJoined        Action = "cluster.join"
+	NodeDrained       Action = "cluster.drain"
+	NodeUndrained     Action = "cluster.undrain"
+	NodeRemoved       Action = "cluster.remove"
+	ReplicaMoved      Action = "cluster.move"
+	LeaderTransferred Action = "cluster.lead"
+	ShardsAdded       Action = "cluster.add_shards"
+	ReplicationSet    Action = "cluster.replication"
+	LevelRaised       Action = "cluster.raise_level"
+	BackupTaken       Action = "cluster.backup"
+)
+
+// Actions lists all of them.
+var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueResumed, QueueSpread, QueuePurged, BreakerClosed,
+	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded, ArchiveRestored,
+	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
+	NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken}
+
+// Target is what an action was done to.
+type Target struct {
+	Kind TargetKind `json:"kind"`
+	Name string     `json:"name"` // of a task its id, of a shard its number, of the cluster ""
+}
+
+// TargetKind is a kind of things. The words are part of the public contract.
+type TargetKind string
+
+// The kinds of targets.
+const (
+	OnQueue    TargetKind = "queue"
+	OnTask     TargetKind = "task"
+	OnSchedule TargetKind = "schedule"
+	OnNode     TargetKind = "node"
+	OnShard    TargetKind = "shard"
+	OnCluster  TargetKind = "cluster"
+)
+
+// TargetKinds lists all of them.
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnSchedule, OnNode, OnShard, OnCluster}
+
+// CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
+func CheckActions(words string) error {
+	kind, all := strings.CutSuffix(words, ".*")
+	for _, a := range Actions {
+		if words == "" || words == string(a) || all && strings.HasPrefix(string(a), kind+".") {
+			return nil
+		}
+	}
+	return Invalid("action", "%q is no action: see the table in docs/operations.md, or all of a kind, as queue.*", clip(words))
+}
+
+// CheckTargetKind refuses what is no kind of targets; "" is any.
+func CheckTargetKind(kind string) error {
+	if kind == "" || slices.Contains(TargetKinds, TargetKind(kind)) {
+		return nil
+	}
+	return Invalid("target_kind", "%q is none of %v", clip(kind), TargetKinds)
+}

@@ -1,0 +1,51 @@
+package task
+
+import (
+	"log/slog"
+	"strings"
+)
+
+// Author is who changes something as an operator, and why. The zero value is nobody: what the broker does of its own accord,
+// or for the task at hand.
+type Author struct {
+	// Name is as the caller says it, "" if it says none. Nobody has checked it.
+	Name    string
+	Address string // host of the connection: of a proxy, if there is one between
+	Face    Face
+	Reason  string
+}
+
+// Face is the door of the API that a call came through. The words are part of the public contract.
+type Face string
+
+// The faces.
+const (
+	FaceREST Face = "rest"
+	FaceGRPC Face = "grpc"
+	FaceNode Face = "node" // a node of itself: it joins
+)
+
+const (
+	// MaxActor bounds the name of an author, MaxReason what is said for a reason, in bytes.
+	MaxActor  = 256
+	MaxReason = 1 << 10
+)
+
+// IsZero says whether this is nobody.
+func (a Author) IsZero() bool { return a == Author{} }
+
+// LogValue implements slog.LogValuer.
+func (a Author) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("actor", a.Name), slog.String("address", a.Address), slog.String("reason", a.Reason))
+}
+
+// CheckActor refuses what is no name of an author: it travels in a header, and is shown in lists and logs.
+func CheckActor(name string) error {
+	if len(name) > MaxActor {
+		return Invalid("actor", "%q has %d bytes, at most %d are allowed", clip(name), len(name), MaxActor)
+	}
+	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return Invalid("actor", "%q has other characters than letters, digits, signs and spaces of ASCII", clip(name))
+	}
+	return nil
+}

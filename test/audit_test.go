@@ -1,0 +1,67 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/pawlq/pawl"
+)
+
+// TestAuditThroughCrashes kills the server again and again under an operator who pauses, edits and cancels all the time. What was
+// answered is in the audit once, however often it was repeated; what was not answered, once at most.
+func TestAuditThroughCrashes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "--shards", "2")
+	s.start()
+	client := s.dial(pawl.WithRetryFor(startLimit), pawl.WithActor("operator"))
+	admin := client.Admin()
+	if _, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	answered := make(chan map[string]bool, 1)
+	go func() {
+		done := map[string]bool{}
+		for n := 0; ctx.Err() == nil; n++ {
+			pause, cancel := fmt.Sprint("pause ", n), fmt.Sprint("cancel ", n)
+			if _, err := admin.PauseQueue(ctx, "mail", pause); err == nil {
+				done[pause] = true
+			}
+			ref, err := client.Enqueue(ctx, pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+			if err != nil {
+				continue
+			}
+			if _, err = client.Cancel(ctx, ref.ID, cancel); err == nil {
+				done[cancel] = true
+			}
+		}
+		answered <- done
+	}()
+	s.killOften(count(t, "PAWL_KILLS", 12))
+	stop()
+	done := <-answered
+	found := map[string]int{}
+	for e, err := range admin.Audit(t.Context(), pawl.AuditFilter{Actor: "operator"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found[e.Reason]++; found[e.Reason] > 1 {
+			t.Errorf("%q is there %d times", e.Reason, found[e.Reason])
+		}
+	}
+	for reason := range done {
+		if found[reason] != 1 {
+			t.Errorf("%q was answered, and is there %d times", reason, found[reason])
+		}
+	}
+	if len(done) < 10 {
+		t.Errorf("only %d calls were answered", len(done))
+	}
+	for shard := range uint32(3) {
+		if v, err := admin.VerifyShard(t.Context(), shard); err != nil || len(v.Problems) > 0 {
+			t.Errorf("shard %d: %+v, %v", shard, v, err)
+		}
+	}
+	t.Logf("%d calls were answered, %d entries are there", len(done), len(found))
+}

@@ -1,0 +1,282 @@
+package conformance
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// actor is who acts through every door.
+const actor = "lena@ops"
+
+// directly is that of the direct door.
+var directly = task.Author{Name: actor, Face: "direct"}
+
+// read stands for a call that changes nothing, and work for one of a producer or worker: neither is an operator's.
+const (
+	read task.Action = "(reads)"
+	work task.Action = "(works)"
+)
+
+// actionOf says of every call of the API what the audit calls it.
+var actionOf = map[string]task.Action{
+	"ProducerService.Enqueue": work, "ProducerService.EnqueueBatch": work, "ProducerService.GetTask": read, "ProducerService.ListTasks": read,
+	"ProducerService.ExplainTask": read, "ProducerService.CancelTask": task.TaskCancelled, "ProducerService.UpdateTask": task.TaskEdited,
+
+	"OperatorService.ListQueues": read, "OperatorService.GetQueue": read, "OperatorService.ExplainQueue": read, "OperatorService.ListDead": read,
+	"OperatorService.ListPoisoned": read, "OperatorService.GroupDead": read, "OperatorService.ListArchive": read, "OperatorService.GetServer": read,
+	"OperatorService.PutQueue": task.QueuePut, "OperatorService.DeleteQueue": task.QueueDeleted, "OperatorService.PauseQueue": task.QueuePaused,
+	"OperatorService.ResumeQueue": task.QueueResumed, "OperatorService.SpreadQueue": task.QueueSpread, "OperatorService.PurgeQueue": task.QueuePurged, "OperatorService.CloseBreaker": task.BreakerClosed,
+	"OperatorService.ReplayDead": task.DeadReplayed, "OperatorService.DiscardDead": task.DeadDiscarded, "OperatorService.RestoreArchive": task.ArchiveRestored,
+	"OperatorService.RetryTask": task.TaskRetried, "OperatorService.RunTaskNow": task.TaskRunNow, "OperatorService.DiscardTask": task.TaskDiscarded,
+
+	"ScheduleService.ListSchedules": read, "ScheduleService.GetSchedule": read, "ScheduleService.ListScheduleHistory": read,
+	"ScheduleService.PutSchedule": task.SchedulePut, "ScheduleService.DeleteSchedule": task.ScheduleDeleted, "ScheduleService.PauseSchedule": task.SchedulePaused,
+	"ScheduleService.ResumeSchedule": task.ScheduleResumed, "ScheduleService.TriggerSchedule": task.ScheduleTriggered,
+
+	// Package node tests these, on several nodes.
+	"ClusterService.GetCluster": read, "ClusterService.GetMap": read, "ClusterService.VerifyShard": read, "ClusterService.DrainNode": task.NodeDrained,
+	"ClusterService.RemoveNode": task.NodeRemoved, "ClusterService.MoveReplica": task.ReplicaMoved, "ClusterService.TransferLeader": task.LeaderTransferred,
+	"ClusterService.AddShards": task.ShardsAdded, "ClusterService.SetReplication": task.ReplicationSet, "ClusterService.RaiseLevel": task.LevelRaised,
+	"ClusterService.Backup": task.BackupTaken,
+
+	"AuditService.ListAudit": read,
+}
+
+// A call that is added to the API must have a word in the audit, or be known to need none.
+func TestEachCallHasAnAction(t *testing.T) {
+	known := map[string]bool{}
+	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
+		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto} {
+		for i := range file.Services().Len() {
+			s := file.Services().Get(i)
+			for j := range s.Methods().Len() {
+				name := fmt.Sprintf("%s.%s", s.Name(), s.Methods().Get(j).Name())
+				known[name] = true
+				action, ok := actionOf[name]
+				if s.Name() != "WorkerService" && !ok || ok && action != read && action != work && !slices.Contains(task.Actions, action) {
+					t.Errorf("%s has the action %q, which is none", name, action)
+				}
+			}
+		}
+	}
+	for name := range actionOf {
+		if !known[name] {
+			t.Errorf("%s is no call", name)
+		}
+	}
+}
+
+// audited is what the house's record says since it was last asked, the oldest first.
+func (w *world) audited() (all []string) {
+	w.Helper()
+	list, _, err := w.house.router.Audit(w.ctx(), broker.AuditQuery{Namespace: namespace}, nil, 1000)
+	must(w.T, err)
+	for _, r := range slices.Backward(list.Records) {
+		if place := fmt.Sprint(r.Place()); !slices.Contains(w.house.audits, place) {
+			w.house.audits = append(w.house.audits, place)
+			is(w, "who", r.By.Name, actor)
+			all = append(all, string(r.Action))
+		}
+	}
+	return all
+}
+
+func TestAudit(t *testing.T) {
+	tellAll(t, []story{
+		{name: "every operator's call on queues leaves an entry, and one that changes nothing none", tell: func(w *world) {
+			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
+			w.put("mail", settings{})
+			noted("a new queue", "queue.create")
+			w.put("mail", settings{MaxLength: 9})
+			noted("other settings", "queue.put")
+			w.put("mail", settings{MaxLength: 9})
+			noted("the same settings")
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			noted("a pause, twice", "queue.pause")
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Type: "job"}))
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Key: "acme"}))
+			noted("of a type and a key", "queue.pause", "queue.pause")
+			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{}))
+			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{}))
+			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{Type: "job"}))
+			noted("the ends of pauses", "queue.resume", "queue.resume")
+			w.fill(3, spec{Queue: "mail"})
+			is(w, "the purge", ok[int64](w)(w.door.Purge(w.ctx(), "mail")), 3)
+			is(w, "the purge", ok[int64](w)(w.door.Purge(w.ctx(), "mail")), 0)
+			noted("a purge, twice", "queue.purge")
+			must(w.T, w.door.DeleteQueue(w.ctx(), "mail"))
+			noted("the end of the queue", "queue.delete")
+			_, err := w.door.Pause(w.ctx(), "mail", pause{})
+			is(w, "a refusal", err != nil, true)
+			noted("what is refused")
+		}},
+		{name: "every operator's call on tasks leaves an entry, and those of producers and workers none", tell: func(w *world) {
+			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
+			id, late := w.id(spec{}), w.id(spec{Delay: hour})
+			noted("tasks")
+			ok[view](w)(w.door.Update(w.ctx(), id, edit{Priority: "high"}))
+			ok[view](w)(w.door.Update(w.ctx(), id, edit{Priority: "high"}))
+			noted("an edit, twice", "task.edit")
+			ok[view](w)(w.door.RunNow(w.ctx(), late))
+			ok[view](w)(w.door.RunNow(w.ctx(), late))
+			noted("a run, twice", "task.run_now")
+			ok[view](w)(w.door.Cancel(w.ctx(), id))
+			ok[view](w)(w.door.Cancel(w.ctx(), id))
+			noted("a cancel, twice", "task.cancel")
+			ok[view](w)(w.door.Retry(w.ctx(), id))
+			noted("a retry", "task.retry")
+			ok[view](w)(w.door.Discard(w.ctx(), late))
+			noted("a discard", "task.discard")
+			w.ack(w.claim())
+			noted("a worker")
+			_, err := w.door.Cancel(w.ctx(), id)
+			is(w, "a refusal", err != nil, true)
+			noted("what is refused")
+		}},
+		{name: "calls on many dead letters leave one entry each", tell: func(w *world) {
+			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
+			w.fill(4, spec{})
+			for range 4 {
+				w.fail(w.claim(), failing{Outcome: "dead"})
+			}
+			w.audited()
+			all := selection{Queue: "default", Filter: &filter{}, DryRun: true}
+			ok[counted](w)(w.door.Replay(w.ctx(), all))
+			noted("a dry run")
+			all.DryRun, all.Max = false, 2
+			is(w, "replayed", ok[counted](w)(w.door.Replay(w.ctx(), all)).Done, 2)
+			noted("a replay", "dead.replay")
+			all.Max = 0
+			ok[counted](w)(w.door.DiscardDead(w.ctx(), all))
+			noted("a discard", "dead.discard")
+			ok[counted](w)(w.door.DiscardDead(w.ctx(), all))
+			noted("of nothing")
+		}},
+		{name: "every operator's call on schedules leaves an entry", tell: func(w *world) {
+			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
+			s := schedule{Name: "nightly", Cron: "0 3 * * *", Task: spec{Type: "report"}}
+			w.schedule(s)
+			w.schedule(s)
+			noted("a schedule, twice", "schedule.put")
+			ok[putAnswer](w)(w.door.TrySchedule(w.ctx(), schedule{Name: "nightly", Cron: "0 4 * * *", Task: spec{Type: "report"}}))
+			noted("a try")
+			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "nightly", "holidays"))
+			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "nightly", "holidays"))
+			noted("a pause, twice", "schedule.pause")
+			_, _, err := w.door.Trigger(w.ctx(), "nightly")
+			must(w.T, err)
+			noted("a trigger", "schedule.trigger")
+			ok[scheduleInfo](w)(w.door.ResumeSchedule(w.ctx(), "nightly"))
+			ok[scheduleInfo](w)(w.door.ResumeSchedule(w.ctx(), "nightly"))
+			noted("a resume, twice", "schedule.resume")
+			must(w.T, w.door.DeleteSchedule(w.ctx(), "nightly"))
+			noted("the end", "schedule.delete")
+		}},
+		ofTheGateway(story{name: "what was done is read by all that it is", tell: func(w *world) {
+			w.put("mail", settings{})
+			w.pass(minute)
+			since := w.now()
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			id := w.id(spec{Queue: "mail"})
+			w.pass(second)
+			ok[view](w)(w.door.Cancel(w.ctx(), id))
+			r := newREST(w.T, w.house)
+			for _, c := range []struct{ query, want string }{
+				{"", "task.cancel queue.pause queue.create"},
+				{"action=queue.*", "queue.pause queue.create"},
+				{"action=queue.create", "queue.create"},
+				{"target_kind=task", "task.cancel"},
+				{"target=" + id, "task.cancel"},
+				{"queue=mail", "task.cancel queue.pause queue.create"},
+				{"queue=other", ""},
+				{"actor=lena%40ops", "task.cancel queue.pause queue.create"},
+				{"actor=nobody", ""},
+				{"since=" + since.Format("2006-01-02T15:04:05.999999999Z07:00"), "task.cancel queue.pause"},
+				{"until=" + since.Format("2006-01-02T15:04:05.999999999Z07:00"), "queue.create"},
+				{"limit=1", "task.cancel"},
+			} {
+				is(w, "what "+c.query+" finds", strings.Join(r.audit(w, c.query), " "), c.want)
+			}
+			is(w, "the pages", strings.Join(r.auditPages(w, 1), " "), "task.cancel queue.pause queue.create")
+			for _, bad := range []string{"action=queue", "action=queue.x", "action=*", "target_kind=x", "since=now", "cursor=x", "limit=0", "actor=%00"} {
+				_, err := r.auditPage(w, bad)
+				is(w, "a refusal of "+bad, err != nil, true)
+			}
+		}}),
+	})
+}
+
+// auditPage is the actions on a page of the audit.
+type auditPage struct {
+	Actions []string
+	Next    string
+}
+
+// Queues and the cluster lie in the system shard, tasks in theirs: a spread queue and an archive leave entries too.
+func TestAuditOfShardsAndArchive(t *testing.T) {
+	tellAll(t, []story{ofTheGateway(story{name: "a queue is shared out, and a dead letter comes back", shards: 2, tell: func(w *world) {
+		rpc := newRPC(w.T, w.house)
+		w.put("default", settings{})
+		_, err := ask(w.ctx(), rpc.operator.SpreadQueue, &pawlv1.SpreadQueueRequest{Queue: "default", Parts: 2})
+		must(w.T, err)
+		w.fill(1, spec{})
+		w.fail(w.claim(), failing{Outcome: "dead"})
+		ok[counted](w)(w.door.DiscardDead(w.ctx(), selection{Queue: "default", Filter: &filter{}}))
+		list, err := ask(w.ctx(), rpc.operator.ListArchive, &pawlv1.ListArchiveRequest{})
+		if len(list.GetItems()) != 1 {
+			w.Fatalf("the archive has %v (%v)", list, err)
+		}
+		_, err = ask(w.ctx(), rpc.operator.RestoreArchive, &pawlv1.RestoreArchiveRequest{Places: []string{list.GetItems()[0].GetPlace()}})
+		must(w.T, err)
+		got := w.audited()
+		slices.Sort(got) // the shards' times are their own
+		is(w, "the entries", got, []string{"archive.restore", "dead.discard", "queue.create", "queue.spread"})
+	}})})
+}
+
+func (d *rest) auditPage(w *world, query string) (p auditPage, err error) {
+	q, err := url.ParseQuery(query)
+	must(w.T, err)
+	var raw struct {
+		Items []map[string]any `json:"items"`
+		Next  string           `json:"next_cursor"`
+	}
+	err = d.query(w.ctx(), "GET", "/audit", q, &raw)
+	p.Next = raw.Next
+	for _, item := range raw.Items {
+		p.Actions = append(p.Actions, fmt.Sprint(item["action"]))
+	}
+	return p, err
+}
+
+// audit is the actions of a page.
+func (d *rest) audit(w *world, query string) []string {
+	p, err := d.auditPage(w, query)
+	must(w.T, err)
+	return p.Actions
+}
+
+// auditPages is the actions of all pages.
+func (d *rest) auditPages(w *world, limit int) (actions []string) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	for {
+		p, err := d.auditPage(w, query.Encode())
+		must(w.T, err)
+		actions = append(actions, p.Actions...)
+		if p.Next == "" {
+			return actions
+		}
+		query.Set("cursor", p.Next)
+	}
+}
