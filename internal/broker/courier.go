@@ -75,8 +75,11 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
 		for i, p := range parcels {
 			if refused, answered := answerOf(out[i].Err); answered {
-				engine.Delivered(round, ns, p.Request, out[i].Accepted, refused)
-			} else if waits == nil {
+				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
+					continue
+				}
+			}
+			if waits == nil {
 				waits = out[i].Err
 			}
 		}
@@ -84,10 +87,20 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 	})
 	for i := range out {
 		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil {
-			r.log.Warn("a task for another shard was refused", "queue", specs[i].Queue, "type", specs[i].Type, "schedule", parcels[i].Schedule, "error", refused)
+			r.logRefused(parcels[i], refused)
 		}
 	}
 	return parcels[len(parcels)-1].Request, true, waits, err
+}
+
+func (r *replica) logRefused(p *Parcel, refused *task.Error) {
+	attrs := []any{"queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}
+	if p.From.Schedule != "" {
+		attrs = append(attrs, "schedule", p.From.Schedule)
+	} else {
+		attrs = append(attrs, "parent", p.From.Parent.String())
+	}
+	r.log.Warn("a task for another shard was refused", attrs...)
 }
 
 // answerOf tells a refusal from an error after which a parcel is to be brought again.

@@ -24,7 +24,11 @@ func FuzzRows(f *testing.F) {
 	f.Add((&plan{id: task.ID{1}, version: 2, Schedule: task.Schedule{Name: "s", Cron: "@daily"}}).encode())
 	f.Add((&course{id: task.ID{1}, planned: 5, fires: 6, seq: 7, reason: "r"}).encode())
 	f.Add((&LedgerEntry{Planned: 5, Outcome: TickFired, Task: task.ID{1}}).encode())
-	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, Schedule: "s"}).encode())
+	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, From: Origin{Schedule: "s"}}).encode())
+	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, From: Origin{Parent: task.ID{1}, N: 2}}).encode())
+	f.Add(encodeFollowers([]Follower{newFollower("", &task.Spec{Type: "t"}), {Fate: FateBorn, ID: task.ID{1}}}))
+	f.Add((&Exec{State: task.Ready, Ties: &Ties{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Turn: 3}}).encode())
+	f.Add((&Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).encode())
 	f.Add(onceRow{done: true, holder: OnceHolder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {

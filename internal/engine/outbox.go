@@ -17,10 +17,17 @@ type Parcel struct {
 	Spec    task.Spec
 	SentAt  store.Time
 
-	// Which tick it comes from.
+	From Origin
+}
+
+// Origin is what sent a parcel, and wants to hear what became of it: a tick of a schedule, or a task that another follows.
+type Origin struct {
 	Schedule string
 	Plan     task.ID
 	Tick     uint64
+
+	Parent task.ID
+	N      int // which one of those that follow it
 }
 
 // parcelWindow is how long the shard that took a parcel remembers it: longer than a courier may need to come back from a shard
@@ -60,12 +67,21 @@ func Outbox(from store.Reader, ns string, behind task.ID, limit int) (parcels []
 	return parcels
 }
 
-// Delivered removes a parcel that was brought to its shard, or that no shard will ever take: then refused says why.
-func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) {
+// Delivered removes a parcel that was brought to its shard, or that no shard will ever take: then refused says why. Stays says that
+// it is to be brought again: what follows a task waits until its queue has room.
+func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) (stays bool) {
 	p, ok := readParcel(r.tx, ns, request)
 	if !ok {
-		return
+		return false
+	}
+	if p.From.Schedule == "" && refused != nil && refused.Code == task.CodeQueueFull {
+		return true
 	}
 	r.tx.Delete(idKey(ns, tabOutbox, request))
-	r.delivered(ns, p, a, refused)
+	if p.From.Schedule != "" {
+		r.tickDelivered(ns, p, a, refused)
+	} else {
+		r.followerDelivered(ns, p, a, refused)
+	}
+	return false
 }

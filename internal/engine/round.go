@@ -117,6 +117,9 @@ func (l *Leader) Begin(tx *store.Tx) *Round {
 // Now is the shard's time of the round.
 func (r *Round) Now() store.Time { return r.now }
 
+// Written is how many bytes the round has written so far.
+func (r *Round) Written() int { return r.tx.Size() }
+
 // seqBits leaves room for a million tasks that become ready in one round.
 const seqBits = 20
 

@@ -102,6 +102,7 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 		keep := duration(v)
 		spec.Retention = &keep
 	}
+	spec.Then = thenOf(arg(d, "then"))
 	if v := arg(d, "unique"); v != "" {
 		spec.Unique = &task.Unique{Key: strings.TrimPrefix(v, "content"), States: task.Unfinished}
 		spec.Unique.OnConflict, _ = task.ParseOnConflict(arg(d, "on-conflict"))
@@ -158,7 +159,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 	}
 	var b strings.Builder
 	for _, t := range got {
-		name := s.name(t.ID)
+		name := s.know(t.ID)
 		if tokens := s.tokens[name]; int(t.Exec.Fence) > len(tokens) {
 			s.tokens[name] = append(tokens, t.Token)
 		}
@@ -171,6 +172,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 		if len(t.Checkpoint) > 0 {
 			fmt.Fprintf(&b, ", checkpoint %q", t.Checkpoint)
 		}
+		b.WriteString(s.behind(t.Envelope))
 		b.WriteByte('\n')
 	}
 	return b.String()
@@ -367,6 +369,7 @@ func (s *story) show(name string) string {
 	if len(v.Payload)+len(v.Result.Data) > 0 {
 		fmt.Fprintf(&b, "  payload %q, result %q\n", v.Payload, v.Result.Data)
 	}
+	b.WriteString(s.followers(v))
 	for _, a := range v.Attempts {
 		fmt.Fprintf(&b, "  attempt %d, fence %d, %q, %s after %s, waited %s: %s %s\n", a.Number, a.Fence, a.Worker, a.Outcome,
 			a.EndedAt.Sub(a.StartedAt), a.Waited, a.Then, a.Failure.Message)

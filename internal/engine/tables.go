@@ -35,6 +35,7 @@ import (
 //	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
 //	D ns 0 schedule 0                        a schedule that was deleted a moment ago
 //	o ns 0 request                           a task on its way to another shard
+//	f ns 0 id                                what follows a task
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 const (
@@ -62,6 +63,7 @@ const (
 	tabTick       = 'h'
 	tabGone       = 'D'
 	tabOutbox     = 'o'
+	tabFollow     = 'f'
 )
 
 var deadlines = []byte{'t'}

@@ -54,7 +54,7 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.Set(reflect.New(v.Type().Elem()))
 		f.fill(v.Elem(), path)
 	case reflect.Slice:
-		if f.bare {
+		if f.bare || strings.Count(path, ".Then") > 2 { // a task in a task in a task
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
