@@ -122,6 +122,6 @@ func claimedProto(c *broker.Claimed) *pawlv1.ClaimedTask {
 		ClaimToken: c.Token.String(), Fence: int64(c.Exec.Fence),
 		LeaseExpiresAt: timeProto(c.Exec.Claim.Until), Lease: durationpb.New(c.Exec.Claim.Lease), Timeout: spanProto(c.Timeout),
 		Headers: c.Headers, Checkpoint: c.Checkpoint, CreatedAt: timeProto(c.Exec.CreatedAt), ReadyAt: timeProto(c.Exec.ReadyAt),
-		Key: c.Key, Tags: c.Tags, IdempotencyKey: c.IdempotencyKey,
+		Key: c.Key, Tags: c.Tags, IdempotencyKey: c.IdempotencyKey, Parent: parentProto(c.Parent),
 	}
 }

@@ -161,6 +161,9 @@ func tasksProto(views []*broker.View, withPayload bool) (items []*pawlv1.Task, f
 		t := taskProto(v, withPayload)
 		if !withPayload {
 			t.Result, t.Checkpoint = nil, nil
+			if t.Parent != nil {
+				t.Parent.Result = nil
+			}
 		}
 		if size += proto.Size(t); size > maxPageBytes && len(items) > 0 {
 			break
