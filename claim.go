@@ -33,6 +33,7 @@ type Claim struct {
 	IdempotencyKey string
 	CreatedAt      time.Time
 	ReadyAt        time.Time
+	Parent         *Parent // what it follows, with the result; nil: nothing
 
 	saved      saved // by earlier attempts, or by this one
 	result     []byte
@@ -149,6 +150,7 @@ func (c *Claim) set(p *pawlv1.ClaimedTask, h holder) {
 		LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), Timeout: p.GetTimeout().AsDuration(),
 		Headers: p.GetHeaders(), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
 		CreatedAt: timeOf(p.GetCreatedAt()), ReadyAt: timeOf(p.GetReadyAt()),
-		saved: saved{kept: keptOf(p.GetCheckpoint())}, holder: h,
+		Parent: parentOf(p.GetParent()),
+		saved:  saved{kept: keptOf(p.GetCheckpoint())}, holder: h,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -160,12 +161,12 @@ func describe(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 		spec.Payload = payload
 	}
 	if d, ok := args.(ArgsWithOptions); ok {
-		for _, opt := range d.TaskOptions() {
-			opt.apply(spec)
-		}
+		opts = slices.Concat(d.TaskOptions(), opts)
 	}
 	for _, opt := range opts {
-		opt.apply(spec)
+		if err := opt.apply(spec); err != nil {
+			return nil, err
+		}
 	}
 	return spec, checkSpec(spec)
 }

@@ -25,6 +25,7 @@ type specFlags struct {
 	headers                                                          []string
 	retry                                                            retryFlags
 	unique                                                           uniqueFlags
+	then                                                             []string
 }
 
 func (s *specFlags) add(flags *pflag.FlagSet) {
@@ -48,6 +49,7 @@ func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
 	flags.IntVar(&s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
 	s.unique.add(flags)
+	flags.StringArrayVar(&s.then, "then", nil, "what is enqueued when it has succeeded: a task as a JSON object, or @FILE; may be repeated")
 	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
 	flags.StringArrayVar(&s.headers, "header", nil, "NAME=VALUE to go with it; may be repeated")
 	flags.StringVar(&s.contentType, "content-type", "", "of a payload that isn't JSON")
@@ -126,6 +128,11 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	} else if given {
 		out = append(out, u)
 	}
+	then, err := readThen(s.then)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, then...)
 	add("queue", pawl.Queue(s.queue))
 	add("in", pawl.In(s.in))
 	add("idempotency-key", pawl.IdempotencyKey(s.idempotencyKey))
@@ -169,7 +176,8 @@ the exit status is 1 if the task ended otherwise than by success.`,
   pawl enqueue report @params.json --queue slow --priority low --in 1h
   pawl enqueue thumbnail - --content-type image/png < picture.png
   pawl enqueue charge '{"order":42}' --idempotency-key order-42 --wait
-  pawl enqueue index '{"account":7}' --unique account-7 --on-conflict keep_last`,
+  pawl enqueue index '{"account":7}' --unique account-7 --on-conflict keep_last
+  pawl enqueue fetch '{"url":"…"}' --then '{"type":"resize","queue":"cpu","then":[{"type":"mail"}]}'`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	spec.add(cmd.Flags())
