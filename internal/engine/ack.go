@@ -24,7 +24,11 @@ func Ack(r *Round, h Hold, result Result) (Settled, error) {
 
 // succeeded does what others wait for that are bound to a task.
 func (r *Round) succeeded(ns string, id task.ID, x *Exec, result Result) {
+	var born []Birth
 	if x.Ties.Followed {
-		r.follow(ns, id, result)
+		born = r.follow(ns, id, x, result)
+	}
+	if x.Ties.member() {
+		r.tell(ns, id, x, result, born)
 	}
 }

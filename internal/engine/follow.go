@@ -139,25 +139,48 @@ func (r *Round) writeThen(ns string, id task.ID, then []task.Spec) {
 // maxTaken bounds the bytes that a result takes when it goes along with all that follows its task: what one call writes is bounded.
 const maxTaken = 8 << 20
 
-// follow lets what follows a task be born, with its result.
-func (r *Round) follow(ns string, id task.ID, result Result) {
+// follow lets what follows a task be born, with its result and into its group, and says what was.
+func (r *Round) follow(ns string, id task.ID, x *Exec, result Result) (born []Birth) {
 	rows := readFollowers(r.tx, ns, id)
 	parent := &task.Parent{ID: id, Result: result.Data, ContentType: result.ContentType}
 	if len(rows)*len(result.Data) > maxTaken {
 		parent.Result, parent.ContentType, parent.Omitted = nil, "", true
 	}
 	for i := range rows {
-		r.bear(ns, id, i, &rows[i], parent)
+		f := &rows[i]
+		if !x.Ties.member() {
+			r.bear(ns, id, i, f, parent, nil)
+			continue
+		}
+		m := &task.Member{Group: x.Ties.Group, Ref: followerRef(id, i)}
+		r.bear(ns, id, i, f, parent, m)
+		b := Birth{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
+		if b.Refused = f.refused(); b.Refused == "" {
+			b.ID = f.ID
+		}
+		born = append(born, b)
 	}
 	r.setFollowers(ns, id, rows)
+	return born
 }
 
-// bear makes the i-th task that follows another, in this entry: here if its queue lies here, else by the courier, who also comes
-// again while the queue is full.
-func (r *Round) bear(ns string, id task.ID, i int, f *Follower, parent *task.Parent) {
+// refused says why a follower is no task of its own; "": it is one, or may be yet.
+func (f *Follower) refused() string {
+	switch f.Fate {
+	case FateRefused:
+		return f.Reason
+	case FateDuplicate:
+		return refusedDuplicate
+	}
+	return ""
+}
+
+// bear makes the i-th task that follows another, or a group, in this entry: here if its queue lies here, else by the courier, who also
+// comes again while the queue is full.
+func (r *Round) bear(ns string, id task.ID, i int, f *Follower, parent *task.Parent, m *task.Member) {
 	spec, err := task.DecodeSpec(f.Spec)
 	corrupt(err)
-	spec.Parent, f.Spec = parent, nil
+	spec.Parent, spec.Member, f.Spec = parent, m, nil
 	n := uint64(i) + 1 // #nosec G115 -- a few
 	a, err := Enqueue(r, &NewTask{Spec: spec, Namespace: ns, ID: r.bornID(id, n), Fresh: true})
 	var refused *task.Error
@@ -186,12 +209,13 @@ func (f *Follower) settled(a Accepted, refused *task.Error) {
 }
 
 // followerDelivered notes what became of a follower that was sent.
-func (r *Round) followerDelivered(ns string, p *Parcel, a Accepted, refused *task.Error) {
+func (r *Round) followerDelivered(ns string, p *Parcel, f Follower) {
 	rows := readFollowers(r.tx, ns, p.From.Parent)
 	if p.From.N >= len(rows) { // its parent's retention is over
 		return
 	}
-	rows[p.From.N].settled(a, refused)
+	f.On = rows[p.From.N].On
+	rows[p.From.N] = f
 	r.setFollowers(ns, p.From.Parent, rows)
 }
 

@@ -29,6 +29,8 @@ func thenOf(s string) (then []task.Spec) {
 				spec.Unique = &task.Unique{Key: value}
 			case "reject":
 				spec.Unique = &task.Unique{Key: value, OnConflict: task.Reject}
+			case "replace":
+				spec.Unique = &task.Unique{Key: value, OnConflict: task.Replace}
 			case "delay":
 				spec.Delay = duration(value)
 			case "at":
@@ -51,6 +53,8 @@ func (s *story) behind(e *Envelope) string {
 	switch p := e.Parent; {
 	case p == nil:
 		return ""
+	case p.Group != (task.ID{}):
+		return fmt.Sprintf(", of %s: %s", s.groupName(p.Group), uuids.ReplaceAllString(string(p.Result), "ID"))
 	case p.Omitted:
 		return fmt.Sprintf(", behind %s, whose result is too large", s.name(p.ID))
 	default:

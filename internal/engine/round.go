@@ -57,13 +57,15 @@ type queue struct {
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
 // another. Seal must be called once after the last.
 type Round struct {
-	tx     *store.Tx
-	l      *Leader
-	now    store.Time
-	ready  uint64 // tasks made ready in this round
-	born   int    // ticks that fired in it
-	queues []*queue
-	lanes  []*dirtyLane
+	tx         *store.Tx
+	l          *Leader
+	now        store.Time
+	ready      uint64 // tasks made ready in this round
+	born       int    // ticks that fired in it, as a measure of its work
+	queues     []*queue
+	lanes      []*dirtyLane
+	groups     map[groupName]*taskGroup // that verbs looked at
+	groupOrder []groupName
 	Effects
 }
 
@@ -148,6 +150,7 @@ func (r *Round) Seal() {
 		}
 	}
 	r.queues, r.lanes = nil, nil
+	r.sealGroups()
 }
 
 // queue returns the memory of a queue, reading it if need be; nil if the shard has no such queue.

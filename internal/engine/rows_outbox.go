@@ -8,7 +8,10 @@ import (
 )
 
 func (p *Parcel) encode() []byte {
-	spec := task.EncodeSpec(&p.Spec)
+	var spec []byte
+	if p.IsTask() {
+		spec = task.EncodeSpec(&p.Spec)
+	}
 	r := newRow(len(spec) + len(p.From.Schedule) + 64)
 	r.bytes(1, spec)
 	r.num(2, uint64(p.SentAt))
@@ -21,6 +24,12 @@ func (p *Parcel) encode() []byte {
 		r.bytes(6, p.From.Parent[:])
 	}
 	r.num(7, uint64(p.From.N)) // #nosec G115 -- a few
+	if p.Notice != nil {
+		r.bytes(8, p.Notice.encode())
+	}
+	if p.Cancel != (task.ID{}) {
+		r.bytes(9, p.Cancel[:])
+	}
 	return r
 }
 
@@ -46,6 +55,13 @@ func decodeParcel(request task.ID, row []byte) (*Parcel, error) {
 			copy(p.From.Plan[:], b)
 		case 6:
 			copy(p.From.Parent[:], b)
+		case 8:
+			n, err := decodeNotice(b)
+			if p.Notice = n; err != nil {
+				bad = err
+			}
+		case 9:
+			copy(p.Cancel[:], b)
 		}
 	})
 	if err == nil {

@@ -171,6 +171,14 @@ func (s *story) parcel(p *Parcel) string {
 	if p.From.Schedule != "" {
 		return fmt.Sprintf("%s of %s/%s, tick %d", p.From.Schedule, p.Spec.Queue, p.Spec.Type, p.From.Tick)
 	}
+	switch {
+	case p.Notice != nil:
+		return fmt.Sprintf("notice of %s", s.name(p.Notice.ID))
+	case p.Cancel != (task.ID{}):
+		return fmt.Sprintf("cancel %s", s.name(p.Cancel))
+	case p.From.Parent == (task.ID{}):
+		return fmt.Sprintf("%s/%s of %s", p.Spec.Queue, p.Spec.Type, s.groupName(p.Spec.Member.Group))
+	}
 	return fmt.Sprintf("%s/%s behind %s", p.Spec.Queue, p.Spec.Type, s.name(p.From.Parent))
 }
 

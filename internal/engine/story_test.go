@@ -38,6 +38,7 @@ type story struct {
 	asks   *Takers                 // of the workers; nil: one waits for everything
 
 	versions uint64 // that were given to schedules
+	groupIDs []task.ID
 }
 
 func (s *story) step(d *datadriven.TestData) string {
@@ -83,6 +84,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.groups(d)
 	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "courier":
 		return s.scheduleStep(d)
+	case "group", "add", "close", "cancel-group", "show-group", "members", "groups-made":
+		return s.groupStep(d)
 	case "explain", "explain-queue":
 		return s.explainStep(d)
 	case "asks":

@@ -35,7 +35,9 @@ import (
 //	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
 //	D ns 0 schedule 0                        a schedule that was deleted a moment ago
 //	o ns 0 request                           a task on its way to another shard
-//	f ns 0 id                                what follows a task
+//	f ns 0 id                                what follows a task, or a group
+//	G ns 0 group                             where a group is, and its counters
+//	M ns 0 group ref                         a member of a group
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 const (
@@ -64,6 +66,8 @@ const (
 	tabGone       = 'D'
 	tabOutbox     = 'o'
 	tabFollow     = 'f'
+	tabGroup      = 'G'
+	tabMember     = 'M'
 )
 
 var deadlines = []byte{'t'}
@@ -84,6 +88,7 @@ const (
 	onTick                             // a schedule's next tick
 	onGone                             // a deleted schedule is forgotten
 	onOnce                             // a once key is forgotten
+	onGroup                            // members of a group are cancelled, or its rows go
 )
 
 // table begins a key.
@@ -106,6 +111,11 @@ func idKey(ns string, tab byte, id task.ID) []byte {
 func attemptKey(ns string, id task.ID, fence uint64) []byte {
 	k := append(table(ns, tabAttempt, 24), id[:]...)
 	return binary.BigEndian.AppendUint64(k, fence)
+}
+
+func memberKey(ns string, group, ref task.ID) []byte {
+	k := append(table(ns, tabMember, 32), group[:]...)
+	return append(k, ref[:]...)
 }
 
 func queueKey(ns string, tab byte, queue string) []byte {

@@ -126,6 +126,9 @@ func (r *Round) pass(d deadline) {
 	case onOnce:
 		r.onceEnds(d)
 		return
+	case onGroup:
+		r.groupDue(d)
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))
