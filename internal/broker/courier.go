@@ -32,7 +32,7 @@ func (r *replica) carry(ctx context.Context) {
 			continue
 		}
 		if ctx.Err() == nil {
-			r.log.Warn("tasks for other shards are on their way still", "error", err)
+			r.log.Warn("parcels for other shards are on their way still", "error", err)
 		}
 		sleep(ctx, rest)
 		rest = min(2*rest, courierLongRest)
@@ -67,11 +67,7 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 	if err != nil || len(parcels) == 0 {
 		return last, false, nil, err
 	}
-	specs := make([]task.Spec, len(parcels))
-	for i, p := range parcels {
-		specs[i] = p.Spec
-	}
-	out := r.b.cfg.Deliver(ctx, ns, specs)
+	out := r.b.cfg.Carry(ctx, ns, parcels)
 	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
 		for i, p := range parcels {
 			if refused, answered := answerOf(out[i].Err); answered {
@@ -86,7 +82,7 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 		return struct{}{}, nil
 	})
 	for i := range out {
-		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil {
+		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && parcels[i].IsTask() {
 			r.logRefused(parcels[i], refused)
 		}
 	}
@@ -95,10 +91,14 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 
 func (r *replica) logRefused(p *Parcel, refused *task.Error) {
 	attrs := []any{"queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}
-	if p.From.Schedule != "" {
+	switch {
+	case p.From.Schedule != "":
 		attrs = append(attrs, "schedule", p.From.Schedule)
-	} else {
+	case p.From.Parent != (task.ID{}):
 		attrs = append(attrs, "parent", p.From.Parent.String())
+	}
+	if p.Spec.Member != nil {
+		attrs = append(attrs, "group", p.Spec.Member.Group.String())
 	}
 	r.log.Warn("a task for another shard was refused", attrs...)
 }

@@ -177,6 +177,15 @@ func MakeGroup(r *Round, n *NewGroup) (made GroupMade, err error) {
 	return made, nil
 }
 
+// FindGroup is the answer to a call that made a group, or not_found.
+func FindGroup(r *Round, n *NewGroup) (GroupMade, error) {
+	g, ok := r.group(n.Namespace, n.ID)
+	if !ok {
+		return GroupMade{}, task.NotFound("group", n.ID.String())
+	}
+	return r.madeBefore(n, g), nil
+}
+
 // madeBefore answers a call that is repeated.
 func (r *Round) madeBefore(n *NewGroup, g *taskGroup) GroupMade {
 	made := GroupMade{Group: r.groupView(n.Namespace, g), Tasks: make([]Joined, len(n.Tasks)), Duplicate: true}

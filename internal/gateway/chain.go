@@ -19,6 +19,9 @@ func countThen(then []*pawlv1.TaskSpec, n int) int {
 	return n
 }
 
+// item is the path of an item of a list.
+func item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+
 // thenOf reads what follows a task. It is filled and checked with the task itself.
 func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 	if len(then) == 0 {
@@ -26,7 +29,7 @@ func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, e
 	}
 	specs := make([]task.Spec, len(then))
 	for i, p := range then {
-		at := fmt.Sprintf("%s[%d]", path, i)
+		at := item(path, i)
 		if p == nil {
 			return nil, task.Invalid(at, "is needed")
 		}
@@ -92,14 +95,9 @@ func (r *jsonReader) then(path string) (then []*pawlv1.TaskSpec, err error) {
 		if i == task.MaxThen {
 			return task.Invalid(path, "at most %d tasks may follow one", task.MaxThen)
 		}
-		at := fmt.Sprintf("%s[%d]", path, i)
-		s := specReader{spec: &pawlv1.TaskSpec{}}
-		if err := r.fields(at, func(field string) error { return fieldOf(at, s.field(r, field)) }); err != nil {
-			return err
-		}
-		spec, err := s.done()
+		spec, err := r.taskSpec(item(path, i))
 		then = append(then, spec)
-		return fieldOf(at, err)
+		return err
 	})
 	return then, err
 }

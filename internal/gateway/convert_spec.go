@@ -51,6 +51,13 @@ func said(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 			return s, err
 		}
 	}
+	if id := p.GetGroupId(); id != "" {
+		group, err := groupIDOf("group_id", id)
+		if err != nil {
+			return s, err
+		}
+		s.Member = &task.Member{Group: group}
+	}
 	s.Then, err = thenOf("then", p.GetThen(), l)
 	return s, err
 }

@@ -40,6 +40,9 @@ func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []t
 	if slices.ContainsFunc(specs, hasNewField) && r.knows("") != nil {
 		return r.enqueueOthers(ctx, shard, ns, specs)
 	}
+	if slices.ContainsFunc(specs, joins) {
+		return r.enqueueMembers(ctx, shard, ns, specs)
+	}
 	if !r.routeWhole(ns, specs) {
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}

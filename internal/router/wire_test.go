@@ -183,7 +183,9 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(nameSchedule), bothTravel(findSchedule), bothTravel(forgetSchedule), bothTravel(putSchedule), bothTravel(deleteSchedule),
 		bothTravel(pauseSchedule), bothTravel(resumeSchedule), bothTravel(triggerSchedule), bothTravel(showSchedule), bothTravel(listSchedules),
 		bothTravel(scheduleHistory), bothTravel(explain), bothTravel(explainQueue),
-		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil)} {
+		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil),
+		bothTravel(makeGroup), bothTravel(findGroup), bothTravel(addToGroup), bothTravel(closeGroup), bothTravel(cancelGroup),
+		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear)} {
 		seen[check(t)] = true
 	}
 	for name := range served {

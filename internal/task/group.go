@@ -55,6 +55,7 @@ func (g *Group) Check(l Limits) error {
 			return err
 		}
 	}
+	bytes := 0
 	for _, field := range []string{"on_complete", "on_success", "on_death"} {
 		s := g.Callbacks()[field]
 		if s == nil {
@@ -66,16 +67,18 @@ func (g *Group) Check(l Limits) error {
 		if s.RequestID != (ID{}) {
 			return Invalid(field+".request_id", "%s is given, but the task is enqueued by the broker", s.RequestID)
 		}
+		bytes += s.sizeInAll()
 	}
-	return CheckMembers(g.Tasks, l)
+	return checkMembers(g.Tasks, bytes, l)
 }
 
 // CheckMembers refuses filled tasks that can't be members of a group together.
-func CheckMembers(tasks []Spec, l Limits) error {
+func CheckMembers(tasks []Spec, l Limits) error { return checkMembers(tasks, 0, l) }
+
+func checkMembers(tasks []Spec, bytes int, l Limits) error {
 	if len(tasks) > l.Batch {
 		return Invalid("tasks", "%d tasks, at most %d are allowed in one call", len(tasks), l.Batch)
 	}
-	bytes := 0
 	for i := range tasks {
 		if err := checkMember(fmt.Sprintf("tasks[%d]", i), &tasks[i], l); err != nil {
 			return err

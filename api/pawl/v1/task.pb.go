@@ -495,6 +495,7 @@ type TaskSpec struct {
 	// then is enqueued when this task has succeeded, each with its result: at most 8 tasks, which may be followed by others, 20 deep, 100
 	// and 1 MiB in all. Their delay and expires_in count from then. They have no request_id and no group_id.
 	Then          []*TaskSpec `protobuf:"bytes,30,rep,name=then,proto3" json:"then,omitempty"`
+	GroupId       string      `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of a group that is not complete: the task is a member
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -676,6 +677,13 @@ func (x *TaskSpec) GetThen() []*TaskSpec {
 	return nil
 }
 
+func (x *TaskSpec) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
 // Task is everything known of a task.
 type Task struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -718,6 +726,7 @@ type Task struct {
 	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // tokens of rate limits that a start takes
 	Unique            *Unique                `protobuf:"bytes,38,opt,name=unique,proto3" json:"unique,omitempty"`
 	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // the id of the task that runs and holds the unique key
+	GroupId           string                 `protobuf:"bytes,50,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`    // of the group that it is a member of
 	Parent            *Parent                `protobuf:"bytes,51,opt,name=parent,proto3" json:"parent,omitempty"`                     // what it follows
 	Then              []*Follower            `protobuf:"bytes,52,rep,name=then,proto3" json:"then,omitempty"`                         // what follows it
 	unknownFields     protoimpl.UnknownFields
@@ -1023,6 +1032,13 @@ func (x *Task) GetUnique() *Unique {
 func (x *Task) GetWaitsFor() string {
 	if x != nil {
 		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *Task) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
 	}
 	return ""
 }
@@ -1489,7 +1505,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x124\n" +
 	"\von_conflict\x18\x03 \x01(\x0e2\x13.pawl.v1.OnConflictR\n" +
-	"onConflict\"\x87\a\n" +
+	"onConflict\"\xa2\a\n" +
 	"\bTaskSpec\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
@@ -1514,10 +1530,11 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\aheaders\x18\x12 \x03(\v2\x1e.pawl.v1.TaskSpec.HeadersEntryR\aheaders\x12\x12\n" +
 	"\x04cost\x18\x13 \x01(\x05R\x04cost\x12'\n" +
 	"\x06unique\x18\x14 \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x12%\n" +
-	"\x04then\x18\x1e \x03(\v2\x11.pawl.v1.TaskSpecR\x04then\x1a:\n" +
+	"\x04then\x18\x1e \x03(\v2\x11.pawl.v1.TaskSpecR\x04then\x12\x19\n" +
+	"\bgroup_id\x18\x1f \x01(\tR\agroupId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\f\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1565,7 +1582,8 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"checkpoint\x12\x12\n" +
 	"\x04cost\x18% \x01(\x05R\x04cost\x12'\n" +
 	"\x06unique\x18& \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x12\x1b\n" +
-	"\twaits_for\x18' \x01(\tR\bwaitsFor\x12'\n" +
+	"\twaits_for\x18' \x01(\tR\bwaitsFor\x12\x19\n" +
+	"\bgroup_id\x182 \x01(\tR\agroupId\x12'\n" +
 	"\x06parent\x183 \x01(\v2\x0f.pawl.v1.ParentR\x06parent\x12%\n" +
 	"\x04then\x184 \x03(\v2\x11.pawl.v1.FollowerR\x04then\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +

@@ -356,7 +356,8 @@ type ClaimedTask struct {
 	Key            string                 `protobuf:"bytes,18,opt,name=key,proto3" json:"key,omitempty"`
 	Tags           []string               `protobuf:"bytes,19,rep,name=tags,proto3" json:"tags,omitempty"`
 	IdempotencyKey string                 `protobuf:"bytes,20,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	Parent         *Parent                `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"` // what it follows, with the result
+	Parent         *Parent                `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`                  // what it follows, with the result
+	GroupId        string                 `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of the group that it is a member of
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -536,6 +537,13 @@ func (x *ClaimedTask) GetParent() *Parent {
 		return x.Parent
 	}
 	return nil
+}
+
+func (x *ClaimedTask) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
 }
 
 type AckRequest struct {
@@ -1639,7 +1647,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x06worker\x18\b \x01(\tR\x06worker\x12\x1b\n" +
 	"\tclaim_key\x18\t \x01(\tR\bclaimKey\";\n" +
 	"\rClaimResponse\x12*\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\"\xdf\x06\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\"\xfa\x06\n" +
 	"\vClaimedTask\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1666,7 +1674,8 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x03key\x18\x12 \x01(\tR\x03key\x12\x12\n" +
 	"\x04tags\x18\x13 \x03(\tR\x04tags\x12'\n" +
 	"\x0fidempotency_key\x18\x14 \x01(\tR\x0eidempotencyKey\x12'\n" +
-	"\x06parent\x18\x1e \x01(\v2\x0f.pawl.v1.ParentR\x06parent\x1a:\n" +
+	"\x06parent\x18\x1e \x01(\v2\x0f.pawl.v1.ParentR\x06parent\x12\x19\n" +
+	"\bgroup_id\x18\x1f \x01(\tR\agroupId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x01\n" +
