@@ -185,7 +185,7 @@ func checkSpec(s *pawlv1.TaskSpec) error {
 	}
 	for _, f := range [...]struct{ name, value string }{
 		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.Queue}, {"idempotency_key", s.IdempotencyKey},
-		{"request_id", s.RequestId}, {"key", s.Key}, {"unique.key", s.GetUnique().GetKey()},
+		{"request_id", s.RequestId}, {"key", s.Key}, {"unique.key", s.GetUnique().GetKey()}, {"group_id", s.GroupId},
 	} {
 		if err := checkText(f.name, f.value); err != nil {
 			return err

@@ -26,6 +26,7 @@ type specFlags struct {
 	retry                                                            retryFlags
 	unique                                                           uniqueFlags
 	then                                                             []string
+	group                                                            string
 }
 
 func (s *specFlags) add(flags *pflag.FlagSet) {
@@ -34,6 +35,7 @@ func (s *specFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.at, "at", "", "run it at this time, as RFC 3339")
 	flags.StringVar(&s.idempotencyKey, "idempotency-key", "", "one task per key and queue")
 	periodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key lives (default 24h)")
+	flags.StringVar(&s.group, "group", "", "make it a member of this group, which is not complete")
 	flags.StringVar(&s.requestID, "request-id", "", "a UUID for this very request: a repeat gives the first task")
 }
 
@@ -133,6 +135,7 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 		return nil, err
 	}
 	out = append(out, then...)
+	add("group", pawl.InGroup(s.group))
 	add("queue", pawl.Queue(s.queue))
 	add("in", pawl.In(s.in))
 	add("idempotency-key", pawl.IdempotencyKey(s.idempotencyKey))

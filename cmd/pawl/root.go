@@ -66,7 +66,7 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
-		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newWork(a), newCluster(a), newVerify(a),
+		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newGroup(a), newWork(a), newCluster(a), newVerify(a),
 		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root
