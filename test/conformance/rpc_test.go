@@ -27,6 +27,7 @@ type rpc struct {
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
 	schedule pawlv1.ScheduleServiceClient
+	group    pawlv1.GroupServiceClient
 }
 
 func newRPC(t *testing.T, h *house) *rpc {
@@ -36,7 +37,7 @@ func newRPC(t *testing.T, h *house) *rpc {
 	must(t, err)
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
-		pawlv1.NewScheduleServiceClient(conn)}
+		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn)}
 }
 
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.
