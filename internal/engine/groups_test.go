@@ -21,13 +21,13 @@ type shards struct {
 	tokens map[task.ID]task.Token
 	groups map[task.ID]bool // true: somebody has cancelled it
 	makes  []*NewGroup
-	seen   map[string]int
+	whole  map[task.ID]bool // groups that were seen to be complete
 }
 
 const shardCount = 3
 
 func newShards(t *testing.T, seed uint64) *shards {
-	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{}, seen: map[string]int{}}
+	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{}, whole: map[task.ID]bool{}}
 	for i := range shardCount {
 		w := newWorld(t)
 		w.putQueue(queueAt(i), task.DefaultSettings(), false)
@@ -256,7 +256,27 @@ func (s *shards) check() error {
 			return fmt.Errorf("shard %d: %w", i+1, err)
 		}
 	}
+	for id := range s.groups {
+		if v, err := ShowGroup(s.at(id.Shard()).store, "default", id); err == nil && v.State == GroupComplete && !s.whole[id] {
+			s.whole[id] = true
+			if err := s.allEnded(id); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// allEnded says whether a group that has just become complete has members that have not ended yet.
+func (s *shards) allEnded(group task.ID) (bad error) {
+	for _, w := range s.worlds {
+		eachExec(w, func(id task.ID, x *Exec) {
+			if x.Ties.member() && x.Ties.Group == group && x.Ties.Turn == 0 {
+				bad = fmt.Errorf("group %s is complete, and its member %s is %s", group, id, x.State)
+			}
+		})
+	}
+	return bad
 }
 
 // finish lets everything come to its end.
