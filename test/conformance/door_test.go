@@ -17,6 +17,7 @@ type door interface {
 	operator
 	explains
 	scheduler
+	grouper
 }
 
 type producer interface {
@@ -151,6 +152,7 @@ type spec struct {
 	Unique         *unique           `json:"unique,omitempty"`
 	Tags           []string          `json:"tags,omitempty"`
 	Headers        map[string]string `json:"headers,omitempty"`
+	Then           []spec            `json:"then,omitempty"`
 }
 
 // retry is a policy. In requests a zero field is not said, and a jitter of noJitter means none.
@@ -237,6 +239,9 @@ type view struct {
 	Retention      span              `json:"retention"`
 	Unique         *unique           `json:"unique"`
 	WaitsFor       string            `json:"waits_for"`
+	GroupID        string            `json:"group_id"`
+	Parent         *parent           `json:"parent"`
+	Then           []follower        `json:"then"`
 }
 
 // attempt is a line of a task's attempt log.
@@ -335,6 +340,8 @@ type claim struct {
 	Key            string            `json:"key"`
 	Tags           []string          `json:"tags"`
 	IdempotencyKey string            `json:"idempotency_key"`
+	GroupID        string            `json:"group_id"`
+	Parent         *parent           `json:"parent"`
 }
 
 func (c claim) hold() hold { return hold{c.ID, c.Token} }
