@@ -38,3 +38,14 @@ func needsLevel(t *testing.T, m *member, specs []task.Spec) {
 		}
 	}
 }
+
+// A group is made nowhere while a leader may not know groups.
+func TestGroupsNeedTheirLevel(t *testing.T) {
+	inFleet(t, 1, func(f *fleet) {
+		m := f.nodes[1]
+		m.level = cluster.PoliciesLevel - 1
+		if _, _, err := m.MakeGroup(context.Background(), "default", task.Group{Open: true}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "feature level 3") {
+			t.Errorf("a group below its level: %v", err)
+		}
+	})
+}
