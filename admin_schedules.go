@@ -2,7 +2,6 @@ package pawl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -89,6 +88,13 @@ type ScheduledTask struct {
 	Cost        int
 	Tags        []string
 	Headers     map[string]string
+	Then        []ScheduledTask // what follows it
+
+	// Of a task that follows another.
+	In             time.Duration
+	At             time.Time
+	IdempotencyKey string
+	IdempotencyTTL time.Duration
 }
 
 // Pause is since when something rests, and why.
@@ -262,14 +268,9 @@ func (s Schedule) proto() (*pawlv1.ScheduleSpec, error) {
 	if s.Task == nil {
 		return nil, invalid("task", "is nil")
 	}
-	spec, err := describe(s.Task, s.Options)     // each tick is a request of its own
-	if e, ok := errors.AsType[*Error](err); ok { // as the broker names what is wrong with the task
-		named := *e
-		named.Field, named.Message = "task."+e.Field, "task."+e.Message
-		err = &named
-	}
+	spec, err := describe(s.Task, s.Options) // each tick is a request of its own
 	if err != nil {
-		return nil, err
+		return nil, fieldIn("task", err) // as the broker names what is wrong with the task
 	}
 	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Every: durationOrNil(s.Every), Jitter: durationOrNil(s.Jitter),
 		Missed: pawlv1.Missed(missed), Overlap: pawlv1.Overlap(overlap), Owner: s.Owner, Task: spec}, nil
@@ -320,6 +321,10 @@ func scheduledTaskOf(s *pawlv1.TaskSpec) ScheduledTask {
 	if s.GetRetention() != nil {
 		retention := s.GetRetention().AsDuration()
 		t.Retention = &retention
+	}
+	t.In, t.At, t.IdempotencyKey, t.IdempotencyTTL = s.GetDelay().AsDuration(), timeOf(s.GetRunAt()), s.GetIdempotencyKey(), s.GetIdempotencyTtl().AsDuration()
+	for _, f := range s.GetThen() {
+		t.Then = append(t.Then, scheduledTaskOf(f))
 	}
 	return t
 }

@@ -33,6 +33,8 @@ type Claim struct {
 	IdempotencyKey string
 	CreatedAt      time.Time
 	ReadyAt        time.Time
+	Parent         *Parent // what it follows, with the result; nil: nothing
+	GroupID        string  // of the group that it is a member of; "": none
 
 	saved      saved // by earlier attempts, or by this one
 	result     []byte
@@ -149,6 +151,7 @@ func (c *Claim) set(p *pawlv1.ClaimedTask, h holder) {
 		LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), Timeout: p.GetTimeout().AsDuration(),
 		Headers: p.GetHeaders(), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
 		CreatedAt: timeOf(p.GetCreatedAt()), ReadyAt: timeOf(p.GetReadyAt()),
+		Parent: parentOf(p.GetParent()), GroupID: p.GetGroupId(),
 		saved: saved{kept: keptOf(p.GetCheckpoint())}, holder: h,
 	}
 }

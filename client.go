@@ -29,6 +29,7 @@ type Client struct {
 	operator pawlv1.OperatorServiceClient
 	schedule pawlv1.ScheduleServiceClient
 	audit    pawlv1.AuditServiceClient
+	group    pawlv1.GroupServiceClient
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
 	retryFor time.Duration
@@ -90,6 +91,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		operator: pawlv1.NewOperatorServiceClient(conn),
 		schedule: pawlv1.NewScheduleServiceClient(conn),
 		audit:    pawlv1.NewAuditServiceClient(conn),
+		group:    pawlv1.NewGroupServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
 		retryFor: cfg.retryFor,

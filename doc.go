@@ -32,6 +32,11 @@
 // soon as the lease is lost; context.Cause tells which. A connection that breaks is made anew for ever, and what handlers
 // ended with meanwhile is told then.
 //
+// # Chains and groups
+//
+// Then says what is enqueued when a task has succeeded; its handler reads the result with ParentResult. EnqueueGroup makes tasks that are
+// waited for together, and enqueues another when all have ended. docs/workflows.md says what holds for both.
+//
 // # Clusters
 //
 // A Client that was told of some nodes of a cluster finds the others by itself, and sends each call to the node that leads the shard it is

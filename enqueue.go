@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -160,12 +161,12 @@ func describe(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 		spec.Payload = payload
 	}
 	if d, ok := args.(ArgsWithOptions); ok {
-		for _, opt := range d.TaskOptions() {
-			opt.apply(spec)
-		}
+		opts = slices.Concat(d.TaskOptions(), opts)
 	}
 	for _, opt := range opts {
-		opt.apply(spec)
+		if err := opt.apply(spec); err != nil {
+			return nil, err
+		}
 	}
 	return spec, checkSpec(spec)
 }
@@ -184,7 +185,7 @@ func checkSpec(s *pawlv1.TaskSpec) error {
 	}
 	for _, f := range [...]struct{ name, value string }{
 		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.Queue}, {"idempotency_key", s.IdempotencyKey},
-		{"request_id", s.RequestId}, {"key", s.Key}, {"unique.key", s.GetUnique().GetKey()},
+		{"request_id", s.RequestId}, {"key", s.Key}, {"unique.key", s.GetUnique().GetKey()}, {"group_id", s.GroupId},
 	} {
 		if err := checkText(f.name, f.value); err != nil {
 			return err

@@ -103,7 +103,10 @@ type TaskInfo struct {
 	Checkpoint        []byte
 	Cost              int // tokens of rate limits that a start takes
 	Unique            *Unique
-	WaitsFor          string // the id of the task that runs and holds the unique key
+	WaitsFor          string     // the id of the task that runs and holds the unique key
+	GroupID           string     // of the group that it is a member of
+	Parent            *Parent    // what it follows; nil: nothing
+	Then              []Follower // what follows it
 }
 
 // DecodeResult decodes the result from JSON into v, which stays as it is if there is no result.
@@ -200,7 +203,7 @@ func infoOf(p *pawlv1.Task) *TaskInfo {
 		IdempotencyKey: p.GetIdempotencyKey(), Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(),
 		Retry: retryPolicyOf(p.GetRetry()), Timeout: p.GetTimeout().AsDuration(), Retention: p.GetRetention().AsDuration(),
 		Checkpoint: p.GetCheckpoint(), Cost: int(p.GetCost()),
-		Unique: uniqueOf(p.GetUnique()), WaitsFor: p.GetWaitsFor(),
+		Unique: uniqueOf(p.GetUnique()), WaitsFor: p.GetWaitsFor(), GroupID: p.GetGroupId(), Parent: parentOf(p.GetParent()), Then: followersOf(p.GetThen()),
 	}
 	for _, a := range p.GetAttemptLog() {
 		t.AttemptLog = append(t.AttemptLog, attemptOf(a))

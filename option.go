@@ -11,11 +11,14 @@ import (
 )
 
 // Option says how a task is enqueued. A Priority is an Option as it stands.
-type Option interface{ apply(*pawlv1.TaskSpec) }
+type Option interface{ apply(*pawlv1.TaskSpec) error }
 
 type optionFunc func(*pawlv1.TaskSpec)
 
-func (f optionFunc) apply(s *pawlv1.TaskSpec) { f(s) }
+func (f optionFunc) apply(s *pawlv1.TaskSpec) error {
+	f(s)
+	return nil
+}
 
 // Priority orders the tasks within a queue. It is an Option: client.Enqueue(ctx, args, pawl.High).
 type Priority string
@@ -27,7 +30,10 @@ const (
 	Low    Priority = "low"
 )
 
-func (p Priority) apply(s *pawlv1.TaskSpec) { s.Priority = p.proto() }
+func (p Priority) apply(s *pawlv1.TaskSpec) error {
+	s.Priority = p.proto()
+	return nil
+}
 
 // Queue names the queue, "default" without it. A queue comes to be with its first task.
 func Queue(name string) Option {

@@ -37,11 +37,12 @@ const (
 	OnConflictReject OnConflict = "reject"
 )
 
-func (u Unique) apply(s *pawlv1.TaskSpec) {
+func (u Unique) apply(s *pawlv1.TaskSpec) error {
 	s.Unique = &pawlv1.Unique{Key: u.Key, OnConflict: u.OnConflict.proto()}
 	for _, state := range u.States {
 		s.Unique.States = append(s.Unique.States, state.proto())
 	}
+	return nil
 }
 
 func (c OnConflict) proto() pawlv1.OnConflict {

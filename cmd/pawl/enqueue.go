@@ -25,6 +25,8 @@ type specFlags struct {
 	headers                                                          []string
 	retry                                                            retryFlags
 	unique                                                           uniqueFlags
+	then                                                             []string
+	group                                                            string
 }
 
 func (s *specFlags) add(flags *pflag.FlagSet) {
@@ -33,6 +35,7 @@ func (s *specFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.at, "at", "", "run it at this time, as RFC 3339")
 	flags.StringVar(&s.idempotencyKey, "idempotency-key", "", "one task per key and queue")
 	periodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key lives (default 24h)")
+	flags.StringVar(&s.group, "group", "", "make it a member of this group, which is not complete")
 	flags.StringVar(&s.requestID, "request-id", "", "a UUID for this very request: a repeat gives the first task")
 }
 
@@ -48,6 +51,7 @@ func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
 	flags.IntVar(&s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
 	s.unique.add(flags)
+	flags.StringArrayVar(&s.then, "then", nil, "what is enqueued when it has succeeded: a task as a JSON object, or @FILE; may be repeated")
 	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
 	flags.StringArrayVar(&s.headers, "header", nil, "NAME=VALUE to go with it; may be repeated")
 	flags.StringVar(&s.contentType, "content-type", "", "of a payload that isn't JSON")
@@ -126,6 +130,12 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	} else if given {
 		out = append(out, u)
 	}
+	then, err := readThen(s.then)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, then...)
+	add("group", pawl.InGroup(s.group))
 	add("queue", pawl.Queue(s.queue))
 	add("in", pawl.In(s.in))
 	add("idempotency-key", pawl.IdempotencyKey(s.idempotencyKey))
@@ -169,7 +179,8 @@ the exit status is 1 if the task ended otherwise than by success.`,
   pawl enqueue report @params.json --queue slow --priority low --in 1h
   pawl enqueue thumbnail - --content-type image/png < picture.png
   pawl enqueue charge '{"order":42}' --idempotency-key order-42 --wait
-  pawl enqueue index '{"account":7}' --unique account-7 --on-conflict keep_last`,
+  pawl enqueue index '{"account":7}' --unique account-7 --on-conflict keep_last
+  pawl enqueue fetch '{"url":"…"}' --then '{"type":"resize","queue":"cpu","then":[{"type":"mail"}]}'`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	spec.add(cmd.Flags())

@@ -161,7 +161,7 @@ func scheduledTaskFields(t scheduledTaskView, payload string) []string {
 	}
 	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", number(t.Cost),
 		"  max attempts", number(t.MaxAttempts), "  retry", retry, "  timeout", t.Timeout, "  expires in", t.ExpiresIn, "  kept", t.Retention,
-		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", short(payload, 200)}
+		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", short(payload, 200), "  then", thenText(t.Then)}
 }
 
 func newScheduleHistory(a *app) *cobra.Command {

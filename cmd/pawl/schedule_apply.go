@@ -112,26 +112,46 @@ func (v *scheduleSpecView) schedule(owner string) (s pawl.Schedule, err error) {
 	if s.Owner == "" {
 		s.Owner = owner
 	}
-	t := &v.Task
-	raw := pawl.RawTask{Type: t.Type, ContentType: t.ContentType}
-	if raw.Payload, err = payloadOf(t); err != nil {
+	item, err := v.Task.item("task")
+	if err != nil {
 		return s, err
 	}
-	s.Task = raw
-	var timeout, expiresIn, retention time.Duration
+	s.Task, s.Options = item.Args, item.Options
+	if v.Every != "" {
+		if s.Every, err = parsePeriod(v.Every); err != nil {
+			return s, fmt.Errorf("every: %w", err)
+		}
+	}
+	if v.Jitter != "" {
+		if s.Jitter, err = parsePeriod(v.Jitter); err != nil {
+			return s, fmt.Errorf("jitter: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// item is what is sent of a task in a file, at a path in it.
+func (t *scheduledTaskView) item(path string) (item pawl.Item, err error) {
+	raw := pawl.RawTask{Type: t.Type, ContentType: t.ContentType}
+	if raw.Payload, err = payloadOf(t); err != nil {
+		return item, err
+	}
+	var timeout, expiresIn, retention, delay, keyTTL time.Duration
 	for _, f := range []struct {
 		name, text string
 		to         *time.Duration
-	}{{"every", v.Every, &s.Every}, {"jitter", v.Jitter, &s.Jitter}, {"task.timeout", t.Timeout, &timeout}, {"task.expires_in", t.ExpiresIn, &expiresIn}, {"task.retention", t.Retention, &retention}} {
+	}{{"timeout", t.Timeout, &timeout}, {"expires_in", t.ExpiresIn, &expiresIn}, {"retention", t.Retention, &retention},
+		{"delay", t.Delay, &delay}, {"idempotency_ttl", t.IdempotencyTTL, &keyTTL}} {
 		if f.text != "" {
 			if *f.to, err = parsePeriod(f.text); err != nil {
-				return s, fmt.Errorf("%s: %w", f.name, err)
+				return item, fmt.Errorf("%s.%s: %w", path, f.name, err)
 			}
 		}
 	}
+	var opts []pawl.Option
 	set := func(given bool, opt pawl.Option) {
 		if given {
-			s.Options = append(s.Options, opt)
+			opts = append(opts, opt)
 		}
 	}
 	set(t.Queue != "", pawl.Queue(t.Queue))
@@ -142,21 +162,32 @@ func (v *scheduleSpecView) schedule(owner string) (s pawl.Schedule, err error) {
 	set(t.Retention != "", pawl.Retention(retention))
 	set(t.Key != "", pawl.Key(t.Key))
 	set(t.Cost != 0, pawl.Cost(t.Cost))
+	set(t.Delay != "", pawl.In(delay))
+	set(!t.RunAt.IsZero(), pawl.At(t.RunAt))
+	set(t.IdempotencyKey != "", pawl.IdempotencyKey(t.IdempotencyKey))
+	set(t.IdempotencyTTL != "", pawl.IdempotencyTTL(keyTTL))
 	if u := t.Unique; u != nil {
-		s.Options = append(s.Options, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
+		opts = append(opts, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
 	}
 	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
 	for name, value := range t.Headers {
-		s.Options = append(s.Options, pawl.Header(name, value))
+		opts = append(opts, pawl.Header(name, value))
 	}
 	if t.Retry != nil {
 		retry, err := t.Retry.policy()
 		if err != nil {
-			return s, err
+			return item, err
 		}
-		s.Options = append(s.Options, pawl.Retry(retry))
+		opts = append(opts, pawl.Retry(retry))
 	}
-	return s, nil
+	for i := range t.Then {
+		next, err := t.Then[i].item(fmt.Sprintf("%s.then[%d]", path, i))
+		if err != nil {
+			return item, err
+		}
+		opts = append(opts, pawl.Then(next.Args, next.Options...))
+	}
+	return pawl.Item{Args: raw, Options: opts}, nil
 }
 
 // payloadOf is the payload of a task in a file: a JSON value, or with a content type of its own a text.

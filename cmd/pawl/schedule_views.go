@@ -35,6 +35,14 @@ type scheduledTaskView struct {
 	Cost        int               `json:"cost,omitempty"`
 	Tags        []string          `json:"tags,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
+	// Then is what follows it.
+	Then []scheduledTaskView `json:"then,omitempty"`
+
+	// Of a task that follows another.
+	Delay          string    `json:"delay,omitempty"`
+	RunAt          time.Time `json:"run_at,omitzero"`
+	IdempotencyKey string    `json:"idempotency_key,omitempty"`
+	IdempotencyTTL string    `json:"idempotency_ttl,omitempty"`
 }
 
 type scheduleView struct {
@@ -77,19 +85,25 @@ func viewSchedule(s *pawl.ScheduleInfo) scheduleView {
 }
 
 func viewScheduleSpec(s *pawl.ScheduleInfo) scheduleSpecView {
-	t := s.Task
-	v := scheduleSpecView{Name: s.Name, Cron: s.Cron, Every: period(s.Every), TimeZone: s.TimeZone, Jitter: period(s.Jitter),
-		Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner,
-		Task: scheduledTaskView{Type: t.Type, Payload: viewBytes(t.Payload, t.ContentType), ContentType: t.ContentType, Queue: t.Queue, Priority: t.Priority,
-			MaxAttempts: t.MaxAttempts, Timeout: period(t.Timeout), ExpiresIn: period(t.ExpiresIn), Key: t.Key, Unique: viewUnique(t.Unique), Tags: t.Tags, Headers: t.Headers}}
+	return scheduleSpecView{Name: s.Name, Cron: s.Cron, Every: period(s.Every), TimeZone: s.TimeZone, Jitter: period(s.Jitter),
+		Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner, Task: viewScheduledTask(&s.Task)}
+}
+
+func viewScheduledTask(t *pawl.ScheduledTask) scheduledTaskView {
+	v := scheduledTaskView{Type: t.Type, Payload: viewBytes(t.Payload, t.ContentType), ContentType: t.ContentType, Queue: t.Queue, Priority: t.Priority,
+		MaxAttempts: t.MaxAttempts, Timeout: period(t.Timeout), ExpiresIn: period(t.ExpiresIn), Key: t.Key, Unique: viewUnique(t.Unique), Tags: t.Tags, Headers: t.Headers,
+		Delay: period(t.In), RunAt: t.At, IdempotencyKey: t.IdempotencyKey, IdempotencyTTL: period(t.IdempotencyTTL)}
 	if t.Cost > 1 {
-		v.Task.Cost = t.Cost
+		v.Cost = t.Cost
 	}
 	if t.Retry != nil {
-		v.Task.Retry = viewRetry(*t.Retry)
+		v.Retry = viewRetry(*t.Retry)
 	}
 	if t.Retention != nil {
-		v.Task.Retention = period(*t.Retention)
+		v.Retention = period(*t.Retention)
+	}
+	for i := range t.Then {
+		v.Then = append(v.Then, viewScheduledTask(&t.Then[i]))
 	}
 	return v
 }

@@ -178,7 +178,8 @@ func writeTask(w io.Writer, t *pawl.TaskInfo, now time.Time) {
 		"Lease until", clock(t.LeaseExpiresAt, now), "Ended", clock(t.EndedAt, now), "Expires", clock(t.ExpiresAt, now),
 		"Kept until", clock(t.KeptUntil, now), "Timeout", period(t.Timeout),
 		"Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
-		"Payload", preview(t.Payload), "Result", preview(t.Result), "Checkpoint", preview(t.Checkpoint))
+		"Payload", preview(t.Payload), "Result", preview(t.Result), "Checkpoint", preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
+	fields(w, followerFields(t.Then)...)
 	if len(t.AttemptLog) == 0 {
 		return
 	}

@@ -49,6 +49,9 @@ type taskView struct {
 	Checkpoint        any               `json:"checkpoint,omitempty"`
 	Unique            *uniqueView       `json:"unique,omitempty"`
 	WaitsFor          string            `json:"waits_for,omitempty"`
+	GroupID           string            `json:"group_id,omitempty"`
+	Parent            *parentView       `json:"parent,omitempty"`
+	Then              []followerView    `json:"then,omitempty"`
 }
 
 type attemptView struct {
@@ -80,7 +83,7 @@ func viewTask(t *pawl.TaskInfo) taskView {
 		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil,
 		IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: viewRetry(t.Retry),
 		Timeout: period(t.Timeout), Retention: period(t.Retention), Checkpoint: viewBytes(t.Checkpoint, ""),
-		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor,
+		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: viewParent(t.Parent), Then: viewThen(t.Then),
 	}
 	if t.Progress != (pawl.Progress{}) {
 		v.Progress = &t.Progress

@@ -34,13 +34,15 @@ type ArchivedTask struct {
 	Tags       []string          `json:"tags,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
 	// Payload holds the bytes as they were, in base64.
-	Payload        []byte            `json:"payload,omitempty"`
-	ContentType    string            `json:"content_type,omitempty"`
-	IdempotencyKey string            `json:"idempotency_key,omitempty"`
-	CreatedAt      time.Time         `json:"created_at"`
-	Unique         *ArchivedUnique   `json:"unique,omitempty"`
-	EndedAt        time.Time         `json:"ended_at"`
-	Attempts       []ArchivedAttempt `json:"attempts"`
+	Payload        []byte          `json:"payload,omitempty"`
+	ContentType    string          `json:"content_type,omitempty"`
+	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+	CreatedAt      time.Time       `json:"created_at"`
+	Unique         *ArchivedUnique `json:"unique,omitempty"`
+	// Then is what would have followed it, as of task.EncodeSpec, in base64.
+	Then     [][]byte          `json:"then,omitempty"`
+	EndedAt  time.Time         `json:"ended_at"`
+	Attempts []ArchivedAttempt `json:"attempts"`
 }
 
 // ArchivedUnique is the unique key of an archived task.
@@ -74,6 +76,9 @@ func archived(v *View, cause string, now time.Time) ArchivedTask {
 		for _, s := range u.States.List() {
 			t.Unique.States = append(t.Unique.States, s.String())
 		}
+	}
+	for _, f := range v.Then {
+		t.Then = append(t.Then, f.Spec)
 	}
 	for _, a := range v.Attempts {
 		t.Attempts = append(t.Attempts, ArchivedAttempt{Attempt: a.Number, Fence: a.Fence, Worker: a.Worker,

@@ -26,8 +26,8 @@ type Config struct {
 	// EnsureQueue makes sure that a shard has its copy of a queue's configuration. If the queue lies in others it is an error,
 	// which the caller of the broker gets as it is.
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
-	// Deliver enqueues tasks wherever their queues lie, each answered by itself: what the courier of an outbox does.
-	Deliver func(ctx context.Context, ns string, specs []task.Spec) []Enqueued
+	// Carry brings parcels to the shards that they are for, each answered by itself: what the courier of an outbox does.
+	Carry func(ctx context.Context, ns string, parcels []*Parcel) []Enqueued
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
 	Room   func() error
 	Logger *slog.Logger

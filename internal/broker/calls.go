@@ -28,15 +28,20 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 		}
 	}
 	tasks, queues := r.newTasks(ns, specs)
-	return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
-		out := make([]Enqueued, len(tasks))
-		for i := range tasks {
-			out[i].Accepted, out[i].Err = engine.Enqueue(round, &tasks[i])
-		}
-		if specs[0].Restored != nil { // then all of them are
-			engine.NoteRestored(round, ns, tasks, func(i int) bool { return out[i].Err == nil && out[i].ID == tasks[i].ID && !out[i].Duplicate })
-		}
-		return out, nil
+	return inPieces(len(tasks), enqueueBytes, func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
+		return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
+			out := make([]Enqueued, 0, len(tasks)-from)
+			for i := from; i < len(tasks) && more(round); i++ {
+				a, err := engine.Enqueue(round, &tasks[i])
+				out = append(out, Enqueued{a, err})
+			}
+			if specs[0].Restored != nil { // then all of them are
+				engine.NoteRestored(round, ns, tasks[from:from+len(out)], func(i int) bool {
+					return out[i].Err == nil && out[i].ID == tasks[from+i].ID && !out[i].Duplicate
+				})
+			}
+			return out, nil
+		})
 	})
 }
 
@@ -103,13 +108,45 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
-		out := make([]Settled, len(calls))
-		for i := range calls {
-			out[i] = settle(round, &calls[i])
-		}
-		return out, nil
+	return inPieces(len(calls), settleBytes, func(from int, more func(*engine.Round) bool) ([]Settled, Stamp, error) {
+		return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
+			out := make([]Settled, 0, len(calls)-from)
+			for i := from; i < len(calls) && more(round); i++ {
+				out = append(out, settle(round, &calls[i]))
+			}
+			return out, nil
+		})
 	})
+}
+
+// What one call writes before the rest of it goes into another, which may write 16 MiB. A single ack may write 14 MiB, if what follows
+// its task takes its result along; a task less than 3 MiB.
+const (
+	settleBytes  = 2 << 20
+	enqueueBytes = 12 << 20
+)
+
+// inPieces does n things, mostly in one call of do, which begins with the thing of a number and goes on while there is room for more.
+func inPieces[T any](n, room int, do func(from int, more func(*engine.Round) bool) ([]T, Stamp, error)) (out []T, at Stamp, err error) {
+	for len(out) < n {
+		var began *engine.Round
+		before := 0
+		some, stamp, err := do(len(out), func(round *engine.Round) bool {
+			if round != began { // it is run again when its round was dropped
+				began, before = round, round.Written()
+			}
+			return round.Written()-before < room
+		})
+		if err != nil {
+			return nil, stamp, halfway(err, int64(len(out)))
+		}
+		if at = stamp; out == nil {
+			out = some
+		} else {
+			out = append(out, some...)
+		}
+	}
+	return out, at, nil
 }
 
 func settle(round *engine.Round, c *Settle) (out Settled) {

@@ -32,7 +32,7 @@ func (r *replica) carry(ctx context.Context) {
 			continue
 		}
 		if ctx.Err() == nil {
-			r.log.Warn("tasks for other shards are on their way still", "error", err)
+			r.log.Warn("parcels for other shards are on their way still", "error", err)
 		}
 		sleep(ctx, rest)
 		rest = min(2*rest, courierLongRest)
@@ -67,27 +67,40 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 	if err != nil || len(parcels) == 0 {
 		return last, false, nil, err
 	}
-	specs := make([]task.Spec, len(parcels))
-	for i, p := range parcels {
-		specs[i] = p.Spec
-	}
-	out := r.b.cfg.Deliver(ctx, ns, specs)
+	out := r.b.cfg.Carry(ctx, ns, parcels)
 	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
 		for i, p := range parcels {
 			if refused, answered := answerOf(out[i].Err); answered {
-				engine.Delivered(round, ns, p.Request, out[i].Accepted, refused)
-			} else if waits == nil {
+				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
+					continue
+				}
+			}
+			if waits == nil {
 				waits = out[i].Err
 			}
 		}
 		return struct{}{}, nil
 	})
 	for i := range out {
-		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil {
-			r.log.Warn("a task for another shard was refused", "queue", specs[i].Queue, "type", specs[i].Type, "schedule", parcels[i].Schedule, "error", refused)
+		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && parcels[i].IsTask() {
+			r.logRefused(parcels[i], refused)
 		}
 	}
 	return parcels[len(parcels)-1].Request, true, waits, err
+}
+
+func (r *replica) logRefused(p *Parcel, refused *task.Error) {
+	attrs := []any{"queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}
+	switch {
+	case p.From.Schedule != "":
+		attrs = append(attrs, "schedule", p.From.Schedule)
+	case p.From.Parent != (task.ID{}):
+		attrs = append(attrs, "parent", p.From.Parent.String())
+	}
+	if p.Spec.Member != nil {
+		attrs = append(attrs, "group", p.Spec.Member.Group.String())
+	}
+	r.log.Warn("a task for another shard was refused", attrs...)
 }
 
 // answerOf tells a refusal from an error after which a parcel is to be brought again.

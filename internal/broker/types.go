@@ -22,6 +22,7 @@ type (
 	Failing          = engine.FailRequest
 	Failure          = engine.Failure
 	Filter           = engine.Filter
+	Follower         = engine.Follower
 	Group            = engine.Group
 	Hold             = engine.Hold
 	Lost             = engine.Lost

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/pawlq/pawl/internal/task"
 
-// Ack ends a task with success. Repeated with the same token it gives the first answer again.
+// Ack ends a task with success, and lets what follows it be born. Repeated with the same token it gives the first answer again.
 func Ack(r *Round, h Hold, result Result) (Settled, error) {
 	from, ended, err := r.held("ack", h)
 	if err != nil {
@@ -18,5 +18,19 @@ func Ack(r *Round, h Hold, result Result) (Settled, error) {
 	if len(result.Data) > 0 {
 		r.tx.Set(idKey(h.Namespace, tabResult, h.ID), result.encode())
 	}
+	if to.Ties != nil {
+		r.succeeded(h.Namespace, h.ID, &to, result)
+	}
 	return Settled{State: task.Succeeded}, nil
+}
+
+// succeeded does what others wait for that are bound to a task.
+func (r *Round) succeeded(ns string, id task.ID, x *Exec, result Result) {
+	var born []Birth
+	if x.Ties.Followed {
+		born = r.follow(ns, id, x, result)
+	}
+	if x.Ties.member() {
+		r.tell(ns, id, x, result, born)
+	}
 }

@@ -39,7 +39,9 @@ func breakerRules(d *datadriven.TestData, set *task.Settings) {
 
 // closeBreakerStep closes the breaker of a type by hand, or all of a queue.
 func (s *story) closeBreakerStep(d *datadriven.TestData) string {
-	n, err := run(s.world, func(r *Round) (int, error) { return CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type")) })
+	n, err := run(s.world, func(r *Round) (int, error) {
+		return CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type"))
+	})
 	return answer(err, "closed %d", n)
 }
 

@@ -20,6 +20,7 @@ func Check(from store.Reader, ns string) []string {
 		counted: map[string]map[task.ID]bool{}, uniques: map[string]uniqueRow{}}
 	c.readTasks()
 	c.checkSchedules()
+	c.checkFollowers()
 	c.expectUnique()
 	c.compareLanes()
 	c.compareTables()

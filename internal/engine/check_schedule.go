@@ -8,7 +8,7 @@ import (
 )
 
 // checkSchedules: a plan and a course go together, the next tick of each course has its deadline, a ledger has the entries that its
-// course counts and no others, a deleted schedule is forgotten in time, and parcels can be read.
+// course counts and no others, and a deleted schedule is forgotten in time.
 func (c *checker) checkSchedules() {
 	plans, courses := map[string]*plan{}, map[string]*course{}
 	c.scan(tabPlan, func(k, v []byte) {
@@ -61,10 +61,5 @@ func (c *checker) checkSchedules() {
 			return
 		}
 		c.expectRow(deadlineKey(g.until, onGone, c.ns, k[len(c.ns)+2:len(k)-1]), nil)
-	})
-	c.scan(tabOutbox, func(k, v []byte) {
-		if _, err := decodeParcel(idAt(k), v); err != nil {
-			c.find("parcel %s: %v", idAt(k), err)
-		}
 	})
 }

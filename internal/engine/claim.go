@@ -54,6 +54,9 @@ func (e *Envelope) weight() int {
 	for name, value := range e.Headers {
 		n += len(name) + len(value)
 	}
+	if e.Parent != nil {
+		n += len(e.Parent.Result) + len(e.Parent.ContentType)
+	}
 	return n
 }
 

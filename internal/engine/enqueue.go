@@ -30,7 +30,9 @@ type Accepted struct {
 	State     task.State
 	CreatedAt store.Time
 	Duplicate bool // an idempotency key, request or unique key had this task already
-	Met       bool // a unique key had it: another task than the one that was asked for
+	// Met: a unique key had it, or, of a task that the broker itself enqueues, an idempotency key: another task than the one that
+	// was asked for.
+	Met bool
 }
 
 // Enqueue makes a task.
@@ -64,17 +66,20 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
 	}
 	x := r.newExec(n)
-	if err := task.CheckRunAt("run_at", x.RunAt.Time(), r.now.Time()); err != nil {
+	if err := r.checkRunAt(&n.Spec, x); err != nil {
 		return Accepted{}, err
 	}
 	e := &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
 		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
-		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers}
+		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers, Parent: n.Parent}
 	if n.Unique != nil {
 		met.takePlace(x)
 		r.replace(n.Namespace, q, &met)
 	}
 	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), e.encode())
+	if len(n.Then) > 0 {
+		r.writeThen(n.Namespace, n.ID, n.Then)
+	}
 	r.move(n.Namespace, n.ID, q, nil, x)
 	r.l.hot.keepEnvelope(n.ID, e)
 	r.idsOf(n.Namespace).add(n.ID)
@@ -102,7 +107,8 @@ func closed(slots task.SlotSet, s *task.Spec) bool {
 
 func (r *Round) newExec(n *NewTask) *Exec {
 	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
-		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost, Unique: n.Unique}
+		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost, Unique: n.Unique,
+		Ties: tiesOf(&n.Spec)}
 	if n.Delay > 0 {
 		x.RunAt = r.now.Add(n.Delay)
 	}
@@ -120,6 +126,32 @@ func (r *Round) newExec(n *NewTask) *Exec {
 	return x
 }
 
+// checkRunAt refuses a due time too far from now, of the task or of what follows it: a year from now the latter would be refused,
+// and nobody would hear of it.
+func (r *Round) checkRunAt(s *task.Spec, x *Exec) error {
+	if err := task.CheckRunAt("run_at", x.RunAt.Time(), r.now.Time()); err != nil {
+		return err
+	}
+	for i := range s.Then {
+		if err := checkThenAt(fmt.Sprintf("then[%d]", i), &s.Then[i], r.now.Time()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkThenAt(path string, s *task.Spec, now time.Time) error {
+	if err := task.CheckRunAt(path+".run_at", s.RunAt, now); err != nil {
+		return err
+	}
+	for i := range s.Then {
+		if err := checkThenAt(fmt.Sprintf("%s.then[%d]", path, i), &s.Then[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // makeReady puts a task at the end of its lane.
 func (r *Round) makeReady(x *Exec) {
 	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.nextSeq()
@@ -129,6 +161,7 @@ func (r *Round) makeReady(x *Exec) {
 func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 	if n.IdempotencyKey != "" {
 		if a, err := r.byKey(idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), n, print, "idempotency_key", n.IdempotencyKey); a.Duplicate || err != nil {
+			a.Met = a.Duplicate && n.born() && !r.isRequest(n, a.ID)
 			return a, err
 		}
 	}
@@ -146,6 +179,15 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 		return Accepted{}, reused("request_id", n.RequestID.String(), n.ID)
 	}
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true}, nil
+}
+
+// born says whether the broker itself enqueues the task.
+func (n *NewTask) born() bool { return n.Parent != nil || n.Member != nil || n.RequestTTL > 0 }
+
+// isRequest says whether a task was made by this same request.
+func (r *Round) isRequest(n *NewTask, id task.ID) bool {
+	k, ok := r.keyRow(idKey(n.Namespace, tabRequest, n.RequestID))
+	return ok && k.id == id
 }
 
 func (r *Round) byKey(row []byte, n *NewTask, print uint64, field, value string) (Accepted, error) {

@@ -109,7 +109,7 @@ func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome 
 		t.Task = a.ID
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
 		n.RequestID = requestOf(p.id, c.seq+1)
-		r.send(ns, &Parcel{Request: n.RequestID, Spec: n.Spec, Schedule: p.Name, Plan: p.id, Tick: c.seq + 1})
+		r.send(ns, &Parcel{Request: n.RequestID, Spec: n.Spec, From: Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
 	case errors.As(err, &refused):
 		t.Outcome, t.Reason = TickSkipped, string(refused.Code)
 	}
@@ -164,7 +164,7 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 	a, err = Enqueue(r, n)
 	switch {
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
-		on = &Parcel{Request: call.Request, Spec: n.Spec, Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}
+		on = &Parcel{Request: call.Request, Spec: n.Spec, From: Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
 		r.send(ns, on)
 	case err != nil:
 		return a, nil, err

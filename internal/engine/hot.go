@@ -31,7 +31,11 @@ func (t hotTask) size() int {
 	if t.env == nil {
 		return hotRow
 	}
-	return hotRow + len(t.env.Payload)
+	n := hotRow + len(t.env.Payload)
+	if t.env.Parent != nil {
+		n += len(t.env.Parent.Result)
+	}
+	return n
 }
 
 func (h *hot) put(id task.ID, t hotTask) {

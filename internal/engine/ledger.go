@@ -104,18 +104,18 @@ func ScheduleHistory(from store.Reader, ns, name string, below uint64, limit int
 	return ticks, nil
 }
 
-// delivered notes in the ledger what became of a tick whose task was sent to another shard.
-func (r *Round) delivered(ns string, on *Parcel, a Accepted, refused *task.Error) {
-	_, c, ok := r.schedule(ns, on.Schedule)
-	if !ok || c.id != on.Plan || on.Tick < oldestTick(c.seq) {
+// tickDelivered notes in the ledger what became of a tick whose task was sent to another shard.
+func (r *Round) tickDelivered(ns string, on *Parcel, a Accepted, refused *task.Error) {
+	_, c, ok := r.schedule(ns, on.From.Schedule)
+	if !ok || c.id != on.From.Plan || on.From.Tick < oldestTick(c.seq) {
 		return
 	}
-	key := tickKey(ns, on.Schedule, on.Tick)
+	key := tickKey(ns, on.From.Schedule, on.From.Tick)
 	row, ok := r.tx.Get(key)
 	if !ok {
 		return
 	}
-	t, err := decodeTick(on.Tick, row)
+	t, err := decodeTick(on.From.Tick, row)
 	corrupt(err)
 	t.Task = a.ID
 	if a.Met {

@@ -34,6 +34,7 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	if from.State.Ended() {
 		to.Exhausted = to.Failures + to.Crashes
 		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt = 0, 0, "", 0
+		to.Ties = to.Ties.turned()
 	}
 	to.RunAt = r.now.Add(delay)
 	switch {
@@ -43,6 +44,9 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 		to.State = task.Scheduled
 	}
 	r.move(ns, id, q, from, &to)
+	if from.State.Ended() && to.Ties.member() {
+		r.tell(ns, id, &to, Result{}, nil)
+	}
 	return nil
 }
 

@@ -11,16 +11,30 @@ import (
 // courier as often as need be, and removed when the other shard has answered. There it counts once: a parcel is enqueued with a
 // request id of its own, which that shard remembers for as long as a courier may come again.
 
-// Parcel is a task on its way to another shard.
+// Parcel is what is on its way to another shard: a task; or, if Notice is set, what a group's home is to hear; or, if Cancel is, an order
+// to cancel that task.
 type Parcel struct {
 	Request task.ID
 	Spec    task.Spec
 	SentAt  store.Time
+	From    Origin
 
-	// Which tick it comes from.
+	Notice *Notice
+	Cancel task.ID
+}
+
+// IsTask says whether the parcel is a task to be enqueued.
+func (p *Parcel) IsTask() bool { return p.Notice == nil && p.Cancel == task.ID{} }
+
+// Origin is what sent a task, and wants to hear what became of it: a tick of a schedule, or a parent that the task follows. A member
+// that was sent by its group's home has none: its spec names the group.
+type Origin struct {
 	Schedule string
 	Plan     task.ID
 	Tick     uint64
+
+	Parent task.ID
+	N      int // which one of those that follow it
 }
 
 // parcelWindow is how long the shard that took a parcel remembers it: longer than a courier may need to come back from a shard
@@ -29,7 +43,10 @@ const parcelWindow = 24 * time.Hour
 
 // send puts a parcel into the outbox.
 func (r *Round) send(ns string, p *Parcel) {
-	p.Spec.RequestID, p.Spec.RequestTTL, p.SentAt = p.Request, parcelWindow, r.now
+	p.SentAt = r.now
+	if p.IsTask() {
+		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, parcelWindow
+	}
 	r.tx.Set(idKey(ns, tabOutbox, p.Request), p.encode())
 	r.ToSend = true
 }
@@ -60,12 +77,58 @@ func Outbox(from store.Reader, ns string, behind task.ID, limit int) (parcels []
 	return parcels
 }
 
-// Delivered removes a parcel that was brought to its shard, or that no shard will ever take: then refused says why.
-func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) {
+// Delivered removes a parcel that was brought to its shard, or that no shard will ever take: then refused says why. Stays says that
+// it is to be brought again: what follows a task, or belongs to a group, waits until its queue has room.
+func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) (stays bool) {
 	p, ok := readParcel(r.tx, ns, request)
 	if !ok {
-		return
+		return false
+	}
+	full := p.IsTask() && p.From.Schedule == "" && refused != nil && refused.Code == task.CodeQueueFull
+	if full && !r.givesUp(ns, p) {
+		return true
 	}
 	r.tx.Delete(idKey(ns, tabOutbox, request))
-	r.delivered(ns, p, a, refused)
+	switch {
+	case !p.IsTask():
+	case p.From.Schedule != "":
+		r.tickDelivered(ns, p, a, refused)
+	default:
+		f := Follower{Type: p.Spec.Type, Queue: p.Spec.Queue}
+		f.settled(a, refused)
+		if p.From.Parent != (task.ID{}) {
+			r.followerDelivered(ns, p, f)
+		}
+		if p.Spec.Member != nil {
+			r.memberDelivered(ns, p, &f, full)
+		}
+	}
+	return false
+}
+
+// givesUp says whether a member that finds no room need not come: its group, which lives here, is cancelled.
+func (r *Round) givesUp(ns string, p *Parcel) bool {
+	if p.Spec.Member == nil || p.From.Parent != (task.ID{}) {
+		return false
+	}
+	g, ok := r.group(ns, p.Spec.Member.Group)
+	return ok && g.state == GroupCancelled
+}
+
+// memberDelivered tells a group what became of a member that was sent.
+func (r *Round) memberDelivered(ns string, p *Parcel, f *Follower, givenUp bool) {
+	n := &Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
+	switch refused := f.refused(); {
+	case givenUp:
+		n.Turn, n.State = 1, task.Cancelled
+	case refused != "":
+		n.Turn, n.Refused = 1, refused
+	default:
+		n.ID = f.ID
+	}
+	here := n.Group.Shard()
+	if p.From.Parent != (task.ID{}) {
+		here = p.From.Parent.Shard()
+	}
+	r.notify(ns, here, n)
 }

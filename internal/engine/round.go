@@ -59,14 +59,16 @@ type queue struct {
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
 // another. Seal must be called once after the last.
 type Round struct {
-	tx       *store.Tx
-	l        *Leader
-	now      store.Time
-	ready    uint64 // tasks made ready in this round
-	born     int    // ticks that fired in it
-	queues   []*queue
-	lanes    []*dirtyLane
-	breakers []dirtyBreaker
+	tx         *store.Tx
+	l          *Leader
+	now        store.Time
+	ready      uint64 // tasks made ready in this round
+	born       int    // ticks that fired in it, as a measure of its work
+	queues     []*queue
+	lanes      []*dirtyLane
+	breakers   []dirtyBreaker
+	groups     map[groupName]*taskGroup // that verbs looked at
+	groupOrder []groupName
 	Effects
 }
 
@@ -121,6 +123,9 @@ func (l *Leader) Begin(tx *store.Tx) *Round {
 // Now is the shard's time of the round.
 func (r *Round) Now() store.Time { return r.now }
 
+// Written is how many bytes the round has written so far.
+func (r *Round) Written() int { return r.tx.Size() }
+
 // seqBits leaves room for a million tasks that become ready in one round.
 const seqBits = 20
 
@@ -146,6 +151,7 @@ func (r *Round) Seal() {
 	}
 	r.queues, r.lanes = nil, nil
 	r.sealBreakers()
+	r.sealGroups()
 }
 
 func (r *Round) writeLane(q *queue, l *lane) {

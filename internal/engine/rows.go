@@ -44,7 +44,12 @@ func decode(row []byte, num func(tag protowire.Number, v uint64), bytes func(tag
 	if len(row) == 0 || row[0] != rowVersion {
 		return fmt.Errorf("row of %d bytes: unknown form", len(row))
 	}
-	for b := row[1:]; len(b) > 0; {
+	return decodeFields(row[1:], num, bytes)
+}
+
+// decodeFields is decode for fields without a version before them: a part of a row.
+func decodeFields(b []byte, num func(tag protowire.Number, v uint64), bytes func(tag protowire.Number, b []byte)) error {
+	for len(b) > 0 {
 		tag, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return protowire.ParseError(n)
@@ -94,6 +99,7 @@ type Envelope struct {
 	Timeout        time.Duration // 0: the queue's
 	Tags           []string
 	Headers        map[string]string
+	Parent         *task.Parent // what the task follows; nil: nothing
 }
 
 func (e *Envelope) encode() []byte {
@@ -115,6 +121,9 @@ func (e *Envelope) encode() []byte {
 	for _, name := range sortedKeys(e.Headers) {
 		h := protowire.AppendString(nil, name)
 		r.bytes(11, protowire.AppendString(h, e.Headers[name]))
+	}
+	if e.Parent != nil {
+		r.bytes(30, encodeParent(e.Parent))
 	}
 	return r
 }
@@ -159,6 +168,12 @@ func decodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 				e.Headers = map[string]string{}
 			}
 			e.Headers[name] = value
+		case 30:
+			if parent, err := decodeParent(b); err != nil {
+				bad = err
+			} else {
+				e.Parent = parent
+			}
 		}
 	})
 	if err == nil {
@@ -203,6 +218,7 @@ type Exec struct {
 	Cost        int            // tokens that a claim takes; 0: 1
 	Unique      *task.Unique   // nil: it has no unique key; never changed
 	Role        Role           // in its unique key
+	Ties        *Ties          // to other tasks; nil: none
 
 	CreatedAt store.Time
 	RunAt     store.Time // when it is or was due
@@ -299,11 +315,15 @@ func (x *Exec) encode() []byte {
 		r.num(38, uint64(u.OnConflict))
 	}
 	r.num(39, uint64(x.Role))
+	if x.Ties != nil {
+		r.bytes(50, x.Ties.encode())
+	}
 	return r
 }
 
 func decodeExec(row []byte) (*Exec, error) {
 	x := &Exec{}
+	var bad error
 	err := decode(row, x.setNum, func(tag protowire.Number, b []byte) {
 		switch tag {
 		case 3:
@@ -320,8 +340,13 @@ func decodeExec(row []byte) (*Exec, error) {
 			x.Reason = string(b)
 		case 36:
 			x.unique().Key = string(b)
+		case 50:
+			x.Ties, bad = decodeTies(b)
 		}
 	})
+	if err == nil {
+		err = bad
+	}
 	return x, err
 }
 

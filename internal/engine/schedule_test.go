@@ -42,7 +42,7 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 	case "outbox":
 		var lines []string
 		for _, p := range Outbox(s.store, "default", task.ID{}, 100) {
-			lines = append(lines, fmt.Sprintf("%s of %s/%s, tick %d", p.Schedule, p.Spec.Queue, p.Spec.Type, p.Tick))
+			lines = append(lines, s.parcel(p))
 		}
 		slices.Sort(lines)
 		if lines == nil {
@@ -152,17 +152,45 @@ func (s *story) courier(d *datadriven.TestData) string {
 		var refused *task.Error
 		for range max(number(arg(d, "times")), 1) {
 			var err error
-			a, err = s.world.enqueue(p.Spec)
+			a, err = s.deliver(p.Spec)
 			errors.As(err, &refused)
 		}
-		s.round(func(r *Round) { Delivered(r, "default", p.Request, a, refused) })
-		if refused != nil {
+		stays := false
+		s.round(func(r *Round) { stays = Delivered(r, "default", p.Request, a, refused) })
+		switch {
+		case stays:
+			lines = append(lines, "stays: "+string(refused.Code))
+		case refused != nil:
 			lines = append(lines, "refused: "+string(refused.Code))
-		} else {
+		default:
 			lines = append(lines, s.know(a.ID)+" "+a.State.String())
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+func (s *story) parcel(p *Parcel) string {
+	if p.From.Schedule != "" {
+		return fmt.Sprintf("%s of %s/%s, tick %d", p.From.Schedule, p.Spec.Queue, p.Spec.Type, p.From.Tick)
+	}
+	switch {
+	case p.Notice != nil:
+		return fmt.Sprintf("notice of %s", s.name(p.Notice.ID))
+	case p.Cancel != (task.ID{}):
+		return fmt.Sprintf("cancel %s", s.name(p.Cancel))
+	case p.From.Parent == (task.ID{}):
+		return fmt.Sprintf("%s/%s of %s", p.Spec.Queue, p.Spec.Type, s.groupName(p.Spec.Member.Group))
+	}
+	return fmt.Sprintf("%s/%s behind %s", p.Spec.Queue, p.Spec.Type, s.name(p.From.Parent))
+}
+
+// deliver enqueues what a courier brings, as the shard does that has its queue.
+func (s *story) deliver(spec task.Spec) (Accepted, error) {
+	n := &NewTask{Spec: spec, Namespace: "default", ID: s.newID(), Fresh: true}
+	if !s.hasQueue(spec.Queue) {
+		s.putQueue(spec.Queue, task.DefaultSettings(), false)
+	}
+	return run(s.world, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
 }
 
 // However a leader comes and goes, and however late it is, each tick up to now is in the ledger once, and each that fired has one

@@ -127,8 +127,12 @@ func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.S
 		r.tx.Delete(idKey(ns, tabCheckpoint, id))
 		to.Checkpointed = false
 	}
+	to.Ties = to.Ties.turned()
 	r.move(ns, id, q, from, to)
 	r.Ended = append(r.Ended, Ended{id, s})
+	if to.Ties.member() && s != task.Succeeded { // Ack tells of success, with what follows
+		r.tell(ns, id, to, Result{}, nil)
+	}
 }
 
 // bury makes a task a dead letter.

@@ -39,6 +39,7 @@ type story struct {
 
 	versions uint64      // that were given to schedules
 	by       task.Author // who acts; zero: nobody
+	groupIDs []task.ID
 }
 
 func (s *story) step(d *datadriven.TestData) string {
@@ -87,6 +88,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.groups(d)
 	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "courier":
 		return s.scheduleStep(d)
+	case "group", "add", "close", "cancel-group", "show-group", "members", "groups-made":
+		return s.groupStep(d)
 	case "explain", "explain-queue":
 		return s.explainStep(d)
 	case "asks":
@@ -106,6 +109,7 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 		keep := duration(v)
 		spec.Retention = &keep
 	}
+	spec.Then = thenOf(arg(d, "then"))
 	if v := arg(d, "unique"); v != "" {
 		spec.Unique = &task.Unique{Key: strings.TrimPrefix(v, "content"), States: task.Unfinished}
 		spec.Unique.OnConflict, _ = task.ParseOnConflict(arg(d, "on-conflict"))
@@ -162,7 +166,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 	}
 	var b strings.Builder
 	for _, t := range got {
-		name := s.name(t.ID)
+		name := s.know(t.ID)
 		if tokens := s.tokens[name]; int(t.Exec.Fence) > len(tokens) {
 			s.tokens[name] = append(tokens, t.Token)
 		}
@@ -175,6 +179,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 		if len(t.Checkpoint) > 0 {
 			fmt.Fprintf(&b, ", checkpoint %q", t.Checkpoint)
 		}
+		b.WriteString(s.behind(t.Envelope))
 		b.WriteByte('\n')
 	}
 	return b.String()
@@ -377,6 +382,7 @@ func (s *story) show(name string) string {
 	if len(v.Payload)+len(v.Result.Data) > 0 {
 		fmt.Fprintf(&b, "  payload %q, result %q\n", v.Payload, v.Result.Data)
 	}
+	b.WriteString(s.followers(v))
 	for _, a := range v.Attempts {
 		fmt.Fprintf(&b, "  attempt %d, fence %d, %q, %s after %s, waited %s: %s %s\n", a.Number, a.Fence, a.Worker, a.Outcome,
 			a.EndedAt.Sub(a.StartedAt), a.Waited, a.Then, a.Failure.Message)

@@ -36,6 +36,9 @@ import (
 //	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
 //	D ns 0 schedule 0                        a schedule that was deleted a moment ago
 //	o ns 0 request                           a task on its way to another shard
+//	f ns 0 id                                what follows a task, or a group
+//	G ns 0 group                             where a group is, and its counters
+//	M ns 0 group ref                         a member of a group
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 //	A 0 …                                    the audit: see its package
@@ -65,6 +68,9 @@ const (
 	tabTick       = 'h'
 	tabGone       = 'D'
 	tabOutbox     = 'o'
+	tabFollow     = 'f'
+	tabGroup      = 'G'
+	tabMember     = 'M'
 )
 
 var deadlines = []byte{'t'}
@@ -87,6 +93,7 @@ const (
 	onOnce                             // a once key is forgotten
 	onBreaker                          // a breaker's hold ends, or its wait for a probe
 	onAudit                            // the oldest entries of the audit are removed; of no namespace
+	onGroup                            // members of a group are cancelled, or its rows go
 )
 
 // table begins a key.
@@ -109,6 +116,11 @@ func idKey(ns string, tab byte, id task.ID) []byte {
 func attemptKey(ns string, id task.ID, fence uint64) []byte {
 	k := append(table(ns, tabAttempt, 24), id[:]...)
 	return binary.BigEndian.AppendUint64(k, fence)
+}
+
+func memberKey(ns string, group, ref task.ID) []byte {
+	k := append(table(ns, tabMember, 32), group[:]...)
+	return append(k, ref[:]...)
 }
 
 func queueKey(ns string, tab byte, queue string) []byte {

@@ -132,6 +132,9 @@ func (r *Round) pass(d deadline) {
 	case onAudit:
 		r.auditEnds()
 		return
+	case onGroup:
+		r.groupDue(d)
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))
@@ -254,6 +257,9 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 	}
 	if x.Checkpointed {
 		r.tx.Delete(idKey(ns, tabCheckpoint, id))
+	}
+	if x.Ties != nil && x.Ties.Followed {
+		r.tx.Delete(idKey(ns, tabFollow, id))
 	}
 	if x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1 {
 		prefix := idKey(ns, tabAttempt, id)

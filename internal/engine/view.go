@@ -17,7 +17,8 @@ type View struct {
 	Checkpoint []byte
 	Attempts   []*Attempt // those that have ended, the oldest first
 	Settings   task.Settings
-	WaitsFor   task.ID // the task that holds its unique key and is claimed; zero: none
+	WaitsFor   task.ID    // the task that holds its unique key and is claimed; zero: none
+	Then       []Follower // what follows it
 }
 
 // MaxAttempts is the number of the attempt that would be the last one.
@@ -60,6 +61,9 @@ func show(from store.Reader, ns string, id task.ID, x *Exec) *View {
 	if x.Role == Next {
 		u, _ := readUnique(from, ns, x.Queue, x.Unique.Key)
 		v.WaitsFor = u.holder
+	}
+	if x.Ties != nil && x.Ties.Followed {
+		v.Then = followersOf(from, ns, id, x)
 	}
 	if x.Checkpointed {
 		v.Checkpoint, _ = from.Get(idKey(ns, tabCheckpoint, id))

@@ -116,12 +116,16 @@ func checkTypes(types []string, l task.Limits) error {
 
 // claimedProto is a task as its worker gets it.
 func claimedProto(c *broker.Claimed) *pawlv1.ClaimedTask {
-	return &pawlv1.ClaimedTask{
+	t := &pawlv1.ClaimedTask{
 		TaskId: c.ID.String(), Type: c.Type, Queue: c.Queue, Payload: c.Payload, ContentType: c.ContentType,
 		Priority: priorityProto(c.Exec.Priority), Attempt: int32Of(c.Exec.Attempt()), MaxAttempts: int32Of(c.LastAttempt),
 		ClaimToken: c.Token.String(), Fence: int64(c.Exec.Fence),
 		LeaseExpiresAt: timeProto(c.Exec.Claim.Until), Lease: durationpb.New(c.Exec.Claim.Lease), Timeout: spanProto(c.Timeout),
 		Headers: c.Headers, Checkpoint: c.Checkpoint, CreatedAt: timeProto(c.Exec.CreatedAt), ReadyAt: timeProto(c.Exec.ReadyAt),
-		Key: c.Key, Tags: c.Tags, IdempotencyKey: c.IdempotencyKey,
+		Key: c.Key, Tags: c.Tags, IdempotencyKey: c.IdempotencyKey, Parent: parentProto(c.Parent),
 	}
+	if ties := c.Exec.Ties; ties != nil && ties.Group != (task.ID{}) {
+		t.GroupId = ties.Group.String()
+	}
+	return t
 }

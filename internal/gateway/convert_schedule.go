@@ -89,6 +89,10 @@ func specProto(s *task.Spec) *pawlv1.TaskSpec {
 	if s.Retention != nil {
 		p.Retention = durationProto(*s.Retention)
 	}
+	p.Delay, p.RunAt, p.IdempotencyTtl = optDuration(s.Delay), wallProto(s.RunAt), optDuration(s.IdempotencyTTL)
+	for i := range s.Then {
+		p.Then = append(p.Then, specProto(&s.Then[i]))
+	}
 	return p
 }
 

@@ -12,6 +12,21 @@ func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	if p == nil {
 		return s, task.Invalid("task", "is needed")
 	}
+	if len(p.GetThen()) > 0 && countThen(p.GetThen(), 0) > task.MaxChain { // before anything is made of them
+		return s, task.Invalid("then", "more than %d tasks follow in all", task.MaxChain)
+	}
+	if s, err = said(p, l); err != nil {
+		return s, err
+	}
+	s.Fill()
+	if err := s.Check(l); err != nil {
+		return s, err
+	}
+	return s, checkData("payload", s.Payload, s.ContentType, l)
+}
+
+// said is what a producer says of a task, as it stands.
+func said(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	s = task.Spec{Type: p.GetType(), Payload: p.GetPayload(), ContentType: p.GetContentType(), Queue: p.GetQueue(),
 		IdempotencyKey: p.GetIdempotencyKey(), MaxAttempts: int(p.GetMaxAttempts()), Key: p.GetKey(), Tags: p.GetTags(),
 		Headers: p.GetHeaders(), Cost: int(p.GetCost())}
@@ -36,11 +51,15 @@ func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 			return s, err
 		}
 	}
-	s.Fill()
-	if err := s.Check(l); err != nil {
-		return s, err
+	if id := p.GetGroupId(); id != "" {
+		group, err := groupIDOf("group_id", id)
+		if err != nil {
+			return s, err
+		}
+		s.Member = &task.Member{Group: group}
 	}
-	return s, checkData("payload", s.Payload, s.ContentType, l)
+	s.Then, err = thenOf("then", p.GetThen(), l)
+	return s, err
 }
 
 func specTimes(s *task.Spec, p *pawlv1.TaskSpec) (err error) {

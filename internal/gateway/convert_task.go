@@ -23,6 +23,10 @@ func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
 		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers,
 		Retry: retryProto(v.Settings.Retry), Timeout: spanProto(v.Settings.Timeout), Retention: retentionOf(v), Checkpoint: v.Checkpoint,
 		Cost: int32Of(max(x.Cost, 1)), Unique: uniqueProto(x.Unique),
+		Parent: parentProto(v.Parent), Then: followersProto(v.Then),
+	}
+	if x.Ties != nil && x.Ties.Group != (task.ID{}) {
+		t.GroupId = x.Ties.Group.String()
 	}
 	if v.WaitsFor != (task.ID{}) {
 		t.WaitsFor = v.WaitsFor.String()

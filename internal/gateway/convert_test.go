@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,14 @@ func TestSpecRefusals(t *testing.T) {
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{2, 2}}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{1, 2, 4}}}},
 		{"headers", &pawlv1.TaskSpec{Type: "a", Headers: map[string]string{"": "x"}}},
+		{"then[0].type", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{}}}},
+		{"then[1].then[0].queue", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, {Type: "b", Then: []*pawlv1.TaskSpec{{Type: "c", Queue: "/"}}}}}},
+		{"then[0].request_id", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", RequestId: "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"}}}},
+		{"then[0].payload", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("{")}}}},
+		{"then[0].delay", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Delay: durationpb.New(-1)}}}},
+		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen+1, &pawlv1.TaskSpec{Type: "b"})}},
+		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(1, &pawlv1.TaskSpec{Type: "d"})})})}},
+		{"then" + strings.Repeat("[0].then", task.MaxChainDepth), chain(task.MaxChainDepth + 1)},
 	} {
 		_, err := specOf(c.spec, l)
 		if e, ok := task.AsError(err); !ok || e.Field != c.field {
@@ -121,5 +130,39 @@ func TestTimesKeepTheirMicroseconds(t *testing.T) {
 	}
 	if timeProto(0) != nil {
 		t.Error("no time is a time")
+	}
+}
+
+// many is a list of the same task.
+func many(n int, t *pawlv1.TaskSpec) []*pawlv1.TaskSpec {
+	list := make([]*pawlv1.TaskSpec, n)
+	for i := range list {
+		list[i] = t
+	}
+	return list
+}
+
+// chain is a task behind which n others come one by one.
+func chain(n int) *pawlv1.TaskSpec {
+	t := &pawlv1.TaskSpec{Type: "a"}
+	for range n {
+		t = &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{t}}
+	}
+	return t
+}
+
+// What may follow a task is bounded in all, in bytes too.
+func TestChainBounds(t *testing.T) {
+	l := task.DefaultLimits()
+	if _, err := specOf(chain(task.MaxChainDepth), l); err != nil {
+		t.Errorf("the longest chain: %v", err)
+	}
+	half := &pawlv1.TaskSpec{Type: "b", Payload: append(append([]byte{'"'}, bytes.Repeat([]byte("x"), l.Payload/2)...), '"')}
+	if _, err := specOf(&pawlv1.TaskSpec{Type: "a", Payload: half.Payload, Then: many(1, half)}, l); err != nil {
+		t.Errorf("half of what may follow: %v", err)
+	}
+	_, err := specOf(&pawlv1.TaskSpec{Type: "a", Then: many(2, half)}, l)
+	if e, ok := task.AsError(err); !ok || e.Code != task.CodePayloadTooLarge || e.Field != "then" {
+		t.Errorf("more than may follow: %v", err)
 	}
 }

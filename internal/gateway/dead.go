@@ -266,7 +266,8 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 const maxPlace = 256
 
 // archivedSpec makes of an archived task what a producer would say to enqueue it again. Its idempotency key may live on
-// with the old task's id, so the new task goes without. Its unique key it asks for anew.
+// with the old task's id, so the new task goes without. Its unique key it asks for anew. What was to
+// follow it follows the new one.
 func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskSpec, error) {
 	if len(place) > maxPlace {
 		return nil, task.Invalid("places", "%d bytes are not a place", len(place))
@@ -279,8 +280,12 @@ func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskS
 		return nil, task.NotFound("archived task", place)
 	}
 	priority, _ := task.ParsePriority(a.Priority)
+	then, err := restoredThen(a.Then)
+	if err != nil {
+		return nil, fmt.Errorf("archive %q: %w", place, err)
+	}
 	return &pawlv1.TaskSpec{Type: a.Type, Payload: a.Payload, ContentType: a.ContentType, Queue: a.Queue, Priority: priorityProto(priority),
-		Key: a.Key, Tags: a.Tags, Headers: a.Headers, Unique: restoredUnique(a.Unique)}, nil
+		Key: a.Key, Tags: a.Tags, Headers: a.Headers, Unique: restoredUnique(a.Unique), Then: then}, nil
 }
 
 func (g *Gateway) nodeName(node uint64) string {

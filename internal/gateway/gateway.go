@@ -21,6 +21,7 @@ type Config struct {
 	Broker    Broker
 	Cluster   Cluster
 	Schedules Schedules
+	Groups    Groups
 	Admin     Admin        // nil: the operators' calls for a cluster are refused
 	Limits    task.Limits  // zero fields: task.DefaultLimits
 	Logger    *slog.Logger // nil: none

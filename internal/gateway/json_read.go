@@ -17,8 +17,8 @@ import (
 // The readers of REST's bodies. The standard library's decoder takes a field that differs in case for the same, lets the
 // last of two equal ones win, and can't name the field that a wrong value stands in.
 
-// maxBodyDepth bounds the nesting of a body, payloads apart.
-const maxBodyDepth = 32
+// maxBodyDepth bounds the nesting of a body, payloads apart: a chain of tasks takes 2 for each.
+const maxBodyDepth = 64
 
 // jsonReader reads a body value by value. Every refusal names the field by its path.
 type jsonReader struct {

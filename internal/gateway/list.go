@@ -25,6 +25,8 @@ const (
 	scheduleCursor cursorKind = 's'
 	tickCursor     cursorKind = 'h'
 	auditCursor    cursorKind = 'w'
+	groupCursor    cursorKind = 'g'
+	memberCursor   cursorKind = 'm'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.
@@ -162,6 +164,9 @@ func tasksProto(views []*broker.View, withPayload bool) (items []*pawlv1.Task, f
 		t := taskProto(v, withPayload)
 		if !withPayload {
 			t.Result, t.Checkpoint = nil, nil
+			if t.Parent != nil {
+				t.Parent.Result = nil
+			}
 		}
 		if size += proto.Size(t); size > maxPageBytes && len(items) > 0 {
 			break

@@ -141,6 +141,8 @@ func (x *exchange) taskOptions(t *pawlv1.Task) {
 	}
 	x.unique(t.GetUnique())
 	x.opt("waits_for", t.GetWaitsFor())
+	x.opt("group_id", t.GetGroupId())
+	x.chained(t)
 	x.strs("tags", t.GetTags())
 	x.texts("headers", t.GetHeaders())
 	if t.GetRetry() != nil {
@@ -181,6 +183,8 @@ func (x *exchange) claimed(c *pawlv1.ClaimedTask) {
 	x.opt("key", c.GetKey())
 	x.strs("tags", c.GetTags())
 	x.opt("idempotency_key", c.GetIdempotencyKey())
+	x.opt("group_id", c.GetGroupId())
+	x.parent(c.GetParent())
 	x.close('}')
 }
 

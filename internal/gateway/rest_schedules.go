@@ -271,6 +271,11 @@ func (x *exchange) schedule(s *pawlv1.Schedule) {
 // taskSpec writes what is said of a task that is not there yet.
 func (x *exchange) taskSpec(name string, t *pawlv1.TaskSpec) {
 	x.within(name, '{')
+	x.specFields(t)
+	x.close('}')
+}
+
+func (x *exchange) specFields(t *pawlv1.TaskSpec) {
 	x.str("type", t.GetType())
 	x.data("payload", t.GetPayload(), t.GetContentType())
 	x.opt("content_type", t.GetContentType())
@@ -292,7 +297,19 @@ func (x *exchange) taskSpec(name string, t *pawlv1.TaskSpec) {
 	x.unique(t.GetUnique())
 	x.strs("tags", t.GetTags())
 	x.texts("headers", t.GetHeaders())
-	x.close('}')
+	x.span("delay", t.GetDelay())
+	x.time("run_at", t.GetRunAt())
+	x.opt("idempotency_key", t.GetIdempotencyKey())
+	x.span("idempotency_ttl", t.GetIdempotencyTtl())
+	if len(t.GetThen()) > 0 {
+		x.within("then", '[')
+		for _, f := range t.GetThen() {
+			x.open('{')
+			x.specFields(f)
+			x.close('}')
+		}
+		x.close(']')
+	}
 }
 
 // tick writes the fields of an entry of a ledger.

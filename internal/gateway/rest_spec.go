@@ -63,6 +63,10 @@ func (s *specReader) option(r *jsonReader, name string) (err error) {
 		t.Cost, err = r.int32(name, 1, task.MaxCost)
 	case "unique":
 		t.Unique, err = r.unique(name)
+	case "group_id":
+		t.GroupId, err = r.str(name)
+	case "then":
+		t.Then, err = r.then(name)
 	case "tags":
 		t.Tags, err = r.strs(name, maxListed)
 	case "headers":

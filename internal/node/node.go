@@ -238,8 +238,8 @@ func (n *Node) assemble(context.Context) error {
 	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Namespaces: n.copy.Namespaces,
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
-		}, Deliver: func(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
-			return n.router.Deliver(ctx, ns, specs)
+		}, Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
+			return n.router.Carry(ctx, ns, parcels)
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
@@ -375,7 +375,7 @@ func (n *Node) present(ctx context.Context) {
 
 // serve opens the door to clients.
 func (n *Node) serve() {
-	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
+	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
 		Certificate: n.cfg.Certificate, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
 	n.serves.Store(n.gateway)
 	n.serving.Go(func() {

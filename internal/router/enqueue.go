@@ -37,10 +37,11 @@ var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx
 // Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
 // there.
 func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if slices.ContainsFunc(specs, isUnique) {
-		if err := r.mayBeUnique(); err != nil {
-			return r.enqueueOthers(ctx, shard, ns, specs, err)
-		}
+	if slices.ContainsFunc(specs, hasNewField) && r.knows("") != nil {
+		return r.enqueueOthers(ctx, shard, ns, specs)
+	}
+	if slices.ContainsFunc(specs, joins) {
+		return r.enqueueMembers(ctx, shard, ns, specs)
 	}
 	if len(specs) > 0 && specs[0].Restored != nil { // then all of them are
 		by, err := r.noted(*specs[0].Restored)

@@ -79,7 +79,9 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	discardDead, copyQueues, dropCopy, keysUntil, holdsUnique, whoLeads, archived, archivedAt, placeQueue, getQueue, getQueues, putQueue, dropQueue, ensureQueue,
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
-	auditShard, auditSystem)
+	auditShard, auditSystem,
+
+	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear)
 
 func byName(methods ...server) map[string]server {
 	table := make(map[string]server, len(methods))

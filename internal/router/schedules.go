@@ -290,7 +290,7 @@ func firstRefusal(errs []error, all error) error {
 	return all
 }
 
-// Deliver enqueues tasks wherever their queues lie, each answered by itself: what broker.Config asks for.
+// Deliver enqueues tasks wherever their queues lie, each answered by itself.
 func (r *Router) Deliver(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))
 	parts := map[uint32][]int{}

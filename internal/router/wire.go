@@ -17,8 +17,8 @@ import (
 const (
 	// maxElements is how many items a list or a map may have: far more than a batch or a page has.
 	maxElements = 1 << 20
-	// maxNesting is how deep lists and maps may lie in each other: a task with its attempts takes 6.
-	maxNesting = 16
+	// maxNesting is how deep lists and maps may lie in each other: a task with its attempts takes 6, one with all that may follow it 46.
+	maxNesting = 64
 )
 
 var (

@@ -54,7 +54,7 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.Set(reflect.New(v.Type().Elem()))
 		f.fill(v.Elem(), path)
 	case reflect.Slice:
-		if f.bare {
+		if f.bare || strings.Count(path, ".Then") > 2 { // a task in a task in a task
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
@@ -183,7 +183,9 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(nameSchedule), bothTravel(findSchedule), bothTravel(forgetSchedule), bothTravel(putSchedule), bothTravel(deleteSchedule),
 		bothTravel(pauseSchedule), bothTravel(resumeSchedule), bothTravel(triggerSchedule), bothTravel(showSchedule), bothTravel(listSchedules),
 		bothTravel(scheduleHistory), bothTravel(explain), bothTravel(explainQueue),
-		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil), bothTravel(auditShard), bothTravel(auditSystem)} {
+		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil),
+		bothTravel(makeGroup), bothTravel(findGroup), bothTravel(addToGroup), bothTravel(closeGroup), bothTravel(cancelGroup),
+		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem)} {
 		seen[check(t)] = true
 	}
 	for name := range served {

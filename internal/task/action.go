@@ -29,6 +29,8 @@ const (
 	DeadDiscarded   Action = "dead.discard"
 	ArchiveRestored Action = "archive.restore"
 
+	GroupCancelled Action = "group.cancel" // its members with it
+
 	SchedulePut       Action = "schedule.put"
 	ScheduleDeleted   Action = "schedule.delete"
 	SchedulePaused    Action = "schedule.pause"
@@ -50,6 +52,7 @@ const (
 // Actions lists all of them.
 var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueResumed, QueueSpread, QueuePurged, BreakerClosed,
 	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded, ArchiveRestored,
+	GroupCancelled,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken}
 
@@ -67,13 +70,14 @@ const (
 	OnQueue    TargetKind = "queue"
 	OnTask     TargetKind = "task"
 	OnSchedule TargetKind = "schedule"
+	OnGroup    TargetKind = "group"
 	OnNode     TargetKind = "node"
 	OnShard    TargetKind = "shard"
 	OnCluster  TargetKind = "cluster"
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnSchedule, OnNode, OnShard, OnCluster}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnSchedule, OnNode, OnShard, OnCluster}
 
 // CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
 func CheckActions(words string) error {

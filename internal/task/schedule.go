@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -109,6 +110,8 @@ func (s *Schedule) checkTask(l Limits) error {
 		return Invalid("task.idempotency_key", "%q would let only the first tick make a task", clip(t.IdempotencyKey))
 	case t.RequestID != (ID{}):
 		return Invalid("task.request_id", "%s would let only the first tick make a task", t.RequestID)
+	case t.Member != nil:
+		return Invalid("task.group_id", "%s would be complete at some tick", t.Member.Group)
 	}
 	if t.Unique != nil && s.Overlap == OverlapSkip {
 		return Invalid("task.unique", "%q is given beside overlap skip, which uses a unique key of its own", clip(t.Unique.Key))
@@ -116,13 +119,7 @@ func (s *Schedule) checkTask(l Limits) error {
 	if s.Overlap == OverlapSkip && len(overlapKey)+len(s.Name) > l.Name {
 		return Invalid("name", "%q has %d bytes: with overlap skip at most %d are allowed", clip(s.Name), len(s.Name), l.Name-len(overlapKey))
 	}
-	err := t.Check(l)
-	if e, ok := AsError(err); ok && e.Field != "" {
-		named := *e
-		named.Field, named.Message = "task."+e.Field, "task."+e.Message
-		return &named
-	}
-	return err
+	return within("task", t.Check(l))
 }
 
 // CheckSchedule refuses a name that would not be at home in a URL or a file.
@@ -132,24 +129,34 @@ const scheduleVersion = 1
 
 // Encode is the stored form. Two schedules that say the same have the same one, whether they say what is empty or leave it out.
 func (s *Schedule) Encode() []byte {
-	said, t := *s, &s.Task
-	if len(t.Payload) == 0 {
-		said.Task.Payload = nil
-	}
-	if len(t.Tags) == 0 {
-		said.Task.Tags = nil
-	}
-	if len(t.Headers) == 0 {
-		said.Task.Headers = nil
-	}
-	if t.Cost == 1 {
-		said.Task.Cost = 0
-	}
+	said := *s
+	said.Task = s.Task.bare()
 	b, err := json.Marshal(&said)
 	if err != nil {
 		panic(err) // only finite numbers and years below 10,000 get past Check
 	}
 	return append([]byte{scheduleVersion}, b...)
+}
+
+// bare is the spec without what is empty or says the default.
+func (s Spec) bare() Spec {
+	if len(s.Payload) == 0 {
+		s.Payload = nil
+	}
+	if len(s.Tags) == 0 {
+		s.Tags = nil
+	}
+	if len(s.Headers) == 0 {
+		s.Headers = nil
+	}
+	if s.Cost == 1 {
+		s.Cost = 0
+	}
+	s.Then = slices.Clone(s.Then)
+	for i := range s.Then {
+		s.Then[i] = s.Then[i].bare()
+	}
+	return s
 }
 
 // DecodeSchedule is the inverse of Encode.

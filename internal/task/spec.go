@@ -31,7 +31,11 @@ type Spec struct {
 	Tags           []string
 	Headers        map[string]string
 	Unique         *Unique // nil: any number of tasks
+	Then           []Spec  `json:",omitempty"` // enqueued when the task has succeeded
+	Member         *Member `json:",omitempty"` // nil: it is in no group
 
+	// Parent is not the producer's: what the task follows.
+	Parent *Parent `json:",omitempty"`
 	// Routed is not the producer's: the version of the queue's configuration by which the task's shard was chosen; 0: it is not
 	// told.
 	Routed uint64
@@ -92,10 +96,19 @@ func (s *Spec) Fill() {
 	if s.Unique != nil {
 		s.Unique = s.Unique.filled(s)
 	}
+	s.fillThen()
 }
 
 // Check refuses a filled spec outside the rules, naming field, value and rule.
 func (s *Spec) Check(l Limits) error {
+	if err := s.checkOwn(l); err != nil || s.Then == nil {
+		return err
+	}
+	return (&chainCheck{limits: l}).check("then", s.Then, 1)
+}
+
+// checkOwn is Check without what follows.
+func (s *Spec) checkOwn(l Limits) error {
 	if err := s.checkNames(l); err != nil {
 		return err
 	}

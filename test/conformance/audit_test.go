@@ -50,13 +50,16 @@ var actionOf = map[string]task.Action{
 	"ClusterService.Backup": task.BackupTaken,
 
 	"AuditService.ListAudit": read,
+
+	"GroupService.CreateGroup": work, "GroupService.AddGroupTasks": work, "GroupService.CloseGroup": work, "GroupService.GetGroup": read,
+	"GroupService.ListGroups": read, "GroupService.ListGroupMembers": read, "GroupService.CancelGroup": task.GroupCancelled,
 }
 
 // A call that is added to the API must have a word in the audit, or be known to need none.
 func TestEachCallHasAnAction(t *testing.T) {
 	known := map[string]bool{}
 	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
-		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto} {
+		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
 			for j := range s.Methods().Len() {

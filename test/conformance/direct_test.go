@@ -101,6 +101,13 @@ func (s spec) task() (task.Spec, error) {
 		r := s.Retry.task()
 		t.Retry = &r
 	}
+	for _, next := range s.Then {
+		f, err := next.task()
+		if _, ok := task.AsError(err); err != nil && !ok {
+			return t, err
+		}
+		t.Then = append(t.Then, f) // checked with the task itself
+	}
 	t.Fill()
 	return t, t.Check(task.DefaultLimits())
 }
@@ -265,7 +272,10 @@ func (d *direct) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 			Priority: g.Exec.Priority.String(), Attempt: g.Exec.Attempt(), MaxAttempts: g.LastAttempt, Token: g.Token.String(),
 			Fence: int64(g.Exec.Fence), LeaseExpiresAt: when(g.Exec.Claim.Until), Lease: span(g.Exec.Claim.Lease), Timeout: span(g.Timeout),
 			Headers: g.Headers, Checkpoint: g.Checkpoint, CreatedAt: when(g.Exec.CreatedAt), ReadyAt: when(g.Exec.ReadyAt),
-			Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey}
+			Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey, Parent: parentOf(g.Parent)}
+		if ties := g.Exec.Ties; ties != nil && ties.Group != (task.ID{}) {
+			out[i].GroupID = ties.Group.String()
+		}
 	}
 	return out, nil
 }
@@ -582,7 +592,10 @@ func viewOf(v *broker.View, withPayload bool) view {
 		Progress: progress{x.Progress, x.ProgressText}, Worker: x.Claim.Worker, CreatedAt: when(x.CreatedAt), RunAt: when(x.RunAt),
 		ClaimedAt: when(x.Claim.At), EndedAt: when(x.EndedAt), ExpiresAt: when(x.ExpiresAt), KeptUntil: when(x.KeptUntil),
 		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers, Retry: retryOf(v.Settings.Retry), Timeout: span(v.Settings.Timeout),
-		Unique: uniqueOf(x.Unique)}
+		Unique: uniqueOf(x.Unique), Parent: parentOf(v.Parent), Then: followersOf(v.Then)}
+	if x.Ties != nil && x.Ties.Group != (task.ID{}) {
+		out.GroupID = x.Ties.Group.String()
+	}
 	if v.WaitsFor != (task.ID{}) {
 		out.WaitsFor = v.WaitsFor.String()
 	}

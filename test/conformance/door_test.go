@@ -18,6 +18,7 @@ type door interface {
 	explains
 	scheduler
 	breakers
+	grouper
 }
 
 type producer interface {
@@ -152,6 +153,7 @@ type spec struct {
 	Unique         *unique           `json:"unique,omitempty"`
 	Tags           []string          `json:"tags,omitempty"`
 	Headers        map[string]string `json:"headers,omitempty"`
+	Then           []spec            `json:"then,omitempty"`
 }
 
 // retry is a policy. In requests a zero field is not said, and a jitter of noJitter means none.
@@ -238,6 +240,9 @@ type view struct {
 	Retention      span              `json:"retention"`
 	Unique         *unique           `json:"unique"`
 	WaitsFor       string            `json:"waits_for"`
+	GroupID        string            `json:"group_id"`
+	Parent         *parent           `json:"parent"`
+	Then           []follower        `json:"then"`
 }
 
 // attempt is a line of a task's attempt log.
@@ -336,6 +341,8 @@ type claim struct {
 	Key            string            `json:"key"`
 	Tags           []string          `json:"tags"`
 	IdempotencyKey string            `json:"idempotency_key"`
+	GroupID        string            `json:"group_id"`
+	Parent         *parent           `json:"parent"`
 }
 
 func (c claim) hold() hold { return hold{c.ID, c.Token} }

@@ -86,7 +86,7 @@ func successOf(call string) int {
 	switch {
 	case call == "POST /tasks", strings.HasSuffix(call, "/trigger"):
 		return http.StatusAccepted
-	case call == "POST /schedules":
+	case call == "POST /schedules", call == "POST /groups":
 		return http.StatusCreated
 	}
 	return http.StatusOK

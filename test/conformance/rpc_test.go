@@ -27,6 +27,7 @@ type rpc struct {
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
 	schedule pawlv1.ScheduleServiceClient
+	group    pawlv1.GroupServiceClient
 }
 
 func newRPC(t *testing.T, h *house) *rpc {
@@ -36,7 +37,7 @@ func newRPC(t *testing.T, h *house) *rpc {
 	must(t, err)
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
-		pawlv1.NewScheduleServiceClient(conn)}
+		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn)}
 }
 
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.
@@ -129,7 +130,7 @@ func (s spec) proto() *pawlv1.TaskSpec {
 	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Priority: priorityOf(s.Priority),
 		Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: s.IdempotencyKey, IdempotencyTtl: spanProto(s.IdempotencyTTL),
 		RequestId: s.RequestID, MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(), Timeout: spanProto(s.Timeout),
-		ExpiresIn: spanProto(s.ExpiresIn), Key: s.Key, Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.proto()}
+		ExpiresIn: spanProto(s.ExpiresIn), Key: s.Key, Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.proto(), Then: specsProto(s.Then)}
 	if s.Retention != nil {
 		p.Retention = durationpb.New(s.Retention.std())
 	}
@@ -230,7 +231,8 @@ func (d *rpc) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 			Priority: word(p.GetPriority(), "PRIORITY_"), Attempt: int(p.GetAttempt()), MaxAttempts: int(p.GetMaxAttempts()),
 			Token: p.GetClaimToken(), Fence: p.GetFence(), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), Lease: span(p.GetLease().AsDuration()),
 			Timeout: span(p.GetTimeout().AsDuration()), Headers: p.GetHeaders(), Checkpoint: p.GetCheckpoint(), CreatedAt: timeOf(p.GetCreatedAt()),
-			ReadyAt: timeOf(p.GetReadyAt()), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey()})
+			ReadyAt: timeOf(p.GetReadyAt()), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
+			GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent())})
 	}
 	return out, err
 }
@@ -452,7 +454,8 @@ func viewProto(p *pawlv1.Task) view {
 		CreatedAt: timeOf(p.GetCreatedAt()), RunAt: timeOf(p.GetRunAt()), ClaimedAt: timeOf(p.GetClaimedAt()), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()),
 		EndedAt: timeOf(p.GetEndedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(),
 		Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
-		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor()}
+		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor(),
+		GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen())}
 	for _, a := range p.GetAttemptLog() {
 		v.Log = append(v.Log, attempt{Attempt: int(a.GetAttempt()), Fence: a.GetFence(), Worker: a.GetWorker(), StartedAt: timeOf(a.GetStartedAt()),
 			EndedAt: timeOf(a.GetEndedAt()), Outcome: word(a.GetOutcome(), "OUTCOME_"), Error: failure{a.GetError().GetMessage(), a.GetError().GetType()},

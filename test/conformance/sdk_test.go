@@ -71,6 +71,10 @@ func (s spec) item() pawl.Item {
 	if s.Unique != nil {
 		add(true, s.Unique.sdk())
 	}
+	for _, next := range s.Then {
+		i := next.item()
+		add(true, pawl.Then(i.Args, i.Options...))
+	}
 	add(s.Tags != nil, pawl.Tags(s.Tags...))
 	for name, value := range s.Headers {
 		add(true, pawl.Header(name, value))
@@ -213,7 +217,8 @@ func (d *sdk) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	for i, g := range got {
 		out[i] = claim{ID: g.ID, Type: g.Type, Queue: g.Queue, Payload: string(g.Payload), ContentType: g.ContentType, Priority: string(g.Priority),
 			Attempt: g.Attempt, MaxAttempts: g.MaxAttempts, Token: g.Token, Fence: g.Fence, LeaseExpiresAt: g.LeaseExpiresAt, Lease: span(g.Lease),
-			Timeout: span(g.Timeout), Headers: g.Headers, CreatedAt: g.CreatedAt, ReadyAt: g.ReadyAt, Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey}
+			Timeout: span(g.Timeout), Headers: g.Headers, CreatedAt: g.CreatedAt, ReadyAt: g.ReadyAt, Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey,
+			GroupID: g.GroupID, Parent: parentOfSDK(g.Parent)}
 		var checkpoint json.RawMessage
 		if _, err := g.LastCheckpoint(&checkpoint); err != nil {
 			return nil, err
@@ -444,7 +449,7 @@ func viewInfo(t *pawl.TaskInfo) view {
 		Progress: progress(t.Progress), Checkpoint: t.Checkpoint, Worker: t.Worker, CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt,
 		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil, IdempotencyKey: t.IdempotencyKey,
 		Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention),
-		Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor}
+		Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: parentOfSDK(t.Parent), Then: followersOfSDK(t.Then)}
 	for _, a := range t.AttemptLog {
 		line := attempt{Attempt: a.Attempt, Fence: a.Fence, Worker: a.Worker, StartedAt: a.StartedAt, EndedAt: a.EndedAt, Outcome: string(a.Outcome),
 			Waited: span(a.Waited), NextRunAt: a.NextRunAt}

@@ -123,3 +123,24 @@ func (d *turns) Trigger(ctx context.Context, name string) (taskID, state string,
 func (d *turns) History(ctx context.Context, name string, p part) ([]tick, string, error) {
 	return d.next().History(ctx, name, p)
 }
+func (d *turns) MakeGroup(ctx context.Context, g groupSpec) (groupInfo, []accepted, error) {
+	return d.next().MakeGroup(ctx, g)
+}
+func (d *turns) AddToGroup(ctx context.Context, id string, tasks []spec) ([]accepted, error) {
+	return d.next().AddToGroup(ctx, id, tasks)
+}
+func (d *turns) Group(ctx context.Context, id string) (groupInfo, error) {
+	return d.next().Group(ctx, id)
+}
+func (d *turns) Groups(ctx context.Context, p part) ([]groupInfo, string, error) {
+	return d.next().Groups(ctx, p)
+}
+func (d *turns) Members(ctx context.Context, id string, p part) ([]groupMember, string, error) {
+	return d.next().Members(ctx, id, p)
+}
+func (d *turns) CloseGroup(ctx context.Context, id string) (groupInfo, error) {
+	return d.next().CloseGroup(ctx, id)
+}
+func (d *turns) CancelGroup(ctx context.Context, id string) (groupInfo, error) {
+	return d.next().CancelGroup(ctx, id)
+}

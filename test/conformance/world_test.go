@@ -73,8 +73,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log,
 		Namespaces:  func() []string { return h.copy.Namespaces() },
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
-		Deliver: func(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
-			return h.router.Deliver(ctx, ns, specs)
+		Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
+			return h.router.Carry(ctx, ns, parcels)
 		}})
 	h.copy = cluster.NewCopy(nil)
 	var system lateSystem
@@ -96,7 +96,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {

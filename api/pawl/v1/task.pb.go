@@ -492,8 +492,12 @@ type TaskSpec struct {
 	Headers        map[string]string      `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
 	Cost           int32                  `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // tokens of rate limits that a start takes: 1 to 1,000; default 1
 	Unique         *Unique                `protobuf:"bytes,20,opt,name=unique,proto3" json:"unique,omitempty"`                                                                             // default: any number of tasks
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// then is enqueued when this task has succeeded, each with its result: at most 8 tasks, which may be followed by others, 20 deep, 100
+	// and 1 MiB in all. Their delay and expires_in count from then. They have no request_id and no group_id.
+	Then          []*TaskSpec `protobuf:"bytes,30,rep,name=then,proto3" json:"then,omitempty"`
+	GroupId       string      `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of a group that is not complete: the task is a member
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskSpec) Reset() {
@@ -666,6 +670,20 @@ func (x *TaskSpec) GetUnique() *Unique {
 	return nil
 }
 
+func (x *TaskSpec) GetThen() []*TaskSpec {
+	if x != nil {
+		return x.Then
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
 // Task is everything known of a task.
 type Task struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -708,6 +726,9 @@ type Task struct {
 	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // tokens of rate limits that a start takes
 	Unique            *Unique                `protobuf:"bytes,38,opt,name=unique,proto3" json:"unique,omitempty"`
 	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // the id of the task that runs and holds the unique key
+	GroupId           string                 `protobuf:"bytes,50,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`    // of the group that it is a member of
+	Parent            *Parent                `protobuf:"bytes,51,opt,name=parent,proto3" json:"parent,omitempty"`                     // what it follows
+	Then              []*Follower            `protobuf:"bytes,52,rep,name=then,proto3" json:"then,omitempty"`                         // what follows it
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1013,6 +1034,27 @@ func (x *Task) GetWaitsFor() string {
 		return x.WaitsFor
 	}
 	return ""
+}
+
+func (x *Task) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *Task) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *Task) GetThen() []*Follower {
+	if x != nil {
+		return x.Then
+	}
+	return nil
 }
 
 // Progress is what a handler last said of its way.
@@ -1452,7 +1494,7 @@ var File_pawl_v1_task_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_task_proto_rawDesc = "" +
 	"\n" +
-	"\x12pawl/v1/task.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\x01\n" +
+	"\x12pawl/v1/task.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13pawl/v1/chain.proto\"\xaf\x01\n" +
 	"\vRetryPolicy\x123\n" +
 	"\ainitial\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\ainitial\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
@@ -1463,7 +1505,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x124\n" +
 	"\von_conflict\x18\x03 \x01(\x0e2\x13.pawl.v1.OnConflictR\n" +
-	"onConflict\"\xe0\x06\n" +
+	"onConflict\"\xa2\a\n" +
 	"\bTaskSpec\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
@@ -1487,10 +1529,12 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x04tags\x18\x11 \x03(\tR\x04tags\x128\n" +
 	"\aheaders\x18\x12 \x03(\v2\x1e.pawl.v1.TaskSpec.HeadersEntryR\aheaders\x12\x12\n" +
 	"\x04cost\x18\x13 \x01(\x05R\x04cost\x12'\n" +
-	"\x06unique\x18\x14 \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x1a:\n" +
+	"\x06unique\x18\x14 \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x12%\n" +
+	"\x04then\x18\x1e \x03(\v2\x11.pawl.v1.TaskSpecR\x04then\x12\x19\n" +
+	"\bgroup_id\x18\x1f \x01(\tR\agroupId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\f\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1538,7 +1582,10 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"checkpoint\x12\x12\n" +
 	"\x04cost\x18% \x01(\x05R\x04cost\x12'\n" +
 	"\x06unique\x18& \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x12\x1b\n" +
-	"\twaits_for\x18' \x01(\tR\bwaitsFor\x1a:\n" +
+	"\twaits_for\x18' \x01(\tR\bwaitsFor\x12\x19\n" +
+	"\bgroup_id\x182 \x01(\tR\agroupId\x12'\n" +
+	"\x06parent\x183 \x01(\v2\x0f.pawl.v1.ParentR\x06parent\x12%\n" +
+	"\x04then\x184 \x03(\v2\x11.pawl.v1.FollowerR\x04then\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
@@ -1660,6 +1707,8 @@ var file_pawl_v1_task_proto_goTypes = []any{
 	nil,                           // 15: pawl.v1.Task.HeadersEntry
 	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*Parent)(nil),                // 18: pawl.v1.Parent
+	(*Follower)(nil),              // 19: pawl.v1.Follower
 }
 var file_pawl_v1_task_proto_depIdxs = []int32{
 	16, // 0: pawl.v1.RetryPolicy.initial:type_name -> google.protobuf.Duration
@@ -1676,39 +1725,42 @@ var file_pawl_v1_task_proto_depIdxs = []int32{
 	16, // 11: pawl.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
 	14, // 12: pawl.v1.TaskSpec.headers:type_name -> pawl.v1.TaskSpec.HeadersEntry
 	6,  // 13: pawl.v1.TaskSpec.unique:type_name -> pawl.v1.Unique
-	2,  // 14: pawl.v1.Task.status:type_name -> pawl.v1.Status
-	1,  // 15: pawl.v1.Task.state:type_name -> pawl.v1.State
-	0,  // 16: pawl.v1.Task.priority:type_name -> pawl.v1.Priority
-	10, // 17: pawl.v1.Task.attempt_log:type_name -> pawl.v1.Attempt
-	9,  // 18: pawl.v1.Task.progress:type_name -> pawl.v1.Progress
-	17, // 19: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	17, // 20: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
-	17, // 21: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
-	17, // 22: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
-	17, // 23: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	17, // 24: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
-	17, // 25: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
-	15, // 26: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
-	5,  // 27: pawl.v1.Task.retry:type_name -> pawl.v1.RetryPolicy
-	16, // 28: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
-	16, // 29: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
-	6,  // 30: pawl.v1.Task.unique:type_name -> pawl.v1.Unique
-	17, // 31: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	17, // 32: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
-	4,  // 33: pawl.v1.Attempt.outcome:type_name -> pawl.v1.Outcome
-	11, // 34: pawl.v1.Attempt.error:type_name -> pawl.v1.TaskError
-	16, // 35: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
-	17, // 36: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
-	1,  // 37: pawl.v1.Error.state:type_name -> pawl.v1.State
-	16, // 38: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	1,  // 39: pawl.v1.Filter.states:type_name -> pawl.v1.State
-	17, // 40: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
-	17, // 41: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	7,  // 14: pawl.v1.TaskSpec.then:type_name -> pawl.v1.TaskSpec
+	2,  // 15: pawl.v1.Task.status:type_name -> pawl.v1.Status
+	1,  // 16: pawl.v1.Task.state:type_name -> pawl.v1.State
+	0,  // 17: pawl.v1.Task.priority:type_name -> pawl.v1.Priority
+	10, // 18: pawl.v1.Task.attempt_log:type_name -> pawl.v1.Attempt
+	9,  // 19: pawl.v1.Task.progress:type_name -> pawl.v1.Progress
+	17, // 20: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	17, // 21: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
+	17, // 22: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
+	17, // 23: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
+	17, // 24: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	17, // 25: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
+	17, // 26: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
+	15, // 27: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
+	5,  // 28: pawl.v1.Task.retry:type_name -> pawl.v1.RetryPolicy
+	16, // 29: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
+	16, // 30: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
+	6,  // 31: pawl.v1.Task.unique:type_name -> pawl.v1.Unique
+	18, // 32: pawl.v1.Task.parent:type_name -> pawl.v1.Parent
+	19, // 33: pawl.v1.Task.then:type_name -> pawl.v1.Follower
+	17, // 34: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	17, // 35: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	4,  // 36: pawl.v1.Attempt.outcome:type_name -> pawl.v1.Outcome
+	11, // 37: pawl.v1.Attempt.error:type_name -> pawl.v1.TaskError
+	16, // 38: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
+	17, // 39: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
+	1,  // 40: pawl.v1.Error.state:type_name -> pawl.v1.State
+	16, // 41: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	1,  // 42: pawl.v1.Filter.states:type_name -> pawl.v1.State
+	17, // 43: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
+	17, // 44: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_task_proto_init() }
@@ -1716,6 +1768,7 @@ func file_pawl_v1_task_proto_init() {
 	if File_pawl_v1_task_proto != nil {
 		return
 	}
+	file_pawl_v1_chain_proto_init()
 	file_pawl_v1_task_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

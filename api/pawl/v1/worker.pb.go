@@ -356,6 +356,8 @@ type ClaimedTask struct {
 	Key            string                 `protobuf:"bytes,18,opt,name=key,proto3" json:"key,omitempty"`
 	Tags           []string               `protobuf:"bytes,19,rep,name=tags,proto3" json:"tags,omitempty"`
 	IdempotencyKey string                 `protobuf:"bytes,20,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	Parent         *Parent                `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`                  // what it follows, with the result
+	GroupId        string                 `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of the group that it is a member of
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -526,6 +528,20 @@ func (x *ClaimedTask) GetTags() []string {
 func (x *ClaimedTask) GetIdempotencyKey() string {
 	if x != nil {
 		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *ClaimedTask) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *ClaimedTask) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
 	}
 	return ""
 }
@@ -1615,7 +1631,7 @@ var File_pawl_v1_worker_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/worker.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/once.proto\x1a\x12pawl/v1/task.proto\":\n" +
+	"\x14pawl/v1/worker.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13pawl/v1/chain.proto\x1a\x12pawl/v1/once.proto\x1a\x12pawl/v1/task.proto\":\n" +
 	"\n" +
 	"QueueShare\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
@@ -1631,7 +1647,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x06worker\x18\b \x01(\tR\x06worker\x12\x1b\n" +
 	"\tclaim_key\x18\t \x01(\tR\bclaimKey\";\n" +
 	"\rClaimResponse\x12*\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\"\xb6\x06\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\"\xfa\x06\n" +
 	"\vClaimedTask\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1657,7 +1673,9 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\bready_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\areadyAt\x12\x10\n" +
 	"\x03key\x18\x12 \x01(\tR\x03key\x12\x12\n" +
 	"\x04tags\x18\x13 \x03(\tR\x04tags\x12'\n" +
-	"\x0fidempotency_key\x18\x14 \x01(\tR\x0eidempotencyKey\x1a:\n" +
+	"\x0fidempotency_key\x18\x14 \x01(\tR\x0eidempotencyKey\x12'\n" +
+	"\x06parent\x18\x1e \x01(\v2\x0f.pawl.v1.ParentR\x06parent\x12\x19\n" +
+	"\bgroup_id\x18\x1f \x01(\tR\agroupId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x01\n" +
@@ -1816,17 +1834,18 @@ var file_pawl_v1_worker_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
 	(Priority)(0),                 // 23: pawl.v1.Priority
 	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(Status)(0),                   // 25: pawl.v1.Status
-	(State)(0),                    // 26: pawl.v1.State
-	(*TaskError)(nil),             // 27: pawl.v1.TaskError
-	(*Progress)(nil),              // 28: pawl.v1.Progress
-	(*Error)(nil),                 // 29: pawl.v1.Error
-	(*BeginOnceRequest)(nil),      // 30: pawl.v1.BeginOnceRequest
-	(*FinishOnceRequest)(nil),     // 31: pawl.v1.FinishOnceRequest
-	(*AbandonOnceRequest)(nil),    // 32: pawl.v1.AbandonOnceRequest
-	(*BeginOnceResponse)(nil),     // 33: pawl.v1.BeginOnceResponse
-	(*FinishOnceResponse)(nil),    // 34: pawl.v1.FinishOnceResponse
-	(*AbandonOnceResponse)(nil),   // 35: pawl.v1.AbandonOnceResponse
+	(*Parent)(nil),                // 25: pawl.v1.Parent
+	(Status)(0),                   // 26: pawl.v1.Status
+	(State)(0),                    // 27: pawl.v1.State
+	(*TaskError)(nil),             // 28: pawl.v1.TaskError
+	(*Progress)(nil),              // 29: pawl.v1.Progress
+	(*Error)(nil),                 // 30: pawl.v1.Error
+	(*BeginOnceRequest)(nil),      // 31: pawl.v1.BeginOnceRequest
+	(*FinishOnceRequest)(nil),     // 32: pawl.v1.FinishOnceRequest
+	(*AbandonOnceRequest)(nil),    // 33: pawl.v1.AbandonOnceRequest
+	(*BeginOnceResponse)(nil),     // 34: pawl.v1.BeginOnceResponse
+	(*FinishOnceResponse)(nil),    // 35: pawl.v1.FinishOnceResponse
+	(*AbandonOnceResponse)(nil),   // 36: pawl.v1.AbandonOnceResponse
 }
 var file_pawl_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: pawl.v1.ClaimRequest.queues:type_name -> pawl.v1.QueueShare
@@ -1841,67 +1860,68 @@ var file_pawl_v1_worker_proto_depIdxs = []int32{
 	21, // 9: pawl.v1.ClaimedTask.headers:type_name -> pawl.v1.ClaimedTask.HeadersEntry
 	24, // 10: pawl.v1.ClaimedTask.created_at:type_name -> google.protobuf.Timestamp
 	24, // 11: pawl.v1.ClaimedTask.ready_at:type_name -> google.protobuf.Timestamp
-	25, // 12: pawl.v1.AckResponse.status:type_name -> pawl.v1.Status
-	26, // 13: pawl.v1.AckResponse.state:type_name -> pawl.v1.State
-	27, // 14: pawl.v1.FailRequest.error:type_name -> pawl.v1.TaskError
-	1,  // 15: pawl.v1.FailRequest.outcome:type_name -> pawl.v1.FailOutcome
-	22, // 16: pawl.v1.FailRequest.retry_in:type_name -> google.protobuf.Duration
-	25, // 17: pawl.v1.FailResponse.status:type_name -> pawl.v1.Status
-	26, // 18: pawl.v1.FailResponse.state:type_name -> pawl.v1.State
-	24, // 19: pawl.v1.FailResponse.next_run_at:type_name -> google.protobuf.Timestamp
-	22, // 20: pawl.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
-	28, // 21: pawl.v1.ExtendRequest.progress:type_name -> pawl.v1.Progress
-	24, // 22: pawl.v1.ExtendResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	22, // 23: pawl.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
-	25, // 24: pawl.v1.ReleaseResponse.status:type_name -> pawl.v1.Status
-	26, // 25: pawl.v1.ReleaseResponse.state:type_name -> pawl.v1.State
-	24, // 26: pawl.v1.ReleaseResponse.next_run_at:type_name -> google.protobuf.Timestamp
-	6,  // 27: pawl.v1.SettleRequest.acks:type_name -> pawl.v1.AckRequest
-	8,  // 28: pawl.v1.SettleRequest.fails:type_name -> pawl.v1.FailRequest
-	10, // 29: pawl.v1.SettleRequest.extends:type_name -> pawl.v1.ExtendRequest
-	12, // 30: pawl.v1.SettleRequest.releases:type_name -> pawl.v1.ReleaseRequest
-	16, // 31: pawl.v1.SettleResponse.acks:type_name -> pawl.v1.Settled
-	16, // 32: pawl.v1.SettleResponse.fails:type_name -> pawl.v1.Settled
-	16, // 33: pawl.v1.SettleResponse.extends:type_name -> pawl.v1.Settled
-	16, // 34: pawl.v1.SettleResponse.releases:type_name -> pawl.v1.Settled
-	25, // 35: pawl.v1.Settled.status:type_name -> pawl.v1.Status
-	26, // 36: pawl.v1.Settled.state:type_name -> pawl.v1.State
-	24, // 37: pawl.v1.Settled.next_run_at:type_name -> google.protobuf.Timestamp
-	24, // 38: pawl.v1.Settled.lease_expires_at:type_name -> google.protobuf.Timestamp
-	29, // 39: pawl.v1.Settled.error:type_name -> pawl.v1.Error
-	18, // 40: pawl.v1.WorkRequest.hello:type_name -> pawl.v1.WorkHello
-	14, // 41: pawl.v1.WorkRequest.settle:type_name -> pawl.v1.SettleRequest
-	2,  // 42: pawl.v1.WorkHello.queues:type_name -> pawl.v1.QueueShare
-	0,  // 43: pawl.v1.WorkHello.order:type_name -> pawl.v1.Order
-	22, // 44: pawl.v1.WorkHello.lease:type_name -> google.protobuf.Duration
-	5,  // 45: pawl.v1.WorkResponse.tasks:type_name -> pawl.v1.ClaimedTask
-	15, // 46: pawl.v1.WorkResponse.settled:type_name -> pawl.v1.SettleResponse
-	20, // 47: pawl.v1.WorkResponse.lost:type_name -> pawl.v1.LostClaim
-	3,  // 48: pawl.v1.WorkerService.Claim:input_type -> pawl.v1.ClaimRequest
-	6,  // 49: pawl.v1.WorkerService.Ack:input_type -> pawl.v1.AckRequest
-	8,  // 50: pawl.v1.WorkerService.Fail:input_type -> pawl.v1.FailRequest
-	10, // 51: pawl.v1.WorkerService.Extend:input_type -> pawl.v1.ExtendRequest
-	12, // 52: pawl.v1.WorkerService.Release:input_type -> pawl.v1.ReleaseRequest
-	14, // 53: pawl.v1.WorkerService.Settle:input_type -> pawl.v1.SettleRequest
-	30, // 54: pawl.v1.WorkerService.BeginOnce:input_type -> pawl.v1.BeginOnceRequest
-	31, // 55: pawl.v1.WorkerService.FinishOnce:input_type -> pawl.v1.FinishOnceRequest
-	32, // 56: pawl.v1.WorkerService.AbandonOnce:input_type -> pawl.v1.AbandonOnceRequest
-	17, // 57: pawl.v1.WorkerService.Work:input_type -> pawl.v1.WorkRequest
-	4,  // 58: pawl.v1.WorkerService.Claim:output_type -> pawl.v1.ClaimResponse
-	7,  // 59: pawl.v1.WorkerService.Ack:output_type -> pawl.v1.AckResponse
-	9,  // 60: pawl.v1.WorkerService.Fail:output_type -> pawl.v1.FailResponse
-	11, // 61: pawl.v1.WorkerService.Extend:output_type -> pawl.v1.ExtendResponse
-	13, // 62: pawl.v1.WorkerService.Release:output_type -> pawl.v1.ReleaseResponse
-	15, // 63: pawl.v1.WorkerService.Settle:output_type -> pawl.v1.SettleResponse
-	33, // 64: pawl.v1.WorkerService.BeginOnce:output_type -> pawl.v1.BeginOnceResponse
-	34, // 65: pawl.v1.WorkerService.FinishOnce:output_type -> pawl.v1.FinishOnceResponse
-	35, // 66: pawl.v1.WorkerService.AbandonOnce:output_type -> pawl.v1.AbandonOnceResponse
-	19, // 67: pawl.v1.WorkerService.Work:output_type -> pawl.v1.WorkResponse
-	58, // [58:68] is the sub-list for method output_type
-	48, // [48:58] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	25, // 12: pawl.v1.ClaimedTask.parent:type_name -> pawl.v1.Parent
+	26, // 13: pawl.v1.AckResponse.status:type_name -> pawl.v1.Status
+	27, // 14: pawl.v1.AckResponse.state:type_name -> pawl.v1.State
+	28, // 15: pawl.v1.FailRequest.error:type_name -> pawl.v1.TaskError
+	1,  // 16: pawl.v1.FailRequest.outcome:type_name -> pawl.v1.FailOutcome
+	22, // 17: pawl.v1.FailRequest.retry_in:type_name -> google.protobuf.Duration
+	26, // 18: pawl.v1.FailResponse.status:type_name -> pawl.v1.Status
+	27, // 19: pawl.v1.FailResponse.state:type_name -> pawl.v1.State
+	24, // 20: pawl.v1.FailResponse.next_run_at:type_name -> google.protobuf.Timestamp
+	22, // 21: pawl.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
+	29, // 22: pawl.v1.ExtendRequest.progress:type_name -> pawl.v1.Progress
+	24, // 23: pawl.v1.ExtendResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	22, // 24: pawl.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	26, // 25: pawl.v1.ReleaseResponse.status:type_name -> pawl.v1.Status
+	27, // 26: pawl.v1.ReleaseResponse.state:type_name -> pawl.v1.State
+	24, // 27: pawl.v1.ReleaseResponse.next_run_at:type_name -> google.protobuf.Timestamp
+	6,  // 28: pawl.v1.SettleRequest.acks:type_name -> pawl.v1.AckRequest
+	8,  // 29: pawl.v1.SettleRequest.fails:type_name -> pawl.v1.FailRequest
+	10, // 30: pawl.v1.SettleRequest.extends:type_name -> pawl.v1.ExtendRequest
+	12, // 31: pawl.v1.SettleRequest.releases:type_name -> pawl.v1.ReleaseRequest
+	16, // 32: pawl.v1.SettleResponse.acks:type_name -> pawl.v1.Settled
+	16, // 33: pawl.v1.SettleResponse.fails:type_name -> pawl.v1.Settled
+	16, // 34: pawl.v1.SettleResponse.extends:type_name -> pawl.v1.Settled
+	16, // 35: pawl.v1.SettleResponse.releases:type_name -> pawl.v1.Settled
+	26, // 36: pawl.v1.Settled.status:type_name -> pawl.v1.Status
+	27, // 37: pawl.v1.Settled.state:type_name -> pawl.v1.State
+	24, // 38: pawl.v1.Settled.next_run_at:type_name -> google.protobuf.Timestamp
+	24, // 39: pawl.v1.Settled.lease_expires_at:type_name -> google.protobuf.Timestamp
+	30, // 40: pawl.v1.Settled.error:type_name -> pawl.v1.Error
+	18, // 41: pawl.v1.WorkRequest.hello:type_name -> pawl.v1.WorkHello
+	14, // 42: pawl.v1.WorkRequest.settle:type_name -> pawl.v1.SettleRequest
+	2,  // 43: pawl.v1.WorkHello.queues:type_name -> pawl.v1.QueueShare
+	0,  // 44: pawl.v1.WorkHello.order:type_name -> pawl.v1.Order
+	22, // 45: pawl.v1.WorkHello.lease:type_name -> google.protobuf.Duration
+	5,  // 46: pawl.v1.WorkResponse.tasks:type_name -> pawl.v1.ClaimedTask
+	15, // 47: pawl.v1.WorkResponse.settled:type_name -> pawl.v1.SettleResponse
+	20, // 48: pawl.v1.WorkResponse.lost:type_name -> pawl.v1.LostClaim
+	3,  // 49: pawl.v1.WorkerService.Claim:input_type -> pawl.v1.ClaimRequest
+	6,  // 50: pawl.v1.WorkerService.Ack:input_type -> pawl.v1.AckRequest
+	8,  // 51: pawl.v1.WorkerService.Fail:input_type -> pawl.v1.FailRequest
+	10, // 52: pawl.v1.WorkerService.Extend:input_type -> pawl.v1.ExtendRequest
+	12, // 53: pawl.v1.WorkerService.Release:input_type -> pawl.v1.ReleaseRequest
+	14, // 54: pawl.v1.WorkerService.Settle:input_type -> pawl.v1.SettleRequest
+	31, // 55: pawl.v1.WorkerService.BeginOnce:input_type -> pawl.v1.BeginOnceRequest
+	32, // 56: pawl.v1.WorkerService.FinishOnce:input_type -> pawl.v1.FinishOnceRequest
+	33, // 57: pawl.v1.WorkerService.AbandonOnce:input_type -> pawl.v1.AbandonOnceRequest
+	17, // 58: pawl.v1.WorkerService.Work:input_type -> pawl.v1.WorkRequest
+	4,  // 59: pawl.v1.WorkerService.Claim:output_type -> pawl.v1.ClaimResponse
+	7,  // 60: pawl.v1.WorkerService.Ack:output_type -> pawl.v1.AckResponse
+	9,  // 61: pawl.v1.WorkerService.Fail:output_type -> pawl.v1.FailResponse
+	11, // 62: pawl.v1.WorkerService.Extend:output_type -> pawl.v1.ExtendResponse
+	13, // 63: pawl.v1.WorkerService.Release:output_type -> pawl.v1.ReleaseResponse
+	15, // 64: pawl.v1.WorkerService.Settle:output_type -> pawl.v1.SettleResponse
+	34, // 65: pawl.v1.WorkerService.BeginOnce:output_type -> pawl.v1.BeginOnceResponse
+	35, // 66: pawl.v1.WorkerService.FinishOnce:output_type -> pawl.v1.FinishOnceResponse
+	36, // 67: pawl.v1.WorkerService.AbandonOnce:output_type -> pawl.v1.AbandonOnceResponse
+	19, // 68: pawl.v1.WorkerService.Work:output_type -> pawl.v1.WorkResponse
+	59, // [59:69] is the sub-list for method output_type
+	49, // [49:59] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_worker_proto_init() }
@@ -1909,6 +1929,7 @@ func file_pawl_v1_worker_proto_init() {
 	if File_pawl_v1_worker_proto != nil {
 		return
 	}
+	file_pawl_v1_chain_proto_init()
 	file_pawl_v1_once_proto_init()
 	file_pawl_v1_task_proto_init()
 	file_pawl_v1_worker_proto_msgTypes[8].OneofWrappers = []any{}

@@ -1,0 +1,162 @@
+package broker
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The engine's words for groups of tasks.
+type (
+	GroupView   = engine.GroupView
+	GroupCounts = engine.GroupCounts
+	GroupMember = engine.GroupMember
+	GroupMade   = engine.GroupMade
+	Joined      = engine.Joined
+	Notice      = engine.Notice
+)
+
+// GroupPage is a page of a list of groups.
+type GroupPage struct {
+	Groups []*GroupView
+	More   bool
+}
+
+// MemberPage is a page of the members of a group.
+type MemberPage struct {
+	Members []GroupMember
+	More    bool
+}
+
+// GroupCalls are the calls on the groups whose home a shard is.
+type GroupCalls interface {
+	// MakeGroup makes a group and its members. The shard has, or gets, copies of the queues.
+	MakeGroup(ctx context.Context, shard uint32, ns string, g task.Group, queues []string) (GroupMade, Stamp, error)
+	// FindGroup is the group that a request has made, or not_found.
+	FindGroup(ctx context.Context, shard uint32, ns string, g task.Group) (GroupMade, Stamp, error)
+	AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]Joined, Stamp, error)
+	CloseGroup(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error)
+	CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*GroupView, Stamp, error)
+	Group(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error)
+	Groups(ctx context.Context, shard uint32, ns string, before task.ID, limit int) (GroupPage, Stamp, error)
+	GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (MemberPage, Stamp, error)
+	// Hear takes in what members in other shards tell of themselves.
+	Hear(ctx context.Context, shard uint32, ns string, notices []*Notice) (Stamp, error)
+}
+
+// MakeGroup makes a group and its members. The group is filled and checked.
+func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g task.Group, queues []string) (GroupMade, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return GroupMade{}, Stamp{}, err
+	}
+	if b.cfg.Room != nil {
+		if err := b.cfg.Room(); err != nil {
+			return GroupMade{}, Stamp{}, err
+		}
+	}
+	n := &engine.NewGroup{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
+	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) { return engine.MakeGroup(round, n) })
+}
+
+// groupID is the id of a new group: that of its request, so that a repeated one names the same group, or a new one.
+func (r *replica) groupID(ns string, request task.ID) task.ID {
+	if request != (task.ID{}) {
+		return task.NewID(r.id, request.UnixMilli(), requestBits(ns, request))
+	}
+	now, _ := r.shard.Now()
+	return task.NewID(r.id, int64(now)/1000, rand.Uint64())
+}
+
+// FindGroup is the group that a request has made.
+func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g task.Group) (GroupMade, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return GroupMade{}, Stamp{}, err
+	}
+	n := &engine.NewGroup{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
+	return change(ctx, r, func(round *engine.Round) (GroupMade, error) { return engine.FindGroup(round, n) })
+}
+
+// AddToGroup makes new members, each answered by itself.
+func (b *Broker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]Joined, Stamp, error) {
+	r, err := b.replica(id.Shard())
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	if b.cfg.Room != nil {
+		if err := b.cfg.Room(); err != nil {
+			return nil, Stamp{}, err
+		}
+	}
+	return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Joined, error) { return engine.AddToGroup(round, ns, id, tasks) })
+}
+
+// CloseGroup lets an open group be complete when its members have ended.
+func (b *Broker) CloseGroup(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error) {
+	return b.onGroup(ctx, id, func(round *engine.Round) (*GroupView, error) { return engine.CloseGroup(round, ns, id) })
+}
+
+// CancelGroup cancels a group with its members.
+func (b *Broker) CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*GroupView, Stamp, error) {
+	return b.onGroup(ctx, id, func(round *engine.Round) (*GroupView, error) { return engine.CancelGroup(round, by, ns, id) })
+}
+
+func (b *Broker) onGroup(ctx context.Context, id task.ID, fn func(*engine.Round) (*GroupView, error)) (*GroupView, Stamp, error) {
+	r, err := b.replica(id.Shard())
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return change(ctx, r, fn)
+}
+
+// Group reads a group.
+func (b *Broker) Group(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error) {
+	r, err := b.replica(id.Shard())
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) (*GroupView, error) { return engine.ShowGroup(from, ns, id) })
+}
+
+// Groups reads up to limit groups of a shard before one, newest first.
+func (b *Broker) Groups(ctx context.Context, shardID uint32, ns string, before task.ID, limit int) (GroupPage, Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return GroupPage{}, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) (p GroupPage, err error) {
+		p.Groups, p.More = engine.ListGroups(from, ns, before, limit)
+		return p, nil
+	})
+}
+
+// GroupMembers reads up to limit members of a group behind one.
+func (b *Broker) GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (MemberPage, Stamp, error) {
+	r, err := b.replica(id.Shard())
+	if err != nil {
+		return MemberPage{}, Stamp{}, err
+	}
+	return read(ctx, r, func(from store.Reader) (p MemberPage, err error) {
+		p.Members, p.More, err = engine.GroupMembers(from, ns, id, behind, limit)
+		return p, err
+	})
+}
+
+// Hear takes in what members in other shards tell of themselves.
+func (b *Broker) Hear(ctx context.Context, shardID uint32, ns string, notices []*Notice) (Stamp, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return Stamp{}, err
+	}
+	_, at, err := change(ctx, r, func(round *engine.Round) (struct{}, error) {
+		for _, n := range notices {
+			engine.Hear(round, ns, n)
+		}
+		return struct{}{}, nil
+	})
+	return at, err
+}

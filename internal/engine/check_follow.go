@@ -1,0 +1,129 @@
+package engine
+
+import "github.com/pawlq/pawl/internal/task"
+
+// checkFollowers: a task that says that something follows it has a row of that, and no other has; what waits, waits for a task that
+// has not succeeded, and what is on its way has its parcel.
+func (c *checker) checkFollowers() {
+	sent, members := map[Origin]bool{}, map[task.ID]bool{}
+	c.scan(tabOutbox, func(k, v []byte) {
+		p, err := decodeParcel(idAt(k), v)
+		if err != nil {
+			c.find("parcel %s: %v", idAt(k), err)
+			return
+		}
+		sent[p.From] = true
+		members[p.Request] = true
+	})
+	groups := c.checkGroups(members)
+	rows := map[task.ID]bool{}
+	c.scan(tabFollow, func(k, v []byte) {
+		id := idAt(k)
+		rows[id] = true
+		all, err := decodeFollowers(v)
+		if g := groups[id]; g != nil {
+			c.checkPoints(g, all, sent)
+			return
+		}
+		x := c.tasks[id]
+		if err != nil || x == nil || x.Ties == nil || !x.Ties.Followed {
+			c.find("what follows %s follows nothing (%v)", id, err)
+			return
+		}
+		for i := range all {
+			f := &all[i]
+			if waits := f.Fate == FateWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
+				c.find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.Fate)
+			}
+			if way := (Origin{Parent: id, N: i}); (f.Fate == FateSent) != sent[way] {
+				c.find("number %d of what follows task %s is %s, and its parcel there: %t", i, id, f.Fate, sent[way])
+			}
+		}
+	})
+	for id, x := range c.tasks {
+		if x.Ties != nil && x.Ties.Followed && !rows[id] {
+			c.find("nobody knows what follows task %s", id)
+		}
+	}
+}
+
+// checkPoints: a group's row says which tasks wait for its points, and so does the row of those.
+func (c *checker) checkPoints(g *taskGroup, points []Follower, sent map[Origin]bool) {
+	if len(points) != groupPoints {
+		c.find("group %s has %d points", g.id, len(points))
+		return
+	}
+	for i := range points {
+		f := &points[i]
+		if waits := g.waits>>i&1 == 1; waits != (f.Fate == FateWaiting) || waits != (f.Spec != nil) || waits && g.state != GroupRunning {
+			c.find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.Fate, waits)
+		}
+		if way := (Origin{Parent: g.id, N: i}); (f.Fate == FateSent) != sent[way] {
+			c.find("%s of group %s is %s, and its parcel there: %t", f.On, g.id, f.Fate, sent[way])
+		}
+	}
+}
+
+// checkGroups proves that the counters of each group are those of its members, that members of this shard are as their group knows
+// them, and that none is lost on its way. It returns the groups.
+func (c *checker) checkGroups(parcels map[task.ID]bool) map[task.ID]*taskGroup {
+	groups, counts := map[task.ID]*taskGroup{}, map[task.ID]*GroupCounts{}
+	c.scan(tabGroup, func(k, v []byte) {
+		g, err := decodeGroup(idAt(k), v)
+		if err != nil {
+			c.find("group %s: %v", idAt(k), err)
+			return
+		}
+		groups[g.id], counts[g.id] = g, &GroupCounts{}
+		if g.wake != 0 {
+			c.expectRow(deadlineKey(g.wake, onGroup, c.ns, g.id[:]), nil)
+		}
+		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.wake == 0 && (ended || g.walking) || g.state == GroupComplete && !ended {
+			c.find("group %s is %s: ended %d, kept until %d, its deadline %d", g.id, g.state, g.endedAt, g.keptUntil, g.wake)
+		}
+		if g.state == GroupRunning && !g.open && g.counts.Pending == 0 {
+			c.find("group %s is running, and nothing is pending", g.id)
+		}
+	})
+	seen := map[[2]task.ID]*member{}
+	c.scan(tabMember, func(k, v []byte) {
+		id, ref := task.ID(k[len(k)-32:len(k)-16]), idAt(k)
+		m, err := decodeMember(v)
+		if err != nil || groups[id] == nil {
+			c.find("member %s of group %s belongs to nothing (%v)", ref, id, err)
+			return
+		}
+		seen[[2]task.ID{id, ref}] = m
+		counts[id].Members++
+		*counts[id].of(m)++
+		x := c.tasks[m.id]
+		if here := m.id.Shard() == id.Shard(); m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
+			c.find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
+		}
+		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !parcels[partID(id, ref)] {
+			c.find("member %s of group %s is lost on its way", ref, id)
+		}
+	})
+	for id, g := range groups {
+		if !g.leaving && *counts[id] != g.counts {
+			c.find("group %s counts %+v, expected %+v", id, g.counts, *counts[id])
+		}
+	}
+	for id, x := range c.tasks {
+		if !x.Ties.member() || groups[x.Ties.Group] == nil || groups[x.Ties.Group].leaving {
+			continue
+		}
+		end := x.State
+		if !end.Ended() {
+			end = 0
+		}
+		m := seen[[2]task.ID{x.Ties.Group, x.Ties.Ref}]
+		if follows := x.Ties.Ref[0] >= 0x80; follows && x.Ties.Turn == 0 && (m == nil || m.turn == 0 && m.id == task.ID{}) {
+			continue // its birth is not told yet, by the shard that sent it
+		}
+		if m == nil || m.id != id || m.turn != x.Ties.Turn || m.state != end {
+			c.find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Ties.Turn, m)
+		}
+	}
+	return groups
+}

@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"bytes"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Cancelling a group is one entry that says so, and then rows: time passes over its members, some in each round, and cancels those of
+// this shard; to those of other shards it sends an order. A member that is on its way is cancelled when its shard has answered. So a
+// crash in the middle loses nothing, and a call that is repeated changes nothing.
+
+// walkChunk is how many members one round goes over.
+const walkChunk = 200
+
+// CancelGroup cancels a group with all its members. What it would have enqueued is dropped. On one that is cancelled it changes
+// nothing; one that is complete is refused with wrong_state.
+func CancelGroup(r *Round, by task.Author, ns string, id task.ID) (*GroupView, error) {
+	g, ok := r.group(ns, id)
+	switch {
+	case !ok:
+		return nil, task.NotFound("group", id.String())
+	case g.state == GroupComplete:
+		return nil, &task.Error{Code: task.CodeWrongState, Message: "cancel group " + id.String() + ": it is complete"}
+	case g.state == GroupRunning:
+		g.state, g.open = GroupCancelled, false
+		r.dropPoints(ns, g, "cancelled")
+		g.walking, g.walk, g.dirty = true, task.ID{}, true
+		r.wakeGroup(ns, g, r.now)
+		r.advance(ns, g, task.ID{})
+		r.record(audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup, Name: id.String()}})
+	}
+	return r.groupView(ns, g), nil
+}
+
+// wakeGroup sets when time is to look at a group again.
+func (r *Round) wakeGroup(ns string, g *taskGroup, at store.Time) {
+	if g.wake != 0 {
+		r.tx.Delete(deadlineKey(g.wake, onGroup, ns, g.id[:]))
+	}
+	g.wake, g.dirty = at, true
+	r.remind(at, onGroup, ns, g.id[:])
+}
+
+// groupDue does for a group what its deadline is for.
+func (r *Round) groupDue(d deadline) {
+	if len(d.rest) != 16 {
+		corrupt(errDeadline(d.rest))
+	}
+	g, ok := r.anyGroup(d.ns, task.ID(d.rest))
+	if !ok || g.wake != d.at {
+		return
+	}
+	g.wake, g.dirty = 0, true
+	switch until, doubted := r.l.office.Doubted(); {
+	case g.walking:
+		r.cancelSome(d.ns, g)
+	case doubted && r.now < until:
+		r.wakeGroup(d.ns, g, until)
+	default:
+		r.forgetSome(d.ns, g)
+	}
+	r.born = birthLimit // others have their turn
+}
+
+// cancelSome cancels the next members of a group that have not ended.
+func (r *Round) cancelSome(ns string, g *taskGroup) {
+	refs, members := membersOf(r.tx, ns, g.id, g.walk, walkChunk)
+	for i, m := range members {
+		if m.pending() && m.id != (task.ID{}) {
+			r.cancelMember(ns, g.id, refs[i], m.id)
+		}
+	}
+	if len(refs) == walkChunk {
+		g.walk = refs[len(refs)-1]
+		r.wakeGroup(ns, g, r.now)
+		return
+	}
+	g.walking, g.walk = false, task.ID{}
+	if g.keptUntil != 0 {
+		r.wakeGroup(ns, g, g.keptUntil)
+	}
+}
+
+// cancelMember cancels a member, or has its shard told to.
+func (r *Round) cancelMember(ns string, group, ref, id task.ID) {
+	if id.Shard() == group.Shard() {
+		_ = Cancel(r, ns, id) // it may have ended; then its home knows
+		return
+	}
+	r.send(ns, &Parcel{Request: requestOf(partID(group, ref), cancelOrders), Cancel: id})
+}
+
+// cancelOrders are apart from births and notices.
+const cancelOrders = 1 << 41
+
+// forgetSome removes the next rows of a group whose retention is over.
+func (r *Round) forgetSome(ns string, g *taskGroup) {
+	refs, _ := membersOf(r.tx, ns, g.id, task.ID{}, forgetChunk)
+	for _, ref := range refs {
+		r.tx.Delete(memberKey(ns, g.id, ref))
+	}
+	if len(refs) == forgetChunk {
+		g.leaving = true
+		r.wakeGroup(ns, g, r.now)
+		return
+	}
+	r.tx.Delete(idKey(ns, tabFollow, g.id))
+	r.tx.Delete(idKey(ns, tabGroup, g.id))
+	delete(r.groups, groupName{ns, g.id})
+}
+
+// forgetChunk is how many members of a group one round forgets.
+const forgetChunk = 1000
+
+// membersOf reads up to limit members behind one.
+func membersOf(from store.Reader, ns string, group, behind task.ID, limit int) (refs []task.ID, members []*member) {
+	lo := memberKey(ns, group, behind)
+	if behind != (task.ID{}) {
+		lo = append(lo, 0)
+	}
+	prefix := idKey(ns, tabMember, group)
+	from.Scan(lo, after(prefix), func(k, row []byte) bool {
+		m, err := decodeMember(bytes.Clone(row))
+		corrupt(err)
+		refs, members = append(refs, idAt(k)), append(members, m)
+		return len(refs) < limit
+	})
+	return refs, members
+}

@@ -1,0 +1,412 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// shards are several shards, each with a queue of its own, and couriers between them that lose answers, come late and come twice.
+type shards struct {
+	t      *testing.T
+	rng    *rand.Rand
+	worlds []*world
+	tokens map[task.ID]task.Token
+	groups map[task.ID]bool // true: somebody has cancelled it
+	makes  []*NewGroup
+	whole  map[task.ID]bool // groups that were seen to be complete
+}
+
+const shardCount = 3
+
+func newShards(t *testing.T, seed uint64) *shards {
+	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{}, whole: map[task.ID]bool{}}
+	for i := range shardCount {
+		w := newWorld(t)
+		w.putQueue(queueAt(i), task.DefaultSettings(), false)
+		s.worlds = append(s.worlds, w)
+	}
+	return s
+}
+
+func queueAt(i int) string { return "q" + strconv.Itoa(i+1) }
+
+// at is the shard of a number.
+func (s *shards) at(number uint32) *world { return s.worlds[number-1] }
+
+func (s *shards) newID(shard int) task.ID {
+	return task.NewID(uint32(shard+1), int64(s.worlds[shard].now)/1000, s.rng.Uint64())
+}
+
+func (s *shards) spec(depth int) task.Spec {
+	spec := task.Spec{Type: "job", Queue: queueAt(s.rng.IntN(shardCount)), MaxAttempts: 1 + s.rng.IntN(2)}
+	if depth > 0 {
+		for range s.rng.IntN(3) {
+			spec.Then = append(spec.Then, s.spec(depth-1))
+		}
+	}
+	switch s.rng.IntN(12) {
+	case 0:
+		spec.IdempotencyKey, spec.Then = "key", nil
+	case 1:
+		spec.Unique = &task.Unique{Key: "u", OnConflict: task.OnConflicts[s.rng.IntN(4)]}
+	}
+	spec.Fill()
+	return spec
+}
+
+// step does one thing to some shard.
+func (s *shards) step() string {
+	i := s.rng.IntN(shardCount)
+	w := s.worlds[i]
+	switch s.rng.IntN(16) {
+	case 0:
+		return s.make(i)
+	case 1:
+		return s.onGroup(s.add)
+	case 2:
+		return s.onGroup(func(w *world, id task.ID) string {
+			_, err := run(w, func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", id) })
+			return s.allow("close", err)
+		})
+	case 3:
+		if s.rng.IntN(4) > 0 {
+			return "nothing"
+		}
+		return s.onGroup(func(w *world, id task.ID) string {
+			_, err := run(w, func(r *Round) (*GroupView, error) { return CancelGroup(r, task.Author{}, "default", id) })
+			if err == nil {
+				s.groups[id] = true
+			}
+			return s.allow("cancel of a group", err)
+		})
+	case 4:
+		w.takeOffice()
+		w.leader.office.Began -= store.Time(time.Hour / time.Microsecond)
+		return "new leader"
+	case 5:
+		d := time.Duration(s.rng.IntN(20000)) * time.Millisecond
+		for _, w := range s.worlds {
+			w.pass(d)
+		}
+		return "time"
+	case 6:
+		return s.onTask(w, "cancel", Cancel)
+	case 7, 8:
+		return s.onTask(w, "replay", func(r *Round, ns string, id task.ID) error { return Retry(r, ns, id, 0) })
+	case 9, 10, 11:
+		return s.carry(w, s.rng.IntN(3) > 0)
+	}
+	return s.work(i)
+}
+
+func (s *shards) make(i int) string {
+	if len(s.makes) > 0 && s.rng.IntN(4) == 0 { // a call that comes again
+		n := s.makes[s.rng.IntN(len(s.makes))]
+		made, err := run(s.at(n.ID.Shard()), func(r *Round) (GroupMade, error) { return MakeGroup(r, n) })
+		if err != nil || !made.Duplicate {
+			s.t.Fatalf("a repeated group is made %+v, %v", made, err)
+		}
+		return "group again"
+	}
+	n := &NewGroup{Namespace: "default", ID: s.newID(i)}
+	n.Open = s.rng.IntN(3) == 0
+	for range 1 + s.rng.IntN(6) {
+		n.Tasks = append(n.Tasks, s.spec(2))
+	}
+	done, died := task.Spec{Type: "done", Queue: queueAt(s.rng.IntN(shardCount))}, task.Spec{Type: "died", Queue: queueAt(s.rng.IntN(shardCount))}
+	n.OnComplete, n.OnDeath = &done, &died
+	n.Fill()
+	if _, err := run(s.worlds[i], func(r *Round) (GroupMade, error) { return MakeGroup(r, n) }); err != nil {
+		s.t.Fatal(err)
+	}
+	s.groups[n.ID], s.makes = false, append(s.makes, n)
+	return "group"
+}
+
+func (s *shards) add(w *world, id task.ID) string {
+	spec := s.spec(1)
+	spec.RequestID = task.NewID(1, 1, uint64(s.rng.IntN(1000)))
+	for range 1 + s.rng.IntN(2) {
+		_, err := run(w, func(r *Round) ([]Joined, error) { return AddToGroup(r, "default", id, []task.Spec{spec}) })
+		s.allow("add", err)
+	}
+	return "add"
+}
+
+func (s *shards) onGroup(do func(w *world, id task.ID) string) string {
+	if len(s.makes) == 0 {
+		return "nothing"
+	}
+	id := s.makes[s.rng.IntN(len(s.makes))].ID
+	return do(s.at(id.Shard()), id)
+}
+
+// allow takes refusals that depend on where things are.
+func (s *shards) allow(what string, err error) string {
+	if err == nil {
+		return what
+	}
+	if !errors.Is(err, task.ErrWrongState) && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrStaleClaim) {
+		s.t.Fatalf("%s: %v", what, err)
+	}
+	return "refused " + what
+}
+
+func (s *shards) onTask(w *world, what string, do func(r *Round, ns string, id task.ID) error) string {
+	var ids []task.ID
+	eachExec(w, func(id task.ID, x *Exec) {
+		if what == "cancel" != x.State.Ended() {
+			ids = append(ids, id)
+		}
+	})
+	if len(ids) == 0 {
+		return "nothing"
+	}
+	id := ids[s.rng.IntN(len(ids))]
+	_, err := run(w, func(r *Round) (struct{}, error) { return struct{}{}, do(r, "default", id) })
+	return s.allow(what, err)
+}
+
+// work claims a task and ends the claim of another, or lets it be lost.
+func (s *shards) work(i int) string {
+	w := s.worlds[i]
+	for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: queueAt(i)}}, Max: 3, Lease: 30 * time.Second}) {
+		s.tokens[c.ID] = c.Token
+	}
+	var held []task.ID
+	eachExec(w, func(id task.ID, x *Exec) {
+		if x.State == task.Claimed {
+			held = append(held, id)
+		}
+	})
+	if len(held) == 0 {
+		return "nothing to end"
+	}
+	id := held[s.rng.IntN(len(held))]
+	h := Hold{Namespace: "default", ID: id, Token: s.tokens[id]}
+	switch x := s.rng.IntN(8); {
+	case x == 0:
+		_, err := run(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{Fall: Fall(s.rng.IntN(4))}) })
+		return s.allow("fail", err)
+	case x == 1:
+		return "a claim is left alone"
+	}
+	for range 1 + s.rng.IntN(2) { // an answer may be lost, and the call repeated
+		if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, Result{Data: []byte("7")}) }); err != nil {
+			return s.allow("ack", err)
+		}
+	}
+	return "ack"
+}
+
+// carry brings some parcels to their shards. If it does not note them, they come again.
+func (s *shards) carry(w *world, notes bool) string {
+	for _, p := range Outbox(w.store, "default", task.ID{}, 1000) {
+		if s.rng.IntN(3) == 0 {
+			continue
+		}
+		var a Accepted
+		var refused *task.Error
+		switch {
+		case p.Notice != nil:
+			s.at(p.Notice.Group.Shard()).round(func(r *Round) { Hear(r, "default", p.Notice) })
+		case p.Cancel != (task.ID{}):
+			_, err := run(s.at(p.Cancel.Shard()), func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", p.Cancel) })
+			s.allow("order", err)
+		default:
+			i, err := strconv.Atoi(p.Spec.Queue[1:])
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			n := &NewTask{Spec: p.Spec, Namespace: "default", ID: s.newID(i - 1), Fresh: true}
+			a, err = run(s.worlds[i-1], func(r *Round) (Accepted, error) { return Enqueue(r, n) })
+			errors.As(err, &refused)
+		}
+		if notes {
+			w.round(func(r *Round) { Delivered(r, "default", p.Request, a, refused) })
+		}
+	}
+	if notes {
+		return "courier"
+	}
+	return "courier whose word is lost"
+}
+
+func eachExec(w *world, fn func(id task.ID, x *Exec)) {
+	lo, hi := tableBounds("default", tabExec)
+	w.store.Scan(lo, hi, func(k, v []byte) bool {
+		x, err := decodeExec(v)
+		corrupt(err)
+		fn(idAt(k), x)
+		return true
+	})
+}
+
+func (s *shards) check() error {
+	for i, w := range s.worlds {
+		if err := w.check(); err != nil {
+			return fmt.Errorf("shard %d: %w", i+1, err)
+		}
+	}
+	for id := range s.groups {
+		if v, err := ShowGroup(s.at(id.Shard()).store, "default", id); err == nil && v.State == GroupComplete && !s.whole[id] {
+			s.whole[id] = true
+			if err := s.allEnded(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// allEnded says whether a group that has just become complete has members that have not ended yet.
+func (s *shards) allEnded(group task.ID) (bad error) {
+	for _, w := range s.worlds {
+		eachExec(w, func(id task.ID, x *Exec) {
+			if x.Ties.member() && x.Ties.Group == group && x.Ties.Turn == 0 {
+				bad = fmt.Errorf("group %s is complete, and its member %s is %s", group, id, x.State)
+			}
+		})
+	}
+	return bad
+}
+
+// finish lets everything come to its end.
+func (s *shards) finish() {
+	for _, n := range s.makes {
+		_, err := run(s.at(n.ID.Shard()), func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", n.ID) })
+		s.allow("close", err)
+	}
+	for range 400 {
+		for i, w := range s.worlds {
+			w.pass(10 * time.Second)
+			s.carry(w, true)
+			for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: queueAt(i)}}, Max: 100}) {
+				h := Hold{Namespace: "default", ID: c.ID, Token: c.Token}
+				if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, Result{}) }); err != nil {
+					s.t.Fatal(err)
+				}
+			}
+		}
+		idle := true
+		for _, w := range s.worlds {
+			eachExec(w, func(_ task.ID, x *Exec) { idle = idle && x.State.Ended() })
+			idle = idle && len(Outbox(w.store, "default", task.ID{}, 1)) == 0
+		}
+		if idle {
+			return
+		}
+	}
+	s.t.Fatal("it does not come to an end")
+}
+
+// judge compares what groups count with the tasks that there are, and what follows with what was to follow.
+func (s *shards) judge() error {
+	counts, done, died := map[task.ID]*GroupCounts{}, map[task.ID]int{}, map[task.ID]int{}
+	for id := range s.groups {
+		counts[id] = &GroupCounts{}
+	}
+	behind := map[string]int{} // parent and type of what follows it
+	for _, w := range s.worlds {
+		eachExec(w, func(id task.ID, x *Exec) {
+			e := readEnvelope(w.store, "default", id)
+			if p := e.Parent; p != nil && p.Group != (task.ID{}) {
+				if x.Type == "done" {
+					done[p.Group]++
+				} else {
+					died[p.Group]++
+				}
+			} else if p != nil {
+				behind[p.ID.String()]++
+			}
+			if x.Ties.member() {
+				c := counts[x.Ties.Group]
+				c.Members++
+				*c.of(&member{state: x.State})++
+			}
+		})
+	}
+	for id, cancelled := range s.groups {
+		v, err := ShowGroup(s.at(id.Shard()).store, "default", id)
+		if err != nil {
+			return err
+		}
+		want := *counts[id]
+		want.Refused = v.Counts.Refused
+		want.Members += want.Refused
+		if v.Counts != want || v.Counts.Pending != 0 {
+			return fmt.Errorf("group %s counts %+v, there are %+v", id, v.Counts, want)
+		}
+		if once := map[bool]int{false: 1, true: 0}[cancelled]; done[id] != once {
+			return fmt.Errorf("group %s is %s (cancelled: %t), and on_complete was made %d times: %+v", id, v.State, cancelled, done[id], v.Points)
+		}
+		if died[id] > 1 || !cancelled && died[id] == 0 && v.Counts.Dead+v.Counts.Poisoned > 0 && v.EndedAt == 0 {
+			return fmt.Errorf("group %s: on_death was made %d times", id, died[id])
+		}
+	}
+	for _, w := range s.worlds {
+		var bad error
+		eachExec(w, func(id task.ID, x *Exec) {
+			if x.Ties == nil || !x.Ties.Followed {
+				return
+			}
+			born := 0
+			for _, f := range followersOf(w.store, "default", id, x) {
+				if f.Fate == FateBorn {
+					born++
+				} else if f.Fate == FateSent || f.Fate == FateWaiting && x.State == task.Succeeded {
+					bad = fmt.Errorf("task %s is %s, and what follows it is %s", id, x.State, f.Fate)
+				}
+			}
+			if born != behind[id.String()] {
+				bad = fmt.Errorf("task %s is %s: %d were born behind it, and there are %d", id, x.State, born, behind[id.String()])
+			}
+		})
+		if bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+// Whatever leaders, couriers and callers do, each end is counted once, each follower is born once, and on_complete runs once.
+// PAWL_SEED repeats a run.
+func TestGroupsCountOnce(t *testing.T) {
+	first, last := uint64(1), uint64(15)
+	if s := os.Getenv("PAWL_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, last = seed, seed
+	}
+	seen := map[string]int{}
+	for seed := first; seed <= last; seed++ {
+		s := newShards(t, seed)
+		for step := range 300 {
+			what := s.step()
+			seen[what]++
+			if err := s.check(); err != nil {
+				t.Fatalf("PAWL_SEED=%d, step %d, %s: %v", seed, step, what, err)
+			}
+		}
+		s.finish()
+		if err := errors.Join(s.check(), s.judge()); err != nil {
+			t.Fatalf("PAWL_SEED=%d: %v", seed, err)
+		}
+	}
+	for _, what := range []string{"group", "group again", "add", "close", "cancel of a group", "replay", "cancel", "ack", "fail", "courier", "courier whose word is lost", "new leader"} {
+		if seen[what] == 0 && first != last {
+			t.Errorf("%q never happened", what)
+		}
+	}
+	t.Log(seen)
+}

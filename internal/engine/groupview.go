@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// GroupView is everything known of a group.
+type GroupView struct {
+	ID        task.ID
+	Name      string
+	State     GroupState
+	Open      bool
+	Counts    GroupCounts
+	CreatedAt store.Time
+	EndedAt   store.Time // 0: it has not ended, or members of a cancelled one have not
+	KeptUntil store.Time
+	Points    []Follower // what it enqueues when it comes to a point, and what became of that; those that it has
+}
+
+// GroupMember is a member of a group as its home knows it.
+type GroupMember struct {
+	Ref     task.ID
+	ID      task.ID // zero: it is on its way, or was refused
+	Type    string
+	Queue   string
+	State   task.State // the end; 0: it has not ended
+	Refused string     // why; "": it was not
+	Result  Result
+	Omitted bool // the result is too large to keep here: the task has it
+}
+
+func (r *Round) groupView(ns string, g *taskGroup) *GroupView { return groupView(r.tx, ns, g) }
+
+func groupView(from store.Reader, ns string, g *taskGroup) *GroupView {
+	v := &GroupView{ID: g.id, Name: g.name, State: g.state, Open: g.open, Counts: g.counts, CreatedAt: g.createdAt, EndedAt: g.endedAt,
+		KeptUntil: g.keptUntil}
+	for _, f := range readFollowers(from, ns, g.id) {
+		if f.Type != "" {
+			v.Points = append(v.Points, f)
+		}
+	}
+	return v
+}
+
+// ShowGroup reads a group.
+func ShowGroup(from store.Reader, ns string, id task.ID) (*GroupView, error) {
+	g, ok := readGroup(from, ns, id)
+	if !ok || g.leaving {
+		return nil, task.NotFound("group", id.String())
+	}
+	return groupView(from, ns, g), nil
+}
+
+// ListGroups reads up to limit groups before one, newest first; a zero id: from the newest.
+func ListGroups(from store.Reader, ns string, before task.ID, limit int) (groups []*GroupView, more bool) {
+	lo, hi := tableBounds(ns, tabGroup)
+	if before != (task.ID{}) {
+		hi = idKey(ns, tabGroup, before)
+	}
+	m := &meter{Reader: from}
+	m.ScanBack(lo, hi, func(k, row []byte) bool {
+		if more = len(groups) == limit || m.bytes >= pageBytes && len(groups) > 0; more {
+			return false
+		}
+		g, err := decodeGroup(idAt(k), row)
+		corrupt(err)
+		if !g.leaving {
+			groups = append(groups, groupView(m, ns, g))
+		}
+		return true
+	})
+	return groups, more
+}
+
+// GroupMembers reads up to limit members of a group behind one, or about 8 MiB of them: first those that were added, in their order,
+// then those with request ids and what follows members.
+func GroupMembers(from store.Reader, ns string, id, behind task.ID, limit int) (list []GroupMember, more bool, err error) {
+	if g, ok := readGroup(from, ns, id); !ok || g.leaving {
+		return nil, false, task.NotFound("group", id.String())
+	}
+	meter := &meter{Reader: from}
+	for len(list) < limit && meter.bytes < pageBytes {
+		chunk := min(limit-len(list), 100)
+		refs, members := membersOf(meter, ns, id, behind, chunk)
+		for i, m := range members {
+			list = append(list, GroupMember{Ref: refs[i], ID: m.id, Type: m.typ, Queue: m.queue, State: m.state, Refused: m.refused,
+				Result: m.result, Omitted: m.omitted})
+		}
+		if len(refs) < chunk {
+			return list, false, nil
+		}
+		behind = refs[len(refs)-1]
+	}
+	return list, true, nil
+}

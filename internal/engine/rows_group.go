@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func (c *GroupCounts) fields() []*int64 {
+	return []*int64{&c.Members, &c.Pending, &c.Succeeded, &c.Dead, &c.Poisoned, &c.Discarded, &c.Cancelled, &c.Refused}
+}
+
+func (g *taskGroup) encode() []byte {
+	r := newRow(len(g.name) + 96)
+	r.text(1, g.name)
+	r.num(2, uint64(g.state))
+	r.num(3, flag(g.open))
+	r.num(4, g.added)
+	r.num(5, uint64(g.results)) // #nosec G115 -- a sum of lengths
+	r.num(6, uint64(g.waits))
+	if g.retention != nil {
+		r.num(7, uint64(*g.retention)+1) // #nosec G115 -- checked
+	}
+	for i, at := range []store.Time{g.createdAt, g.endedAt, g.keptUntil, g.wake} {
+		r.num(protowire.Number(8+i), uint64(at)) // #nosec G115 -- after 1970
+	}
+	r.num(12, flag(g.walking))
+	if g.walk != (task.ID{}) {
+		r.bytes(13, g.walk[:])
+	}
+	r.num(14, flag(g.leaving))
+	for i, n := range g.counts.fields() {
+		r.num(protowire.Number(20+i), uint64(*n)) // #nosec G115 -- not negative
+	}
+	return r
+}
+
+func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
+	g := &taskGroup{id: id}
+	times := []*store.Time{&g.createdAt, &g.endedAt, &g.keptUntil, &g.wake}
+	counts := g.counts.fields()
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		switch {
+		case tag == 2:
+			g.state = GroupState(v) // #nosec G115 -- a few
+		case tag == 3:
+			g.open = v != 0
+		case tag == 4:
+			g.added = v
+		case tag == 5:
+			g.results = int64(v) // #nosec G115 -- as written
+		case tag == 6:
+			g.waits = uint8(v) // #nosec G115 -- as written
+		case tag == 7:
+			d := time.Duration(v - 1) // #nosec G115 -- as written
+			g.retention = &d
+		case tag >= 8 && tag < 12:
+			*times[tag-8] = store.Time(v) // #nosec G115 -- as written
+		case tag == 12:
+			g.walking = v != 0
+		case tag == 14:
+			g.leaving = v != 0
+		case tag >= 20 && int(tag) < 20+len(counts):
+			*counts[tag-20] = int64(v) // #nosec G115 -- as written
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 1:
+			g.name = string(b)
+		case 13:
+			copy(g.walk[:], b)
+		}
+	})
+	return g, err
+}
+
+func (m *member) encode() []byte {
+	r := newRow(48 + len(m.typ) + len(m.queue) + len(m.result.Data))
+	r.num(1, m.turn)
+	r.num(2, uint64(m.state))
+	if m.id != (task.ID{}) {
+		r.bytes(3, m.id[:])
+	}
+	r.text(4, m.typ)
+	r.text(5, m.queue)
+	r.text(6, m.refused)
+	r.bytes(7, m.result.Data)
+	r.text(8, m.result.ContentType)
+	r.num(9, flag(m.omitted))
+	return r
+}
+
+func decodeMember(row []byte) (*member, error) {
+	m := &member{}
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 1:
+			m.turn = v
+		case 2:
+			m.state = task.State(v) // #nosec G115 -- as written
+		case 9:
+			m.omitted = v != 0
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 3:
+			copy(m.id[:], b)
+		case 4:
+			m.typ = string(b)
+		case 5:
+			m.queue = string(b)
+		case 6:
+			m.refused = string(b)
+		case 7:
+			m.result.Data = b
+		case 8:
+			m.result.ContentType = string(b)
+		}
+	})
+	return m, err
+}
+
+func (n *Notice) encode() []byte {
+	var r encoder
+	r.bytes(1, n.Group[:])
+	r.bytes(2, n.Ref[:])
+	r.num(3, n.Turn)
+	if n.ID != (task.ID{}) {
+		r.bytes(4, n.ID[:])
+	}
+	r.num(5, uint64(n.State))
+	r.text(6, n.Type)
+	r.text(7, n.Queue)
+	r.text(8, n.Refused)
+	r.bytes(9, n.Result.Data)
+	r.text(10, n.Result.ContentType)
+	r.num(11, flag(n.Omitted))
+	for i := range n.Born {
+		r.bytes(12, n.Born[i].encode())
+	}
+	return r
+}
+
+func decodeNotice(b []byte) (*Notice, error) {
+	n := &Notice{}
+	var bad error
+	err := decodeFields(b, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 3:
+			n.Turn = v
+		case 5:
+			n.State = task.State(v) // #nosec G115 -- as written
+		case 11:
+			n.Omitted = v != 0
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 1:
+			copy(n.Group[:], b)
+		case 2:
+			copy(n.Ref[:], b)
+		case 4:
+			copy(n.ID[:], b)
+		case 6:
+			n.Type = string(b)
+		case 7:
+			n.Queue = string(b)
+		case 8:
+			n.Refused = string(b)
+		case 9:
+			n.Result.Data = b
+		case 10:
+			n.Result.ContentType = string(b)
+		case 12:
+			birth, err := decodeBirth(b)
+			if n.Born = append(n.Born, birth); err != nil {
+				bad = err
+			}
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return n, err
+}
+
+func (b *Birth) encode() []byte {
+	var r encoder
+	r.bytes(1, b.Ref[:])
+	if b.ID != (task.ID{}) {
+		r.bytes(2, b.ID[:])
+	}
+	r.text(3, b.Type)
+	r.text(4, b.Queue)
+	r.text(5, b.Refused)
+	return r
+}
+
+func decodeBirth(row []byte) (b Birth, err error) {
+	err = decodeFields(row, noNum, func(tag protowire.Number, v []byte) {
+		switch tag {
+		case 1:
+			copy(b.Ref[:], v)
+		case 2:
+			copy(b.ID[:], v)
+		case 3:
+			b.Type = string(v)
+		case 4:
+			b.Queue = string(v)
+		case 5:
+			b.Refused = string(v)
+		}
+	})
+	return b, err
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func (p *Parcel) encode() []byte {
+	var spec []byte
+	if p.IsTask() {
+		spec = task.EncodeSpec(&p.Spec)
+	}
+	r := newRow(len(spec) + len(p.From.Schedule) + 64)
+	r.bytes(1, spec)
+	r.num(2, uint64(p.SentAt))
+	r.text(3, p.From.Schedule)
+	if p.From.Schedule != "" {
+		r.bytes(4, p.From.Plan[:])
+	}
+	r.num(5, p.From.Tick)
+	if p.From.Parent != (task.ID{}) {
+		r.bytes(6, p.From.Parent[:])
+	}
+	r.num(7, uint64(p.From.N)) // #nosec G115 -- a few
+	if p.Notice != nil {
+		r.bytes(8, p.Notice.encode())
+	}
+	if p.Cancel != (task.ID{}) {
+		r.bytes(9, p.Cancel[:])
+	}
+	return r
+}
+
+func decodeParcel(request task.ID, row []byte) (*Parcel, error) {
+	p := &Parcel{Request: request}
+	var bad error
+	err := decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 2:
+			p.SentAt = store.Time(v)
+		case 5:
+			p.From.Tick = v
+		case 7:
+			p.From.N = int(v % (task.MaxThen + 1))
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 1:
+			p.Spec, bad = task.DecodeSpec(b)
+		case 3:
+			p.From.Schedule = string(b)
+		case 4:
+			copy(p.From.Plan[:], b)
+		case 6:
+			copy(p.From.Parent[:], b)
+		case 8:
+			n, err := decodeNotice(b)
+			if p.Notice = n; err != nil {
+				bad = err
+			}
+		case 9:
+			copy(p.Cancel[:], b)
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return p, err
+}

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// groupStep is a step of a story about groups, which are called g1, g2 … in the order of their making.
+func (s *story) groupStep(d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "group":
+		return s.makeGroup(d)
+	case "groups-made":
+		var names []string
+		var before task.ID
+		for more := true; more; {
+			var page []*GroupView
+			page, more = ListGroups(s.store, "default", before, 2)
+			for _, g := range page {
+				names, before = append(names, s.groupName(g.ID)), g.ID
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	id := s.groupIDs[number(strings.TrimPrefix(d.CmdArgs[0].Key, "g"))-1]
+	switch d.Cmd {
+	case "add":
+		tasks := thenOf(arg(d, "tasks"))
+		for i := range tasks {
+			tasks[i].Fill()
+			if v := arg(d, "request"); v != "" {
+				tasks[i].RequestID = task.NewID(1, 0, uint64(number(v)+i))
+			}
+		}
+		joined, err := run(s.world, func(r *Round) ([]Joined, error) { return AddToGroup(r, "default", id, tasks) })
+		if err != nil {
+			return answer(err, "")
+		}
+		return s.joined(joined)
+	case "close":
+		v, err := run(s.world, func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", id) })
+		return s.groupAnswer(v, err)
+	case "cancel-group":
+		v, err := run(s.world, func(r *Round) (*GroupView, error) { return CancelGroup(r, task.Author{}, "default", id) })
+		return s.groupAnswer(v, err)
+	case "members":
+		return s.members(id)
+	}
+	v, err := ShowGroup(s.store, "default", id)
+	return s.groupAnswer(v, err)
+}
+
+func (s *story) makeGroup(d *datadriven.TestData) string {
+	n := &NewGroup{Namespace: "default", ID: s.newID(), Group: task.Group{Name: arg(d, "name"), Tasks: thenOf(arg(d, "tasks")), Open: d.HasArg("open")}}
+	for to, field := range map[**task.Spec]string{&n.OnComplete: "on-complete", &n.OnSuccess: "on-success", &n.OnDeath: "on-death"} {
+		if of := thenOf(arg(d, field)); of != nil {
+			*to = &of[0]
+		}
+	}
+	if v := arg(d, "retention"); v != "" {
+		keep := duration(v)
+		n.Retention = &keep
+	}
+	if d.HasArg("again") {
+		n.ID = s.groupIDs[len(s.groupIDs)-1]
+	}
+	n.Fill()
+	if err := n.Check(task.DefaultLimits()); err != nil {
+		return answer(err, "")
+	}
+	if !s.hasQueue("default") {
+		s.putQueue("default", task.DefaultSettings(), false)
+	}
+	made, err := run(s.world, func(r *Round) (GroupMade, error) { return MakeGroup(r, n) })
+	if err == nil && !slices.Contains(s.groupIDs, n.ID) {
+		s.groupIDs = append(s.groupIDs, n.ID)
+	}
+	if err != nil {
+		return answer(err, "")
+	}
+	return s.joined(made.Tasks) + s.groupAnswer(made.Group, nil)
+}
+
+func (s *story) joined(tasks []Joined) string {
+	var b strings.Builder
+	for _, j := range tasks {
+		switch {
+		case j.Err != nil:
+			fmt.Fprintln(&b, answer(j.Err, ""))
+		case j.Parcel != nil:
+			fmt.Fprintln(&b, "on its way")
+		case j.Duplicate:
+			fmt.Fprintf(&b, "%s %s (duplicate)\n", s.know(j.ID), j.State)
+		default:
+			fmt.Fprintf(&b, "%s %s\n", s.know(j.ID), j.State)
+		}
+	}
+	return b.String()
+}
+
+func (s *story) groupAnswer(v *GroupView, err error) string {
+	if err != nil {
+		return answer(err, "")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", s.groupName(v.ID), v.State)
+	if v.Open {
+		b.WriteString(", open")
+	}
+	fmt.Fprintf(&b, ": %d members", v.Counts.Members)
+	for i, word := range []string{"pending", "succeeded", "dead", "poisoned", "discarded", "cancelled", "refused"} {
+		if n := *v.Counts.fields()[i+1]; n > 0 {
+			fmt.Fprintf(&b, ", %d %s", n, word)
+		}
+	}
+	if v.EndedAt != 0 {
+		fmt.Fprintf(&b, "; kept for %s", v.KeptUntil.Sub(v.EndedAt))
+	}
+	for _, f := range v.Points {
+		fmt.Fprintf(&b, "\n  %s %s@%s %s", f.On, f.Type, f.Queue, f.Fate)
+		if f.ID != (task.ID{}) {
+			fmt.Fprintf(&b, " %s", s.know(f.ID))
+		}
+		if f.Reason != "" {
+			fmt.Fprintf(&b, ": %s", f.Reason)
+		}
+	}
+	return b.String()
+}
+
+func (s *story) members(id task.ID) string {
+	var b strings.Builder
+	var behind task.ID
+	for more := true; more; {
+		var page []GroupMember
+		var err error
+		if page, more, err = GroupMembers(s.store, "default", id, behind, 3); err != nil {
+			return answer(err, "")
+		}
+		for _, m := range page {
+			behind = m.Ref
+			name, end := "?", "pending"
+			if m.ID != (task.ID{}) {
+				name = s.know(m.ID)
+			}
+			if m.State != 0 {
+				end = m.State.String()
+			}
+			if m.Refused != "" {
+				end = "refused: " + m.Refused
+			}
+			fmt.Fprintf(&b, "%s %s@%s %s", name, m.Type, m.Queue, end)
+			if len(m.Result.Data) > 0 {
+				fmt.Fprintf(&b, " with %q", m.Result.Data)
+			}
+			if m.Omitted {
+				b.WriteString(", its result is too large")
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+func (s *story) groupName(id task.ID) string {
+	return fmt.Sprintf("g%d", slices.Index(s.groupIDs, id)+1)
+}

@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// fakeGroups keeps groups whose members never end.
+type fakeGroups struct {
+	mu  sync.Mutex
+	all []*broker.GroupView
+}
+
+func (f *fakeGroups) MakeGroup(_ context.Context, _ string, g task.Group) (made broker.GroupMade, at broker.Stamp, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.all) + 1
+	made.Group = &broker.GroupView{ID: task.NewID(1, 7, uint64(n)), Name: g.Name, Open: g.Open, CreatedAt: 1,
+		Counts: broker.GroupCounts{Members: int64(len(g.Tasks)), Pending: int64(len(g.Tasks))}}
+	for field, s := range g.Callbacks() {
+		if s != nil {
+			made.Group.Points = append(made.Group.Points, broker.Follower{On: field, Type: s.Type, Queue: s.Queue})
+		}
+	}
+	for i := range g.Tasks {
+		switch j := (broker.Joined{Accepted: broker.Accepted{ID: task.NewID(1, 8, uint64(i)), State: task.Ready, CreatedAt: 1}}); i % 3 {
+		case 1:
+			made.Tasks = append(made.Tasks, broker.Joined{Parcel: &broker.Parcel{}})
+		case 2:
+			made.Tasks = append(made.Tasks, broker.Joined{Err: &task.Error{Code: task.CodeConflict, Message: "the key is another's"}})
+		default:
+			made.Tasks = append(made.Tasks, j)
+		}
+	}
+	f.all = append(f.all, made.Group)
+	return made, broker.Stamp{Shard: 1, Index: 1, Time: 1}, nil
+}
+
+func (f *fakeGroups) AddToGroup(_ context.Context, _ string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	g, at, err := f.find(id)
+	if err != nil {
+		return nil, at, err
+	}
+	out := make([]broker.Enqueued, len(tasks))
+	for i := range out {
+		g.Counts.Members++
+		out[i].Accepted = broker.Accepted{ID: task.NewID(1, 9, uint64(g.Counts.Members)), State: task.Ready, CreatedAt: 1}
+	}
+	return out, at, nil
+}
+
+func (f *fakeGroups) find(id task.ID) (*broker.GroupView, broker.Stamp, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := broker.Stamp{Shard: 1, Index: 1, Time: 1}
+	for _, g := range f.all {
+		if g.ID == id {
+			return g, at, nil
+		}
+	}
+	return nil, at, task.NotFound("group", id.String())
+}
+
+func (f *fakeGroups) CloseGroup(_ context.Context, _ string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
+	g, at, err := f.find(id)
+	if err == nil {
+		g.Open = false
+	}
+	return g, at, err
+}
+
+func (f *fakeGroups) CancelGroup(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
+	g, at, err := f.find(id)
+	if err == nil {
+		g.State = engine.GroupCancelled
+	}
+	return g, at, err
+}
+
+func (f *fakeGroups) Group(_ context.Context, _ string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
+	return f.find(id)
+}
+
+func (f *fakeGroups) Groups(_ context.Context, _ string, before task.ID, limit int) (page broker.GroupPage, at []broker.Stamp, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := len(f.all) - 1; i >= 0; i-- {
+		if g := f.all[i]; before == (task.ID{}) || g.ID[15] < before[15] {
+			if len(page.Groups) == limit {
+				page.More = true
+				break
+			}
+			page.Groups = append(page.Groups, g)
+		}
+	}
+	return page, []broker.Stamp{{Shard: 1, Index: 1, Time: 1}}, nil
+}
+
+func (f *fakeGroups) GroupMembers(_ context.Context, _ string, id, behind task.ID, limit int) (page broker.MemberPage, at broker.Stamp, err error) {
+	g, at, err := f.find(id)
+	if err != nil {
+		return page, at, err
+	}
+	for n := behind[15] + 1; int64(n) <= g.Counts.Members; n++ {
+		if len(page.Members) == limit {
+			page.More = true
+			break
+		}
+		m := broker.GroupMember{Ref: task.ID{15: n}, Type: "a", Queue: "q", ID: task.NewID(1, 8, uint64(n)), State: task.Succeeded, Result: broker.Result{Data: []byte("7")}}
+		if n == 2 {
+			m = broker.GroupMember{Ref: task.ID{15: n}, Type: "a", Queue: "q", Refused: "conflict"}
+		}
+		page.Members = append(page.Members, m)
+	}
+	return page, at, nil
+}

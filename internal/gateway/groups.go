@@ -1,0 +1,283 @@
+package gateway
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Groups is what the gateway needs of groups of tasks, wherever they live.
+type Groups interface {
+	MakeGroup(ctx context.Context, ns string, g task.Group) (broker.GroupMade, broker.Stamp, error)
+	AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
+	CloseGroup(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error)
+	CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error)
+	Group(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error)
+	Groups(ctx context.Context, ns string, before task.ID, limit int) (broker.GroupPage, []broker.Stamp, error)
+	GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (broker.MemberPage, broker.Stamp, error)
+}
+
+// groupers is the GroupService.
+type groupers struct {
+	pawlv1.UnimplementedGroupServiceServer
+	*Gateway
+}
+
+// CreateGroup makes a group and its members.
+func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest) (*pawlv1.CreateGroupResponse, error) {
+	group, err := groupOf(r, g.limits)
+	if err != nil {
+		return nil, err
+	}
+	made, at, err := g.cfg.Groups.MakeGroup(ctx, namespaceOf(ctx), group)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.CreateGroupResponse{Group: groupProto(made.Group), Tasks: newResults(len(made.Tasks)), Duplicate: made.Duplicate}
+	for i := range made.Tasks {
+		switch j := &made.Tasks[i]; {
+		case j.Err != nil:
+			out.Tasks[i].Error = g.itemError(j.Err)
+		case j.Parcel == nil:
+			out.Tasks[i].Task = &pawlv1.Enqueued{CreatedAt: timeProto(j.CreatedAt)}
+			enqueuedProto(out.Tasks[i].Task, &j.Accepted)
+		}
+	}
+	return out, nil
+}
+
+// groupOf reads, fills and checks what a producer says of a group.
+func groupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err error) {
+	g = task.Group{Name: r.GetName(), Open: r.GetOpen()}
+	if id := r.GetRequestId(); id != "" {
+		if g.RequestID, err = task.ParseID(id); err != nil {
+			return g, task.Invalid("request_id", "%v", err)
+		}
+	}
+	if r.GetRetention() != nil {
+		keep, err := spanOf("retention", r.GetRetention())
+		if err != nil {
+			return g, err
+		}
+		g.Retention = &keep
+	}
+	if g.Tasks, err = membersOf(r.GetTasks(), l); err != nil {
+		return g, err
+	}
+	for _, point := range []struct {
+		field string
+		said  *pawlv1.TaskSpec
+		to    **task.Spec
+	}{{"on_complete", r.GetOnComplete(), &g.OnComplete}, {"on_success", r.GetOnSuccess(), &g.OnSuccess}, {"on_death", r.GetOnDeath(), &g.OnDeath}} {
+		if point.said == nil {
+			continue
+		}
+		spec, err := specOf(point.said, l)
+		if err != nil {
+			return g, fieldOf(point.field, err)
+		}
+		*point.to = &spec
+	}
+	return g, g.Check(l)
+}
+
+// membersOf reads tasks that are to be members of a group.
+func membersOf(said []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
+	if len(said) > l.Batch {
+		return nil, task.Invalid("tasks", "%d tasks, at most %d are allowed in one call", len(said), l.Batch)
+	}
+	tasks := make([]task.Spec, len(said))
+	for i, p := range said {
+		var err error
+		if tasks[i], err = specOf(p, l); err != nil {
+			return nil, fieldOf(item("tasks", i), err)
+		}
+	}
+	return tasks, nil
+}
+
+// AddGroupTasks makes further members of a group.
+func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (*pawlv1.AddGroupTasksResponse, error) {
+	id, err := groupIDOf("group_id", r.GetGroupId())
+	if err != nil {
+		return nil, err
+	}
+	if len(r.GetTasks()) == 0 {
+		return nil, task.Invalid("tasks", "is needed, with 1 to %d tasks", g.limits.Batch)
+	}
+	tasks, err := membersOf(r.GetTasks(), g.limits)
+	if err == nil {
+		err = task.CheckMembers(tasks, g.limits)
+	}
+	if err != nil {
+		return nil, err
+	}
+	got, at, err := g.cfg.Groups.AddToGroup(ctx, namespaceOf(ctx), id, tasks)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.AddGroupTasksResponse{Results: newResults(len(got))}
+	for i := range got {
+		if got[i].Err != nil {
+			out.Results[i].Error = g.itemError(got[i].Err)
+			continue
+		}
+		out.Results[i].Task = &pawlv1.Enqueued{CreatedAt: timeProto(got[i].CreatedAt)}
+		enqueuedProto(out.Results[i].Task, &got[i].Accepted)
+	}
+	return out, nil
+}
+
+// GetGroup reads a group.
+func (g groupers) GetGroup(ctx context.Context, r *pawlv1.GetGroupRequest) (*pawlv1.GetGroupResponse, error) {
+	p, err := g.grouped(ctx, r.GetGroupId(), g.cfg.Groups.Group)
+	return &pawlv1.GetGroupResponse{Group: p}, err
+}
+
+// grouped runs a call on a group that answers with how it stands.
+func (g *Gateway) grouped(ctx context.Context, groupID string, run func(context.Context, string, task.ID) (*broker.GroupView, broker.Stamp, error)) (*pawlv1.Group, error) {
+	id, err := groupIDOf("group_id", groupID)
+	if err != nil {
+		return nil, err
+	}
+	v, at, err := run(ctx, namespaceOf(ctx), id)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return groupProto(v), nil
+}
+
+// CloseGroup lets an open group be complete when its members have ended.
+func (g groupers) CloseGroup(ctx context.Context, r *pawlv1.CloseGroupRequest) (*pawlv1.CloseGroupResponse, error) {
+	p, err := g.grouped(ctx, r.GetGroupId(), g.cfg.Groups.CloseGroup)
+	return &pawlv1.CloseGroupResponse{Group: p}, err
+}
+
+// CancelGroup cancels a group with its members.
+func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest) (*pawlv1.CancelGroupResponse, error) {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.grouped(ctx, r.GetGroupId(), func(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
+		return g.cfg.Groups.CancelGroup(ctx, by, ns, id)
+	})
+	if err == nil {
+		g.log.Info("group cancelled", "group", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
+	}
+	return &pawlv1.CancelGroupResponse{Group: p}, err
+}
+
+// ListGroups reads a page of groups, newest first.
+func (g groupers) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (*pawlv1.ListGroupsResponse, error) {
+	n, before, err := pageOf(groupCursor, r.GetLimit(), r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	page, stamps, err := g.cfg.Groups.Groups(ctx, namespaceOf(ctx), before, n)
+	for _, at := range stamps {
+		saw(ctx, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListGroupsResponse{}
+	for _, v := range page.Groups {
+		out.Items = append(out.Items, groupProto(v))
+	}
+	if n := len(page.Groups); page.More && n > 0 {
+		out.NextCursor = encodeCursor(groupCursor, page.Groups[n-1].ID[:])
+	}
+	return out, nil
+}
+
+// ListGroupMembers reads a page of the members of a group.
+func (g groupers) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroupMembersRequest) (*pawlv1.ListGroupMembersResponse, error) {
+	id, err := groupIDOf("group_id", r.GetGroupId())
+	if err != nil {
+		return nil, err
+	}
+	n, behind, err := pageOf(memberCursor, r.GetLimit(), r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	page, at, err := g.cfg.Groups.GroupMembers(ctx, namespaceOf(ctx), id, behind, n)
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	out, size := &pawlv1.ListGroupMembersResponse{}, 0
+	for i := range page.Members {
+		p := memberProto(&page.Members[i])
+		if size += proto.Size(p); size > maxPageBytes && i > 0 {
+			page.Members, page.More = page.Members[:i], true
+			break
+		}
+		out.Items = append(out.Items, p)
+	}
+	if n := len(page.Members); page.More && n > 0 {
+		out.NextCursor = encodeCursor(memberCursor, page.Members[n-1].Ref[:])
+	}
+	return out, nil
+}
+
+// pageOf reads which part of a list that goes by ids is wanted; a zero id: the first.
+func pageOf(kind cursorKind, limit int32, cursor string) (n int, at task.ID, err error) {
+	if n, err = limitOf(limit); err != nil {
+		return n, at, err
+	}
+	from, err := decodeCursor(kind, cursor)
+	if err == nil && from != nil && len(from) != len(at) {
+		err = badCursor(cursor)
+	}
+	copy(at[:], from)
+	return n, at, err
+}
+
+// groupIDOf reads a group's id.
+func groupIDOf(field, s string) (task.ID, error) {
+	if s == "" {
+		return task.ID{}, task.Invalid(field, "is needed")
+	}
+	id, err := task.ParseID(s)
+	if err != nil {
+		return id, task.Invalid(field, "%v", err)
+	}
+	return id, nil
+}
+
+func groupProto(v *broker.GroupView) *pawlv1.Group {
+	c := &v.Counts
+	p := &pawlv1.Group{GroupId: v.ID.String(), Name: v.Name, State: pawlv1.GroupState(v.State) + 1, Open: v.Open,
+		Counts: &pawlv1.GroupCounts{Members: c.Members, Pending: c.Pending, Succeeded: c.Succeeded, Dead: c.Dead, Poisoned: c.Poisoned,
+			Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused},
+		CreatedAt: timeProto(v.CreatedAt), EndedAt: timeProto(v.EndedAt), KeptUntil: timeProto(v.KeptUntil)}
+	for i := range v.Points {
+		f := followerProto(&v.Points[i])
+		switch v.Points[i].On {
+		case "on_complete":
+			p.OnComplete = f
+		case "on_success":
+			p.OnSuccess = f
+		case "on_death":
+			p.OnDeath = f
+		}
+	}
+	return p
+}
+
+func memberProto(m *broker.GroupMember) *pawlv1.GroupMember {
+	p := &pawlv1.GroupMember{Type: m.Type, Queue: m.Queue, State: stateProto(m.State), Refused: m.Refused, Result: m.Result.Data,
+		ResultContentType: m.Result.ContentType, ResultOmitted: m.Omitted}
+	if m.ID != (task.ID{}) {
+		p.TaskId = m.ID.String()
+	}
+	return p
+}

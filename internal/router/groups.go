@@ -1,0 +1,369 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A group lives in one shard, whose number is in its id.
+
+// groupArgs are what the calls on a shard's groups take.
+type groupArgs struct {
+	Shard     uint32
+	Namespace string
+	ID        task.ID
+	Group     task.Group
+	Tasks     []task.Spec
+	Queues    []string
+	Behind    task.ID
+	Limit     int
+	Notices   []*broker.Notice
+	By        task.Author // of a cancel
+}
+
+type groupAnswer struct {
+	Made    broker.GroupMade
+	Joined  []broker.Joined
+	View    *broker.GroupView
+	Page    broker.GroupPage
+	Members broker.MemberPage
+	At      broker.Stamp
+	Faults  []*fault
+}
+
+func (a *groupAnswer) item(i int) *error {
+	if n := len(a.Made.Tasks); i >= n {
+		return &a.Joined[i-n].Err
+	}
+	return &a.Made.Tasks[i].Err
+}
+
+func (a *groupAnswer) items() int { return len(a.Made.Tasks) + len(a.Joined) }
+func (a *groupAnswer) pack()      { a.Faults = faultsOf(a.items(), a.item) }
+func (a *groupAnswer) unpack()    { errorsOf(a.Faults, a.items(), a.item) }
+
+// onGroups makes a method of a call on a shard's groups. Again: what it made is known by its request, or it makes nothing.
+func onGroups(name string, again bool, run func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) error) *method[groupArgs, groupAnswer] {
+	return &method[groupArgs, groupAnswer]{name: name, again: again, run: func(ctx context.Context, r *Router, a groupArgs) (out groupAnswer, err error) {
+		err = run(ctx, r.cfg.Broker, &a, &out)
+		return out, err
+	}}
+}
+
+var (
+	makeGroup = onGroups("make-group", false, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.Made, out.At, err = b.MakeGroup(ctx, a.Shard, a.Namespace, a.Group, a.Queues)
+		return err
+	})
+	findGroup = onGroups("find-group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.Made, out.At, err = b.FindGroup(ctx, a.Shard, a.Namespace, a.Group)
+		return err
+	})
+	addToGroup = onGroups("add-to-group", false, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.Joined, out.At, err = b.AddToGroup(ctx, a.Namespace, a.ID, a.Tasks, a.Queues)
+		return err
+	})
+	closeGroup = onGroups("close-group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.View, out.At, err = b.CloseGroup(ctx, a.Namespace, a.ID)
+		return err
+	})
+	cancelGroup = onGroups("cancel-group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.View, out.At, err = b.CancelGroup(ctx, a.By, a.Namespace, a.ID)
+		return err
+	})
+	showGroup = onGroups("group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.View, out.At, err = b.Group(ctx, a.Namespace, a.ID)
+		return err
+	})
+	listGroups = onGroups("groups", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.Page, out.At, err = b.Groups(ctx, a.Shard, a.Namespace, a.Behind, a.Limit)
+		return err
+	})
+	groupMembers = onGroups("group-members", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.Members, out.At, err = b.GroupMembers(ctx, a.Namespace, a.ID, a.Behind, a.Limit)
+		return err
+	})
+	hear = onGroups("hear", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+		out.At, err = b.Hear(ctx, a.Shard, a.Namespace, a.Notices)
+		return err
+	})
+)
+
+// MakeGroup makes a group where its first task lies, and answers when its members are made, or are on their way. The group is filled
+// and checked.
+func (r *Router) MakeGroup(ctx context.Context, ns string, g task.Group) (broker.GroupMade, broker.Stamp, error) {
+	if err := r.knows("group"); err != nil {
+		return broker.GroupMade{}, broker.Stamp{}, err
+	}
+	first := task.Spec{Queue: task.DefaultQueue}
+	switch {
+	case len(g.Tasks) > 0:
+		first = g.Tasks[0]
+	case g.OnComplete != nil:
+		first = *g.OnComplete
+	}
+	first.RequestID = g.RequestID
+	q, err := r.Directory().Place(ctx, ns, first.Queue)
+	if err != nil {
+		return broker.GroupMade{}, broker.Stamp{}, err
+	}
+	home := q.Home(&first)
+	if slot, ok := first.Slot(); ok && q.Spread() && g.RequestID != (task.ID{}) { // others may know it from before the slot moved
+		for _, shard := range q.Route(slot, false) {
+			if shard == home {
+				continue
+			}
+			out, err := call(ctx, r, findGroup, shard, groupArgs{Shard: shard, Namespace: ns, Group: g})
+			if err == nil || !errors.Is(err, task.ErrNotFound) {
+				return out.Made, out.At, err
+			}
+		}
+	}
+	out, err := call(ctx, r, makeGroup, home, groupArgs{Shard: home, Namespace: ns, Group: g, Queues: r.queuesIn(ctx, home, ns, g.Tasks)})
+	if err == nil {
+		r.deliverJoined(ctx, ns, out.Made.Tasks)
+	}
+	return out.Made, out.At, err
+}
+
+// queuesIn are the queues of some tasks that lie in a shard, as far as is known: it needs copies of them.
+func (r *Router) queuesIn(ctx context.Context, shard uint32, ns string, tasks []task.Spec) (queues []string) {
+	seen := map[string]bool{}
+	for i := range tasks {
+		name := tasks[i].Queue
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if q, err := r.Directory().Place(ctx, ns, name); err == nil && q.In(shard) {
+			queues = append(queues, name)
+		}
+	}
+	return queues
+}
+
+// deliverJoined brings members to their shards that the courier of their group's home has, too: whoever comes first makes them. Those
+// whose shard can't be reached, or has no room, stay on their way.
+func (r *Router) deliverJoined(ctx context.Context, ns string, joined []broker.Joined) {
+	var specs []task.Spec
+	var index []int
+	for i := range joined {
+		if p := joined[i].Parcel; p != nil {
+			specs, index = append(specs, p.Spec), append(index, i)
+		}
+	}
+	if len(specs) == 0 {
+		return
+	}
+	for n, got := range r.Deliver(ctx, ns, specs) {
+		j := &joined[index[n]]
+		if e, ok := task.AsError(got.Err); got.Err != nil && (!ok || e.Code == task.CodeUnavailable || e.Code == task.CodeQueueFull) {
+			continue
+		}
+		j.Accepted, j.Err, j.Parcel = got.Accepted, got.Err, nil
+	}
+}
+
+// AddToGroup makes new members of a group, each answered by itself.
+func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if err := r.checkGroup(ctx, id); err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	home := id.Shard()
+	got, err := call(ctx, r, addToGroup, home, groupArgs{Shard: home, Namespace: ns, ID: id, Tasks: tasks, Queues: r.queuesIn(ctx, home, ns, tasks)})
+	if err != nil {
+		return nil, got.At, err
+	}
+	r.deliverJoined(ctx, ns, got.Joined)
+	out := make([]broker.Enqueued, len(tasks))
+	for i := range got.Joined {
+		j := &got.Joined[i]
+		out[i] = broker.Enqueued{Accepted: j.Accepted, Err: j.Err}
+		switch {
+		case j.Parcel != nil:
+			out[i].Err = task.Unavailable(searchRest, "group %s has the task, but it is still on its way to queue %q: repeat the call with its request_id to hear of it", id, tasks[i].Queue)
+		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows no more than its id
+			if v, _, err := r.Task(ctx, ns, j.ID, 0); err == nil {
+				out[i].State, out[i].CreatedAt = v.Exec.State, v.Exec.CreatedAt
+			}
+		}
+	}
+	return out, got.At, nil
+}
+
+// joins says whether a task is to be a member of a group that has not given it a name yet.
+func joins(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
+
+// enqueueMembers enqueues tasks of which some are to be members of groups: those go by way of their groups' homes.
+func (r *Router) enqueueMembers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	out := make([]broker.Enqueued, len(specs))
+	var others []int
+	groups := map[task.ID][]int{}
+	for i := range specs {
+		if joins(specs[i]) {
+			groups[specs[i].Member.Group] = append(groups[specs[i].Member.Group], i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	some := func(index []int, run func([]task.Spec) ([]broker.Enqueued, broker.Stamp, error)) (at broker.Stamp) {
+		tasks := make([]task.Spec, len(index))
+		for n, i := range index {
+			tasks[n] = specs[i]
+		}
+		got, at, err := run(tasks)
+		for n, i := range index {
+			if err != nil {
+				out[i].Err = err
+			} else {
+				out[i] = got[n]
+			}
+		}
+		return at
+	}
+	var at broker.Stamp
+	if len(others) > 0 {
+		at = some(others, func(tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+			return r.Enqueue(ctx, shard, ns, tasks)
+		})
+	}
+	for id, index := range groups {
+		if got := some(index, func(tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+			return r.AddToGroup(ctx, ns, id, tasks)
+		}); at.Index == 0 {
+			at = got
+		}
+	}
+	return out, at, nil
+}
+
+// checkGroup refuses a group whose shard nobody has.
+func (r *Router) checkGroup(ctx context.Context, id task.ID) error {
+	err := r.check(ctx, id)
+	if errors.Is(err, task.ErrNotFound) {
+		return task.NotFound("group", id.String())
+	}
+	return err
+}
+
+// atGroup runs a call where a group lives.
+func (r *Router) atGroup(ctx context.Context, m *method[groupArgs, groupAnswer], a groupArgs) (out groupAnswer, err error) {
+	if err := r.checkGroup(ctx, a.ID); err != nil {
+		return out, err
+	}
+	a.Shard = a.ID.Shard()
+	return call(ctx, r, m, a.Shard, a)
+}
+
+// CloseGroup lets an open group be complete when its members have ended.
+func (r *Router) CloseGroup(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
+	out, err := r.atGroup(ctx, closeGroup, groupArgs{Namespace: ns, ID: id})
+	return out.View, out.At, err
+}
+
+// CancelGroup cancels a group with its members.
+func (r *Router) CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
+	by, err := r.noted(by)
+	if err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	out, err := r.atGroup(ctx, cancelGroup, groupArgs{Namespace: ns, ID: id, By: by})
+	return out.View, out.At, err
+}
+
+// Group reads a group.
+func (r *Router) Group(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
+	out, err := r.atGroup(ctx, showGroup, groupArgs{Namespace: ns, ID: id})
+	return out.View, out.At, err
+}
+
+// GroupMembers reads up to limit members of a group behind one; a zero name: from the first.
+func (r *Router) GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (broker.MemberPage, broker.Stamp, error) {
+	out, err := r.atGroup(ctx, groupMembers, groupArgs{Namespace: ns, ID: id, Behind: behind, Limit: limit})
+	return out.Members, out.At, err
+}
+
+// Groups reads up to limit groups before one, newest first, from all shards, each with its stamp; a zero id: from the newest.
+func (r *Router) Groups(ctx context.Context, ns string, before task.ID, limit int) (page broker.GroupPage, at []broker.Stamp, err error) {
+	shards := r.cfg.Map.Shards()
+	pages := make([]broker.GroupPage, len(shards))
+	at = make([]broker.Stamp, len(shards))
+	errs := r.eachShard(shards, func(i int, shard uint32) error {
+		out, err := call(ctx, r, listGroups, shard, groupArgs{Shard: shard, Namespace: ns, Behind: before, Limit: limit})
+		pages[i], at[i] = out.Page, out.At
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		return page, at, firstRefusal(errs, err)
+	}
+	var known task.ID // down to this one all is known; zero: all is
+	for _, p := range pages {
+		page.Groups = append(page.Groups, p.Groups...)
+		if last := len(p.Groups) - 1; p.More && last >= 0 && bytes.Compare(p.Groups[last].ID[:], known[:]) > 0 {
+			known, page.More = p.Groups[last].ID, true
+		}
+	}
+	slices.SortFunc(page.Groups, func(a, b *broker.GroupView) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	for i, v := range page.Groups {
+		if i == limit || bytes.Compare(v.ID[:], known[:]) < 0 {
+			page.Groups, page.More = page.Groups[:i], true
+			break
+		}
+	}
+	return page, at, nil
+}
+
+// Carry brings parcels of all kinds to their shards, each answered by itself: what broker.Config asks for.
+func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
+	out := make([]broker.Enqueued, len(parcels))
+	var tasks, orders []int
+	notices := map[uint32][]int{}
+	for i, p := range parcels {
+		switch {
+		case p.Notice != nil:
+			home := p.Notice.Group.Shard()
+			notices[home] = append(notices[home], i)
+		case p.Cancel != (task.ID{}):
+			orders = append(orders, i)
+		default:
+			tasks = append(tasks, i)
+		}
+	}
+	var calls sync.WaitGroup
+	if len(tasks) > 0 {
+		calls.Go(func() {
+			specs := make([]task.Spec, len(tasks))
+			for n, i := range tasks {
+				specs[n] = parcels[i].Spec
+			}
+			for n, got := range r.Deliver(ctx, ns, specs) {
+				out[tasks[n]] = got
+			}
+		})
+	}
+	for home, index := range notices {
+		calls.Go(func() {
+			some := make([]*broker.Notice, len(index))
+			for n, i := range index {
+				some[n] = parcels[i].Notice
+			}
+			_, err := call(ctx, r, hear, home, groupArgs{Shard: home, Namespace: ns, Notices: some})
+			for _, i := range index {
+				out[i].Err = err
+			}
+		})
+	}
+	calls.Go(func() {
+		for _, i := range orders {
+			_, _, out[i].Err = r.Cancel(ctx, task.Author{}, ns, parcels[i].Cancel) // who cancelled the group is noted there
+		}
+	})
+	calls.Wait()
+	return out
+}

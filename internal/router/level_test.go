@@ -1,0 +1,51 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Below their level nobody is sent a task with fields that an older leader would lose; the other tasks of a batch are made.
+func TestNewFieldsNeedTheirLevel(t *testing.T) {
+	inFleet(t, 1, func(f *fleet) {
+		m := f.nodes[1]
+		for _, b := range []task.Spec{{Unique: &task.Unique{Key: "k"}}, {Then: []task.Spec{{Type: "d"}}}} {
+			b.Type, b.Queue = "b", "q"
+			needsLevel(t, m, []task.Spec{{Type: "a", Queue: "q"}, b, {Type: "c", Queue: "q"}})
+		}
+	})
+}
+
+// needsLevel enqueues three tasks, of which the second needs the newest level.
+func needsLevel(t *testing.T, m *member, specs []task.Spec) {
+	for level, want := range map[int]error{0: task.ErrUnavailable, cluster.PoliciesLevel - 1: task.ErrWrongState, cluster.PoliciesLevel: nil} {
+		m.level = level
+		got, _, err := m.Enqueue(context.Background(), 1, "default", specs)
+		if err != nil || got[0].Err != nil || !errors.Is(got[1].Err, want) || got[2].Err != nil || got[0].ID == got[2].ID {
+			t.Errorf("at level %d: %+v, %v; want %v of the second", level, got, err, want)
+		}
+		if errors.Is(want, task.ErrWrongState) && !strings.Contains(got[1].Err.Error(), "feature level 3") {
+			t.Errorf("the refusal does not name the level: %v", got[1].Err)
+		}
+		got, _, err = m.Enqueue(context.Background(), 1, "default", specs[1:2])
+		if err != nil || !errors.Is(got[0].Err, want) {
+			t.Errorf("at level %d, alone: %+v, %v; want %v", level, got, err, want)
+		}
+	}
+}
+
+// A group is made nowhere while a leader may not know groups.
+func TestGroupsNeedTheirLevel(t *testing.T) {
+	inFleet(t, 1, func(f *fleet) {
+		m := f.nodes[1]
+		m.level = cluster.PoliciesLevel - 1
+		if _, _, err := m.MakeGroup(context.Background(), "default", task.Group{Open: true}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "feature level 3") {
+			t.Errorf("a group below its level: %v", err)
+		}
+	})
+}

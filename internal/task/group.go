@@ -1,0 +1,108 @@
+package task
+
+import (
+	"fmt"
+	"time"
+)
+
+// Limits of groups.
+const (
+	MaxGroupMembers = 100_000  // that are added; what follows them by `then` comes on top
+	MaxGroupBytes   = 8 << 20  // of the tasks of one call, their chains included: it is one entry of the log
+	MaxMemberResult = 16 << 10 // bytes of a member's result that its group keeps; larger ones are read from the task
+	MaxGroupResults = 64 << 20 // bytes of results that a group keeps in all
+)
+
+// Group says what a producer says of tasks that belong together.
+type Group struct {
+	Name       string // for people: need not be unique
+	Tasks      []Spec
+	OnComplete *Spec          // when all members have ended, however
+	OnSuccess  *Spec          // when all of them have succeeded
+	OnDeath    *Spec          // at the first one that is dead or poisoned
+	Open       bool           // it is not complete before it is closed
+	Retention  *time.Duration // how long it is kept once it is complete; nil: by what came of it
+	RequestID  ID             // a UUID of any version: repeated, it finds the same group
+}
+
+// Callbacks are the tasks of a group that are no members, by the point that they wait for.
+func (g *Group) Callbacks() map[string]*Spec {
+	return map[string]*Spec{"on_complete": g.OnComplete, "on_success": g.OnSuccess, "on_death": g.OnDeath}
+}
+
+// Fill puts defaults in place of what was not said.
+func (g *Group) Fill() {
+	for i := range g.Tasks {
+		g.Tasks[i].Fill()
+	}
+	for _, s := range g.Callbacks() {
+		if s != nil {
+			s.Fill()
+		}
+	}
+}
+
+// Check refuses a filled group outside the rules, naming field, value and rule.
+func (g *Group) Check(l Limits) error {
+	if err := CheckName("name", g.Name, l); err != nil {
+		return err
+	}
+	if len(g.Tasks) == 0 && !g.Open {
+		return Invalid("tasks", "is needed, unless the group is open")
+	}
+	if g.Retention != nil {
+		if err := checkRetention("retention", *g.Retention); err != nil {
+			return err
+		}
+	}
+	bytes := 0
+	for _, field := range []string{"on_complete", "on_success", "on_death"} {
+		s := g.Callbacks()[field]
+		if s == nil {
+			continue
+		}
+		if err := checkMember(field, s, l); err != nil {
+			return err
+		}
+		if s.RequestID != (ID{}) {
+			return Invalid(field+".request_id", "%s is given, but the task is enqueued by the broker", s.RequestID)
+		}
+		bytes += s.sizeInAll()
+	}
+	return checkMembers(g.Tasks, bytes, l)
+}
+
+// CheckMembers refuses filled tasks that can't be members of a group together.
+func CheckMembers(tasks []Spec, l Limits) error { return checkMembers(tasks, 0, l) }
+
+func checkMembers(tasks []Spec, bytes int, l Limits) error {
+	if len(tasks) > l.Batch {
+		return Invalid("tasks", "%d tasks, at most %d are allowed in one call", len(tasks), l.Batch)
+	}
+	for i := range tasks {
+		if err := checkMember(fmt.Sprintf("tasks[%d]", i), &tasks[i], l); err != nil {
+			return err
+		}
+		if bytes += tasks[i].sizeInAll(); bytes > MaxGroupBytes {
+			return &Error{Code: CodePayloadTooLarge, Field: "tasks",
+				Message: Invalid("tasks", "more than %d bytes in one call: add the others to the group by further ones", MaxGroupBytes).Message}
+		}
+	}
+	return nil
+}
+
+func checkMember(path string, s *Spec, l Limits) error {
+	if s.Member != nil {
+		return Invalid(path+".group_id", "%s is given, but the call says of which group the task is", s.Member.Group)
+	}
+	return within(path, s.Check(l))
+}
+
+// sizeInAll is about how many bytes the spec takes with what follows.
+func (s *Spec) sizeInAll() int {
+	n := s.size()
+	for i := range s.Then {
+		n += s.Then[i].sizeInAll()
+	}
+	return n
+}

@@ -1,0 +1,71 @@
+package pawltest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltest"
+)
+
+type part struct{ N int }
+
+func (part) TaskType() string { return "part" }
+
+type sum struct{}
+
+func (sum) TaskType() string { return "sum" }
+
+// A group of parts, of which each adds another, is summed up when all have ended; what follows the sum comes an hour later.
+func TestGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := pawltest.New(t).Client(t)
+		total, told := 0, make(chan int, 1)
+		mux := pawl.NewMux()
+		pawl.Handle(mux, func(ctx context.Context, c *pawl.Task[part]) error {
+			if c.Args.N < 10 {
+				if _, err := client.Enqueue(ctx, part{10 * c.Args.N}, pawl.InGroup(c.GroupID)); err != nil {
+					return err
+				}
+			}
+			return c.SetResult(c.Args.N)
+		})
+		pawl.Handle(mux, func(ctx context.Context, c *pawl.Task[sum]) error {
+			counts, err := pawl.ParentResult[pawl.GroupCounts](c)
+			if err != nil {
+				return err
+			}
+			for m, err := range client.GroupMembers(ctx, counts.GroupID) {
+				n := 0
+				if err != nil || m.DecodeResult(&n) != nil {
+					return err
+				}
+				total += n
+			}
+			return c.SetResult(total)
+		})
+		mux.HandleFunc("tell", func(_ context.Context, c *pawl.Claim) error {
+			n, err := pawl.ParentResult[int](c)
+			told <- n
+			return err
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 2}).Run(ctx) }()
+		began := time.Now()
+		_, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Tasks: []pawl.Item{{Args: part{1}}, {Args: part{2}}, {Args: part{3}}},
+			OnComplete: &pawl.Item{Args: sum{}, Options: []pawl.Option{pawl.Then(pawl.RawTask{Type: "tell"}, pawl.In(time.Hour))}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := <-told; n != 66 || time.Since(began) < time.Hour {
+			t.Errorf("told %d after %s", n, time.Since(began))
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
