@@ -86,6 +86,7 @@ type modelTask struct {
 	replayedAt      int // attempts used up before the last replay
 	worker          string
 	unique          *task.Unique
+	follows         int  // tasks that follow it
 	holds, next     bool // its unique key, or it waits to
 }
 
@@ -262,9 +263,13 @@ func (d *duel) enqueueStep() string {
 	if s.Queue == "c" || d.rng.IntN(4) == 0 {
 		s.Unique = d.unique()
 	}
+	for range max(d.rng.IntN(4)-1, 0) {
+		s.Then = append(s.Then, task.Spec{Type: "x", Queue: d.pick(d.queues...), Key: d.pick("", "k"), MaxAttempts: 2,
+			Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}})
+	}
 	a, err := d.enqueue(s)
 	t := &modelTask{id: a.ID, queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
-		state: task.Scheduled, runAt: d.now.Add(s.Delay), unique: s.Unique}
+		state: task.Scheduled, runAt: d.now.Add(s.Delay), unique: s.Unique, follows: len(s.Then)}
 	if s.Delay == 0 {
 		d.m.ready(t)
 	}
@@ -345,10 +350,34 @@ func (d *duel) settleStep() string {
 			t.state = task.Succeeded
 			d.m.passKey(t)
 			d.m.judge(t, success)
+			d.born(t)
+		}
+		if repeated && err == nil && len(d.last.Woken) > 0 {
+			d.t.Fatalf("a repeated ack of %+v made something", t)
 		}
 		return d.judge(verb, holds, repeated, err)
 	default:
 		return d.giveBack(verb, hold, t, holds)
+	}
+}
+
+// born adds what follows a task that has succeeded: each is there, once, and no other.
+func (d *duel) born(t *modelTask) {
+	v, err := Show(d.store, "default", t.id)
+	if err != nil || len(v.Then) != t.follows {
+		d.t.Fatalf("%d tasks follow %s, the model has %+v (%v)", len(v.Then), t.id, t, err)
+	}
+	for _, f := range v.Then {
+		next, err := Show(d.store, "default", f.ID)
+		if err != nil || f.Fate != FateBorn || next.Parent.ID != t.id {
+			d.t.Fatalf("behind %s comes %+v (%v)", t.id, f, err)
+		}
+		born := &modelTask{id: f.ID, queue: f.Queue, typ: f.Type, key: next.Key, priority: task.Normal, most: 2, cost: 1, runAt: d.now}
+		d.m.ready(born)
+		d.m.tasks = append(d.m.tasks, born)
+	}
+	if t.follows > 0 {
+		d.seen["chain"]++
 	}
 }
 

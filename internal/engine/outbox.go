@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -69,7 +70,7 @@ func Outbox(from store.Reader, ns string, behind task.ID, limit int) (parcels []
 	}
 	m := &meter{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := decodeParcel(idAt(k), row)
+		p, err := decodeParcel(idAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
 		corrupt(err)
 		parcels = append(parcels, p)
 		return len(parcels) < limit && m.bytes < pageBytes
