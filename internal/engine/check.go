@@ -19,6 +19,7 @@ func Check(from store.Reader, ns string) []string {
 	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, buckets: map[string]bool{}, uniques: map[string]uniqueRow{}}
 	c.readTasks()
 	c.checkSchedules()
+	c.checkOperations()
 	c.expectUnique()
 	c.compareTables()
 	c.compareLanes()

@@ -26,6 +26,10 @@ func FuzzRows(f *testing.F) {
 	f.Add((&LedgerEntry{Planned: 5, Outcome: TickFired, Task: task.ID{1}}).encode())
 	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, Schedule: "s"}).encode())
 	f.Add(onceRow{done: true, holder: OnceHolder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
+	f.Add((&Operation{Spec: OperationSpec{Action: task.Move, Rate: 2.5}, State: OperationPaused, Why: "w", StoppedBy: task.Author{Name: "lena"},
+		Tally:  Tally{Matched: 3, Done: 1, Failed: 1, Skipped: []Skipped{{task.SkipChanged, 1}}, Errors: []TaskError{{task.ID{1}, "m"}}},
+		Course: Course{Step: 7, Shard: 2, Cursor: make([]byte, 16)}}).encode())
+	f.Add((&stepRow{step: 5, answer: StepAnswer{Swept: true, Away: 3}, at: 6, until: 7, away: 3, arrived: Tally{Done: 2}}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		same := func(first []byte, err error, again func([]byte) ([]byte, error)) {
@@ -57,7 +61,9 @@ func FuzzRows(f *testing.F) {
 		deleted := func(b []byte) ([]byte, error) { g, err := decodeGone(b); return g.encode(), err }
 		parcel := func(b []byte) ([]byte, error) { p, err := decodeParcel(task.ID{1}, b); return p.encode(), err }
 		once := func(b []byte) ([]byte, error) { o, err := decodeOnce(b); return o.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once} {
+		operation := func(b []byte) ([]byte, error) { o, err := decodeOperation(task.ID{1}, b); return o.encode(), err }
+		step := func(b []byte) ([]byte, error) { s, err := decodeStep(b); return s.encode(), err }
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once, operation, step} {
 			first, err := form(row)
 			same(first, err, form)
 		}

@@ -21,6 +21,9 @@ type Parcel struct {
 	Schedule string
 	Plan     task.ID
 	Tick     uint64
+
+	// Which operation moves it; zero: none.
+	Operation task.ID
 }
 
 // parcelWindow is how long the shard that took a parcel remembers it: longer than a courier may need to come back from a shard
@@ -67,5 +70,9 @@ func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.E
 		return
 	}
 	r.tx.Delete(idKey(ns, tabOutbox, request))
+	if p.Operation != (task.ID{}) {
+		r.arrived(ns, p, a, refused)
+		return
+	}
 	r.delivered(ns, p, a, refused)
 }

@@ -94,6 +94,7 @@ type Envelope struct {
 	Timeout        time.Duration // 0: the queue's
 	Tags           []string
 	Headers        map[string]string
+	MovedFrom      task.ID // the task that lives on as this one; zero: it is new
 }
 
 func (e *Envelope) encode() []byte {
@@ -115,6 +116,9 @@ func (e *Envelope) encode() []byte {
 	for _, name := range sortedKeys(e.Headers) {
 		h := protowire.AppendString(nil, name)
 		r.bytes(11, protowire.AppendString(h, e.Headers[name]))
+	}
+	if e.MovedFrom != (task.ID{}) {
+		r.bytes(12, e.MovedFrom[:])
 	}
 	return r
 }
@@ -159,6 +163,8 @@ func decodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 				e.Headers = map[string]string{}
 			}
 			e.Headers[name] = value
+		case 12:
+			copy(e.MovedFrom[:], b)
 		}
 	})
 	if err == nil {
@@ -227,6 +233,7 @@ type Exec struct {
 	EndedAt   store.Time
 	KeptUntil store.Time // when its rows go
 	Reason    string     // of the end state
+	MovedTo   task.ID    // as which it lives on, once that is known; zero: it was not moved
 }
 
 // Claim is one worker's hold of a task.
@@ -299,6 +306,9 @@ func (x *Exec) encode() []byte {
 		r.num(38, uint64(u.OnConflict))
 	}
 	r.num(39, uint64(x.Role))
+	if x.MovedTo != (task.ID{}) {
+		r.bytes(40, x.MovedTo[:])
+	}
 	return r
 }
 
@@ -320,6 +330,8 @@ func decodeExec(row []byte) (*Exec, error) {
 			x.Reason = string(b)
 		case 36:
 			x.unique().Key = string(b)
+		case 40:
+			copy(x.MovedTo[:], b)
 		}
 	})
 	return x, err

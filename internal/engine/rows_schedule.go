@@ -157,6 +157,9 @@ func (p *Parcel) encode() []byte {
 	r.text(3, p.Schedule)
 	r.bytes(4, p.Plan[:])
 	r.num(5, p.Tick)
+	if p.Operation != (task.ID{}) {
+		r.bytes(6, p.Operation[:])
+	}
 	return r
 }
 
@@ -178,6 +181,8 @@ func decodeParcel(request task.ID, row []byte) (*Parcel, error) {
 			p.Schedule = string(b)
 		case 4:
 			copy(p.Plan[:], b)
+		case 6:
+			copy(p.Operation[:], b)
 		}
 	})
 	if err == nil {

@@ -37,7 +37,8 @@ type story struct {
 	tokens map[string][]task.Token // by task, in the order of the fences
 	asks   *Takers                 // of the workers; nil: one waits for everything
 
-	versions uint64 // that were given to schedules
+	versions   uint64 // that were given to schedules
+	operations []task.ID
 }
 
 func (s *story) step(d *datadriven.TestData) string {
@@ -83,6 +84,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.groups(d)
 	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "courier":
 		return s.scheduleStep(d)
+	case "operation", "step", "pause-operation", "resume-operation", "abort-operation", "show-operation":
+		return s.operationStep(d)
 	case "explain", "explain-queue":
 		return s.explainStep(d)
 	case "asks":
@@ -363,6 +366,12 @@ func (s *story) show(name string) string {
 			fmt.Fprintf(&b, ", waits for %s", s.name(v.WaitsFor))
 		}
 		b.WriteByte('\n')
+	}
+	if v.MovedFrom != (task.ID{}) {
+		fmt.Fprintf(&b, "  moved from %s\n", s.name(v.MovedFrom))
+	}
+	if x.MovedTo != (task.ID{}) {
+		fmt.Fprintf(&b, "  moved to %s\n", s.name(x.MovedTo))
 	}
 	if len(v.Payload)+len(v.Result.Data) > 0 {
 		fmt.Fprintf(&b, "  payload %q, result %q\n", v.Payload, v.Result.Data)

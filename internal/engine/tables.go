@@ -35,6 +35,8 @@ import (
 //	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
 //	D ns 0 schedule 0                        a schedule that was deleted a moment ago
 //	o ns 0 request                           a task on its way to another shard
+//	O ns 0 id                                an operation, in its home
+//	m ns 0 operation                         the last step that the shard did for an operation
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 const (
@@ -62,6 +64,8 @@ const (
 	tabTick       = 'h'
 	tabGone       = 'D'
 	tabOutbox     = 'o'
+	tabOperation  = 'O'
+	tabStep       = 'm'
 )
 
 var deadlines = []byte{'t'}
@@ -70,18 +74,20 @@ var deadlines = []byte{'t'}
 type deadlineKind byte
 
 const (
-	onDue      deadlineKind = 1 + iota // scheduled or retrying: becomes ready
-	onLease                            // claimed: the lease ends
-	onExpiry                           // not started yet: discarded
-	onForget                           // ended: its rows go
-	onKey                              // an idempotency key ends
-	onRequest                          // a request id ends
-	onClaimKey                         // a claim key ends
-	onTokens                           // a bucket has a token again
-	onSweep                            // full buckets of a queue are forgotten
-	onTick                             // a schedule's next tick
-	onGone                             // a deleted schedule is forgotten
-	onOnce                             // a once key is forgotten
+	onDue       deadlineKind = 1 + iota // scheduled or retrying: becomes ready
+	onLease                             // claimed: the lease ends
+	onExpiry                            // not started yet: discarded
+	onForget                            // ended: its rows go
+	onKey                               // an idempotency key ends
+	onRequest                           // a request id ends
+	onClaimKey                          // a claim key ends
+	onTokens                            // a bucket has a token again
+	onSweep                             // full buckets of a queue are forgotten
+	onTick                              // a schedule's next tick
+	onGone                              // a deleted schedule is forgotten
+	onOnce                              // a once key is forgotten
+	onOperation                         // an operation that has ended is forgotten
+	onStep                              // the last step for an operation is forgotten
 )
 
 // table begins a key.

@@ -37,6 +37,14 @@ type Spec struct {
 	Routed uint64
 	// RequestTTL is not the producer's either: how long at least the request finds its task, if it may come again late.
 	RequestTTL time.Duration
+	// Moved is not the producer's either: the task that lives on as this one; nil: it is new.
+	Moved *Moved `json:",omitempty"`
+}
+
+// Moved is what a task that was moved to another queue brings along.
+type Moved struct {
+	From       ID
+	Checkpoint []byte
 }
 
 // Limits bound what callers can send. Those that operators may change are fields, the others constants.
