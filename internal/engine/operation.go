@@ -82,6 +82,7 @@ type Operation struct {
 	// Why it is paused, was aborted or has failed, and who wanted that; nobody: it was the operation itself.
 	Why       string
 	StoppedBy task.Author
+	ResumedBy task.Author // last
 	// Stopping is what it becomes when the step that may be under way is answered; 0: it goes on.
 	Stopping OperationState
 	Tally
@@ -202,9 +203,9 @@ func PauseOperation(r *Round, ns string, id task.ID, by task.Author) (*Operation
 }
 
 // ResumeOperation lets an operation go on where it was.
-func ResumeOperation(r *Round, ns string, id task.ID) (*Operation, error) {
+func ResumeOperation(r *Round, ns string, id task.ID, by task.Author) (*Operation, error) {
 	return r.steer(ns, id, "resume", func(o *Operation) {
-		o.State, o.Stopping, o.PausedAt, o.Why, o.StoppedBy = OperationRunning, 0, 0, "", task.Author{}
+		o.State, o.Stopping, o.PausedAt, o.Why, o.StoppedBy, o.ResumedBy = OperationRunning, 0, 0, "", task.Author{}, by
 	})
 }
 

@@ -25,7 +25,7 @@ func (s *story) operationStep(d *datadriven.TestData) string {
 	case "pause-operation":
 		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return PauseOperation(r, "default", id, by) }))
 	case "resume-operation":
-		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", id) }))
+		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", id, by) }))
 	case "abort-operation":
 		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return AbortOperation(r, "default", id, by) }))
 	}
@@ -181,7 +181,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			case 2:
 				_, _ = run(w, func(r *Round) (*Operation, error) { return PauseOperation(r, "default", o.ID, task.Author{}) })
 			case 3:
-				_, _ = run(w, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", o.ID) })
+				_, _ = run(w, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", o.ID, task.Author{}) })
 			case 4: // a call that was on its way for long
 				if len(late) > 0 {
 					c := late[x>>8%uint64(len(late))]

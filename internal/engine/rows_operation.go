@@ -27,6 +27,7 @@ func (o *Operation) encode() []byte {
 	r.bytes(12, o.Cursor)
 	r.num(13, flag(o.Swept))
 	r.num(14, flag(o.Probed))
+	r.author(15, o.ResumedBy)
 	return r
 }
 
@@ -64,6 +65,8 @@ func decodeOperation(id task.ID, row []byte) (*Operation, error) {
 			err = o.Tally.decode(b)
 		case 12:
 			o.Cursor = b
+		case 15:
+			err = json.Unmarshal(b, &o.ResumedBy)
 		}
 		if err != nil {
 			bad = err

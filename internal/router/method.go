@@ -78,7 +78,8 @@ func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte
 var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, listTasks, operate, explain, explainQueue, readQueue, purge, deadGroups, replay,
 	discardDead, copyQueues, dropCopy, keysUntil, holdsUnique, whoLeads, archived, archivedAt, placeQueue, getQueue, getQueues, putQueue, dropQueue, ensureQueue,
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
-	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil)
+	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
+	startOperation, showOperation, listOperations, pauseOperation, resumeOperation, abortOperation, countMatches, operateSome)
 
 func byName(methods ...server) map[string]server {
 	table := make(map[string]server, len(methods))

@@ -34,6 +34,7 @@ type Stream = interface {
 type Broker interface {
 	broker.ShardCalls
 	broker.ScheduleCalls
+	broker.OperationCalls
 	WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)

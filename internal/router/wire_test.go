@@ -183,7 +183,9 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(nameSchedule), bothTravel(findSchedule), bothTravel(forgetSchedule), bothTravel(putSchedule), bothTravel(deleteSchedule),
 		bothTravel(pauseSchedule), bothTravel(resumeSchedule), bothTravel(triggerSchedule), bothTravel(showSchedule), bothTravel(listSchedules),
 		bothTravel(scheduleHistory), bothTravel(explain), bothTravel(explainQueue),
-		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil)} {
+		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil),
+		bothTravel(startOperation), bothTravel(showOperation), bothTravel(listOperations), bothTravel(pauseOperation), bothTravel(resumeOperation),
+		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome)} {
 		seen[check(t)] = true
 	}
 	for name := range served {
