@@ -28,6 +28,7 @@ type Client struct {
 	worker   pawlv1.WorkerServiceClient
 	operator pawlv1.OperatorServiceClient
 	schedule pawlv1.ScheduleServiceClient
+	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
 	retryFor time.Duration
@@ -84,6 +85,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		worker:   pawlv1.NewWorkerServiceClient(conn),
 		operator: pawlv1.NewOperatorServiceClient(conn),
 		schedule: pawlv1.NewScheduleServiceClient(conn),
+		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
 		retryFor: cfg.retryFor,

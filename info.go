@@ -104,6 +104,8 @@ type TaskInfo struct {
 	Cost              int // tokens of rate limits that a start takes
 	Unique            *Unique
 	WaitsFor          string // the id of the task that runs and holds the unique key
+	MovedTo           string // the id of the task as which it lives on in another queue
+	MovedFrom         string // the id of the task that lives on as this one
 }
 
 // DecodeResult decodes the result from JSON into v, which stays as it is if there is no result.
@@ -200,7 +202,7 @@ func infoOf(p *pawlv1.Task) *TaskInfo {
 		IdempotencyKey: p.GetIdempotencyKey(), Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(),
 		Retry: retryPolicyOf(p.GetRetry()), Timeout: p.GetTimeout().AsDuration(), Retention: p.GetRetention().AsDuration(),
 		Checkpoint: p.GetCheckpoint(), Cost: int(p.GetCost()),
-		Unique: uniqueOf(p.GetUnique()), WaitsFor: p.GetWaitsFor(),
+		Unique: uniqueOf(p.GetUnique()), WaitsFor: p.GetWaitsFor(), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(),
 	}
 	for _, a := range p.GetAttemptLog() {
 		t.AttemptLog = append(t.AttemptLog, attemptOf(a))

@@ -19,12 +19,15 @@ type (
 	OperationSpec = engine.OperationSpec
 	OperationPage = engine.OperationPage
 	Tally         = engine.Tally
+	Skipped       = engine.Skipped
+	TaskError     = engine.TaskError
 )
 
 // The states of operations that others ask for.
 const (
 	OperationRunning = engine.OperationRunning
 	OperationPaused  = engine.OperationPaused
+	OperationAborted = engine.OperationAborted
 )
 
 // OperationView is an operation, and what only the leader of its home knows.

@@ -65,7 +65,7 @@ func newFake(shards ...uint32) *fake {
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate})
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Operations: &fakeOperations{fake: f}, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate})
 }
 
 func (f *fake) set(change func()) {

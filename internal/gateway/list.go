@@ -24,6 +24,8 @@ const (
 	archiveCursor  cursorKind = 'a'
 	scheduleCursor cursorKind = 's'
 	tickCursor     cursorKind = 'h'
+
+	operationCursor cursorKind = 'o'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

@@ -7,7 +7,7 @@ type Action string
 
 // The actions of operations. The words are stored.
 const (
-	Replay      Action = "replay"       // gives ended tasks a new life, as a retry by hand does
+	Replay      Action = "replay"       // gives ended tasks a new life, and retrying ones their next attempt, as a retry by hand does
 	Cancel      Action = "cancel"       // ends tasks that have not ended
 	Discard     Action = "discard"      // ends tasks that wait, and drops dead letters, which are archived first
 	Move        Action = "move"         // takes tasks that wait to another queue, as new ones
@@ -20,7 +20,7 @@ var Actions = [...]Action{Replay, Cancel, Discard, Move, SetPriority, RunNow}
 
 // actionStates are the states from which an action can take a task.
 var actionStates = map[Action][]State{
-	Replay:      {Discarded, Dead, Poisoned, Cancelled},
+	Replay:      {Retrying, Discarded, Dead, Poisoned, Cancelled},
 	Cancel:      {Scheduled, Ready, Claimed, Retrying},
 	Discard:     {Scheduled, Ready, Retrying, Dead, Poisoned},
 	Move:        {Scheduled, Ready, Retrying},
@@ -29,7 +29,7 @@ var actionStates = map[Action][]State{
 }
 
 // Selects are the states of the tasks that an action selects if a filter asks for some: those, or if it asks for none all that the
-// action can take. Only a replay means dead letters then: what was cancelled or discarded was so on purpose.
+// action can take. Only a replay means dead letters then: the others wait already, or have ended on purpose.
 func (a Action) Selects(asked []State) ([]State, error) {
 	can := actionStates[a]
 	if can == nil {
