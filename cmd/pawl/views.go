@@ -49,6 +49,8 @@ type taskView struct {
 	Checkpoint        any               `json:"checkpoint,omitempty"`
 	Unique            *uniqueView       `json:"unique,omitempty"`
 	WaitsFor          string            `json:"waits_for,omitempty"`
+	MovedTo           string            `json:"moved_to,omitempty"`
+	MovedFrom         string            `json:"moved_from,omitempty"`
 }
 
 type attemptView struct {
@@ -80,7 +82,7 @@ func viewTask(t *pawl.TaskInfo) taskView {
 		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil,
 		IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: viewRetry(t.Retry),
 		Timeout: period(t.Timeout), Retention: period(t.Retention), Checkpoint: viewBytes(t.Checkpoint, ""),
-		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor,
+		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor, MovedTo: t.MovedTo, MovedFrom: t.MovedFrom,
 	}
 	if t.Progress != (pawl.Progress{}) {
 		v.Progress = &t.Progress

@@ -237,6 +237,8 @@ type view struct {
 	Retention      span              `json:"retention"`
 	Unique         *unique           `json:"unique"`
 	WaitsFor       string            `json:"waits_for"`
+	MovedTo        string            `json:"moved_to"`
+	MovedFrom      string            `json:"moved_from"`
 }
 
 // attempt is a line of a task's attempt log.

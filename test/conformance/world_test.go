@@ -74,6 +74,10 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
 		Deliver: func(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 			return h.router.Deliver(ctx, ns, specs)
+		},
+		Shards: func() []uint32 { return h.router.Directory().Shards() },
+		Operate: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
+			return h.router.OperateSome(ctx, id, ns, c)
 		}})
 	h.copy = cluster.NewCopy(nil)
 	var system lateSystem
@@ -95,7 +99,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Operations: h.router, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
