@@ -35,7 +35,11 @@ func (b *Broker) OperateSome(ctx context.Context, shardID uint32, ns string, c S
 	if err := b.fileDead(&c, selected.Tasks); err != nil {
 		return StepAnswer{}, err
 	}
-	return r.doStep(ctx, ns, &c, selected)
+	a, err := r.doStep(ctx, ns, &c, selected)
+	if a.Away > 0 {
+		poke(r.toSend) // the operation waits for what lies there, and should not wait for the courier's next errand
+	}
+	return a, err
 }
 
 // fileDead archives the dead letters that a step will drop.

@@ -219,28 +219,26 @@ func (r *replica) operate(ctx context.Context) {
 			return
 		case <-r.operations.wake:
 		}
-		for _, ns := range r.b.cfg.Namespaces() {
-			ids, err := r.runningOperations(ctx, ns)
-			if err != nil && ctx.Err() == nil {
-				sleep(ctx, stepRetry)
-				poke(r.operations.wake)
-			}
-			for _, id := range ids {
-				if run, begun := r.operations.begin(id); begun {
-					r.work.Go(func() { r.runOperation(ctx, ns, id, run) })
-				}
+		running, err := r.runningOperations(ctx)
+		if err != nil && ctx.Err() == nil {
+			sleep(ctx, stepRetry)
+			poke(r.operations.wake)
+		}
+		for _, o := range running {
+			if run, begun := r.operations.begin(o.ID); begun {
+				r.work.Go(func() { r.runOperation(ctx, o.Namespace, o.ID, run) })
 			}
 		}
 	}
 }
 
 // runningOperations is empty on a node that does not lead.
-func (r *replica) runningOperations(ctx context.Context, ns string) ([]task.ID, error) {
+func (r *replica) runningOperations(ctx context.Context) ([]engine.RunningOperation, error) {
 	if _, leads := r.shard.Now(); !leads {
 		return nil, nil
 	}
-	ids, _, err := read(ctx, r, func(from store.Reader) ([]task.ID, error) { return engine.RunningOperations(from, ns), nil })
-	return ids, err
+	running, _, err := read(ctx, r, func(from store.Reader) ([]engine.RunningOperation, error) { return engine.RunningOperations(from), nil })
+	return running, err
 }
 
 // runOperation takes an operation from step to step, until it rests or ends, or this node does not lead its home any more.
@@ -251,7 +249,7 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 		r.operations.look(run)
 		o, _, err := read(ctx, r, func(from store.Reader) (*Operation, error) { return engine.ShowOperation(from, ns, id) })
 		if err != nil && r.mayGoOn(ctx, err) {
-			r.pause(ctx, run, stepRetry)
+			run.pause(ctx, stepRetry)
 			continue
 		}
 		if err != nil || o.State != OperationRunning {
@@ -263,7 +261,7 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 		room, soon := pace.room(o.Spec.Rate, time.Now())
 		want := o.Wants(min(room, stepChunk))
 		if want == 0 && o.Wants(1) > 0 {
-			r.pause(ctx, run, soon)
+			run.pause(ctx, soon)
 			continue
 		}
 		began := time.Now()
@@ -272,11 +270,11 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 		case err != nil && !r.mayGoOn(ctx, err):
 		case err != nil:
 			r.operations.waits(run, err.Error())
-			r.pause(ctx, run, retry)
+			run.pause(ctx, retry)
 			retry = min(2*retry, stepLongRetry)
 		case a.Matched == 0 && a.Away > 0:
 			r.operations.waits(run, "tasks are on their way to the other queue")
-			r.pause(ctx, run, retry)
+			run.pause(ctx, retry)
 			retry = min(2*retry, stepLongRetry)
 		default:
 			r.operations.waits(run, "")
@@ -295,8 +293,8 @@ func (r *replica) mayGoOn(ctx context.Context, err error) bool {
 	return !errors.Is(err, task.ErrNotFound)
 }
 
-// pause waits, or until the operation is steered.
-func (r *replica) pause(ctx context.Context, run *operationRun, d time.Duration) {
+// pause waits, but not longer than until the operation is steered.
+func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

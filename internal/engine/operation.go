@@ -348,14 +348,24 @@ func readOperations(from store.Reader, ns string) (all []*Operation) {
 	return all
 }
 
-// RunningOperations are the ids of those that run.
-func RunningOperations(from store.Reader, ns string) (ids []task.ID) {
-	for _, o := range readOperations(from, ns) {
+// RunningOperation names an operation that runs.
+type RunningOperation struct {
+	Namespace string
+	ID        task.ID
+}
+
+// RunningOperations are those of all namespaces. It asks no list of namespaces: after a start that may come later than a leader.
+func RunningOperations(from store.Reader) (running []RunningOperation) {
+	from.Scan([]byte{tabOperation}, []byte{tabOperation + 1}, func(k, row []byte) bool {
+		id := idAt(k)
+		o, err := decodeOperation(id, row)
+		corrupt(err)
 		if o.State == OperationRunning {
-			ids = append(ids, o.ID)
+			running = append(running, RunningOperation{string(k[1 : len(k)-17]), id})
 		}
-	}
-	return ids
+		return true
+	})
+	return running
 }
 
 // OperationPage is a page of a list.

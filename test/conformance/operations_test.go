@@ -112,7 +112,9 @@ func TestOperations(t *testing.T) {
 		{name: "the newest are listed first, in pages", tell: func(w *world) {
 			var all []string
 			for range 3 {
-				all = append(all, w.operate(operation{Action: "run_now", Filter: filter{Queue: "a"}}).ID)
+				o := w.operate(operation{Action: "run_now", Filter: filter{Queue: "a"}})
+				is(w, "its counts", o.counts(), "done: 0 of 0, 0 done")
+				all = append(all, o.ID)
 				w.pass(second)
 			}
 			w.id(spec{Queue: "a"})
