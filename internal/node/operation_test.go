@@ -25,6 +25,9 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.until("three voters each", w.replicated(3))
+		if _, err := w.anyone().Admin().PutQueue(t.Context(), "a", pawl.QueueSettings{}); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := w.anyone().Admin().SpreadQueue(t.Context(), "a", pawl.Onto{Shards: []int{1, 2}}, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +40,7 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 			}
 			ids = append(ids, ref.ID)
 		}
-		o, err := w.anyone().Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "a"}, ToQueue: "b", Rate: 2})
+		o, err := w.anyone().Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "a"}, ToQueue: "b", Rate: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

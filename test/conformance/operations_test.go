@@ -66,7 +66,7 @@ func TestOperations(t *testing.T) {
 			w.id(spec{Queue: "b"})
 			o := w.operate(operation{Action: "replay", Filter: filter{Queue: "a"}})
 			is(w, "the counts", o.counts(), "done: 2 of 2, 1 done, 1 skipped as unique_key_taken")
-			is(w, "the first", w.state(first), "dead")
+			is(w, "the first", w.state(first), "dead not_retryable")
 			is(w, "the other", w.state(other), "ready")
 		}},
 		{name: "tasks are moved to another queue, and both sides say so", tell: func(w *world) {
