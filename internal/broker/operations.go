@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ type (
 	OperationSpec = engine.OperationSpec
 	OperationPage = engine.OperationPage
 	Tally         = engine.Tally
+	ShardTime     = engine.ShardTime
 	Skipped       = engine.Skipped
 	TaskError     = engine.TaskError
 )
@@ -249,7 +249,7 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 		r.operations.look(run)
 		o, _, err := read(ctx, r, func(from store.Reader) (*Operation, error) { return engine.ShowOperation(from, ns, id) })
 		if err != nil && r.mayGoOn(ctx, err) {
-			run.pause(ctx, stepRetry)
+			sleep(ctx, stepRetry)
 			continue
 		}
 		if err != nil || o.State != OperationRunning {
@@ -267,10 +267,9 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 		began := time.Now()
 		a, err := r.advance(ctx, ns, o, want)
 		switch {
-		case err != nil && !r.mayGoOn(ctx, err):
-		case err != nil:
+		case err != nil: // the next look says whether this node still leads
 			r.operations.waits(run, err.Error())
-			run.pause(ctx, retry)
+			sleep(ctx, retry) // nobody's wake ends it: each round that is thrown away wakes the run, and would bring the next one
 			retry = min(2*retry, stepLongRetry)
 		case a.Matched == 0 && a.Away > 0:
 			r.operations.waits(run, "tasks are on their way to the other queue")
@@ -307,16 +306,15 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 // advance has a step done in its shard, and notes what came of it. An error that a repeat would meet again is noted too: then the
 // operation has failed.
 func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int) (StepAnswer, error) {
-	f := o.Spec.Filter
-	if before := o.CreatedAt + 1; f.CreatedBefore == 0 || f.CreatedBefore > before {
-		f.CreatedBefore = before
-	}
-	a, err := r.b.cfg.Operate(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: f, ToQueue: o.Spec.ToQueue,
+	a, err := r.b.cfg.Operate(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
 		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
-	next := engine.Advance{Step: o.Step, Answer: a, Next: r.nextShard(o.Shard)}
+	next := engine.Advance{Step: o.Step, Answer: a}
 	if refused, ok := task.AsError(err); ok && refused.Code == task.CodeInvalidArgument {
 		next.Failed, next.Answer = refused.Message, StepAnswer{Next: o.Cursor, Swept: o.Swept}
-	} else if err != nil {
+	} else if err == nil && a.Swept && a.Away == 0 {
+		next.Next, err = r.nextShard(ctx, o.Shard)
+	}
+	if err != nil && next.Failed == "" {
 		return a, err
 	}
 	then, _, err := change(ctx, r, func(round *engine.Round) (*Operation, error) { return engine.AdvanceOperation(round, ns, o.ID, next) })
@@ -327,17 +325,13 @@ func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int
 	return a, err
 }
 
-// nextShard is the data shard behind one: their numbers only grow, and none that was added since an operation began holds a task that
-// it is for, unless this node did not know yet.
-func (r *replica) nextShard(behind uint32) uint32 {
-	shards := slices.Clone(r.b.cfg.Shards())
-	slices.Sort(shards)
-	for _, shard := range shards {
-		if shard > behind {
-			return shard
-		}
+// nextShard is the data shard behind one, 0 if there is none: they are numbered one after another, and none goes away.
+func (r *replica) nextShard(ctx context.Context, behind uint32) (uint32, error) {
+	exists, err := r.b.cfg.HasShard(ctx, behind+1)
+	if err != nil || !exists {
+		return 0, err
 	}
-	return 0
+	return behind + 1, nil
 }
 
 // pace keeps an operation to its rate. It is made anew by each leader, and then has nothing saved up.

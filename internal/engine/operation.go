@@ -31,11 +31,19 @@ type OperationSpec struct {
 	// Total is how many tasks matched before the start, or at least so many.
 	Total      int64
 	TotalSoFar bool
+	// Until is what the shards' clocks said when they counted: the operation is for the tasks created up to then.
+	Until []ShardTime
+}
+
+// ShardTime is a moment by the clock of a shard. Those of two shards may be half a second apart.
+type ShardTime struct {
+	Shard uint32
+	At    store.Time
 }
 
 // says is what a repeated request must say again: all but what was counted meanwhile, and from where it was said.
 func (s OperationSpec) says() []byte {
-	s.Total, s.TotalSoFar, s.By = 0, false, task.Author{}
+	s.Total, s.TotalSoFar, s.Until, s.By = 0, false, nil, task.Author{}
 	return s.encode()
 }
 
@@ -146,6 +154,21 @@ func (t *Tally) add(o *Tally) {
 	t.Errors = append(t.Errors, o.Errors[:min(len(o.Errors), maxTaskErrors-len(t.Errors))]...)
 }
 
+// In is the filter of an operation as a shard is to have it: it selects only tasks that were there at the start.
+func (o *Operation) In(shard uint32) Filter {
+	until := o.CreatedAt // by the home's clock: the shard came later
+	for _, u := range o.Spec.Until {
+		if u.Shard == shard {
+			until = u.At
+		}
+	}
+	f := o.Spec.Filter
+	if before := until + 1; f.CreatedBefore == 0 || f.CreatedBefore > before {
+		f.CreatedBefore = before
+	}
+	return f
+}
+
 // Passed is how many tasks were skipped.
 func (t *Tally) Passed() (n int64) {
 	for _, s := range t.Skipped {
@@ -162,7 +185,7 @@ const (
 	operationKept  = 30 * 24 * time.Hour
 )
 
-// StartOperation makes an operation, which runs from now on: over the tasks that were created up to this moment. A repeat of its
+// StartOperation makes an operation, which runs from now on. A repeat of its
 // request finds it again. Too many that have not ended are refused with task.ErrWrongState.
 func StartOperation(r *Round, ns string, id task.ID, spec OperationSpec) (*Operation, error) {
 	var ended []*Operation

@@ -91,9 +91,7 @@ func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
 
 // stepCall is what the leader of an operation's home asks for next.
 func (w *world) stepCall(o *Operation, chunk int64) *StepCall {
-	f := o.Spec.Filter
-	f.CreatedBefore = o.CreatedAt + 1
-	return &StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: f, ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority,
+	return &StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(1), ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority,
 		Cursor: o.Cursor, Swept: o.Swept, Count: o.Wants(chunk)}
 }
 

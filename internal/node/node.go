@@ -240,7 +240,8 @@ func (n *Node) assemble(context.Context) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
 		}, Deliver: func(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 			return n.router.Deliver(ctx, ns, specs)
-		}, Shards: atlas{n}.Shards, Operate: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
+		}, HasShard: func(ctx context.Context, shard uint32) (bool, error) { return n.router.HasShard(ctx, shard) },
+		Operate: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 			return n.router.OperateSome(ctx, shard, ns, c)
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })

@@ -121,11 +121,14 @@ func (r *Router) StartOperation(ctx context.Context, ns string, spec broker.Oper
 	if err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err
 	}
-	n, _, err := r.CountMatches(ctx, ns, spec.Filter, 0)
+	n, stamps, err := r.CountMatches(ctx, ns, spec.Filter, 0)
 	if err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err
 	}
 	spec.Total, spec.TotalSoFar = n.Count, n.Next != nil
+	for _, at := range stamps {
+		spec.Until = append(spec.Until, broker.ShardTime{Shard: at.Shard, At: at.Time})
+	}
 	out, err := call(ctx, r, startOperation, home, operationArgs{Shard: home, Namespace: ns, Spec: spec})
 	return out.View, out.At, err
 }
@@ -159,6 +162,11 @@ func (r *Router) CountMatches(ctx context.Context, ns string, f broker.Filter, s
 func (r *Router) OperateSome(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 	out, err := call(ctx, r, operateSome, shard, operationArgs{Shard: shard, Namespace: ns, Step: c})
 	return out.Step, err
+}
+
+// HasShard says whether there is a data shard of this number: what broker.Config asks for.
+func (r *Router) HasShard(ctx context.Context, shard uint32) (bool, error) {
+	return r.hasShard(ctx, shard)
 }
 
 // atOperation runs a call where an operation lives, which its id says.

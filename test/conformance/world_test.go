@@ -75,7 +75,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		Deliver: func(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 			return h.router.Deliver(ctx, ns, specs)
 		},
-		Shards: func() []uint32 { return h.router.Directory().Shards() },
+		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
 		Operate: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 			return h.router.OperateSome(ctx, id, ns, c)
 		}})
