@@ -69,6 +69,7 @@ func TestEachOperatorCallSaysWhoActs(t *testing.T) {
 		reflect.TypeFor[io.Writer]():       reflect.ValueOf(io.Discard),
 		reflect.TypeOf(schedule):           reflect.ValueOf(schedule),
 		reflect.TypeOf(dead):               reflect.ValueOf(dead),
+		reflect.TypeFor[pawl.Operation]():  reflect.ValueOf(pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{}}),
 	}
 	v := reflect.ValueOf(admin)
 	for i := range v.NumMethod() {

@@ -51,7 +51,7 @@ kept for 90 days. Who acts is as they called themselves (--actor); nobody has ch
 	flags.StringVar(&until, "until", "", "only before this time: RFC 3339, or an age such as 7d")
 	flags.StringVar(&f.Actor, "by", "", "only of this actor")
 	flags.StringVar(&f.Action, "action", "", "only this action, such as queue.pause, or all of a kind: 'queue.*'")
-	flags.StringVar(&f.TargetKind, "target-kind", "", "only on a queue, task, group, schedule, node, shard or the cluster")
+	flags.StringVar(&f.TargetKind, "target-kind", "", "only on a queue, task, group, operation, schedule, node, shard or the cluster")
 	flags.StringVar(&f.Target, "target", "", "only on what has this name, or the task of this id")
 	flags.StringVar(&f.Queue, "queue", "", "only on this queue, or what is in it")
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {

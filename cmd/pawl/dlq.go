@@ -22,11 +22,11 @@ discards them, or retention moves them to the archive. With --poisoned the same 
 tasks whose payload could not be read. Without --queue they look into every queue.`,
 		newDLQLs(a), newDLQGroups(a), newDLQShow(a),
 		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", short: "Put dead letters back into their queue",
-			long: "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
-			rate: true, do: pawl.Admin.ReplayDead}),
+			long:   "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
+			action: pawl.ActionReplay, do: pawl.Admin.ReplayDead}),
 		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", short: "Drop dead letters",
-			long: "Drop dead letters. Each is written to the archive first, from where \"pawl dlq archive restore\" takes it back.",
-			do:   pawl.Admin.DiscardDead}),
+			long:   "Drop dead letters. Each is written to the archive first, from where \"pawl dlq archive restore\" takes it back.",
+			action: pawl.ActionDiscard, do: pawl.Admin.DiscardDead}),
 		newArchive(a))
 }
 
@@ -171,73 +171,56 @@ func newDLQShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// deadVerb is replay or discard.
+// deadVerb is replay or discard: a call for named ids, an operation for a filter.
 type deadVerb struct {
 	use, done, short, long string
-	rate                   bool
+	action                 pawl.Action
 	do                     func(pawl.Admin, context.Context, pawl.DeadSelection) (pawl.DeadCount, error)
 }
 
 func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 	var filter filterFlags
-	var bulk bulkFlags
-	var all bool
-	var base pawl.DeadSelection
+	var flags operateFlags
+	var all, poisoned bool
 	cmd := &cobra.Command{
-		Use: v.use + " [ID...]", Short: v.short, Long: v.long + "\nName ids, a filter, or --all.",
-		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --yes", v.use),
+		Use: v.use + " [ID...]", Short: v.short,
+		Long: v.long + `
+Name ids, a filter, or --all. With a filter or --all it is an operation, which goes on in the
+background also when this command is interrupted: see "pawl operation".`,
+		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
-	flags := cmd.Flags()
-	filter.add(flags, false)
-	bulk.add(flags)
-	flags.BoolVar(&all, "all", false, "all, in every queue")
-	flags.Int64Var(&base.Max, "max", 0, "at most so many in each queue (default: all that match)")
-	flags.BoolVar(&base.Poisoned, "poisoned", false, "the poisoned tasks instead")
-	flags.StringVar(&base.Reason, "reason", "", "why, for the record")
-	if v.rate {
-		flags.Float64Var(&base.Rate, "rate", 0, "so many a second become due (default: all at once)")
-	}
+	filter.add(cmd.Flags(), false)
+	flags.add(cmd.Flags())
+	cmd.Flags().BoolVar(&all, "all", false, "all, in every queue")
+	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		switch {
 		case len(args) > 0 && (filter.given() || all):
 			return usage("name either ids or a filter")
+		case len(args) > 0 && flags.given():
+			return usage("--detach, --rate, --max and --canary are for filters, not for ids")
 		case all && filter.given():
 			return usage("--all and a filter exclude each other")
 		case len(args) == 0 && !filter.given() && !all:
 			return usage("name ids, a filter such as --queue, or --all")
-		case base.Max < 0 || base.Rate < 0:
-			return usage("--max and --rate can't be negative")
 		}
-		selections, err := deadSelections(cmd.Context(), client, base, &filter, args)
+		if len(args) == 0 {
+			f, err := filter.read(time.Now())
+			if err != nil {
+				return err
+			}
+			if f.States = []pawl.State{pawl.StateDead}; poisoned {
+				f.States = []pawl.State{pawl.StatePoisoned}
+			}
+			return a.operate(cmd.Context(), client, pawl.Operation{Action: v.action, Filter: &f}, &flags, v.done)
+		}
+		selections, err := selectIDs(cmd.Context(), client, pawl.DeadSelection{Poisoned: poisoned, Reason: flags.reason}, args)
 		if err != nil {
 			return err
 		}
-		return a.eachSelection(cmd.Context(), client.Admin(), v, selections, &bulk, len(args) == 0)
+		return a.eachSelection(cmd.Context(), client.Admin(), v, selections, flags.dryRun)
 	})
 	return cmd
-}
-
-// deadSelections makes one selection for each queue.
-func deadSelections(ctx context.Context, client *pawl.Client, base pawl.DeadSelection, filter *filterFlags, ids []string) ([]pawl.DeadSelection, error) {
-	if len(ids) > 0 {
-		return selectIDs(ctx, client, base, ids)
-	}
-	f, err := filter.read(time.Now())
-	if err != nil {
-		return nil, err
-	}
-	names, err := queuesWith(ctx, client, f.Queue, base.Poisoned)
-	if err != nil {
-		return nil, err
-	}
-	var out []pawl.DeadSelection
-	for _, name := range names {
-		s, one := base, f
-		one.Queue = name
-		s.Queue, s.Filter = name, &one
-		out = append(out, s)
-	}
-	return out, nil
 }
 
 // selectIDs looks up in which queue each task is.
@@ -268,31 +251,16 @@ func selectIDs(ctx context.Context, client *pawl.Client, base pawl.DeadSelection
 	return out, nil
 }
 
-// eachSelection counts, asks and does. A rate is that of all queues together: they go one after the other.
-func (a *app) eachSelection(ctx context.Context, admin pawl.Admin, v deadVerb, selections []pawl.DeadSelection, bulk *bulkFlags, ask bool) error {
-	result := countView{DryRun: bulk.dryRun}
+// eachSelection does it to the tasks of named ids, or counts them.
+func (a *app) eachSelection(ctx context.Context, admin pawl.Admin, v deadVerb, selections []pawl.DeadSelection, dryRun bool) error {
+	result := countView{DryRun: dryRun}
 	for _, s := range selections {
-		s.DryRun = true
+		s.DryRun = dryRun
 		n, err := v.do(admin, ctx, s)
 		if err != nil {
-			return err
+			return fmt.Errorf("%d %s: %w", result.Done, v.done, err)
 		}
-		result.Matched += n.Matched
-	}
-	if bulk.dryRun || result.Matched == 0 {
-		return a.printCount(result, "task", v.done)
-	}
-	if ask {
-		if err := a.confirm(ctx, bulk, fmt.Sprintf("%s will be %s", count(result.Matched, "task"), v.done)); err != nil {
-			return err
-		}
-	}
-	for _, s := range selections {
-		n, err := v.do(admin, ctx, s)
-		if err != nil {
-			return fmt.Errorf("%d of %d %s: %w", result.Done, result.Matched, v.done, err)
-		}
-		result.Done += n.Done
+		result.Matched, result.Done = result.Matched+n.Matched, result.Done+n.Done
 	}
 	return a.printCount(result, "task", v.done)
 }

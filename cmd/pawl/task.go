@@ -10,34 +10,70 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawlq/pawl"
 )
 
 func newTask(a *app) *cobra.Command {
+	var priority, to string
 	return group("task", "List, show and steer tasks", "Look at tasks, and steer them one by one or by a filter.",
 		newTaskLs(a), newTaskShow(a), newTaskExplain(a), newTaskWait(a), newTaskEdit(a),
 		newTaskBulk(a, taskVerb{
-			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended",
+			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended", action: pawl.ActionCancel,
 			long: `Cancel tasks that have not ended: those of the named ids, or with a filter all that match.
 A running handler's context ends within a second. To cancel a task again is no error; one that
 has ended otherwise is refused.`,
-			reason: true,
-			states: []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateRetrying, pawl.StateClaimed},
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
 				_, err := c.Cancel(ctx, id, reason)
 				return err
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "retry", done: "retried", short: "Make tasks ready now",
+			use: "retry", done: "retried", short: "Make tasks ready now", action: pawl.ActionReplay,
 			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those
 that are dead, poisoned, discarded or cancelled. By ids, or with a filter all that match.`,
 			states: []pawl.State{pawl.StateRetrying, pawl.StateDead, pawl.StatePoisoned, pawl.StateDiscarded, pawl.StateCancelled},
-			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
-				_, err := c.Admin().RetryTask(ctx, id)
+			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
+				_, err := c.Admin().Because(reason).RetryTask(ctx, id)
 				return err
 			},
+		}),
+		newTaskBulk(a, taskVerb{
+			use: "discard", done: "discarded", short: "Discard tasks that wait, or drop dead letters", action: pawl.ActionDiscard,
+			long: `Discard tasks that wait, or drop dead letters, which are written to the archive first: those of
+the named ids, or with a filter all that match.`,
+			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
+				_, err := c.Admin().DiscardTask(ctx, id, reason)
+				return err
+			},
+		}),
+		newTaskBulk(a, taskVerb{
+			use: "run-now", done: "made ready", short: "Make tasks ready that wait for their time", action: pawl.ActionRunNow,
+			long: "Make scheduled and retrying tasks ready now: those of the named ids, or with a filter all that match.",
+			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
+				_, err := c.Admin().Because(reason).RunTaskNow(ctx, id)
+				return err
+			},
+		}),
+		newTaskBulk(a, taskVerb{
+			use: "set-priority", done: "changed", short: "Change the priority of tasks that wait", action: pawl.ActionSetPriority,
+			long: "Change the priority of tasks that wait: those of the named ids, or with a filter all that match.",
+			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
+				_, err := c.Update(ctx, id, pawl.Change{Priority: pawl.Priority(priority)})
+				return err
+			},
+			flags: func(f *pflag.FlagSet) {
+				f.StringVar(&priority, "priority", "", "high, normal or low")
+			},
+			set: func(o *pawl.Operation) { o.Priority = pawl.Priority(priority) },
+		}),
+		newTaskBulk(a, taskVerb{
+			use: "move", done: "moved", short: "Move tasks that wait to another queue", action: pawl.ActionMove,
+			long: `Move tasks that wait to another queue. Each ends in its old queue and lives on as a new task with
+fresh attempts, its checkpoint and its unique key; the idempotency key stays with the old one.`,
+			flags: func(f *pflag.FlagSet) { f.StringVar(&to, "to", "", "the queue to which they go") },
+			set:   func(o *pawl.Operation) { o.ToQueue = to },
 		}))
 }
 
@@ -177,7 +213,7 @@ func writeTask(w io.Writer, t *pawl.TaskInfo, now time.Time) {
 		"Created", clock(t.CreatedAt, now), "Due", clock(t.RunAt, now), "Claimed", clock(t.ClaimedAt, now),
 		"Lease until", clock(t.LeaseExpiresAt, now), "Ended", clock(t.EndedAt, now), "Expires", clock(t.ExpiresAt, now),
 		"Kept until", clock(t.KeptUntil, now), "Timeout", period(t.Timeout),
-		"Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
+		"Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
 		"Payload", preview(t.Payload), "Result", preview(t.Result), "Checkpoint", preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
 	fields(w, followerFields(t.Then)...)
 	if len(t.AttemptLog) == 0 {

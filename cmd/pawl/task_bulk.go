@@ -12,98 +12,82 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawlq/pawl"
 )
 
-// taskVerb is a verb for one task that also works for all that a filter matches.
+// taskVerb is a verb for one task that also works for all that a filter matches: then it is an operation.
 type taskVerb struct {
 	use, done, short, long string
-	reason                 bool
-	states                 []pawl.State // that it applies to
-	do                     func(ctx context.Context, client *pawl.Client, id, reason string) error
+	action                 pawl.Action
+	states                 []pawl.State // that a filter without any means; nil: those of the action
+	// do is for one task; nil: it works by a filter only.
+	do func(ctx context.Context, client *pawl.Client, id, reason string) error
+	// flags adds what the verb needs beside, and set puts it into an operation.
+	flags func(*pflag.FlagSet)
+	set   func(*pawl.Operation)
 }
 
 func newTaskBulk(a *app, v taskVerb) *cobra.Command {
 	var filter filterFlags
-	var bulk bulkFlags
-	var reason string
-	var limit int
+	var flags operateFlags
 	cmd := &cobra.Command{
-		Use: v.use + " [ID...]", Short: v.short, Long: v.long,
-		Example: fmt.Sprintf("  pawl task %s 0199f3c2-…\n  pawl task %s --queue mail --type mail.welcome --dry-run", v.use, v.use),
+		Use: v.use + " [ID...]", Short: v.short, Long: v.long + `
+With a filter it is an operation, which goes on in the background also when this command is
+interrupted: see "pawl operation".`,
+		Example: fmt.Sprintf("  pawl task %s --queue mail --type mail.welcome --dry-run", v.use),
+	}
+	if v.do != nil {
+		cmd.Example = fmt.Sprintf("  pawl task %s 0199f3c2-…\n", v.use) + cmd.Example
+	} else {
+		cmd.Use, cmd.Args = v.use, cobra.NoArgs
 	}
 	filter.add(cmd.Flags(), true)
-	bulk.add(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "max", 0, "with a filter: at most so many (default: all that match)")
-	if v.reason {
-		cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	flags.add(cmd.Flags())
+	if v.flags != nil {
+		v.flags(cmd.Flags())
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx := cmd.Context()
 		switch {
 		case len(args) > 0 && filter.given():
 			return usage("name either ids or a filter")
+		case len(args) > 0 && flags.given():
+			return usage("--detach, --rate, --max and --canary are for filters, not for ids")
 		case len(args) == 0 && !filter.given():
 			return usage("name ids, or a filter such as --queue")
-		case limit < 0:
-			return usage("--max %d is negative", limit)
+		case len(args) > 0:
+			return a.eachTask(cmd.Context(), client, v, args, &flags)
 		}
-		ids := args
-		if len(args) == 0 {
-			f, err := filter.read(time.Now())
-			if err != nil {
-				return err
-			}
-			if ids, err = matching(ctx, client, f, v.states, limit); err != nil {
-				return err
-			}
+		f, err := filter.read(time.Now())
+		if err != nil {
+			return err
 		}
-		return a.eachTask(ctx, client, v, ids, reason, &bulk, len(args) == 0)
+		if len(f.States) == 0 {
+			f.States = v.states
+		}
+		o := pawl.Operation{Action: v.action, Filter: &f}
+		if v.set != nil {
+			v.set(&o)
+		}
+		return a.operate(cmd.Context(), client, o, &flags, v.done)
 	})
 	return cmd
 }
 
-// matching gives the ids of all tasks that match and are in one of the states.
-func matching(ctx context.Context, client *pawl.Client, f pawl.Filter, states []pawl.State, limit int) ([]string, error) {
-	if len(f.States) == 0 {
-		f.States = states
-	}
-	var ids []string
-	for t, err := range client.List(ctx, f) {
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(states, t.State) {
-			ids = append(ids, t.ID)
-		}
-		if limit > 0 && len(ids) == limit {
-			break
-		}
-	}
-	return ids, nil
-}
-
-// eachTask applies the verb to each id. A task chosen by a filter that has moved on meanwhile is passed over; any other
-// refusal is told, and the others go on.
-func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids []string, reason string, bulk *bulkFlags, filtered bool) error {
-	result := countView{Matched: int64(len(ids)), DryRun: bulk.dryRun}
-	if filtered && !bulk.dryRun && len(ids) > 0 {
-		if err := a.confirm(ctx, bulk, fmt.Sprintf("%s will be %s", count(result.Matched, "task"), v.done)); err != nil {
-			return err
-		}
-	}
+// eachTask applies the verb to each id. A refusal is told, and the others go on.
+func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids []string, flags *operateFlags) error {
+	result := countView{Matched: int64(len(ids)), DryRun: flags.dryRun}
 	var refused error
 	bar := a.progress(v.done, len(ids))
 	for i, id := range ids {
-		if bulk.dryRun {
+		if flags.dryRun {
 			break
 		}
-		err := v.do(ctx, client, id, reason)
+		err := v.do(ctx, client, id, flags.reason)
 		switch {
 		case err == nil:
 			result.Done++
-		case filtered && (errors.Is(err, pawl.ErrWrongState) || errors.Is(err, pawl.ErrNotFound)):
 		case errors.Is(err, pawl.ErrUnavailable) || ctx.Err() != nil:
 			bar.done()
 			return fmt.Errorf("%d of %d %s: %w", result.Done, len(ids), v.done, err)

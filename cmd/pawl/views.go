@@ -52,6 +52,8 @@ type taskView struct {
 	GroupID           string            `json:"group_id,omitempty"`
 	Parent            *parentView       `json:"parent,omitempty"`
 	Then              []followerView    `json:"then,omitempty"`
+	MovedTo           string            `json:"moved_to,omitempty"`
+	MovedFrom         string            `json:"moved_from,omitempty"`
 }
 
 type attemptView struct {
@@ -84,6 +86,7 @@ func viewTask(t *pawl.TaskInfo) taskView {
 		IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: viewRetry(t.Retry),
 		Timeout: period(t.Timeout), Retention: period(t.Retention), Checkpoint: viewBytes(t.Checkpoint, ""),
 		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: viewParent(t.Parent), Then: viewThen(t.Then),
+		MovedTo: t.MovedTo, MovedFrom: t.MovedFrom,
 	}
 	if t.Progress != (pawl.Progress{}) {
 		v.Progress = &t.Progress

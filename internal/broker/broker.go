@@ -28,6 +28,10 @@ type Config struct {
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
 	// Carry brings parcels to the shards that they are for, each answered by itself: what the courier of an outbox does.
 	Carry func(ctx context.Context, ns string, parcels []*Parcel) []Enqueued
+	// Operate does a step of an operation in a shard, wherever that is led: OperateSome there.
+	Operate func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
+	// HasShard says whether there is a data shard of this number, by the word of the system shard: a node's own copy may be behind.
+	HasShard func(ctx context.Context, shard uint32) (bool, error)
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
 	Room   func() error
 	Logger *slog.Logger

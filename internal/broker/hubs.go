@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// results wakes those who wait for the end of a task.
+// results wakes those who wait for the end of a task, or until an operation rests.
 type results struct {
 	mu      sync.Mutex
 	waiting map[task.ID][]chan struct{}
@@ -42,11 +42,27 @@ func (h *results) ended(tasks []engine.Ended) {
 		return
 	}
 	for _, t := range tasks {
-		for _, c := range h.waiting[t.ID] {
-			close(c)
-		}
-		delete(h.waiting, t.ID)
+		h.wake(t.ID)
 	}
+}
+
+// told wakes those who wait for operations.
+func (h *results) told(operations []task.ID) {
+	if len(operations) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range operations {
+		h.wake(id)
+	}
+}
+
+func (h *results) wake(id task.ID) {
+	for _, c := range h.waiting[id] {
+		close(c)
+	}
+	delete(h.waiting, id)
 }
 
 // again wakes everybody: this replica hears no more of the ends of tasks.

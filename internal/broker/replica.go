@@ -40,11 +40,14 @@ type replica struct {
 	toSend   chan struct{} // parcels wait for the courier
 	results  results
 	watches  watches
+
+	operations operations
 }
 
 func newReplica(b *Broker, id uint32) *replica {
 	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
 		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1), toSend: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
+	r.operations.wake = make(chan struct{}, 1)
 	r.ctx, r.stop = context.WithCancel(b.stopping)
 	r.deadline.Store(math.MaxInt64)
 	return r
@@ -55,6 +58,7 @@ func (r *replica) begin() {
 	r.work.Go(func() { r.passTime(r.ctx) })
 	r.work.Go(func() { r.archiveDead(r.ctx) })
 	r.work.Go(func() { r.carry(r.ctx) })
+	r.work.Go(func() { r.operate(r.ctx) })
 	r.work.Go(func() { r.checkClaims(r.ctx) })
 }
 
@@ -88,6 +92,7 @@ func (r *replica) elected(o shard.Office) {
 	r.setDeadline(0)
 	poke(r.toFile)
 	poke(r.toSend)
+	poke(r.operations.wake)
 }
 
 // beforeSeal feeds waiting claims with what the round made ready, so that an enqueue and the claim of its task share one
@@ -114,6 +119,10 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	if round.ToSend {
 		poke(r.toSend)
 	}
+	if round.ToOperate {
+		poke(r.operations.wake)
+	}
+	r.results.told(round.Rested)
 	r.setDeadline(r.leader.NextDeadline())
 }
 

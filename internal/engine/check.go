@@ -21,6 +21,7 @@ func Check(from store.Reader, ns string) []string {
 	c.readTasks()
 	c.checkSchedules()
 	c.checkFollowers()
+	c.checkOperations()
 	c.expectUnique()
 	c.compareLanes()
 	c.compareTables()

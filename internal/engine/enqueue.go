@@ -36,6 +36,7 @@ type Accepted struct {
 }
 
 // Enqueue makes a task.
+// A task that was moved here comes in also when the queue is full: it was accepted once.
 //
 // Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id stands
 // for a task of other content, or if the unique key is another's and the task says reject; queue_full; ErrSlotMoved if none of
@@ -61,7 +62,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if q.config.Closed != 0 && !met.taken && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
 		return Accepted{}, ErrSlotMoved
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting()-met.replaced() >= most {
+	if most := q.config.Settings.MaxLength; most > 0 && n.Moved == nil && q.counts.waiting()-met.replaced() >= most {
 		return Accepted{}, &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
 			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
 	}
@@ -75,6 +76,9 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if n.Unique != nil {
 		met.takePlace(x)
 		r.replace(n.Namespace, q, &met)
+	}
+	if n.Moved != nil {
+		r.settleIn(n, e, x)
 	}
 	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), e.encode())
 	if len(n.Then) > 0 {

@@ -32,6 +32,10 @@ func FuzzRows(f *testing.F) {
 	f.Add(onceRow{done: true, holder: OnceHolder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
 	f.Add((&breaker{seen: window{at: 7, parts: [windowParts]tally{{3, 1}}}, lastError: "down"}).encode())
 	f.Add((&breaker{state: BreakerProbing, since: 5, opened: 2, passed: 1, probe: task.ID{1}, cause: tally{4, 3}, over: time.Minute}).encode())
+	f.Add((&Operation{Spec: OperationSpec{Action: task.Move, Rate: 2.5}, State: OperationPaused, Why: "w", StoppedBy: task.Author{Name: "lena"},
+		Tally:  Tally{Matched: 3, Done: 1, Failed: 1, Skipped: []Skipped{{task.SkipChanged, 1}}, Errors: []TaskError{{task.ID{1}, "m"}}},
+		Course: Course{Step: 7, Shard: 2, Cursor: make([]byte, 16)}}).encode())
+	f.Add((&stepRow{step: 5, answer: StepAnswer{Swept: true, Away: 3}, at: 6, until: 7, away: 3, arrived: Tally{Done: 2}}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		same := func(first []byte, err error, again func([]byte) ([]byte, error)) {
@@ -70,7 +74,9 @@ func FuzzRows(f *testing.F) {
 			return at.encode(), nil
 		}
 		once := func(b []byte) ([]byte, error) { o, err := decodeOnce(b); return o.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once, watched} {
+		operation := func(b []byte) ([]byte, error) { o, err := decodeOperation(task.ID{1}, b); return o.encode(), err }
+		step := func(b []byte) ([]byte, error) { s, err := decodeStep(b); return s.encode(), err }
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once, watched, operation, step} {
 			first, err := form(row)
 			same(first, err, form)
 		}

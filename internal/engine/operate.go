@@ -11,7 +11,8 @@ import (
 // Retry gives an ended task that did not succeed a new life with fresh attempts, and a retrying one its next attempt
 // now. It keeps id, idempotency key and attempt log. A delay puts it off.
 //
-// A task whose unique key is another's by now is refused with task.ErrWrongState, which names the other.
+// A task whose unique key is another's by now, or that lives on in another queue, is refused with task.ErrWrongState, which names
+// the other.
 func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	from, err := r.exec(ns, id)
 	if err != nil {
@@ -21,6 +22,9 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	case task.Dead, task.Poisoned, task.Discarded, task.Cancelled, task.Retrying:
 	default:
 		return task.WrongState("retry", id, from.State)
+	}
+	if from.Reason == task.ReasonMoved {
+		return movedOn("retry", id, from)
 	}
 	q := r.queue(ns, from.Queue)
 	if q == nil {

@@ -36,6 +36,8 @@ type Origin struct {
 
 	Parent task.ID
 	N      int // which one of those that follow it
+
+	Operation task.ID // that moves a task
 }
 
 // parcelWindow is how long the shard that took a parcel remembers it: longer than a courier may need to come back from a shard
@@ -92,6 +94,8 @@ func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.E
 	r.tx.Delete(idKey(ns, tabOutbox, request))
 	switch {
 	case !p.IsTask():
+	case p.From.Operation != (task.ID{}):
+		r.arrived(ns, p, a, refused)
 	case p.From.Schedule != "":
 		r.tickDelivered(ns, p, a, refused)
 	default:

@@ -88,6 +88,9 @@ type Effects struct {
 	ToArchive bool
 	// ToSend says that parcels wait for the courier.
 	ToSend bool
+	// ToOperate says that an operation was started or steered, Rested which have stopped or ended.
+	ToOperate bool
+	Rested    []task.ID
 }
 
 // Woken names a queue with new ready tasks.

@@ -100,6 +100,7 @@ type Envelope struct {
 	Tags           []string
 	Headers        map[string]string
 	Parent         *task.Parent // what the task follows; nil: nothing
+	MovedFrom      task.ID      // the task that lives on as this one; zero: it is new
 }
 
 func (e *Envelope) encode() []byte {
@@ -124,6 +125,9 @@ func (e *Envelope) encode() []byte {
 	}
 	if e.Parent != nil {
 		r.bytes(30, encodeParent(e.Parent))
+	}
+	if e.MovedFrom != (task.ID{}) {
+		r.bytes(12, e.MovedFrom[:])
 	}
 	return r
 }
@@ -174,6 +178,8 @@ func decodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 			} else {
 				e.Parent = parent
 			}
+		case 12:
+			copy(e.MovedFrom[:], b)
 		}
 	})
 	if err == nil {
@@ -243,6 +249,7 @@ type Exec struct {
 	EndedAt   store.Time
 	KeptUntil store.Time // when its rows go
 	Reason    string     // of the end state
+	MovedTo   task.ID    // as which it lives on, once that is known; zero: it was not moved
 }
 
 // Claim is one worker's hold of a task.
@@ -318,6 +325,9 @@ func (x *Exec) encode() []byte {
 	if x.Ties != nil {
 		r.bytes(50, x.Ties.encode())
 	}
+	if x.MovedTo != (task.ID{}) {
+		r.bytes(40, x.MovedTo[:])
+	}
 	return r
 }
 
@@ -342,6 +352,8 @@ func decodeExec(row []byte) (*Exec, error) {
 			x.unique().Key = string(b)
 		case 50:
 			x.Ties, bad = decodeTies(b)
+		case 40:
+			copy(x.MovedTo[:], b)
 		}
 	})
 	if err == nil {

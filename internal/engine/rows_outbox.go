@@ -30,6 +30,9 @@ func (p *Parcel) encode() []byte {
 	if p.Cancel != (task.ID{}) {
 		r.bytes(9, p.Cancel[:])
 	}
+	if p.From.Operation != (task.ID{}) {
+		r.bytes(10, p.From.Operation[:])
+	}
 	return r
 }
 
@@ -62,6 +65,8 @@ func decodeParcel(request task.ID, row []byte) (*Parcel, error) {
 			}
 		case 9:
 			copy(p.Cancel[:], b)
+		case 10:
+			copy(p.From.Operation[:], b)
 		}
 	})
 	if err == nil {

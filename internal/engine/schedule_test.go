@@ -178,6 +178,8 @@ func (s *story) parcel(p *Parcel) string {
 		return fmt.Sprintf("notice of %s", s.name(p.Notice.ID))
 	case p.Cancel != (task.ID{}):
 		return fmt.Sprintf("cancel %s", s.name(p.Cancel))
+	case p.From.Operation != (task.ID{}):
+		return fmt.Sprintf("%s/%s, moved", p.Spec.Queue, p.Spec.Type)
 	case p.From.Parent == (task.ID{}):
 		return fmt.Sprintf("%s/%s of %s", p.Spec.Queue, p.Spec.Type, s.groupName(p.Spec.Member.Group))
 	}

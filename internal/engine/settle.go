@@ -123,6 +123,9 @@ func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.S
 	}
 	// The row of a task is also the record of its request id.
 	to.KeptUntil = max(r.now.Add(keep), to.CreatedAt.Add(dedupWindow))
+	if reason == task.ReasonMoved { // it may have to come back
+		to.KeptUntil = max(to.KeptUntil, r.now.Add(parcelWindow))
+	}
 	if from.Checkpointed && s == task.Succeeded {
 		r.tx.Delete(idKey(ns, tabCheckpoint, id))
 		to.Checkpointed = false

@@ -37,9 +37,10 @@ type story struct {
 	tokens map[string][]task.Token // by task, in the order of the fences
 	asks   *Takers                 // of the workers; nil: one waits for everything
 
-	versions uint64      // that were given to schedules
-	by       task.Author // who acts; zero: nobody
-	groupIDs []task.ID
+	versions   uint64      // that were given to schedules
+	by         task.Author // who acts; zero: nobody
+	groupIDs   []task.ID
+	operations []task.ID
 }
 
 func (s *story) step(d *datadriven.TestData) string {
@@ -90,6 +91,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.scheduleStep(d)
 	case "group", "add", "close", "cancel-group", "show-group", "members", "groups-made":
 		return s.groupStep(d)
+	case "operation", "step", "pause-operation", "resume-operation", "abort-operation", "show-operation":
+		return s.operationStep(d)
 	case "explain", "explain-queue":
 		return s.explainStep(d)
 	case "asks":
@@ -378,6 +381,12 @@ func (s *story) show(name string) string {
 			fmt.Fprintf(&b, ", waits for %s", s.name(v.WaitsFor))
 		}
 		b.WriteByte('\n')
+	}
+	if v.MovedFrom != (task.ID{}) {
+		fmt.Fprintf(&b, "  moved from %s\n", s.name(v.MovedFrom))
+	}
+	if x.MovedTo != (task.ID{}) {
+		fmt.Fprintf(&b, "  moved to %s\n", s.name(x.MovedTo))
 	}
 	if len(v.Payload)+len(v.Result.Data) > 0 {
 		fmt.Fprintf(&b, "  payload %q, result %q\n", v.Payload, v.Result.Data)

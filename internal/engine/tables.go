@@ -39,6 +39,8 @@ import (
 //	f ns 0 id                                what follows a task, or a group
 //	G ns 0 group                             where a group is, and its counters
 //	M ns 0 group ref                         a member of a group
+//	O ns 0 id                                an operation, in its home
+//	m ns 0 operation                         the last step that the shard did for an operation
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 //	A 0 …                                    the audit: see its package
@@ -71,6 +73,8 @@ const (
 	tabFollow     = 'f'
 	tabGroup      = 'G'
 	tabMember     = 'M'
+	tabOperation  = 'O'
+	tabStep       = 'm'
 )
 
 var deadlines = []byte{'t'}
@@ -79,21 +83,23 @@ var deadlines = []byte{'t'}
 type deadlineKind byte
 
 const (
-	onDue      deadlineKind = 1 + iota // scheduled or retrying: becomes ready
-	onLease                            // claimed: the lease ends
-	onExpiry                           // not started yet: discarded
-	onForget                           // ended: its rows go
-	onKey                              // an idempotency key ends
-	onRequest                          // a request id ends
-	onClaimKey                         // a claim key ends
-	onTokens                           // a bucket has a token again
-	onSweep                            // full buckets of a queue are forgotten
-	onTick                             // a schedule's next tick
-	onGone                             // a deleted schedule is forgotten
-	onOnce                             // a once key is forgotten
-	onBreaker                          // a breaker's hold ends, or its wait for a probe
-	onAudit                            // the oldest entries of the audit are removed; of no namespace
-	onGroup                            // members of a group are cancelled, or its rows go
+	onDue       deadlineKind = 1 + iota // scheduled or retrying: becomes ready
+	onLease                             // claimed: the lease ends
+	onExpiry                            // not started yet: discarded
+	onForget                            // ended: its rows go
+	onKey                               // an idempotency key ends
+	onRequest                           // a request id ends
+	onClaimKey                          // a claim key ends
+	onTokens                            // a bucket has a token again
+	onSweep                             // full buckets of a queue are forgotten
+	onTick                              // a schedule's next tick
+	onGone                              // a deleted schedule is forgotten
+	onOnce                              // a once key is forgotten
+	onBreaker                           // a breaker's hold ends, or its wait for a probe
+	onAudit                             // the oldest entries of the audit are removed; of no namespace
+	onGroup                             // members of a group are cancelled, or its rows go
+	onOperation                         // an operation that has ended is forgotten
+	onStep                              // the last step for an operation is forgotten
 )
 
 // table begins a key.

@@ -139,6 +139,14 @@ func (r *Round) pass(d deadline) {
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))
 	}
+	switch d.kind {
+	case onOperation:
+		r.operationEnds(d)
+		return
+	case onStep:
+		r.stepEnds(d)
+		return
+	}
 	id := task.ID(d.rest)
 	x, err := r.exec(d.ns, id)
 	if err != nil {

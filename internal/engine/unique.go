@@ -163,7 +163,7 @@ func (r *Round) passKey(ns string, id task.ID, from, to *Exec) (heir task.ID) {
 	case heir != (task.ID{}):
 		to.Role = NoRole
 		r.setUnique(ns, to, uniqueRow{holder: heir, slot: r.execOf(ns, heir).slot()})
-	case !to.Unique.States.Has(to.State) || to.Reason == task.ReasonReplaced:
+	case !to.Unique.States.Has(to.State) || to.Reason == task.ReasonReplaced, to.Reason == task.ReasonMoved:
 		to.Role = NoRole
 		r.tx.Delete(uniqueKey(ns, to.Queue, to.Unique.Key))
 	}

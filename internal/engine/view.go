@@ -105,6 +105,7 @@ type Filter struct {
 	CreatedAfter  store.Time
 	CreatedBefore store.Time
 	Text          string // part of the payload
+	Not           string // a queue whose tasks are not selected
 }
 
 // Page is what a list answers: it may be empty although there is more.
@@ -125,31 +126,41 @@ const (
 // attempts too; the last task may go beyond. So a page is empty while there is more only where 10,000 rows held no match.
 // A cursor of another form than List gives is refused with task.ErrInvalidArgument.
 func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Page, error) {
-	if f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned) {
-		return f.page(from, ns, statePrefix(ns, tabDead, f.Queue, f.States[0]), cursor, limit)
-	}
-	return f.page(from, ns, table(ns, tabExec, 0), cursor, limit)
+	m := &meter{Reader: from}
+	var p Page
+	next, err := f.walk(m, ns, cursor, scanLimit, func(id task.ID, x *Exec) bool {
+		if f.matches(m, ns, id, x) {
+			p.Tasks = append(p.Tasks, show(m, ns, id, x))
+		}
+		return len(p.Tasks) < limit && (len(p.Tasks) == 0 || m.bytes < pageBytes)
+	})
+	p.Next = next
+	return p, err
 }
 
-// page reads backwards through rows whose keys end with a task's id.
-func (f *Filter) page(from store.Reader, ns string, prefix, cursor []byte, limit int) (Page, error) {
+// walk goes through the tasks that the filter may select, newest first: dead letters of one queue by their ends, others by their
+// ids. It begins behind a cursor, nil: with the newest, and ends when take says so or that many rows were looked at. Next is where
+// it would go on; nil at the end.
+func (f *Filter) walk(from store.Reader, ns string, cursor []byte, rows int, take func(id task.ID, x *Exec) (more bool)) (next []byte, err error) {
+	prefix := table(ns, tabExec, 0)
+	if f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned) {
+		prefix = statePrefix(ns, tabDead, f.Queue, f.States[0])
+	}
 	hi := after(prefix)
 	if cursor != nil {
 		if len(cursor) != 16 && len(cursor) != 24 {
-			return Page{}, task.Invalid("cursor", "is not one that a list gave")
+			return nil, task.Invalid("cursor", "is not one that a list gave")
 		}
 		hi = append(prefix[:len(prefix):len(prefix)], cursor...)
 	}
-	m := &meter{Reader: from}
-	var p Page
 	var last []byte
-	rows := 0
-	m.ScanBack(prefix, hi, func(k, row []byte) bool {
-		if rows == scanLimit || len(p.Tasks) == limit || len(p.Tasks) > 0 && m.bytes >= pageBytes {
-			p.Next = last
+	more := true
+	from.ScanBack(prefix, hi, func(k, row []byte) bool {
+		if !more || rows == 0 {
+			next = last
 			return false
 		}
-		rows++
+		rows--
 		last = append(last[:0], k[len(prefix):]...)
 		id := idAt(k)
 		var x *Exec
@@ -157,15 +168,13 @@ func (f *Filter) page(from store.Reader, ns string, prefix, cursor []byte, limit
 		if len(row) > 0 {
 			x, err = decodeExec(row)
 		} else {
-			x, err = readExec(m, ns, id)
+			x, err = readExec(from, ns, id)
 		}
 		corrupt(err)
-		if v := f.match(m, ns, id, x); v != nil {
-			p.Tasks = append(p.Tasks, v)
-		}
+		more = take(id, x)
 		return true
 	})
-	return p, nil
+	return next, nil
 }
 
 // meter counts the bytes of the values that are read through it.
@@ -195,26 +204,30 @@ func (m *meter) counting(fn func(key, value []byte) bool) func(key, value []byte
 	}
 }
 
-// match returns the task if the filter selects it. What is cheap to know is asked first.
-func (f *Filter) match(from store.Reader, ns string, id task.ID, x *Exec) *View {
+// matches says whether the filter selects a task. What is cheap to know is asked first.
+func (f *Filter) matches(from store.Reader, ns string, id task.ID, x *Exec) bool {
 	switch {
 	case f.Queue != "" && x.Queue != f.Queue,
+		f.Not != "" && x.Queue == f.Not,
 		f.Type != "" && x.Type != f.Type,
 		f.Key != "" && x.Key != f.Key,
 		f.Worker != "" && x.Claim.Worker != f.Worker,
 		f.CreatedAfter != 0 && x.CreatedAt <= f.CreatedAfter,
 		f.CreatedBefore != 0 && x.CreatedAt >= f.CreatedBefore,
 		len(f.States) > 0 && !hasState(f.States, x.State):
-		return nil
+		return false
 	}
-	v := show(from, ns, id, x)
-	switch {
-	case f.Tag != "" && !hasTag(v.Tags, f.Tag),
-		f.Error != "" && !strings.Contains(v.LastFailure().Message, f.Error),
-		f.Text != "" && !bytes.Contains(v.Payload, []byte(f.Text)):
-		return nil
+	if f.Tag != "" || f.Text != "" {
+		e := readEnvelope(from, ns, id)
+		if f.Tag != "" && !hasTag(e.Tags, f.Tag) || f.Text != "" && !bytes.Contains(e.Payload, []byte(f.Text)) {
+			return false
+		}
 	}
-	return v
+	if f.Error != "" {
+		v := View{Exec: x, Attempts: readAttempts(from, ns, id)}
+		return strings.Contains(v.LastFailure().Message, f.Error)
+	}
+	return true
 }
 
 func hasState(states []task.State, s task.State) bool {

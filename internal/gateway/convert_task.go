@@ -31,6 +31,12 @@ func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
 	if v.WaitsFor != (task.ID{}) {
 		t.WaitsFor = v.WaitsFor.String()
 	}
+	if v.MovedFrom != (task.ID{}) {
+		t.MovedFrom = v.MovedFrom.String()
+	}
+	if x.MovedTo != (task.ID{}) {
+		t.MovedTo = x.MovedTo.String()
+	}
 	if withPayload {
 		t.Payload = v.Payload
 	}

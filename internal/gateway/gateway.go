@@ -18,13 +18,14 @@ import (
 
 // Config is what a gateway is made of.
 type Config struct {
-	Broker    Broker
-	Cluster   Cluster
-	Schedules Schedules
-	Groups    Groups
-	Admin     Admin        // nil: the operators' calls for a cluster are refused
-	Limits    task.Limits  // zero fields: task.DefaultLimits
-	Logger    *slog.Logger // nil: none
+	Broker     Broker
+	Cluster    Cluster
+	Schedules  Schedules
+	Groups     Groups
+	Operations Operations
+	Admin      Admin        // nil: the operators' calls for a cluster are refused
+	Limits     task.Limits  // zero fields: task.DefaultLimits
+	Logger     *slog.Logger // nil: none
 	// Pages answers what is not the API's: the web UI, metrics. Nil: not found.
 	Pages http.Handler
 

@@ -19,14 +19,15 @@ const cursorVersion = 1
 type cursorKind byte
 
 const (
-	taskCursor     cursorKind = 't'
-	queueCursor    cursorKind = 'q'
-	archiveCursor  cursorKind = 'a'
-	scheduleCursor cursorKind = 's'
-	tickCursor     cursorKind = 'h'
-	auditCursor    cursorKind = 'w'
-	groupCursor    cursorKind = 'g'
-	memberCursor   cursorKind = 'm'
+	taskCursor      cursorKind = 't'
+	queueCursor     cursorKind = 'q'
+	archiveCursor   cursorKind = 'a'
+	scheduleCursor  cursorKind = 's'
+	tickCursor      cursorKind = 'h'
+	auditCursor     cursorKind = 'w'
+	groupCursor     cursorKind = 'g'
+	memberCursor    cursorKind = 'm'
+	operationCursor cursorKind = 'o'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

@@ -143,6 +143,8 @@ func (x *exchange) taskOptions(t *pawlv1.Task) {
 	x.opt("waits_for", t.GetWaitsFor())
 	x.opt("group_id", t.GetGroupId())
 	x.chained(t)
+	x.opt("moved_to", t.GetMovedTo())
+	x.opt("moved_from", t.GetMovedFrom())
 	x.strs("tags", t.GetTags())
 	x.texts("headers", t.GetHeaders())
 	if t.GetRetry() != nil {

@@ -81,7 +81,9 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
 	auditShard, auditSystem,
 
-	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear)
+	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
+
+	startOperation, showOperation, listOperations, pauseOperation, resumeOperation, abortOperation, countMatches, operateSome)
 
 func byName(methods ...server) map[string]server {
 	table := make(map[string]server, len(methods))

@@ -35,6 +35,7 @@ type Broker interface {
 	broker.ShardCalls
 	broker.ScheduleCalls
 	broker.GroupCalls
+	broker.OperationCalls
 	WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)

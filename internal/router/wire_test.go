@@ -185,7 +185,9 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(scheduleHistory), bothTravel(explain), bothTravel(explainQueue),
 		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil),
 		bothTravel(makeGroup), bothTravel(findGroup), bothTravel(addToGroup), bothTravel(closeGroup), bothTravel(cancelGroup),
-		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem)} {
+		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem),
+		bothTravel(startOperation), bothTravel(showOperation), bothTravel(listOperations), bothTravel(pauseOperation), bothTravel(resumeOperation),
+		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome)} {
 		seen[check(t)] = true
 	}
 	for name := range served {

@@ -31,6 +31,11 @@ const (
 
 	GroupCancelled Action = "group.cancel" // its members with it
 
+	OperationStarted Action = "operation.start"
+	OperationPaused  Action = "operation.pause"
+	OperationResumed Action = "operation.resume"
+	OperationAborted Action = "operation.abort"
+
 	SchedulePut       Action = "schedule.put"
 	ScheduleDeleted   Action = "schedule.delete"
 	SchedulePaused    Action = "schedule.pause"
@@ -52,7 +57,7 @@ const (
 // Actions lists all of them.
 var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueResumed, QueueSpread, QueuePurged, BreakerClosed,
 	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded, ArchiveRestored,
-	GroupCancelled,
+	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken}
 
@@ -67,17 +72,18 @@ type TargetKind string
 
 // The kinds of targets.
 const (
-	OnQueue    TargetKind = "queue"
-	OnTask     TargetKind = "task"
-	OnSchedule TargetKind = "schedule"
-	OnGroup    TargetKind = "group"
-	OnNode     TargetKind = "node"
-	OnShard    TargetKind = "shard"
-	OnCluster  TargetKind = "cluster"
+	OnQueue     TargetKind = "queue"
+	OnTask      TargetKind = "task"
+	OnSchedule  TargetKind = "schedule"
+	OnOperation TargetKind = "operation"
+	OnGroup     TargetKind = "group"
+	OnNode      TargetKind = "node"
+	OnShard     TargetKind = "shard"
+	OnCluster   TargetKind = "cluster"
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnSchedule, OnNode, OnShard, OnCluster}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnNode, OnShard, OnCluster}
 
 // CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
 func CheckActions(words string) error {

@@ -43,6 +43,14 @@ type Spec struct {
 	RequestTTL time.Duration
 	// Restored is who brings the task back from the archive, nor is that the producer's; nil: it is new.
 	Restored *Author `json:",omitempty"`
+	// Moved is not the producer's either: the task that lives on as this one; nil: it is new.
+	Moved *Moved `json:",omitempty"`
+}
+
+// Moved is what a task that was moved to another queue brings along.
+type Moved struct {
+	From       ID
+	Checkpoint []byte
 }
 
 // Limits bound what callers can send. Those that operators may change are fields, the others constants.

@@ -93,6 +93,7 @@ const (
 	ReasonPurged       = "purged"             // discarded: its queue was purged
 	ReasonOperator     = "operator"           // discarded by hand
 	ReasonReplaced     = "replaced"           // discarded: a newer task of its unique key took its place
+	ReasonMoved        = "moved"              // discarded: it lives on in another queue
 	ReasonCaller       = "caller"             // cancelled by a call
 )
 

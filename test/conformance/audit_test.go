@@ -51,6 +51,10 @@ var actionOf = map[string]task.Action{
 
 	"AuditService.ListAudit": read,
 
+	"OperationService.StartOperation": task.OperationStarted, "OperationService.PauseOperation": task.OperationPaused,
+	"OperationService.ResumeOperation": task.OperationResumed, "OperationService.AbortOperation": task.OperationAborted,
+	"OperationService.GetOperation": read, "OperationService.ListOperations": read,
+
 	"GroupService.CreateGroup": work, "GroupService.AddGroupTasks": work, "GroupService.CloseGroup": work, "GroupService.GetGroup": read,
 	"GroupService.ListGroups": read, "GroupService.ListGroupMembers": read, "GroupService.CancelGroup": task.GroupCancelled,
 }
@@ -59,7 +63,7 @@ var actionOf = map[string]task.Action{
 func TestEachCallHasAnAction(t *testing.T) {
 	known := map[string]bool{}
 	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
-		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto} {
+		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto, pawlv1.File_pawl_v1_operation_proto} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
 			for j := range s.Methods().Len() {
@@ -186,6 +190,27 @@ func TestAudit(t *testing.T) {
 			must(w.T, w.door.DeleteSchedule(w.ctx(), "nightly"))
 			noted("the end", "schedule.delete")
 		}},
+		{name: "a cancel of a group leaves one entry, and none for each member", tell: func(w *world) {
+			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
+			g, _ := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b"}}})
+			ok[groupInfo](w)(w.door.CancelGroup(w.ctx(), g.ID))
+			ok[groupInfo](w)(w.door.CancelGroup(w.ctx(), g.ID))
+			w.pass(second)
+			noted("a cancel, twice", "group.cancel")
+		}},
+		ofTheGateway(story{name: "the life of an operation leaves entries, and what it does to its tasks none", tell: func(w *world) {
+			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
+			w.fill(5, spec{})
+			o := w.start(operation{Action: "cancel", Filter: filter{Queue: "default"}, Rate: 1})
+			w.steer("pause", o.ID)
+			w.steer("pause", o.ID)
+			noted("a start and a pause", "operation.start", "operation.pause")
+			w.steer("resume", o.ID)
+			w.steer("resume", o.ID)
+			w.steer("abort", o.ID)
+			w.steer("abort", o.ID)
+			noted("the end", "operation.resume", "operation.abort")
+		}}),
 		ofTheGateway(story{name: "what was done is read by all that it is", tell: func(w *world) {
 			w.put("mail", settings{})
 			w.pass(minute)

@@ -243,6 +243,8 @@ type view struct {
 	GroupID        string            `json:"group_id"`
 	Parent         *parent           `json:"parent"`
 	Then           []follower        `json:"then"`
+	MovedTo        string            `json:"moved_to"`
+	MovedFrom      string            `json:"moved_from"`
 }
 
 // attempt is a line of a task's attempt log.

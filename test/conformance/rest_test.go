@@ -84,7 +84,7 @@ func (d *rest) send(ctx context.Context, method, path string, body []byte, answe
 // successOf is the status of a call that was not refused.
 func successOf(call string) int {
 	switch {
-	case call == "POST /tasks", strings.HasSuffix(call, "/trigger"):
+	case call == "POST /tasks", call == "POST /operations", strings.HasSuffix(call, "/trigger"):
 		return http.StatusAccepted
 	case call == "POST /schedules", call == "POST /groups":
 		return http.StatusCreated

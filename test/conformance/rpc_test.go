@@ -28,6 +28,7 @@ type rpc struct {
 	operator pawlv1.OperatorServiceClient
 	schedule pawlv1.ScheduleServiceClient
 	group    pawlv1.GroupServiceClient
+	mass     pawlv1.OperationServiceClient
 }
 
 func newRPC(t *testing.T, h *house) *rpc {
@@ -37,7 +38,7 @@ func newRPC(t *testing.T, h *house) *rpc {
 	must(t, err)
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
-		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn)}
+		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn)}
 }
 
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.
@@ -455,7 +456,7 @@ func viewProto(p *pawlv1.Task) view {
 		EndedAt: timeOf(p.GetEndedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(),
 		Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
 		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor(),
-		GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen())}
+		GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen()), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom()}
 	for _, a := range p.GetAttemptLog() {
 		v.Log = append(v.Log, attempt{Attempt: int(a.GetAttempt()), Fence: a.GetFence(), Worker: a.GetWorker(), StartedAt: timeOf(a.GetStartedAt()),
 			EndedAt: timeOf(a.GetEndedAt()), Outcome: word(a.GetOutcome(), "OUTCOME_"), Error: failure{a.GetError().GetMessage(), a.GetError().GetType()},

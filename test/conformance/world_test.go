@@ -75,6 +75,10 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
 		Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
 			return h.router.Carry(ctx, ns, parcels)
+		},
+		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
+		Operate: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
+			return h.router.OperateSome(ctx, id, ns, c)
 		}})
 	h.copy = cluster.NewCopy(nil)
 	var system lateSystem
@@ -96,7 +100,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {

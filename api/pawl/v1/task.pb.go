@@ -725,10 +725,12 @@ type Task struct {
 	Checkpoint        []byte                 `protobuf:"bytes,36,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // tokens of rate limits that a start takes
 	Unique            *Unique                `protobuf:"bytes,38,opt,name=unique,proto3" json:"unique,omitempty"`
-	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // the id of the task that runs and holds the unique key
-	GroupId           string                 `protobuf:"bytes,50,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`    // of the group that it is a member of
-	Parent            *Parent                `protobuf:"bytes,51,opt,name=parent,proto3" json:"parent,omitempty"`                     // what it follows
-	Then              []*Follower            `protobuf:"bytes,52,rep,name=then,proto3" json:"then,omitempty"`                         // what follows it
+	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`    // the id of the task that runs and holds the unique key
+	MovedTo           string                 `protobuf:"bytes,48,opt,name=moved_to,json=movedTo,proto3" json:"moved_to,omitempty"`       // the id of the task as which it lives on in another queue
+	MovedFrom         string                 `protobuf:"bytes,49,opt,name=moved_from,json=movedFrom,proto3" json:"moved_from,omitempty"` // the id of the task that lives on as this one
+	GroupId           string                 `protobuf:"bytes,50,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`       // of the group that it is a member of
+	Parent            *Parent                `protobuf:"bytes,51,opt,name=parent,proto3" json:"parent,omitempty"`                        // what it follows
+	Then              []*Follower            `protobuf:"bytes,52,rep,name=then,proto3" json:"then,omitempty"`                            // what follows it
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1032,6 +1034,20 @@ func (x *Task) GetUnique() *Unique {
 func (x *Task) GetWaitsFor() string {
 	if x != nil {
 		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *Task) GetMovedTo() string {
+	if x != nil {
+		return x.MovedTo
+	}
+	return ""
+}
+
+func (x *Task) GetMovedFrom() string {
+	if x != nil {
+		return x.MovedFrom
 	}
 	return ""
 }
@@ -1534,7 +1550,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\bgroup_id\x18\x1f \x01(\tR\agroupId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\r\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1583,6 +1599,9 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x04cost\x18% \x01(\x05R\x04cost\x12'\n" +
 	"\x06unique\x18& \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x12\x1b\n" +
 	"\twaits_for\x18' \x01(\tR\bwaitsFor\x12\x19\n" +
+	"\bmoved_to\x180 \x01(\tR\amovedTo\x12\x1d\n" +
+	"\n" +
+	"moved_from\x181 \x01(\tR\tmovedFrom\x12\x19\n" +
 	"\bgroup_id\x182 \x01(\tR\agroupId\x12'\n" +
 	"\x06parent\x183 \x01(\v2\x0f.pawl.v1.ParentR\x06parent\x12%\n" +
 	"\x04then\x184 \x03(\v2\x11.pawl.v1.FollowerR\x04then\x1a:\n" +

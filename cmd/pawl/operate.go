@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+// operateFlags belong to every command that starts an operation.
+type operateFlags struct {
+	bulkFlags
+	detach      bool
+	rate        string
+	max, canary int64
+	reason      string
+}
+
+func (o *operateFlags) add(flags *pflag.FlagSet) {
+	o.bulkFlags.add(flags)
+	flags.BoolVar(&o.detach, "detach", false, `don't wait: say the operation's id, for "pawl operation"`)
+	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a second, minute or hour: 50, 50/s, 30/m, 1000/h (default: as fast as goes without holding up others)")
+	flags.Int64Var(&o.max, "max", 0, "at most so many tasks (default: all that match)")
+	flags.Int64Var(&o.canary, "canary", 0, "pause after so many tasks, to see what becomes of them")
+	flags.StringVar(&o.reason, "reason", "", "why, for the record")
+}
+
+// given says whether any flag is set that is for operations only.
+func (o *operateFlags) given() bool {
+	return o.detach || o.rate != "" || o.max != 0 || o.canary != 0
+}
+
+// fill adds to an operation what the flags say.
+func (o *operateFlags) fill(to *pawl.Operation) (err error) {
+	if o.max < 0 || o.canary < 0 {
+		return usage("--max and --canary can't be negative")
+	}
+	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
+	to.Rate, err = readPace("--rate", o.rate)
+	return err
+}
+
+// readPace reads tasks a second: a number, or one for a second, minute or hour.
+func readPace(flag, s string) (float64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	number, unit, _ := strings.Cut(s, "/")
+	n, err := strconv.ParseFloat(number, 64)
+	seconds := map[string]float64{"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+	if err != nil || seconds == 0 || !(n > 0) {
+		return 0, usage("%s %q is not a rate such as 50, 50/s, 30/m or 1000/h", flag, s)
+	}
+	return n / seconds, nil
+}
+
+// operate counts, shows some and asks, starts an operation and waits until it rests. Done is what it does with a task.
+func (a *app) operate(ctx context.Context, client *pawl.Client, o pawl.Operation, flags *operateFlags, done string) error {
+	if err := flags.fill(&o); err != nil {
+		return err
+	}
+	p, err := client.Admin().TryOperation(ctx, o)
+	if err != nil {
+		return err
+	}
+	matched := p.Matched
+	if o.Max > 0 {
+		matched = min(matched, o.Max)
+	}
+	atLeast := ""
+	if p.IsLowerBound && matched != o.Max {
+		atLeast = "at least "
+	}
+	if flags.dryRun || matched == 0 {
+		return a.printPreview(matched, atLeast, p, flags.dryRun, done)
+	}
+	if !flags.yes {
+		a.showSample(p, matched)
+	}
+	if err := a.confirm(ctx, &flags.bulkFlags, fmt.Sprintf("%s%s will be %s", atLeast, count(matched, "task"), done)); err != nil {
+		return err
+	}
+	started, err := client.Admin().StartOperation(ctx, o)
+	if err != nil {
+		return err
+	}
+	if flags.detach {
+		return a.print(viewOperation(started), func(w io.Writer) { fmt.Fprintln(w, started.ID) })
+	}
+	return a.follow(ctx, client, started, done)
+}
+
+// printPreview writes what an operation would be for.
+func (a *app) printPreview(matched int64, atLeast string, p *pawl.OperationPreview, dryRun bool, done string) error {
+	view := struct {
+		countView
+		IsLowerBound bool       `json:"is_lower_bound"`
+		Sample       []taskView `json:"sample"`
+	}{countView{Matched: matched, DryRun: dryRun}, atLeast != "", viewTasks(p.Sample)}
+	return a.print(view, func(w io.Writer) {
+		if !dryRun {
+			fmt.Fprintf(w, "%s %s\n", count(0, "task"), done)
+			return
+		}
+		fmt.Fprintf(w, "%s%s would be %s\n", atLeast, count(matched, "task"), done)
+		writeSample(w, p.Sample)
+	})
+}
+
+// showSample shows to a person some of the tasks that an operation is for.
+func (a *app) showSample(p *pawl.OperationPreview, matched int64) {
+	if !isTerminal(a.in) {
+		return
+	}
+	writeSample(a.err, p.Sample)
+	if more := matched - int64(len(p.Sample)); more > 0 {
+		fmt.Fprintf(a.err, "… and %d more\n", more)
+	}
+}
+
+func writeSample(w io.Writer, tasks []*pawl.TaskInfo) {
+	now := time.Now()
+	rows := make([][]string, len(tasks))
+	for i, t := range tasks {
+		rows[i] = []string{t.ID, t.Type, t.Queue, string(t.State), ago(t.CreatedAt, now)}
+	}
+	if len(rows) > 0 {
+		columns(w, "ID|TYPE|QUEUE|STATE|CREATED", rows)
+	}
+}
+
+// follow shows how far an operation is until it rests. Interrupted, it leaves the operation running.
+func (a *app) follow(ctx context.Context, client *pawl.Client, o *pawl.OperationInfo, done string) error {
+	bar := a.progress(done, int(max(o.Counts.Total, 1)))
+	last, err := client.Admin().WaitOperation(ctx, o.ID, func(now *pawl.OperationInfo) { bar.tell(int(now.Counts.Matched), now.WaitsFor) })
+	bar.done()
+	if err != nil {
+		return fmt.Errorf("%w; the operation goes on: see pawl operation show %s", err, o.ID)
+	}
+	return a.printOutcome(last, done)
+}
+
+// printOutcome writes what an operation has done. If it did not come to its end that is an error.
+func (a *app) printOutcome(o *pawl.OperationInfo, done string) error {
+	view := struct {
+		countView
+		operationView
+	}{countView{Matched: o.Counts.Matched, Done: o.Counts.Done}, viewOperation(o)}
+	err := a.print(view, func(w io.Writer) {
+		fmt.Fprintf(w, "%s %s\n", count(o.Counts.Done, "task"), done)
+		writeRest(w, &o.Counts)
+	})
+	if err == nil && o.State != pawl.OperationDone {
+		err = fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.Why)
+	}
+	return err
+}
+
+// writeRest writes what became of the tasks that were not done.
+func writeRest(w io.Writer, c *pawl.OperationCounts) {
+	for _, reason := range slices.Sorted(maps.Keys(c.Skipped)) {
+		fmt.Fprintf(w, "%s skipped: %s\n", count(c.Skipped[reason], "task"), reason)
+	}
+	if c.Failed > 0 {
+		fmt.Fprintf(w, "%s failed:\n", count(c.Failed, "task"))
+	}
+	for _, e := range c.Errors {
+		fmt.Fprintf(w, "  %s: %s\n", e.TaskID, short(e.Message, 120))
+	}
+}

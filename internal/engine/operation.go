@@ -1,0 +1,457 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// An operation does one thing with many tasks, in all shards, step by step. It lives in one shard, its home, whose leader asks one
+// shard after another to do some (operation_step.go) and notes here what came of each step. A step has a number, and the shard that
+// does it remembers that number with the answer: whoever asks again, also another leader, gets the same answer, and nothing is done
+// or counted twice.
+
+// OperationSpec is what an operator asks for.
+type OperationSpec struct {
+	Action   task.BulkAction
+	Filter   Filter        // with the states that it selects
+	ToQueue  string        // of task.Move
+	Priority task.Priority // of task.SetPriority
+	Max      int64         // tasks at most; 0: all that match
+	Canary   int64         // it pauses by itself after so many; 0: it does not
+	Rate     float64       // tasks a second at most; 0: as fast as others allow
+	By       task.Author   // with the reason
+	// Request is that of the call: a repeat finds the same operation.
+	Request task.ID
+	// Total is how many tasks matched before the start, or at least so many.
+	Total      int64
+	TotalSoFar bool
+	// Until is what the shards' clocks said when they counted: the operation is for the tasks created up to then.
+	Until []ShardTime
+}
+
+// ShardTime is a moment by the clock of a shard. Those of two shards may be half a second apart.
+type ShardTime struct {
+	Shard uint32
+	At    store.Time
+}
+
+// says is what a repeated request must say again: all but what was counted meanwhile, and from where it was said.
+func (s OperationSpec) says() []byte {
+	s.Total, s.TotalSoFar, s.Until, s.By = 0, false, nil, task.Author{}
+	return s.encode()
+}
+
+func (s *OperationSpec) encode() []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a rate is a finite number
+	}
+	return b
+}
+
+// OperationState is where an operation is in its life. The values are stored.
+type OperationState byte
+
+// The states of operations.
+const (
+	OperationRunning OperationState = 1 + iota
+	OperationPaused
+	OperationDone
+	OperationAborted
+	OperationFailed
+)
+
+var operationStates = []string{"", "running", "paused", "done", "aborted", "failed"}
+
+func (s OperationState) String() string {
+	if int(s) >= len(operationStates) { // of a later release
+		return fmt.Sprintf("state_%d", byte(s))
+	}
+	return operationStates[s]
+}
+
+// Ended says whether the operation has come to an end.
+func (s OperationState) Ended() bool { return s >= OperationDone }
+
+// Operation is everything known of an operation.
+type Operation struct {
+	ID        task.ID
+	Spec      OperationSpec
+	State     OperationState
+	CreatedAt store.Time
+	EndedAt   store.Time
+	PausedAt  store.Time
+	// Why it is paused, was aborted or has failed, and who wanted that; nobody: it was the operation itself.
+	Why       string
+	StoppedBy task.Author
+	ResumedBy task.Author // last
+	// Stopping is what it becomes when the step that may be under way is answered; 0: it goes on.
+	Stopping OperationState
+	Tally
+	Course
+}
+
+// Course is how far an operation has come.
+type Course struct {
+	Step   uint64 // the next one, from 1
+	Shard  uint32 // where it is; 0: at none yet
+	Cursor []byte // where the step begins in the shard
+	Swept  bool   // all of the shard was looked at; what was sent away from there is waited for
+	Probed bool   // the canary is over
+}
+
+// Tally counts what an operation, or a step of it, has done.
+type Tally struct {
+	Matched int64
+	Done    int64
+	Skipped []Skipped // by reason
+	Failed  int64
+	Errors  []TaskError // the first
+}
+
+// Skipped counts tasks that were passed over for one reason.
+type Skipped struct {
+	Reason string // task.SkipChanged and its like
+	Count  int64
+}
+
+// TaskError says why nothing could be done with a task.
+type TaskError struct {
+	ID      task.ID
+	Message string
+}
+
+// maxTaskErrors is how many errors an operation remembers.
+const maxTaskErrors = 10
+
+func (t *Tally) skip(reason string, n int64) {
+	i := slices.IndexFunc(t.Skipped, func(s Skipped) bool { return s.Reason == reason })
+	if i < 0 {
+		i = len(t.Skipped)
+		t.Skipped = append(t.Skipped, Skipped{Reason: reason})
+	}
+	t.Skipped[i].Count += n
+}
+
+func (t *Tally) fail(id task.ID, message string) {
+	t.Failed++
+	if len(t.Errors) < maxTaskErrors {
+		t.Errors = append(t.Errors, TaskError{id, task.Cut(message, 512)})
+	}
+}
+
+func (t *Tally) add(o *Tally) {
+	t.Matched, t.Done, t.Failed = t.Matched+o.Matched, t.Done+o.Done, t.Failed+o.Failed
+	for _, s := range o.Skipped {
+		t.skip(s.Reason, s.Count)
+	}
+	t.Errors = append(t.Errors, o.Errors[:min(len(o.Errors), maxTaskErrors-len(t.Errors))]...)
+}
+
+// In is the filter of an operation as a shard is to have it: it selects only tasks that were there at the start.
+func (o *Operation) In(shard uint32) Filter {
+	until := o.CreatedAt // by the home's clock: the shard came later
+	for _, u := range o.Spec.Until {
+		if u.Shard == shard {
+			until = u.At
+		}
+	}
+	f := o.Spec.Filter
+	if before := until + 1; f.CreatedBefore == 0 || f.CreatedBefore > before {
+		f.CreatedBefore = before
+	}
+	return f
+}
+
+// Passed is how many tasks were skipped.
+func (t *Tally) Passed() (n int64) {
+	for _, s := range t.Skipped {
+		n += s.Count
+	}
+	return n
+}
+
+const (
+	// maxOperations is how many operations of a namespace may run or be paused.
+	maxOperations = 10
+	// keptOperations is how many that have ended are kept, and operationKept how long.
+	keptOperations = 1000
+	operationKept  = 30 * 24 * time.Hour
+)
+
+// StartOperation makes an operation, which runs from now on. A repeat of its
+// request finds it again. Too many that have not ended are refused with task.ErrWrongState.
+func StartOperation(r *Round, ns string, id task.ID, spec OperationSpec) (*Operation, error) {
+	var ended []*Operation
+	unfinished := 0
+	for _, o := range readOperations(r.tx, ns) {
+		switch {
+		case o.Spec.Request == spec.Request && bytes.Equal(o.Spec.says(), spec.says()):
+			return o, nil
+		case o.Spec.Request == spec.Request:
+			return nil, &task.Error{Code: task.CodeConflict, Field: "request_id",
+				Message: fmt.Sprintf("request_id %q stands for operation %s, which says something else", spec.Request, o.ID)}
+		case o.State.Ended():
+			ended = append(ended, o)
+		default:
+			unfinished++
+		}
+	}
+	if unfinished >= maxOperations {
+		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
+			"%d operations have not ended, and no more can be: wait for one, or abort one", unfinished)}
+	}
+	for ; len(ended) >= keptOperations; ended = ended[1:] { // the oldest
+		r.forgetOperation(ns, ended[0])
+	}
+	o := &Operation{ID: id, Spec: spec, State: OperationRunning, CreatedAt: r.now, Course: Course{Step: 1, Shard: id.Shard()}}
+	r.setOperation(ns, o)
+	r.ToOperate = true
+	_, facts := audit.Changed(nil, spec.facts())
+	r.noteOperation(ns, o, spec.By, task.OperationStarted, facts)
+	return o, nil
+}
+
+// operationFacts is what the audit tells of an operation, without what is looked for in payloads.
+type operationFacts struct {
+	Action   task.BulkAction `json:"action"`
+	States   []task.State    `json:"states"`
+	Type     string          `json:"type"`
+	Tag      string          `json:"tag"`
+	Key      string          `json:"key"`
+	Worker   string          `json:"worker"`
+	Error    string          `json:"error"`
+	Text     string          `json:"text"`
+	ToQueue  string          `json:"to_queue"`
+	Priority task.Priority   `json:"priority"`
+	Max      int64           `json:"max"`
+	Canary   int64           `json:"canary"`
+	Rate     float64         `json:"rate"`
+	Total    int64           `json:"total"`
+}
+
+func (s *OperationSpec) facts() operationFacts {
+	f := &s.Filter
+	out := operationFacts{Action: s.Action, States: f.States, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error,
+		ToQueue: s.ToQueue, Priority: s.Priority, Max: s.Max, Canary: s.Canary, Rate: s.Rate, Total: s.Total}
+	if f.Text != "" {
+		out.Text = fmt.Sprintf("%d bytes", len(f.Text))
+	}
+	return out
+}
+
+func (r *Round) noteOperation(ns string, o *Operation, by task.Author, action task.Action, after json.RawMessage) {
+	r.record(audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnOperation, Name: o.ID.String()}, Queue: o.Spec.Filter.Queue, After: after})
+}
+
+// PauseOperation lets an operation rest once the step that may be under way is answered: then it is paused.
+func PauseOperation(r *Round, ns string, id task.ID, by task.Author) (*Operation, error) {
+	return r.steer(ns, id, by, task.OperationPaused, func(o *Operation) {
+		if o.State == OperationRunning {
+			o.Stopping, o.Why, o.StoppedBy = OperationPaused, by.Reason, by
+		}
+	})
+}
+
+// ResumeOperation lets an operation go on where it was.
+func ResumeOperation(r *Round, ns string, id task.ID, by task.Author) (*Operation, error) {
+	return r.steer(ns, id, by, task.OperationResumed, func(o *Operation) {
+		o.State, o.Stopping, o.PausedAt, o.Why, o.StoppedBy, o.ResumedBy = OperationRunning, 0, 0, "", task.Author{}, by
+	})
+}
+
+// AbortOperation ends an operation, once the step that may be under way is answered. What is done stays done.
+func AbortOperation(r *Round, ns string, id task.ID, by task.Author) (*Operation, error) {
+	return r.steer(ns, id, by, task.OperationAborted, func(o *Operation) {
+		o.Why, o.StoppedBy = by.Reason, by
+		if o.State == OperationPaused {
+			r.stop(ns, o, OperationAborted)
+		} else {
+			o.Stopping = OperationAborted
+		}
+	})
+}
+
+// steer changes an operation that has not ended. A repeated abort changes nothing.
+func (r *Round) steer(ns string, id task.ID, by task.Author, action task.Action, change func(*Operation)) (*Operation, error) {
+	o, err := ShowOperation(r.tx, ns, id)
+	if err != nil {
+		return nil, err
+	}
+	_, verb, _ := strings.Cut(string(action), ".")
+	aborted := o.State == OperationAborted || o.Stopping == OperationAborted
+	switch {
+	case aborted && action == task.OperationAborted:
+		return o, nil
+	case o.State.Ended():
+		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it is %s", verb, id, o.State)}
+	case aborted:
+		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it is being aborted", verb, id)}
+	}
+	state, stopping := o.State, o.Stopping
+	change(o)
+	r.setOperation(ns, o)
+	r.ToOperate = true
+	if o.State != state || o.Stopping != stopping {
+		r.noteOperation(ns, o, by, action, nil)
+	}
+	return o, nil
+}
+
+// Wants is how many tasks the next step is to take at most, of a chunk; 0: it is only asked for what became of the last.
+func (o *Operation) Wants(chunk int64) int {
+	left := chunk
+	if o.Spec.Max > 0 {
+		left = min(left, o.Spec.Max-o.Matched)
+	}
+	if o.Spec.Canary > 0 && !o.Probed {
+		left = min(left, o.Spec.Canary-o.Matched)
+	}
+	if o.Stopping != 0 || o.Swept {
+		left = 0
+	}
+	return int(max(left, 0))
+}
+
+// Advance is what the leader of an operation's home has learned.
+type Advance struct {
+	Step   uint64
+	Answer StepAnswer
+	Next   uint32 // the shard that comes when the one of the step is through; 0: none
+	Failed string // why the operation can't go on; "": it can
+}
+
+// AdvanceOperation notes what came of a step, once: a step that was noted before changes nothing. It returns the operation as it is
+// then.
+func AdvanceOperation(r *Round, ns string, id task.ID, a Advance) (*Operation, error) {
+	o, err := ShowOperation(r.tx, ns, id)
+	if err != nil || o.State != OperationRunning || o.Step != a.Step {
+		return o, err
+	}
+	o.Step++
+	o.add(&a.Answer.Tally)
+	o.Cursor, o.Swept = a.Answer.Next, a.Answer.Swept
+	if o.Spec.Canary > 0 && !o.Probed && o.Matched >= o.Spec.Canary && o.Stopping == 0 {
+		o.Probed, o.Stopping, o.Why = true, OperationPaused, fmt.Sprintf("the canary of %d is over", o.Spec.Canary)
+	}
+	settled := a.Answer.Away == 0
+	through := settled && o.Swept
+	if through {
+		o.Shard, o.Cursor, o.Swept = a.Next, nil, false
+	}
+	switch {
+	case a.Failed != "":
+		o.Why, o.StoppedBy = a.Failed, task.Author{}
+		r.stop(ns, o, OperationFailed)
+	case through && a.Next == 0, settled && o.Spec.Max > 0 && o.Matched >= o.Spec.Max:
+		o.Why, o.StoppedBy = "", task.Author{}
+		r.stop(ns, o, OperationDone)
+	case settled && o.Stopping != 0:
+		r.stop(ns, o, o.Stopping)
+	}
+	r.setOperation(ns, o)
+	return o, nil
+}
+
+// stop brings an operation to rest or to its end. No step of it is under way.
+func (r *Round) stop(ns string, o *Operation, s OperationState) {
+	o.State, o.Stopping, o.PausedAt = s, 0, 0
+	if s == OperationPaused {
+		o.PausedAt = r.now
+	} else {
+		o.EndedAt = r.now
+		r.remind(o.EndedAt.Add(operationKept), onOperation, ns, o.ID[:])
+	}
+	r.Rested = append(r.Rested, o.ID)
+}
+
+func (r *Round) setOperation(ns string, o *Operation) {
+	r.tx.Set(idKey(ns, tabOperation, o.ID), o.encode())
+}
+
+// operationEnds forgets an operation that ended long ago.
+func (r *Round) operationEnds(d deadline) {
+	if o, err := ShowOperation(r.tx, d.ns, task.ID(d.rest)); err == nil {
+		r.forgetOperation(d.ns, o)
+	}
+}
+
+func (r *Round) forgetOperation(ns string, o *Operation) {
+	r.tx.Delete(idKey(ns, tabOperation, o.ID))
+	r.tx.Delete(deadlineKey(o.EndedAt.Add(operationKept), onOperation, ns, o.ID[:]))
+}
+
+// ShowOperation reads an operation.
+func ShowOperation(from store.Reader, ns string, id task.ID) (*Operation, error) {
+	row, ok := from.Get(idKey(ns, tabOperation, id))
+	if !ok {
+		return nil, task.NotFound("operation", id.String())
+	}
+	o, err := decodeOperation(id, row)
+	corrupt(err)
+	return o, nil
+}
+
+// readOperations reads all, the oldest first: there are not many.
+func readOperations(from store.Reader, ns string) (all []*Operation) {
+	lo, hi := tableBounds(ns, tabOperation)
+	from.Scan(lo, hi, func(k, row []byte) bool {
+		o, err := decodeOperation(idAt(k), row)
+		corrupt(err)
+		all = append(all, o)
+		return true
+	})
+	return all
+}
+
+// RunningOperation names an operation that runs.
+type RunningOperation struct {
+	Namespace string
+	ID        task.ID
+}
+
+// RunningOperations are those of all namespaces. It asks no list of namespaces: after a start that may come later than a leader.
+func RunningOperations(from store.Reader) (running []RunningOperation) {
+	from.Scan([]byte{tabOperation}, []byte{tabOperation + 1}, func(k, row []byte) bool {
+		id := idAt(k)
+		o, err := decodeOperation(id, row)
+		corrupt(err)
+		if o.State == OperationRunning {
+			running = append(running, RunningOperation{string(k[1 : len(k)-17]), id})
+		}
+		return true
+	})
+	return running
+}
+
+// OperationPage is a page of a list.
+type OperationPage struct {
+	Operations []*Operation
+	More       bool
+}
+
+// ListOperations reads up to limit operations below an id, the newest first; a zero id: from the newest.
+func ListOperations(from store.Reader, ns string, below task.ID, limit int) (page OperationPage) {
+	lo, hi := tableBounds(ns, tabOperation)
+	if below != (task.ID{}) {
+		hi = idKey(ns, tabOperation, below)
+	}
+	from.ScanBack(lo, hi, func(k, row []byte) bool {
+		if page.More = len(page.Operations) == limit; page.More {
+			return false
+		}
+		o, err := decodeOperation(idAt(k), row)
+		corrupt(err)
+		page.Operations = append(page.Operations, o)
+		return true
+	})
+	return page
+}

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A step of an operation is what one shard does for it in one entry. It is chosen by a read, so that the shard's other calls don't
+// wait for the search; then the entry does it to those that have not changed meanwhile, and remembers the step.
+
+// StepCall asks a shard to do a step.
+type StepCall struct {
+	Operation task.ID
+	Step      uint64
+	Action    task.BulkAction
+	Filter    Filter
+	ToQueue   string
+	Priority  task.Priority
+	Cursor    []byte
+	Swept     bool // the shard was searched to its end before
+	Count     int  // tasks at most; 0: none, if the step was not done before
+}
+
+// StepAnswer is what came of a step.
+type StepAnswer struct {
+	Tally        // what is new since the step before
+	Next  []byte // where the next step begins
+	Swept bool   // there is no more in the shard
+	Away  int64  // tasks that were sent away and have not arrived
+}
+
+// ErrStepPassed: a later step was done before. The call was on its way for long, and somebody else goes on with the operation.
+var ErrStepPassed = &task.Error{Code: task.CodeConflict, Message: "a later step of the operation was done before"}
+
+// Selected is a task that a step is about.
+type Selected struct {
+	ID    task.ID
+	State task.State
+	Ended store.Time
+	Queue string
+	View  *View // all of it, if it is a dead letter, or to be moved: then its bytes count
+}
+
+// Selection is what a step is about.
+type Selection struct {
+	Before *StepAnswer // the step was done: that is its answer
+	Tasks  []Selected
+	Next   []byte
+	Swept  bool
+}
+
+const (
+	// stepScan bounds the rows that a step looks at.
+	stepScan = 50_000
+	// maxAway bounds the tasks of an operation that are on their way from a shard: with so many, a step takes none.
+	maxAway = 1000
+	// stepKept is how long a shard remembers the last step that it did for an operation: far longer than a call can be on its way,
+	// or a home can be without a leader.
+	stepKept = 30 * 24 * time.Hour
+)
+
+// SelectStep finds what a step is about.
+func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err error) {
+	known, ok := readStep(from, ns, c.Operation)
+	switch {
+	case ok && known.step > c.Step:
+		return s, ErrStepPassed
+	case ok && known.step == c.Step:
+		return Selection{Before: &known.answer}, nil
+	}
+	s.Next, s.Swept = c.Cursor, c.Swept
+	if c.Count == 0 || c.Swept || known.away >= maxAway {
+		return s, nil
+	}
+	m := &meter{Reader: from}
+	s.Next, err = c.Filter.walk(m, ns, c.Cursor, stepScan, func(id task.ID, x *Exec) bool {
+		if c.Filter.matches(m, ns, id, x) {
+			t := Selected{ID: id, State: x.State, Ended: x.EndedAt, Queue: x.Queue}
+			if x.State == task.Dead || x.State == task.Poisoned || c.Action == task.Move {
+				t.View = show(m, ns, id, x)
+			}
+			s.Tasks = append(s.Tasks, t)
+		}
+		return len(s.Tasks) < c.Count && (len(s.Tasks) == 0 || m.bytes < pageBytes)
+	})
+	s.Swept = s.Next == nil
+	return s, err
+}
+
+// DoStep does a step with what was selected for it. Gone are queues that the shard no longer has and must not make again; for any
+// other that it lacks, it is ErrUnknownQueue, and nothing was done.
+func DoStep(r *Round, ns string, c *StepCall, s Selection, gone []string) (StepAnswer, error) {
+	known, ok := readStep(r.tx, ns, c.Operation)
+	switch {
+	case ok && known.step == c.Step:
+		return known.answer, nil
+	case ok && known.step > c.Step:
+		return StepAnswer{}, ErrStepPassed
+	}
+	for _, t := range s.Tasks {
+		if c.Action == task.Replay && !slices.Contains(gone, t.Queue) && r.queue(ns, t.Queue) == nil {
+			return StepAnswer{}, ErrUnknownQueue
+		}
+	}
+	if !ok {
+		known.until = r.now.Add(stepKept)
+		r.remind(known.until, onStep, ns, c.Operation[:])
+	}
+	a := StepAnswer{Tally: known.arrived, Next: s.Next, Swept: s.Swept}
+	known.arrived = Tally{}
+	for _, t := range s.Tasks {
+		a.Matched++
+		skip, err := r.operate(ns, c, t, gone)
+		switch {
+		case err != nil:
+			a.fail(t.ID, err.Error())
+		case skip != "":
+			a.skip(skip, 1)
+		case c.Action == task.Move:
+			known.away++ // it is done when it has arrived
+		default:
+			a.Done++
+		}
+	}
+	a.Away = known.away
+	known.step, known.at, known.answer = c.Step, r.now, a
+	r.setStep(ns, c.Operation, known)
+	return a, nil
+}
+
+// operate does what an operation wants with one task, or says why that is skipped.
+func (r *Round) operate(ns string, c *StepCall, t Selected, gone []string) (skip string, err error) {
+	x, err := r.exec(ns, t.ID)
+	switch {
+	case err != nil, x.State != t.State, x.EndedAt != t.Ended:
+		return task.SkipChanged, nil
+	case c.Action == task.Replay && slices.Contains(gone, t.Queue):
+		return task.SkipQueueGone, nil
+	case c.Action == task.Replay && x.Reason == task.ReasonMoved:
+		return task.SkipMoved, nil
+	case c.Action == task.Move && x.Ties != nil:
+		return task.SkipTied, nil
+	case c.Action == task.SetPriority && x.Priority == c.Priority:
+		return task.SkipSame, nil
+	}
+	switch c.Action {
+	case task.Replay:
+		if _, taken := r.keyTaken(ns, x); taken {
+			return task.SkipUniqueKey, nil
+		}
+		err = Retry(r, ns, t.ID, 0)
+	case task.Cancel:
+		err = Cancel(r, ns, t.ID)
+	case task.Discard:
+		err = Discard(r, ns, t.ID, t.Ended)
+	case task.Move:
+		r.moveAway(ns, c, t, x)
+	case task.SetPriority:
+		err = Update(r, ns, t.ID, Edit{Priority: c.Priority})
+	case task.RunNow:
+		err = RunNow(r, ns, t.ID)
+	default:
+		corrupt(fmt.Errorf("operation %s has action %q", c.Operation, c.Action))
+	}
+	if errors.Is(err, task.ErrWrongState) {
+		return task.SkipChanged, nil
+	}
+	return "", err
+}
+
+// stepRow remembers the last step that a shard did for an operation.
+type stepRow struct {
+	step    uint64
+	answer  StepAnswer
+	at      store.Time
+	until   store.Time // of the deadline that is set
+	away    int64      // tasks that were sent to another queue, and have not arrived
+	arrived Tally      // what became of such since the last step
+}
+
+func readStep(from store.Reader, ns string, operation task.ID) (*stepRow, bool) {
+	row, ok := from.Get(idKey(ns, tabStep, operation))
+	if !ok {
+		return &stepRow{}, false
+	}
+	s, err := decodeStep(row)
+	corrupt(err)
+	return s, true
+}
+
+func (r *Round) setStep(ns string, operation task.ID, s *stepRow) {
+	r.tx.Set(idKey(ns, tabStep, operation), s.encode())
+}
+
+// stepEnds forgets the steps of an operation that has not asked for long.
+func (r *Round) stepEnds(d deadline) {
+	id := task.ID(d.rest)
+	s, ok := readStep(r.tx, d.ns, id)
+	if !ok || s.until != d.at {
+		return
+	}
+	if until := s.at.Add(stepKept); until > r.now || s.away > 0 {
+		s.until = max(until, r.now.Add(time.Hour))
+		r.remind(s.until, onStep, d.ns, id[:])
+		r.setStep(d.ns, id, s)
+		return
+	}
+	r.tx.Delete(idKey(d.ns, tabStep, id))
+}
+
+// Matches is what a filter selects in a shard.
+type Matches struct {
+	Count  int64
+	Sample []*View // the newest
+	Next   []byte  // where the count goes on; nil: it is whole
+}
+
+// CountMatches counts the tasks that a filter selects in up to so many rows from a cursor, and reads the first few.
+func CountMatches(from store.Reader, ns string, f Filter, cursor []byte, rows, sample int) (n Matches, err error) {
+	n.Next, err = f.walk(from, ns, cursor, rows, func(id task.ID, x *Exec) bool {
+		if f.matches(from, ns, id, x) {
+			if n.Count++; len(n.Sample) < sample {
+				n.Sample = append(n.Sample, show(from, ns, id, x))
+			}
+		}
+		return true
+	})
+	return n, err
+}

@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// operationStep starts an operation, does a step of one, or steers one. They are called op1, op2 … in the order of their making.
+func (s *story) operationStep(d *datadriven.TestData) string {
+	if d.Cmd == "operation" {
+		return s.startOperation(d)
+	}
+	id := s.operationID(d.CmdArgs[0].Key)
+	by := task.Author{Name: arg(d, "by"), Reason: arg(d, "reason")}
+	switch d.Cmd {
+	case "step":
+		return s.stepOperation(d, id)
+	case "pause-operation":
+		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return PauseOperation(r, "default", id, by) }))
+	case "resume-operation":
+		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", id, by) }))
+	case "abort-operation":
+		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return AbortOperation(r, "default", id, by) }))
+	}
+	return s.operationAnswer(ShowOperation(s.store, "default", id))
+}
+
+func (s *story) startOperation(d *datadriven.TestData) string {
+	spec := OperationSpec{Action: task.BulkAction(d.CmdArgs[0].Key), ToQueue: arg(d, "to"), Max: int64(number(arg(d, "max"))), Canary: int64(number(arg(d, "canary"))),
+		Filter:  Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Not: arg(d, "to")},
+		Request: task.ID{15: byte(number(arg(d, "request")))}, By: task.Author{Name: arg(d, "by"), Reason: arg(d, "reason")}}
+	if spec.Request == (task.ID{}) {
+		spec.Request = s.newID()
+	}
+	spec.Priority, _ = task.ParsePriority(arg(d, "priority"))
+	var asked []task.State
+	for _, name := range list(d, "states") {
+		state, _ := task.ParseState(name)
+		asked = append(asked, state)
+	}
+	var err error
+	if spec.Filter.States, err = spec.Action.Selects(asked); err != nil {
+		return answer(err, "")
+	}
+	o, err := run(s.world, func(r *Round) (*Operation, error) { return StartOperation(r, "default", s.newID(), spec) })
+	if err == nil && !slices.Contains(s.operations, o.ID) {
+		s.operations = append(s.operations, o.ID)
+	}
+	return s.operationAnswer(o, err)
+}
+
+func (s *story) operationID(name string) task.ID {
+	if n := number(strings.TrimPrefix(name, "op")); n >= 1 && n <= len(s.operations) {
+		return s.operations[n-1]
+	}
+	return task.ID{0xff}
+}
+
+// stepOperation does the next step, or one of another number. With lost its answer reaches nobody.
+func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
+	o, err := ShowOperation(s.store, "default", id)
+	if err != nil {
+		return answer(err, "")
+	}
+	c := s.stepCall(o, int64(max(number(arg(d, "count")), 1)))
+	if n := number(arg(d, "number")); n > 0 {
+		c.Step = uint64(n)
+	}
+	a, err := s.doStep(c, list(d, "gone"))
+	if err != nil {
+		return answer(err, "")
+	}
+	out := fmt.Sprintf("step %d: %s", c.Step, tallyWords(&a.Tally))
+	if a.Away > 0 {
+		out += fmt.Sprintf(", %d on their way", a.Away)
+	}
+	if d.HasArg("lost") {
+		return out
+	}
+	return out + "\n" + s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) {
+		return AdvanceOperation(r, "default", id, Advance{Step: c.Step, Answer: a, Failed: arg(d, "failed")})
+	}))
+}
+
+// stepCall is what the leader of an operation's home asks for next.
+func (w *world) stepCall(o *Operation, chunk int64) *StepCall {
+	return &StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(1), ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority,
+		Cursor: o.Cursor, Swept: o.Swept, Count: o.Wants(chunk)}
+}
+
+// doStep does a step. Between its search and its entry, other things may happen.
+func (w *world) doStep(c *StepCall, gone []string, meanwhile ...func()) (StepAnswer, error) {
+	selected, err := SelectStep(w.store, "default", c)
+	switch {
+	case err != nil:
+		return StepAnswer{}, err
+	case selected.Before != nil:
+		return *selected.Before, nil
+	}
+	for _, happens := range meanwhile {
+		happens()
+	}
+	return run(w, func(r *Round) (StepAnswer, error) { return DoStep(r, "default", c, selected, gone) })
+}
+
+func tallyWords(t *Tally) string {
+	out := fmt.Sprintf("%d matched, %d done", t.Matched, t.Done)
+	for _, k := range t.Skipped {
+		out += fmt.Sprintf(", %d skipped as %s", k.Count, k.Reason)
+	}
+	if t.Failed > 0 {
+		out += fmt.Sprintf(", %d failed: %s", t.Failed, t.Errors[0].Message)
+	}
+	return out
+}
+
+func (s *story) operationAnswer(o *Operation, err error) string {
+	if err != nil {
+		return answer(err, "")
+	}
+	out := fmt.Sprintf("op%d %s", slices.Index(s.operations, o.ID)+1, o.State)
+	if o.Stopping != 0 {
+		out += ", about to be " + o.Stopping.String()
+	}
+	if o.Why != "" {
+		out += ": " + o.Why
+	}
+	if o.StoppedBy.Name != "" {
+		out += ", by " + o.StoppedBy.Name
+	}
+	return out + "; " + tallyWords(&o.Tally)
+}
+
+// However steps are lost, repeated, late, paused and resumed, and whoever leads: each task that was there is done once or skipped
+// for a reason, and the counts say so.
+func TestOperationsCountOnce(t *testing.T) {
+	skipped := map[string]bool{}
+	for seed := range uint64(60) {
+		w := newWorld(t)
+		w.putQueue("default", task.DefaultSettings(), false)
+		w.putQueue("other", task.DefaultSettings(), false)
+		const many = 60
+		var ids []task.ID
+		for i := range many {
+			a, err := w.enqueue(task.Spec{Type: "job", Queue: "default", Priority: task.Priority(1 + i%3)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, a.ID)
+		}
+		action := []task.BulkAction{task.Cancel, task.Move, task.SetPriority, task.Discard}[seed%4]
+		spec := OperationSpec{Action: action, Filter: Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Request: task.ID{1}}
+		spec.Filter.States, _ = action.Selects(nil)
+		o, err := run(w, func(r *Round) (*Operation, error) { return StartOperation(r, "default", w.newID(), spec) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.now++
+		var late []*StepCall
+		for step := uint64(0); !o.State.Ended(); step++ {
+			if step > 5000 {
+				t.Fatalf("seed %d: no end: %+v", seed, o)
+			}
+			x := mix(seed<<32 | step)
+			switch x % 8 {
+			case 0:
+				w.takeOffice()
+			case 1: // new ones are none of its business
+				if _, err := w.enqueue(task.Spec{Type: "job", Queue: "default"}); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				_, _ = run(w, func(r *Round) (*Operation, error) { return PauseOperation(r, "default", o.ID, task.Author{}) })
+			case 3:
+				_, _ = run(w, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", o.ID, task.Author{}) })
+			case 4: // a call that was on its way for long
+				if len(late) > 0 {
+					c := late[x>>8%uint64(len(late))]
+					if _, err := w.doStep(c, nil); err != nil && !errors.Is(err, ErrStepPassed) {
+						t.Fatal(err)
+					}
+				}
+			case 5:
+				w.deliver(t, x)
+			}
+			w.now += 1000
+			if o, err = ShowOperation(w.store, "default", o.ID); err != nil {
+				t.Fatal(err)
+			}
+			if o.State != OperationRunning {
+				continue
+			}
+			c := w.stepCall(o, int64(1+x>>16%7))
+			late = append(late, c)
+			if x>>24%4 == 0 { // the leader of its home dies before it asks
+				continue
+			}
+			a, err := w.doStep(c, nil, func() { // somebody else is faster
+				if x>>32%3 == 0 && action != task.Cancel {
+					_, _ = run(w, func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", ids[x>>8%many]) })
+				}
+			})
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for _, k := range a.Skipped {
+				skipped[k.Reason] = true
+			}
+			if x>>28%3 == 0 { // or before it notes the answer
+				continue
+			}
+			for range 1 + x>>40%2 {
+				if o, err = run(w, func(r *Round) (*Operation, error) {
+					return AdvanceOperation(r, "default", o.ID, Advance{Step: c.Step, Answer: a})
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, c := range late { // all of them come once more
+			if _, err := w.doStep(c, nil); err != nil && !errors.Is(err, ErrStepPassed) {
+				t.Fatal(err)
+			}
+		}
+		if err := w.check(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		w.judge(t, seed, o, ids)
+	}
+	if !skipped[task.SkipChanged] || !skipped[task.SkipSame] {
+		t.Errorf("tasks were skipped as %v", skipped)
+	}
+}
+
+// deliver brings some parcels to the queue where they belong, some of them twice.
+func (w *world) deliver(t *testing.T, x uint64) {
+	for _, p := range Outbox(w.store, "default", task.ID{}, 10) {
+		var a Accepted
+		for range 1 + x%2 {
+			var err error
+			if a, err = w.enqueue(p.Spec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.round(func(r *Round) { Delivered(r, "default", p.Request, a, nil) })
+	}
+}
+
+// judge holds the counts of an operation against the tasks: those that were there at its start, and those that it made.
+func (w *world) judge(t *testing.T, seed uint64, o *Operation, ids []task.ID) {
+	for len(Outbox(w.store, "default", task.ID{}, 1)) > 0 {
+		t.Fatalf("seed %d: operation %s is %s before all has arrived", seed, o.ID, o.State)
+	}
+	var done int64
+	for i, id := range ids {
+		x, err := readExec(w.store, "default", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch o.Spec.Action {
+		case task.Cancel:
+			done += int64(flag(x.State == task.Cancelled))
+		case task.Discard:
+			done += int64(flag(x.Reason == task.ReasonOperator))
+		case task.SetPriority:
+			done += int64(flag(x.Priority == task.Low && task.Priority(1+i%3) != task.Low))
+		case task.Move:
+			if x.Reason == task.ReasonMoved {
+				done++
+				if v, err := Show(w.store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" || v.Exec.State != task.Ready {
+					t.Errorf("seed %d: task %s lives on as %+v, %v", seed, id, v, err)
+				}
+			}
+		}
+	}
+	page, err := List(w.store, "default", Filter{Queue: "other"}, nil, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.State != OperationDone || done != o.Done || o.Matched != o.Done+o.Passed() ||
+		o.Spec.Action == task.Move && int64(len(page.Tasks)) != done || o.Spec.Action == task.Cancel && o.Done != int64(len(ids)) {
+		t.Errorf("seed %d: %s: %d tasks were changed, %d came to the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
+	}
+}

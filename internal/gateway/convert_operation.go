@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"math"
+	"strconv"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The words of operations, by their numbers in the protocol.
+var (
+	actionWords         = []task.BulkAction{"", task.Replay, task.Cancel, task.Discard, task.Move, task.SetPriority, task.RunNow}
+	operationStateWords = []string{"", "running", "paused", "done", "aborted", "failed"}
+)
+
+// minRate is the slowest rate: a task in a day.
+const minRate = 1.0 / 86400
+
+// operationOf reads and checks what an operator says of an operation.
+func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec, err error) {
+	s = broker.OperationSpec{ToQueue: p.GetToQueue(), Max: p.GetMax(), Canary: p.GetCanary(), Rate: p.GetRate()}
+	if s.Action, err = wordOf("action", actionWords, p.GetAction()); err != nil {
+		return s, err
+	}
+	switch {
+	case s.Action == "":
+		return s, task.Invalid("action", "is needed: one of %v", task.BulkActions)
+	case p.GetFilter() == nil:
+		return s, task.Invalid("filter", "is needed: an empty one means every task that the action is for")
+	case s.Max < 0:
+		return s, task.Invalid("max", "%d is negative", s.Max)
+	case s.Canary < 0:
+		return s, task.Invalid("canary", "%d is negative", s.Canary)
+	case s.Canary > 0 && s.Max > 0 && s.Canary >= s.Max:
+		return s, task.Invalid("canary", "%d is not less than max, %d", s.Canary, s.Max)
+	case s.Rate != 0 && !(s.Rate >= minRate && s.Rate <= maxRate):
+		return s, task.Invalid("rate", "%v a second is not between one in a day and %v", s.Rate, float64(maxRate))
+	}
+	if s.Priority, err = priorityOf(p.GetPriority()); err != nil {
+		return s, err
+	}
+	if err := checkTargets(&s, l); err != nil {
+		return s, err
+	}
+	if s.Filter, err = filterOf(p.GetFilter(), l); err != nil {
+		return s, fieldOf("filter", err)
+	}
+	if s.ToQueue != "" && s.Filter.Queue == s.ToQueue {
+		return s, task.Invalid("to_queue", "%q is the queue that the filter selects", s.ToQueue)
+	}
+	s.Filter.Not = s.ToQueue
+	s.Filter.States, err = s.Action.Selects(s.Filter.States)
+	return s, err
+}
+
+// checkTargets refuses what an action needs and does not have, or has and does not need.
+func checkTargets(s *broker.OperationSpec, l task.Limits) error {
+	switch {
+	case s.Action == task.Move:
+		if err := task.CheckQueue("to_queue", s.ToQueue, l); err != nil {
+			return err
+		}
+	case s.ToQueue != "":
+		return task.Invalid("to_queue", "%q is given, but %s takes tasks to no other queue", task.Cut(s.ToQueue, 64), s.Action)
+	}
+	switch {
+	case s.Action == task.SetPriority && s.Priority == 0:
+		return task.Invalid("priority", "is needed: high, normal or low")
+	case s.Action != task.SetPriority && s.Priority != 0:
+		return task.Invalid("priority", "%s is given, but %s does not change it", s.Priority, s.Action)
+	}
+	return nil
+}
+
+func operationIDOf(s string) (task.ID, error) {
+	if s == "" {
+		return task.ID{}, task.Invalid("operation_id", "is needed")
+	}
+	id, err := task.ParseID(s)
+	if err != nil {
+		return id, task.Invalid("operation_id", "%v", err)
+	}
+	return id, nil
+}
+
+// operationProto is an operation as callers see it.
+func operationProto(o *broker.Operation, waitsFor string) *pawlv1.Operation {
+	s := &o.Spec
+	p := &pawlv1.Operation{OperationId: o.ID.String(), State: numberOf[pawlv1.OperationState](operationStateWords, o.State.String()),
+		Author: operatorProto(s.By), CreatedAt: timeProto(o.CreatedAt), PausedAt: timeProto(o.PausedAt), EndedAt: timeProto(o.EndedAt),
+		Why: o.Why, StoppedBy: operatorProto(o.StoppedBy), ResumedBy: operatorProto(o.ResumedBy), Total: max(s.Total, o.Matched), TotalIsLowerBound: s.TotalSoFar,
+		Matched: o.Matched, Done: o.Done, Skipped: o.Passed(), Failed: o.Failed, WaitsFor: waitsFor,
+		Spec: &pawlv1.OperationSpec{Action: numberOf[pawlv1.Action](actionWords, s.Action), Filter: filterProto(&s.Filter), ToQueue: s.ToQueue,
+			Priority: priorityProto(s.Priority), Max: s.Max, Rate: s.Rate, Canary: s.Canary}}
+	if s.Max > 0 {
+		p.Total = min(p.Total, s.Max)
+		p.TotalIsLowerBound = p.GetTotalIsLowerBound() && p.GetTotal() < s.Max
+	}
+	if o.Stopping != 0 {
+		p.Stopping = numberOf[pawlv1.OperationState](operationStateWords, o.Stopping.String())
+	}
+	for _, k := range o.Skipped {
+		p.SkippedReasons = append(p.SkippedReasons, &pawlv1.SkippedTasks{Reason: k.Reason, Count: k.Count})
+	}
+	for _, e := range o.Errors {
+		p.Errors = append(p.Errors, &pawlv1.FailedTask{TaskId: e.ID.String(), Message: e.Message})
+	}
+	return p
+}
+
+func operatorProto(by task.Author) *pawlv1.Operator {
+	if by.IsZero() {
+		return nil
+	}
+	return &pawlv1.Operator{Actor: by.Name, Address: by.Address, Face: string(by.Face), Reason: by.Reason}
+}
+
+// filterProto is the inverse of filterOf.
+func filterProto(f *broker.Filter) *pawlv1.Filter {
+	p := &pawlv1.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Q: f.Text,
+		CreatedAfter: timeProto(f.CreatedAfter), CreatedBefore: timeProto(f.CreatedBefore)}
+	for _, s := range f.States {
+		p.States = append(p.States, stateProto(s))
+	}
+	return p
+}
+
+// rateText is the inverse of jsonReader.rate.
+func rateText(perSecond float64) string {
+	n, unit := perSecond, "/s"
+	if n < 1 {
+		n, unit = perSecond*60, "/m"
+	}
+	if n < 1 {
+		n, unit = perSecond*3600, "/h"
+	}
+	return strconv.FormatFloat(math.Round(n*1e6)/1e6, 'f', -1, 64) + unit // without what the arithmetic left behind
+}

@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Operations is what the gateway needs of operations, wherever they live.
+type Operations interface {
+	StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error)
+	CountMatches(ctx context.Context, ns string, f broker.Filter, sample int) (broker.Matches, []broker.Stamp, error)
+	Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error)
+	Operations(ctx context.Context, ns string, below task.ID, limit int) (broker.OperationPage, broker.Stamp, error)
+	PauseOperation(ctx context.Context, ns string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error)
+	ResumeOperation(ctx context.Context, ns string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error)
+	AbortOperation(ctx context.Context, ns string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error)
+}
+
+// mass is the OperationService.
+type mass struct {
+	pawlv1.UnimplementedOperationServiceServer
+	*Gateway
+}
+
+// sampleSize is how many tasks a dry run shows.
+const sampleSize = 10
+
+// StartOperation starts an operation, or tells what it would be for.
+func (g mass) StartOperation(ctx context.Context, r *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
+	spec, err := operationOf(r.GetSpec(), g.limits)
+	if err != nil {
+		return nil, err
+	}
+	if spec.By, err = authorOf(ctx, r.GetReason()); err != nil {
+		return nil, err
+	}
+	if r.GetDryRun() {
+		return g.preview(ctx, spec.Filter)
+	}
+	spec.Request = task.ID(uuid.New())
+	if id := r.GetRequestId(); id != "" {
+		if spec.Request, err = task.ParseID(id); err != nil {
+			return nil, task.Invalid("request_id", "%v", err)
+		}
+	}
+	p, err := g.operation(ctx, "started", func(ns string) (broker.OperationView, broker.Stamp, error) {
+		return g.cfg.Operations.StartOperation(ctx, ns, spec)
+	})
+	return &pawlv1.StartOperationResponse{Operation: p}, err
+}
+
+func (g mass) preview(ctx context.Context, f broker.Filter) (*pawlv1.StartOperationResponse, error) {
+	n, stamps, err := g.cfg.Operations.CountMatches(ctx, namespaceOf(ctx), f, sampleSize)
+	for _, at := range stamps {
+		saw(ctx, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &pawlv1.OperationPreview{Matched: n.Count, IsLowerBound: n.Next != nil}
+	p.Sample, _ = tasksProto(n.Sample, false)
+	return &pawlv1.StartOperationResponse{Preview: p}, nil
+}
+
+// operation runs a call on an operation that answers with how it stands. What was done goes to the log; "": nothing.
+func (g *Gateway) operation(ctx context.Context, done string, run func(ns string) (broker.OperationView, broker.Stamp, error)) (*pawlv1.Operation, error) {
+	v, at, err := run(namespaceOf(ctx))
+	saw(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	if done != "" {
+		g.log.Info("operation "+done, "operation", v.ID.String(), "action", string(v.Spec.Action), "state", v.State.String(), "by", v.Spec.By)
+	}
+	return operationProto(v.Operation, v.WaitsFor), nil
+}
+
+// GetOperation reads an operation, waiting until it does not run any more if asked to.
+func (g mass) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (*pawlv1.GetOperationResponse, error) {
+	id, err := operationIDOf(r.GetOperationId())
+	if err != nil {
+		return nil, err
+	}
+	wait, err := waitOf(r.GetWait())
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.operation(ctx, "", func(ns string) (broker.OperationView, broker.Stamp, error) {
+		return g.cfg.Operations.Operation(ctx, ns, id, wait)
+	})
+	return &pawlv1.GetOperationResponse{Operation: p}, err
+}
+
+// ListOperations reads a page of operations, newest first.
+func (g mass) ListOperations(ctx context.Context, r *pawlv1.ListOperationsRequest) (*pawlv1.ListOperationsResponse, error) {
+	n, err := limitOf(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	at, err := decodeCursor(operationCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	var below task.ID
+	if at != nil && copy(below[:], at) != len(at) {
+		return nil, badCursor(r.GetCursor())
+	}
+	page, stamp, err := g.cfg.Operations.Operations(ctx, namespaceOf(ctx), below, n)
+	saw(ctx, stamp)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListOperationsResponse{Items: make([]*pawlv1.Operation, len(page.Operations))}
+	for i, o := range page.Operations {
+		out.Items[i] = operationProto(o, "")
+	}
+	if page.More {
+		out.NextCursor = encodeCursor(operationCursor, page.Operations[n-1].ID[:])
+	}
+	return out, nil
+}
+
+// PauseOperation lets an operation rest.
+func (g mass) PauseOperation(ctx context.Context, r *pawlv1.PauseOperationRequest) (*pawlv1.PauseOperationResponse, error) {
+	p, err := g.steerOperation(ctx, r, "paused", g.cfg.Operations.PauseOperation)
+	return &pawlv1.PauseOperationResponse{Operation: p}, err
+}
+
+// ResumeOperation lets an operation go on.
+func (g mass) ResumeOperation(ctx context.Context, r *pawlv1.ResumeOperationRequest) (*pawlv1.ResumeOperationResponse, error) {
+	p, err := g.steerOperation(ctx, r, "resumed", g.cfg.Operations.ResumeOperation)
+	return &pawlv1.ResumeOperationResponse{Operation: p}, err
+}
+
+// AbortOperation ends an operation.
+func (g mass) AbortOperation(ctx context.Context, r *pawlv1.AbortOperationRequest) (*pawlv1.AbortOperationResponse, error) {
+	p, err := g.steerOperation(ctx, r, "aborted", g.cfg.Operations.AbortOperation)
+	return &pawlv1.AbortOperationResponse{Operation: p}, err
+}
+
+// steering is what the calls that steer an operation have in common.
+type steering interface {
+	GetOperationId() string
+	GetReason() string
+}
+
+func (g *Gateway) steerOperation(ctx context.Context, r steering, done string,
+	verb func(context.Context, string, task.ID, task.Author) (broker.OperationView, broker.Stamp, error)) (*pawlv1.Operation, error) {
+	id, err := operationIDOf(r.GetOperationId())
+	if err != nil {
+		return nil, err
+	}
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	return g.operation(ctx, done, func(ns string) (broker.OperationView, broker.Stamp, error) { return verb(ctx, ns, id, by) })
+}

@@ -1,0 +1,172 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+)
+
+// operations is a door that knows them: any but the direct one.
+func (w *world) operations() masses {
+	d := w.door
+	if all, ok := d.(*turns); ok {
+		d = all.next()
+	}
+	return d.(masses)
+}
+
+func (w *world) start(o operation) operationInfo {
+	w.Helper()
+	return ok[operationInfo](w)(w.operations().StartOperation(w.ctx(), o))
+}
+
+// operate starts an operation and waits until it rests.
+func (w *world) operate(o operation) operationInfo {
+	w.Helper()
+	return ok[operationInfo](w)(w.operations().Operation(w.ctx(), w.start(o).ID, 20*second))
+}
+
+func (w *world) steer(verb, id string) operationInfo {
+	w.Helper()
+	return ok[operationInfo](w)(w.operations().Steer(w.ctx(), verb, id, "because"))
+}
+
+func TestOperations(t *testing.T) {
+	stories := []story{
+		{name: "an operation does one thing with all that match, and says so", tell: func(w *world) {
+			w.fill(450, spec{Queue: "a", Key: "mail"})
+			w.fill(3, spec{Queue: "b", Key: "mail"})
+			w.fill(3, spec{Queue: "a", Key: "other"})
+			o := w.operate(operation{Action: "cancel", Filter: filter{Key: "mail"}, Reason: "wrong template"})
+			is(w, "the counts", o.counts(), "done: 453 of 453, 453 done")
+			is(w, "it", o, operationInfo{operation: operation{Action: "cancel", Filter: filter{Key: "mail", States: []string{"scheduled", "ready", "claimed", "retrying"}},
+				Reason: "wrong template"}, ID: o.ID, State: "done", CreatedAt: o.CreatedAt, EndedAt: o.EndedAt, Total: 453, Matched: 453, Done: 453})
+			is(w, "as it is read", ok[operationInfo](w)(w.operations().Operation(w.ctx(), o.ID, 0)), o)
+			is(w, "what is left in a", w.queue("a").Depth, depth{Ready: 3})
+			is(w, "what is left in b", w.queue("b").Depth, depth{})
+		}},
+		{name: "a dry run counts, shows some, and does nothing", tell: func(w *world) {
+			w.id(spec{Queue: "a"})
+			last := w.id(spec{Queue: "b"})
+			n, sample, err := w.operations().TryOperation(w.ctx(), operation{Action: "discard", Filter: filter{}})
+			must(w.T, err)
+			is(w, "the count", n, int64(2))
+			is(w, "the sample", len(sample), 2)
+			list, _, err := w.operations().Operations(w.ctx(), part{})
+			must(w.T, err)
+			is(w, "no operation", len(list), 0)
+			is(w, "its state", w.state(last), "ready")
+		}},
+		{name: "dead letters are replayed, and one whose unique key is another's is not", tell: func(w *world) {
+			w.put("a", settings{MaxAttempts: 1})
+			first := w.id(spec{Type: "send", Queue: "a", Unique: &unique{Key: "k"}})
+			w.kill("a", "down")
+			other := w.id(spec{Type: "send", Queue: "a"})
+			w.kill("a", "down")
+			w.id(spec{Type: "send", Queue: "a", Unique: &unique{Key: "k"}})
+			w.id(spec{Queue: "b"})
+			o := w.operate(operation{Action: "replay", Filter: filter{Queue: "a"}})
+			is(w, "the counts", o.counts(), "done: 2 of 2, 1 done, 1 skipped as unique_key_taken")
+			is(w, "the first", w.state(first), "dead not_retryable")
+			is(w, "the other", w.state(other), "ready")
+		}},
+		{name: "tasks are moved to another queue, and both sides say so", tell: func(w *world) {
+			id := w.id(spec{Type: "send", Queue: "a", Payload: `{"to":1}`, Key: "k", Tags: []string{"t"}, IdempotencyKey: "order-7", Headers: map[string]string{"h": "v"}})
+			w.id(spec{Queue: "b"})
+			o := w.operate(operation{Action: "move", Filter: filter{Queue: "a"}, ToQueue: "b"})
+			is(w, "the counts", o.counts(), "done: 1 of 1, 1 done")
+			old := w.get(id)
+			is(w, "the old one", old.State+" "+old.Reason, "discarded moved")
+			is(w, "its key", w.enqueue(spec{Type: "send", Queue: "a", Payload: `{"to":1}`, IdempotencyKey: "order-7"}).ID, id)
+			now := w.get(old.MovedTo)
+			is(w, "the new one", fmt.Sprint(now.State, now.Queue, now.Type, now.Payload, now.Key, now.Tags, now.Headers, now.MovedFrom == id),
+				fmt.Sprint("ready", "b", "send", `{"to":1}`, "k", []string{"t"}, map[string]string{"h": "v"}, true))
+		}},
+		{name: "a rate is kept, and it can be paused, resumed and aborted", tell: func(w *world) {
+			w.fill(100, spec{Queue: "a"})
+			w.fill(1, spec{Queue: "b"})
+			o := w.start(operation{Action: "discard", Filter: filter{Queue: "a"}, Rate: 8})
+			w.pass(2 * second)
+			o = w.steer("pause", o.ID)
+			is(w, "two seconds on", o.counts(), "paused: 16 of 100, 16 done")
+			is(w, "why", o.Why, "because")
+			w.pass(minute)
+			is(w, "a minute on", ok[operationInfo](w)(w.operations().Operation(w.ctx(), o.ID, 0)).counts(), "paused: 16 of 100, 16 done")
+			is(w, "resumed", w.steer("resume", o.ID).State, "running")
+			w.pass(second)
+			o = w.steer("abort", o.ID)
+			is(w, "aborted", o.State, "aborted")
+			is(w, "the queue", w.queue("a").Depth, depth{Ready: 100 - o.Done})
+			is(w, "a repeat", w.steer("abort", o.ID), o)
+			_, err := w.operations().Steer(w.ctx(), "resume", o.ID, "")
+			w.refused("to resume it", err, refusal{Code: "wrong_state"})
+		}},
+		{name: "a canary goes first", tell: func(w *world) {
+			w.fill(5, spec{Queue: "a"})
+			w.fill(1, spec{Queue: "b"})
+			o := w.operate(operation{Action: "set_priority", Filter: filter{Queue: "a"}, Priority: "high", Canary: 2, Max: 4})
+			is(w, "the counts", o.counts(), "paused: 2 of 4, 2 done")
+			w.steer("resume", o.ID)
+			o = ok[operationInfo](w)(w.operations().Operation(w.ctx(), o.ID, 20*second))
+			is(w, "then", o.counts(), "done: 4 of 4, 4 done")
+		}},
+		{name: "the newest are listed first, in pages", tell: func(w *world) {
+			var all []string
+			for range 3 {
+				o := w.operate(operation{Action: "run_now", Filter: filter{Queue: "a"}})
+				is(w, "its counts", o.counts(), "done: 0 of 0, 0 done")
+				all = append(all, o.ID)
+				w.pass(second)
+			}
+			w.id(spec{Queue: "a"})
+			w.id(spec{Queue: "b"})
+			list, next, err := w.operations().Operations(w.ctx(), part{Limit: 2})
+			must(w.T, err)
+			rest, end, err := w.operations().Operations(w.ctx(), part{Limit: 2, Cursor: next})
+			must(w.T, err)
+			var got []string
+			for _, o := range append(list, rest...) {
+				got = append(got, o.ID)
+			}
+			is(w, "the list", got, reversed(all))
+			is(w, "the end", end, "")
+		}},
+		{name: "a move leaves alone what others follow and members of groups, and takes along what a task follows", tell: func(w *world) {
+			first := w.id(spec{Queue: "a", Then: []spec{{Type: "next", Queue: "a"}}})
+			_, tasks := w.group(groupSpec{Tasks: []spec{{Type: "member", Queue: "a"}}})
+			w.id(spec{Queue: "a", Type: "free"})
+			move := operation{Action: "move", Filter: filter{Queue: "a"}, ToQueue: "b"}
+			is(w, "the counts", w.operate(move).counts(), "done: 3 of 3, 1 done, 2 skipped as tied")
+			is(w, "those left alone", []string{w.state(first), w.state(tasks[0].ID)}, []string{"ready", "ready"})
+			is(w, "the one that moved", w.claims(from("b"))[0].Type, "free")
+			for range 2 {
+				w.ackWith(w.claims(from("a"))[0], "7")
+			}
+			w.pass(second)
+			is(w, "the counts behind", w.operate(move).counts(), "done: 1 of 1, 1 done")
+			next := w.claims(from("b"))[0]
+			is(w, "the one that follows", []string{next.Type, next.Parent.TaskID, string(next.Parent.Result)}, []string{"next", first, "7"})
+		}},
+		{name: "what makes no sense is refused", tell: func(w *world) {
+			w.id(spec{Queue: "a"})
+			w.id(spec{Queue: "b"})
+			for field, o := range map[string]operation{
+				"action":       {Filter: filter{}},
+				"filter.state": {Action: "move", ToQueue: "x", Filter: filter{States: []string{"dead"}}},
+				"to_queue":     {Action: "move", Filter: filter{}},
+				"priority":     {Action: "set_priority"},
+				"max":          {Action: "cancel", Max: -1},
+				"canary":       {Action: "cancel", Max: 3, Canary: 3},
+				"filter.queue": {Action: "cancel", Filter: filter{Queue: "no/name"}},
+			} {
+				_, err := w.operations().StartOperation(w.ctx(), o)
+				w.refused(field, err, refusal{Code: "invalid_argument", Field: field})
+			}
+			_, err := w.operations().Operation(w.ctx(), "01900000-0000-7001-8000-000000000000", 0)
+			w.refused("an unknown one", err, refusal{Code: "not_found"})
+		}},
+	}
+	for i := range stories {
+		stories[i].gateway = true
+	}
+	tellAll(t, append(stories, overTwoShards(stories)...))
+}

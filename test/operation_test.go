@@ -1,0 +1,132 @@
+package test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// fillQueue enqueues n tasks into a queue.
+func fillQueue(t *testing.T, client *pawl.Client, queue string, n int) {
+	t.Helper()
+	for n > 0 {
+		items := make([]pawl.Item, min(n, 1000))
+		for i := range items {
+			items[i] = pawl.Item{Args: pawl.RawTask{Type: "job", Payload: []byte(`{"n":1}`)}, Options: []pawl.Option{pawl.Queue(queue)}}
+		}
+		out, err := client.EnqueueBatch(t.Context(), items)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		n -= len(items)
+	}
+}
+
+// TestOperationsThroughKills kills the server again and again while an operation moves tasks of one shard to a queue of another: none
+// is lost or doubled, and the counts are exact.
+func TestOperationsThroughKills(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "--shards", "2")
+	s.start()
+	client := s.dial(pawl.WithRetryFor(startLimit))
+	admin := client.Admin()
+	many := count(t, "PAWL_OPERATE", 3000)
+	fillQueue(t, client, "from", many)
+	fillQueue(t, client, "to", 1)
+	if _, err := admin.SpreadQueue(t.Context(), "from", pawl.Onto{Shards: []int{1}}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.SpreadQueue(t.Context(), "to", pawl.Onto{Shards: []int{2}}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	o, err := admin.StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "from"}, ToQueue: "to", Rate: float64(many) / 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the operation is done", 2*startLimit, func() bool {
+		s.killOften(2)
+		o, err = admin.Operation(t.Context(), o.ID)
+		return err == nil && o.State.Ended()
+	})
+	if c := o.Counts; o.State != pawl.OperationDone || c.Matched != int64(many) || c.Done != int64(many) {
+		t.Errorf("it is %s: %+v, want %d", o.State, c, many)
+	}
+	from := map[string]bool{}
+	for info, err := range client.List(t.Context(), pawl.Filter{Queue: "to"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.MovedFrom != "" && from[info.MovedFrom] {
+			t.Errorf("task %s came twice", info.MovedFrom)
+		}
+		from[info.MovedFrom] = true
+	}
+	if len(from) != many+1 {
+		t.Errorf("%d tasks are there, want %d and the one that was", len(from), many)
+	}
+}
+
+// TestOperationBesideOthers tells how fast an operation is, and what an enqueue takes meanwhile. What it measures decides nothing.
+func TestOperationBesideOthers(t *testing.T) {
+	s := newServer(t)
+	s.start()
+	client := s.dial()
+	many := count(t, "PAWL_OPERATE", 3000)
+	fillQueue(t, client, "mass", many)
+	alone := latencies(t, client, func() { time.Sleep(2 * time.Second) })
+	var o *pawl.OperationInfo
+	began := time.Now()
+	beside := latencies(t, client, func() {
+		started, err := client.Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: "mass"}})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if o, err = client.Admin().WaitOperation(t.Context(), started.ID, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	took := time.Since(began)
+	if o == nil || o.Counts.Done != int64(many) {
+		t.Fatalf("it has done %+v, want %d", o, many)
+	}
+	t.Logf("%d tasks cancelled in %s: %.0f/s; p99 of an enqueue %s, without it %s", many, took.Round(time.Millisecond), float64(many)/took.Seconds(), beside, alone)
+}
+
+// latencies is the 99th percentile of the time that single enqueues take while something runs.
+func latencies(t *testing.T, client *pawl.Client, during func()) time.Duration {
+	done := make(chan struct{})
+	var all []time.Duration
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			began := time.Now()
+			if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("other")); err != nil {
+				t.Error(err)
+				return
+			}
+			all = append(all, time.Since(began))
+		}
+	})
+	during()
+	close(done)
+	work.Wait()
+	slices.Sort(all)
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)*99/100]
+}
