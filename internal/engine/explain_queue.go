@@ -128,8 +128,7 @@ type brokenType struct {
 
 // keyState is a key of a queue.
 type keyState struct {
-	claimed int       // those that have rows of their own
-	named   []task.ID // those that were when a claim began last
+	claimed int // known to be, if it may be as many as are allowed
 	bucket  *bucket
 	tasks   int64 // ready
 	why     task.Why
@@ -158,6 +157,11 @@ func (e *queueExplainer) readKeys() {
 	for _, k := range s.Keys {
 		limited = limited || k.MaxRunning > 0 || k.Rate.IsSet()
 	}
+	type claimOf struct {
+		id  task.ID
+		key *keyState
+	}
+	var named []claimOf // by rows of keys: some may have ended since
 	prefix := queueKey(e.ns, tabClaimed, e.name)
 	e.scan(prefix, limited, func(k, _ []byte) {
 		if !e.g.Stale[string(k)] {
@@ -169,22 +173,25 @@ func (e *queueExplainer) readKeys() {
 		u, err := decodeUse(v)
 		corrupt(err)
 		at := e.key(string(k[len(prefix):]))
-		at.bucket, at.named = u.bucket, u.named
-	})
-}
-
-// full says whether as many tasks of a key are claimed as may be.
-func (e *queueExplainer) full(k *keyState, most int) bool {
-	if most == 0 || k.claimed+len(k.named) < most {
-		return false
-	}
-	n := k.claimed
-	for _, id := range k.named {
-		if x, err := readExec(e.from, e.ns, id); err == nil && x.State == task.Claimed {
-			n++
+		at.bucket = u.bucket
+		if most := s.RulesOf(string(k[len(prefix):])).MaxRunning; most > 0 && at.claimed+len(u.named) >= most {
+			for _, id := range u.named {
+				named = append(named, claimOf{id, at})
+			}
 		}
+	})
+	slices.SortFunc(named, func(a, b claimOf) int { return bytes.Compare(a.id[:], b.id[:]) })
+	ids := make([]task.ID, len(named))
+	for i := range named {
+		ids[i] = named[i].id
 	}
-	return n >= most
+	e.from.GetEach(keysOf(e.ns, tabExec, ids), func(i int, row []byte) {
+		x, err := decodeExec(row)
+		corrupt(err)
+		if x.State == task.Claimed {
+			named[i].key.claimed++
+		}
+	})
 }
 
 func (e *queueExplainer) readBreakers() {
@@ -270,7 +277,7 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 		return task.WhyKeyPaused, 0
 	}
 	rules := e.config.Settings.RulesOf(key)
-	if e.full(k, rules.MaxRunning) {
+	if rules.MaxRunning > 0 && k.claimed >= rules.MaxRunning {
 		return task.WhyKeyMaxRunning, 0
 	}
 	if until, empty := k.bucket.emptyUntil(rules.Rate, e.g.Now); empty {

@@ -16,6 +16,9 @@ type Reader interface {
 	Scan(lo, hi []byte, fn func(key, value []byte) bool)
 	// ScanBack is Scan from the last row to the first.
 	ScanBack(lo, hi []byte, fn func(key, value []byte) bool)
+	// GetEach calls fn for those of the keys that have a value, in order. The keys must be ascending. It costs much less than
+	// as many calls of Get when the keys lie close together.
+	GetEach(keys [][]byte, fn func(i int, value []byte))
 }
 
 // Tx is the work of one round: it sees the state and its own writes. It is not safe for concurrent use.
@@ -67,22 +70,6 @@ func (t *Tx) First(lo, hi []byte) (key []byte, cost int, ok bool) {
 	cost = stats.ForwardStepCount[pebble.InternalIterCall]
 	t.finish(it)
 	return key, cost, ok
-}
-
-// GetEach calls fn for those of the keys that have a value, in order. The keys must be ascending. It costs much less than
-// as many calls of Get when the keys lie close together.
-func (t *Tx) GetEach(keys [][]byte, fn func(i int, value []byte)) {
-	if len(keys) == 0 {
-		return
-	}
-	last := keys[len(keys)-1]
-	it := iterate(t.s, t.from, keys[0], append(last[:len(last):len(last)], 0))
-	for i, key := range keys {
-		if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
-			fn(i, it.Value())
-		}
-	}
-	t.finish(it)
 }
 
 // Size is the number of bytes written so far.
@@ -150,6 +137,20 @@ func (r reads) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
 	r.finish(it)
 }
 
+func (r reads) GetEach(keys [][]byte, fn func(i int, value []byte)) {
+	if len(keys) == 0 {
+		return
+	}
+	last := keys[len(keys)-1]
+	it := iterate(r.store, r.from, keys[0], append(last[:len(last):len(last)], 0))
+	for i, key := range keys {
+		if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
+			fn(i, it.Value())
+		}
+	}
+	r.finish(it)
+}
+
 func (r reads) finish(it *pebble.Iterator) {
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		r.store.failRead(err)
@@ -165,6 +166,11 @@ func (s *Store) Scan(lo, hi []byte, fn func(key, value []byte) bool) { reads{s, 
 // ScanBack reads the latest applied state.
 func (s *Store) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
 	reads{s, s.db}.ScanBack(lo, hi, fn)
+}
+
+// GetEach reads the latest applied state.
+func (s *Store) GetEach(keys [][]byte, fn func(i int, value []byte)) {
+	reads{s, s.db}.GetEach(keys, fn)
 }
 
 func get(s *Store, from pebble.Reader, key []byte) ([]byte, bool) {
