@@ -113,7 +113,7 @@ func changeText(e *pawl.AuditEntry) string {
 				return -1
 			}
 			return r
-		}, strings.ReplaceAll(string(b), ",", ", "))
+		}, strings.NewReplacer(", ", ", ", ",", ", ").Replace(string(b)))
 	}
 	before, after := side(e.Before), side(e.After)
 	switch {

@@ -66,13 +66,15 @@ the named ids, or with a filter all that match.`,
 			flags: func(f *pflag.FlagSet) {
 				f.StringVar(&priority, "priority", "", "high, normal or low")
 			},
-			set: func(o *pawl.Operation) { o.Priority = pawl.Priority(priority) },
+			with: " --priority high",
+			set:  func(o *pawl.Operation) { o.Priority = pawl.Priority(priority) },
 		}),
 		newTaskBulk(a, taskVerb{
 			use: "move", done: "moved", short: "Move tasks that wait to another queue", action: pawl.ActionMove,
 			long: `Move tasks that wait to another queue. Each ends in its old queue and lives on as a new task with
 fresh attempts, its checkpoint and its unique key; the idempotency key stays with the old one.`,
 			flags: func(f *pflag.FlagSet) { f.StringVar(&to, "to", "", "the queue to which they go") },
+			with:  " --to bulk",
 			set:   func(o *pawl.Operation) { o.ToQueue = to },
 		}))
 }

@@ -24,8 +24,9 @@ type taskVerb struct {
 	states                 []pawl.State // that a filter without any means; nil: those of the action
 	// do is for one task; nil: it works by a filter only.
 	do func(ctx context.Context, client *pawl.Client, id, reason string) error
-	// flags adds what the verb needs beside, and set puts it into an operation.
+	// flags adds what the verb needs beside, such as in with, and set puts it into an operation.
 	flags func(*pflag.FlagSet)
+	with  string
 	set   func(*pawl.Operation)
 }
 
@@ -36,10 +37,10 @@ func newTaskBulk(a *app, v taskVerb) *cobra.Command {
 		Use: v.use + " [ID...]", Short: v.short, Long: v.long + `
 With a filter it is an operation, which goes on in the background also when this command is
 interrupted: see "pawl operation".`,
-		Example: fmt.Sprintf("  pawl task %s --queue mail --type mail.welcome --dry-run", v.use),
+		Example: fmt.Sprintf("  pawl task %s%s --queue mail --type mail.welcome --dry-run", v.use, v.with),
 	}
 	if v.do != nil {
-		cmd.Example = fmt.Sprintf("  pawl task %s 0199f3c2-…\n", v.use) + cmd.Example
+		cmd.Example = fmt.Sprintf("  pawl task %s%s 0199f3c2-…\n", v.use, v.with) + cmd.Example
 	} else {
 		cmd.Use, cmd.Args = v.use, cobra.NoArgs
 	}
