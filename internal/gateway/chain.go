@@ -106,13 +106,7 @@ func (r *jsonReader) then(path string) (then []*pawlv1.TaskSpec, err error) {
 func (x *exchange) chained(t *pawlv1.Task) {
 	x.parent(t.GetParent())
 	if len(t.GetThen()) > 0 {
-		x.within("then", '[')
-		for _, f := range t.GetThen() {
-			x.open('{')
-			x.follower(f)
-			x.close('}')
-		}
-		x.close(']')
+		objects(x, "then", t.GetThen(), x.follower)
 	}
 }
 

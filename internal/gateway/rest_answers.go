@@ -48,6 +48,25 @@ func (x *exchange) itemError(e *pawlv1.Error) {
 	x.close('}')
 }
 
+// objects writes a list of them, each with its fields.
+func objects[T any](x *exchange, name string, items []T, fields func(T)) {
+	x.within(name, '[')
+	for _, it := range items {
+		x.open('{')
+		fields(it)
+		x.close('}')
+	}
+	x.close(']')
+}
+
+// listPage writes a page of a list, and where the next begins.
+func listPage[T any](x *exchange, items []T, next string, fields func(T)) {
+	x.open('{')
+	objects(x, "items", items, fields)
+	x.str("next_cursor", next)
+	x.close('}')
+}
+
 func (x *exchange) tasks(items []*pawlv1.Task, next string) {
 	x.open('{')
 	x.within("items", '[')

@@ -202,16 +202,7 @@ func restListGroups(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.open('{')
-	x.within("items", '[')
-	for _, g := range got.GetItems() {
-		x.open('{')
-		x.group(g)
-		x.close('}')
-	}
-	x.close(']')
-	x.str("next_cursor", got.GetNextCursor())
-	x.close('}')
+	listPage(x, got.GetItems(), got.GetNextCursor(), x.group)
 	return nil
 }
 
@@ -228,28 +219,24 @@ func restListGroupMembers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.open('{')
-	x.within("items", '[')
-	for _, m := range got.GetItems() {
-		x.open('{')
-		x.opt("task_id", m.GetTaskId())
-		x.str("type", m.GetType())
-		x.str("queue", m.GetQueue())
-		if m.GetState() != 0 {
-			x.str("state", task.State(m.GetState()).String())
-		}
-		x.opt("refused", m.GetRefused())
-		x.data("result", m.GetResult(), m.GetResultContentType())
-		x.opt("result_content_type", m.GetResultContentType())
-		if m.GetResultOmitted() {
-			x.boolean("result_omitted", true)
-		}
-		x.close('}')
-	}
-	x.close(']')
-	x.str("next_cursor", got.GetNextCursor())
-	x.close('}')
+	listPage(x, got.GetItems(), got.GetNextCursor(), x.member)
 	return nil
+}
+
+// member writes the fields of a member of a group.
+func (x *exchange) member(m *pawlv1.GroupMember) {
+	x.opt("task_id", m.GetTaskId())
+	x.str("type", m.GetType())
+	x.str("queue", m.GetQueue())
+	if m.GetState() != 0 {
+		x.str("state", task.State(m.GetState()).String())
+	}
+	x.opt("refused", m.GetRefused())
+	x.data("result", m.GetResult(), m.GetResultContentType())
+	x.opt("result_content_type", m.GetResultContentType())
+	if m.GetResultOmitted() {
+		x.boolean("result_omitted", true)
+	}
 }
 
 // group writes the fields of a group.

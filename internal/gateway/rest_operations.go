@@ -26,16 +26,7 @@ func restListOperations(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.open('{')
-	x.within("items", '[')
-	for _, o := range got.GetItems() {
-		x.open('{')
-		x.operation(o)
-		x.close('}')
-	}
-	x.close(']')
-	x.str("next_cursor", got.GetNextCursor())
-	x.close('}')
+	listPage(x, got.GetItems(), got.GetNextCursor(), x.operation)
 	return nil
 }
 

@@ -28,16 +28,7 @@ func restListSchedules(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.open('{')
-	x.within("items", '[')
-	for _, s := range got.GetItems() {
-		x.open('{')
-		x.schedule(s)
-		x.close('}')
-	}
-	x.close(']')
-	x.str("next_cursor", got.GetNextCursor())
-	x.close('}')
+	listPage(x, got.GetItems(), got.GetNextCursor(), x.schedule)
 	return nil
 }
 
@@ -227,16 +218,7 @@ func restScheduleHistory(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.open('{')
-	x.within("items", '[')
-	for _, t := range got.GetItems() {
-		x.open('{')
-		x.tick(t)
-		x.close('}')
-	}
-	x.close(']')
-	x.str("next_cursor", got.GetNextCursor())
-	x.close('}')
+	listPage(x, got.GetItems(), got.GetNextCursor(), x.tick)
 	return nil
 }
 
@@ -302,13 +284,7 @@ func (x *exchange) specFields(t *pawlv1.TaskSpec) {
 	x.opt("idempotency_key", t.GetIdempotencyKey())
 	x.span("idempotency_ttl", t.GetIdempotencyTtl())
 	if len(t.GetThen()) > 0 {
-		x.within("then", '[')
-		for _, f := range t.GetThen() {
-			x.open('{')
-			x.specFields(f)
-			x.close('}')
-		}
-		x.close(']')
+		objects(x, "then", t.GetThen(), x.specFields)
 	}
 }
 
