@@ -127,11 +127,7 @@ func (a Admin) QueuesPage(ctx context.Context, page PageRequest) (Page[*QueueInf
 	if err != nil {
 		return Page[*QueueInfo]{}, fmt.Errorf("list queues: %w", err)
 	}
-	out := Page[*QueueInfo]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, queueOf(p))
-	}
-	return out, nil
+	return pageOf(resp, queueOf), nil
 }
 
 // Queue gives one queue, or ErrNotFound.

@@ -198,11 +198,7 @@ func (a Admin) OperationsPage(ctx context.Context, page PageRequest) (Page[*Oper
 	if err != nil {
 		return Page[*OperationInfo]{}, fmt.Errorf("list operations: %w", err)
 	}
-	out := Page[*OperationInfo]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, operationInfoOf(p))
-	}
-	return out, nil
+	return pageOf(resp, operationInfoOf), nil
 }
 
 // PauseOperation lets an operation rest, once the step is over that is under way: the answer may still say that it is stopping.

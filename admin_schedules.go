@@ -148,11 +148,7 @@ func (a Admin) SchedulesPage(ctx context.Context, page PageRequest) (Page[*Sched
 	if err != nil {
 		return Page[*ScheduleInfo]{}, fmt.Errorf("list schedules: %w", err)
 	}
-	out := Page[*ScheduleInfo]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, scheduleOf(p))
-	}
-	return out, nil
+	return pageOf(resp, scheduleOf), nil
 }
 
 // Schedule gives one schedule, or ErrNotFound.
@@ -241,11 +237,7 @@ func (a Admin) ScheduleHistoryPage(ctx context.Context, name string, page PageRe
 	if err != nil {
 		return Page[*Tick]{}, fmt.Errorf("history of schedule %q: %w", name, err)
 	}
-	out := Page[*Tick]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, tickOf(p))
-	}
-	return out, nil
+	return pageOf(resp, tickOf), nil
 }
 
 func scheduleAnswer(what, name string, p *pawlv1.Schedule, err error) (*ScheduleInfo, error) {

@@ -58,11 +58,7 @@ func (a Admin) AuditPage(ctx context.Context, f AuditFilter, page PageRequest) (
 	if err != nil {
 		return Page[*AuditEntry]{}, fmt.Errorf("audit: %w", err)
 	}
-	out := Page[*AuditEntry]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, auditEntryOf(p))
-	}
-	return out, nil
+	return pageOf(resp, auditEntryOf), nil
 }
 
 func auditEntryOf(p *pawlv1.AuditEntry) *AuditEntry {

@@ -26,7 +26,7 @@ func (a Admin) DeadPage(ctx context.Context, filter Filter, page PageRequest) (P
 	if err != nil {
 		return Page[*TaskInfo]{}, fmt.Errorf("list dead letters: %w", err)
 	}
-	return Page[*TaskInfo]{Items: infosOf(resp.GetItems()), NextCursor: resp.GetNextCursor()}, nil
+	return pageOf(resp, infoOf), nil
 }
 
 // Poisoned goes over the poisoned tasks of a queue, newest first, with their attempt logs. The filter's Queue is needed.
@@ -46,7 +46,7 @@ func (a Admin) PoisonedPage(ctx context.Context, filter Filter, page PageRequest
 	if err != nil {
 		return Page[*TaskInfo]{}, fmt.Errorf("list poisoned tasks: %w", err)
 	}
-	return Page[*TaskInfo]{Items: infosOf(resp.GetItems()), NextCursor: resp.GetNextCursor()}, nil
+	return pageOf(resp, infoOf), nil
 }
 
 // DeadGroups are dead letters by type and message.
@@ -165,11 +165,9 @@ func (a Admin) ArchivePage(ctx context.Context, queue string, page PageRequest) 
 	if err != nil {
 		return Page[ArchivedTask]{}, fmt.Errorf("list archive: %w", err)
 	}
-	out := Page[ArchivedTask]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, ArchivedTask{Task: infoOf(p.GetTask()), ArchivedAt: timeOf(p.GetArchivedAt()), Cause: p.GetCause(), Place: p.GetPlace()})
-	}
-	return out, nil
+	return pageOf(resp, func(p *pawlv1.ArchivedTask) ArchivedTask {
+		return ArchivedTask{Task: infoOf(p.GetTask()), ArchivedAt: timeOf(p.GetArchivedAt()), Cause: p.GetCause(), Place: p.GetPlace()}
+	}), nil
 }
 
 // RestoredTask is what became of one place of the archive.

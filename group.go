@@ -212,11 +212,7 @@ func (c *Client) GroupsPage(ctx context.Context, page PageRequest) (Page[*GroupI
 	if err != nil {
 		return Page[*GroupInfo]{}, fmt.Errorf("list groups: %w", err)
 	}
-	out := Page[*GroupInfo]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, groupOf(p))
-	}
-	return out, nil
+	return pageOf(resp, groupOf), nil
 }
 
 // GroupMembers goes over the members of a group with their results: in the order in which they were added with the group, and behind
@@ -233,12 +229,12 @@ func (c *Client) GroupMembersPage(ctx context.Context, id string, page PageReque
 	if err != nil {
 		return Page[*GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
 	}
-	out := Page[*GroupMember]{NextCursor: resp.GetNextCursor()}
-	for _, p := range resp.GetItems() {
-		out.Items = append(out.Items, &GroupMember{TaskID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), State: stateOf(p.GetState()),
-			Refused: p.GetRefused(), Result: p.GetResult(), ResultContentType: p.GetResultContentType(), ResultOmitted: p.GetResultOmitted()})
-	}
-	return out, nil
+	return pageOf(resp, memberOf), nil
+}
+
+func memberOf(p *pawlv1.GroupMember) *GroupMember {
+	return &GroupMember{TaskID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), State: stateOf(p.GetState()),
+		Refused: p.GetRefused(), Result: p.GetResult(), ResultContentType: p.GetResultContentType(), ResultOmitted: p.GetResultOmitted()}
 }
 
 // Read only.

@@ -164,7 +164,19 @@ func (c *Client) ListPage(ctx context.Context, filter Filter, page PageRequest) 
 	if err != nil {
 		return Page[*TaskInfo]{}, fmt.Errorf("list tasks: %w", err)
 	}
-	return Page[*TaskInfo]{Items: infosOf(resp.GetItems()), NextCursor: resp.GetNextCursor()}, nil
+	return pageOf(resp, infoOf), nil
+}
+
+// pageOf is a page of an answer.
+func pageOf[P, T any](resp interface {
+	GetItems() []P
+	GetNextCursor() string
+}, of func(P) T) Page[T] {
+	page := Page[T]{NextCursor: resp.GetNextCursor()}
+	for _, p := range resp.GetItems() {
+		page.Items = append(page.Items, of(p))
+	}
+	return page
 }
 
 // pages goes over the items of all pages.
