@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
@@ -48,48 +47,41 @@ func (a *groupAnswer) items() int { return len(a.Made.Tasks) + len(a.Joined) }
 func (a *groupAnswer) pack()      { a.Faults = faultsOf(a.items(), a.item) }
 func (a *groupAnswer) unpack()    { errorsOf(a.Faults, a.items(), a.item) }
 
-// onGroups makes a method of a call on a shard's groups. Again: what it made is known by its request, or it makes nothing.
-func onGroups(name string, again bool, run func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) error) *method[groupArgs, groupAnswer] {
-	return &method[groupArgs, groupAnswer]{name: name, again: again, run: func(ctx context.Context, r *Router, a groupArgs) (out groupAnswer, err error) {
-		err = run(ctx, r.cfg.Broker, &a, &out)
-		return out, err
-	}}
-}
-
+// What makes something is not repeated when nobody knows whether it ran: only a caller's request_id would tell.
 var (
-	makeGroup = onGroups("make-group", false, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	makeGroup = onBroker("make-group", false, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.Made, out.At, err = b.MakeGroup(ctx, a.Shard, a.Namespace, a.Group, a.Queues)
 		return err
 	})
-	findGroup = onGroups("find-group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	findGroup = onBroker("find-group", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.Made, out.At, err = b.FindGroup(ctx, a.Shard, a.Namespace, a.Group)
 		return err
 	})
-	addToGroup = onGroups("add-to-group", false, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	addToGroup = onBroker("add-to-group", false, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.Joined, out.At, err = b.AddToGroup(ctx, a.Namespace, a.ID, a.Tasks, a.Queues)
 		return err
 	})
-	closeGroup = onGroups("close-group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	closeGroup = onBroker("close-group", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.View, out.At, err = b.CloseGroup(ctx, a.Namespace, a.ID)
 		return err
 	})
-	cancelGroup = onGroups("cancel-group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	cancelGroup = onBroker("cancel-group", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.View, out.At, err = b.CancelGroup(ctx, a.By, a.Namespace, a.ID)
 		return err
 	})
-	showGroup = onGroups("group", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	showGroup = onBroker("group", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.View, out.At, err = b.Group(ctx, a.Namespace, a.ID)
 		return err
 	})
-	listGroups = onGroups("groups", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	listGroups = onBroker("groups", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.Page, out.At, err = b.Groups(ctx, a.Shard, a.Namespace, a.Behind, a.Limit)
 		return err
 	})
-	groupMembers = onGroups("group-members", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	groupMembers = onBroker("group-members", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.Members, out.At, err = b.GroupMembers(ctx, a.Namespace, a.ID, a.Behind, a.Limit)
 		return err
 	})
-	hear = onGroups("hear", true, func(ctx context.Context, b broker.GroupCalls, a *groupArgs, out *groupAnswer) (err error) {
+	hear = onBroker("hear", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.At, err = b.Hear(ctx, a.Shard, a.Namespace, a.Notices)
 		return err
 	})
@@ -302,20 +294,8 @@ func (r *Router) Groups(ctx context.Context, ns string, before task.ID, limit in
 	if err := errors.Join(errs...); err != nil {
 		return page, at, firstRefusal(errs, err)
 	}
-	var known task.ID // down to this one all is known; zero: all is
-	for _, p := range pages {
-		page.Groups = append(page.Groups, p.Groups...)
-		if last := len(p.Groups) - 1; p.More && last >= 0 && bytes.Compare(p.Groups[last].ID[:], known[:]) > 0 {
-			known, page.More = p.Groups[last].ID, true
-		}
-	}
-	slices.SortFunc(page.Groups, func(a, b *broker.GroupView) int { return bytes.Compare(b.ID[:], a.ID[:]) })
-	for i, v := range page.Groups {
-		if i == limit || bytes.Compare(v.ID[:], known[:]) < 0 {
-			page.Groups, page.More = page.Groups[:i], true
-			break
-		}
-	}
+	page.Groups, page.More = merged(pages, limit, func(p broker.GroupPage) ([]*broker.GroupView, bool) { return p.Groups, p.More },
+		func(a, b *broker.GroupView) int { return bytes.Compare(b.ID[:], a.ID[:]) })
 	return page, at, nil
 }
 

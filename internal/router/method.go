@@ -27,6 +27,14 @@ type method[A, R any] struct {
 	patience time.Duration
 }
 
+// onBroker makes a method of a call on this node's broker, which fills the answer in place.
+func onBroker[A, R any](name string, again bool, run func(ctx context.Context, b Broker, a *A, out *R) error) *method[A, R] {
+	return &method[A, R]{name: name, again: again, run: func(ctx context.Context, r *Router, a A) (out R, err error) {
+		err = run(ctx, r.cfg.Broker, &a, &out)
+		return out, err
+	}}
+}
+
 // server is a method as other nodes call it.
 type server interface {
 	serve(ctx context.Context, r *Router, request []byte) ([]byte, error)

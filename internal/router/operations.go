@@ -36,45 +36,37 @@ type operationAnswer struct {
 	At      broker.Stamp
 }
 
-// onOperations makes a method of a call on operations. All may be repeated: what is started is known by its request, a step by its
-// number.
-func onOperations(name string, run func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) error) *method[operationArgs, operationAnswer] {
-	return &method[operationArgs, operationAnswer]{name: name, again: true, run: func(ctx context.Context, r *Router, a operationArgs) (out operationAnswer, err error) {
-		err = run(ctx, r.cfg.Broker, &a, &out)
-		return out, err
-	}}
-}
-
+// All may be repeated: what is started is known by its request, a step by its number.
 var (
-	startOperation = onOperations("start-operation", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	startOperation = onBroker("start-operation", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.View, out.At, err = b.StartOperation(ctx, a.Shard, a.Namespace, a.Spec)
 		return err
 	})
-	pauseOperation = onOperations("pause-operation", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	pauseOperation = onBroker("pause-operation", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.View, out.At, err = b.PauseOperation(ctx, a.Namespace, a.ID, a.By)
 		return err
 	})
-	resumeOperation = onOperations("resume-operation", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	resumeOperation = onBroker("resume-operation", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.View, out.At, err = b.ResumeOperation(ctx, a.Namespace, a.ID, a.By)
 		return err
 	})
-	abortOperation = onOperations("abort-operation", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	abortOperation = onBroker("abort-operation", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.View, out.At, err = b.AbortOperation(ctx, a.Namespace, a.ID, a.By)
 		return err
 	})
-	listOperations = onOperations("operations", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	listOperations = onBroker("operations", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.Page, out.At, err = b.Operations(ctx, a.Shard, a.Namespace, a.ID, a.Limit)
 		return err
 	})
-	countMatches = onOperations("count-matches", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	countMatches = onBroker("count-matches", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.Matches, out.At, err = b.CountMatches(ctx, a.Shard, a.Namespace, a.Filter, a.Limit)
 		return err
 	})
-	operateSome = onOperations("operate-some", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	operateSome = onBroker("operate-some", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.Step, err = b.OperateSome(ctx, a.Shard, a.Namespace, a.Step)
 		return err
 	})
-	showOperation = waitsForOperation(onOperations("operation", func(ctx context.Context, b broker.OperationCalls, a *operationArgs, out *operationAnswer) (err error) {
+	showOperation = waitsForOperation(onBroker("operation", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
 		out.View, out.At, err = b.Operation(ctx, a.Namespace, a.ID, a.Wait)
 		return err
 	}))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,45 +55,37 @@ type scheduleAnswer struct {
 	At      broker.Stamp
 }
 
-// onSchedules makes a method of a call on a shard's schedules. All may be repeated: what was put, deleted, paused or triggered by
-// a call is known by its version or its request.
-func onSchedules(name string, run func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) error) *method[scheduleArgs, scheduleAnswer] {
-	return &method[scheduleArgs, scheduleAnswer]{name: name, again: true, run: func(ctx context.Context, r *Router, a scheduleArgs) (out scheduleAnswer, err error) {
-		err = run(ctx, r.cfg.Broker, &a, &out)
-		return out, err
-	}}
-}
-
+// All may be repeated: what was put, deleted, paused or triggered by a call is known by its version or its request.
 var (
-	putSchedule = onSchedules("put-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	putSchedule = onBroker("put-schedule", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.Done, out.At, err = b.PutSchedule(ctx, a.By, a.Shard, a.Namespace, a.Put)
 		return err
 	})
-	deleteSchedule = onSchedules("delete-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	deleteSchedule = onBroker("delete-schedule", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.At, err = b.DeleteSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name, a.Version)
 		return err
 	})
-	pauseSchedule = onSchedules("pause-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	pauseSchedule = onBroker("pause-schedule", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.View, out.At, err = b.PauseSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name, a.Reason)
 		return err
 	})
-	resumeSchedule = onSchedules("resume-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	resumeSchedule = onBroker("resume-schedule", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.View, out.At, err = b.ResumeSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name)
 		return err
 	})
-	triggerSchedule = onSchedules("trigger-schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	triggerSchedule = onBroker("trigger-schedule", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.Made, out.At, err = b.TriggerSchedule(ctx, a.By, a.Shard, a.Namespace, a.Name, a.Request)
 		return err
 	})
-	showSchedule = onSchedules("schedule", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	showSchedule = onBroker("schedule", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.View, out.At, err = b.Schedule(ctx, a.Shard, a.Namespace, a.Name)
 		return err
 	})
-	listSchedules = onSchedules("schedules", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	listSchedules = onBroker("schedules", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.Page, out.At, err = b.Schedules(ctx, a.Shard, a.Namespace, a.Behind, a.Limit)
 		return err
 	})
-	scheduleHistory = onSchedules("schedule-history", func(ctx context.Context, b broker.ScheduleCalls, a *scheduleArgs, out *scheduleAnswer) (err error) {
+	scheduleHistory = onBroker("schedule-history", true, func(ctx context.Context, b Broker, a *scheduleArgs, out *scheduleAnswer) (err error) {
 		out.Entries, out.At, err = b.ScheduleHistory(ctx, a.Shard, a.Namespace, a.Name, a.Below, a.Limit)
 		return err
 	})
@@ -121,17 +112,6 @@ func (r *Router) homeOf(ctx context.Context, ns, name string) (uint32, error) {
 		}
 	}
 	return 0, err
-}
-
-// eachShard runs a call on several shards at the same time.
-func (r *Router) eachShard(shards []uint32, fn func(i int, shard uint32) error) []error {
-	errs := make([]error, len(shards))
-	var calls sync.WaitGroup
-	for i, shard := range shards {
-		calls.Go(func() { errs[i] = fn(i, shard) })
-	}
-	calls.Wait()
-	return errs
 }
 
 // PutSchedule makes a schedule what a caller says, or tells what that would do. The schedule is filled and checked.
@@ -263,31 +243,9 @@ func (r *Router) Schedules(ctx context.Context, ns, behind string, limit int) (p
 	if err := errors.Join(errs...); err != nil {
 		return page, at, firstRefusal(errs, err)
 	}
-	known := "" // up to this name all is known; "": all is
-	for _, p := range pages {
-		page.Schedules = append(page.Schedules, p.Schedules...)
-		if last := len(p.Schedules) - 1; p.More && (known == "" || p.Schedules[last].Name < known) {
-			known, page.More = p.Schedules[last].Name, true
-		}
-	}
-	slices.SortFunc(page.Schedules, func(a, b *broker.ScheduleView) int { return cmp.Compare(a.Name, b.Name) })
-	for i, v := range page.Schedules {
-		if i == limit || known != "" && v.Name > known {
-			page.Schedules, page.More = page.Schedules[:i], true
-			break
-		}
-	}
+	page.Schedules, page.More = merged(pages, limit, func(p broker.SchedulePage) ([]*broker.ScheduleView, bool) { return p.Schedules, p.More },
+		func(a, b *broker.ScheduleView) int { return cmp.Compare(a.Name, b.Name) })
 	return page, at, nil
-}
-
-// firstRefusal is the first of some errors that callers know, else all of them.
-func firstRefusal(errs []error, all error) error {
-	for _, err := range errs {
-		if _, ok := task.AsError(err); ok {
-			return err
-		}
-	}
-	return all
 }
 
 // Deliver enqueues tasks wherever their queues lie, each answered by itself.

@@ -1,0 +1,49 @@
+package router
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestMergedPages walks a list that lies on several shards, page by page, with pages of the shards that end early: nothing is left
+// out, nothing comes twice.
+func TestMergedPages(t *testing.T) {
+	type page struct {
+		items []int
+		more  bool
+	}
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		shards := make([][]int, 1+random.IntN(4))
+		var all []int
+		for n := range random.IntN(40) {
+			shard := random.IntN(len(shards))
+			shards[shard] = append(shards[shard], n)
+			all = append(all, n)
+		}
+		limit := 1 + random.IntN(8)
+		var walked []int
+		for behind, more := -1, true; more; {
+			pages := make([]page, len(shards))
+			for i, items := range shards {
+				from, _ := slices.BinarySearch(items, behind+1)
+				rest := items[from:]
+				n := min(len(rest), 1+random.IntN(limit)) // a shard may give less, but something
+				pages[i] = page{slices.Clone(rest[:n]), n < len(rest)}
+			}
+			var items []int
+			items, more = merged(pages, limit, func(p page) ([]int, bool) { return p.items, p.more }, cmp.Compare[int])
+			if len(items) > limit || more && len(items) == 0 {
+				t.Fatalf("seed %d: a page of %d items, of at most %d; more: %t", seed, len(items), limit, more)
+			}
+			if walked = append(walked, items...); len(walked) > 0 {
+				behind = walked[len(walked)-1]
+			}
+		}
+		if !slices.Equal(walked, all) {
+			t.Fatalf("seed %d: walked %v, there are %v", seed, walked, all)
+		}
+	}
+}
