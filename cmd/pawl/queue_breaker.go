@@ -53,7 +53,10 @@ func (b *breakerFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Qu
 	if !own && q.Breaker != nil { // what it has until now
 		rule = *q.Breaker
 	}
-	rule = b.named(flags, rule)
+	rule, err := b.named(flags, rule)
+	if err != nil {
+		return q, err
+	}
 	if !ofType {
 		if q.Breaker = &rule; b.mode == "off" {
 			q.Breaker = nil
@@ -74,9 +77,12 @@ func (b *breakerFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Qu
 	return q, nil
 }
 
-// named is a rule with what was named in place of what it has.
-func (b *breakerFlags) named(flags *pflag.FlagSet, rule pawl.Breaker) pawl.Breaker {
+// named is a rule with what was named in place of what it has. 0 would be taken for what is not said.
+func (b *breakerFlags) named(flags *pflag.FlagSet, rule pawl.Breaker) (pawl.Breaker, error) {
 	rule.Off = false
+	if flags.Changed("breaker-hold") && rule.MaxHold < b.rule.Hold {
+		rule.MaxHold = 0 // its default, which is no less
+	}
 	for _, f := range []struct {
 		name     string
 		from, to *int
@@ -85,22 +91,31 @@ func (b *breakerFlags) named(flags *pflag.FlagSet, rule pawl.Breaker) pawl.Break
 		{"breaker-min-attempts", &b.rule.MinAttempts, &rule.MinAttempts},
 		{"breaker-probes", &b.rule.Probes, &rule.Probes},
 	} {
-		if flags.Changed(f.name) {
+		switch {
+		case !flags.Changed(f.name):
+		case *f.from < 1:
+			return rule, usage("--%s %d is less than 1", f.name, *f.from)
+		default:
 			*f.to = *f.from
 		}
 	}
-	if flags.Changed("breaker-window") {
-		rule.Window = b.rule.Window
-	}
-	if flags.Changed("breaker-hold") {
-		if rule.Hold = b.rule.Hold; rule.MaxHold < rule.Hold {
-			rule.MaxHold = 0 // its default, which is no less
+	for _, f := range []struct {
+		name     string
+		from, to *time.Duration
+	}{
+		{"breaker-window", &b.rule.Window, &rule.Window},
+		{"breaker-hold", &b.rule.Hold, &rule.Hold},
+		{"breaker-max-hold", &b.rule.MaxHold, &rule.MaxHold},
+	} {
+		switch {
+		case !flags.Changed(f.name):
+		case *f.from <= 0:
+			return rule, usage("--%s %s is not positive", f.name, *f.from)
+		default:
+			*f.to = *f.from
 		}
 	}
-	if flags.Changed("breaker-max-hold") {
-		rule.MaxHold = b.rule.MaxHold
-	}
-	return rule
+	return rule, nil
 }
 
 func breakerText(b *pawl.Breaker) string {

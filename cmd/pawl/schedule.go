@@ -142,11 +142,11 @@ func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
 
 // scheduledTaskFields are what a schedule says of its task.
 func scheduledTaskFields(t scheduledTaskView, payload string) []string {
-	number := func(n int) string {
-		if n == 0 {
+	number := func(n *int) string {
+		if n == nil {
 			return ""
 		}
-		return strconv.Itoa(n)
+		return strconv.Itoa(*n)
 	}
 	retry, unique := "", ""
 	if r := t.Retry; r != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,13 +90,11 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 		return file, usage("%s: %v", name, err)
 	}
 	plain, err := json.Marshal(loose)
-	if err != nil {
-		return file, usage("%s: %v", name, err)
+	if err != nil { // JSON has no such keys
+		return file, usage("%s: a key of an object is not a text", name)
 	}
-	d := json.NewDecoder(bytes.NewReader(plain))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&file); err != nil {
-		return file, usage("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
+	if err := decodeObject(plain, &file); err != nil {
+		return file, usage("%s: %w", name, err)
 	}
 	if n := len(file.Schedules); n == 0 || n > maxFileSchedules {
 		return file, usage("%s: %d schedules, 1 to %d are allowed", name, n, maxFileSchedules)
@@ -128,95 +124,6 @@ func (v *scheduleSpecView) schedule(owner string) (s pawl.Schedule, err error) {
 		}
 	}
 	return s, nil
-}
-
-// item is what is sent of a task in a file, at a path in it.
-func (t *scheduledTaskView) item(path string) (item pawl.Item, err error) {
-	raw := pawl.RawTask{Type: t.Type, ContentType: t.ContentType}
-	if raw.Payload, err = payloadOf(t); err != nil {
-		return item, err
-	}
-	var timeout, expiresIn, retention, delay, keyTTL time.Duration
-	for _, f := range []struct {
-		name, text string
-		to         *time.Duration
-	}{{"timeout", t.Timeout, &timeout}, {"expires_in", t.ExpiresIn, &expiresIn}, {"retention", t.Retention, &retention},
-		{"delay", t.Delay, &delay}, {"idempotency_ttl", t.IdempotencyTTL, &keyTTL}} {
-		if f.text != "" {
-			if *f.to, err = parsePeriod(f.text); err != nil {
-				return item, fmt.Errorf("%s.%s: %w", path, f.name, err)
-			}
-		}
-	}
-	var opts []pawl.Option
-	set := func(given bool, opt pawl.Option) {
-		if given {
-			opts = append(opts, opt)
-		}
-	}
-	set(t.Queue != "", pawl.Queue(t.Queue))
-	set(t.Priority != "", t.Priority)
-	set(t.MaxAttempts != 0, pawl.MaxAttempts(t.MaxAttempts))
-	set(t.Timeout != "", pawl.Timeout(timeout))
-	set(t.ExpiresIn != "", pawl.ExpiresIn(expiresIn))
-	set(t.Retention != "", pawl.Retention(retention))
-	set(t.Key != "", pawl.Key(t.Key))
-	set(t.Cost != 0, pawl.Cost(t.Cost))
-	set(t.Delay != "", pawl.In(delay))
-	set(!t.RunAt.IsZero(), pawl.At(t.RunAt))
-	set(t.IdempotencyKey != "", pawl.IdempotencyKey(t.IdempotencyKey))
-	set(t.IdempotencyTTL != "", pawl.IdempotencyTTL(keyTTL))
-	if u := t.Unique; u != nil {
-		opts = append(opts, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
-	}
-	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
-	for name, value := range t.Headers {
-		opts = append(opts, pawl.Header(name, value))
-	}
-	if t.Retry != nil {
-		retry, err := t.Retry.policy()
-		if err != nil {
-			return item, err
-		}
-		opts = append(opts, pawl.Retry(retry))
-	}
-	for i := range t.Then {
-		next, err := t.Then[i].item(fmt.Sprintf("%s.then[%d]", path, i))
-		if err != nil {
-			return item, err
-		}
-		opts = append(opts, pawl.Then(next.Args, next.Options...))
-	}
-	return pawl.Item{Args: raw, Options: opts}, nil
-}
-
-// payloadOf is the payload of a task in a file: a JSON value, or with a content type of its own a text.
-func payloadOf(t *scheduledTaskView) ([]byte, error) {
-	switch text, isText := t.Payload.(string); {
-	case t.Payload == nil:
-		return nil, nil
-	case t.ContentType == "" || t.ContentType == "application/json":
-		return json.Marshal(t.Payload)
-	case isText:
-		return []byte(text), nil
-	}
-	return nil, fmt.Errorf("task.payload: of content_type %q it must be a text", t.ContentType)
-}
-
-// policy reads a retry policy of a file; what it leaves out has its default.
-func (v *retryView) policy() (p pawl.RetryPolicy, err error) {
-	p = pawl.RetryPolicy{Factor: v.Factor, Jitter: v.Jitter}
-	for _, f := range []struct {
-		name, text string
-		to         *time.Duration
-	}{{"initial", v.Initial, &p.Initial}, {"max", v.Max, &p.Max}} {
-		if f.text != "" {
-			if *f.to, err = parsePeriod(f.text); err != nil {
-				return p, fmt.Errorf("task.retry.%s: %w", f.name, err)
-			}
-		}
-	}
-	return p, nil
 }
 
 // appliedView is what became of a schedule of a file.

@@ -25,24 +25,24 @@ type scheduledTaskView struct {
 	ContentType string            `json:"content_type,omitempty"`
 	Queue       string            `json:"queue,omitempty"`
 	Priority    pawl.Priority     `json:"priority,omitempty"`
-	MaxAttempts int               `json:"max_attempts,omitempty"`
+	MaxAttempts *int              `json:"max_attempts,omitempty"`
 	Retry       *retryView        `json:"retry,omitempty"`
 	Timeout     string            `json:"timeout,omitempty"`
 	ExpiresIn   string            `json:"expires_in,omitempty"`
 	Retention   string            `json:"retention,omitempty"`
 	Key         string            `json:"key,omitempty"`
 	Unique      *uniqueView       `json:"unique,omitempty"`
-	Cost        int               `json:"cost,omitempty"`
+	Cost        *int              `json:"cost,omitempty"`
 	Tags        []string          `json:"tags,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
 	// Then is what follows it.
 	Then []scheduledTaskView `json:"then,omitempty"`
 
 	// Of a task that follows another.
-	Delay          string    `json:"delay,omitempty"`
-	RunAt          time.Time `json:"run_at,omitzero"`
-	IdempotencyKey string    `json:"idempotency_key,omitempty"`
-	IdempotencyTTL string    `json:"idempotency_ttl,omitempty"`
+	Delay          string `json:"delay,omitempty"`
+	RunAt          string `json:"run_at,omitempty"`
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	IdempotencyTTL string `json:"idempotency_ttl,omitempty"`
 }
 
 type scheduleView struct {
@@ -91,10 +91,16 @@ func viewScheduleSpec(s *pawl.ScheduleInfo) scheduleSpecView {
 
 func viewScheduledTask(t *pawl.ScheduledTask) scheduledTaskView {
 	v := scheduledTaskView{Type: t.Type, Payload: viewBytes(t.Payload, t.ContentType), ContentType: t.ContentType, Queue: t.Queue, Priority: t.Priority,
-		MaxAttempts: t.MaxAttempts, Timeout: period(t.Timeout), ExpiresIn: period(t.ExpiresIn), Key: t.Key, Unique: viewUnique(t.Unique), Tags: t.Tags, Headers: t.Headers,
-		Delay: period(t.In), RunAt: t.At, IdempotencyKey: t.IdempotencyKey, IdempotencyTTL: period(t.IdempotencyTTL)}
+		Timeout: period(t.Timeout), ExpiresIn: period(t.ExpiresIn), Key: t.Key, Unique: viewUnique(t.Unique), Tags: t.Tags, Headers: t.Headers,
+		Delay: period(t.In), IdempotencyKey: t.IdempotencyKey, IdempotencyTTL: period(t.IdempotencyTTL)}
+	if t.MaxAttempts > 0 {
+		v.MaxAttempts = &t.MaxAttempts
+	}
 	if t.Cost > 1 {
-		v.Cost = t.Cost
+		v.Cost = &t.Cost
+	}
+	if !t.At.IsZero() {
+		v.RunAt = t.At.Format(time.RFC3339Nano)
 	}
 	if t.Retry != nil {
 		v.Retry = viewRetry(*t.Retry)

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/pawlq/pawl"
@@ -25,31 +21,6 @@ func readThen(given []string) (opts []pawl.Option, err error) {
 		opts = append(opts, pawl.Then(item.Args, item.Options...))
 	}
 	return opts, nil
-}
-
-// readObject reads a JSON object, or the file that @FILE names. Fields that are not known are refused: a typing error must not pass for
-// a default.
-func readObject(flag, text string, to any) error {
-	data := []byte(text)
-	if name, isFile := strings.CutPrefix(text, "@"); isFile {
-		f, err := os.Open(name) // #nosec G304 -- the caller's own file
-		if err != nil {
-			return usageError{err}
-		}
-		defer func() { _ = f.Close() }()
-		if data, err = io.ReadAll(io.LimitReader(f, maxPayloadRead)); err != nil {
-			return err
-		}
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return usage("%s %s: %s", flag, short(text, 60), strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if d.More() {
-		return usage("%s %s: more than one object", flag, short(text, 60))
-	}
-	return nil
 }
 
 // thenText is what follows the task of a schedule, in one line.

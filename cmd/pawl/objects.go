@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Objects of the REST API that users write, in a flag or a file: how they are read, and the tasks in them.
+
+// readObject reads a JSON object, or the file that @FILE names.
+func readObject(flag, text string, to any) error {
+	data := []byte(text)
+	if name, isFile := strings.CutPrefix(text, "@"); isFile {
+		f, err := os.Open(name) // #nosec G304 -- the caller's own file
+		if err != nil {
+			return usageError{err}
+		}
+		defer func() { _ = f.Close() }()
+		if data, err = io.ReadAll(io.LimitReader(f, maxPayloadRead)); err != nil {
+			return err
+		}
+	}
+	if err := decodeObject(data, to); err != nil {
+		return usage("%s %s: %w", flag, short(text, 60), err)
+	}
+	return nil
+}
+
+// decodeObject reads one JSON object. Fields that are not known are refused: a typing error must not pass for a default.
+func decodeObject(data []byte, to any) error {
+	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' {
+		return errors.New("it is not a JSON object: {…}")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err := d.Decode(to)
+	var syntax *json.SyntaxError
+	var other *json.UnmarshalTypeError
+	switch {
+	case err == nil && d.More():
+		return errors.New("something follows the object")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the object has no end")
+	case errors.As(err, &syntax):
+		return fmt.Errorf("it is not JSON from byte %d on", syntax.Offset)
+	case errors.As(err, &other):
+		return fmt.Errorf("%s: a JSON %s is not what it takes: %s", other.Field, other.Value, wanted(other))
+	case err != nil:
+		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // a field that is not known
+	}
+	return nil
+}
+
+// wanted says what a field takes.
+func wanted(e *json.UnmarshalTypeError) string {
+	switch e.Type.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}
+
+// item is what is sent of a task in a file, at a path in it.
+func (t *scheduledTaskView) item(path string) (item pawl.Item, err error) {
+	raw := pawl.RawTask{Type: t.Type, ContentType: t.ContentType}
+	if raw.Payload, err = payloadOf(t, path); err != nil {
+		return item, err
+	}
+	var timeout, expiresIn, retention, delay, keyTTL time.Duration
+	for _, f := range []struct {
+		name, text string
+		to         *time.Duration
+	}{{"timeout", t.Timeout, &timeout}, {"expires_in", t.ExpiresIn, &expiresIn}, {"retention", t.Retention, &retention},
+		{"delay", t.Delay, &delay}, {"idempotency_ttl", t.IdempotencyTTL, &keyTTL}} {
+		if f.text != "" {
+			if *f.to, err = parsePeriod(f.text); err != nil {
+				return item, fmt.Errorf("%s.%s: %w", path, f.name, err)
+			}
+		}
+	}
+	var opts []pawl.Option
+	set := func(given bool, opt pawl.Option) {
+		if given {
+			opts = append(opts, opt)
+		}
+	}
+	set(t.Queue != "", pawl.Queue(t.Queue))
+	set(t.Priority != "", t.Priority)
+	for _, f := range []struct {
+		name string
+		n    *int
+		opt  func(int) pawl.Option
+	}{{"max_attempts", t.MaxAttempts, pawl.MaxAttempts}, {"cost", t.Cost, pawl.Cost}} {
+		switch {
+		case f.n == nil:
+		case *f.n < 1: // 0 is no value of theirs, but would be taken for none
+			return item, fmt.Errorf("%s.%s: %d is less than 1", path, f.name, *f.n)
+		default:
+			opts = append(opts, f.opt(*f.n))
+		}
+	}
+	set(t.Timeout != "", pawl.Timeout(timeout))
+	set(t.ExpiresIn != "", pawl.ExpiresIn(expiresIn))
+	set(t.Retention != "", pawl.Retention(retention))
+	set(t.Key != "", pawl.Key(t.Key))
+	set(t.Delay != "", pawl.In(delay))
+	set(t.IdempotencyKey != "", pawl.IdempotencyKey(t.IdempotencyKey))
+	set(t.IdempotencyTTL != "", pawl.IdempotencyTTL(keyTTL))
+	if t.RunAt != "" {
+		at, err := time.Parse(time.RFC3339, t.RunAt)
+		if err != nil {
+			return item, fmt.Errorf("%s.run_at: %q is not a time such as 2026-01-31T12:00:00Z", path, t.RunAt)
+		}
+		opts = append(opts, pawl.At(at))
+	}
+	if u := t.Unique; u != nil {
+		opts = append(opts, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
+	}
+	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
+	for name, value := range t.Headers {
+		opts = append(opts, pawl.Header(name, value))
+	}
+	if t.Retry != nil {
+		retry, err := t.Retry.policy(path + ".retry")
+		if err != nil {
+			return item, err
+		}
+		opts = append(opts, pawl.Retry(retry))
+	}
+	for i := range t.Then {
+		next, err := t.Then[i].item(fmt.Sprintf("%s.then[%d]", path, i))
+		if err != nil {
+			return item, err
+		}
+		opts = append(opts, pawl.Then(next.Args, next.Options...))
+	}
+	return pawl.Item{Args: raw, Options: opts}, nil
+}
+
+// payloadOf is the payload of a task in a file: a JSON value, or with a content type of its own a text.
+func payloadOf(t *scheduledTaskView, path string) ([]byte, error) {
+	switch text, isText := t.Payload.(string); {
+	case t.Payload == nil:
+		return nil, nil
+	case t.ContentType == "" || t.ContentType == "application/json":
+		return json.Marshal(t.Payload)
+	case isText:
+		return []byte(text), nil
+	}
+	return nil, fmt.Errorf("%s.payload: of content_type %q it must be a text", path, t.ContentType)
+}
+
+// policy reads a retry policy of a file; what it leaves out has its default.
+func (v *retryView) policy(path string) (p pawl.RetryPolicy, err error) {
+	p = pawl.RetryPolicy{Factor: v.Factor, Jitter: v.Jitter}
+	for _, f := range []struct {
+		name, text string
+		to         *time.Duration
+	}{{"initial", v.Initial, &p.Initial}, {"max", v.Max, &p.Max}} {
+		if f.text != "" {
+			if *f.to, err = parsePeriod(f.text); err != nil {
+				return p, fmt.Errorf("%s.%s: %w", path, f.name, err)
+			}
+		}
+	}
+	return p, nil
+}
