@@ -120,17 +120,20 @@ func Header(name, value string) Option {
 // RetryPolicy says how long a failed task waits: min(Initial × Factor^(n-1), Max) before attempt n+1, plus up to Jitter of it.
 // A zero field means the default.
 type RetryPolicy struct {
-	Initial time.Duration `json:"initial"` // default 30 s
+	Initial time.Duration `json:"initial"` // default 30 s, NoWait for none
 	Factor  float64       `json:"factor"`  // at least 1; default 2
-	Max     time.Duration `json:"max"`     // default 30 min
+	Max     time.Duration `json:"max"`     // default 30 min, NoWait for none
 	Jitter  float64       `json:"jitter"`  // a share from 0 to 1; default 0.25, NoJitter for none
 }
 
 // NoJitter in RetryPolicy.Jitter stands for a share of 0.
 const NoJitter = -1
 
+// NoWait in RetryPolicy.Initial or RetryPolicy.Max stands for a duration of 0.
+const NoWait time.Duration = -1
+
 func (p RetryPolicy) proto() *pawlv1.RetryPolicy {
-	out := &pawlv1.RetryPolicy{Initial: durationOrNil(p.Initial), Factor: p.Factor, Max: durationOrNil(p.Max)}
+	out := &pawlv1.RetryPolicy{Initial: waitProto(p.Initial), Factor: p.Factor, Max: waitProto(p.Max)}
 	switch {
 	case p.Jitter == NoJitter:
 		out.Jitter = proto.Float64(0)
@@ -140,8 +143,22 @@ func (p RetryPolicy) proto() *pawlv1.RetryPolicy {
 	return out
 }
 
+func waitProto(d time.Duration) *durationpb.Duration {
+	if d == NoWait {
+		return durationpb.New(0)
+	}
+	return durationOrNil(d)
+}
+
+func waitOf(p *durationpb.Duration) time.Duration {
+	if d := p.AsDuration(); p == nil || d != 0 {
+		return d
+	}
+	return NoWait
+}
+
 func retryPolicyOf(p *pawlv1.RetryPolicy) RetryPolicy {
-	out := RetryPolicy{Initial: p.GetInitial().AsDuration(), Factor: p.GetFactor(), Max: p.GetMax().AsDuration(), Jitter: p.GetJitter()}
+	out := RetryPolicy{Initial: waitOf(p.GetInitial()), Factor: p.GetFactor(), Max: waitOf(p.GetMax()), Jitter: p.GetJitter()}
 	if p != nil && p.Jitter != nil && p.GetJitter() == 0 {
 		out.Jitter = NoJitter
 	}

@@ -73,7 +73,7 @@ func (r *retryFlags) add(flags *pflag.FlagSet) {
 }
 
 // over puts what was given in place of what p says, and reports whether anything was.
-func (r *retryFlags) over(p pawl.RetryPolicy) (pawl.RetryPolicy, bool) {
+func (r *retryFlags) over(p pawl.RetryPolicy) (pawl.RetryPolicy, bool, error) {
 	given := false
 	set := func(name string, do func()) {
 		if r.flags.Changed(name) {
@@ -81,16 +81,23 @@ func (r *retryFlags) over(p pawl.RetryPolicy) (pawl.RetryPolicy, bool) {
 			do()
 		}
 	}
-	set("retry-initial", func() { p.Initial = r.initial })
+	set("retry-initial", func() { p.Initial = said(r.initial, pawl.NoWait) })
 	set("retry-factor", func() { p.Factor = r.factor })
-	set("retry-max", func() { p.Max = r.max })
-	set("retry-jitter", func() {
-		p.Jitter = r.jitter
-		if r.jitter == 0 {
-			p.Jitter = pawl.NoJitter
-		}
-	})
-	return p, given
+	set("retry-max", func() { p.Max = said(r.max, pawl.NoWait) })
+	set("retry-jitter", func() { p.Jitter = said(r.jitter, pawl.NoJitter) })
+	if given && r.flags.Changed("retry-factor") && r.factor < 1 {
+		return p, given, usage("--retry-factor %g is less than 1", r.factor)
+	}
+	return p, given, nil
+}
+
+// said is a value that the user gave, of an SDK in which 0 stands for what nobody gave, and another for 0.
+func said[T comparable](value, zero T) T {
+	var none T
+	if value == none {
+		return zero
+	}
+	return value
 }
 
 // options checks the flags and gives those that were set.
@@ -122,7 +129,14 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 		}
 		out = append(out, pawl.Header(name, value))
 	}
-	if p, given := s.retry.over(pawl.RetryPolicy{}); given {
+	for name, n := range map[string]int{"max-attempts": s.maxAttempts, "cost": s.cost} {
+		if flags.Changed(name) && n < 1 {
+			return nil, usage("--%s %d is less than 1", name, n)
+		}
+	}
+	if p, given, err := s.retry.over(pawl.RetryPolicy{}); err != nil {
+		return nil, err
+	} else if given {
 		out = append(out, pawl.Retry(p))
 	}
 	if u, given, err := s.unique.read(); err != nil {

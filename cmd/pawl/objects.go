@@ -169,16 +169,26 @@ func payloadOf(t *scheduledTaskView, path string) ([]byte, error) {
 
 // policy reads a retry policy of a file; what it leaves out has its default.
 func (v *retryView) policy(path string) (p pawl.RetryPolicy, err error) {
-	p = pawl.RetryPolicy{Factor: v.Factor, Jitter: v.Jitter}
 	for _, f := range []struct {
 		name, text string
 		to         *time.Duration
 	}{{"initial", v.Initial, &p.Initial}, {"max", v.Max, &p.Max}} {
-		if f.text != "" {
-			if *f.to, err = parsePeriod(f.text); err != nil {
-				return p, fmt.Errorf("%s.%s: %w", path, f.name, err)
-			}
+		if f.text == "" {
+			continue
 		}
+		d, err := parsePeriod(f.text)
+		if err != nil {
+			return p, fmt.Errorf("%s.%s: %w", path, f.name, err)
+		}
+		*f.to = said(d, pawl.NoWait)
+	}
+	if v.Factor != nil {
+		if p.Factor = *v.Factor; p.Factor < 1 {
+			return p, fmt.Errorf("%s.factor: %g is less than 1", path, p.Factor)
+		}
+	}
+	if v.Jitter != nil {
+		p.Jitter = said(*v.Jitter, pawl.NoJitter)
 	}
 	return p, nil
 }

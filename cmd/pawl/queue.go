@@ -150,7 +150,7 @@ func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		"Dead", strconv.FormatInt(d.Dead, 10), "Poisoned", strconv.FormatInt(d.Poisoned, 10),
 		"Settings", "version "+strconv.FormatInt(q.Version, 10),
 		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
-		"  retry", fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", period(s.Retry.Initial), s.Retry.Factor, period(s.Retry.Max), 100*max(s.Retry.Jitter, 0)),
+		"  retry", retryText(s.Retry),
 		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length,
 		"  limits", limitsText(s.Limits), "  of each key", limitsText(s.PerKey),
 		"  breaker", breakerText(s.Breaker),

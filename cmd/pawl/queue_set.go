@@ -52,7 +52,10 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 		}
 		q.Weights = w
 	}
-	q.Retry, _ = s.retry.over(q.Retry)
+	var err error
+	if q.Retry, _, err = s.retry.over(q.Retry); err != nil {
+		return q, err
+	}
 	for _, f := range []struct {
 		name     string
 		from, to *time.Duration
@@ -83,8 +86,7 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 	if flags.Changed("max-length") {
 		q.MaxLength = s.maxLength
 	}
-	q, err := s.limits.over(flags, q)
-	if err != nil {
+	if q, err = s.limits.over(flags, q); err != nil {
 		return q, err
 	}
 	return s.breaker.over(flags, q)

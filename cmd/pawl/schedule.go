@@ -137,11 +137,12 @@ func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
 	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", clock(s.NextRunAt, now), "Planned for", planned,
 		"Paused", paused, "Last tick", last, "Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
 		"Created", clock(s.CreatedAt, now), "Changed", clock(s.UpdatedAt, now)}
-	fields(w, append(pairs, scheduledTaskFields(viewScheduleSpec(s).Task, string(s.Task.Payload))...)...)
+	fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)
 }
 
 // scheduledTaskFields are what a schedule says of its task.
-func scheduledTaskFields(t scheduledTaskView, payload string) []string {
+func scheduledTaskFields(task *pawl.ScheduledTask) []string {
+	t := viewScheduledTask(task)
 	number := func(n *int) string {
 		if n == nil {
 			return ""
@@ -149,8 +150,8 @@ func scheduledTaskFields(t scheduledTaskView, payload string) []string {
 		return strconv.Itoa(*n)
 	}
 	retry, unique := "", ""
-	if r := t.Retry; r != nil {
-		retry = fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", r.Initial, r.Factor, r.Max, 100*r.Jitter)
+	if task.Retry != nil {
+		retry = retryText(*task.Retry)
 	}
 	if t.Unique != nil {
 		unique = t.Unique.Key + " (on conflict " + string(t.Unique.OnConflict) + ")"
@@ -161,7 +162,7 @@ func scheduledTaskFields(t scheduledTaskView, payload string) []string {
 	}
 	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", number(t.Cost),
 		"  max attempts", number(t.MaxAttempts), "  retry", retry, "  timeout", t.Timeout, "  expires in", t.ExpiresIn, "  kept", t.Retention,
-		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", short(payload, 200), "  then", thenText(t.Then)}
+		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", short(string(task.Payload), 200), "  then", thenText(t.Then)}
 }
 
 func newScheduleHistory(a *app) *cobra.Command {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -69,10 +70,10 @@ type attemptView struct {
 }
 
 type retryView struct {
-	Initial string  `json:"initial,omitempty"`
-	Factor  float64 `json:"factor,omitempty"`
-	Max     string  `json:"max,omitempty"`
-	Jitter  float64 `json:"jitter"`
+	Initial string   `json:"initial,omitempty"`
+	Factor  *float64 `json:"factor,omitempty"`
+	Max     string   `json:"max,omitempty"`
+	Jitter  *float64 `json:"jitter,omitempty"`
 }
 
 func viewTask(t *pawl.TaskInfo) taskView {
@@ -123,7 +124,20 @@ func viewRetry(p pawl.RetryPolicy) *retryView {
 	if p == (pawl.RetryPolicy{}) {
 		return nil
 	}
-	return &retryView{Initial: period(p.Initial), Factor: p.Factor, Max: period(p.Max), Jitter: max(p.Jitter, 0)}
+	return &retryView{Initial: waitText(p.Initial), Factor: &p.Factor, Max: waitText(p.Max), Jitter: new(max(p.Jitter, 0))}
+}
+
+// waitText is a wait of a retry policy.
+func waitText(d time.Duration) string {
+	if d == pawl.NoWait {
+		return "0s"
+	}
+	return period(d)
+}
+
+// retryText is a retry policy in one line.
+func retryText(p pawl.RetryPolicy) string {
+	return fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", waitText(p.Initial), p.Factor, waitText(p.Max), 100*max(p.Jitter, 0))
 }
 
 type queueView struct {

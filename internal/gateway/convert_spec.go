@@ -3,6 +3,8 @@ package gateway
 import (
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -69,14 +71,17 @@ func specTimes(s *task.Spec, p *pawlv1.TaskSpec) (err error) {
 	if s.RunAt, err = timeOf("run_at", p.GetRunAt()); err != nil {
 		return err
 	}
-	if s.IdempotencyTTL, err = spanOf("idempotency_ttl", p.GetIdempotencyTtl()); err != nil {
-		return err
-	}
-	if s.Timeout, err = spanOf("timeout", p.GetTimeout()); err != nil {
-		return err
-	}
-	if s.ExpiresIn, err = spanOf("expires_in", p.GetExpiresIn()); err != nil {
-		return err
+	for _, f := range []struct {
+		name string
+		from *durationpb.Duration
+		to   *time.Duration
+	}{{"idempotency_ttl", p.GetIdempotencyTtl(), &s.IdempotencyTTL}, {"timeout", p.GetTimeout(), &s.Timeout}, {"expires_in", p.GetExpiresIn(), &s.ExpiresIn}} {
+		if *f.to, err = spanOf(f.name, f.from); err != nil {
+			return err
+		}
+		if f.from != nil && *f.to == 0 { // further in that stands for what was not said
+			return task.Invalid(f.name, "0s is not positive: leave it out to have the default")
+		}
 	}
 	if p.GetRetention() != nil {
 		var d time.Duration
