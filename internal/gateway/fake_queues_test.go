@@ -1,0 +1,167 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func (f *fake) Shards() []uint32 { return f.shards }
+
+func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) {
+	return f.PutQueue(context.Background(), cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
+}
+
+// Spread gives all slots to the shards, in runs, at once.
+func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, onto cluster.Onto) (cluster.Queue, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.queues[name]
+	shards := onto.Shards
+	if len(shards) == 0 {
+		if onto.Parts > len(f.shards) {
+			return q, task.Invalid("parts", "%d is not between 1 and %d", onto.Parts, len(f.shards))
+		}
+		shards = f.shards[:onto.Parts]
+	}
+	q.Own = onto.Own
+	old := q.Shards()
+	q.Parts = []cluster.Part{}
+	for i, shard := range shards {
+		var slots task.SlotSet
+		for slot := i * task.SlotCount / len(shards); slot < (i+1)*task.SlotCount/len(shards); slot++ {
+			slots |= 1 << slot
+		}
+		q.Parts = append(q.Parts, cluster.Part{Shard: shard, Slots: slots, Next: slots})
+	}
+	for _, shard := range old {
+		if !slices.Contains(shards, shard) {
+			q.Parts = append(q.Parts, cluster.Part{Shard: shard})
+		}
+	}
+	q.Config.Version++
+	f.queues[name] = q
+	return q, nil
+}
+
+func (f *fake) Queue1(name string) (cluster.Queue, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q, ok := f.queues[name]
+	return q, ok
+}
+
+func (f *fake) Queues(_ context.Context, _, after string, limit int) (queues []cluster.Queue, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range f.queues {
+		if q.Name > after {
+			queues = append(queues, q)
+		}
+	}
+	slices.SortFunc(queues, func(a, b cluster.Queue) int { return strings.Compare(a.Name, b.Name) })
+	return queues[:min(limit, len(queues))], f.cluster
+}
+
+func (f *fake) PutQueue(_ context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q, ok := f.queues[name]
+	if !ok {
+		q = cluster.Queue{Namespace: ns, Name: name, Shard: f.shards[0], Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now()}}
+		if s, ok := f.home[name]; ok {
+			q.Shard = s
+		}
+	}
+	before := q.Config
+	if err := change(&q.Config); err != nil {
+		return cluster.Queue{}, err
+	}
+	if !ok || !q.Config.Equal(before) {
+		q.Config.Version++
+	}
+	f.queues[name] = q
+	return q, nil
+}
+
+func (f *fake) DropQueue(_ context.Context, _ task.Author, _, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.queues, name)
+	return nil
+}
+
+// fakeCluster is the fake as a cluster: it and the broker have a method of the same name.
+type fakeCluster struct{ *fake }
+
+func (c fakeCluster) Copied(_, name string) (cluster.Queue, bool) { return c.Queue1(name) }
+
+func (c fakeCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
+	q, ok := c.Queue1(name)
+	return q, ok, c.cluster
+}
+
+func (f *fake) Queue(_ context.Context, shard uint32, _, name string) (i broker.QueueInfo, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return i, at, err
+	}
+	defer f.mu.Unlock()
+	found := false
+	if name == "broken" {
+		found, i.Breakers, i.BreakersOpen = true, slices.Clone(f.broken), len(f.broken)
+	}
+	for _, t := range f.tasks {
+		if t.view.Queue != name {
+			continue
+		}
+		found = true
+		switch t.view.Exec.State {
+		case task.Ready:
+			i.Ready[t.view.Exec.Priority-1]++
+		case task.Claimed:
+			i.Claimed++
+		case task.Dead:
+			i.Dead++
+		case task.Poisoned:
+			i.Poisoned++
+		}
+	}
+	if !found {
+		return i, f.stamp(shard), task.NotFound("queue", name)
+	}
+	return i, f.stamp(shard), nil
+}
+
+func (f *fake) Purge(_ context.Context, _ task.Author, shard uint32, _, name string) (n int64, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return 0, at, err
+	}
+	defer f.mu.Unlock()
+	for _, t := range f.tasks {
+		if t.view.Queue == name && t.view.Exec.State.Waiting() {
+			x := *t.view.Exec
+			x.State, x.Reason = task.Discarded, task.ReasonPurged
+			t.view.Exec = &x
+			n++
+		}
+	}
+	return n, f.stamp(shard), nil
+}
+
+// CloseBreakers: those of queue "broken" are open until they are closed.
+func (f *fake) CloseBreakers(_ context.Context, _ task.Author, shard uint32, _, name, typ string) (n int, at broker.Stamp, err error) {
+	if err := f.begin(shard); err != nil {
+		return 0, at, err
+	}
+	defer f.mu.Unlock()
+	before := len(f.broken)
+	if name == "broken" {
+		f.broken = slices.DeleteFunc(f.broken, func(i broker.BreakerInfo) bool { return typ == "" || i.Type == typ })
+	}
+	return before - len(f.broken), f.stamp(shard), nil
+}

@@ -1,0 +1,220 @@
+package pawl_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+func TestDrainLetsHandlersFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		_, stop := work(t, client, handle(func(ctx context.Context, _ *pawl.Task[welcome]) error {
+			time.Sleep(20 * time.Second)
+			return ctx.Err()
+		}), pawl.WorkerConfig{})
+		ref := enqueue(t, client)
+		synctest.Wait()
+		begin := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			enqueue(t, client) // while it drains
+		}()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took != 20*time.Second {
+			t.Errorf("drained in %s, want the 20 s of the handler", took)
+		}
+		if got := f.task(t, ref.ID).state; got != pawlv1.State_STATE_SUCCEEDED {
+			t.Errorf("state: got %s", got)
+		}
+		if got := f.task(t, "t2"); got.fence != 0 {
+			t.Errorf("a task that came during the drain was claimed: %+v", got)
+		}
+	})
+}
+
+func TestDrainReleasesWhatDoesNotFinish(t *testing.T) {
+	for name, stubborn := range map[string]bool{"obedient": false, "stubborn": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, client := start(t)
+				causes, release := make(chan error, 1), make(chan struct{})
+				_, stop := work(t, client, handle(func(ctx context.Context, _ *pawl.Task[welcome]) error {
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					if stubborn {
+						<-release
+					}
+					return ctx.Err()
+				}), pawl.WorkerConfig{DrainTimeout: 10 * time.Second})
+				ref := enqueue(t, client)
+				synctest.Wait()
+				begin := time.Now()
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begin); took < 10*time.Second || took > 12*time.Second {
+					t.Errorf("drained in %s, want 10 s to 12 s", took)
+				}
+				wantErr(t, "cause", <-causes, pawl.ErrDraining)
+				got, frames := f.task(t, ref.ID), f.frames()
+				if got.state != pawlv1.State_STATE_READY || got.attempt != 1 || len(frames[len(frames)-1].Releases) != 1 {
+					t.Errorf("got %s, attempt %d, want released: ready, attempt 1", got.state, got.attempt)
+				}
+				close(release)
+			})
+		})
+	}
+}
+
+// What the broker pushes before it has heard that the worker is quiet goes back at once.
+func TestDrainReleasesLatePushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		ran := 0
+		_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { ran++; return nil }), pawl.WorkerConfig{})
+		f.set(func() { f.held = true })
+		ref := enqueue(t, client)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := f.task(t, ref.ID); got.state != pawlv1.State_STATE_READY || ran != 0 || got.fence != 1 {
+			t.Errorf("got %s, fence %d, ran %d times, want released, 1, 0", got.state, got.fence, ran)
+		}
+	})
+}
+
+// The answers to acks get lost with the connection. They are told again on the new one, and a running task is acked there.
+func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		proceed := make(chan struct{})
+		w, stop := work(t, client, handle(func(ctx context.Context, t *pawl.Task[welcome]) error {
+			if t.ID == "t3" {
+				<-proceed
+			}
+			return ctx.Err()
+		}), pawl.WorkerConfig{})
+		enqueue(t, client)
+		synctest.Wait()
+		f.set(func() { f.loseAnswers = true })
+		enqueue(t, client)
+		enqueue(t, client)
+		synctest.Wait()
+		if got := w.Stats(); got.Unsettled != 1 || got.Running != 1 {
+			t.Errorf("stats: got %+v, want one unsettled and one running", got)
+		}
+		f.cut()
+		f.set(func() { f.loseAnswers = false })
+		time.Sleep(time.Second)
+		close(proceed)
+		synctest.Wait()
+		if got := w.Stats(); got.Unsettled != 0 || got.Running != 0 || got.Reconnects != 1 {
+			t.Errorf("stats: got %+v, want nothing unsettled or running after 1 reconnect", got)
+		}
+		for _, id := range []string{"t1", "t2", "t3"} {
+			if got := f.task(t, id); got.state != pawlv1.State_STATE_SUCCEEDED || got.fence != 1 {
+				t.Errorf("%s: got %s after %d claims", id, got.state, got.fence)
+			}
+		}
+		acks := 0
+		for _, r := range f.frames() {
+			for _, a := range r.Acks {
+				if a.TaskId == "t2" {
+					acks++
+				}
+			}
+		}
+		if acks != 2 {
+			t.Errorf("t2 was acked %d times, want again on the new stream: 2", acks)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Without a connection handlers go on, and what they end with is told when there is one; a lease that ends meanwhile ends the context.
+func TestLongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		w, stop := work(t, client, handle(func(ctx context.Context, t *pawl.Task[welcome]) error {
+			if t.ID == "t1" {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			time.Sleep(10 * time.Second)
+			return t.SetResult("done")
+		}), pawl.WorkerConfig{})
+		enqueue(t, client)
+		enqueue(t, client)
+		synctest.Wait()
+		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return errUnavailable } })
+		f.cut()
+		time.Sleep(2 * time.Minute)
+		wantErr(t, "health", w.Health(), pawl.ErrUnavailable)
+		if got := w.Stats(); got.Connected || got.Running != 0 || got.Unsettled != 2 || got.LeasesLost != 1 {
+			t.Errorf("stats: got %+v", got)
+		}
+		f.set(func() { f.greet = nil })
+		time.Sleep(10 * time.Second)
+		if got := f.task(t, "t2"); string(got.result) != `"done"` {
+			t.Errorf("t2: got %s, %s", got.state, got.result)
+		}
+		if got := f.task(t, "t1"); got.fence != 2 {
+			t.Errorf("t1: got %s after %d claims, want released and claimed again", got.state, got.fence)
+		}
+		if err := w.Health(); err != nil {
+			t.Error(err)
+		}
+		f.set(func() { f.take(f.tasks["t1"], pawlv1.State_STATE_CANCELLED, "cancelled") })
+		stop()
+	})
+}
+
+// A broker that takes grants and forgets them makes no worker deaf: a silent stream is opened anew.
+func TestSilentStreamIsOpenedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		w, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
+		f.set(func() {
+			for s := range f.streams {
+				s.credit = 0
+			}
+		})
+		begin := time.Now()
+		ref := enqueue(t, client)
+		if _, err := ref.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 80*time.Second || w.Stats().Reconnects != 1 {
+			t.Errorf("the task took %s and %d reconnects, want at most 80 s and 1", took, w.Stats().Reconnects)
+		}
+		stop()
+	})
+}
+
+func TestDrainingBrokerIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		w, _ := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
+		f.set(func() {
+			for s := range f.streams {
+				s.say(&pawlv1.WorkResponse{Draining: true})
+			}
+		})
+		time.Sleep(time.Second)
+		if got := w.Stats(); got.Reconnects != 1 || !got.Connected {
+			t.Errorf("stats: got %+v, want 1 reconnect", got)
+		}
+		if _, err := enqueue(t, client).Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
