@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,22 @@ type world struct {
 	log  *syncBuffer
 	// addShard starts one more data shard of one replica. It is removed and stopped by what this returns.
 	addShard func(id uint32) (stop func())
+
+	behind  atomic.Int64 // nanoseconds by which the wall clock was set back
+	instant atomic.Int64 // the last one in which time was asked for
+	asked   atomic.Int64 // how often in it
+}
+
+// elapsed passes on the time, and ends a test in which it is asked for again and again in one instant: in fake time that would never
+// end.
+func (w *world) elapsed(now time.Duration) time.Duration {
+	if w.instant.Swap(int64(now)) != int64(now) {
+		w.asked.Store(0)
+	}
+	if w.asked.Add(1) == 1_000_000 {
+		panic("something goes round and round until time passes")
+	}
+	return now
 }
 
 // syncBuffer is a log that tests read while it is written.
@@ -60,7 +77,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, log: &syncBuffer{}}
 		start := time.Now()
-		src := store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(start) }}
+		src := store.TimeSource{Wall: func() time.Time { return time.Now().Add(-time.Duration(w.behind.Load())) },
+			Elapsed: func() time.Duration { return w.elapsed(time.Since(start)) }}
 		fs := vfs.NewMem()
 		fatal := func(err error) { t.Error(err) }
 		logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
@@ -274,6 +292,21 @@ func TestTimePasses(t *testing.T) {
 		}
 		if s := w.settle(Settle{Verb: Ack, Hold: hold(again[0])}); s.Err != nil {
 			t.Errorf("the second holder's ack: %v", s.Err)
+		}
+	})
+}
+
+// While a leader's clock leans back to a wall clock that was set back, what tells the time of a shard between rounds is a little ahead of
+// them: who waits for a deadline waits until rounds are there.
+func TestTimePassesByTheClockOfRounds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.behind.Store(int64(time.Minute))
+		time.Sleep(90 * time.Millisecond) // some way into the time between two looks at the clock
+		began := time.Now()
+		w.enqueue(task.Spec{Queue: "a", Delay: 10 * time.Second})
+		got := <-w.claim(context.Background(), call("a"), time.Minute)
+		if after := time.Since(began); len(got) != 1 || after < 10*time.Second || after > 10*time.Second+20*time.Millisecond {
+			t.Fatalf("a task due in 10s was claimed after %s: %v", after, got)
 		}
 	})
 }

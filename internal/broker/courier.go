@@ -68,18 +68,19 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 		return last, false, nil, err
 	}
 	out := r.b.cfg.Carry(ctx, ns, parcels)
-	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
+	waits, _, err = change(ctx, r, func(round *engine.Round) (error, error) {
+		var first error
 		for i, p := range parcels {
 			if refused, answered := answerOf(out[i].Err); answered {
 				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
 					continue
 				}
 			}
-			if waits == nil {
-				waits = out[i].Err
+			if first == nil {
+				first = out[i].Err
 			}
 		}
-		return struct{}{}, nil
+		return first, nil
 	})
 	for i := range out {
 		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && parcels[i].IsTask() {

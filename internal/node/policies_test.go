@@ -1,0 +1,446 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	mostRunning = 6 // of the limited queue, in two equal parts
+	mostOfAKey  = 2
+	someLease   = 5 * time.Second
+	brokenHold  = 5 * time.Second // how long the breaker holds its type
+)
+
+var someRate = pawl.Rate{Limit: 20, Period: 10 * time.Second, Burst: 4}
+
+// Whichever leaders die, and while a shard has none for longer than its leases last: no more tasks run than the limits allow, a unique
+// key has one task, a breaker stays open until its type works, and when all is done nothing is held by anything.
+func TestPoliciesOutliveLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTwoShards(t)
+		p := &policies{twoShards: w, held: map[string]map[string]time.Time{}, known: map[pawl.OnConflict][]string{}}
+		p.place("limited", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease,
+			Limits: pawl.Limits{MaxRunning: mostRunning}, PerKey: pawl.Limits{MaxRunning: mostOfAKey}}, 1, 2)
+		p.place("rated", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease, Limits: pawl.Limits{Rate: someRate}}, 1, 2)
+		p.place("unique", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease}, 1, 2)
+		p.place("broken", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawl.RetryPolicy{Initial: time.Second, Max: time.Second},
+			Breaker: &pawl.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2}}, 2)
+		p.keys = p.twoKeysEach()
+		for i := range 36 {
+			p.enqueue("limited", i, pawl.Key(p.keys[i%len(p.keys)]))
+			p.enqueue("rated", i)
+		}
+		for i := range 12 {
+			p.enqueue("broken", i)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var workers, producers sync.WaitGroup
+		for _, queue := range []string{"limited", "limited", "limited", "limited", "rated", "rated", "unique", "unique"} {
+			workers.Go(func() { p.work(ctx, queue) })
+		}
+		workers.Go(func() { p.tryBroken(ctx) })
+		producing, enough := context.WithCancel(ctx)
+		for _, mode := range modes {
+			producers.Go(func() { p.produce(producing, mode) })
+		}
+
+		p.until("the breaker is open", p.opened)
+		w.mute()
+		time.Sleep(2 * someLease)
+		w.unmute()
+		p.stillOpen()
+		for _, shard := range []uint32{2, 1, 2} {
+			time.Sleep(2 * time.Second)
+			if shard == 1 {
+				p.works.Store(true)
+				p.healed = time.Now()
+			}
+			w.crashLeader(shard, func() {})
+			p.stillOpen()
+			w.until("three voters each", w.replicated(3))
+		}
+		enough()
+		producers.Wait()
+		for _, queue := range []string{"limited", "rated", "unique", "broken"} {
+			p.inTheEnd("all tasks have ended", p.ended(queue))
+		}
+		stop()
+		workers.Wait()
+		p.limitsHeld()
+		p.keysWereUnique()
+		p.breakerHeld()
+		w.sound()
+		p.slotsAreFree()
+	})
+}
+
+// policies is workers and producers, and what they know together.
+type policies struct {
+	*twoShards
+	keys   []string    // of the limited queue
+	works  atomic.Bool // the broken type does
+	healed time.Time   // since when
+
+	mu    sync.Mutex
+	held  map[string]map[string]time.Time // by key: the claims that workers hold, by token, until when
+	known map[pawl.OnConflict][]string    // by unique key: the tasks that enqueues have answered with, oldest first
+	asked []conflict
+	open  *pawl.BreakerStatus // as it was when it opened
+}
+
+// conflict is an enqueue that another task's unique key was in the way of.
+type conflict struct {
+	task string
+	at   time.Time // the call began
+}
+
+func (p *policies) enqueue(queue string, n int, opts ...pawl.Option) {
+	p.t.Helper()
+	args := pawl.RawTask{Type: queue, Payload: []byte(strconv.Itoa(n))}
+	if _, err := p.client.Enqueue(p.t.Context(), args, append(opts, pawl.Queue(queue))...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// twoKeysEach finds two keys in each shard, so that there each limit counts: of four tasks that the keys would run, three may.
+func (p *policies) twoKeysEach() (keys []string) {
+	found := map[uint32]int{}
+	for i := 0; len(keys) < 4; i++ {
+		key := fmt.Sprint("k", i)
+		ref, err := p.client.Enqueue(p.t.Context(), pawl.RawTask{Type: "limited", Payload: []byte("0")}, pawl.Queue("limited"), pawl.Key(key))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		id, err := task.ParseID(ref.ID)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if shard := id.Shard(); found[shard] < 2 {
+			found[shard]++
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// work claims tasks of a queue and ends them, in one of the ways there are, until ctx ends.
+func (p *policies) work(ctx context.Context, queue string) {
+	for ctx.Err() == nil {
+		got, err := p.client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 2, Wait: 5 * time.Second, Worker: "w"})
+		if err != nil && ctx.Err() == nil {
+			p.t.Errorf("claim from %q: %v", queue, err)
+			return
+		}
+		for _, c := range got {
+			p.hold(c)
+		}
+		time.Sleep(time.Second)
+		for _, c := range got {
+			if err := p.settle(c); err != nil && !errors.Is(err, pawl.ErrStaleClaim) {
+				p.t.Errorf("task %s of queue %q: %v", c.ID, queue, err)
+			}
+		}
+	}
+}
+
+// hold notes a claim, as its worker knows of it: until it begins to end it, or its lease is over. The broker may know of more.
+func (p *policies) hold(c *pawl.Claim) {
+	if c.Queue != "limited" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, most := range map[string]int{"": mostRunning, c.Key: mostOfAKey} {
+		if p.held[key] == nil {
+			p.held[key] = map[string]time.Time{}
+		}
+		maps.DeleteFunc(p.held[key], func(_ string, until time.Time) bool { return !time.Now().Before(until) })
+		if p.held[key][c.Token] = c.LeaseExpiresAt; len(p.held[key]) > most {
+			p.t.Errorf("of key %q workers hold %v, %d are allowed", key, p.held[key], most)
+		}
+	}
+}
+
+// settle ends a claim. What comes next depends on the task and on how often it was claimed, so each has an ack in the end.
+func (p *policies) settle(c *pawl.Claim) (err error) {
+	n, err := strconv.Atoi(string(c.Payload))
+	if err != nil {
+		return err
+	}
+	how := (n + int(c.Fence)) % 8
+	if how == 2 {
+		return nil // its lease is to be lost
+	}
+	p.mu.Lock()
+	delete(p.held[""], c.Token)
+	delete(p.held[c.Key], c.Token)
+	p.mu.Unlock()
+	switch claims := p.client.Claims(); {
+	case how == 0:
+		_, err = claims.Release(p.t.Context(), c, 0)
+	case how == 1:
+		_, err = claims.Fail(p.t.Context(), c, pawl.RetryIn(500*time.Millisecond, errors.New("by plan")))
+	case how == 3 && c.Queue == "unique":
+		_, err = claims.Fail(p.t.Context(), c, pawl.DeadLetter(errors.New("by plan")))
+	default:
+		err = claims.Ack(p.t.Context(), c)
+	}
+	return err
+}
+
+// tryBroken runs the tasks that fail until they work.
+func (p *policies) tryBroken(ctx context.Context) {
+	mux := pawl.NewMux()
+	mux.HandleFunc("broken", func(context.Context, *pawl.Claim) error {
+		if !p.works.Load() {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	cfg := pawl.WorkerConfig{Queues: pawl.Strict{"broken"}, Concurrency: 4, Name: "w", Logger: slog.New(slog.DiscardHandler)}
+	if err := pawl.NewWorker(p.client, mux, cfg).Run(ctx); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// modes are the ways of unique keys, each with a key of its name.
+var modes = []pawl.OnConflict{pawl.OnConflictKeep, pawl.OnConflictReject, pawl.OnConflictReplace, pawl.OnConflictKeepLast}
+
+// produce enqueues tasks of one unique key, more than there can be, and cancels some, until ctx ends.
+func (p *policies) produce(ctx context.Context, mode pawl.OnConflict) {
+	var known []string
+	for n := 0; ctx.Err() == nil; n++ {
+		began := time.Now()
+		ref, err := p.client.Enqueue(p.t.Context(), pawl.RawTask{Type: "unique", Payload: []byte(strconv.Itoa(n))}, pawl.Queue("unique"),
+			pawl.Unique{Key: string(mode), OnConflict: mode})
+		switch {
+		case mode == pawl.OnConflictReject && errors.Is(err, pawl.ErrConflict):
+			p.note(known[len(known)-1], began)
+		case err != nil:
+			p.t.Errorf("%s: %v", mode, err)
+			return
+		case !slices.Contains(known, ref.ID):
+			known = append(known, ref.ID)
+		case ref.ID != known[len(known)-1]:
+			p.t.Errorf("%s: the key is held by %s, and %s came later", mode, ref.ID, known[len(known)-1])
+		default:
+			p.note(ref.ID, began)
+		}
+		if n%7 == 6 {
+			if _, err := p.client.Cancel(p.t.Context(), known[len(known)-1], ""); err != nil && !errors.Is(err, pawl.ErrWrongState) {
+				p.t.Errorf("%s: %v", mode, err)
+			}
+		}
+		time.Sleep(1100 * time.Millisecond)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known[mode] = known
+}
+
+func (p *policies) note(id string, began time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, conflict{id, began})
+}
+
+// opened waits for the breaker, and remembers it.
+func (p *policies) opened() error {
+	q, err := p.client.Admin().Queue(p.t.Context(), "broken")
+	if err == nil && q.BreakersOpen == 0 {
+		err = errors.New("it is closed")
+	}
+	if err == nil {
+		p.open = &q.Breakers[0]
+	}
+	return err
+}
+
+// stillOpen wants the breaker to be open since it first was, while its type does not work.
+func (p *policies) stillOpen() {
+	p.t.Helper()
+	if p.works.Load() {
+		return
+	}
+	q, err := p.client.Admin().Queue(p.t.Context(), "broken")
+	if err != nil || q.BreakersOpen != 1 || !q.Breakers[0].Since.Equal(p.open.Since) || q.Depth.Held == 0 {
+		p.t.Errorf("the queue is %+v, %v, its breaker was %+v", q, err, p.open)
+	}
+}
+
+// span is the time in which something was so.
+type span struct{ from, to time.Time }
+
+// mostAtOnce counts the spans that overlap. One that ends when another begins makes place for it.
+func mostAtOnce(spans []span) (most int) {
+	type step struct {
+		at time.Time
+		by int
+	}
+	var steps []step
+	for _, s := range spans {
+		steps = append(steps, step{s.from, +1}, step{s.to, -1})
+	}
+	slices.SortFunc(steps, func(a, b step) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.by, b.by)) })
+	now := 0
+	for _, s := range steps {
+		now += s.by
+		most = max(most, now)
+	}
+	return most
+}
+
+// claims are the times in which a task was claimed, by the broker's records.
+func claims(info *pawl.TaskInfo) (spans []span) {
+	for _, a := range info.AttemptLog {
+		spans = append(spans, span{a.StartedAt, a.EndedAt})
+	}
+	return spans
+}
+
+// limitsHeld wants no more to have been claimed, and no more to have started, than was allowed, and just as much now and then.
+func (p *policies) limitsHeld() {
+	byKey := map[string][]span{}
+	for _, info := range p.succeeded("limited") {
+		for _, s := range claims(info) {
+			byKey[""] = append(byKey[""], s)
+			byKey[info.Key] = append(byKey[info.Key], s)
+		}
+	}
+	for key, spans := range byKey {
+		want := mostOfAKey
+		if key == "" {
+			want = mostRunning
+		}
+		if n := mostAtOnce(spans); n > want || n < want && (key == "" || slices.Contains(p.keys, key)) {
+			p.t.Errorf("of key %q %d tasks were claimed at once, want %d", key, n, want)
+		}
+	}
+	var starts []time.Time
+	for _, info := range p.succeeded("rated") {
+		for _, s := range claims(info) {
+			starts = append(starts, s.from)
+		}
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	for i, from := range starts {
+		for j, to := range starts[i:] {
+			tokens := float64(someRate.Burst) + float64(someRate.Limit)*float64(to.Sub(from)+time.Millisecond)/float64(someRate.Period)
+			if float64(j+1) > tokens {
+				p.t.Fatalf("%d tasks started from %s to %s, for which there were %.2f tokens", j+1, from, to, tokens)
+			}
+		}
+	}
+}
+
+// succeeded are the tasks of a queue, and all must be.
+func (p *policies) succeeded(queue string) []*pawl.TaskInfo {
+	all := p.tasks(queue)
+	for _, info := range all {
+		if info.State != pawl.StateSucceeded {
+			p.t.Errorf("task %s of queue %q is %s (%s)", info.ID, queue, info.State, info.Reason)
+		}
+	}
+	return all
+}
+
+// keysWereUnique wants one task of each key to have lived at a time, of keep_last one more that waited, and whoever was told of a
+// conflict to have been told the truth.
+func (p *policies) keysWereUnique() {
+	infos, n := map[string]*pawl.TaskInfo{}, 0
+	for _, info := range p.tasks("unique") {
+		infos[info.ID] = info
+	}
+	for mode, known := range p.known {
+		var lives, runs []span
+		for _, id := range known {
+			lives = append(lives, span{infos[id].CreatedAt, infos[id].EndedAt})
+			runs = append(runs, claims(infos[id])...)
+		}
+		want := 1
+		if mode == pawl.OnConflictKeepLast {
+			want = 2
+		}
+		if l, r := mostAtOnce(lives), mostAtOnce(runs); l != want || r != 1 || len(known) < 5 {
+			p.t.Errorf("%s: of %d tasks %d lived and %d ran at once", mode, len(known), l, r)
+		}
+		n += len(known)
+	}
+	if n != len(infos) {
+		p.t.Errorf("producers were told of %d tasks, there are %d", n, len(infos))
+	}
+	for _, c := range p.asked {
+		if ended := infos[c.task].EndedAt; ended.Add(time.Millisecond).Before(c.at) {
+			p.t.Errorf("task %s, which ended at %s, was in the way at %s", c.task, ended, c.at)
+		}
+	}
+	for _, mode := range modes {
+		ref, err := p.client.Enqueue(p.t.Context(), pawl.RawTask{Type: "unique"}, pawl.Queue("unique"),
+			pawl.Unique{Key: string(mode), OnConflict: pawl.OnConflictReject})
+		if err != nil || ref.Duplicate {
+			p.t.Errorf("in the end key %q is not free: %v", mode, err)
+		}
+	}
+}
+
+// breakerHeld wants one task at a time to have been tried while the breaker was open, each a hold after one that failed, and it to be
+// closed now.
+func (p *policies) breakerHeld() {
+	var tries []pawl.Attempt
+	for _, info := range p.succeeded("broken") {
+		for _, a := range info.AttemptLog {
+			if a.StartedAt.After(p.open.Since) && a.StartedAt.Before(p.healed) {
+				tries = append(tries, a)
+			}
+		}
+	}
+	slices.SortFunc(tries, func(a, b pawl.Attempt) int { return a.StartedAt.Compare(b.StartedAt) })
+	for i := 1; i < len(tries); i++ {
+		before, free := tries[i-1], tries[i-1].EndedAt
+		if before.Outcome != pawl.OutcomeLeaderless {
+			free = free.Add(brokenHold)
+		}
+		if tries[i].StartedAt.Before(free) {
+			p.t.Errorf("while the breaker was open a task was tried at %s, one before it %+v", tries[i].StartedAt, before)
+		}
+	}
+	if len(tries) < 3 {
+		p.t.Errorf("while the breaker was open %d tasks were tried", len(tries))
+	}
+	if q, err := p.client.Admin().Queue(p.t.Context(), "broken"); err != nil || q.BreakersOpen > 0 {
+		p.t.Errorf("in the end the queue is %+v, %v", q, err)
+	}
+}
+
+// slotsAreFree wants the limited queue to run as much as it may at once.
+func (p *policies) slotsAreFree() {
+	for i := range 2 * mostOfAKey * len(p.keys) {
+		p.enqueue("limited", i, pawl.Key(p.keys[i%len(p.keys)]))
+	}
+	n := 0
+	for range 4 { // one claim may be answered by one shard
+		got, err := p.client.Claims().Claim(p.t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"limited"}, Max: 100, Wait: time.Second, Lease: time.Minute})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		n += len(got)
+	}
+	if n != mostRunning {
+		p.t.Errorf("in the end the queue runs %d tasks at once, want %d", n, mostRunning)
+	}
+}

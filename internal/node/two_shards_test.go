@@ -1,0 +1,192 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/shard"
+)
+
+// twoShards is three nodes with two data shards, whose leaders crash, and one client that was told of all nodes. Data shard 2 can be
+// left without a leader while everything else goes on.
+type twoShards struct {
+	*network
+	dirs   map[string]string
+	client *pawl.Client
+	muted  atomic.Bool
+}
+
+func newTwoShards(t *testing.T) *twoShards {
+	w := &twoShards{network: newNetwork(t), dirs: map[string]string{}}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		w.dirs[name] = t.TempDir()
+		w.start(name, w.dirs[name], "n1")
+	}
+	w.until("three voters each", w.replicated(3))
+	for _, s := range w.nodes { // for the shard that is about to be added
+		plain := s.replicas.link
+		s.replicas.link = func(id uint32) shard.Transport { return gag{plain(id), id, &w.muted} }
+	}
+	c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.WithDialer(w.dial), pawl.WithLogger(slog.New(slog.DiscardHandler)),
+		pawl.WithRetryFor(5*time.Minute)) // longer than any shard is without a leader
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	w.client = c
+	if err := c.Admin().AddShards(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	w.until("three voters each", w.replicated(3))
+	return w
+}
+
+// gag keeps the replicas of shard 2 from hearing each other, as long as it is shut. A node that was restarted speaks, but two of three
+// don't.
+type gag struct {
+	shard.Transport
+	id   uint32
+	shut *atomic.Bool
+}
+
+func (g gag) silent() bool { return g.id == 2 && g.shut.Load() }
+
+func (g gag) Send(ms []*pb.Message) {
+	if !g.silent() {
+		g.Transport.Send(ms)
+	}
+}
+
+func (g gag) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
+	if g.silent() {
+		return errors.New("nobody hears it")
+	}
+	return g.Transport.SendSnapshot(ctx, m, body)
+}
+
+// place makes a queue that lies in the shards, in equal parts.
+func (w *twoShards) place(queue string, settings pawl.QueueSettings, shards ...int) {
+	w.t.Helper()
+	if _, err := w.client.Admin().PutQueue(w.t.Context(), queue, settings); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.client.Admin().SpreadQueue(w.t.Context(), queue, pawl.Onto{Shards: shards}, ""); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("the queue is in its shards", func() error {
+		q, err := w.client.Admin().Queue(w.t.Context(), queue)
+		if err != nil {
+			return err
+		}
+		for _, p := range q.Parts {
+			if here := slices.Contains(shards, p.Shard); p.Moving || here != (p.Slots == 64/len(shards)) || !here && p.Slots > 0 {
+				return fmt.Errorf("part %+v", p)
+			}
+		}
+		return nil
+	})
+}
+
+// crashLeader takes the leader of a shard away for a while, and brings it back when during has returned.
+func (w *twoShards) crashLeader(shard uint32, during func()) {
+	w.t.Helper()
+	name := w.leaderOf(shard)
+	w.crash(name)
+	time.Sleep(8 * time.Second)
+	during()
+	w.start(name, w.dirs[name])
+}
+
+// mute leaves shard 2 without a leader. It works once, before any node has crashed.
+func (w *twoShards) mute() {
+	w.t.Helper()
+	w.muted.Store(true)
+	w.until("shard 2 has no leader", func() error {
+		if w.led(2) {
+			return errors.New("somebody leads it")
+		}
+		return nil
+	})
+}
+
+// unmute lets shard 2 elect a leader, if it has had none since mute.
+func (w *twoShards) unmute() {
+	w.t.Helper()
+	if w.led(2) {
+		w.t.Error("shard 2 has a leader, and should have none")
+	}
+	w.muted.Store(false)
+	w.until("three voters each", w.replicated(3))
+}
+
+func (w *twoShards) led(shard uint32) bool {
+	for _, s := range w.nodes {
+		if rep := s.replicas.get(shard); rep != nil {
+			if _, leads := rep.shard.Now(); leads {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sound wants all replicas to hold the same, and all of it to agree.
+func (w *twoShards) sound() {
+	w.t.Helper()
+	w.until("three voters each", w.replicated(3))
+	for id := range uint32(3) {
+		v, err := w.client.Admin().VerifyShard(w.t.Context(), id)
+		if err != nil || !v.Equal || len(v.Problems) > 0 {
+			w.t.Errorf("shard %d: %+v, %v", id, v, err)
+		}
+	}
+}
+
+// tasks are all of a queue, with their attempts.
+func (w *twoShards) tasks(queue string) (all []*pawl.TaskInfo) {
+	w.t.Helper()
+	for info, err := range w.client.List(w.t.Context(), pawl.Filter{Queue: queue}) {
+		if err == nil {
+			info, err = w.client.Task(w.t.Context(), info.ID)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		all = append(all, info)
+	}
+	return all
+}
+
+// ended says which task of a queue has not.
+func (w *twoShards) ended(queue string) func() error {
+	return func() error {
+		q, err := w.client.Admin().Queue(w.t.Context(), queue)
+		if d := q.Depth; err == nil && d.Scheduled+d.Ready+d.Claimed+d.Retrying > 0 {
+			err = fmt.Errorf("queue %q has %+v", queue, d)
+		}
+		return err
+	}
+}
+
+// inTheEnd waits for something that takes a while to come true, and is dear to ask for.
+func (w *twoShards) inTheEnd(what string, is func() error) {
+	w.t.Helper()
+	var last error
+	for range 90 {
+		if last = is(); last == nil {
+			return
+		}
+		time.Sleep(2 * time.Second)
+	}
+	w.t.Fatalf("%s: not in three minutes: %v", what, last)
+}
