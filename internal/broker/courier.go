@@ -14,7 +14,7 @@ const (
 	parcelChunk = 200
 	// courierRest and courierLongRest bound the pause before parcels are brought again that no shard has answered for.
 	courierRest     = 500 * time.Millisecond
-	courierLongRest = 30 * time.Second
+	courierLongRest = 10 * time.Second
 )
 
 // carry brings what lies in the outbox to its shards.
