@@ -285,12 +285,30 @@ func (s *shards) allEnded(group task.ID) (bad error) {
 	return bad
 }
 
+// noneLeft: no member of a cancelled group lives that was not replayed, in whatever shard.
+func (s *shards) noneLeft() {
+	for _, w := range s.worlds {
+		eachExec(w, func(id task.ID, x *Exec) {
+			if x.Ties.member() && s.groups[x.Ties.Group] && x.Ties.Turn == 0 && !x.State.Ended() {
+				s.t.Errorf("group %s was cancelled, and its member %s is %s", x.Ties.Group, id, x.State)
+			}
+		})
+	}
+}
+
 // finish lets everything come to its end.
 func (s *shards) finish() {
 	for _, n := range s.makes {
 		_, err := run(s.at(n.ID.Shard()), func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", n.ID) })
 		s.allow("close", err)
 	}
+	for range 20 { // nobody works: what was cancelled ends
+		for _, w := range s.worlds {
+			w.pass(time.Second)
+			s.carry(w, true)
+		}
+	}
+	s.noneLeft()
 	for range 400 {
 		for i, w := range s.worlds {
 			w.pass(10 * time.Second)
