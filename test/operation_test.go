@@ -74,18 +74,27 @@ func TestOperationsThroughKills(t *testing.T) {
 	}
 }
 
-// TestOperationBesideOthers tells how fast an operation is, and what an enqueue takes meanwhile. What it measures decides nothing.
+// TestOperationBesideOthers tells how fast an operation is, what an enqueue takes meanwhile, how long its count takes before, and the
+// server's memory. What it measures decides nothing.
 func TestOperationBesideOthers(t *testing.T) {
 	s := newServer(t)
 	s.start()
 	client := s.dial()
 	many := count(t, "PAWL_OPERATE", 3000)
 	fillQueue(t, client, "mass", many)
+	filled := s.memory("VmRSS")
+	mass := pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: "mass"}}
+	counted := time.Now()
+	preview, err := client.Admin().TryOperation(t.Context(), mass)
+	if err != nil || preview.Matched != int64(many) && !preview.IsLowerBound {
+		t.Fatalf("it would be for %+v (%v), want %d", preview, err, many)
+	}
+	t.Logf("%d tasks counted in %s, more: %t", preview.Matched, time.Since(counted).Round(time.Millisecond), preview.IsLowerBound)
 	alone := latencies(t, client, func() { time.Sleep(2 * time.Second) })
 	var o *pawl.OperationInfo
 	began := time.Now()
 	beside := latencies(t, client, func() {
-		started, err := client.Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: "mass"}})
+		started, err := client.Admin().StartOperation(t.Context(), mass)
 		if err != nil {
 			t.Error(err)
 			return
@@ -99,6 +108,7 @@ func TestOperationBesideOthers(t *testing.T) {
 		t.Fatalf("it has done %+v, want %d", o, many)
 	}
 	t.Logf("%d tasks cancelled in %s: %.0f/s; p99 of an enqueue %s, without it %s", many, took.Round(time.Millisecond), float64(many)/took.Seconds(), beside, alone)
+	t.Logf("resident memory %d MiB before, %d MiB after it, %d MiB at its peak", filled, s.memory("VmRSS"), s.memory("VmHWM"))
 }
 
 // latencies is the 99th percentile of the time that single enqueues take while something runs.

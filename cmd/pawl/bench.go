@@ -38,6 +38,7 @@ type benchLine struct {
 	Setting  string       `json:"setting,omitempty"`
 	Calm     *percentiles `json:"latency_ms_before,omitempty"`
 	Depth    *depthLine   `json:"depth,omitempty"`
+	Group    *groupLine   `json:"group,omitempty"`
 	Bare     *bareLine    `json:"bare,omitempty"`
 	Server   string       `json:"server"`
 	Version  string       `json:"version"`
@@ -77,6 +78,10 @@ var benchCases = []benchCase{
 		cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks a second")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
 	}, benchSchedules},
+	{"groups", "The members of one group, and as many tasks without one: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.tasks, "members", 100_000, "members of the group, at most 100,000")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+	}, benchGroups},
 	{"depth", "Memory of the server, and the speed of claims, with a million tasks in a queue", 0, func(cmd *cobra.Command, f *benchFlags) {
 		cmd.Flags().IntVar(&f.deep, "tasks", 1_000_000, "tasks in the queue")
 		cmd.Flags().IntVar(&f.claimBatch, "claim", 100, "tasks in a claim")
@@ -164,12 +169,17 @@ type rig struct {
 	own    bool // the server is the benchmark's own
 	client *pawl.Client
 	queue  string
+	group  string // that the tasks are members of; "": of none
 	task   pawl.RawTask
 }
 
 // options of every task of the case.
 func (r *rig) options() []pawl.Option {
-	return []pawl.Option{pawl.Queue(r.queue), pawl.Retention(r.keep)}
+	all := []pawl.Option{pawl.Queue(r.queue), pawl.Retention(r.keep)}
+	if r.group != "" {
+		all = append(all, pawl.InGroup(r.group))
+	}
+	return all
 }
 
 const benchType = "bench"

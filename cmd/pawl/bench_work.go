@@ -29,6 +29,11 @@ func benchWork(ctx context.Context, r *rig) (*benchLine, error) {
 	if err := r.fill(ctx, r.tasks); err != nil {
 		return nil, err
 	}
+	return r.workOff(ctx, setting)
+}
+
+// workOff runs a worker until all tasks of the case have run.
+func (r *rig) workOff(ctx context.Context, setting string) (*benchLine, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var left atomic.Int64

@@ -42,7 +42,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		line("breaker opened", "queue=a", "type=job", "attempts=2", "failed=2", "times=1", `error="smtp closed"`)
 		fail("smtp is gone") // waits for the end of the hold
 		line("breaker opened", "times=2", `error="smtp is gone"`)
-		time.Sleep(20 * time.Second)
+		w.pass(20 * time.Second)
 		w.enqueue(task.Spec{Queue: "a"})
 		got := <-w.claim(context.Background(), call("a"), 0)
 		w.settle(Settle{Verb: Ack, Hold: hold(got[0])})

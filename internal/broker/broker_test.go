@@ -71,6 +71,9 @@ const (
 	ns  = "default"
 )
 
+// pass lets time go by. It is the fake time of inWorld, so nobody waits for it.
+func (w *world) pass(d time.Duration) { time.Sleep(d) }
+
 // inWorld runs a test in a bubble of fake time.
 func inWorld(t *testing.T, test func(w *world)) {
 	dir := t.TempDir()
@@ -106,7 +109,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 		}
 		stop := w.addShard(one)
 		w.Start()
-		time.Sleep(5 * time.Second) // until there is a leader
+		w.pass(5 * time.Second) // until there is a leader
 		test(w)
 		w.Stop()
 		stop()
@@ -338,7 +341,7 @@ func TestResultIsWaitedFor(t *testing.T) {
 			waiting <- answer{v, err}
 		}()
 		claimed := <-w.claim(context.Background(), call("a"), 0)
-		time.Sleep(10 * time.Second)
+		w.pass(10 * time.Second)
 		began := time.Now()
 		w.settle(Settle{Verb: Ack, Hold: hold(claimed[0]), Result: Result{Data: []byte("42")}})
 		a := <-waiting
@@ -370,7 +373,7 @@ func TestHolderLearnsOfItsLoss(t *testing.T) {
 			t.Errorf("got %+v", l)
 		}
 		watch.Remove(claimed[1].ID, claimed[1].Token)
-		time.Sleep(31 * time.Second)
+		w.pass(31 * time.Second)
 		if l := <-lost; l.ID != claimed[2].ID || l.Reason != task.StaleExpired {
 			t.Errorf("got %+v", l)
 		}
@@ -395,7 +398,7 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 		if strings.Contains(line, "secret") || strings.Count(line, "dead-lettered") != 1 {
 			t.Errorf("the log line: %s", line)
 		}
-		time.Sleep(61 * time.Minute) // its retention
+		w.pass(61 * time.Minute) // its retention
 		if _, _, err := w.Task(context.Background(), ns, claimed[0].ID, 0); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("after its retention: %v", err)
 		}

@@ -29,10 +29,10 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 		w.settle(Settle{Verb: Ack, Hold: hold(claimed[1])})
 		watch, lost := w.watch()
 		watch.Add(hold(claimed[2]))
-		time.Sleep(time.Second) // what was there in this term was read
+		w.pass(time.Second) // what was there in this term was read
 		watch.Add(hold(claimed[0]))
 		watch.Add(hold(claimed[1]))
-		time.Sleep(time.Second)
+		w.pass(time.Second)
 		got := map[task.ID]string{}
 		for len(lost) > 0 {
 			l := <-lost
@@ -91,7 +91,7 @@ func TestAShardCanBeAddedLate(t *testing.T) {
 		}
 		const two = 2
 		stop := w.addShard(two)
-		time.Sleep(5 * time.Second) // until it is led
+		w.pass(5 * time.Second) // until it is led
 		began := time.Now()
 		_, _, err := w.Enqueue(context.Background(), two, ns, []task.Spec{{Type: "job", Queue: "late", Priority: task.Normal, Delay: 10 * time.Second}})
 		w.must(err)
@@ -121,7 +121,7 @@ func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 		r, err := w.replica(one)
 		w.must(err)
 		r.results.again()
-		time.Sleep(10 * time.Second)
+		w.pass(10 * time.Second)
 		_, _, err = w.Cancel(context.Background(), task.Author{}, ns, ids[0])
 		w.must(err)
 		if s := <-states; s != task.Cancelled || time.Since(began) > 11*time.Second {

@@ -88,6 +88,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	r.l.hot.keepEnvelope(n.ID, e)
 	r.idsOf(n.Namespace).add(n.ID)
 	r.rememberKeys(n, print)
+	r.tellReplaced(n.Namespace, &met)
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now}, nil
 }
 

@@ -31,6 +31,8 @@ func thenOf(s string) (then []task.Spec) {
 				spec.Unique = &task.Unique{Key: value, OnConflict: task.Reject}
 			case "replace":
 				spec.Unique = &task.Unique{Key: value, OnConflict: task.Replace}
+			case "keep-last":
+				spec.Unique = &task.Unique{Key: value, OnConflict: task.KeepLast}
 			case "delay":
 				spec.Delay = duration(value)
 			case "at":

@@ -18,6 +18,7 @@ import (
 // verb and nothing of lanes, rows or rounds.
 type model struct {
 	tasks  []*modelTask
+	groups []*modelGroup // that are kept
 	rules  map[string]task.QueueConfig
 	tokens map[[2]string]*modelBucket  // by queue and key, "" for the queue's own
 	onces  map[[2]string]*modelOnce    // by queue and once key
@@ -86,7 +87,8 @@ type modelTask struct {
 	replayedAt      int // attempts used up before the last replay
 	worker          string
 	unique          *task.Unique
-	follows         int  // tasks that follow it
+	then            []task.Spec
+	group           *modelGroup
 	holds, next     bool // its unique key, or it waits to
 }
 
@@ -138,8 +140,16 @@ func (m *model) held(t *modelTask) bool {
 	return t.state != task.Ready || t.next || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
+// moved is the rule of what is bound to a task that has moved.
+func (m *model) moved(t *modelTask) {
+	m.passKey(t)
+	m.tell(t)
+}
+
 // pass does what time alone does up to now, in the order of the deadlines.
 func (m *model) pass(now store.Time) {
+	m.cancelMembers()
+	defer m.forgetGroups()
 	for {
 		var first *modelTask
 		var at store.Time
@@ -166,7 +176,7 @@ func (m *model) pass(now store.Time) {
 		} else {
 			first.state = task.Ready // at its old place
 		}
-		m.passKey(first)
+		m.moved(first)
 		m.judge(first, failure)
 	}
 }
@@ -192,10 +202,10 @@ func less(a, b *modelTask) bool {
 }
 
 // TestModel runs random verbs against the engine and the model. PAWL_SEED repeats a run.
-func TestModel(t *testing.T) { runModel(t, duelQueues, (*duel).verbs) }
+func TestModel(t *testing.T) { runModel(t, duelQueues, modelSteps, (*duel).verbs) }
 
-// runModel runs one duel for each seed.
-func runModel(t *testing.T, queues []string, steps func(*duel) []func() string) {
+// runModel runs one duel of n steps for each seed.
+func runModel(t *testing.T, queues []string, n int, steps func(*duel) []func() string) {
 	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
 	if s := os.Getenv("PAWL_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -210,7 +220,7 @@ func runModel(t *testing.T, queues []string, steps func(*duel) []func() string) 
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
-			for step := range modelSteps {
+			for step := range n {
 				what := d.step(steps(d))
 				if err := d.compare(); err != nil {
 					t.Fatalf("PAWL_SEED=%d, step %d, %s: %v", seed, step, what, err)
@@ -249,12 +259,22 @@ func (d *duel) step(steps []func() string) string {
 
 func (d *duel) verbs() []func() string {
 	return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
-		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep, d.onceStep, d.onceStep, d.closeBreakerStep}
+		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep, d.onceStep, d.onceStep, d.closeBreakerStep,
+		d.groupStep}
 }
 
 func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
 
 func (d *duel) enqueueStep() string {
+	s := d.spec(2)
+	t := d.m.taskOf(&s)
+	fate, other := d.m.enter(t)
+	a, err := d.enqueue(s)
+	return d.entered(t, fate, other, a, err)
+}
+
+// spec is any task, and up to so many generations that follow it.
+func (d *duel) spec(generations int) task.Spec {
 	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4), Cost: d.rng.IntN(4),
 		Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
 	if d.rng.IntN(3) == 0 {
@@ -263,24 +283,23 @@ func (d *duel) enqueueStep() string {
 	if s.Queue == "c" || d.rng.IntN(4) == 0 {
 		s.Unique = d.unique()
 	}
-	for range max(d.rng.IntN(4)-1, 0) {
-		s.Then = append(s.Then, task.Spec{Type: "x", Queue: d.pick(d.queues...), Key: d.pick("", "k"), MaxAttempts: 2,
-			Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}})
+	if generations > 0 {
+		for range max(d.rng.IntN(4)-1, 0) {
+			s.Then = append(s.Then, d.spec(generations-1))
+		}
 	}
-	a, err := d.enqueue(s)
-	t := &modelTask{id: a.ID, queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
-		state: task.Scheduled, runAt: d.now.Add(s.Delay), unique: s.Unique, follows: len(s.Then)}
+	s.Fill()
+	return s
+}
+
+// taskOf is a task as it begins.
+func (m *model) taskOf(s *task.Spec) *modelTask {
+	t := &modelTask{queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
+		state: task.Scheduled, runAt: m.now.Add(s.Delay), unique: s.Unique, then: s.Then}
 	if s.Delay == 0 {
-		d.m.ready(t)
+		m.ready(t)
 	}
-	if s.Unique != nil {
-		return d.meet(t, a, err)
-	}
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.m.tasks = append(d.m.tasks, t)
-	return "enqueue"
+	return t
 }
 
 func (d *duel) claimStep() string {
@@ -328,14 +347,18 @@ func (d *duel) settleStep() string {
 	if t == nil {
 		return "nothing to settle"
 	}
-	tokens := d.tokens[t.id]
-	fence := 1 + d.rng.IntN(len(tokens))
+	fence := 1 + d.rng.IntN(t.fence)
 	if d.rng.IntN(3) > 0 {
-		fence = len(tokens)
+		fence = t.fence
 	}
-	hold := Hold{Namespace: "default", ID: t.id, Token: tokens[fence-1]}
+	return d.settle(t, fence, d.pick("ack", "fail", "fail", "release", "snooze", "extend"))
+}
+
+// settle shows the token of one of a task's claims.
+func (d *duel) settle(t *modelTask, fence int, verb string) string {
+	hold := Hold{Namespace: "default", ID: t.id, Token: d.tokens[t.id][fence-1]}
 	holds := t.state == task.Claimed && fence == t.fence
-	switch verb := d.pick("ack", "fail", "fail", "release", "snooze", "extend"); verb {
+	switch verb {
 	case "extend":
 		lease := time.Duration(1+d.rng.IntN(60)) * time.Second
 		_, err := run(d.world, func(r *Round) (store.Time, error) { return Extend(r, hold, Extension{Lease: lease}) })
@@ -351,6 +374,7 @@ func (d *duel) settleStep() string {
 			d.m.passKey(t)
 			d.m.judge(t, success)
 			d.born(t)
+			d.m.tell(t)
 		}
 		if repeated && err == nil && len(d.last.Woken) > 0 {
 			d.t.Fatalf("a repeated ack of %+v made something", t)
@@ -361,24 +385,33 @@ func (d *duel) settleStep() string {
 	}
 }
 
-// born adds what follows a task that has succeeded: each is there, once, and no other.
+// born adds what follows a task that has succeeded: each is there, once, and no other. Those of a member are members.
 func (d *duel) born(t *modelTask) {
 	v, err := Show(d.store, "default", t.id)
-	if err != nil || len(v.Then) != t.follows {
+	if err != nil || len(v.Then) != len(t.then) {
 		d.t.Fatalf("%d tasks follow %s, the model has %+v (%v)", len(v.Then), t.id, t, err)
 	}
-	for _, f := range v.Then {
-		next, err := Show(d.store, "default", f.ID)
-		if err != nil || f.Fate != FateBorn || next.Parent.ID != t.id {
-			d.t.Fatalf("behind %s comes %+v (%v)", t.id, f, err)
+	var births []*modelTask
+	t.group.join(func() {
+		for i, f := range v.Then {
+			next := d.m.taskOf(&t.then[i])
+			next.group = t.group
+			fate, other := d.m.enter(next)
+			if f.Fate != fate || fate == FateDuplicate && f.ID != other.id {
+				d.t.Fatalf("behind %s comes %+v, the model has it %s by %+v", t.id, f, fate, other)
+			}
+			t.group.note(next, fate)
+			if d.seen["chain: "+fate.String()]++; fate != FateBorn {
+				continue
+			}
+			next.id = f.ID
+			births = append(births, next)
+			if v, err := Show(d.store, "default", f.ID); err != nil || v.Parent.ID != t.id {
+				d.t.Fatalf("behind %s comes %+v of %+v (%v)", t.id, f, v, err)
+			}
 		}
-		born := &modelTask{id: f.ID, queue: f.Queue, typ: f.Type, key: next.Key, priority: task.Normal, most: 2, cost: 1, runAt: d.now}
-		d.m.ready(born)
-		d.m.tasks = append(d.m.tasks, born)
-	}
-	if t.follows > 0 {
-		d.seen["chain"]++
-	}
+	})
+	d.m.cancelLate(t.group, births)
 }
 
 func (d *duel) giveBack(verb string, hold Hold, t *modelTask, holds bool) string {
@@ -409,7 +442,7 @@ func (d *duel) giveBack(verb string, hold Hold, t *modelTask, holds bool) string
 			t.runAt = d.now.Add(task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}.Delay(t.used(), 0))
 		}
 	}
-	d.m.passKey(t)
+	d.m.moved(t)
 	d.m.judge(t, map[bool]verdict{true: failure}[verb == "fail"])
 	if err == nil && out.State != t.state {
 		d.t.Fatalf("%s answered %s, the model has %s", verb, out.State, t.state)
@@ -451,10 +484,14 @@ func (d *duel) cancelStep() string {
 	case err != nil:
 		d.t.Fatal(err)
 	}
-	t.state = task.Cancelled
-	d.m.passKey(t)
-	d.m.judgeIfProbe(t)
+	d.m.cancel(t)
 	return "cancel"
+}
+
+func (m *model) cancel(t *modelTask) {
+	t.state = task.Cancelled
+	m.moved(t)
+	m.judgeIfProbe(t)
 }
 
 func (d *duel) retryStep() string {
@@ -537,12 +574,20 @@ func (d *duel) any(ok func(*modelTask) bool) *modelTask {
 	return nil
 }
 
-// compare holds the engine's tasks against the model's, and checks the tables now and then.
+// compare holds the engine's tasks and groups against the model's, and checks the tables now and then.
 func (d *duel) compare() error {
+	if err := d.compareGroups(); err != nil {
+		return err
+	}
+	execs := map[task.ID]*Exec{}
+	eachExec(d.world, func(id task.ID, x *Exec) { execs[id] = x })
+	if len(execs) != len(d.m.tasks) {
+		return fmt.Errorf("%d tasks are there; the model has %d", len(execs), len(d.m.tasks))
+	}
 	for _, t := range d.m.tasks {
-		x, err := readExec(d.store, "default", t.id)
-		if err != nil {
-			return err
+		x := execs[t.id]
+		if x == nil {
+			return fmt.Errorf("task %s is not there; the model has %+v", t.id, t)
 		}
 		if (x.Role == Holder) != t.holds || (x.Role == Next) != t.next {
 			return fmt.Errorf("task %s has role %d in its unique key; the model has %+v", t.id, x.Role, t)

@@ -10,7 +10,7 @@ import (
 
 // TestModelOfUniqueKeys is TestModel in a short queue without limits, where tasks of a key meet all the time.
 func TestModelOfUniqueKeys(t *testing.T) {
-	runModel(t, []string{"c"}, func(d *duel) []func() string {
+	runModel(t, []string{"c"}, modelSteps, func(d *duel) []func() string {
 		return []func() string{d.enqueueStep, d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.passStep, d.cancelStep,
 			d.retryStep, d.leaderStep}
 	})
@@ -62,48 +62,67 @@ func (d *duel) unique() *task.Unique {
 	return u
 }
 
-// meet says what must have become of a new task with a unique key.
-func (d *duel) meet(t *modelTask, a Accepted, err error) string {
-	holder, next := d.m.keyOf(t)
+// enter is the rule for a new task: it is there (born), in the place of another that it replaces, if any; or another that has its
+// unique key is kept (duplicate), or makes it be refused.
+func (m *model) enter(t *modelTask) (fate Fate, other *modelTask) {
+	if t.unique == nil {
+		m.tasks = append(m.tasks, t)
+		return FateBorn, nil
+	}
+	holder, next := m.keyOf(t)
 	if holder == nil {
 		t.holds = true
-		return d.made(t, nil, a, err)
+		m.tasks = append(m.tasks, t)
+		return FateBorn, nil
 	}
-	waits := next
+	old := next
 	if holder.state.Waiting() {
-		waits = holder
+		old = holder
 	}
 	switch mode := t.unique.OnConflict; {
 	case mode == task.Reject:
-		d.refused(err, task.ErrConflict, holder)
-		return "rejected by its unique key"
-	case mode == task.Keep, mode == task.Replace && waits == nil, holder.state.Ended():
-		if err != nil || !a.Duplicate || a.ID != holder.id || a.State != holder.state {
-			d.t.Fatalf("enqueue answered %+v (%v), the model keeps %+v", a, err, holder)
-		}
-		return "duplicate of a unique key: " + mode.String()
+		return FateRefused, holder
+	case mode == task.Keep, mode == task.Replace && old == nil, holder.state.Ended():
+		return FateDuplicate, holder
 	}
-	t.holds, t.next = waits == holder, waits != holder
-	return d.made(t, waits, a, err)
-}
-
-// made adds a new task that another makes room for, which gives it its place in line.
-func (d *duel) made(t, old *modelTask, a Accepted, err error) string {
-	if err != nil || a.Duplicate {
-		d.t.Fatalf("enqueue answered %+v (%v), the model makes %+v", a, err, t)
-	}
-	what := "unique enqueue"
+	t.holds, t.next = old == holder, old != holder
+	m.tasks = append(m.tasks, t)
 	if old != nil {
 		if old.state == task.Ready && t.state == task.Ready {
 			t.place = old.place
 		}
 		old.state, old.holds, old.next = task.Discarded, false, false
-		what = "unique enqueue that replaces"
+		m.tell(old)
+	}
+	return FateBorn, old
+}
+
+// entered holds the answer to an enqueue against what must have become of the task.
+func (d *duel) entered(t *modelTask, fate Fate, other *modelTask, a Accepted, err error) string {
+	switch fate {
+	case FateRefused:
+		d.refused(err, task.ErrConflict, other)
+		return "rejected by its unique key"
+	case FateDuplicate:
+		if err != nil || !a.Duplicate || a.ID != other.id || a.State != other.state {
+			d.t.Fatalf("enqueue answered %+v (%v), the model keeps %+v", a, err, other)
+		}
+		return "duplicate of a unique key: " + t.unique.OnConflict.String()
+	}
+	if err != nil || a.Duplicate {
+		d.t.Fatalf("enqueue answered %+v (%v), the model makes %+v", a, err, t)
+	}
+	t.id = a.ID
+	what := "enqueue"
+	if t.unique != nil {
+		what = "unique enqueue"
+	}
+	if other != nil {
+		what += " that replaces"
 	}
 	if t.next {
 		what += ", next"
 	}
-	d.m.tasks = append(d.m.tasks, t)
 	return what
 }
 

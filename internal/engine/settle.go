@@ -114,8 +114,14 @@ func (r *Round) endAttempt(ns string, id task.ID, from, to *Exec, o task.Outcome
 	}
 }
 
-// finish brings a task to an end state.
+// finish brings a task to an end state, and lets its group know.
 func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.State, reason string) {
+	r.finishUntold(ns, id, q, from, to, s, reason)
+	r.tellEnd(ns, id, to)
+}
+
+// finishUntold is finish before the task's group hears of it, which may enqueue a task then.
+func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *Exec, s task.State, reason string) {
 	to.State, to.Reason, to.EndedAt = s, reason, r.now
 	keep := q.config.Settings.Retention.Of(s)
 	if to.Retention != nil {
@@ -133,8 +139,12 @@ func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.S
 	to.Ties = to.Ties.turned()
 	r.move(ns, id, q, from, to)
 	r.Ended = append(r.Ended, Ended{id, s})
-	if to.Ties.member() && s != task.Succeeded { // Ack tells of success, with what follows
-		r.tell(ns, id, to, Result{}, nil)
+}
+
+// tellEnd lets the group of a task know that it has ended. Of success Ack tells, with what follows.
+func (r *Round) tellEnd(ns string, id task.ID, x *Exec) {
+	if x.Ties.member() && x.State != task.Succeeded {
+		r.tell(ns, id, x, Result{}, nil)
 	}
 }
 

@@ -2,5 +2,8 @@
 
 package engine
 
-// modelSteps is shorter here: the engine is one goroutine, and ten times slower under the race detector.
-const modelSteps = 150
+// The engine is one goroutine, and ten times slower under the race detector: random runs are shorter and fewer here.
+const (
+	modelSteps = 150
+	shardSeeds = 12
+)

@@ -2,5 +2,7 @@
 
 package engine
 
-// modelSteps is how long a random run is.
-const modelSteps = 1500
+const (
+	modelSteps = 1500 // of a random run
+	shardSeeds = 20   // random runs over several shards
+)

@@ -168,7 +168,7 @@ func MakeGroup(r *Round, n *NewGroup) (made GroupMade, err error) {
 		g.added++
 		s.Member = &task.Member{Group: n.ID, Ref: numberedRef(g.added)}
 		m, j := r.join(n.Namespace, s, g.added)
-		r.setMember(n.Namespace, g, s.Member.Ref, nil, m)
+		r.countNew(n.Namespace, g, &s, m)
 		made.Tasks[i] = j
 	}
 	g.joining = false
@@ -296,7 +296,7 @@ func AddToGroup(r *Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 		m, j := r.join(ns, s, g.added+1)
 		if out[i] = j; m.refused == "" && j.Err == nil {
 			g.added++
-			r.setMember(ns, g, s.Member.Ref, nil, m)
+			r.countNew(ns, g, &s, m)
 		}
 		g.joining = false
 	}
@@ -405,6 +405,17 @@ func (r *Round) member(ns string, group, ref task.ID) (*member, bool) {
 	m, err := decodeMember(row)
 	corrupt(err)
 	return m, true
+}
+
+// countNew counts a new member, unless it has told of itself already: its enqueue may replace the last member of another group, which
+// then enqueues a task that replaces this one.
+func (r *Round) countNew(ns string, g *taskGroup, s *task.Spec, m *member) {
+	if s.Unique != nil {
+		if _, told := r.member(ns, g.id, s.Member.Ref); told {
+			return
+		}
+	}
+	r.setMember(ns, g, s.Member.Ref, nil, m)
 }
 
 // setMember writes a member and counts it: from is as it was, nil for a new one.

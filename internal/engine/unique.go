@@ -77,7 +77,7 @@ type meeting struct {
 	taken bool    // somebody holds the key
 	role  Role    // that the new task will have
 	old   task.ID // the task that waits and makes room for it; zero: none
-	exec  *Exec   // of old
+	exec  *Exec   // of old, as it is
 }
 
 // meet looks whose the unique key of a new task is. If the task is not to be made, that is the answer: a duplicate, or a refusal.
@@ -122,11 +122,20 @@ func (m *meeting) replaced() int64 {
 	return 0
 }
 
-// replace discards the task that makes room.
+// replace discards the task that makes room. Its group must not hear of it before the new task is there: it may enqueue one that
+// asks for the same key, which would be free. See tellReplaced.
 func (r *Round) replace(ns string, q *queue, m *meeting) {
 	if m.exec != nil {
 		to := *m.exec
-		r.finish(ns, m.old, q, m.exec, &to, task.Discarded, task.ReasonReplaced)
+		r.finishUntold(ns, m.old, q, m.exec, &to, task.Discarded, task.ReasonReplaced)
+		m.exec = &to
+	}
+}
+
+// tellReplaced lets the group of the task that made room know.
+func (r *Round) tellReplaced(ns string, m *meeting) {
+	if m.exec != nil {
+		r.tellEnd(ns, m.old, m.exec)
 	}
 }
 

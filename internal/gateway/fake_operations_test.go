@@ -40,8 +40,13 @@ func (f *fakeOperations) CountMatches(ctx context.Context, ns string, filter bro
 	return broker.Matches{Count: int64(len(page.Tasks)), Sample: page.Tasks}, []broker.Stamp{stamp}, err
 }
 
-func (f *fakeOperations) Operation(_ context.Context, _ string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
-	time.Sleep(wait) // nothing ever comes of it
+func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
+	waited := time.NewTimer(wait) // in fake time
+	defer waited.Stop()
+	select {
+	case <-ctx.Done():
+	case <-waited.C: // nothing ever comes of it
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.find(id)

@@ -142,7 +142,7 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 		defer g.Shutdown(context.Background())
 		f.down[2] = true // a shard without leader holds nobody up
 		go func() {
-			time.Sleep(10 * time.Second)
+			pass(10 * time.Second)
 			put(t, g, ctx, "c", 1, "1")
 		}()
 		r := &pawlv1.ClaimRequest{Queues: shares("a b c"), Max: 3, Wait: durationpb.New(time.Minute)}

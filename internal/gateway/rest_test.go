@@ -53,7 +53,7 @@ func (s *restStory) step(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			d.Fatalf(t, "%v", err)
 		}
-		time.Sleep(dur)
+		pass(dur)
 		return ""
 	case "shards":
 		s.f.set(func() {
@@ -79,7 +79,7 @@ func (s *restStory) step(t *testing.T, d *datadriven.TestData) string {
 	case "cancel-after":
 		input := d.Input // d is used again for the next command
 		go func() {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			s.call(input)
 		}()
 		return ""

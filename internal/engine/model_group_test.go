@@ -1,0 +1,455 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// TestModelOfGroups is TestModel in short queues without limits, where most tasks succeed, so that chains and groups come to their end.
+func TestModelOfGroups(t *testing.T) {
+	runModel(t, []string{"a", "c"}, modelSteps/2, func(d *duel) []func() string {
+		return []func() string{d.groupStep, d.groupStep, d.enqueueStep, d.claimStep, d.claimStep, d.claimStep, d.workStep, d.workStep, d.workStep,
+			d.passStep, d.cancelStep, d.retryStep, d.leaderStep}
+	})
+}
+
+// workStep ends a claim that holds, most often with success.
+func (d *duel) workStep() string {
+	t := d.any(func(t *modelTask) bool { return t.state == task.Claimed })
+	if t == nil {
+		return "nothing to end"
+	}
+	return d.settle(t, t.fence, d.pick("ack", "ack", "ack", "ack", "fail", "release"))
+}
+
+// modelGroup is a list of members, which are counted anew whenever somebody asks. A group that is forgotten is in no list of the
+// model any more.
+type modelGroup struct {
+	makes              *NewGroup
+	state              GroupState
+	open, gone         bool
+	joining            bool // members are about to come: it is not complete meanwhile
+	members            []modelMember
+	points             [groupPoints]modelPoint
+	endedAt, keptUntil store.Time
+	cancelledAt        store.Time // its members are to be cancelled; 0: they are not, or have been
+	compared           GroupCounts
+}
+
+type modelMember struct {
+	t       *modelTask
+	refused bool    // its queue would not take it
+	request task.ID // by which it was added; zero: by none
+}
+
+// modelPoint is what a group enqueues at a point.
+type modelPoint struct {
+	spec   *task.Spec // nil: nothing
+	fate   Fate
+	reason string
+	t      *modelTask  // that was born; its id is learnt from the engine
+	other  *modelTask  // that had its unique key
+	report groupReport // the counts at that moment
+}
+
+// id is how the group is called.
+func (g *modelGroup) id() task.ID { return g.makes.ID }
+
+// join lets members come to a group, none to nil.
+func (g *modelGroup) join(come func()) {
+	if g != nil {
+		g.joining = true
+		defer func() { g.joining = false }()
+	}
+	come()
+}
+
+// note makes a task a member, if it belongs to a group that is known.
+func (g *modelGroup) note(t *modelTask, fate Fate) {
+	if g != nil && !g.gone {
+		g.members = append(g.members, modelMember{t: t, refused: fate != FateBorn})
+	}
+}
+
+func (g *modelGroup) counts() (c GroupCounts) {
+	for _, m := range g.members {
+		c.Members++
+		*m.counter(&c)++
+	}
+	return c
+}
+
+func (m *modelMember) counter(c *GroupCounts) *int64 {
+	if m.refused {
+		return &c.Refused
+	}
+	switch m.t.state {
+	case task.Succeeded:
+		return &c.Succeeded
+	case task.Dead:
+		return &c.Dead
+	case task.Discarded:
+		return &c.Discarded
+	case task.Cancelled:
+		return &c.Cancelled
+	}
+	return &c.Pending
+}
+
+// tell lets the group of a task that has moved come to the points that it has reached.
+func (m *model) tell(t *modelTask) {
+	if t.group != nil && t.state.Ended() {
+		m.advance(t.group, t)
+	}
+}
+
+// advance is the rule of groups, after the end of a task or another change.
+func (m *model) advance(g *modelGroup, ended *modelTask) {
+	if g.joining || g.gone {
+		return
+	}
+	c := g.counts()
+	if ended != nil && ended.state == task.Dead {
+		m.reach(g, onDeath, ended)
+	}
+	if g.state == GroupRunning && !g.open && c.Pending == 0 {
+		g.state = GroupComplete
+		if c.Succeeded == c.Members {
+			m.reach(g, onSuccess, nil)
+		}
+		m.reach(g, onComplete, nil)
+		g.drop("complete")
+	}
+	if g.state != GroupRunning && c.Pending == 0 && g.endedAt == 0 {
+		keep := 24 * time.Hour
+		switch {
+		case g.makes.Retention != nil:
+			keep = *g.makes.Retention
+		case c.Dead > 0:
+			keep = 14 * 24 * time.Hour
+		}
+		g.endedAt, g.keptUntil = m.now, m.now.Add(keep)
+	}
+}
+
+// reach enqueues what waits for a point.
+func (m *model) reach(g *modelGroup, point int, died *modelTask) {
+	p := &g.points[point]
+	if p.fate != FateWaiting {
+		return
+	}
+	c := g.counts()
+	p.report = groupReport{GroupID: g.id().String(), State: g.state.String(), Members: c.Members, Pending: c.Pending, Succeeded: c.Succeeded,
+		Dead: c.Dead, Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused}
+	if died != nil {
+		p.report.TaskID = died.id.String()
+	}
+	p.fate = FateBorn // as good as: it may replace the last member
+	p.t = m.taskOf(p.spec)
+	p.fate, p.other = m.enter(p.t)
+	if p.fate == FateRefused {
+		p.reason = string(task.CodeConflict)
+	}
+}
+
+func (g *modelGroup) drop(reason string) {
+	for i := range g.points {
+		if p := &g.points[i]; p.fate == FateWaiting {
+			p.fate, p.reason = FateDropped, reason
+		}
+	}
+}
+
+// cancelLate cancels what was born to a group that is cancelled already.
+func (m *model) cancelLate(g *modelGroup, births []*modelTask) {
+	if g == nil || g.gone || g.state != GroupCancelled {
+		return
+	}
+	for _, t := range births {
+		if !t.state.Ended() {
+			m.cancel(t)
+		}
+	}
+}
+
+// cancelMembers is what time does first for groups that were cancelled.
+func (m *model) cancelMembers() {
+	for _, g := range m.groups {
+		if g.cancelledAt == 0 {
+			continue
+		}
+		m.now = g.cancelledAt
+		for _, member := range g.members {
+			if !member.refused && !member.t.state.Ended() {
+				m.cancel(member.t)
+			}
+		}
+		g.cancelledAt = 0
+	}
+}
+
+func (m *model) forgetGroups() {
+	m.groups = slices.DeleteFunc(m.groups, func(g *modelGroup) bool {
+		g.gone = g.keptUntil != 0 && g.keptUntil <= m.now
+		return g.gone
+	})
+}
+
+// groupStep does one thing with groups.
+func (d *duel) groupStep() string {
+	if len(d.m.groups) == 0 {
+		return d.makeGroup()
+	}
+	g := d.m.groups[d.rng.IntN(len(d.m.groups))]
+	switch d.rng.IntN(10) {
+	case 0, 1, 2:
+		return d.makeGroup()
+	case 3:
+		return d.makeAgain(g)
+	case 4, 5, 6:
+		return d.addToGroup(g)
+	case 7, 8:
+		return d.closeGroup(g)
+	}
+	return d.cancelGroup(g)
+}
+
+// makeGroup makes a group that may be empty, or of members that are all refused.
+func (d *duel) makeGroup() string {
+	n := &NewGroup{Namespace: "default", ID: d.newID()}
+	n.Open = d.rng.IntN(3) == 0
+	for range d.rng.IntN(4) {
+		n.Tasks = append(n.Tasks, d.spec(1))
+	}
+	if n.Tasks == nil {
+		n.Open = true
+	}
+	if d.rng.IntN(6) > 0 {
+		keep := time.Duration(20+d.rng.IntN(60)) * time.Second // longer than a passStep: see learn
+		n.Retention = &keep
+	}
+	g := &modelGroup{makes: n, open: n.Open}
+	for i, to := range []**task.Spec{&n.OnComplete, &n.OnSuccess, &n.OnDeath} {
+		if d.rng.IntN(4) == 0 {
+			g.points[i].fate = FateDropped
+			continue
+		}
+		s := d.spec(1)
+		s.Delay = 0
+		*to, g.points[i].spec = &s, &s
+	}
+	n.Fill()
+	if err := n.Check(task.DefaultLimits()); err != nil {
+		d.t.Fatal(err)
+	}
+	made, err := run(d.world, func(r *Round) (GroupMade, error) { return MakeGroup(r, n) })
+	if err != nil || made.Duplicate {
+		d.t.Fatalf("group %s is made %+v, %v", n.ID, made, err)
+	}
+	g.join(func() {
+		for i := range n.Tasks {
+			t := d.m.taskOf(&n.Tasks[i])
+			t.group = g
+			fate, other := d.m.enter(t)
+			d.entered(t, fate, other, made.Tasks[i].Accepted, made.Tasks[i].Err)
+			g.note(t, fate)
+		}
+	})
+	d.m.groups = append(d.m.groups, g)
+	d.m.advance(g, nil)
+	return "group"
+}
+
+// makeAgain repeats a call that made a group.
+func (d *duel) makeAgain(g *modelGroup) string {
+	made, err := run(d.world, func(r *Round) (GroupMade, error) { return MakeGroup(r, g.makes) })
+	if err != nil || !made.Duplicate {
+		d.t.Fatalf("group %s is made again: %+v, %v", g.id(), made, err)
+	}
+	for i, j := range made.Tasks {
+		if m := &g.members[i]; m.refused != (j.Err != nil) || !m.refused && (j.ID != m.t.id || j.State != m.t.state || !j.Duplicate) {
+			d.t.Fatalf("member %d of group %s is answered again with %+v, the model has %+v", i, g.id(), j, m.t)
+		}
+	}
+	return "group again"
+}
+
+// addToGroup adds one or two members, now and then by a request that has been made before.
+func (d *duel) addToGroup(g *modelGroup) string {
+	specs := make([]task.Spec, 1+d.rng.IntN(2))
+	for i := range specs {
+		if specs[i] = d.spec(1); d.rng.IntN(2) == 0 {
+			specs[i].RequestID = task.NewID(1, 1, uint64(d.rng.IntN(4)))
+		}
+	}
+	joined, err := run(d.world, func(r *Round) ([]Joined, error) { return AddToGroup(r, "default", g.id(), specs) })
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	what := "add"
+	for i := range specs {
+		j, request := joined[i], specs[i].RequestID
+		before := slices.IndexFunc(g.members, func(m modelMember) bool { return request != task.ID{} && m.request == request })
+		switch {
+		case before >= 0:
+			if t := g.members[before].t; j.Err != nil || !j.Duplicate || j.ID != t.id {
+				d.t.Fatalf("a repeated member of group %s is answered %+v, the model has %+v", g.id(), j, t)
+			}
+			what = "add again"
+			continue
+		case g.state != GroupRunning:
+			if !errors.Is(j.Err, task.ErrWrongState) {
+				d.t.Fatalf("group %s is %s, and takes a member: %+v", g.id(), g.state, j)
+			}
+			what = "add too late"
+			continue
+		}
+		g.join(func() {
+			t := d.m.taskOf(&specs[i])
+			t.group = g
+			fate, other := d.m.enter(t)
+			refused := fate != FateBorn
+			if d.entered(t, fate, other, j.Accepted, j.Err); !refused {
+				g.note(t, fate)
+				g.members[len(g.members)-1].request = request
+			}
+		})
+	}
+	d.m.advance(g, nil)
+	return what
+}
+
+func (d *duel) closeGroup(g *modelGroup) string {
+	if _, err := run(d.world, func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", g.id()) }); err != nil {
+		d.t.Fatal(err)
+	}
+	g.open = false
+	d.m.advance(g, nil)
+	return "close a group"
+}
+
+func (d *duel) cancelGroup(g *modelGroup) string {
+	_, err := run(d.world, func(r *Round) (*GroupView, error) {
+		return CancelGroup(r, task.Author{Name: "lena"}, "default", g.id())
+	})
+	if g.state == GroupComplete {
+		if !errors.Is(err, task.ErrWrongState) {
+			d.t.Fatalf("cancel of a complete group: %v", err)
+		}
+		return "late cancel of a group"
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if g.state == GroupCancelled {
+		return "cancel of a group again"
+	}
+	d.noted++
+	g.state, g.open, g.cancelledAt = GroupCancelled, false, d.now
+	g.drop("cancelled")
+	d.m.advance(g, nil)
+	return "cancel a group"
+}
+
+// compareGroups holds the engine's groups against the model's.
+func (d *duel) compareGroups() error {
+	kept, _ := ListGroups(d.store, "default", task.ID{}, 1000) // the newest first
+	if len(kept) != len(d.m.groups) {
+		return fmt.Errorf("%d groups are kept, the model has %d", len(kept), len(d.m.groups))
+	}
+	byID := map[task.ID]*GroupView{}
+	for _, v := range kept {
+		byID[v.ID] = v
+	}
+	for _, g := range d.m.groups {
+		if v := byID[g.id()]; v == nil {
+			return fmt.Errorf("group %s is not there", g.id())
+		} else if err := d.learn(g, v.Points); err != nil {
+			return err
+		}
+	}
+	for _, g := range d.m.groups {
+		v := byID[g.id()]
+		if v.State != g.state || v.Open != g.open || v.Counts != g.counts() || v.EndedAt != g.endedAt || v.KeptUntil != g.keptUntil {
+			return fmt.Errorf("group %s is %+v; the model has %+v with %+v", g.id(), v, g, g.counts())
+		}
+		if err := errors.Join(g.comparePoints(v.Points), d.compareMembers(g)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learn takes the ids of tasks that were born at a group's points, and looks at what they are told.
+func (d *duel) learn(g *modelGroup, points []Follower) error {
+	for _, f := range points {
+		p := &g.points[slices.Index(groupPointWords[:], f.On)]
+		if f.Fate != FateBorn || p.fate != FateBorn || p.t.id == f.ID {
+			continue
+		}
+		v, err := Show(d.store, "default", f.ID)
+		if err != nil || p.t.id != (task.ID{}) || v.Parent == nil || v.Parent.Group != g.id() || v.Exec.Type != p.t.typ {
+			return fmt.Errorf("%s of group %s is %+v (%w); the model has %+v", f.On, g.id(), v, err, p.t)
+		}
+		var report groupReport
+		if err := json.Unmarshal(v.Parent.Result, &report); err != nil || report != p.report {
+			return fmt.Errorf("%s of group %s is told %s (%w); the model has %+v", f.On, g.id(), v.Parent.Result, err, p.report)
+		}
+		p.t.id = f.ID
+		d.seen["group comes to "+f.On]++
+	}
+	return nil
+}
+
+// comparePoints: those that the group has, in their order.
+func (g *modelGroup) comparePoints(got []Follower) error {
+	want := []*modelPoint{}
+	for i := range g.points {
+		if p := &g.points[i]; p.spec != nil {
+			want = append(want, p)
+		}
+	}
+	for i, p := range want {
+		if len(got) != len(want) || got[i].Type != p.spec.Type || got[i].Fate != p.fate || got[i].Reason != p.reason ||
+			p.fate == FateBorn && got[i].ID != p.t.id || p.fate == FateDuplicate && got[i].ID != p.other.id {
+			return fmt.Errorf("group %s has points %+v; the model has at number %d %+v of %d", g.id(), got, i, p, len(want))
+		}
+	}
+	return nil
+}
+
+// compareMembers: those of which there is a task are known by it, and of the refused ones there are as many. It looks when the counts
+// have changed, and now and then.
+func (d *duel) compareMembers(g *modelGroup) error {
+	c := g.counts()
+	if c == g.compared && d.rng.IntN(20) > 0 {
+		return nil
+	}
+	g.compared = c
+	list, more, err := GroupMembers(d.store, "default", g.id(), task.ID{}, 1000)
+	if err != nil || more || len(list) != len(g.members) {
+		return fmt.Errorf("group %s has members %+v (%t, %w); the model has %d", g.id(), list, more, err, len(g.members))
+	}
+	for i := range g.members {
+		m := &g.members[i]
+		at := slices.IndexFunc(list, func(got GroupMember) bool {
+			return m.refused == (got.Refused != "") && (m.refused || got.ID == m.t.id) && got.Type == m.t.typ && got.Queue == m.t.queue
+		})
+		end := task.State(0)
+		if !m.refused && m.t.state.Ended() {
+			end = m.t.state
+		}
+		if at < 0 || !m.refused && list[at].State != end {
+			return fmt.Errorf("group %s knows %+v; the model has member %+v (refused: %t)", g.id(), list, m.t, m.refused)
+		}
+		list = slices.Delete(list, at, at+1)
+	}
+	return nil
+}
