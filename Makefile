@@ -14,7 +14,7 @@ help: ## this list
 test: tools ## all tests, each benchmark once
 	$(GO) vet ./...
 	$(GO) test ./...
-	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
+	set -o pipefail; $(GO) test -short -run '^$$' -bench . -benchtime 1x ./... | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
 
 # The tests of failing disks inject the failures with strace, those of cut networks make networks with ip; both say that they
 # were skipped without it.

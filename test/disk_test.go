@@ -26,9 +26,7 @@ type disk struct {
 // mountDisk makes a disk of some MiB, which is gone after the test.
 func mountDisk(t *testing.T, mib int) *disk {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real processes")
-	}
+	skipIfShort(t)
 	d := &disk{t, t.TempDir()}
 	if out, err := d.mount(mib, "nosuid").CombinedOutput(); err != nil {
 		t.Skipf("mount can't run here, which this test needs (it wants root): %v %s", err, out)

@@ -25,6 +25,8 @@ const (
 	probePause = 10 * time.Millisecond
 	// idleTime is how long the server's work is counted while nothing happens.
 	idleTime = 10 * time.Second
+	// shortIdle is that with -short.
+	shortIdle = time.Second
 )
 
 // BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default), each with a connection and a
@@ -43,6 +45,10 @@ func BenchmarkIdleWorkers(b *testing.B) {
 }
 
 func benchIdle(b *testing.B, n int, trust *trust) {
+	idle := idleTime
+	if testing.Short() {
+		idle = shortIdle
+	}
 	for b.Loop() {
 		s := newServer(b, trust.flags()...)
 		s.start()
@@ -55,11 +61,11 @@ func benchIdle(b *testing.B, n int, trust *trust) {
 		time.Sleep(time.Second) // what connecting left behind
 		worker := float64(s.figure("status", "VmRSS:")-before) / float64(n-fewWorkers)
 		busy := s.cpu()
-		time.Sleep(idleTime)
+		time.Sleep(idle)
 		busy = s.cpu() - busy
 		many := p.latency(client)
 		b.ReportMetric(worker, "KiB/worker")
-		b.ReportMetric(100*busy.Seconds()/idleTime.Seconds(), "%cpu-idle")
+		b.ReportMetric(100*busy.Seconds()/idle.Seconds(), "%cpu-idle")
 		for name, all := range map[string][]time.Duration{"few": few, "many": many} {
 			b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50-"+name)
 			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "µs-p99-"+name)

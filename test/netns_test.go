@@ -25,9 +25,7 @@ const (
 // newWires makes the network, or skips the test where that is not allowed.
 func newWires(t *testing.T) *wires {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real processes")
-	}
+	skipIfShort(t)
 	pid := os.Getpid()
 	v := &wires{t: t, subnet: fmt.Sprintf("10.77.%d", pid%250), bridge: fmt.Sprintf("pawl%d", pid)}
 	t.Cleanup(v.remove)

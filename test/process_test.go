@@ -112,11 +112,17 @@ type life struct {
 	fault *injected     // nil if there is none
 }
 
-func newServer(t testing.TB, flags ...string) *server {
+// skipIfShort skips tests that run real processes where -short asks for none. Benchmarks take it for shorter runs.
+func skipIfShort(t testing.TB) {
 	t.Helper()
-	if testing.Short() {
+	if _, isTest := t.(*testing.T); isTest && testing.Short() {
 		t.Skip("real processes")
 	}
+}
+
+func newServer(t testing.TB, flags ...string) *server {
+	t.Helper()
+	skipIfShort(t)
 	return newServerIn(t, filepath.Join(t.TempDir(), "data"), flags...)
 }
 

@@ -29,9 +29,7 @@ type trust struct {
 
 func newTrust(t testing.TB) *trust {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real processes")
-	}
+	skipIfShort(t)
 	dir := t.TempDir()
 	for _, args := range []string{"cert ca --out " + dir, "cert server s1 --host 127.0.0.1,localhost --ca " + dir + " --out " + dir} {
 		if out, err := said(t, args); err != nil {

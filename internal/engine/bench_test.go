@@ -80,6 +80,9 @@ func cpuTime() time.Duration {
 // BenchmarkLife takes tasks through enqueue, claim and ack, each in a round of its own, over a backlog.
 func BenchmarkLife(b *testing.B) {
 	for _, backlog := range []int{0, 1_000, 1_000_000} {
+		if backlog == 1_000_000 && testing.Short() {
+			continue // it takes 15 s to make
+		}
 		b.Run(name(backlog), func(b *testing.B) {
 			w := benchWorld(b)
 			payload := benchPayload()

@@ -9,6 +9,7 @@ const (
 	fiveSeeds   = 2
 	fireSteps   = 10
 	bridgeSeeds = 2
-	memberSeeds = 8
+	memberSeeds = 5
 	reshapes    = 15
+	slowDisks   = 2 // a leader that goes, and one that stays
 )

@@ -11,4 +11,5 @@ const (
 	bridgeSeeds = 4
 	memberSeeds = 8
 	reshapes    = 40
+	slowDisks   = 6
 )

@@ -14,12 +14,12 @@ func TestSlowDisk(t *testing.T) {
 		stays          bool
 	}{
 		{"slow leader", 600 * time.Millisecond, 0, false},
-		{"slow leader, others not the fastest", 900 * time.Millisecond, 50 * time.Millisecond, false},
 		{"all slow", 600 * time.Millisecond, 600 * time.Millisecond, true},
+		{"slow leader, others not the fastest", 900 * time.Millisecond, 50 * time.Millisecond, false},
 		{"a little slower", 300 * time.Millisecond, 60 * time.Millisecond, true},
 		{"slower by far, but not slow", 50 * time.Millisecond, 0, true},
 		{"slow followers", 0, 600 * time.Millisecond, true},
-	} {
+	}[:slowDisks] {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 7, 3, new(sometimes))

@@ -5,15 +5,19 @@ import (
 	"testing"
 )
 
-// BenchmarkCheck judges about a million calls, by the log, with calls without an answer, and by search alone.
+// BenchmarkCheck judges about a million calls (a tenth with -short), by the log, with calls without an answer, and by search alone.
 func BenchmarkCheck(b *testing.B) {
+	tasks := 200_000
+	if testing.Short() {
+		tasks /= 10
+	}
 	for _, c := range []struct {
 		name string
 		chances
 	}{
-		{"answered", chances{tasks: 200_000, clients: 64, shards: 2}},
-		{"unknown", chances{tasks: 200_000, clients: 64, shards: 2, lost: 0.02}},
-		{"unstamped", chances{tasks: 200_000, clients: 64, shards: 2, lost: 0.02, unstamped: true}},
+		{"answered", chances{tasks: tasks, clients: 64, shards: 2}},
+		{"unknown", chances{tasks: tasks, clients: 64, shards: 2, lost: 0.02}},
+		{"unstamped", chances{tasks: tasks, clients: 64, shards: 2, lost: 0.02, unstamped: true}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			w := run(1, c.chances)
