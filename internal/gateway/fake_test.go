@@ -17,9 +17,6 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// pass lets time go by, in a bubble of fake time: nobody waits for it.
-func pass(d time.Duration) { time.Sleep(d) }
-
 // fake is a broker and a cluster in maps: what the gateway relies on, and levers to make it misbehave.
 type fake struct {
 	mu       sync.Mutex

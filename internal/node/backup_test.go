@@ -60,7 +60,7 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 		w.until("three voters each", w.replicated(3))
 		was := w.nodes["n1"].ClusterID()
 		l := startLoad(t, w)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		c := w.nodes["n2"].client()
 		enqueue(t, c, "held")
 		held, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"held"}, Lease: time.Minute})
@@ -69,7 +69,7 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 		}
 		before := l.answered()
 		file := backUp(t, w.nodes["n3"])
-		time.Sleep(time.Second)
+		pass(time.Second)
 		l.stop()
 		for name := range w.nodes {
 			w.crash(name)
@@ -93,7 +93,7 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 		if err := c.Claims().Ack(t.Context(), held[0]); !errors.Is(err, pawl.ErrStaleClaim) {
 			t.Errorf("an ack with a token of the former life: %v", err)
 		}
-		time.Sleep(2 * time.Minute) // the lease ends
+		pass(2 * time.Minute) // the lease ends
 		if again, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"held"}}); err != nil || len(again) != 1 || again[0].ID != held[0].ID {
 			t.Errorf("the task that was claimed comes back as %+v, %v", again, err)
 		}
@@ -126,7 +126,7 @@ func startLoad(t *testing.T, w *network) *load {
 		l.work.Go(func() {
 			for ctx.Err() == nil {
 				l.turn(ctx, t, c, queue)
-				time.Sleep(100 * time.Millisecond)
+				pass(100 * time.Millisecond)
 			}
 		})
 	}
@@ -414,7 +414,7 @@ func TestRestoreTwice(t *testing.T) {
 			}
 			held = append(held, got)
 			s.end()
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 	})
 }
@@ -432,7 +432,7 @@ func TestImageStalls(t *testing.T) {
 		began, taken := time.Now(), 0
 		_, err := s.readImage(t.Context(), 1, func(chunk []byte) error {
 			if taken += len(chunk); time.Since(began) < time.Minute {
-				time.Sleep(2 * imageStall)
+				pass(2 * imageStall)
 			}
 			return nil
 		})

@@ -131,17 +131,26 @@ func (w *network) form() {
 	w.until("three voters each", w.replicated(3))
 }
 
-// until waits for something to come true.
+// pass lets time go by, in a bubble of fake time: nobody waits for it. Benchmarks have true time.
+func pass(d time.Duration) { time.Sleep(d) }
+
+// until waits up to a minute for something to come true.
 func (w *network) until(what string, is func() error) {
 	w.t.Helper()
+	w.within(time.Minute, 100*time.Millisecond, what, is)
+}
+
+// within waits up to limit for something to come true, and looks every so often.
+func (w *network) within(limit, every time.Duration, what string, is func() error) {
+	w.t.Helper()
 	var last error
-	for range 600 {
+	for range limit / every {
 		if last = is(); last == nil {
 			return
 		}
-		time.Sleep(100 * time.Millisecond)
+		pass(every)
 	}
-	w.t.Fatalf("%s: not in a minute: %v", what, last)
+	w.t.Fatalf("%s: not in %s: %v", what, limit, last)
 }
 
 // replicated says whether all shards have so many voters, and nothing is under way.
@@ -556,7 +565,7 @@ func TestStaleRead(t *testing.T) {
 		}
 		w.crash("n1")
 		w.crash("n2")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		c := w.nodes["n3"].client()
 		if info, age, err := c.TaskStale(t.Context(), id); err != nil || info.State != pawl.StateReady || age < time.Minute || age > 70*time.Second {
 			t.Errorf("alone for a minute it says %+v, %v old, %v", info, age, err)
@@ -576,7 +585,7 @@ func TestWrongClock(t *testing.T) {
 		w.wrong = map[string]time.Duration{"n1": 2 * time.Second}
 		w.form() // the first of them by name is the founder, and leads at first
 		w.until("three voters each", w.replicated(3))
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		for _, other := range []string{"n2", "n3"} {
 			for shard := range uint32(2) {
 				if name := w.leaderOf(shard); name == "n1" {
@@ -587,7 +596,7 @@ func TestWrongClock(t *testing.T) {
 				break
 			}
 			w.crash(other)
-			time.Sleep(20 * time.Second)
+			pass(20 * time.Second)
 		}
 	})
 }

@@ -56,7 +56,7 @@ func TestClientGoesDirect(t *testing.T) {
 				if _, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail")); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(10 * time.Millisecond)
+				pass(10 * time.Millisecond)
 			}
 		}
 		wantDetours := func(what string, most int64) {

@@ -42,7 +42,7 @@ func TestExplainInACluster(t *testing.T) {
 			defer close(claiming)
 			_, _ = w.nodes["n2"].client().Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Types: []string{"other"}, Wait: 30 * time.Second, Worker: "w2"})
 		}()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		for _, node := range []string{"n1", "n2", "n3"} {
 			if r := want(node, "a worker of node 2 waits for another type", pawl.WhyNoWorkerForType).Reasons[0]; !slices.Equal(r.Types, []string{"other"}) {
 				t.Errorf("at %s the worker takes %v", node, r.Types)
@@ -53,7 +53,7 @@ func TestExplainInACluster(t *testing.T) {
 
 		w.crash("n1")
 		w.crash("n2")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		began := time.Now()
 		e := want("n3", "alone", pawl.WhyNoLeader)
 		if took := time.Since(began); took > 10*time.Second {

@@ -45,7 +45,7 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		for round := range uint32(6) {
-			time.Sleep(7 * time.Second)
+			pass(7 * time.Second)
 			switch round {
 			case 1:
 				w.until("slots move", func() error {
@@ -59,7 +59,7 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 			}
 			name := w.leaderOf(1 + round%2)
 			w.crash(name)
-			time.Sleep(9 * time.Second)
+			pass(9 * time.Second)
 			w.start(name, dirs[name])
 			w.until("three voters each", w.replicated(3))
 			if round == 0 {

@@ -61,11 +61,11 @@ func TestPoliciesOutliveLeaders(t *testing.T) {
 
 		p.until("the breaker is open", p.opened)
 		w.mute()
-		time.Sleep(2 * someLease)
+		pass(2 * someLease)
 		w.unmute()
 		p.stillOpen()
 		for _, shard := range []uint32{2, 1, 2} {
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 			if shard == 1 {
 				p.works.Store(true)
 				p.healed = time.Now()
@@ -149,7 +149,7 @@ func (p *policies) work(ctx context.Context, queue string) {
 		for _, c := range got {
 			p.hold(c)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		for _, c := range got {
 			if err := p.settle(c); err != nil && !errors.Is(err, pawl.ErrStaleClaim) {
 				p.t.Errorf("task %s of queue %q: %v", c.ID, queue, err)
@@ -246,7 +246,7 @@ func (p *policies) produce(ctx context.Context, mode pawl.OnConflict) {
 				p.t.Errorf("%s: %v", mode, err)
 			}
 		}
-		time.Sleep(1100 * time.Millisecond)
+		pass(1100 * time.Millisecond)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

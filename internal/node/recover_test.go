@@ -28,7 +28,7 @@ func TestRecover(t *testing.T) {
 		if err != nil || len(held) != 1 {
 			t.Fatalf("claim: %d, %v", len(held), err)
 		}
-		time.Sleep(time.Second) // so that the third has it
+		pass(time.Second) // so that the third has it
 		was := w.nodes["n3"].ClusterID()
 		for name := range dirs {
 			w.crash(name)

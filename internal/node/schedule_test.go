@@ -32,13 +32,13 @@ func TestSchedulesOutliveLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		for round := range uint32(6) {
-			time.Sleep(17 * time.Second)
+			pass(17 * time.Second)
 			if round == 2 { // from now on the tasks go another way than the schedule
 				w.until("the tasks go elsewhere", func() error { return sendAway(t, w.anyone()) })
 			}
 			name := w.leaderOf(1 + round%2)
 			w.crash(name)
-			time.Sleep(9 * time.Second)
+			pass(9 * time.Second)
 			w.start(name, dirs[name])
 			w.until("three voters each", w.replicated(3))
 		}

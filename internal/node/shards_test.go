@@ -127,7 +127,7 @@ func TestFourShards(t *testing.T) {
 			begin := time.Now()
 			late := make(chan string, 1)
 			go func() {
-				time.Sleep(3 * time.Second)
+				pass(3 * time.Second)
 				id, _ := enqueue(t, c, queue)
 				late <- id
 			}()

@@ -39,7 +39,7 @@ func TestStopEndsEverything(t *testing.T) {
 					_, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail", "other"}, Wait: time.Minute})
 					answered <- err
 				}()
-				time.Sleep(time.Second) // it waits by now
+				pass(time.Second) // it waits by now
 				begin := time.Now()
 				s.end()
 				if err := <-answered; err != nil {

@@ -102,7 +102,7 @@ func (w *twoShards) crashLeader(shard uint32, during func()) {
 	w.t.Helper()
 	name := w.leaderOf(shard)
 	w.crash(name)
-	time.Sleep(8 * time.Second)
+	pass(8 * time.Second)
 	during()
 	w.start(name, w.dirs[name])
 }
@@ -181,12 +181,5 @@ func (w *twoShards) ended(queue string) func() error {
 // inTheEnd waits for something that takes a while to come true, and is dear to ask for.
 func (w *twoShards) inTheEnd(what string, is func() error) {
 	w.t.Helper()
-	var last error
-	for range 90 {
-		if last = is(); last == nil {
-			return
-		}
-		time.Sleep(2 * time.Second)
-	}
-	w.t.Fatalf("%s: not in three minutes: %v", what, last)
+	w.within(3*time.Minute, 2*time.Second, what, is)
 }

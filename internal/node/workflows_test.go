@@ -44,7 +44,7 @@ func TestWorkflowsOutliveLeaders(t *testing.T) {
 		w.mute()
 		w.inTheEnd("the members in shard 1 have ended", f.ended("one"))
 		w.crashLeader(1, func() {})
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		w.unmute()
 		w.inTheEnd("their group is complete", func() error { return f.complete(lonely, pawl.GroupCounts{Members: 5, Succeeded: 5}) })
 
@@ -54,7 +54,7 @@ func TestWorkflowsOutliveLeaders(t *testing.T) {
 		}
 		for round := range uint32(3) {
 			f.startGroup()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			id := f.startSlowGroup()
 			f.cancelled = append(f.cancelled, id)
 			cancels.Go(func() { f.cancel(id) })
