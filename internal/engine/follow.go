@@ -63,9 +63,7 @@ func encodeFollowers(rows []Follower) []byte {
 		r.text(1, f.Type)
 		r.text(2, f.Queue)
 		r.num(3, uint64(f.Fate))
-		if f.ID != (task.ID{}) {
-			r.bytes(4, f.ID[:])
-		}
+		r.id(4, f.ID)
 		r.text(5, f.Reason)
 		r.bytes(6, f.Spec)
 		r.text(7, f.On)

@@ -13,76 +13,6 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Rows are a format version and then tagged fields in protobuf's wire form: a field may be added, and an older reader
-// skips it. Zero values are not written.
-const rowVersion = 1
-
-type encoder []byte
-
-func newRow(room int) encoder { return append(make(encoder, 0, room), rowVersion) }
-
-func (e *encoder) num(tag protowire.Number, v uint64) {
-	if v != 0 {
-		*e = protowire.AppendVarint(protowire.AppendTag(*e, tag, protowire.VarintType), v)
-	}
-}
-
-func (e *encoder) text(tag protowire.Number, s string) {
-	if s != "" {
-		*e = protowire.AppendString(protowire.AppendTag(*e, tag, protowire.BytesType), s)
-	}
-}
-
-func (e *encoder) bytes(tag protowire.Number, b []byte) {
-	if len(b) != 0 {
-		*e = protowire.AppendBytes(protowire.AppendTag(*e, tag, protowire.BytesType), b)
-	}
-}
-
-// decode calls num or bytes for each field of a row.
-func decode(row []byte, num func(tag protowire.Number, v uint64), bytes func(tag protowire.Number, b []byte)) error {
-	if len(row) == 0 || row[0] != rowVersion {
-		return fmt.Errorf("row of %d bytes: unknown form", len(row))
-	}
-	return decodeFields(row[1:], num, bytes)
-}
-
-// decodeFields is decode for fields without a version before them: a part of a row.
-func decodeFields(b []byte, num func(tag protowire.Number, v uint64), bytes func(tag protowire.Number, b []byte)) error {
-	for len(b) > 0 {
-		tag, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		switch kind {
-		case protowire.VarintType:
-			v, n := protowire.ConsumeVarint(b)
-			if n < 0 {
-				return protowire.ParseError(n)
-			}
-			num(tag, v)
-			b = b[n:]
-		case protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return protowire.ParseError(n)
-			}
-			bytes(tag, v)
-			b = b[n:]
-		default:
-			if n = protowire.ConsumeFieldValue(tag, kind, b); n < 0 {
-				return protowire.ParseError(n)
-			}
-			b = b[n:]
-		}
-	}
-	return nil
-}
-
-func noNum(protowire.Number, uint64)   {}
-func noBytes(protowire.Number, []byte) {}
-
 // Envelope is what the producer said of a task. It is written once; only an operator's edit of the payload writes it
 // again, and keeps the fingerprint.
 type Envelope struct {
@@ -126,9 +56,7 @@ func (e *Envelope) encode() []byte {
 	if e.Parent != nil {
 		r.bytes(30, encodeParent(e.Parent))
 	}
-	if e.MovedFrom != (task.ID{}) {
-		r.bytes(12, e.MovedFrom[:])
-	}
+	r.id(12, e.MovedFrom)
 	return r
 }
 
@@ -325,9 +253,7 @@ func (x *Exec) encode() []byte {
 	if x.Ties != nil {
 		r.bytes(50, x.Ties.encode())
 	}
-	if x.MovedTo != (task.ID{}) {
-		r.bytes(40, x.MovedTo[:])
-	}
+	r.id(40, x.MovedTo)
 	return r
 }
 
@@ -668,13 +594,6 @@ func decodeCounts(row []byte) (c counts, err error) {
 		}
 	}, noBytes)
 	return c, err
-}
-
-func flag(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func sortedKeys[V any](m map[string]V) []string {

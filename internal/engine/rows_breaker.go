@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // tally counts attempts, and those of them that failed.
@@ -98,9 +97,7 @@ func (b *breaker) encode() []byte {
 	r.num(6, uint64(b.until))
 	r.num(7, uint64(b.opened))
 	r.num(8, uint64(b.passed))
-	if b.probe != (task.ID{}) {
-		r.bytes(9, b.probe[:])
-	}
+	r.id(9, b.probe)
 	r.num(10, uint64(b.cause.attempts))
 	r.num(11, uint64(b.cause.failed))
 	r.num(12, uint64(b.over))

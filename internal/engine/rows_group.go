@@ -28,9 +28,7 @@ func (g *taskGroup) encode() []byte {
 		r.num(protowire.Number(8+i), uint64(at)) // #nosec G115 -- after 1970
 	}
 	r.num(12, flag(g.walking))
-	if g.walk != (task.ID{}) {
-		r.bytes(13, g.walk[:])
-	}
+	r.id(13, g.walk)
 	r.num(14, flag(g.leaving))
 	for i, n := range g.counts.fields() {
 		r.num(protowire.Number(20+i), uint64(*n)) // #nosec G115 -- not negative
@@ -81,9 +79,7 @@ func (m *member) encode() []byte {
 	r := newRow(48 + len(m.typ) + len(m.queue) + len(m.result.Data))
 	r.num(1, m.turn)
 	r.num(2, uint64(m.state))
-	if m.id != (task.ID{}) {
-		r.bytes(3, m.id[:])
-	}
+	r.id(3, m.id)
 	r.text(4, m.typ)
 	r.text(5, m.queue)
 	r.text(6, m.refused)
@@ -128,9 +124,7 @@ func (n *Notice) encode() []byte {
 	r.bytes(1, n.Group[:])
 	r.bytes(2, n.Ref[:])
 	r.num(3, n.Turn)
-	if n.ID != (task.ID{}) {
-		r.bytes(4, n.ID[:])
-	}
+	r.id(4, n.ID)
 	r.num(5, uint64(n.State))
 	r.text(6, n.Type)
 	r.text(7, n.Queue)
@@ -190,9 +184,7 @@ func decodeNotice(b []byte) (*Notice, error) {
 func (b *Birth) encode() []byte {
 	var r encoder
 	r.bytes(1, b.Ref[:])
-	if b.ID != (task.ID{}) {
-		r.bytes(2, b.ID[:])
-	}
+	r.id(2, b.ID)
 	r.text(3, b.Type)
 	r.text(4, b.Queue)
 	r.text(5, b.Refused)

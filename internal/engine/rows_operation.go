@@ -78,18 +78,6 @@ func decodeOperation(id task.ID, row []byte) (*Operation, error) {
 	return o, err
 }
 
-// author writes who did something, unless it is nobody.
-func (e *encoder) author(tag protowire.Number, by task.Author) {
-	if by.IsZero() {
-		return
-	}
-	b, err := json.Marshal(by)
-	if err != nil {
-		panic(err) // it holds texts only
-	}
-	e.bytes(tag, b)
-}
-
 func (t *Tally) encode() []byte {
 	r := newRow(32)
 	r.num(1, uint64(t.Matched))

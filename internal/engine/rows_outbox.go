@@ -20,19 +20,13 @@ func (p *Parcel) encode() []byte {
 		r.bytes(4, p.From.Plan[:])
 	}
 	r.num(5, p.From.Tick)
-	if p.From.Parent != (task.ID{}) {
-		r.bytes(6, p.From.Parent[:])
-	}
+	r.id(6, p.From.Parent)
 	r.num(7, uint64(p.From.N)) // #nosec G115 -- a few
 	if p.Notice != nil {
 		r.bytes(8, p.Notice.encode())
 	}
-	if p.Cancel != (task.ID{}) {
-		r.bytes(9, p.Cancel[:])
-	}
-	if p.From.Operation != (task.ID{}) {
-		r.bytes(10, p.From.Operation[:])
-	}
+	r.id(9, p.Cancel)
+	r.id(10, p.From.Operation)
 	return r
 }
 

@@ -86,12 +86,8 @@ func (t *LedgerEntry) encode() []byte {
 	r.num(4, uint64(t.At))
 	r.num(5, uint64(t.Outcome))
 	r.text(6, t.Reason)
-	if t.Task != (task.ID{}) {
-		r.bytes(7, t.Task[:])
-	}
-	if t.Request != (task.ID{}) {
-		r.bytes(8, t.Request[:])
-	}
+	r.id(7, t.Task)
+	r.id(8, t.Request)
 	return r
 }
 

@@ -76,12 +76,8 @@ func decodeTies(b []byte) (*Ties, error) {
 
 func encodeParent(p *task.Parent) []byte {
 	var r encoder
-	if p.ID != (task.ID{}) {
-		r.bytes(1, p.ID[:])
-	}
-	if p.Group != (task.ID{}) {
-		r.bytes(2, p.Group[:])
-	}
+	r.id(1, p.ID)
+	r.id(2, p.Group)
 	r.bytes(3, p.Result)
 	r.text(4, p.ContentType)
 	r.num(5, flag(p.Omitted))

@@ -39,9 +39,7 @@ type uniqueRow struct {
 func (u uniqueRow) encode() []byte {
 	r := newRow(40)
 	r.bytes(1, u.holder[:])
-	if u.next != (task.ID{}) {
-		r.bytes(2, u.next[:])
-	}
+	r.id(2, u.next)
 	r.num(3, uint64(u.slot)) // #nosec G115 -- below task.SlotCount
 	return r
 }
