@@ -150,6 +150,15 @@ func (b *Broker) replica(id uint32) (*replica, error) {
 	return r, nil
 }
 
+// replicaWithRoom is replica for calls that make something: they are refused when the disk is too full for that.
+func (b *Broker) replicaWithRoom(id uint32) (*replica, error) {
+	r, err := b.replica(id)
+	if err == nil && b.cfg.Room != nil {
+		err = b.cfg.Room()
+	}
+	return r, err
+}
+
 // change runs a call in a round of the shard.
 func change[T any](ctx context.Context, r *replica, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
 	out, at, err := shard.Update(ctx, r.shard, func(tx *store.Tx) (T, error) { return fn(r.round(tx)) })

@@ -18,14 +18,9 @@ import (
 // Enqueue makes tasks in one shard, which has their queues. The specs are filled and checked. Each task is answered by
 // itself; an error is for all of them.
 func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs []task.Spec) ([]Enqueued, Stamp, error) {
-	r, err := b.replica(shardID)
+	r, err := b.replicaWithRoom(shardID)
 	if err != nil {
 		return nil, Stamp{}, err
-	}
-	if b.cfg.Room != nil {
-		if err := b.cfg.Room(); err != nil {
-			return nil, Stamp{}, err
-		}
 	}
 	tasks, queues := r.newTasks(ns, specs)
 	return inPieces(len(tasks), enqueueBytes, func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {

@@ -49,14 +49,9 @@ type GroupCalls interface {
 
 // MakeGroup makes a group and its members. The group is filled and checked.
 func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g task.Group, queues []string) (GroupMade, Stamp, error) {
-	r, err := b.replica(shardID)
+	r, err := b.replicaWithRoom(shardID)
 	if err != nil {
 		return GroupMade{}, Stamp{}, err
-	}
-	if b.cfg.Room != nil {
-		if err := b.cfg.Room(); err != nil {
-			return GroupMade{}, Stamp{}, err
-		}
 	}
 	n := &engine.NewGroup{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
 	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) { return engine.MakeGroup(round, n) })
@@ -83,14 +78,9 @@ func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g tas
 
 // AddToGroup makes new members, each answered by itself.
 func (b *Broker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]Joined, Stamp, error) {
-	r, err := b.replica(id.Shard())
+	r, err := b.replicaWithRoom(id.Shard())
 	if err != nil {
 		return nil, Stamp{}, err
-	}
-	if b.cfg.Room != nil {
-		if err := b.cfg.Room(); err != nil {
-			return nil, Stamp{}, err
-		}
 	}
 	return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Joined, error) { return engine.AddToGroup(round, ns, id, tasks) })
 }

@@ -54,14 +54,13 @@ type Triggered struct {
 
 // PutSchedule makes a schedule what a caller says; its id is given here.
 func (b *Broker) PutSchedule(ctx context.Context, by task.Author, shardID uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error) {
-	r, err := b.replica(shardID)
+	find := b.replicaWithRoom
+	if put.DryRun {
+		find = b.replica
+	}
+	r, err := find(shardID)
 	if err != nil {
 		return SchedulePutDone{}, Stamp{}, err
-	}
-	if b.cfg.Room != nil && !put.DryRun {
-		if err := b.cfg.Room(); err != nil {
-			return SchedulePutDone{}, Stamp{}, err
-		}
 	}
 	now, _ := r.shard.Now()
 	put.ID = task.NewID(r.id, int64(now)/1000, rand.Uint64())
@@ -117,14 +116,9 @@ func (b *Broker) ResumeSchedule(ctx context.Context, by task.Author, shardID uin
 
 // TriggerSchedule makes a task of a schedule now.
 func (b *Broker) TriggerSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name string, request task.ID) (Triggered, Stamp, error) {
-	r, err := b.replica(shardID)
+	r, err := b.replicaWithRoom(shardID)
 	if err != nil {
 		return Triggered{}, Stamp{}, err
-	}
-	if b.cfg.Room != nil {
-		if err := b.cfg.Room(); err != nil {
-			return Triggered{}, Stamp{}, err
-		}
 	}
 	tasks, _ := r.newTasks(ns, []task.Spec{{RequestID: request}})
 	call := engine.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
