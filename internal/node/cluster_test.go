@@ -131,6 +131,35 @@ func (w *network) form() {
 	w.until("three voters each", w.replicated(3))
 }
 
+// grow starts three nodes one after the other, in directories that it answers with, and waits until each has a replica of each shard.
+func (w *network) grow() (dirs map[string]string) {
+	w.t.Helper()
+	dirs = map[string]string{}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		dirs[name] = w.t.TempDir()
+		w.start(name, dirs[name], "n1")
+	}
+	w.until("three voters each", w.replicated(3))
+	return dirs
+}
+
+// addShard adds a second data shard, and waits until each node has a replica of it.
+func (w *network) addShard() {
+	w.t.Helper()
+	if err := w.anyone().Admin().AddShards(w.t.Context(), 2); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("three voters each", w.replicated(3))
+}
+
+// anyone is a client of some node that runs.
+func (w *network) anyone() *pawl.Client {
+	for _, s := range w.nodes {
+		return s.client()
+	}
+	return nil
+}
+
 // pass lets time go by, in a bubble of fake time: nobody waits for it. Benchmarks have true time.
 func pass(d time.Duration) { time.Sleep(d) }
 
@@ -508,11 +537,7 @@ func TestVerify(t *testing.T) {
 func TestClientOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
-		dirs := map[string]string{"n1": t.TempDir(), "n2": t.TempDir(), "n3": t.TempDir()}
-		for _, name := range []string{"n1", "n2", "n3"} {
-			w.start(name, dirs[name], "n1")
-		}
-		w.until("three voters each", w.replicated(3))
+		dirs := w.grow()
 		c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.WithDialer(w.dial), pawl.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			t.Fatal(err)

@@ -15,16 +15,8 @@ import (
 func TestOperationsOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
-		dirs := map[string]string{}
-		for _, name := range []string{"n1", "n2", "n3"} {
-			dirs[name] = t.TempDir()
-			w.start(name, dirs[name], "n1")
-		}
-		w.until("three voters each", w.replicated(3))
-		if err := w.anyone().Admin().AddShards(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
-		w.until("three voters each", w.replicated(3))
+		dirs := w.grow()
+		w.addShard()
 		if _, err := w.anyone().Admin().PutQueue(t.Context(), "a", pawl.QueueSettings{}); err != nil {
 			t.Fatal(err)
 		}

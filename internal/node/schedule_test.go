@@ -16,17 +16,9 @@ import (
 func TestSchedulesOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
-		dirs := map[string]string{}
-		for _, name := range []string{"n1", "n2", "n3"} {
-			dirs[name] = t.TempDir()
-			w.start(name, dirs[name], "n1")
-		}
-		w.until("three voters each", w.replicated(3))
+		dirs := w.grow()
+		w.addShard()
 		c := w.anyone()
-		if err := c.Admin().AddShards(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
-		w.until("three voters each", w.replicated(3))
 		const every = 5 * time.Second
 		if _, err := c.Admin().PutSchedule(t.Context(), pawl.Schedule{Name: "beat", Every: every, Task: pawl.RawTask{Type: "beat"}}); err != nil {
 			t.Fatal(err)
@@ -44,14 +36,6 @@ func TestSchedulesOutliveLeaders(t *testing.T) {
 		}
 		w.until("each tick has its task", func() error { return ticksAreWhole(t, w.anyone(), every) })
 	})
-}
-
-// anyone is a client of some node that runs.
-func (w *network) anyone() *pawl.Client {
-	for _, s := range w.nodes {
-		return s.client()
-	}
-	return nil
 }
 
 // sendAway moves the queue of a schedule's tasks to the other of two shards.

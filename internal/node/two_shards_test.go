@@ -27,12 +27,8 @@ type twoShards struct {
 }
 
 func newTwoShards(t *testing.T) *twoShards {
-	w := &twoShards{network: newNetwork(t), dirs: map[string]string{}}
-	for _, name := range []string{"n1", "n2", "n3"} {
-		w.dirs[name] = t.TempDir()
-		w.start(name, w.dirs[name], "n1")
-	}
-	w.until("three voters each", w.replicated(3))
+	w := &twoShards{network: newNetwork(t)}
+	w.dirs = w.grow()
 	for _, s := range w.nodes { // for the shard that is about to be added
 		plain := s.replicas.link
 		s.replicas.link = func(id uint32) shard.Transport { return gag{plain(id), id, &w.muted} }
@@ -44,10 +40,7 @@ func newTwoShards(t *testing.T) *twoShards {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	w.client = c
-	if err := c.Admin().AddShards(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
-	w.until("three voters each", w.replicated(3))
+	w.addShard()
 	return w
 }
 
