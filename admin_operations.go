@@ -127,9 +127,13 @@ func (a Admin) TryOperation(ctx context.Context, o Operation) (*OperationPreview
 }
 
 func (a Admin) operation(ctx context.Context, o Operation, req *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
-	action, ok := numberOf(actionWords, o.Action)
-	if !ok {
-		return nil, invalid("action", "%q is not one that is known", string(o.Action))
+	action, err := numberOf[pawlv1.Action]("action", o.Action, actionWords, "one that is known")
+	if err != nil {
+		return nil, err
+	}
+	priority, err := o.Priority.proto()
+	if err != nil {
+		return nil, err
 	}
 	if o.Filter == nil {
 		return nil, invalid("filter", "is nil; &Filter{} means every task that the action is for")
@@ -138,10 +142,8 @@ func (a Admin) operation(ctx context.Context, o Operation, req *pawlv1.StartOper
 	if err != nil {
 		return nil, err
 	}
-	if req.Spec = (&pawlv1.OperationSpec{Action: pawlv1.Action(action), Filter: f, ToQueue: o.ToQueue, Priority: o.Priority.proto(),
-		Max: o.Max, Rate: o.Rate, Canary: o.Canary}); req.GetSpec().GetPriority() < 0 {
-		return nil, invalid("priority", "%q is none of high, normal, low", o.Priority)
-	}
+	req.Spec = &pawlv1.OperationSpec{Action: action, Filter: f, ToQueue: o.ToQueue, Priority: priority,
+		Max: o.Max, Rate: o.Rate, Canary: o.Canary}
 	return operate(ctx, a, true, a.client.mass.StartOperation, req)
 }
 

@@ -247,15 +247,15 @@ func scheduleAnswer(what, name string, p *pawlv1.Schedule, err error) (*Schedule
 	return scheduleOf(p), nil
 }
 
-// proto is what is sent. The words that are none are refused here: in the protocol they have no number.
+// proto is what is sent.
 func (s Schedule) proto() (*pawlv1.ScheduleSpec, error) {
-	missed, ok := numberOf(missedWords, s.Missed)
-	if !ok {
-		return nil, invalid("missed", "%q is not once, skip or all", string(s.Missed))
+	missed, err := numberOf[pawlv1.Missed]("missed", s.Missed, missedWords, "once, skip or all")
+	if err != nil {
+		return nil, err
 	}
-	overlap, ok := numberOf(overlapWords, s.Overlap)
-	if !ok {
-		return nil, invalid("overlap", "%q is not allow or skip", string(s.Overlap))
+	overlap, err := numberOf[pawlv1.Overlap]("overlap", s.Overlap, overlapWords, "allow or skip")
+	if err != nil {
+		return nil, err
 	}
 	if s.Task == nil {
 		return nil, invalid("task", "is nil")
@@ -265,7 +265,7 @@ func (s Schedule) proto() (*pawlv1.ScheduleSpec, error) {
 		return nil, fieldIn("task", err) // as the broker names what is wrong with the task
 	}
 	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Every: durationOrNil(s.Every), Jitter: durationOrNil(s.Jitter),
-		Missed: pawlv1.Missed(missed), Overlap: pawlv1.Overlap(overlap), Owner: s.Owner, Task: spec}, nil
+		Missed: missed, Overlap: overlap, Owner: s.Owner, Task: spec}, nil
 }
 
 var (
@@ -273,19 +273,6 @@ var (
 	overlapWords     = words[Overlap](pawlv1.Overlap_name, "OVERLAP_")
 	tickOutcomeWords = words[TickOutcome](pawlv1.TickOutcome_name, "TICK_OUTCOME_")
 )
-
-// numberOf finds the number of a word in the protocol; "" is 0.
-func numberOf[W ~string](words map[int32]W, w W) (n int32, ok bool) {
-	if w == "" {
-		return 0, true
-	}
-	for n, word := range words {
-		if word == w {
-			return n, true
-		}
-	}
-	return 0, false
-}
 
 func scheduleOf(p *pawlv1.Schedule) *ScheduleInfo {
 	s := p.GetSpec()

@@ -36,19 +36,8 @@ func durationOrNil(d time.Duration) *durationpb.Duration {
 
 func clampInt32(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
 
-func (p Priority) proto() pawlv1.Priority {
-	switch p {
-	case High:
-		return pawlv1.Priority_PRIORITY_HIGH
-	case Normal:
-		return pawlv1.Priority_PRIORITY_NORMAL
-	case Low:
-		return pawlv1.Priority_PRIORITY_LOW
-	case "":
-		return pawlv1.Priority_PRIORITY_UNSPECIFIED
-	default:
-		return -1 // no such priority: checkSpec or the broker refuses it
-	}
+func (p Priority) proto() (pawlv1.Priority, error) {
+	return numberOf[pawlv1.Priority]("priority", p, priorityWords, "high, normal or low")
 }
 
 // The words of the enums, as in REST. Read only.
@@ -70,13 +59,37 @@ func words[W ~string](names map[int32]string, prefix string) map[int32]W {
 	return out
 }
 
+// numberOf is the number of a word in the protocol; "" is 0. Other words have none, so they are refused here.
+func numberOf[E ~int32, W ~string](field string, w W, words map[int32]W, are string) (E, error) {
+	if w == "" {
+		return 0, nil
+	}
+	for n, word := range words {
+		if word == w {
+			return E(n), nil
+		}
+	}
+	return 0, invalid(field, "%q is not %s", cutText(string(w), 64), are)
+}
+
 func priorityOf(p pawlv1.Priority) Priority { return priorityWords[int32(p)] }
 func stateOf(s pawlv1.State) State          { return stateWords[int32(s)] }
 func statusOf(s pawlv1.Status) Status       { return statusWords[int32(s)] }
 func outcomeOf(o pawlv1.Outcome) Outcome    { return outcomeWords[int32(o)] }
 
-func (s State) proto() pawlv1.State {
-	return pawlv1.State(pawlv1.State_value["STATE_"+strings.ToUpper(string(s))])
+// statesProto are the states of a field.
+func statesProto(field string, states []State) (out []pawlv1.State, err error) {
+	for _, s := range states {
+		p, err := numberOf[pawlv1.State](field, s, stateWords, "a state")
+		if err == nil && p == pawlv1.State_STATE_UNSPECIFIED {
+			err = invalid(field, "%q is not a state", s)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 // cutText bounds a text to limit bytes of valid UTF-8: protobuf refuses a whole frame for one bad byte.

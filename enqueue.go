@@ -177,9 +177,6 @@ func checkSpec(s *pawlv1.TaskSpec) error {
 	if s.GetType() == "" {
 		return invalid("type", "is empty")
 	}
-	if s.GetPriority() < 0 {
-		return invalid("priority", "is none of high, normal, low")
-	}
 	if len(s.GetPayload()) > maxMessage-maxSpecOverhead {
 		return &Error{Code: codePayloadTooLarge, Field: "payload", Message: fmt.Sprintf("payload of type %q: %d bytes are beyond a message of %d", s.GetType(), len(s.GetPayload()), maxMessage)}
 	}

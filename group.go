@@ -96,13 +96,17 @@ func InGroup(id string) Option {
 
 // EnqueueGroup makes a group and its members, all or nothing. When it returns without an error, they are on stable storage.
 func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*GroupMade, error) {
+	what := "enqueue group"
+	if g.Name != "" {
+		what += fmt.Sprintf(" %q", g.Name)
+	}
 	req, err := g.request()
 	if err != nil {
-		return nil, fmt.Errorf("enqueue group %q: %w", g.Name, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	resp, err := call(ctx, c, true, c.group.CreateGroup, req)
 	if err != nil {
-		return nil, fmt.Errorf("enqueue group %q: %w", g.Name, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return &GroupMade{GroupInfo: groupOf(resp.GetGroup()), Tasks: c.enqueued(resp.GetTasks()), Duplicate: resp.GetDuplicate()}, nil
 }
@@ -159,18 +163,29 @@ func (c *Client) enqueued(results []*pawlv1.EnqueueResult) []Enqueued {
 // AddToGroup makes further members of a group that is not complete, at most 1,000, each answered by itself.
 func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enqueued, error) {
 	req := &pawlv1.AddGroupTasksRequest{GroupId: id}
+	out, at := make([]Enqueued, len(items)), make([]int, 0, len(items)) // req.Tasks[n] is items[at[n]]
 	for i, item := range items {
 		spec, err := newSpec(item.Args, item.Options)
 		if err != nil {
-			return nil, fmt.Errorf("add to group %q: %w", id, fieldIn(fmt.Sprintf("tasks[%d]", i), err))
+			out[i].Err = fmt.Errorf("add to group %q: item %d: %w", id, i, err)
+			continue
 		}
-		req.Tasks = append(req.Tasks, spec)
+		req.Tasks, at = append(req.Tasks, spec), append(at, i)
+	}
+	if len(req.Tasks) == 0 && len(items) > 0 {
+		return out, nil
 	}
 	resp, err := call(ctx, c, true, c.group.AddGroupTasks, req)
 	if err != nil {
 		return nil, fmt.Errorf("add to group %q: %w", id, err)
 	}
-	return c.enqueued(resp.GetResults()), nil
+	if n := len(resp.GetResults()); n != len(at) {
+		return nil, fmt.Errorf("add to group %q: %d tasks got %d answers", id, len(at), n)
+	}
+	for n, e := range c.enqueued(resp.GetResults()) {
+		out[at[n]] = e
+	}
+	return out, nil
 }
 
 // Group gives what the broker knows of a group, or ErrNotFound.

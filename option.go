@@ -30,9 +30,9 @@ const (
 	Low    Priority = "low"
 )
 
-func (p Priority) apply(s *pawlv1.TaskSpec) error {
-	s.Priority = p.proto()
-	return nil
+func (p Priority) apply(s *pawlv1.TaskSpec) (err error) {
+	s.Priority, err = p.proto()
+	return err
 }
 
 // Queue names the queue, "default" without it. A queue comes to be with its first task.

@@ -83,11 +83,10 @@ type Change struct {
 
 // Update changes a task that is not claimed and has not ended; any other is ErrWrongState.
 func (c *Client) Update(ctx context.Context, id string, change Change) (*TaskInfo, error) {
-	req := &pawlv1.UpdateTaskRequest{
-		TaskId: id, RunAt: timestampOrNil(change.RunAt), Priority: change.Priority.proto(), MaxAttempts: clampInt32(change.MaxAttempts),
-	}
-	if req.Priority < 0 {
-		return nil, fmt.Errorf("update %q: %w", id, invalid("priority", "%q is none of high, normal, low", change.Priority))
+	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: timestampOrNil(change.RunAt), MaxAttempts: clampInt32(change.MaxAttempts)}
+	var err error
+	if req.Priority, err = change.Priority.proto(); err != nil {
+		return nil, fmt.Errorf("update %q: %w", id, err)
 	}
 	if change.Payload != nil {
 		payload, err := json.Marshal(change.Payload)
@@ -118,18 +117,12 @@ type Filter struct {
 }
 
 func (f Filter) proto() (*pawlv1.Filter, error) {
-	out := &pawlv1.Filter{
-		Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error,
-		CreatedAfter: timestampOrNil(f.CreatedAfter), CreatedBefore: timestampOrNil(f.CreatedBefore), Q: f.Text,
+	states, err := statesProto("state", f.States)
+	if err != nil {
+		return nil, err
 	}
-	for _, s := range f.States {
-		p := s.proto()
-		if p == pawlv1.State_STATE_UNSPECIFIED {
-			return nil, invalid("state", "%q is not a state", s)
-		}
-		out.States = append(out.States, p)
-	}
-	return out, nil
+	return &pawlv1.Filter{Queue: f.Queue, States: states, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error,
+		CreatedAfter: timestampOrNil(f.CreatedAfter), CreatedBefore: timestampOrNil(f.CreatedBefore), Q: f.Text}, nil
 }
 
 // PageRequest says which part of a list is wanted.

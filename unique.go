@@ -1,8 +1,6 @@
 package pawl
 
 import (
-	"strings"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -38,21 +36,16 @@ const (
 )
 
 func (u Unique) apply(s *pawlv1.TaskSpec) error {
-	s.Unique = &pawlv1.Unique{Key: u.Key, OnConflict: u.OnConflict.proto()}
-	for _, state := range u.States {
-		s.Unique.States = append(s.Unique.States, state.proto())
+	states, err := statesProto("unique.states", u.States)
+	if err != nil {
+		return err
 	}
+	how, err := numberOf[pawlv1.OnConflict]("unique.on_conflict", u.OnConflict, onConflictWords, "keep, replace, keep_last or reject")
+	if err != nil {
+		return err
+	}
+	s.Unique = &pawlv1.Unique{Key: u.Key, States: states, OnConflict: how}
 	return nil
-}
-
-func (c OnConflict) proto() pawlv1.OnConflict {
-	if c == "" {
-		return pawlv1.OnConflict_ON_CONFLICT_UNSPECIFIED
-	}
-	if value, ok := pawlv1.OnConflict_value["ON_CONFLICT_"+strings.ToUpper(string(c))]; ok {
-		return pawlv1.OnConflict(value)
-	}
-	return -1 // no such word: the broker refuses it
 }
 
 // Read only.

@@ -21,7 +21,6 @@ func TestUniqueIsSent(t *testing.T) {
 			{pawl.Unique{OnConflict: pawl.OnConflictReplace}, " [] ON_CONFLICT_REPLACE"},
 			{pawl.Unique{OnConflict: pawl.OnConflictKeepLast}, " [] ON_CONFLICT_KEEP_LAST"},
 			{pawl.Unique{States: []pawl.State{pawl.StateReady, pawl.StateDead}, OnConflict: pawl.OnConflictReject}, " [STATE_READY STATE_DEAD] ON_CONFLICT_REJECT"},
-			{pawl.Unique{States: []pawl.State{"odd"}, OnConflict: "odd"}, " [STATE_UNSPECIFIED] -1"}, // for the broker to refuse
 		} {
 			if _, err := client.Enqueue(t.Context(), welcome{}, c.unique); err != nil {
 				t.Fatal(err)
@@ -31,10 +30,18 @@ func TestUniqueIsSent(t *testing.T) {
 				t.Errorf("%+v: sent %s, want %s", c.unique, got, c.want)
 			}
 		}
-		_, err := client.Enqueue(t.Context(), welcome{}, pawl.Unique{Key: "\xff"})
-		var refused *pawl.Error
-		if !errors.As(err, &refused) || refused.Field != "unique.key" {
-			t.Errorf("a key that is no text: %v", err)
+		for want, bad := range map[string]pawl.Option{ // words have no number in the protocol, so that the broker could not name them
+			`unique.key: "\xff" is not valid UTF-8`:                                    pawl.Unique{Key: "\xff"},
+			`unique.states: "odd" is not a state`:                                      pawl.Unique{States: []pawl.State{"odd"}},
+			`unique.states: "" is not a state`:                                         pawl.Unique{States: []pawl.State{""}},
+			`unique.on_conflict: "odd" is not keep, replace, keep_last or reject`:      pawl.Unique{OnConflict: "odd"},
+			`unique.on_conflict: "odd\nodd" is not keep, replace, keep_last or reject`: pawl.Unique{OnConflict: "odd\nodd"},
+			`priority: "urgent" is not high, normal or low`:                            pawl.Priority("urgent"),
+		} {
+			_, err := client.Enqueue(t.Context(), welcome{}, bad)
+			if refused, ok := errors.AsType[*pawl.Error](err); !ok || refused.Message != want {
+				t.Errorf("%+v: %v, want %s", bad, err, want)
+			}
 		}
 	})
 }

@@ -2,6 +2,7 @@ package pawltest_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,30 @@ func TestGroup(t *testing.T) {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// One bad task doesn't sink the others that are added with it.
+func TestBadMemberAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := pawltest.New(t).Client(t)
+		g, err := client.EnqueueGroup(t.Context(), pawl.GroupSpec{Open: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := pawl.Item{Args: part{2}, Options: []pawl.Option{pawl.Priority("urgent")}}
+		got, err := client.AddToGroup(t.Context(), g.ID, []pawl.Item{{Args: part{1}}, bad, {Args: part{3}}})
+		if err != nil || len(got) != 3 || got[0].Err != nil || !errors.Is(got[1].Err, pawl.ErrInvalidArgument) || got[2].Err != nil {
+			t.Fatalf("good, bad, good: %+v, %v", got, err)
+		}
+		if got, err := client.AddToGroup(t.Context(), g.ID, []pawl.Item{bad}); err != nil || len(got) != 1 || got[0].Err == nil {
+			t.Errorf("one that is bad: %+v, %v", got, err)
+		}
+		for i, want := range map[int]string{0: `{"N":1}`, 2: `{"N":3}`} {
+			if info, err := client.Task(t.Context(), got[i].Ref.ID); err != nil || string(info.Payload) != want || info.GroupID != g.ID {
+				t.Errorf("item %d: %+v, %v", i, info, err)
+			}
 		}
 	})
 }
