@@ -24,7 +24,7 @@ func newArchiveLs(a *app) *cobra.Command {
 	var list listFlags
 	var queue string
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List the archive, newest first", Args: cobra.NoArgs,
+		Use: "ls", Short: "List the archive, newest first", Args: noArgs,
 		Example: "  pawl dlq archive ls --queue mail",
 	}
 	list.add(cmd)

@@ -38,7 +38,7 @@ func newAudit(a *app) *cobra.Command {
 	var f pawl.AuditFilter
 	var since, until string
 	cmd := &cobra.Command{
-		Use: "audit", Short: "Show who did what, when and why", Args: cobra.NoArgs,
+		Use: "audit", Short: "Show who did what, when and why", Args: noArgs,
 		Long: `Show what operators did, newest first: to queues, tasks, dead letters, schedules and the cluster. Entries are
 kept for 90 days. Who acts is as they called themselves (--actor); nobody has checked it.
 

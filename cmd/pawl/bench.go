@@ -109,7 +109,7 @@ With --server the tasks go to a queue named bench-…, which is purged afterward
 
 func newBenchCase(a *app, use, short string, own func(*cobra.Command, *benchFlags), cases ...benchCase) *cobra.Command {
 	var f benchFlags
-	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: cobra.NoArgs, Example: "  pawl bench " + use}
+	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: noArgs, Example: "  pawl bench " + use}
 	f.payload = 1 << 10
 	cmd.Flags().Var(&f.payload, "payload", "bytes of a payload")
 	cmd.Flags().StringVar(&f.dir, "dir", os.TempDir(), "where the server of its own has its directory: on the disk to be measured")

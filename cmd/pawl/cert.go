@@ -41,7 +41,7 @@ func newCertCA(a *app) *cobra.Command {
 	var out string
 	var days int
 	cmd := &cobra.Command{
-		Use: "ca --out DIR", Short: "Make an authority: ca.crt and ca.key", Args: cobra.NoArgs,
+		Use: "ca --out DIR", Short: "Make an authority: ca.crt and ca.key", Args: noArgs,
 		Example: "  pawl cert ca --out /etc/pawl/ca",
 	}
 	cmd.Flags().StringVar(&out, "out", "", "directory for ca.crt and ca.key")

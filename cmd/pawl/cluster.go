@@ -352,7 +352,7 @@ func newClusterReplication(a *app) *cobra.Command {
 
 func newClusterRaiseLevel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "raise-level", Short: "Turn on what all nodes' versions can do", Args: cobra.NoArgs,
+		Use: "raise-level", Short: "Turn on what all nodes' versions can do", Args: noArgs,
 		Long: `Raise the feature level to the highest that all nodes can work at, after all of them run the new version
 of the program. There is no way back: a node of an older version can't join any more.`,
 		Example: "  pawl cluster raise-level",

@@ -16,7 +16,7 @@ import (
 
 func newClusterStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show nodes, shards and problems", Args: cobra.NoArgs,
+		Use: "status", Short: "Show nodes, shards and problems", Args: noArgs,
 		Long: `Show how the nodes stand, where the shards' replicas are and who leads them, and what is amiss. Shard 0 is
 the system shard: it knows nodes, shards and queues.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",

@@ -35,7 +35,7 @@ func newDLQLs(a *app) *cobra.Command {
 	var list listFlags
 	var poisoned bool
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List dead letters, newest first in each queue", Args: cobra.NoArgs,
+		Use: "ls", Short: "List dead letters, newest first in each queue", Args: noArgs,
 		Example: "  pawl dlq ls --queue mail --error timeout\n  pawl dlq ls --watch",
 	}
 	filter.add(cmd.Flags(), false)
@@ -110,7 +110,7 @@ func newDLQGroups(a *app) *cobra.Command {
 	var queue string
 	var poisoned bool
 	cmd := &cobra.Command{
-		Use: "groups", Short: "Count dead letters by type and error", Args: cobra.NoArgs,
+		Use: "groups", Short: "Count dead letters by type and error", Args: noArgs,
 		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}

@@ -43,13 +43,13 @@ func (s *specFlags) add(flags *pflag.FlagSet) {
 func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	flags.StringVar(&s.queue, "queue", "", `queue (default "default")`)
 	flags.StringVar(&s.priority, "priority", "", "high, normal or low (default normal)")
-	flags.IntVar(&s.maxAttempts, "max-attempts", 0, "failures before it is a dead letter (default: the queue's)")
+	positiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before it is a dead letter (default: the queue's)")
 	s.retry.add(flags)
 	periodVar(flags, &s.timeout, "timeout", 0, "of one run (default: the queue's)")
 	periodVar(flags, &s.expiresIn, "expires-in", 0, "discard it unless it has started by then")
 	periodVar(flags, &s.retention, "retention", 0, "how long to keep it once it has ended (default: the queue's)")
 	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
-	flags.IntVar(&s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
+	positiveVar(flags, &s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
 	s.unique.add(flags)
 	flags.StringArrayVar(&s.then, "then", nil, "what is enqueued when it has succeeded: a task as a JSON object, or @FILE; may be repeated")
 	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
@@ -128,11 +128,6 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 			return nil, usage("--header %q is not NAME=VALUE", h)
 		}
 		out = append(out, pawl.Header(name, value))
-	}
-	for name, n := range map[string]int{"max-attempts": s.maxAttempts, "cost": s.cost} {
-		if flags.Changed(name) && n < 1 {
-			return nil, usage("--%s %d is less than 1", name, n)
-		}
 	}
 	if p, given, err := s.retry.over(pawl.RetryPolicy{}); err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ a file; its id is on standard output.`,
 func newGroupLs(a *app) *cobra.Command {
 	var list listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List groups, newest first", Args: cobra.NoArgs,
+		Use: "ls", Short: "List groups, newest first", Args: noArgs,
 		Example: "  pawl group ls --watch",
 	}
 	list.add(cmd)

@@ -28,8 +28,8 @@ func (o *operateFlags) add(flags *pflag.FlagSet) {
 	o.bulkFlags.add(flags)
 	flags.BoolVar(&o.detach, "detach", false, `don't wait: say the operation's id, for "pawl operation"`)
 	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a second, minute or hour: 50, 50/s, 30/m, 1000/h (default: as fast as goes without holding up others)")
-	flags.Int64Var(&o.max, "max", 0, "at most so many tasks (default: all that match)")
-	flags.Int64Var(&o.canary, "canary", 0, "pause after so many tasks, to see what becomes of them")
+	positiveVar(flags, &o.max, "max", 0, "at most so many tasks (default: all that match)")
+	positiveVar(flags, &o.canary, "canary", 0, "pause after so many tasks, to see what becomes of them")
 	flags.StringVar(&o.reason, "reason", "", "why, for the record")
 }
 
@@ -40,9 +40,6 @@ func (o *operateFlags) given() bool {
 
 // fill adds to an operation what the flags say.
 func (o *operateFlags) fill(to *pawl.Operation) (err error) {
-	if o.max < 0 || o.canary < 0 {
-		return usage("--max and --canary can't be negative")
-	}
 	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
 	to.Rate, err = readPace("--rate", o.rate)
 	return err

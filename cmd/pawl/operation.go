@@ -27,7 +27,7 @@ and others start them, with a filter. They go on where they were when a server d
 func newOperationLs(a *app) *cobra.Command {
 	var list listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List operations, newest first", Args: cobra.NoArgs,
+		Use: "ls", Short: "List operations, newest first", Args: noArgs,
 		Example: "  pawl operation ls\n  pawl operation ls --watch",
 	}
 	list.add(cmd)

@@ -26,7 +26,7 @@ func newQueue(a *app) *cobra.Command {
 func newQueueLs(a *app) *cobra.Command {
 	var list listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List queues with their depths", Args: cobra.NoArgs,
+		Use: "ls", Short: "List queues with their depths", Args: noArgs,
 		Example: "  pawl queue ls --watch\n  pawl queue ls -o json",
 	}
 	list.add(cmd)

@@ -23,12 +23,12 @@ type breakerFlags struct {
 
 func (b *breakerFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&b.mode, "breaker", "", "circuit breaker of each type: on, off, or with --for-type inherit (the queue's)")
-	flags.IntVar(&b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of the attempts from which it opens (default 50)")
+	positiveVar(flags, &b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of the attempts from which it opens (default 50)")
 	periodVar(flags, &b.rule.Window, "breaker-window", 0, "in which attempts are counted (default 1m)")
-	flags.IntVar(&b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window: fewer say nothing (default 20)")
+	positiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window: fewer say nothing (default 20)")
 	periodVar(flags, &b.rule.Hold, "breaker-hold", 0, "before a probe (default 30s)")
 	periodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "to which the hold grows when probes fail (default 10m)")
-	flags.IntVar(&b.rule.Probes, "breaker-probes", 0, "that succeed one after another close it (default 3)")
+	positiveVar(flags, &b.rule.Probes, "breaker-probes", 0, "that succeed one after another close it (default 3)")
 	flags.StringVar(&b.forType, "for-type", "", "the breaker is that of this `type`")
 }
 
@@ -91,11 +91,7 @@ func (b *breakerFlags) named(flags *pflag.FlagSet, rule pawl.Breaker) (pawl.Brea
 		{"breaker-min-attempts", &b.rule.MinAttempts, &rule.MinAttempts},
 		{"breaker-probes", &b.rule.Probes, &rule.Probes},
 	} {
-		switch {
-		case !flags.Changed(f.name):
-		case *f.from < 1:
-			return rule, usage("--%s %d is less than 1", f.name, *f.from)
-		default:
+		if flags.Changed(f.name) {
 			*f.to = *f.from
 		}
 	}

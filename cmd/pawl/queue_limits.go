@@ -28,8 +28,8 @@ type limitFlags struct {
 func (l *limitFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&l.running, "max-running", 0, "tasks that are claimed at once; 0 for no limit")
 	flags.StringVar(&l.rate, "rate", "", "tasks that start in a `period`, such as 100/1m; none for no limit")
-	flags.IntVar(&l.burst, "burst", 0, "tasks that start at once after a rest (default: as many as in a period)")
-	flags.IntVar(&l.weight, "weight", 0, "with --for-key: its share against other keys (default 1)")
+	positiveVar(flags, &l.burst, "burst", 0, "tasks that start at once after a rest (default: as many as in a period)")
+	positiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share against other keys (default 1)")
 	flags.BoolVar(&l.none, "no-limits", false, "drop the limits; with --for-key, the key's own")
 	flags.StringVar(&l.forKey, "for-key", "", "the limits named are those of this `key`")
 	flags.BoolVar(&l.forEachKey, "for-each-key", false, "the limits named are those of each key that has none of its own")

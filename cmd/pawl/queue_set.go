@@ -29,7 +29,7 @@ type settingsFlags struct {
 func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.order, "order", "", "of priorities: strict, or weights of high, normal and low such as 70,20,10")
 	s.retry.add(flags)
-	flags.IntVar(&s.maxAttempts, "max-attempts", 0, "failures before a task is a dead letter (default 5)")
+	positiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before a task is a dead letter (default 5)")
 	periodVar(flags, &s.lease, "lease", 0, "of a claim (default 30s)")
 	periodVar(flags, &s.timeout, "timeout", 0, "of one run; 0 for none")
 	periodVar(flags, &s.keep.Succeeded, "keep-succeeded", 0, "how long tasks are kept after success (default 1d)")
@@ -78,9 +78,6 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 		*f.to = *f.from
 	}
 	if flags.Changed("max-attempts") {
-		if s.maxAttempts < 1 {
-			return q, usage("--max-attempts %d is less than 1", s.maxAttempts)
-		}
 		q.MaxAttempts = s.maxAttempts
 	}
 	if flags.Changed("max-length") {

@@ -25,7 +25,7 @@ Order, priorities, weights and the maximum length are those of each part. "pawl 
 With --own no other queue may be in these shards, and none that is new goes there, until the queue is spread without it.`,
 		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down the others'",
 	}
-	cmd.Flags().IntVar(&onto.Parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
+	positiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
 	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "numbers of the shards, with commas")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.Flags().BoolVar(&onto.Own, "own", false, "keep all other queues out of these shards")

@@ -29,7 +29,7 @@ func newRecover(a *app) *cobra.Command {
 	var cfg node.RecoverConfig
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "recover --data DIR", Short: "Go on with one node after the majority is lost for ever", Args: cobra.NoArgs,
+		Use: "recover --data DIR", Short: "Go on with one node after the majority is lost for ever", Args: noArgs,
 		Long: `Make the data directory of a stopped node a cluster of its own, with all that it has, when so many
 of the others are lost for ever that no majority will come back. What only the lost ones had is
 gone. Claims that workers hold become void; their tasks run again when their leases end.

@@ -79,17 +79,19 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 // group makes a command that only holds others.
 func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
-		Use: use, Short: short, Long: long,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
-			}
-			return nil
-		},
+		Use: use, Short: short, Long: long, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	g.AddCommand(commands...)
 	return g
+}
+
+// noArgs is for commands that take flags only: cobra's own NoArgs would tell of an unknown command.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // does is the RunE of a command: from here on an error is no longer wrong use, unless it says so.

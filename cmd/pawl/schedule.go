@@ -24,7 +24,7 @@ func newSchedule(a *app) *cobra.Command {
 func newScheduleLs(a *app) *cobra.Command {
 	var list listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List schedules with their next runs", Args: cobra.NoArgs,
+		Use: "ls", Short: "List schedules with their next runs", Args: noArgs,
 		Example: "  pawl schedule ls --watch",
 	}
 	list.add(cmd)

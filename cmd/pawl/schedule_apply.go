@@ -37,7 +37,7 @@ type applyFlags struct {
 func newScheduleApply(a *app) *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Make schedules what a file says", Args: cobra.NoArgs,
+		Use: "apply -f FILE", Short: "Make schedules what a file says", Args: noArgs,
 		Long: `Make schedules what a file says: YAML or JSON, with the fields of the REST API. The same file
 again changes nothing, and a schedule whose times stay keeps its next tick. All schedules of the
 file are tried before the first is changed.

@@ -46,7 +46,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 func newServe(a *app) *cobra.Command {
 	var s serveFlags
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Run a server", Args: cobra.NoArgs,
+		Use: "serve", Short: "Run a server", Args: noArgs,
 		Long: `Run a server on a data directory. It says "ready" on standard output when it serves, and logs to
 standard error. On SIGTERM or SIGINT it drains: workers settle what they hold, for at most
 --drain-timeout; a second signal ends it at once, and nothing that was answered is lost.

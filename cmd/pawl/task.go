@@ -122,7 +122,7 @@ func newTaskLs(a *app) *cobra.Command {
 	var list listFlags
 	var payload bool
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List tasks, newest first", Args: cobra.NoArgs,
+		Use: "ls", Short: "List tasks, newest first", Args: noArgs,
 		Example: `  pawl task ls --queue mail --state retrying,dead
   pawl task ls --type charge --error 'card declined' --created-after 2h -o json
   pawl task ls --queue mail --watch`,
@@ -288,7 +288,7 @@ func newTaskEdit(a *app) *cobra.Command {
 	periodVar(flags, &in, "in", 0, "make it due this long from now")
 	flags.StringVar(&at, "at", "", "make it due at this time, as RFC 3339")
 	flags.StringVar(&payload, "payload", "", "a JSON value, - for standard input, or @FILE")
-	flags.IntVar(&maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
+	positiveVar(flags, &maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	cmd.MarkFlagsOneRequired("priority", "in", "at", "payload", "max-attempts")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -298,9 +298,6 @@ func newTaskEdit(a *app) *cobra.Command {
 			if change.Priority, err = readPriority(priority); err != nil {
 				return err
 			}
-		}
-		if flags.Changed("max-attempts") && maxAttempts < 1 {
-			return usage("--max-attempts %d is less than 1", maxAttempts)
 		}
 		if flags.Changed("in") {
 			change.RunAt = time.Now().Add(in)

@@ -42,7 +42,7 @@ interrupted: see "pawl operation".`,
 	if v.do != nil {
 		cmd.Example = fmt.Sprintf("  pawl task %s%s 0199f3c2-…\n", v.use, v.with) + cmd.Example
 	} else {
-		cmd.Use, cmd.Args = v.use, cobra.NoArgs
+		cmd.Use, cmd.Args = v.use, noArgs
 	}
 	filter.add(cmd.Flags(), true)
 	flags.add(cmd.Flags())

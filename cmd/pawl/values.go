@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -50,6 +51,38 @@ func parsePeriod(s string) (time.Duration, error) {
 	}
 	return d, nil
 }
+
+// positiveValue is a whole number of at least 1 as a flag; 0 stands for one that was not given, and so can't be.
+type positiveValue[N int | int64] struct{ n *N }
+
+func positiveVar[N int | int64](flags *pflag.FlagSet, n *N, name string, value N, help string) {
+	*n = value
+	flags.Var(positiveValue[N]{n}, name, help)
+}
+
+// String implements pflag.Value.
+func (v positiveValue[N]) String() string {
+	if v.n == nil || *v.n == 0 { // pflag asks one that was never set
+		return ""
+	}
+	return fmt.Sprint(*v.n)
+}
+
+// Set implements pflag.Value.
+func (v positiveValue[N]) Set(s string) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	switch {
+	case err != nil || int64(N(n)) != n:
+		return errors.New("it is not a whole number")
+	case n < 1:
+		return errors.New("it is less than 1")
+	}
+	*v.n = N(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v positiveValue[N]) Type() string { return "int" }
 
 // sizeValue is a number of bytes as a flag: "4096", "256MiB", "1GiB".
 type sizeValue int64

@@ -17,7 +17,7 @@ import (
 func newVerify(a *app) *cobra.Command {
 	var only []uint
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Compare the replicas of shards, and check their numbers", Args: cobra.NoArgs,
+		Use: "verify", Short: "Compare the replicas of shards, and check their numbers", Args: noArgs,
 		Long: `Compare the states of each shard's replicas after one entry of its log, and check that indexes and counters
 of the leader's state are what its tasks say. All rows are read, on every node that holds a replica,
 while the cluster goes on serving.

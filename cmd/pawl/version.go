@@ -21,7 +21,7 @@ func newVersion(a *app) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this binary",
 		Example: "  pawl version -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: a.does(func(*cobra.Command, []string) error {
 			v := versionView{Version: version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 			if info, ok := debug.ReadBuildInfo(); ok {

@@ -28,7 +28,7 @@ func (w *workFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&w.command, "exec", "", "command to run for each task, by /bin/sh -c")
 	flags.StringSliceVar(&w.types, "type", nil, "types of tasks to run; may be repeated")
 	flags.StringSliceVar(&w.queues, "queue", []string{"default"}, "queues: a,b takes from the first that has tasks, a=5,b=1 in proportion")
-	flags.IntVar(&w.concurrency, "concurrency", 10, "commands that run at once")
+	positiveVar(flags, &w.concurrency, "concurrency", 10, "commands that run at once")
 	periodVar(flags, &w.lease, "lease", 0, "of a claim, extended while the command runs (default: the queue's)")
 	periodVar(flags, &w.drainTimeout, "drain-timeout", 25*time.Second, "how long commands may go on when the worker is told to stop")
 	periodVar(flags, &w.grace, "grace", 5*time.Second, "between SIGTERM and SIGKILL for a command whose task was cancelled or ran too long")
@@ -40,7 +40,7 @@ func (w *workFlags) add(flags *pflag.FlagSet) {
 func newWork(a *app) *cobra.Command {
 	var w workFlags
 	cmd := &cobra.Command{
-		Use: "work --type TYPE --exec CMD", Short: "Run any program as a handler", Args: cobra.NoArgs,
+		Use: "work --type TYPE --exec CMD", Short: "Run any program as a handler", Args: noArgs,
 		Long: `Claim tasks and run a command for each. The payload is on the command's standard input; what it
 writes to standard output is the result of the task (at most 1 MiB). Its exit status is the outcome:
 
@@ -87,8 +87,6 @@ func (w *workFlags) check() (pawl.Queues, error) {
 		return nil, usage("--exec is needed: the command to run for each task")
 	case len(w.types) == 0:
 		return nil, usage("--type is needed: the types of tasks to run")
-	case w.concurrency < 1:
-		return nil, usage("--concurrency %d is less than 1", w.concurrency)
 	case w.grace <= 0 || w.drainTimeout <= 0:
 		return nil, usage("--grace and --drain-timeout must be positive")
 	}
