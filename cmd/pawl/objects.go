@@ -42,6 +42,7 @@ func decodeObject(data []byte, to any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
+	d.UseNumber() // in payloads: a long id must not be rounded
 	err := d.Decode(to)
 	var syntax *json.SyntaxError
 	var other *json.UnmarshalTypeError
@@ -83,19 +84,19 @@ func (t *scheduledTaskView) item(path string) (item pawl.Item, err error) {
 	if raw.Payload, err = payloadOf(t, path); err != nil {
 		return item, err
 	}
-	var timeout, expiresIn, retention, delay, keyTTL time.Duration
-	for _, f := range []struct {
-		name, text string
-		to         *time.Duration
-	}{{"timeout", t.Timeout, &timeout}, {"expires_in", t.ExpiresIn, &expiresIn}, {"retention", t.Retention, &retention},
-		{"delay", t.Delay, &delay}, {"idempotency_ttl", t.IdempotencyTTL, &keyTTL}} {
-		if f.text != "" {
-			if *f.to, err = parsePeriod(f.text); err != nil {
-				return item, fmt.Errorf("%s.%s: %w", path, f.name, err)
-			}
+	opts := t.words()
+	for _, some := range []func(string) ([]pawl.Option, error){t.numbers, t.times, t.fate} {
+		more, err := some(path)
+		if err != nil {
+			return item, err
 		}
+		opts = append(opts, more...)
 	}
-	var opts []pawl.Option
+	return pawl.Item{Args: raw, Options: opts}, nil
+}
+
+// words are the options that go as they are: the SDK and the broker say what is wrong with them.
+func (t *scheduledTaskView) words() (opts []pawl.Option) {
 	set := func(given bool, opt pawl.Option) {
 		if given {
 			opts = append(opts, opt)
@@ -103,6 +104,20 @@ func (t *scheduledTaskView) item(path string) (item pawl.Item, err error) {
 	}
 	set(t.Queue != "", pawl.Queue(t.Queue))
 	set(t.Priority != "", t.Priority)
+	set(t.Key != "", pawl.Key(t.Key))
+	set(t.IdempotencyKey != "", pawl.IdempotencyKey(t.IdempotencyKey))
+	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
+	for name, value := range t.Headers {
+		set(true, pawl.Header(name, value))
+	}
+	if u := t.Unique; u != nil {
+		set(true, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
+	}
+	return opts
+}
+
+// numbers are the options of which the SDK would take 0 for none.
+func (t *scheduledTaskView) numbers(path string) (opts []pawl.Option, err error) {
 	for _, f := range []struct {
 		name string
 		n    *int
@@ -110,48 +125,61 @@ func (t *scheduledTaskView) item(path string) (item pawl.Item, err error) {
 	}{{"max_attempts", t.MaxAttempts, pawl.MaxAttempts}, {"cost", t.Cost, pawl.Cost}} {
 		switch {
 		case f.n == nil:
-		case *f.n < 1: // 0 is no value of theirs, but would be taken for none
-			return item, fmt.Errorf("%s.%s: %d is less than 1", path, f.name, *f.n)
+		case *f.n < 1:
+			return nil, fmt.Errorf("%s.%s: %d is less than 1", path, f.name, *f.n)
 		default:
 			opts = append(opts, f.opt(*f.n))
 		}
 	}
-	set(t.Timeout != "", pawl.Timeout(timeout))
-	set(t.ExpiresIn != "", pawl.ExpiresIn(expiresIn))
-	set(t.Retention != "", pawl.Retention(retention))
-	set(t.Key != "", pawl.Key(t.Key))
-	set(t.Delay != "", pawl.In(delay))
-	set(t.IdempotencyKey != "", pawl.IdempotencyKey(t.IdempotencyKey))
-	set(t.IdempotencyTTL != "", pawl.IdempotencyTTL(keyTTL))
-	if t.RunAt != "" {
-		at, err := time.Parse(time.RFC3339, t.RunAt)
-		if err != nil {
-			return item, fmt.Errorf("%s.run_at: %q is not a time such as 2026-01-31T12:00:00Z", path, t.RunAt)
+	return opts, nil
+}
+
+// times are the options that are durations or a time.
+func (t *scheduledTaskView) times(path string) (opts []pawl.Option, err error) {
+	for _, f := range []struct {
+		name, text string
+		opt        func(time.Duration) pawl.Option
+	}{{"timeout", t.Timeout, pawl.Timeout}, {"expires_in", t.ExpiresIn, pawl.ExpiresIn}, {"retention", t.Retention, pawl.Retention},
+		{"delay", t.Delay, pawl.In}, {"idempotency_ttl", t.IdempotencyTTL, pawl.IdempotencyTTL}} {
+		if f.text == "" {
+			continue
 		}
-		opts = append(opts, pawl.At(at))
+		d, err := parsePeriod(f.text)
+		if err != nil {
+			return nil, fmt.Errorf("%s.%s: %w", path, f.name, err)
+		}
+		opts = append(opts, f.opt(d))
 	}
-	if u := t.Unique; u != nil {
-		opts = append(opts, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
+	if t.RunAt == "" {
+		return opts, nil
 	}
-	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
-	for name, value := range t.Headers {
-		opts = append(opts, pawl.Header(name, value))
+	at, err := time.Parse(time.RFC3339, t.RunAt)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s.run_at: %q is not a time such as 2026-01-31T12:00:00Z", path, t.RunAt)
+	case t.Delay != "": // of two, the SDK takes the last
+		return nil, fmt.Errorf("%s.run_at: %s is given beside delay: only one of them is allowed", path, t.RunAt)
 	}
+	return append(opts, pawl.At(at)), nil
+}
+
+// fate is what becomes of the task: how it is tried again, and what follows it.
+func (t *scheduledTaskView) fate(path string) (opts []pawl.Option, err error) {
 	if t.Retry != nil {
 		retry, err := t.Retry.policy(path + ".retry")
 		if err != nil {
-			return item, err
+			return nil, err
 		}
 		opts = append(opts, pawl.Retry(retry))
 	}
 	for i := range t.Then {
 		next, err := t.Then[i].item(fmt.Sprintf("%s.then[%d]", path, i))
 		if err != nil {
-			return item, err
+			return nil, err
 		}
 		opts = append(opts, pawl.Then(next.Args, next.Options...))
 	}
-	return pawl.Item{Args: raw, Options: opts}, nil
+	return opts, nil
 }
 
 // payloadOf is the payload of a task in a file: a JSON value, or with a content type of its own a text.

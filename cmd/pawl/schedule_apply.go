@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -277,7 +278,9 @@ func flat(v *scheduleSpecView) map[string]string {
 		panic(err) // it came as JSON
 	}
 	var loose map[string]any
-	if err := json.Unmarshal(text, &loose); err != nil {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // or two long ids would look the same
+	if err := d.Decode(&loose); err != nil {
 		panic(err)
 	}
 	var walk func(prefix string, m map[string]any)
