@@ -56,7 +56,7 @@ func IdempotencyKey(key string) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.IdempotencyKey = key })
 }
 
-// IdempotencyTTL is how long the idempotency key lives, 24 h without it.
+// IdempotencyTTL is how long the idempotency key lives, 24 h without it. It is above 0.
 func IdempotencyTTL(d time.Duration) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.IdempotencyTtl = durationpb.New(d) })
 }
@@ -77,12 +77,12 @@ func Retry(p RetryPolicy) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Retry = p.proto() })
 }
 
-// Timeout bounds one run: then the context of the handler ends and the attempt counts as a failure.
+// Timeout bounds one run: then the context of the handler ends and the attempt counts as a failure. It is above 0.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Timeout = durationpb.New(d) })
 }
 
-// ExpiresIn discards the task unless it has started by then.
+// ExpiresIn discards the task unless it has started by then. It is above 0.
 func ExpiresIn(d time.Duration) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.ExpiresIn = durationpb.New(d) })
 }

@@ -480,12 +480,12 @@ type TaskSpec struct {
 	Delay          *durationpb.Duration   `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"` // either delay or run_at
 	RunAt          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
 	IdempotencyKey string                 `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // one task per key and queue for idempotency_ttl
-	IdempotencyTtl *durationpb.Duration   `protobuf:"bytes,9,opt,name=idempotency_ttl,json=idempotencyTtl,proto3" json:"idempotency_ttl,omitempty"` // default 24h
+	IdempotencyTtl *durationpb.Duration   `protobuf:"bytes,9,opt,name=idempotency_ttl,json=idempotencyTtl,proto3" json:"idempotency_ttl,omitempty"` // above 0; default 24h
 	RequestId      string                 `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`               // a UUID; a repeat gives the first task again for at least 10 minutes
 	MaxAttempts    int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`        // default: the queue's
 	Retry          *RetryPolicy           `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`                                        // default: the queue's
-	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                    // of one run
-	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`               // discarded unless started by then
+	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                    // of one run, above 0; default: that of the queue
+	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`               // above 0: discarded unless started by then
 	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                // once ended; default: the queue's for its end state
 	Key            string                 `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`                                            // for fairness and limits; at most 256 bytes
 	Tags           []string               `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
