@@ -17,7 +17,7 @@ var troubles = []struct {
 	{3, (*world).stop}, {2, (*world).suspend},
 	{2, (*world).cutOff}, {2, (*world).cutOneWay}, {2, (*world).cutLinks}, {2, (*world).bridgeCut}, {2, (*world).flap},
 	{3, func(w *world, _ *node) { w.heal() }},
-	{2, (*world).slowDisk}, {3, (*world).sickDisk}, {4, (*world).clockJump},
+	{2, (*world).slowDisk}, {2, (*world).stuckDisk}, {3, (*world).sickDisk}, {4, (*world).clockJump},
 }
 
 // whatHappens is what a batch of seeds sees of troubles.
@@ -148,10 +148,13 @@ func (w *world) slowDisk(n *node) {
 	l.delay.Store(0)
 }
 
-// sickDisk has a disk fail or hang. Its replica must end itself; then the machine loses power, and starts again.
-func (w *world) sickDisk(n *node) {
-	l := n.alive()
-	w.breakDisk(l, l.someFault())
+// sickDisk has a disk fail, stuckDisk has it hang. Its replica must end itself; then the machine loses power, and starts again.
+func (w *world) sickDisk(n *node) { w.loseDisk(n, n.alive().failure()) }
+
+func (w *world) stuckDisk(n *node) { w.loseDisk(n, &fault{hangs: true}) }
+
+func (w *world) loseDisk(n *node, f *fault) {
+	w.breakDisk(n.alive(), f)
 	n.end(false)
 	w.wait(w.ms(1000))
 	n.start(0)

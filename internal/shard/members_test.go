@@ -328,7 +328,7 @@ func (w *world) upset() {
 			n.start(0)
 		}
 	case 6:
-		w.sickDisk(n)
+		w.loseDisk(n, n.alive().someFault())
 	case 7:
 		w.clockJump(n)
 	}

@@ -201,14 +201,20 @@ func (w *world) breakDisk(l *life, f *fault) {
 
 // someFault is what may be wrong with a life's disk.
 func (l *life) someFault() *fault {
-	switch l.w.intn(8) {
-	case 0, 1, 2:
+	if l.w.intn(8) < 3 {
 		return &fault{hangs: true}
-	case 3:
+	}
+	return l.failure()
+}
+
+// failure is a call that may fail on a life's disk.
+func (l *life) failure() *fault {
+	switch l.w.intn(5) {
+	case 0:
 		return &fault{op: "write", dir: "/d/raft/", file: "marks"}
-	case 4:
+	case 1:
 		return &fault{op: "sync", dir: "/d/raft/", file: "marks"}
-	case 5:
+	case 2:
 		return &fault{op: "write", dir: "/d/state/", file: ".sst"}
 	default:
 		if !l.roomy { // Pebble begins a new file while it syncs a large batch, and dies as above
