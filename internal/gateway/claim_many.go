@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -25,6 +26,23 @@ type manyClaim struct {
 	bytes  int
 	failed error // of a shard that gave no answer
 	served bool  // some shard gave an answer
+	lost   lostParts
+}
+
+// lostParts are the calls of a claim that may have got tasks, and gave no answer. A call that is made again with its key, in a
+// later round, tells what the first one got.
+type lostParts map[lostPart]broker.ClaimCall
+
+type lostPart struct {
+	shard uint32
+	key   string
+}
+
+// abandon gives back what nobody will ask for any more, since the claim is answered without it.
+func (g *Gateway) abandon(lost lostParts) {
+	for p, c := range lost {
+		g.broker.Abandon(p.shard, c)
+	}
 }
 
 // place is a queue of a claim, by its number, in a shard.
@@ -39,8 +57,9 @@ func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places [][]u
 	if again := g.reclaim(ctx, c, places); len(again) > 0 {
 		return again, nil
 	}
+	lost := lostParts{}
 	for {
-		m := &manyClaim{g: g, call: c, places: places, asked: map[place]int{}}
+		m := &manyClaim{g: g, call: c, places: places, asked: map[place]int{}, lost: lost}
 		if c.Weighted {
 			m.weighted(ctx)
 		} else {
@@ -49,13 +68,15 @@ func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places [][]u
 		left := time.Until(deadline)
 		switch {
 		case len(m.got) > 0:
+			g.abandon(lost)
 			return m.got, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case left <= 0 || g.isDraining():
 			if !m.served {
-				return nil, m.failed
+				return nil, m.failed // who repeats it with its key finds what was claimed
 			}
+			g.abandon(lost)
 			return nil, nil
 		}
 		if ready := g.awaitAny(ctx, c, places, left); ready != 0 {
@@ -137,11 +158,16 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 	m.asked[at]++
 	got, stamp, err := m.g.broker.ClaimNow(ctx, shard, c)
 	saw(ctx, stamp)
+	part := lostPart{shard, c.ClaimKey}
 	if err != nil {
 		m.failed = err
+		if c.ClaimKey != "" && errors.Is(err, broker.ErrUnknown) { // without a key the router gives it back
+			m.lost[part] = c
+		}
 		return 0
 	}
 	m.served = true
+	delete(m.lost, part)
 	for i := range got {
 		m.bytes += got[i].Weight()
 	}

@@ -37,11 +37,13 @@ type fake struct {
 
 	// Levers, and what was seen.
 	down     map[uint32]bool // shards that give no answer
+	loses    map[uint32]bool // shards whose answers to ClaimNow get lost
 	leader   uint64
 	settles  [][]broker.Settle
 	released []task.ID
 	claims   []broker.ClaimCall
-	hold     chan struct{} // if set, Settle waits until it can be read
+	left     []broker.ClaimCall // given to Abandon
+	hold     chan struct{}      // if set, Settle waits until it can be read
 	panics   bool
 	fails    error // of every call
 	cluster  error // of reads of queues
@@ -172,8 +174,14 @@ func (f *fake) inOrder(shard uint32) (list []*fakeTask) {
 
 // Claim takes from the queues in their order, weights or not.
 func (f *fake) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
-	return f.Claim(ctx, shard, c, 0)
+	got, at, err := f.Claim(ctx, shard, c, 0)
+	if err == nil && f.loses[shard] {
+		return nil, at, broker.Unknown("shard %d: the answer was lost", shard)
+	}
+	return got, at, err
 }
+
+func (f *fake) Abandon(_ uint32, c broker.ClaimCall) { f.set(func() { f.left = append(f.left, c) }) }
 
 func (f *fake) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	deadline := time.After(wait)

@@ -69,6 +69,9 @@ type Broker interface {
 	broker.ShardCalls
 	// ClaimNow is Claim of what is there, for a caller that has other shards to ask: it doesn't wait for a new leader.
 	ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error)
+	// Abandon gives back, in the background, what a claim of unknown outcome may have got. It has a key, with which nobody will ask
+	// again.
+	Abandon(shard uint32, c broker.ClaimCall)
 	// Once runs a verb on a once key, whichever shard it lies in.
 	Once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
 	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -133,6 +134,30 @@ func TestRepeatedClaimOverShardsGetsTheSame(t *testing.T) {
 		if claimed != 6 {
 			t.Errorf("%s: %d tasks are claimed, want 6", queues, claimed)
 		}
+	}
+}
+
+// A claim over several shards that is answered without one of them leaves nothing behind there; one that is refused may be repeated,
+// and then tells what the lost answer held.
+func TestLostPartOfAClaimOverShards(t *testing.T) {
+	f, g, ctx := spread()
+	put(t, g, ctx, "a", 2, "1")
+	put(t, g, ctx, "b", 1, "1")
+	f.loses = map[uint32]bool{1: true}
+	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}
+	if got := claimText(t, g, ctx, r); got != "b" || len(f.left) != 1 || f.left[0].ClaimKey != partKey("k", 0, 0) {
+		t.Errorf("got %q, and left %+v", got, f.left)
+	}
+
+	f, g, ctx = spread()
+	put(t, g, ctx, "a", 2, "1")
+	f.loses = map[uint32]bool{1: true, 2: true, 3: true}
+	if got, err := (workers{Gateway: g}).Claim(ctx, r); !errors.Is(err, broker.ErrUnknown) || len(f.left) != 0 {
+		t.Errorf("no answer: %v, %v, and left %+v", got, err, f.left)
+	}
+	f.loses = nil
+	if got := claimText(t, g, ctx, r); got != "aa" || len(f.left) != 0 {
+		t.Errorf("repeated: %q, and left %+v", got, f.left)
 	}
 }
 

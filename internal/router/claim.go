@@ -94,10 +94,11 @@ func (r *Router) claimFar(ctx context.Context, m *claimMethod, shard uint32, c b
 	defer cancel()
 	for {
 		out, err := far(waiting, r, m, shard, claimArgs{shard, c, wait})
-		if own && errors.Is(err, broker.ErrUnknown) {
-			r.abandon(shard, c)
+		early := err != nil && waiting.Err() != nil && ctx.Err() == nil
+		if (own || early) && errors.Is(err, broker.ErrUnknown) { // nobody will ask for it again
+			r.Abandon(shard, c)
 		}
-		if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		if early {
 			return nil, out.At, nil // as if nothing had come in time
 		}
 		// A node that is about to stop ends its waits early.
@@ -195,8 +196,8 @@ const (
 	abandonRest = time.Second
 )
 
-// abandon gives back, in the background, what a claim with a key of the router's own may have got.
-func (r *Router) abandon(shard uint32, c broker.ClaimCall) {
+// Abandon gives back, in the background, what a claim of unknown outcome may have got. It has a key, with which nobody will ask again.
+func (r *Router) Abandon(shard uint32, c broker.ClaimCall) {
 	select {
 	case r.abandoned <- struct{}{}:
 	default:

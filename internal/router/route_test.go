@@ -306,37 +306,45 @@ func TestAWaitOutlivesADrain(t *testing.T) {
 	})
 }
 
+// drainInAClaim stops a node while a claim that it made for a caller with a key, or none, has tasks elsewhere and no answer yet.
+func drainInAClaim(t *testing.T, f *fleet, key string) {
+	t.Helper()
+	m := f.nodes[2]
+	f.network = func(_, _ uint32, method string) fate {
+		if method == "claim" {
+			return hangs
+		}
+		return arrives
+	}
+	began := time.Now()
+	ended := make(chan error, 1)
+	go func() {
+		c := queueCall(1)
+		c.ClaimKey = key
+		got, _, err := m.Claim(context.Background(), 1, c, time.Minute)
+		if len(got) > 0 {
+			t.Errorf("got %v", got)
+		}
+		ended <- err
+	}()
+	pass(time.Second)
+	id := f.mustPut(1)[0] // claimed there, and the answer does not come
+	pass(latency)
+	close(m.drain)
+	if err := <-ended; err != nil || time.Since(began) > 2*time.Second {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+	m.Close() // at once: what was claimed for nobody is given back before
+	if x := f.state(id); x.state != task.Ready {
+		t.Errorf("the node took a claim along: %s", x.state)
+	}
+}
+
 // A node that is about to stop ends its own callers' waits at other nodes, and takes nothing along.
 func TestADrainEndsWaitsElsewhere(t *testing.T) {
-	inFleet(t, 2, func(f *fleet) {
-		m := f.nodes[2]
-		f.network = func(_, _ uint32, method string) fate {
-			if method == "claim" {
-				return hangs
-			}
-			return arrives
-		}
-		began := time.Now()
-		ended := make(chan error, 1)
-		go func() {
-			got, _, err := m.Claim(context.Background(), 1, queueCall(1), time.Minute)
-			if len(got) > 0 {
-				t.Errorf("got %v", got)
-			}
-			ended <- err
-		}()
-		pass(time.Second)
-		id := f.mustPut(1)[0] // claimed there, and the answer does not come
-		pass(latency)
-		close(m.drain)
-		if err := <-ended; err != nil || time.Since(began) > 2*time.Second {
-			t.Errorf("after %s: %v", time.Since(began), err)
-		}
-		m.Close() // at once: what was claimed for nobody is given back before
-		if x := f.state(id); x.state != task.Ready {
-			t.Errorf("the node took a claim along: %s", x.state)
-		}
-	})
+	for _, key := range []string{"", "the caller's"} {
+		inFleet(t, 2, func(f *fleet) { drainInAClaim(t, f, key) })
+	}
 	inFleet(t, 2, func(f *fleet) {
 		id := f.mustPut(1)[0]
 		m := f.nodes[2]
