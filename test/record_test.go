@@ -156,7 +156,7 @@ func micro(t time.Time) int64 {
 // see fills in what a task's description tells.
 func see(r *history.Record, info *pawl.TaskInfo) {
 	r.State, r.Fence, r.Attempt, r.Queue = string(info.State), info.Fence, info.Attempts, info.Queue
-	r.LeaseUntilUS = micro(info.LeaseExpiresAt)
+	r.LeaseUntilUS, r.Releases = micro(info.LeaseExpiresAt), info.Releases
 	if info.Payload != nil {
 		r.Payload = history.HashPayload(info.Payload)
 	}

@@ -18,5 +18,6 @@
 // processes, nor replicas, nor how a promise is kept. It does not model edits of waiting tasks, purges, expires_in,
 // unique keys, retention that deletes a task, claims by the Work stream, or recovery under a new epoch: histories that
 // are checked must do without them. What no client was told, it can't see: a worker that was given a task and had to give
-// it back at once leaves a gap in the fences, which is accepted if there was a claim without an answer.
+// it back at once leaves a gap in the fences, which is accepted if there was a claim without an answer, or if reads tell of more
+// releases than there were calls.
 package history

@@ -190,13 +190,18 @@ func (b *book) giveClaims(l *life, claims []*Record, first map[string]*Record) {
 	if highest == int64(len(known)) || l.judged {
 		return
 	}
-	missing := 0
+	missing, back := 0, l.givenBack()
 	for fence := int64(1); fence <= highest; fence++ {
 		if known[fence] {
 			continue
 		}
-		missing++
 		told := l.firstAt(fence)
+		if back > 0 { // of a claim that was answered without this task, since a shard's answer was lost within
+			back--
+			b.give(l, Record{ReturnNS: told.ReturnNS, Op: Claim, Fence: fence, Answer: Answer{Code: Unknown}})
+			continue
+		}
+		missing++
 		lost := lostClaims(claims, told, l.queue(), missing)
 		if len(lost) < missing {
 			b.violation(fault{Numbers, "a fence was given to nobody"}, l.id, told)
@@ -206,6 +211,21 @@ func (b *book) giveClaims(l *life, claims []*Record, first map[string]*Record) {
 		b.give(l, Record{Client: lost[0].Client, Seq: lost[0].Seq, CallNS: lost[0].CallNS, ReturnNS: lost[0].ReturnNS, Op: Claim,
 			Fence: fence, Args: Args{ClaimKey: lost[0].ClaimKey}, Answer: Answer{Code: Unknown}})
 	}
+}
+
+// givenBack is how often the broker gave the task back of its own accord, by what reads tell: nobody was told of those claims.
+func (l *life) givenBack() (n int) {
+	holders := map[string]bool{}
+	for i := range l.events {
+		e := &l.events[i]
+		switch {
+		case e.Op == Get && e.Code == OK:
+			n = max(n, e.Releases)
+		case e.Op == Release && (e.Code == OK || e.Code == Unknown):
+			holders[e.Token] = true
+		}
+	}
+	return n - len(holders)
 }
 
 // firstAt is the first answer that tells of a fence, or a higher one.

@@ -111,6 +111,7 @@ type Answer struct {
 	Attempt      int    `json:"attempt,omitempty"`        // of a claim: its number; of a read: the number of the last that began
 	LeaseUntilUS int64  `json:"lease_until_us,omitempty"` // of a claim, an extension, and a read of a claimed task
 	DueUS        int64  `json:"due_us,omitempty"`         // next_run_at
+	Releases     int    `json:"releases,omitempty"`       // of a read: how often it was given back, by holders or by the broker
 }
 
 // String is the record in one line.
@@ -141,6 +142,7 @@ func (r *Record) String() string {
 	note("attempt", r.Attempt, r.Attempt != 0)
 	note("until_us", r.LeaseUntilUS, r.LeaseUntilUS != 0)
 	note("due_us", r.DueUS, r.DueUS != 0)
+	note("releases", r.Releases, r.Releases != 0)
 	if r.Index != 0 {
 		fmt.Fprintf(&b, " at %d/%d %d us", r.Shard, r.Index, r.TimeUS)
 	}
