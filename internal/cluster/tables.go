@@ -18,13 +18,21 @@ import (
 //	m v           → highest version of a queue that was deleted (8)
 //	m t           → how many schedules there are (8)
 //	q ns 0 name   → shard and configuration of a queue
+//	m a           → 1 if calls need a token (8)
 //	c ns 0 name   → ScheduleHome
+//	a ns 0 name   → a token; of all namespaces: ns is *
+//	u ns 0 name   → when it was last used (8)
+//	x name        → Namespace
 const (
 	nodeTable  = 'n'
 	shardTable = 's'
 	metaTable  = 'm'
 	queueTable = 'q'
 	cronTable  = 'c'
+
+	tokenTable     = 'a'
+	usedTable      = 'u'
+	namespaceTable = 'x'
 )
 
 const rowVersion = 1
@@ -123,6 +131,7 @@ var (
 	floorKey    = []byte{metaTable, 'v'}
 
 	schedulesKey = []byte{metaTable, 't'}
+	requiredKey  = []byte{metaTable, 'a'}
 )
 
 func scheduleKey(ns, name string) []byte {
