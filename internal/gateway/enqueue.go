@@ -18,6 +18,9 @@ type producers struct {
 // Enqueue makes one task.
 func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (*pawlv1.EnqueueResponse, error) {
 	spec, err := specOf(r.GetTask(), g.limits)
+	if err == nil {
+		err = mayEnqueue(ctx, &spec)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +107,9 @@ func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, resu
 	var part *shardTasks // of the task before
 	for i, t := range tasks {
 		spec, err := specOf(t, g.limits)
+		if err == nil {
+			err = mayEnqueue(ctx, &spec)
+		}
 		if err == nil && (part == nil || spec.Queue != q.Name) {
 			q, err = g.cluster.Place(ctx, ns, spec.Queue)
 		}

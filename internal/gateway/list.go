@@ -28,6 +28,8 @@ const (
 	groupCursor     cursorKind = 'g'
 	memberCursor    cursorKind = 'm'
 	operationCursor cursorKind = 'o'
+	tokenCursor     cursorKind = 'k'
+	namespaceCursor cursorKind = 'n'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
@@ -52,6 +53,8 @@ type parts struct {
 	copy       *cluster.Copy
 	reconciler *cluster.Reconciler
 	system     *system
+	tokens     *tokens
+	door       *auth.Door
 	groups     *groups
 }
 
@@ -235,6 +238,8 @@ func (n *Node) assemble(context.Context) error {
 	}
 	n.closers = append(n.closers, dead.Close)
 	n.copy = cluster.NewCopy(n.known)
+	n.door = newDoor(n.cfg)
+	n.copy.OnAccess(n.door.Replace)
 	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Namespaces: n.copy.Namespaces,
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
@@ -251,6 +256,7 @@ func (n *Node) assemble(context.Context) error {
 		Peers: far{n.transport}, NotSent: notSent, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
+	n.tokens = newTokens(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Control: n.control, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
@@ -280,7 +286,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) }}
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.door.Watch, n.requireTokens, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
 	}
@@ -378,7 +384,7 @@ func (n *Node) present(ctx context.Context) {
 
 // serve opens the door to clients.
 func (n *Node) serve() {
-	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
+	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
 		Certificate: n.cfg.Certificate, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
 	n.serves.Store(n.gateway)
 	n.serving.Go(func() {
