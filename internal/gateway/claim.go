@@ -29,6 +29,7 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 		return nil, err
 	}
 	got = g.fit(got)
+	g.traceClaims(got)
 	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
 	for i := range got {
 		out.Tasks[i] = claimedProto(&got[i])
