@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
@@ -26,6 +27,7 @@ type Config struct {
 	Groups     Groups
 	Operations Operations
 	Admin      Admin        // nil: the operators' calls for a cluster are refused
+	Door       *auth.Door   // who may come in; nil: everybody, to everything
 	Limits     task.Limits  // zero fields: task.DefaultLimits
 	Logger     *slog.Logger // nil: none
 	// Pages answers what is not the API's: the web UI, metrics. Nil: not found.
@@ -58,6 +60,9 @@ type Gateway struct {
 	limits  task.Limits
 	shares  shareBook
 	tracer  trace.Tracer // nil: no spans
+
+	keeper   *auth.Door
+	refusals refusals
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -163,7 +168,10 @@ func New(cfg Config) *Gateway {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: cfg.Cluster, limits: withDefaults(cfg.Limits)}
+	if cfg.Door == nil {
+		cfg.Door = auth.NewDoor(auth.Config{Mode: auth.Never})
+	}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, keeper: cfg.Door, limits: withDefaults(cfg.Limits)}
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}
