@@ -175,7 +175,7 @@ func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest)
 		return g.cfg.Groups.CancelGroup(ctx, by, ns, id)
 	})
 	if err == nil {
-		g.log.Info("group cancelled", "group", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
+		g.log.Info("group cancelled", "group_id", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
 	}
 	return &pawlv1.CancelGroupResponse{Group: p}, err
 }
