@@ -42,7 +42,7 @@ func inTrace(t *testing.T, fn func(w *traced), opts ...pawl.DialOption) {
 	})
 }
 
-// work runs a worker until all that is due by then has been done.
+// work runs a worker for a while, in a span of the program's that its runs have nothing to do with.
 func (w *traced) work(d time.Duration, handlers map[string]pawl.Handler) {
 	w.Helper()
 	mux := pawl.NewMux()
@@ -50,6 +50,9 @@ func (w *traced) work(d time.Duration, handlers map[string]pawl.Handler) {
 		mux.HandleFunc(name, handle)
 	}
 	ctx, stop := context.WithCancel(w.Context())
+	if w.tracer != nil {
+		ctx, _ = w.tracer.Start(ctx, "main")
+	}
 	done := make(chan error, 1)
 	go func() { done <- pawl.NewWorker(w.client, mux, pawl.WorkerConfig{Name: "w1"}).Run(ctx) }()
 	time.Sleep(d)
