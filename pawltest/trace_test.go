@@ -304,6 +304,21 @@ producer send default bytes=7 type=t
 // has that of another.
 func TestTracesThatTasksBring(t *testing.T) {
 	const good, bad = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7-zz"
+	inTrace(t, func(w *traced) { // as many headers, and as large, as there may be: there is no room for a trace
+		var many []pawl.Option
+		for i := range 64 {
+			many = append(many, pawl.Header(fmt.Sprint(i), ""))
+		}
+		for _, opts := range [][]pawl.Option{many, {pawl.Header("h", strings.Repeat("x", 16<<10-1))}} {
+			ref, err := w.client.Enqueue(w.Context(), task, opts...)
+			if err != nil {
+				w.Fatal(err)
+			}
+			if info, err := w.client.Task(w.Context(), ref.ID); err != nil || info.Headers["traceparent"] != "" || len(info.Headers) != len(opts) {
+				w.Errorf("headers %v, %v", info.Headers, err)
+			}
+		}
+	})
 	inTrace(t, func(w *traced) {
 		plain := w.broker.Client(w)
 		headers := func(opts ...pawl.Option) map[string]string {
