@@ -34,6 +34,7 @@ type Client struct {
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
+	observe  *telemetry
 	retryFor time.Duration
 	actor    string // of WithActor
 	reason   string // of WithReason
@@ -71,6 +72,10 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	if err := checkReason(cfg.reason); err != nil {
 		return nil, err
 	}
+	observe, err := newTelemetry(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("pawl: metrics: %w", err)
+	}
 	target, known, err := cfg.targets(addr)
 	if err != nil {
 		return nil, err
@@ -98,6 +103,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
+		observe:  observe,
 		retryFor: cfg.retryFor,
 		actor:    cfg.actor,
 		reason:   cfg.reason,

@@ -51,10 +51,12 @@ var mayImport = map[string][]string{
 
 // onlyIn says which packages may use a library that the others must not know.
 var onlyIn = map[string][]string{
-	"go.etcd.io/raft/v3":               {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
-	"github.com/cockroachdb/pebble/v2": {"internal/store", "internal/raftlog", "internal/node"},
-	"github.com/netresearch/go-cron":   {"internal/cron"},
-	"google.golang.org/grpc":           {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
+	"go.etcd.io/raft/v3":                 {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
+	"github.com/cockroachdb/pebble/v2":   {"internal/store", "internal/raftlog", "internal/node"},
+	"github.com/netresearch/go-cron":     {"internal/cron"},
+	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports
+	"go.opentelemetry.io/otel/exporters": {"cmd/pawl"},
+	"google.golang.org/grpc":             {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
 }
 
 // sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.

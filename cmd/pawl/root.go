@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl"
 )
@@ -35,6 +36,9 @@ type app struct {
 	actor     string
 	reason    string
 	format    string
+
+	tracers  trace.TracerProvider // nil: none
+	traceLog *slog.Logger
 }
 
 // newRoot makes the tree of commands.
@@ -129,7 +133,7 @@ func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
 		opts = append(opts, pawl.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason)}, opts...)...)
+	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason), pawl.WithTracerProvider(a.tracers)}, opts...)...)
 }
 
 // readRoots reads the certificates of the authorities that vouch for servers.
