@@ -40,6 +40,9 @@ func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
 		by.Face = task.FaceGRPC
 		if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 			by.Address = hostOf(p.Addr.String())
+			if isInside(p) {
+				by.Face = task.FaceUI
+			}
 		}
 		if by.Name, err = onlyOne("actor", metaActor, metadata.ValueFromIncomingContext(ctx, metaActor)); err != nil {
 			return by, err
