@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/gateway":   {"api/pawl/v1", "internal/broker", "internal/cluster", "internal/task"},
-	"internal/node":      {"internal/archive", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/router", "internal/shard", "internal/store", "internal/task", "internal/transport"},
+	"internal/node":      {"internal/archive", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/router", "internal/shard", "internal/store", "internal/task", "internal/transport", "internal/ui"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/task"},
 	"internal/raftlog":   {},
 	"internal/shard":     {"internal/raftlog", "internal/store"},
@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"test/conformance":   {},
 	"test/history":       {},
 	"internal/transport": {"internal/certs"},
+	"internal/ui":        {""},
 }
 
 // onlyIn says which packages may use a library that the others must not know.
