@@ -30,6 +30,8 @@ type Leader struct {
 	passed []byte           // nor before this key
 	hot    hot
 	ids    map[string]*newIDs // by namespace
+
+	transitions []Transition // of the last round: its space is used again
 }
 
 type queueName struct{ ns, name string }
@@ -79,6 +81,9 @@ type dirtyLane struct {
 
 // Effects are what others want to know of a round once it is committed.
 type Effects struct {
+	// Transitions are what became of tasks, in the order in which it did.
+	Transitions []Transition
+
 	Woken    []Woken         // queues that got ready tasks, and may be named more than once
 	Ended    []Ended         // tasks that came to an end
 	Dead     []DeadLetter    // those among them that want a log line
@@ -120,7 +125,7 @@ type DeadLetter struct {
 
 // Begin starts a round over tx.
 func (l *Leader) Begin(tx *store.Tx) *Round {
-	return &Round{tx: tx, l: l, now: tx.Now()}
+	return &Round{tx: tx, l: l, now: tx.Now(), Effects: Effects{Transitions: l.noTransitions()}}
 }
 
 // Now is the shard's time of the round.
@@ -155,6 +160,7 @@ func (r *Round) Seal() {
 	r.queues, r.lanes = nil, nil
 	r.sealBreakers()
 	r.sealGroups()
+	r.l.transitions = r.Transitions
 }
 
 func (r *Round) writeLane(q *queue, l *lane) {
@@ -309,6 +315,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	}
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
+	r.noteTransition(ns, id, from, to)
 	if heir != (task.ID{}) {
 		r.inherit(ns, heir, q)
 	}

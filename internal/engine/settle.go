@@ -107,6 +107,7 @@ func (r *Round) endAttempt(ns string, id task.ID, from, to *Exec, o task.Outcome
 	if to.State.Waiting() {
 		a.NextRunAt = to.RunAt
 	}
+	r.noteOutcome(id, o, f)
 	r.judge(r.queueOf(ns, from), id, from.Type, o, f)
 	r.tx.Set(attemptKey(ns, id, a.Fence), a.encode())
 	if a.Fence > maxAttemptLog {

@@ -24,6 +24,7 @@ type world struct {
 	last   Effects  // of the last round
 	broke  []broken // of all rounds since somebody looked
 	ids    uint64
+	told   map[task.ID]task.State // as the transitions tell it
 }
 
 type broken struct {
@@ -40,7 +41,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	w := &world{t: t, store: s, now: dawn}
+	w := &world{t: t, store: s, now: dawn, told: map[task.ID]task.State{}}
 	w.takeOffice()
 	return w
 }
@@ -64,6 +65,9 @@ func (w *world) round(calls ...func(r *Round)) {
 		w.t.Fatal(err)
 	}
 	w.last = r.Effects
+	if w.told != nil {
+		w.follow(r.Transitions)
+	}
 	for _, b := range r.Breakers {
 		w.broke = append(w.broke, broken{b, w.now})
 	}
@@ -164,6 +168,9 @@ func (w *world) check() error {
 		return fmt.Errorf("%d findings: %q", len(found), found)
 	}
 	if err := w.checkHot(); err != nil {
+		return err
+	}
+	if err := w.checkTold(); err != nil {
 		return err
 	}
 	tx := w.store.Begin(w.now, w.index+1)
