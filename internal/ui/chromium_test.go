@@ -63,16 +63,22 @@ func startBrowser(t testing.TB) *browser {
 	must(t, err)
 	in, toUs, err := os.Pipe()
 	must(t, err)
-	cmd := exec.Command(path, append(flags, "--user-data-dir="+t.TempDir(), "about:blank")...)
+	dir, err := os.MkdirTemp("", "pawl-chromium-") // not t.TempDir: Chromium's children may still write when it has ended
+	must(t, err)
+	cmd := exec.Command(path, append(flags, "--user-data-dir="+dir, "about:blank")...)
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 and 4
 	must(t, cmd.Start())
 	_, _ = fromUs.Close(), toUs.Close()
 	b := &browser{t: t, out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16)}
 	go b.listen(in)
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		b.session = ""
+		if b.try("Browser.close", nil, nil) != nil {
+			_ = cmd.Process.Kill()
+		}
 		_ = cmd.Wait()
 		_, _ = out.Close(), in.Close()
+		_ = os.RemoveAll(dir)
 	})
 	b.open()
 	return b
@@ -302,6 +308,8 @@ func (b *browser) key(key string) {
 	down := map[string]any{"type": "keyDown", "key": key}
 	if len(key) == 1 {
 		down["text"] = key
+	} else if key == "Escape" {
+		down["windowsVirtualKeyCode"] = 27
 	}
 	b.call("Input.dispatchKeyEvent", down, nil)
 	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)

@@ -161,11 +161,11 @@ func doRestore(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	for _, r := range results {
-		if r.Err != nil {
-			return done{}, r.Err
-		}
-		return done{Said: "Restored.", Next: "/tasks/" + r.TaskID}, nil
+	if len(results) != 1 {
+		return done{}, badField("place", "%d tasks were restored", len(results))
 	}
-	return done{}, badField("place", "nothing was restored")
+	if results[0].Err != nil {
+		return done{}, results[0].Err
+	}
+	return done{Said: "Restored.", Next: "/tasks/" + results[0].TaskID}, nil
 }

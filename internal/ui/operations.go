@@ -2,7 +2,6 @@ package ui
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -27,18 +26,19 @@ var operationActions = []action{
 type actionWord struct {
 	action pawl.Action
 	label  string
+	of     string // between the label and how many
 	text   string
 	danger bool
 }
 
 // actions are in the order of their use on call.
 var actions = []actionWord{
-	{pawl.ActionReplay, "Replay", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false},
-	{pawl.ActionRunNow, "Run now", "They become ready now instead of when they are due.", false},
-	{pawl.ActionMove, "Move", "They live on in another queue, each under a new id.", false},
-	{pawl.ActionSetPriority, "Set priority", "They are claimed by their new priority.", false},
-	{pawl.ActionCancel, "Cancel", "They end; handlers that run them are told.", true},
-	{pawl.ActionDiscard, "Discard", "They end on purpose. Dead letters go to the archive first.", true},
+	{pawl.ActionReplay, "Replay", "", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false},
+	{pawl.ActionRunNow, "Run now", "", "They become ready now instead of when they are due.", false},
+	{pawl.ActionMove, "Move", "", "They live on in another queue, each under a new id.", false},
+	{pawl.ActionSetPriority, "Set priority", "of ", "They are claimed by their new priority.", false},
+	{pawl.ActionCancel, "Cancel", "", "They end; handlers that run them are told.", true},
+	{pawl.ActionDiscard, "Discard", "", "They end on purpose. Dead letters go to the archive first.", true},
 }
 
 func wordOf(a pawl.Action) (actionWord, error) {
@@ -176,7 +176,7 @@ func newOperationForm(v *visit) (*form, error) {
 	if v.r.PostForm != nil {
 		text = v.value("q")
 	}
-	f := &form{Title: word.label + " tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Count again"},
+	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Count again"},
 		Facts: []fact{{"Which", orAll(text)}}, Fields: operationFields(o, text)}
 	if opErr != nil {
 		f.refuse(opErr)
@@ -209,7 +209,7 @@ func (f *form) count(p *pawl.OperationPreview, o pawl.Operation, word actionWord
 		n, many = o.Max, ""
 	}
 	f.Sample = p.Sample[:min(len(p.Sample), 5)]
-	f.Button = fmt.Sprintf("%s %s%s", word.label, plural(n, "task"), many)
+	f.Button = word.label + " " + word.of + plural(n, "task") + many
 	if n == 0 {
 		f.Text = "No task matches that this is for: " + strings.ToLower(word.text)
 	}
