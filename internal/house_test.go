@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/gateway":   {"api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/roster", "internal/task"},
-	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/store", "internal/task", "internal/transport"},
+	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/store", "internal/task", "internal/transport", "internal/ui"},
 	"internal/roster":    {"internal/task"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/roster", "internal/task"},
 	"internal/raftlog":   {},
@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"test/conformance":   {},
 	"test/history":       {},
 	"internal/transport": {"internal/certs"},
+	"internal/ui":        {""},
 }
 
 // onlyIn says which packages may use a library that the others must not know.

@@ -52,6 +52,9 @@ type Config struct {
 	Certificate func() *tls.Certificate
 
 	MaxConns int // connections at once; default 20,000
+
+	// BasePath is a prefix such as "/pawl" that paths may have, of a proxy that does not strip it; "": none.
+	BasePath string
 }
 
 // Gateway serves one node's API. Its methods may be called from any goroutine.
@@ -73,6 +76,7 @@ type Gateway struct {
 	rest   http.Handler
 	http   *http.Server
 	door   *door
+	inside *passage // of clients within the process
 
 	work     sync.WaitGroup // releases of claims that nobody received
 	stopping context.Context
@@ -185,9 +189,10 @@ func New(cfg Config) *Gateway {
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
-	g.rest = g.newREST()
+	g.rest = underBase(cfg.BasePath, g.newREST())
 	g.http = g.newHTTP()
 	g.door = newDoor(cfg)
+	g.inside = newPassage(insideAddr(""), g.door.closed)
 	return g
 }
 

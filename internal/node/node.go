@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/ui"
 )
 
 // Node is a running node.
@@ -37,6 +39,7 @@ type Node struct {
 	images    *images
 	parts
 	gateway *gateway.Gateway
+	pages   *ui.UI
 	state
 
 	closers []func() error // in the order of opening
@@ -383,8 +386,14 @@ func (n *Node) present(ctx context.Context) {
 
 // serve opens the door to clients.
 func (n *Node) serve() {
-	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
-		Certificate: n.cfg.Certificate, Tracers: n.cfg.Tracers, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
+	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, Dial: func(ctx context.Context, from string) (net.Conn, error) {
+		return n.gateway.DialInside(ctx, from)
+	}})
+	n.gateway = gateway.New(gateway.Config{
+		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster,
+		Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
+	})
 	n.serves.Store(n.gateway)
 	n.serving.Go(func() {
 		// Server closed: Stop came before Serve had begun.
@@ -420,6 +429,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.handOver(ctx)
 		n.broker.Drain()
+		_ = n.pages.Close() // what its connections still asked for is cut off
 		n.gateway.Shutdown(ctx)
 		n.serving.Wait()
 		n.err = n.shut()
