@@ -23,6 +23,7 @@ type Config struct {
 	Schedules  Schedules
 	Groups     Groups
 	Operations Operations
+	Stats      Stats        // nil: nobody counts, and what asks for it is refused
 	Admin      Admin        // nil: the operators' calls for a cluster are refused
 	Limits     task.Limits  // zero fields: task.DefaultLimits
 	Logger     *slog.Logger // nil: none
