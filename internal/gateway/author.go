@@ -27,9 +27,9 @@ const maxSource = 64
 // authorOf tells who makes a call. It is read where it is wanted, so that calls of producers and workers don't pay for it.
 // Reason is that of the request, "" if it gives none.
 func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
-	said := ""
-	if web := callOf(ctx).web; web != nil {
-		by.Face, by.Address = task.FaceREST, hostOf(web.RemoteAddr)
+	said, c := "", callOf(ctx)
+	by.Face, by.Address = sourceOf(ctx, c)
+	if web := c.web; web != nil {
 		if by.Name, err = onlyOne("actor", headerActor, web.Header[headerActor]); err != nil {
 			return by, err
 		}
@@ -37,16 +37,15 @@ func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
 			return by, err
 		}
 	} else {
-		by.Face = task.FaceGRPC
-		if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-			by.Address = hostOf(p.Addr.String())
-		}
 		if by.Name, err = onlyOne("actor", metaActor, metadata.ValueFromIncomingContext(ctx, metaActor)); err != nil {
 			return by, err
 		}
 		if said, err = onlyOne("reason", metaReason, metadata.ValueFromIncomingContext(ctx, metaReason)); err != nil {
 			return by, err
 		}
+	}
+	if token := c.visitor.Name; token != "" { // what the token is called is known, and what the caller is is only said
+		by.Name = token
 	}
 	if by.Reason = reason; reason == "" {
 		by.Reason = said
@@ -55,6 +54,17 @@ func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
 		return by, err
 	}
 	return by, checkReason(by.Reason)
+}
+
+// sourceOf tells by which way and from where a call came.
+func sourceOf(ctx context.Context, c *call) (face task.Face, address string) {
+	if c.web != nil {
+		return task.FaceREST, hostOf(c.web.RemoteAddr)
+	}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		address = hostOf(p.Addr.String())
+	}
+	return task.FaceGRPC, address
 }
 
 // onlyOne is the value of a header that may be given once.

@@ -40,6 +40,9 @@ type backupStream struct {
 
 // Write implements io.Writer.
 func (b *backupStream) Write(p []byte) (int, error) {
+	if err := b.to.Context().Err(); err != nil { // the token was revoked
+		return 0, err
+	}
 	if err := b.to.Send(&pawlv1.BackupResponse{Data: p}); err != nil {
 		return 0, err
 	}

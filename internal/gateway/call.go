@@ -10,12 +10,14 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 )
 
 // call is what a request carries along: whose it is, and which moments of which shards its answer tells of.
 type call struct {
 	namespace string
+	visitor   visitor
 	web       *http.Request // nil: it came by gRPC
 
 	mu     sync.Mutex
@@ -24,19 +26,19 @@ type call struct {
 
 type callKey struct{}
 
-// defaultNamespace is everyone's until there are credentials.
-const defaultNamespace = "default"
-
-// begin makes the call of a request. The namespace comes from its credential, never from its body.
+// begin makes the call of a request, which is nobody's until it is admitted. The namespace comes from its credential, never from its
+// body.
 func begin(ctx context.Context) (context.Context, *call) {
-	c := &call{namespace: defaultNamespace}
+	c := newCall()
 	return context.WithValue(ctx, callKey{}, c), c
 }
+
+func newCall() *call { return &call{namespace: auth.DefaultNamespace, visitor: visitor{auth.Anybody}} }
 
 func callOf(ctx context.Context) *call {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		return &call{namespace: defaultNamespace}
+		return newCall()
 	}
 	return c
 }

@@ -39,6 +39,9 @@ func (g operators) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueueReque
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}
+	if err := mayUse(ctx, name); err != nil {
+		return nil, err
+	}
 	q, copied := g.cluster.Copied(namespaceOf(ctx), name)
 	if !copied {
 		var err error

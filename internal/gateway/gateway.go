@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
@@ -25,6 +26,7 @@ type Config struct {
 	Operations Operations
 	Stats      Stats        // nil: nobody counts, and what asks for it is refused
 	Admin      Admin        // nil: the operators' calls for a cluster are refused
+	Door       *auth.Door   // who may come in; nil: everybody, to everything
 	Limits     task.Limits  // zero fields: task.DefaultLimits
 	Logger     *slog.Logger // nil: none
 	// Pages answers what is not the API's: the web UI, metrics. Nil: not found.
@@ -53,6 +55,9 @@ type Gateway struct {
 	cluster Cluster
 	limits  task.Limits
 	shares  shareBook
+
+	keeper   *auth.Door
+	refusals refusals
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -158,7 +163,10 @@ func New(cfg Config) *Gateway {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: cfg.Cluster, limits: withDefaults(cfg.Limits)}
+	if cfg.Door == nil {
+		cfg.Door = auth.NewDoor(auth.Config{Mode: auth.Never})
+	}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, keeper: cfg.Door, limits: withDefaults(cfg.Limits)}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
 	g.rest = g.newREST()

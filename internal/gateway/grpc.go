@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 const (
@@ -60,18 +61,25 @@ func (g *Gateway) newGRPC() *grpc.Server {
 
 // unary begins a call, ends it with its trailers and the status of its error, and keeps a panic from ending more than it.
 func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	caller := ctx
 	ctx, c := begin(ctx)
 	defer func() {
 		if p := recover(); p != nil {
-			answer, err = nil, g.statusOf(ctx, g.panicked(info.FullMethod, p))
+			answer, err = nil, g.statusOf(caller, g.panicked(info.FullMethod, p))
 		}
 	}()
+	ctx, leave, err := g.admit(ctx, c, needOfRPC(info.FullMethod), shownByGRPC(ctx))
+	defer leave()
+	if err != nil {
+		return nil, g.statusOf(caller, err)
+	}
 	answer, err = handle(ctx, req)
+	err = shownOut(ctx, err)
 	if md := g.trailer(c); md != nil {
 		_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
 	}
 	if err != nil {
-		return nil, g.statusOf(ctx, err)
+		return nil, g.statusOf(caller, err)
 	}
 	return answer, nil
 }
@@ -84,7 +92,20 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 			err = g.statusOf(ctx, g.panicked(info.FullMethod, p))
 		}
 	}()
-	return g.statusOf(s.Context(), handle(srv, &callStream{s, ctx}))
+	ctx, leave, err := g.admit(ctx, c, needOfRPC(info.FullMethod), shownByGRPC(ctx))
+	defer leave()
+	if err == nil {
+		err = shownOut(ctx, handle(srv, &callStream{s, ctx}))
+	}
+	return g.statusOf(s.Context(), err)
+}
+
+// shownOut is how a call has ended: if its token did before it, by that.
+func shownOut(ctx context.Context, err error) error {
+	if cause, refused := task.AsError(context.Cause(ctx)); refused && ctx.Err() != nil {
+		return cause
+	}
+	return err
 }
 
 // callStream is a stream with its call.

@@ -41,21 +41,22 @@ func (g *Gateway) newREST() http.Handler {
 	mux := http.NewServeMux()
 	guard := http.NewCrossOriginProtection()
 	for _, rt := range g.routes() {
-		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) { g.exchange(w, r, guard, rt.handle) })
+		wants := needOf(rt.method, rt.path)
+		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) { g.exchange(w, r, guard, wants, rt.handle) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if allowed := methodsOf(mux, r); len(allowed) > 0 {
 			for _, m := range allowed {
 				w.Header().Add("Allow", m)
 			}
-			g.exchange(w, r, guard, wrongMethod)
+			g.exchange(w, r, guard, need{reach: public}, wrongMethod)
 			return
 		}
 		if g.cfg.Pages != nil && !isAPI(r.URL.Path) {
 			g.cfg.Pages.ServeHTTP(w, r)
 			return
 		}
-		g.exchange(w, r, guard, func(x *exchange) error { return task.NotFound("path", r.URL.Path) })
+		g.exchange(w, r, guard, need{reach: public}, func(x *exchange) error { return task.NotFound("path", r.URL.Path) })
 	})
 	return mux
 }
@@ -85,8 +86,8 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // maxPooled keeps one large answer from holding its memory for ever.
 const maxPooled = 64 << 10
 
-// exchange runs a handler and sends its answer. A panic ends this request only.
-func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.CrossOriginProtection, handle func(*exchange) error) {
+// exchange runs a handler, if the caller may have what it wants, and sends its answer. A panic ends this request only.
+func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.CrossOriginProtection, wants need, handle func(*exchange) error) {
 	buffer := buffers.Get().(*[]byte)
 	x := &exchange{Gateway: g, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
 	defer func() {
@@ -101,7 +102,7 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	var c *call
 	x.ctx, c = begin(r.Context())
 	c.web = r
-	err := x.guarded(guard, handle)
+	err := x.guarded(guard, c, wants, handle)
 	h := w.Header()
 	if shard, index, at, ok := c.stamp(); ok {
 		h[headerShard], h[headerIndex], h[headerTime] = []string{shard}, []string{index}, []string{at}
@@ -120,7 +121,7 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	_, _ = w.Write(x.b) // if this fails, the caller is gone
 }
 
-func (x *exchange) guarded(guard *http.CrossOriginProtection, handle func(*exchange) error) (err error) {
+func (x *exchange) guarded(guard *http.CrossOriginProtection, c *call, wants need, handle func(*exchange) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			x.status = 0
@@ -130,7 +131,13 @@ func (x *exchange) guarded(guard *http.CrossOriginProtection, handle func(*excha
 	if err := guard.Check(x.r); err != nil {
 		return &task.Error{Code: task.CodePermissionDenied, Message: "a page of another origin may not call this server"}
 	}
-	return handle(x)
+	ctx, leave, err := x.admit(x.ctx, c, wants, shownByREST(x.r.Header))
+	defer leave()
+	if err != nil {
+		return err
+	}
+	x.ctx = ctx
+	return shownOut(ctx, handle(x))
 }
 
 // problem is the answer to a refused request.
@@ -145,6 +152,9 @@ func (x *exchange) problem(err error) {
 	}
 	h := x.w.Header()
 	h.Set("Content-Type", "application/problem+json")
+	if e.Code == task.CodeUnauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}

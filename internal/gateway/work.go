@@ -133,16 +133,23 @@ func (w *work) failIf(fn func() error) {
 
 // stay waits for the end of the stream, and tells the worker once if the server shuts down.
 func (w *work) stay() error {
+	ctx := w.stream.Context()
 	select {
 	case <-w.ended:
 		return nil
+	case <-ctx.Done(): // the worker is gone, or its token
+		return ctx.Err()
 	case <-w.g.broker.Draining():
 	}
 	if err := w.send(&pawlv1.WorkResponse{Draining: true}); err != nil {
 		return err
 	}
-	<-w.ended
-	return nil
+	select {
+	case <-w.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // onDemand runs do in a goroutine of its own while there is something to do.

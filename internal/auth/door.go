@@ -1,0 +1,303 @@
+package auth
+
+import (
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// staleAfter is how old a copy of the tokens may be: a token that was revoked meanwhile would still be good here. It outlasts
+	// an election of the system shard, which takes a second or two.
+	staleAfter = 10 * time.Second
+	// lookEvery is how often calls that last are looked at.
+	lookEvery = time.Second
+)
+
+// Mode says whether a door wants tokens.
+type Mode int
+
+// The modes.
+const (
+	AsCluster Mode = iota // as the cluster says
+	Always
+	Never
+)
+
+// Config is what a Door is made of.
+type Config struct {
+	Mode Mode
+	// Admin is the hash of the token that may do everything by the node's own word, if there is one; nil: there is none. It needs no
+	// copy of anything.
+	Admin func() (Hash, bool)
+}
+
+// Door decides who may come in. Its methods may be called from any goroutine.
+type Door struct {
+	cfg   Config
+	page  atomic.Pointer[page]
+	heard atomic.Pointer[time.Time] // when the page was known to be what the system shard has
+
+	failed [failures]atomic.Int64
+
+	mu     sync.Mutex // of the writers of page, too
+	guests map[*guest]bool
+}
+
+// page is a copy of the tokens. Its maps are never changed.
+type page struct {
+	required   bool
+	namespaces []string
+	tokens     map[Hash]*Visitor
+}
+
+// Visitor is who makes a call. It is the same for all calls with a token, until that changes.
+type Visitor struct {
+	Name string // of the token; "": there is none
+	Rights
+	hash      Hash
+	expiresAt time.Time // zero: never
+	token     *Token
+	admin     bool // by the node's own word
+
+	used, told atomic.Int64 // minutes
+	gone       atomic.Bool  // the token was revoked or changed
+}
+
+// Anybody is who calls a door that wants no tokens.
+var Anybody = &Visitor{Rights: Everything}
+
+// NewDoor makes a door that has heard of no token yet.
+func NewDoor(cfg Config) *Door {
+	d := &Door{cfg: cfg, guests: map[*guest]bool{}}
+	d.page.Store(&page{namespaces: []string{DefaultNamespace}})
+	return d
+}
+
+// On says whether calls need a token.
+func (d *Door) On() bool {
+	return d.cfg.Mode == Always || d.cfg.Mode == AsCluster && d.page.Load().required
+}
+
+// HasNamespace says whether there is a namespace, by this node's copy.
+func (d *Door) HasNamespace(name string) bool { return slices.Contains(d.page.Load().namespaces, name) }
+
+// Namespaces are all, in their order. The slice must not be changed.
+func (d *Door) Namespaces() []string { return d.page.Load().namespaces }
+
+// Heard says that the copy was up to date at a time.
+func (d *Door) Heard(at time.Time) { d.heard.Store(&at) }
+
+// stale says whether the copy is too old to be trusted. The wall clock counts too: the other one stands still while a machine sleeps.
+func (d *Door) stale(now time.Time) bool {
+	heard := d.heard.Load()
+	return heard == nil || max(now.Sub(*heard), now.Round(0).Sub(heard.Round(0))) > staleAfter
+}
+
+// Replace takes over a newer copy. When it returns, no call comes in by what the old one had and the new one has not, and calls that
+// last have been told.
+func (d *Door) Replace(a Access) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.page.Load()
+	p := &page{required: a.Required, namespaces: slices.Clone(a.Namespaces), tokens: make(map[Hash]*Visitor, len(a.Tokens))}
+	if !slices.Contains(p.namespaces, DefaultNamespace) {
+		p.namespaces = append(p.namespaces, DefaultNamespace)
+	}
+	slices.Sort(p.namespaces)
+	for i := range a.Tokens {
+		t := &a.Tokens[i]
+		p.add(old, t, t.Hash, t.ExpiresAt)
+		if t.OldUntil != 0 {
+			until := t.OldUntil
+			if t.ExpiresAt != 0 {
+				until = min(until, t.ExpiresAt)
+			}
+			p.add(old, t, t.OldHash, until)
+		}
+	}
+	d.page.Store(p)
+	for hash, v := range old.tokens {
+		if p.tokens[hash] != v {
+			v.gone.Store(true)
+		}
+	}
+	d.look(time.Now())
+}
+
+// add keeps the visitor of a token that has not changed: calls that last know it.
+func (p *page) add(old *page, t *Token, hash Hash, until store.Time) {
+	if v := old.tokens[hash]; v != nil && v.token.same(t) {
+		p.tokens[hash] = v
+		return
+	}
+	v := &Visitor{Name: t.Name, Rights: t.Rights, hash: hash, token: t}
+	if until != 0 {
+		v.expiresAt = until.Time()
+	}
+	p.tokens[hash] = v
+}
+
+// Admit finds out who calls. Secret is what the call shows, "" for nothing.
+//
+// Errors: unauthenticated; unavailable while the node's copy of the tokens is too old.
+func (d *Door) Admit(secret string) (*Visitor, error) {
+	if !d.On() {
+		return Anybody, nil
+	}
+	now := time.Now()
+	if secret == "" {
+		return nil, d.refuse(FailedNone, "a token is needed: send one as \"Authorization: Bearer %s…\"", Prefix)
+	}
+	if err := CheckSecret(secret); err != nil {
+		return nil, d.refuse(FailedForm, "what was sent is no token: %v", err)
+	}
+	hash := HashOf(secret)
+	if d.cfg.Admin != nil {
+		if admin, ok := d.cfg.Admin(); ok && subtle.ConstantTimeCompare(hash[:], admin[:]) == 1 {
+			return &Visitor{Name: AdminName, Rights: Everything, hash: hash, admin: true}, nil
+		}
+	}
+	if d.stale(now) {
+		return nil, errStale
+	}
+	v := d.page.Load().tokens[hash]
+	if v == nil || subtle.ConstantTimeCompare(hash[:], v.hash[:]) != 1 {
+		return nil, d.refuse(FailedUnknown, "the token is not known: it was revoked or replaced, or is another cluster's")
+	}
+	if v.expired(now) {
+		return nil, d.refuse(FailedExpired, "token %q: it expired at %s", v.Name, v.expiresAt.UTC().Format(time.RFC3339))
+	}
+	if minute := now.Unix() / 60; v.used.Load() != minute {
+		v.used.Store(minute)
+	}
+	return v, nil
+}
+
+func (v *Visitor) expired(now time.Time) bool {
+	return !v.expiresAt.IsZero() && !now.Before(v.expiresAt)
+}
+
+// ExpiresAt is when the visitor's token expires; zero: never.
+func (v *Visitor) ExpiresAt() time.Time { return v.expiresAt }
+
+var errStale = task.Unavailable(time.Second, "this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
+
+// Failure is why a caller was not let in.
+type Failure int
+
+// The failures.
+const (
+	FailedNone    Failure = iota // no token was sent
+	FailedForm                   // it is none
+	FailedUnknown                // nobody has it
+	FailedExpired
+	FailedRights // it is good, but not for that
+	failures
+)
+
+// FailureNames are the words for them.
+var FailureNames = [failures]string{"none", "malformed", "unknown", "expired", "denied"}
+
+func (d *Door) refuse(f Failure, format string, args ...any) error {
+	d.failed[f].Add(1)
+	return &task.Error{Code: task.CodeUnauthenticated, Message: fmt.Sprintf(format, args...)}
+}
+
+// Denied counts a caller who is known and may not do what it wants.
+func (d *Door) Denied() { d.failed[FailedRights].Add(1) }
+
+// Failed is how many callers were refused for a reason, since the start.
+func (d *Door) Failed(f Failure) int64 { return d.failed[f].Load() }
+
+// Uses are the tokens that were used since they were last told of, to the minute.
+func (d *Door) Uses() (uses []Use, told func()) {
+	type noted struct {
+		v      *Visitor
+		minute int64
+	}
+	var all []noted
+	for _, v := range d.page.Load().tokens {
+		if minute := v.used.Load(); minute > v.told.Load() {
+			all = append(all, noted{v, minute})
+			uses = append(uses, Use{Token: v.token.ID(), At: store.TimeOf(time.Unix(minute*60, 0))})
+		}
+	}
+	return uses, func() {
+		for _, n := range all {
+			n.v.told.Store(n.minute)
+		}
+	}
+}
+
+// guest is a call that lasts.
+type guest struct {
+	v   *Visitor
+	end context.CancelCauseFunc
+}
+
+// ErrRevoked is the cause of the end of a call whose token is not good any more.
+var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "the token was revoked or replaced, or has expired, while the call went on"}
+
+// Stay gives the context of a call that lasts. It ends, with a refusal as its cause, when the visitor's token is revoked or has
+// expired, and when this node can't tell any more. Leave must be called at the end.
+func (d *Door) Stay(ctx context.Context, v *Visitor) (_ context.Context, leave func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	g := &guest{v, end}
+	d.mu.Lock()
+	d.guests[g] = true
+	d.check(g, time.Now())
+	d.mu.Unlock()
+	return ctx, func() {
+		d.mu.Lock()
+		delete(d.guests, g)
+		d.mu.Unlock()
+		end(nil)
+	}
+}
+
+// Watch looks at calls that last until ctx ends.
+func (d *Door) Watch(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			d.mu.Lock()
+			d.look(now)
+			d.mu.Unlock()
+		}
+	}
+}
+
+// look ends the calls that may not go on. The caller holds mu.
+func (d *Door) look(now time.Time) {
+	for g := range d.guests {
+		d.check(g, now)
+	}
+}
+
+func (d *Door) check(g *guest, now time.Time) {
+	switch {
+	case !d.On():
+	case g.v == Anybody: // tokens were not wanted when it came
+		g.end(ErrRevoked)
+	case g.v.admin:
+		if hash, ok := d.cfg.Admin(); !ok || hash != g.v.hash {
+			g.end(ErrRevoked)
+		}
+	case g.v.gone.Load() || g.v.expired(now):
+		g.end(ErrRevoked)
+	case d.stale(now):
+		g.end(errStale)
+	}
+}

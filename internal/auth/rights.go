@@ -1,0 +1,62 @@
+package auth
+
+import (
+	"strings"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Names of namespaces: one is there from the beginning, and one word stands for all.
+const (
+	DefaultNamespace = "default"
+	AllNamespaces    = "*"
+)
+
+// maxNamespace bounds the name of a namespace: it is in the key of every row.
+const maxNamespace = 63
+
+// CheckNamespace refuses what is no name of a namespace.
+func CheckNamespace(field, name string) error {
+	if name == "" || len(name) > maxNamespace {
+		return task.Invalid(field, "%q has %d bytes, 1 to %d are allowed", task.Cut(name, 64), len(name), maxNamespace)
+	}
+	for i, c := range []byte(name) {
+		inner := c == '-' && i > 0 && i < len(name)-1
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || inner) {
+			return task.Invalid(field, "%q is no name of a namespace: a to z, 0 to 9, and - within it", name)
+		}
+	}
+	return nil
+}
+
+// Rights are what a token may do.
+type Rights struct {
+	Namespace string   `json:"namespace"` // "*": all
+	Roles     Roles    `json:"roles"`
+	Queues    []string `json:"queues,omitempty"` // patterns; nil: all
+}
+
+// Everything are the rights of whoever runs the cluster.
+var Everything = Rights{Namespace: AllNamespaces, Roles: AllRoles}
+
+// Scope is what calls with these rights are limited to.
+func (r Rights) Scope() task.Scope { return task.Scope{Queues: r.Queues} }
+
+// InAll says whether the rights hold in all namespaces.
+func (r Rights) InAll() bool { return r.Namespace == AllNamespaces }
+
+// Covers says whether whoever has r may do all that o may.
+func (r Rights) Covers(o Rights) bool {
+	return (r.InAll() || r.Namespace == o.Namespace) && r.Roles.Covers(o.Roles) && r.Scope().Covers(o.Scope())
+}
+
+// Check refuses rights outside the rules.
+func (r Rights) Check(l task.Limits) error {
+	if r.Roles == 0 || r.Roles&^AllRoles != 0 {
+		return task.Invalid("roles", "is needed: one or more of %s", strings.Join(RoleNames, ", "))
+	}
+	if err := r.Scope().Check("queues", l); err != nil || r.InAll() {
+		return err
+	}
+	return CheckNamespace("namespace", r.Namespace)
+}

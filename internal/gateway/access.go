@@ -1,0 +1,286 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What a call shows of its caller: headers in REST, metadata in gRPC. Who may go to any namespace says to which; else it is the
+// default.
+const (
+	headerToken     = "Authorization"
+	headerNamespace = "Pawl-Namespace"
+
+	metaToken     = "authorization"
+	metaNamespace = "pawl-namespace"
+)
+
+// bearer begins the value of headerToken; its case does not matter.
+const bearer = "bearer "
+
+// shown is what a call shows of its caller.
+type shown struct {
+	tokens, namespaces []string
+}
+
+func shownByREST(h http.Header) shown { return shown{h[headerToken], h[headerNamespace]} }
+
+func shownByGRPC(ctx context.Context) shown {
+	return shown{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace)}
+}
+
+// token reads the token; "" for none. What is no token the door refuses.
+func (s shown) token() (string, error) {
+	said, err := onlyOne("authorization", headerToken, s.tokens)
+	if len(said) >= len(bearer) && strings.EqualFold(said[:len(bearer)], bearer) {
+		said = strings.TrimSpace(said[len(bearer):])
+	}
+	return said, err
+}
+
+// admit lets a call in that wants something, or says why not. It fills in whose the call is, and limits its context to what its token
+// may see. Leave must be called at the end of the call.
+func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ context.Context, leave func(), err error) {
+	leave = func() {}
+	if n.reach == public {
+		return ctx, leave, nil
+	}
+	v, err := g.visitor(s)
+	if err == nil {
+		if err = v.may(n); err != nil {
+			g.keeper.Denied()
+		}
+	}
+	if err != nil {
+		g.refused(ctx, c, err)
+		return ctx, leave, err
+	}
+	if c.namespace, err = g.namespace(v, s); err != nil {
+		return ctx, leave, err
+	}
+	c.visitor, ctx = v, task.WithScope(ctx, v.Scope())
+	if n.lasts { // also while no token is wanted: that may change
+		ctx, leave = g.keeper.Stay(ctx, v.Visitor)
+	}
+	return ctx, leave, nil
+}
+
+// visitor is who makes a call.
+type visitor struct{ *auth.Visitor }
+
+func (g *Gateway) visitor(s shown) (visitor, error) {
+	if !g.keeper.On() {
+		return visitor{auth.Anybody}, nil
+	}
+	token, err := s.token()
+	if err != nil {
+		return visitor{}, err
+	}
+	v, err := g.keeper.Admit(token)
+	return visitor{v}, err
+}
+
+// may says whether the visitor's roles and the reach of its token are enough for a call.
+func (v visitor) may(n need) error {
+	switch {
+	case n.reach == 0:
+		return denied("nobody may make this call: it has no row in the table of access")
+	case n.roles != 0 && !v.Roles.HasAny(n.roles):
+		return denied("token %q has the role %s, and this call needs %s", v.Name, v.Roles, strings.Join(n.roles.Names(), " or "))
+	case n.reach >= ofNamespace && !v.Scope().All():
+		return denied("token %q is limited to the queues %s, and this call is about more than queues", v.Name, strings.Join(v.Queues, ", "))
+	case n.reach == ofCluster && !v.InAll():
+		return denied("token %q is limited to namespace %q, and this call is about the whole cluster", v.Name, v.Namespace)
+	}
+	return nil
+}
+
+// namespace is that of the call: the token's, or the one that is asked for.
+func (g *Gateway) namespace(v visitor, s shown) (string, error) {
+	asked, err := onlyOne("namespace", headerNamespace, s.namespaces)
+	switch {
+	case err != nil:
+		return "", err
+	case asked == "" && v.InAll():
+		return auth.DefaultNamespace, nil
+	case asked == "" || asked == v.Namespace:
+		return v.Namespace, nil
+	}
+	if err := auth.CheckNamespace("namespace", asked); err != nil {
+		return "", err
+	}
+	if !v.InAll() {
+		return "", denied("token %q is limited to namespace %q", v.Name, v.Namespace)
+	}
+	if !g.keeper.HasNamespace(asked) {
+		return "", task.NotFound("namespace", asked)
+	}
+	return asked, nil
+}
+
+func denied(format string, args ...any) error {
+	return &task.Error{Code: task.CodePermissionDenied, Message: fmt.Sprintf(format, args...)}
+}
+
+// mayUse refuses a queue that the caller's token is not good for, whether there is such a queue or not.
+func mayUse(ctx context.Context, queue string) error {
+	scope := task.ScopeOf(ctx)
+	if scope.Sees(queue) {
+		return nil
+	}
+	return denied("token %q is limited to the queues %s, and %q is none of them", callOf(ctx).visitor.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
+}
+
+// mayEnqueue refuses a task, or one that is to follow it, in a queue that the caller's token is not good for.
+func mayEnqueue(ctx context.Context, s *task.Spec) error {
+	if task.ScopeOf(ctx).All() {
+		return nil
+	}
+	if err := mayUse(ctx, s.Queue); err != nil {
+		return err
+	}
+	return mayFollow(ctx, s)
+}
+
+func mayFollow(ctx context.Context, s *task.Spec) error {
+	for i := range s.Then {
+		if err := mayEnqueue(ctx, &s.Then[i]); err != nil {
+			return fieldOf(item("then", i), err)
+		}
+	}
+	return nil
+}
+
+// scopedQueues is a Cluster for calls that may be limited to some queues.
+type scopedQueues struct{ Cluster }
+
+func (c scopedQueues) Place(ctx context.Context, ns, queue string) (cluster.Queue, error) {
+	if err := mayUse(ctx, queue); err != nil {
+		return cluster.Queue{}, err
+	}
+	return c.Cluster.Place(ctx, ns, queue)
+}
+
+func (c scopedQueues) Queue(ctx context.Context, ns, name string) (cluster.Queue, bool, error) {
+	if err := mayUse(ctx, name); err != nil {
+		return cluster.Queue{}, false, err
+	}
+	return c.Cluster.Queue(ctx, ns, name)
+}
+
+func (c scopedQueues) PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+	if err := mayUse(ctx, name); err != nil {
+		return cluster.Queue{}, err
+	}
+	return c.Cluster.PutQueue(ctx, deed, ns, name, change)
+}
+
+func (c scopedQueues) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
+	if err := mayUse(ctx, name); err != nil {
+		return err
+	}
+	return c.Cluster.DropQueue(ctx, by, ns, name)
+}
+
+func (c scopedQueues) Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error) {
+	if err := mayUse(ctx, name); err != nil {
+		return cluster.Queue{}, err
+	}
+	return c.Cluster.Spread(ctx, by, ns, name, onto)
+}
+
+// queuesRead is how many queues are read at once for a list of those that a token is good for.
+const queuesRead = 1000
+
+// Queues reads on until there are enough: there are at most as many as a cluster may have.
+func (c scopedQueues) Queues(ctx context.Context, ns, after string, limit int) (found []cluster.Queue, err error) {
+	scope := task.ScopeOf(ctx)
+	if scope.All() {
+		return c.Cluster.Queues(ctx, ns, after, limit)
+	}
+	for len(found) < limit {
+		some, err := c.Cluster.Queues(ctx, ns, after, queuesRead)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range some {
+			if scope.Sees(q.Name) {
+				found = append(found, q)
+			}
+		}
+		if len(some) < queuesRead {
+			break
+		}
+		after = some[len(some)-1].Name
+	}
+	return found[:min(limit, len(found))], nil
+}
+
+// refusals keep the log from being flooded by callers who try tokens.
+type refusals struct {
+	mu     sync.Mutex
+	logged time.Time
+	passed int // since then
+}
+
+// refusalRest lies between two lines of the log about callers who were not let in.
+const refusalRest = time.Second
+
+// refused logs that a caller was not let in, and how many were not since the line before.
+func (g *Gateway) refused(ctx context.Context, c *call, err error) {
+	e, ok := task.AsError(err)
+	if !ok || e.Code == task.CodeUnavailable {
+		return
+	}
+	r := &g.refusals
+	r.mu.Lock()
+	now := time.Now()
+	if now.Sub(r.logged) < refusalRest {
+		r.passed++
+		r.mu.Unlock()
+		return
+	}
+	passed := r.passed
+	r.logged, r.passed = now, 0
+	r.mu.Unlock()
+	face, address := sourceOf(ctx, c)
+	g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", passed)
+}
+
+// needOf is what a route wants.
+func needOf(method, path string) need {
+	key := method + " " + path
+	if rpc, ok := restRPCs[key]; ok {
+		return rpcNeeds[rpc]
+	}
+	if slices.Contains(publicRoutes, key) {
+		return need{reach: public}
+	}
+	return need{}
+}
+
+// apiPackage begins the names of our own rpcs.
+const apiPackage = "/pawl.v1."
+
+// needOfRPC is what an rpc wants, by its full name.
+func needOfRPC(method string) need {
+	if ours, ok := strings.CutPrefix(method, apiPackage); ok {
+		return rpcNeeds[ours]
+	}
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	if slices.Contains(publicServices, service) {
+		return need{reach: public}
+	}
+	return need{}
+}

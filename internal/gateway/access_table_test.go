@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/auth"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/access.md anew")
+
+// Every call must say what it wants, and nothing else may stand in the table.
+func TestAccessTable(t *testing.T) {
+	g := newGateway(newFake())
+	rpcs := map[string]bool{}
+	for service, info := range g.grpc.GetServiceInfo() {
+		ours, is := strings.CutPrefix("/"+service, apiPackage)
+		if !is {
+			if needOfRPC("/"+service+"/Any").reach != public {
+				t.Errorf("service %s has no row in publicServices", service)
+			}
+			continue
+		}
+		for _, m := range info.Methods {
+			name := ours + "/" + m.Name
+			rpcs[name] = true
+			n := rpcNeeds[name]
+			if n.reach == 0 {
+				t.Errorf("rpc %s has no row in rpcNeeds (access_table.go): say who may call it", name)
+			}
+			if (m.IsClientStream || m.IsServerStream) && !n.lasts {
+				t.Errorf("rpc %s is a stream, so that it lasts", name)
+			}
+			if n.reach == ofCluster && n.roles == 0 || n.reach == public {
+				t.Errorf("rpc %s is open to whoever has a token, or to all", name)
+			}
+		}
+	}
+	for name := range rpcNeeds {
+		if !rpcs[name] {
+			t.Errorf("rpcNeeds has a row for %s, which is no rpc", name)
+		}
+	}
+	routes := map[string]bool{}
+	for _, r := range g.routes() {
+		key := r.method + " " + r.path
+		routes[key] = true
+		if needOf(r.method, r.path).reach == 0 {
+			t.Errorf("route %s has no row in restRPCs (access_table.go): say for which rpc it stands", key)
+		}
+	}
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(restRPCs)), publicRoutes) {
+		if !routes[key] {
+			t.Errorf("the table has a row for %s, which is no route", key)
+		}
+	}
+	if !t.Failed() {
+		compareTable(t)
+	}
+}
+
+const (
+	accessDoc  = "../../docs/access.md"
+	tableBegin = "<!-- table: written by go test ./internal/gateway -run TestAccessTable -update -->\n"
+	tableEnd   = "<!-- end of table -->"
+)
+
+// compareTable holds docs/access.md to the code.
+func compareTable(t *testing.T) {
+	b, err := os.ReadFile(accessDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, begins := strings.Cut(string(b), tableBegin)
+	said, tail, ends := strings.Cut(rest, tableEnd)
+	if !begins || !ends {
+		t.Fatalf("%s has no place for the table", accessDoc)
+	}
+	want := accessTable()
+	switch {
+	case said == want:
+	case *update:
+		if err := os.WriteFile(accessDoc, []byte(head+tableBegin+want+tableEnd+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("the table of %s is not what access_table.go says: run go test ./internal/gateway -run TestAccessTable -update", accessDoc)
+	}
+}
+
+var reachWords = map[reach]string{anyone: "nothing", ofQueues: "queues", ofNamespace: "the namespace", ofCluster: "the cluster"}
+
+// accessTable has a line for each rpc.
+func accessTable() string {
+	byRPC := map[string][]string{}
+	for key, rpc := range restRPCs {
+		byRPC[rpc] = append(byRPC[rpc], "`"+key+"`")
+	}
+	var b strings.Builder
+	b.WriteString("| gRPC | REST | about |")
+	for _, role := range auth.RoleNames {
+		b.WriteString(" " + role + " |")
+	}
+	b.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(auth.RoleNames)) + "\n")
+	for _, rpc := range slices.Sorted(maps.Keys(rpcNeeds)) {
+		n := rpcNeeds[rpc]
+		slices.Sort(byRPC[rpc])
+		fmt.Fprintf(&b, "| %s | %s | %s |", rpc, strings.Join(byRPC[rpc], "<br>"), reachWords[n.reach])
+		for i := range auth.RoleNames {
+			yes := " "
+			if n.roles == 0 || auth.Roles(1<<i).HasAny(n.roles) {
+				yes = " yes "
+			}
+			b.WriteString(yes + "|")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
