@@ -29,6 +29,7 @@ type Config struct {
 	Operations Operations
 	Workers    Workers
 	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
+	Stats      Stats          // nil: nobody counts, and what asks for it is refused
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
 	Limits     task.Limits    // zero fields: task.DefaultLimits
