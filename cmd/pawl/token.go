@@ -129,7 +129,7 @@ func (a *app) printNewToken(t *pawl.NewToken) error {
 	a.warnUnconfirmed(t.Unconfirmed)
 	return a.print(v, func(w io.Writer) {
 		now := time.Now()
-		fmt.Fprintf(a.err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), queueWords(t.Queues), expiryWords(t.ExpiresAt, now))
+		fmt.Fprintf(a.err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
 		if !t.OldUntil.IsZero() {
 			fmt.Fprintf(a.err, "the one before is good until %s\n", clock(t.OldUntil, now))
 		}
@@ -150,7 +150,7 @@ func namespaceWords(ns string) string {
 	return fmt.Sprintf("namespace %q", ns)
 }
 
-func queueWords(queues []string) string {
+func patternWords(queues []string) string {
 	if len(queues) == 0 {
 		return "all queues"
 	}
@@ -199,7 +199,7 @@ func newTokenLs(a *app) *cobra.Command {
 			now := time.Now()
 			rows := make([][]string, len(tokens))
 			for i, t := range tokens {
-				rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), queueWords(t.Queues), expiryWords(t.ExpiresAt, now), ago(t.UsedAt, now), ago(t.CreatedAt, now), t.CreatedBy}
+				rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), ago(t.UsedAt, now), ago(t.CreatedAt, now), t.CreatedBy}
 			}
 			columns(w, "NAMESPACE|NAME|ROLES|QUEUES|EXPIRES|USED|CREATED|BY", rows)
 		})
@@ -219,7 +219,7 @@ func newTokenShow(a *app) *cobra.Command {
 		}
 		return a.print(viewToken(t), func(w io.Writer) {
 			now := time.Now()
-			fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", queueWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now),
+			fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now),
 				"Used", clock(t.UsedAt, now), "Created", clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", clock(t.RotatedAt, now), "Old one until", clock(t.OldUntil, now))
 		})
 	})
@@ -310,7 +310,7 @@ func newTokenWhoami(a *app) *cobra.Command {
 			if me.AllNamespaces {
 				reach = namespaceWords(pawl.AllNamespaces)
 			}
-			fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", queueWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()))
+			fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()))
 		})
 	})
 	return cmd

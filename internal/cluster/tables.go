@@ -17,9 +17,11 @@ import (
 //	m c           → index of the newest change to any of these tables (8)
 //	m v           → highest version of a queue that was deleted (8)
 //	m t           → how many schedules there are (8)
+//	m w           → how many rows w there are (8)
 //	q ns 0 name   → shard and configuration of a queue
 //	m a           → 1 if calls need a token (8)
 //	c ns 0 name   → ScheduleHome
+//	w ns 0 id     → QuietWorker
 //	a ns 0 name   → a token; of all namespaces: ns is *
 //	u ns 0 name   → when it was last used (8)
 //	x name        → Namespace
@@ -29,6 +31,7 @@ const (
 	metaTable  = 'm'
 	queueTable = 'q'
 	cronTable  = 'c'
+	quietTable = 'w'
 
 	tokenTable     = 'a'
 	usedTable      = 'u'
@@ -131,6 +134,7 @@ var (
 	floorKey    = []byte{metaTable, 'v'}
 
 	schedulesKey = []byte{metaTable, 't'}
+	quietsKey    = []byte{metaTable, 'w'}
 	requiredKey  = []byte{metaTable, 'a'}
 )
 

@@ -119,6 +119,15 @@ var rpcNeeds = map[string]need{
 
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
+	"RosterService/ListWorkers":  {ofQueues, observe, false},
+	"RosterService/GetWorker":    {ofQueues, observe, false},
+	"RosterService/QuietWorker":  {ofQueues, operate, false},
+	"RosterService/ResumeWorker": {ofQueues, operate, false},
+
+	"StatsService/GetStats":      {ofNamespace, observe, false},
+	"StatsService/GetQueueStats": {ofQueues, observe, false},
+	"StatsService/GetQueueScale": {ofQueues, observe, false},
+
 	"ClusterService/GetMap":         {anyone, 0, false},
 	"ClusterService/GetCluster":     {ofCluster, observe, false},
 	"ClusterService/DrainNode":      {ofCluster, admin, false},
@@ -213,6 +222,15 @@ var restRPCs = map[string]string{
 	"DELETE /api/v1/namespaces/{name}":  "AccessService/RemoveNamespace",
 
 	"GET /api/v1/audit": "AuditService/ListAudit",
+
+	"GET /api/v1/workers":                  "RosterService/ListWorkers",
+	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
+	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
+	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
+
+	"GET /api/v1/stats":                "StatsService/GetStats",
+	"GET /api/v1/queues/{queue}/stats": "StatsService/GetQueueStats",
+	"GET /api/v1/queues/{queue}/scale": "StatsService/GetQueueScale",
 
 	"GET /api/v1/cluster":                          "ClusterService/GetCluster",
 	"GET /api/v1/cluster/nodes":                    "ClusterService/GetCluster",

@@ -28,7 +28,8 @@ const (
 	groupCursor     cursorKind = 'g'
 	memberCursor    cursorKind = 'm'
 	operationCursor cursorKind = 'o'
-	tokenCursor     cursorKind = 'k'
+	workerCursor    cursorKind = 'k'
+	tokenCursor     cursorKind = 'x'
 	namespaceCursor cursorKind = 'n'
 )
 

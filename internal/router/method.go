@@ -92,8 +92,11 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
 	auditShard, auditSystem,
+	listWorkers, quietWorker, resumeWorker,
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
+
+	statsReport, statsBriefs, standings,
 
 	startOperation, showOperation, listOperations, pauseOperation, resumeOperation, abortOperation, countMatches, operateSome)
 
