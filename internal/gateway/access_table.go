@@ -109,6 +109,11 @@ var rpcNeeds = map[string]need{
 
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
+	"RosterService/ListWorkers":  {ofQueues, observe, false},
+	"RosterService/GetWorker":    {ofQueues, observe, false},
+	"RosterService/QuietWorker":  {ofQueues, operate, false},
+	"RosterService/ResumeWorker": {ofQueues, operate, false},
+
 	"StatsService/GetStats":      {ofNamespace, observe, false},
 	"StatsService/GetQueueStats": {ofQueues, observe, false},
 	"StatsService/GetQueueScale": {ofQueues, observe, false},
@@ -197,6 +202,11 @@ var restRPCs = map[string]string{
 	"POST /api/v1/operations/{id}/abort":  "OperationService/AbortOperation",
 
 	"GET /api/v1/audit": "AuditService/ListAudit",
+
+	"GET /api/v1/workers":                  "RosterService/ListWorkers",
+	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
+	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
+	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
 
 	"GET /api/v1/stats":                "StatsService/GetStats",
 	"GET /api/v1/queues/{queue}/stats": "StatsService/GetQueueStats",

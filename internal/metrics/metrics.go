@@ -129,13 +129,20 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// always are the events whose series are there from the first event of a type on, and missed the reason of ticks for which that is so:
+// of a series that begins above 0 nobody sees that it has grown.
+const (
+	always = stats.Set(1)<<stats.Enqueued | 1<<stats.Succeeded | 1<<stats.Failed | 1<<stats.Crashed | 1<<stats.Dead
+	missed = "missed"
+)
+
 func (p *Page) collectStats(to chan<- prometheus.Metric) {
 	p.src.Stats.Totals(func(t *stats.Totals) {
 		expired := uint64(0)
 		for i := range t.Types {
 			typ := &t.Types[i]
 			for c, n := range typ.Counts {
-				if n > 0 {
+				if n > 0 || always.Has(stats.Counter(c)) { // #nosec G115 -- a few
 					tasksTotal.counter(to, n, t.Namespace, t.Name, typ.Type, stats.Counter(c).String()) // #nosec G115 -- a few
 				}
 			}
@@ -151,8 +158,11 @@ func (p *Page) collectStats(to chan<- prometheus.Metric) {
 	}
 	for _, t := range p.src.Stats.TickTotals() {
 		tickDelay.histogram(to, &t.Delay, t.Namespace)
+		tickSkipped.counter(to, t.Skipped[missed], t.Namespace, missed)
 		for _, reason := range slices.Sorted(keysOf(t.Skipped)) {
-			tickSkipped.counter(to, t.Skipped[reason], t.Namespace, reason)
+			if reason != missed {
+				tickSkipped.counter(to, t.Skipped[reason], t.Namespace, reason)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,11 +21,13 @@ import (
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/ui"
 )
 
 // Node is a running node.
@@ -38,6 +41,7 @@ type Node struct {
 	images    *images
 	parts
 	gateway *gateway.Gateway
+	pages   *ui.UI
 	state
 
 	closers []func() error // in the order of opening
@@ -54,6 +58,7 @@ type parts struct {
 	router     *router.Router
 	control    *cluster.Control
 	copy       *cluster.Copy
+	roster     *roster.Roster
 	reconciler *cluster.Reconciler
 	system     *system
 	groups     *groups
@@ -248,6 +253,8 @@ func (n *Node) assemble(context.Context) error {
 	n.metrics = n.newMetrics()
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.copy = cluster.NewCopy(n.known)
+	n.roster = roster.New()
+	n.copy.OnQuiet(router.TellRoster(n.roster))
 	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces,
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
@@ -260,7 +267,7 @@ func (n *Node) assemble(context.Context) error {
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n},
+	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Roster: n.roster,
 		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
@@ -293,7 +300,8 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) }}
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
+		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
 	}
@@ -391,8 +399,15 @@ func (n *Node) present(ctx context.Context) {
 
 // serve opens the door to clients.
 func (n *Node) serve() {
-	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Stats: n.router, Metrics: n.metrics, Observe: n.metrics.Request, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
-		Certificate: n.cfg.Certificate, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
+	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, Dial: func(ctx context.Context, from string) (net.Conn, error) {
+		return n.gateway.DialInside(ctx, from)
+	}})
+	n.gateway = gateway.New(gateway.Config{
+		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster, Stats: n.router,
+		Metrics: n.metrics, Observe: n.metrics.Request,
+		Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
+	})
 	n.serves.Store(n.gateway)
 	n.serveDebug()
 	n.serving.Go(func() {
@@ -429,6 +444,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.handOver(ctx)
 		n.broker.Drain()
+		_ = n.pages.Close() // what its connections still asked for is cut off
 		n.gateway.Shutdown(ctx)
 		n.undebug()
 		n.serving.Wait()
