@@ -24,6 +24,8 @@ type Sources struct {
 	Queues func(ctx context.Context) ([]Queue, error)
 	// Shards tells of the replicas of this node.
 	Shards func(ctx context.Context) []Shard
+	// Workers tells of the workers connected to this node.
+	Workers func() []Workers
 	// Node tells of the node itself.
 	Node func() Node
 	// Process adds the figures of the Go runtime and of the process.
@@ -53,6 +55,13 @@ type Shard struct {
 	Applied       uint64
 	Bytes         uint64            // of its state on disk
 	Lag           map[string]uint64 // of the other replicas, by node, in entries; if it leads
+}
+
+// Workers are those of a namespace.
+type Workers struct {
+	Namespace  string
+	Queues     map[string]int // how many take tasks of a queue
+	Busy, Free int            // slots
 }
 
 // Node is how the node stands. What is 0 is not known.
@@ -117,6 +126,9 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	p.collectQueues(ctx, to)
 	for _, s := range p.src.Shards(ctx) {
 		collectShard(to, &s)
+	}
+	for _, w := range p.src.Workers() {
+		collectWorkers(to, &w)
 	}
 	n := p.src.Node()
 	if n.DiskTotal > 0 {
@@ -230,6 +242,14 @@ func collectShard(to chan<- prometheus.Metric, s *Shard) {
 	for _, node := range slices.Sorted(keysOf(s.Lag)) {
 		lag.gauge(to, float64(s.Lag[node]), id, node)
 	}
+}
+
+func collectWorkers(to chan<- prometheus.Metric, w *Workers) {
+	for _, q := range slices.Sorted(keysOf(w.Queues)) {
+		workers.gauge(to, float64(w.Queues[q]), w.Namespace, q)
+	}
+	workerSlots.gauge(to, float64(w.Busy), w.Namespace, "busy")
+	workerSlots.gauge(to, float64(w.Free), w.Namespace, "free")
 }
 
 // Request counts a call of the API that has ended. Below 0, how long it took is not told: of streams.

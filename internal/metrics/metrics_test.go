@@ -31,6 +31,9 @@ func sources(book *stats.Book) Sources {
 			return []Shard{{ID: 0, Leads: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}},
 				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}}
 		},
+		Workers: func() []Workers {
+			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
+		},
 		Node: func() Node {
 			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, LogBytes: 1 << 20, CertificateEnds: time.Unix(1_800_000_000, 0)}
 		}}
@@ -135,7 +138,7 @@ func TestPageIsBounded(t *testing.T) {
 	if n := series["pawl_queue_tasks"]; n != 6*(maxQueues+1) {
 		t.Errorf("%d series of queues, want %d", n, 6*(maxQueues+1))
 	}
-	if n := series["pawl_tasks_total"]; n > 4*(5000+1001) {
+	if n := series["pawl_tasks_total"]; n > 6*(5000+1001) {
 		t.Errorf("%d series of types", n)
 	}
 	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="_other",state="dead"} 9000`) {

@@ -44,6 +44,9 @@ var (
 	tickDelay    = gather("pawl_cron_tick_delay_seconds", "How much later than planned ticks of schedules fired, in seconds.", "namespace")
 	tickSkipped  = gather("pawl_cron_skipped_total", "Ticks of schedules that made no task, by reason: missed, paused, overlap, unique, or why the task was refused.", "namespace", "reason")
 
+	workers     = gather("pawl_workers", "Workers connected to this node that take tasks of a queue; quiet ones and those that drain are not in it.", "namespace", "queue")
+	workerSlots = gather("pawl_worker_slots", "Slots of the workers connected to this node, by state: busy, free.", "namespace", "state")
+
 	isLeader      = gather("pawl_raft_is_leader", "1 if this node leads the shard, else 0. Shard 0 is the system shard.", "shard")
 	hasLeader     = gather("pawl_raft_has_leader", "1 if this node's replica of the shard knows a leader, else 0.", "shard")
 	leaderChanges = gather("pawl_raft_leader_changes_total", "New leaders that this node's replica of the shard has seen.", "shard")

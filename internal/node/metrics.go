@@ -16,7 +16,7 @@ const (
 
 // newMetrics makes the metrics page. What it shows is asked for when somebody scrapes it.
 func (n *Node) newMetrics() *metrics.Page {
-	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Node: n.nodeMetrics,
+	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics,
 		Process: true, Logger: n.cfg.Logger})
 }
 
@@ -69,6 +69,13 @@ func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
 		}
 	}
 	return lag
+}
+
+func (n *Node) workerMetrics() (out []metrics.Workers) {
+	for ns, c := range n.roster.Census() {
+		out = append(out, metrics.Workers{Namespace: ns, Queues: c.Workers, Busy: c.Busy, Free: c.Free})
+	}
+	return out
 }
 
 func (n *Node) nodeMetrics() (m metrics.Node) {
