@@ -111,7 +111,7 @@ func describe(s sdktrace.ReadOnlySpan) string {
 	said := map[string]string{}
 	for _, a := range s.Attributes() {
 		if word := shown[a.Key]; word != "" {
-			said[word] = a.Value.Emit()
+			said[word] = a.Value.String()
 		}
 	}
 	if d := s.EndTime().Sub(s.StartTime()).Round(time.Second); d > 0 {
@@ -131,7 +131,7 @@ func (w *traced) attrs(name string) map[attribute.Key]string {
 		if s.Name() == name {
 			out := map[attribute.Key]string{}
 			for _, a := range s.Attributes() {
-				out[a.Key] = a.Value.Emit()
+				out[a.Key] = a.Value.String()
 			}
 			return out
 		}
@@ -271,7 +271,7 @@ func TestTraceOfAChain(t *testing.T) {
 			traces[s.SpanContext().TraceID()]++
 			if s.Name() == "process default" {
 				for _, a := range s.Attributes() {
-					processed[a.Value.Emit()] = true
+					processed[a.Value.String()] = true
 				}
 			}
 		}
