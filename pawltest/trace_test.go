@@ -359,11 +359,11 @@ producer send default bytes=7 links=1 type=t
 	inTrace(t, func(w *traced) {
 		ctx, root := w.tracer.Start(w.Context(), "deploy")
 		defer root.End()
-		if _, err := w.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
+		if _, err := w.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Every: time.Minute, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
 			w.Fatal(err)
 		}
 		var ids []trace.TraceID
-		w.work(2*time.Hour+time.Minute, map[string]pawl.Handler{"t": func(ctx context.Context, c *pawl.Claim) error {
+		w.work(2*time.Minute+10*time.Second, map[string]pawl.Handler{"t": func(ctx context.Context, c *pawl.Claim) error {
 			ids = append(ids, trace.SpanContextFromContext(ctx).TraceID())
 			return nil
 		}})
