@@ -30,6 +30,7 @@ type Client struct {
 	schedule pawlv1.ScheduleServiceClient
 	audit    pawlv1.AuditServiceClient
 	roster   pawlv1.RosterServiceClient
+	stats    pawlv1.StatsServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
@@ -99,6 +100,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		schedule: pawlv1.NewScheduleServiceClient(conn),
 		audit:    pawlv1.NewAuditServiceClient(conn),
 		roster:   pawlv1.NewRosterServiceClient(conn),
+		stats:    pawlv1.NewStatsServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),

@@ -18,13 +18,13 @@ import (
 
 // serveFlags are the settings of a server.
 type serveFlags struct {
-	config, data, listen, logFormat, logLevel string
-	shards                                    int
-	minFree                                   sizeValue
-	drainTimeout                              time.Duration
-	acceptDataLoss, withoutAuth               bool
-	tls                                       tlsFlags
-	peers                                     peerFlags
+	config, data, listen, basePath, logFormat, logLevel string
+	shards                                              int
+	minFree                                             sizeValue
+	drainTimeout                                        time.Duration
+	acceptDataLoss, withoutAuth                         bool
+	tls                                                 tlsFlags
+	peers                                               peerFlags
 }
 
 func (s *serveFlags) add(flags *pflag.FlagSet) {
@@ -32,6 +32,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.config, "config", "", "YAML file with settings, named as the flags (env PAWL_CONFIG)")
 	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
 	flags.StringVar(&s.listen, "listen", defaultServer, "address to serve on")
+	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
 	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -110,7 +111,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
 		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
 	}
 	if err := s.peers.apply(&cfg); err != nil {

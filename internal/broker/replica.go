@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -30,7 +31,8 @@ type replica struct {
 	leader *engine.Leader
 	claims waitingClaims
 	asks   asks
-	served []serving // claims of the round that runs, to be delivered once it is committed
+	served []serving     // claims of the round that runs, to be delivered once it is committed
+	events []stats.Event // space for those of a round
 
 	applied  atomic.Uint64 // log index of the last round
 	deadline atomic.Int64  // shard time before which there is nothing to do
@@ -106,6 +108,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	round := r.round(tx)
 	r.applied.Store(at.Index)
 	r.deliver(at)
+	r.count(round)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
 	for i := range round.Dead {

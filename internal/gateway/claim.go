@@ -35,9 +35,9 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 		return &pawlv1.ClaimResponse{Quiet: true, QuietReason: quiet.Reason}, nil
 	}
 	got = g.fit(got)
-	g.traceClaims(got)
 	now := time.Now()
 	me.Took(rosterRuns(got, now), now)
+	g.traceClaims(got)
 	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
 	for i := range got {
 		out.Tasks[i] = claimedProto(&got[i])

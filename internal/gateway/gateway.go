@@ -29,6 +29,7 @@ type Config struct {
 	Operations Operations
 	Workers    Workers
 	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
+	Stats      Stats          // nil: nobody counts, and what asks for it is refused
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
 	Limits     task.Limits    // zero fields: task.DefaultLimits
@@ -52,6 +53,9 @@ type Config struct {
 	Certificate func() *tls.Certificate
 
 	MaxConns int // connections at once; default 20,000
+
+	// BasePath is a prefix such as "/pawl" that paths may have, of a proxy that does not strip it; "": none.
+	BasePath string
 }
 
 // Gateway serves one node's API. Its methods may be called from any goroutine.
@@ -62,8 +66,8 @@ type Gateway struct {
 	cluster Cluster
 	limits  task.Limits
 	shares  shareBook
-	tracer  trace.Tracer // nil: no spans
 	roster  *roster.Roster
+	tracer  trace.Tracer // nil: no spans
 
 	keeper   *auth.Door
 	refusals refusals
@@ -73,6 +77,7 @@ type Gateway struct {
 	rest   http.Handler
 	http   *http.Server
 	door   *door
+	inside *passage // of clients within the process
 
 	work     sync.WaitGroup // releases of claims that nobody received
 	stopping context.Context
@@ -185,9 +190,10 @@ func New(cfg Config) *Gateway {
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
-	g.rest = g.newREST()
+	g.rest = underBase(cfg.BasePath, g.newREST())
 	g.http = g.newHTTP()
 	g.door = newDoor(cfg)
+	g.inside = newPassage(insideAddr(""), g.door.closed)
 	return g
 }
 

@@ -44,8 +44,8 @@ type work struct {
 	ns     string
 	claim  broker.ClaimCall
 	watch  ClaimWatch
-	held   holdings
 	hush   hush
+	held   holdings
 
 	sending sync.Mutex // a stream takes one sender at a time
 
@@ -461,8 +461,8 @@ func (w *work) notify() error {
 	notices := make([]*pawlv1.LostClaim, len(lost))
 	for i, l := range lost {
 		w.watch.Remove(l.ID, l.Token)
-		w.held.take(l.ID)
 		w.hush.me.Ended(l.ID, l.Token)
+		w.held.take(l.ID)
 		notices[i] = &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason}
 	}
 	return w.send(&pawlv1.WorkResponse{Lost: notices})
