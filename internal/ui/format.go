@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,7 @@ func (u *UI) funcs() template.FuncMap {
 		"words":   words,
 		"reads":   func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
 		"plural":  plural,
+		"tidy":    tidy,
 		"dict":    dict,
 		"list":    func(items ...any) []any { return items },
 	}
@@ -201,6 +203,12 @@ func plural(n any, noun string) string {
 	}
 	return s + " " + noun + "s"
 }
+
+// instant is a time within a sentence of the API.
+var instant = regexp.MustCompile(`(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z`)
+
+// tidy makes the times within a sentence easier to read.
+func tidy(s string) string { return instant.ReplaceAllString(s, "$1 $2 UTC") }
 
 // dict lets a template give several values to a part.
 func dict(pairs ...any) map[string]any {

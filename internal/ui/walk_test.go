@@ -285,6 +285,25 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 	}
 }
 
+// shifts adds up how far what can be seen has moved by itself, as browsers measure it.
+const shifts = `window.shifted = 0; new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }).observe({type: "layout-shift", buffered: true})`
+
+// TestNothingJumps watches pages load and follow what happens.
+func TestNothingJumps(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.seed(t)
+	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	for _, path := range []string{"/", "/queues", "/queues/mail", "/tasks", "/tasks/" + running, "/dead", "/cluster", "/schedules"} {
+		b.visit(w.url + path)
+		b.eval(shifts)
+		b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterSettle", () => setTimeout(done, 100), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
+		if got := b.eval(`window.shifted < 0.01`); got != "true" {
+			t.Errorf("%s: what can be seen jumped by %s", path, b.eval("window.shifted"))
+		}
+	}
+}
+
 // TestLook takes pictures of every page, light, dark and as a phone, for people to look at.
 func TestLook(t *testing.T) {
 	if shots() == "" {
