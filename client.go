@@ -29,6 +29,7 @@ type Client struct {
 	operator pawlv1.OperatorServiceClient
 	schedule pawlv1.ScheduleServiceClient
 	audit    pawlv1.AuditServiceClient
+	roster   pawlv1.RosterServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
@@ -92,6 +93,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		operator: pawlv1.NewOperatorServiceClient(conn),
 		schedule: pawlv1.NewScheduleServiceClient(conn),
 		audit:    pawlv1.NewAuditServiceClient(conn),
+		roster:   pawlv1.NewRosterServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),

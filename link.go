@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -163,7 +165,11 @@ func (s *shift) attach(now time.Time) *pawlv1.WorkRequest {
 	}
 	s.slots.granted = 0
 	first := &pawlv1.WorkRequest{Hello: s.hello, Quiet: s.quiet}
-	if !s.quiet {
+	if s.hushed != 0 {
+		first.Hello = proto.CloneOf(s.hello)
+		first.Hello.QuietVersion = s.hushed
+	}
+	if s.takes() {
 		first.Grant = s.grantLocked()
 	}
 	s.out.quiet = s.quiet
@@ -173,6 +179,28 @@ func (s *shift) attach(now time.Time) *pawlv1.WorkRequest {
 	s.contact.opened, s.contact.heard = now, false
 	signal(s.sendMore)
 	return first
+}
+
+// takes reports whether the worker wants tasks. It is called with mu held.
+func (s *shift) takes() bool { return !s.quiet && s.hushed == 0 }
+
+// hush takes an operator's word. Slots that were granted stay so: the broker uses them when the worker is to take tasks again.
+func (s *shift) hush(word *pawlv1.QuietNotice) {
+	s.mu.Lock()
+	was := s.hushed != 0
+	s.hushed = 0
+	if word.GetQuiet() {
+		s.hushed = max(word.GetVersion(), 1)
+	}
+	s.stats.Quiet = s.hushed != 0
+	s.mu.Unlock()
+	signal(s.sendMore)
+	switch {
+	case word.GetQuiet() && !was:
+		s.cfg.Logger.Info("worker quiet: an operator has it take no new tasks", "worker", s.cfg.Name, "reason", word.GetReason())
+	case !word.GetQuiet() && was:
+		s.cfg.Logger.Info("worker resumes: it takes tasks again", "worker", s.cfg.Name)
+	}
 }
 
 // contact tells a stream that works from one that the broker refuses again and again. Guarded by shift.mu.
@@ -232,7 +260,7 @@ func (s *shift) nextFrame(now time.Time) *pawlv1.WorkRequest {
 		frame.Quiet, s.out.quiet = true, true
 	}
 	// Free slots ride with the endings that freed them, unless the broker has no other.
-	if !s.quiet && (room || s.slots.granted == 0) {
+	if s.takes() && (room || s.slots.granted == 0) {
 		frame.Grant = s.grantLocked()
 	}
 	if frame.Settle == nil && frame.Grant == 0 && !frame.Quiet {
@@ -311,6 +339,9 @@ func (s *shift) receive(frame *pawlv1.WorkResponse, now time.Time) {
 	s.mu.Unlock()
 	if settled := frame.GetSettled(); settled != nil {
 		s.settled(settled, now)
+	}
+	if word := frame.GetQuiet(); word != nil {
+		s.hush(word)
 	}
 	for _, l := range frame.GetLost() {
 		s.lose(l.GetClaimToken(), l.GetReason())

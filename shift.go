@@ -37,7 +37,8 @@ type shift struct {
 	claims    map[string]*hold
 	slots     slots
 	out       outbox
-	quiet     bool // draining: take nothing more
+	quiet     bool  // draining: take nothing more
+	hushed    int64 // version of an operator's word to be quiet, which holds over streams; 0: there is none
 	nextSweep time.Time
 	stats     WorkerStats
 	contact   contact

@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -118,13 +119,14 @@ func (w *Worker) hello() (*pawlv1.WorkHello, error) {
 	host, _ := os.Hostname()
 	return &pawlv1.WorkHello{
 		Queues: shares, Order: order, Types: types, Lease: durationOrNil(w.cfg.Lease), Worker: w.cfg.Name,
-		MaxBytes: w.cfg.MaxBytes, Host: cutText(host, 256), Pid: clampInt32(os.Getpid()), Version: Version,
+		MaxBytes: w.cfg.MaxBytes, Host: cutText(host, 256), Pid: clampInt32(os.Getpid()), Version: Version, Instance: rand.Text(),
 	}, nil
 }
 
 // WorkerStats is what a worker does right now, and did since Run began.
 type WorkerStats struct {
 	Connected   bool
+	Quiet       bool      // an operator has it take no new tasks
 	LastContact time.Time // the last word from the broker; zero: none yet
 	Reconnects  int       // streams after the first
 	Running     int       // handlers

@@ -36,43 +36,67 @@ type Delta struct {
 	All     bool   // Queues are all there are
 	Queues  []Queue
 	Dropped []QueueName
+	Quiet   []QuietWorker // with All: all there are
+	Resumed []WorkerName
 }
 
 const (
 	// maxWait is how long a poll may wait for news: nodes that wait must not seem silent.
 	maxWait = aliveFor / 2
-	// ringSize is how many changes of queues a leader remembers. A copy that lacks more gets all queues.
+	// ringSize is how many changes of queues, and of quiet workers, a leader remembers. A copy that lacks more gets all of both.
 	ringSize = 1000
 )
 
-// change is one change of a round: of a queue, or, without a name, of nodes, shards or settings.
-type change struct{ queue QueueName }
-
-// ring remembers the newest changes of queues, and when the rest changed last.
-type ring struct {
-	known  bool   // base is known
-	base   uint64 // all changes after this are remembered
-	newest uint64
-	mapAt  uint64 // when nodes, shards or settings changed last; 0: not since base
-	queues []queueChange
+// change is one change of a round: of a queue, of a worker that is quiet or was, or, without a name, of nodes, shards or settings.
+type change struct {
+	queue  QueueName
+	worker WorkerName
 }
 
-type queueChange struct {
+// ring remembers the newest changes of queues and quiet workers, and when the rest changed last.
+type ring struct {
+	known   bool   // base is known
+	base    uint64 // all changes after this are remembered
+	newest  uint64
+	mapAt   uint64 // when nodes, shards or settings changed last; 0: not since base
+	queues  []namedChange[QueueName]
+	workers []namedChange[WorkerName]
+}
+
+type namedChange[N any] struct {
 	at   uint64
-	name QueueName
+	name N
 }
 
 func (r *ring) add(at uint64, ch change) {
 	r.newest = max(r.newest, at)
-	if ch.queue == (QueueName{}) {
+	switch {
+	case ch.queue != QueueName{}:
+		r.queues = addChange(r, r.queues, at, ch.queue)
+	case ch.worker != WorkerName{}:
+		r.workers = addChange(r, r.workers, at, ch.worker)
+	default:
 		r.mapAt = at
-		return
 	}
-	r.queues = append(r.queues, queueChange{at, ch.queue})
-	if len(r.queues) >= 2*ringSize { // cut by half, so that a change costs no move of all the others
-		r.queues = slices.Clone(r.queues[len(r.queues)-ringSize:])
-		r.forget(r.queues[0].at)
+}
+
+// addChange adds to a list of changes, which it cuts by half when it is full, so that a change costs no move of all the others.
+func addChange[N any](r *ring, list []namedChange[N], at uint64, name N) []namedChange[N] {
+	list = append(list, namedChange[N]{at, name})
+	if len(list) >= 2*ringSize {
+		list = slices.Clone(list[len(list)-ringSize:])
+		r.forget(list[0].at)
 	}
+	return list
+}
+
+// since are the names in a list that were changed after a moment.
+func since[N comparable](list []namedChange[N], after uint64) map[N]bool {
+	names := map[N]bool{}
+	for i := len(list) - 1; i >= 0 && list[i].at > after; i-- {
+		names[list[i].name] = true
+	}
+	return names
 }
 
 // forget: of the round at this index some changes may be gone.
@@ -88,6 +112,9 @@ func (r *ring) learn(newest uint64) {
 	if len(r.queues) > 0 {
 		r.base = min(r.base, r.queues[0].at-1)
 	}
+	if len(r.workers) > 0 {
+		r.base = min(r.base, r.workers[0].at-1)
+	}
 	if r.mapAt != 0 {
 		r.base = min(r.base, r.mapAt-1)
 	}
@@ -99,6 +126,7 @@ type lack struct {
 	version  uint64
 	all, mp  bool
 	queues   map[QueueName]bool
+	workers  map[WorkerName]bool
 	inOffice bool
 	known    bool
 }
@@ -172,15 +200,12 @@ func (c *Control) lacks(after uint64) lack {
 		return lack{}
 	}
 	r := &c.office.ring
-	l := lack{version: r.newest, inOffice: true, known: r.known, queues: map[QueueName]bool{}}
+	l := lack{version: r.newest, inOffice: true, known: r.known}
 	if after == 0 || after < r.base || after > r.newest {
 		l.all, l.mp = true, true
 		return l
 	}
-	l.mp = r.mapAt > after
-	for i := len(r.queues) - 1; i >= 0 && r.queues[i].at > after; i-- {
-		l.queues[r.queues[i].name] = true
-	}
+	l.mp, l.queues, l.workers = r.mapAt > after, since(r.queues, after), since(r.workers, after)
 	return l
 }
 
@@ -200,6 +225,12 @@ func (l lack) read(r store.Reader, node uint32) (d Delta, err error) {
 			d.Queues = append(d.Queues, q)
 			return true
 		})
+		if err == nil {
+			d.Quiet, err = scanRows[QuietWorker](r, quietTable)
+		}
+		return d, err
+	}
+	if err := l.readWorkers(r, &d); err != nil {
 		return d, err
 	}
 	for name := range l.queues {
@@ -214,6 +245,21 @@ func (l lack) read(r store.Reader, node uint32) (d Delta, err error) {
 		}
 	}
 	return d, nil
+}
+
+func (l lack) readWorkers(r store.Reader, d *Delta) error {
+	for name := range l.workers {
+		q, quiet, err := getRow[QuietWorker](r, quietKey(name))
+		switch {
+		case err != nil:
+			return err
+		case quiet:
+			d.Quiet = append(d.Quiet, q)
+		default:
+			d.Resumed = append(d.Resumed, name)
+		}
+	}
+	return nil
 }
 
 // mustBelong refuses a node that is none of the cluster's.

@@ -90,6 +90,7 @@ type Copy struct {
 	queues  map[QueueName]Queue
 	version uint64        // of the newest delta; 0: none yet
 	changed chan struct{} // closed when the map changes
+	onQuiet func(version uint64, all bool, quiet []QuietWorker, resumed []WorkerName)
 }
 
 // NewCopy makes a copy without queues. Known is the map as it was before a restart; nil: none.
@@ -97,7 +98,8 @@ func NewCopy(known *Map) *Copy {
 	if known == nil {
 		known = &Map{}
 	}
-	c := &Copy{queues: map[QueueName]Queue{}, changed: make(chan struct{})}
+	c := &Copy{queues: map[QueueName]Queue{}, changed: make(chan struct{}),
+		onQuiet: func(uint64, bool, []QuietWorker, []WorkerName) {}}
 	c.current.Store(known)
 	return c
 }
@@ -154,11 +156,21 @@ func (c *Copy) Apply(d Delta) {
 		delete(c.queues, name)
 	}
 	c.version = d.Version
+	c.onQuiet(d.Version, d.All, d.Quiet, d.Resumed)
 	if d.Map != nil {
 		c.current.Store(d.Map)
 		close(c.changed)
 		c.changed = make(chan struct{})
 	}
+}
+
+// OnQuiet has fn told which workers are to be quiet, and which no longer, whenever the copy has heard of the leader: all that are
+// quiet, or what changed since the call before. Version is the copy's. It is called with a lock held, and must not block. Set it
+// before the first Apply.
+func (c *Copy) OnQuiet(fn func(version uint64, all bool, quiet []QuietWorker, resumed []WorkerName)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onQuiet = fn
 }
 
 // Learned takes over a queue as the system shard's leader has just answered it.

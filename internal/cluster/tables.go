@@ -17,14 +17,17 @@ import (
 //	m c           → index of the newest change to any of these tables (8)
 //	m v           → highest version of a queue that was deleted (8)
 //	m t           → how many schedules there are (8)
+//	m w           → how many rows w there are (8)
 //	q ns 0 name   → shard and configuration of a queue
 //	c ns 0 name   → ScheduleHome
+//	w ns 0 id     → QuietWorker
 const (
 	nodeTable  = 'n'
 	shardTable = 's'
 	metaTable  = 'm'
 	queueTable = 'q'
 	cronTable  = 'c'
+	quietTable = 'w'
 )
 
 const rowVersion = 1
@@ -123,6 +126,7 @@ var (
 	floorKey    = []byte{metaTable, 'v'}
 
 	schedulesKey = []byte{metaTable, 't'}
+	quietsKey    = []byte{metaTable, 'w'}
 )
 
 func scheduleKey(ns, name string) []byte {

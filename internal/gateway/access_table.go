@@ -109,6 +109,11 @@ var rpcNeeds = map[string]need{
 
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
+	"RosterService/ListWorkers":  {ofQueues, observe, false},
+	"RosterService/GetWorker":    {ofQueues, observe, false},
+	"RosterService/QuietWorker":  {ofQueues, operate, false},
+	"RosterService/ResumeWorker": {ofQueues, operate, false},
+
 	"ClusterService/GetMap":         {anyone, 0, false},
 	"ClusterService/GetCluster":     {ofCluster, observe, false},
 	"ClusterService/DrainNode":      {ofCluster, admin, false},
@@ -193,6 +198,11 @@ var restRPCs = map[string]string{
 	"POST /api/v1/operations/{id}/abort":  "OperationService/AbortOperation",
 
 	"GET /api/v1/audit": "AuditService/ListAudit",
+
+	"GET /api/v1/workers":                  "RosterService/ListWorkers",
+	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
+	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
+	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
 
 	"GET /api/v1/cluster":                          "ClusterService/GetCluster",
 	"GET /api/v1/cluster/nodes":                    "ClusterService/GetCluster",

@@ -6,6 +6,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/roster"
 )
 
 // workers is the WorkerService.
@@ -24,11 +25,18 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 	if err != nil {
 		return nil, err
 	}
-	got, err := g.take(ctx, c, wait)
+	me := g.roster.Begin(roster.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: rosterShares(c.Queues), Types: c.Types})
+	defer me.Done()
+	got, quiet, err := g.takeAs(ctx, me, c, wait)
 	if err != nil {
 		return nil, err
 	}
+	if quiet != nil {
+		return &pawlv1.ClaimResponse{Quiet: true, QuietReason: quiet.Reason}, nil
+	}
 	got = g.fit(got)
+	now := time.Now()
+	me.Took(rosterRuns(got, now), now)
 	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
 	for i := range got {
 		out.Tasks[i] = claimedProto(&got[i])

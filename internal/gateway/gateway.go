@@ -14,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -24,10 +25,12 @@ type Config struct {
 	Schedules  Schedules
 	Groups     Groups
 	Operations Operations
-	Admin      Admin        // nil: the operators' calls for a cluster are refused
-	Door       *auth.Door   // who may come in; nil: everybody, to everything
-	Limits     task.Limits  // zero fields: task.DefaultLimits
-	Logger     *slog.Logger // nil: none
+	Workers    Workers
+	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
+	Admin      Admin          // nil: the operators' calls for a cluster are refused
+	Door       *auth.Door     // who may come in; nil: everybody, to everything
+	Limits     task.Limits    // zero fields: task.DefaultLimits
+	Logger     *slog.Logger   // nil: none
 	// Pages answers what is not the API's: the web UI, metrics. Nil: not found.
 	Pages http.Handler
 
@@ -57,6 +60,7 @@ type Gateway struct {
 	cluster Cluster
 	limits  task.Limits
 	shares  shareBook
+	roster  *roster.Roster
 
 	keeper   *auth.Door
 	refusals refusals
@@ -166,10 +170,14 @@ func New(cfg Config) *Gateway {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
 	}
+	if cfg.Roster == nil {
+		cfg.Roster = roster.New()
+	}
 	if cfg.Door == nil {
 		cfg.Door = auth.NewDoor(auth.Config{Mode: auth.Never})
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, keeper: cfg.Door, limits: withDefaults(cfg.Limits)}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
+		limits: withDefaults(cfg.Limits)}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
 	g.rest = underBase(cfg.BasePath, g.newREST())

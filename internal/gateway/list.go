@@ -28,6 +28,7 @@ const (
 	groupCursor     cursorKind = 'g'
 	memberCursor    cursorKind = 'm'
 	operationCursor cursorKind = 'o'
+	workerCursor    cursorKind = 'k'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

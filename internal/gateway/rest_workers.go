@@ -50,6 +50,10 @@ func restClaim(x *exchange) error {
 		x.claimed(c)
 	}
 	x.close(']')
+	if got.GetQuiet() {
+		x.boolean("quiet", true)
+		x.opt("quiet_reason", got.GetQuietReason())
+	}
 	x.close('}')
 	return nil
 }

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
@@ -66,6 +68,12 @@ func (g *Gateway) settleOne(ctx context.Context, call broker.Settle) (broker.Set
 	if err != nil {
 		return broker.Settled{}, err
 	}
+	switch s := &got[0]; {
+	case s.Err == nil && call.Verb == broker.Extend:
+		g.roster.Extended(call.Hold.ID, call.Hold.Token, s.LeaseUntil.Time())
+	case s.Err == nil || errors.Is(s.Err, task.ErrStaleClaim):
+		g.roster.Ended(call.Hold.ID, call.Hold.Token)
+	}
 	return got[0], got[0].Err
 }
 
@@ -77,6 +85,7 @@ func (g workers) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.S
 	var b settleBatch
 	out := b.add(g.Gateway, namespaceOf(ctx), r)
 	b.run(ctx, g.Gateway)
+	b.tell(func(h *broker.Hold) { g.roster.Ended(h.ID, h.Token) }, g.roster.Extended)
 	return out, nil
 }
 
@@ -161,6 +170,19 @@ func (b *settleBatch) run(ctx context.Context, g *Gateway) {
 		}
 		return nil
 	})
+}
+
+// tell says which claims are over, and which leases end later.
+func (b *settleBatch) tell(ended func(*broker.Hold), extended func(task.ID, task.Token, time.Time)) {
+	for i := range b.calls {
+		c := &b.calls[i]
+		switch e := b.answers[i].GetError(); {
+		case e == nil && c.Verb == broker.Extend:
+			extended(c.Hold.ID, c.Hold.Token, b.answers[i].GetLeaseExpiresAt().AsTime())
+		case e == nil || e.GetCode() == string(task.CodeStaleClaim):
+			ended(&c.Hold)
+		}
+	}
 }
 
 // byShard parts a batch. Mostly it lies in one shard and stays as it is.

@@ -44,6 +44,7 @@ type work struct {
 	ns     string
 	claim  broker.ClaimCall
 	watch  ClaimWatch
+	hush   hush
 
 	sending sync.Mutex // a stream takes one sender at a time
 
@@ -71,6 +72,9 @@ func (g workers) Work(stream pawlv1.WorkerService_WorkServer) error {
 	w := &work{g: g.Gateway, stream: stream, ns: namespaceOf(stream.Context()), more: make(chan struct{}, 1),
 		settles: make(chan *pawlv1.SettleRequest, framesWaiting), ended: make(chan struct{})}
 	if w.claim, err = helloOf(w.ns, first.GetHello(), g.limits); err != nil {
+		return err
+	}
+	if err := checkInstance("hello.instance", first.GetHello().GetInstance()); err != nil {
 		return err
 	}
 	g.tellNode(stream)
@@ -107,6 +111,8 @@ func (w *work) serve(first *pawlv1.WorkRequest) error {
 	w.settler.do, w.notifier.do = func() { w.failIf(w.settle) }, func() { w.failIf(w.notify) }
 	w.watch = w.g.broker.WatchClaims(w.onLost)
 	defer w.watch.Close()
+	w.join(first.GetHello())
+	defer w.hush.me.Leave()
 
 	go w.failIf(func() error { return w.receive(ctx, first) })
 	w.failIf(w.push)
@@ -217,7 +223,9 @@ func (w *work) receive(ctx context.Context, frame *pawlv1.WorkRequest) error {
 
 // accept takes one frame.
 func (w *work) accept(ctx context.Context, frame *pawlv1.WorkRequest) error {
+	w.hush.me.Saw(time.Now())
 	if frame.GetQuiet() {
+		w.hush.me.Drains()
 		w.stopPush()
 	}
 	if s := frame.GetSettle(); s != nil {
@@ -246,6 +254,7 @@ func (w *work) grant(n int32) error {
 		return task.Invalid("grant", "%d on top of %d is not between 1 and %d", n, w.slots, maxSlots)
 	}
 	w.slots += int(n)
+	w.hush.me.Slots(w.slots)
 	select {
 	case w.more <- struct{}{}:
 	default:
@@ -263,11 +272,15 @@ func (w *work) push() error {
 		}
 		c := w.claim
 		c.Max = min(slots, task.MaxClaim)
-		got, err := w.g.take(w.pushing, c, workWait)
+		ctx, done := w.hush.claiming(w.pushing)
+		got, err := w.g.take(ctx, c, workWait)
+		hushed := ctx.Err() != nil
+		done()
 		switch {
 		case w.pushing.Err() != nil:
 			w.g.giveBack(got)
 			return nil
+		case err != nil && hushed:
 		case errors.Is(err, task.ErrUnavailable):
 			w.rest(err)
 		case err != nil:
@@ -289,7 +302,7 @@ func (w *work) free() int {
 		w.mu.Lock()
 		n := w.slots
 		w.mu.Unlock()
-		if n > 0 {
+		if n > 0 && !w.hush.is() {
 			return n
 		}
 		select {
@@ -320,13 +333,22 @@ func (w *work) rest(err error) {
 func (w *work) deliver(claims []broker.Claimed) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	if w.pushing.Err() != nil { // the worker said quiet at this moment
+	if w.pushing.Err() != nil || w.hush.is() { // the worker said quiet at this moment, or an operator did
 		w.g.giveBack(claims)
 		return nil
 	}
+	if word := w.hush.untold(); word != nil { // it may have tasks again, and is to hear so first
+		if err := w.stream.Send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
+			w.g.giveBack(claims)
+			return err
+		}
+	}
 	w.mu.Lock()
 	w.slots -= len(claims)
+	w.hush.me.Slots(w.slots)
 	w.mu.Unlock()
+	now := time.Now()
+	w.hush.me.Took(rosterRuns(claims, now), now)
 	for i := range claims {
 		w.watch.Add(broker.Hold{Namespace: claims[i].Namespace, ID: claims[i].ID, Token: claims[i].Token})
 	}
@@ -391,13 +413,12 @@ func (w *work) run(frames []*pawlv1.SettleRequest) {
 	}
 }
 
-// forget ends the watch of claims that have ended.
+// forget ends the watch of claims that have ended, and tells the roster of them and of longer leases.
 func (w *work) forget(b *settleBatch) {
-	for i := range b.calls {
-		if e := b.answers[i].GetError(); e == nil && b.calls[i].Verb != broker.Extend || e.GetCode() == string(task.CodeStaleClaim) {
-			w.watch.Remove(b.calls[i].Hold.ID, b.calls[i].Hold.Token)
-		}
-	}
+	b.tell(func(h *broker.Hold) {
+		w.watch.Remove(h.ID, h.Token)
+		w.hush.me.Ended(h.ID, h.Token)
+	}, w.hush.me.Extended)
 }
 
 func (w *work) send(frame *pawlv1.WorkResponse) error {
@@ -419,8 +440,13 @@ func (w *work) onLost(l broker.Lost) {
 	}
 }
 
-// notify tells the worker of claims that it lost.
+// notify tells the worker an operator's word, and of claims that it lost.
 func (w *work) notify() error {
+	if word := w.hush.untold(); word != nil {
+		if err := w.send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
+			return err
+		}
+	}
 	w.mu.Lock()
 	lost := w.lost
 	w.lost = nil
@@ -431,6 +457,7 @@ func (w *work) notify() error {
 	notices := make([]*pawlv1.LostClaim, len(lost))
 	for i, l := range lost {
 		w.watch.Remove(l.ID, l.Token)
+		w.hush.me.Ended(l.ID, l.Token)
 		notices[i] = &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason}
 	}
 	return w.send(&pawlv1.WorkResponse{Lost: notices})

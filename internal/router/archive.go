@@ -48,13 +48,13 @@ var archivedAt = &method[archiveArgs, *broker.ArchivedTask]{name: "archived-at",
 }}
 
 // onNode runs a method on a node that is named, not looked for.
-func onNode[R any](ctx context.Context, r *Router, m *method[archiveArgs, R], node Node, a archiveArgs) (R, error) {
+func onNode[A, R any](ctx context.Context, r *Router, m *method[A, R], node Node, a A) (R, error) {
 	if node.Number == r.cfg.Node {
 		return m.run(ctx, r, a)
 	}
 	out, err := ask(ctx, r, m, systemShard, node.Number, a)
 	if m.tryAgain(err) {
-		err = task.Unavailable(searchRest, "the archive of node %q gives no answer: %v", node.Name, err)
+		err = task.Unavailable(searchRest, "node %q gives no answer: %v", node.Name, err)
 	}
 	return out, err
 }

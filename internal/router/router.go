@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -85,6 +86,8 @@ type Control interface {
 	NameSchedule(ctx context.Context, ns, name string, wanted uint32) (cluster.ScheduleHome, error)
 	ScheduleHome(ctx context.Context, ns, name string) (cluster.ScheduleHome, error)
 	ForgetSchedule(ctx context.Context, ns, name string, version uint64) error
+	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error)
+	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 	// Audit reads a page of what operators did to queues and to the cluster.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, error)
 }
@@ -116,6 +119,7 @@ type Config struct {
 	Broker  Broker
 	Control Control
 	Map     Map
+	Roster  *roster.Roster // the workers of this node
 	Peers   Peers
 	NotSent func(error) bool
 	// SystemLeader is the node that leads the system shard as far as this node's replica of it knows; 0: none.

@@ -187,7 +187,8 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(makeGroup), bothTravel(findGroup), bothTravel(addToGroup), bothTravel(closeGroup), bothTravel(cancelGroup),
 		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem),
 		bothTravel(startOperation), bothTravel(showOperation), bothTravel(listOperations), bothTravel(pauseOperation), bothTravel(resumeOperation),
-		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome)} {
+		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome),
+		bothTravel(listWorkers), bothTravel(quietWorker), bothTravel(resumeWorker)} {
 		seen[check(t)] = true
 	}
 	for name := range served {

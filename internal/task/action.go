@@ -42,6 +42,9 @@ const (
 	ScheduleResumed   Action = "schedule.resume"
 	ScheduleTriggered Action = "schedule.trigger"
 
+	WorkerQuieted Action = "worker.quiet"
+	WorkerResumed Action = "worker.resume"
+
 	NodeJoined        Action = "cluster.join"
 	NodeDrained       Action = "cluster.drain"
 	NodeUndrained     Action = "cluster.undrain"
@@ -59,12 +62,12 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded, ArchiveRestored,
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
-	NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken}
+	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken}
 
 // Target is what an action was done to.
 type Target struct {
 	Kind TargetKind `json:"kind"`
-	Name string     `json:"name"` // of a task its id, of a shard its number, of the cluster ""
+	Name string     `json:"name"` // of a task or a worker its id, of a shard its number, of the cluster ""
 }
 
 // TargetKind is a kind of things. The words are part of the public contract.
@@ -77,13 +80,14 @@ const (
 	OnSchedule  TargetKind = "schedule"
 	OnOperation TargetKind = "operation"
 	OnGroup     TargetKind = "group"
+	OnWorker    TargetKind = "worker"
 	OnNode      TargetKind = "node"
 	OnShard     TargetKind = "shard"
 	OnCluster   TargetKind = "cluster"
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnNode, OnShard, OnCluster}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster}
 
 // CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
 func CheckActions(words string) error {

@@ -19,6 +19,7 @@ type door interface {
 	scheduler
 	breakers
 	grouper
+	rosters
 }
 
 type producer interface {
@@ -81,7 +82,7 @@ func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) 
 // stamped adds to a refusal, or to none, what is wrong with how an answer tells of which shard, log index and time it is.
 // An answer for which no shard was asked need not tell it.
 func stamped(call string, err error, field func(name string) string) error {
-	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/")
+	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/") || strings.Contains(call, " /workers")
 	if r, refused := errors.AsType[*refusal](err); refused {
 		shardless = shardless || !decidedByShard[r.Code]
 	}
@@ -105,6 +106,7 @@ func stamped(call string, err error, field func(name string) string) error {
 var mayAskNoShard = map[string]bool{
 	"GET /queues": true, "*pawlv1.ListQueuesRequest": true, "POST /tasks/batch": true, "*pawlv1.EnqueueBatchRequest": true,
 	"*pawlv1.DeleteQueueRequest": true,
+	"*pawlv1.ListWorkersRequest": true, "*pawlv1.GetWorkerRequest": true, "*pawlv1.QuietWorkerRequest": true, "*pawlv1.ResumeWorkerRequest": true,
 }
 
 // decidedByShard are the refusals that only a shard can decide.

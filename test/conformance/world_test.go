@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -40,6 +41,7 @@ type house struct {
 	broker  *broker.Broker
 	control *cluster.Control
 	copy    *cluster.Copy
+	roster  *roster.Roster
 	router  *router.Router
 	pipe    *bufconn.Listener
 	slept   atomic.Int64 // how long the machine was suspended, in nanoseconds
@@ -52,7 +54,7 @@ func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.L
 // build starts a house that ends with its test. The archive needs a real directory.
 func build(t *testing.T, shards int, archiveDir string) *house {
 	t.Helper()
-	h := &house{pipe: bufconn.Listen(pipeBuffer)}
+	h := &house{pipe: bufconn.Listen(pipeBuffer), roster: roster.New()}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
 	fs := vfs.NewMem()
@@ -94,13 +96,14 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Logger: log,
+	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Roster: h.roster, Logger: log,
 		SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
+	h.heedQuiet(t)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Roster: h.roster, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -117,6 +120,21 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		serving.Wait()
 	})
 	return h
+}
+
+// heedQuiet has the roster hear which workers are to be quiet, as the copy of a node does.
+func (h *house) heedQuiet(t *testing.T) {
+	heard := cluster.NewCopy(nil)
+	heard.OnQuiet(router.TellRoster(h.roster))
+	ctx, stop := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() {
+		heard.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
+			return h.control.Changes(ctx, after, cluster.Report{Node: 1}, wait)
+		})
+	})
+	following.Go(func() { h.roster.Run(ctx.Done()) })
+	t.Cleanup(func() { stop(); following.Wait() })
 }
 
 // slowTick is enough for a lone voter, who needs ticks only to be elected.

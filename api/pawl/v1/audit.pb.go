@@ -89,7 +89,7 @@ type AuditFilter struct {
 	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // before
 	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	Action        string                 `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`                           // such as queue.pause, or all of a kind: queue.*
-	TargetKind    string                 `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"` // queue, task, schedule, node, shard, cluster
+	TargetKind    string                 `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster
 	Target        string                 `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`                           // its name, or the id of a task
 	Queue         string                 `protobuf:"bytes,7,opt,name=queue,proto3" json:"queue,omitempty"`                             // of the target
 	unknownFields protoimpl.UnknownFields
@@ -238,7 +238,7 @@ type AuditEntry struct {
 	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui; node: the node did it of itself
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause
-	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, schedule, node, shard, cluster
+	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster
 	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`                                 // its name, or the id of a task
 	Queue         string                 `protobuf:"bytes,11,opt,name=queue,proto3" json:"queue,omitempty"`                                   // of the target, if it has one
 	Tasks         int64                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"`                                  // that a call on many has changed in the shard

@@ -292,6 +292,8 @@ func (x *ClaimRequest) GetClaimKey() string {
 type ClaimResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*ClaimedTask         `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Quiet         bool                   `protobuf:"varint,2,opt,name=quiet,proto3" json:"quiet,omitempty"` // an operator has made the worker quiet: it gets no tasks
+	QuietReason   string                 `protobuf:"bytes,3,opt,name=quiet_reason,json=quietReason,proto3" json:"quiet_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,6 +333,20 @@ func (x *ClaimResponse) GetTasks() []*ClaimedTask {
 		return x.Tasks
 	}
 	return nil
+}
+
+func (x *ClaimResponse) GetQuiet() bool {
+	if x != nil {
+		return x.Quiet
+	}
+	return false
+}
+
+func (x *ClaimResponse) GetQuietReason() string {
+	if x != nil {
+		return x.QuietReason
+	}
+	return ""
 }
 
 // ClaimedTask is what a handler gets.
@@ -1400,7 +1416,9 @@ type WorkHello struct {
 	MaxBytes      int64                  `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of the tasks in one frame, as in ClaimRequest; default 4 MiB
 	Host          string                 `protobuf:"bytes,7,opt,name=host,proto3" json:"host,omitempty"`
 	Pid           int32                  `protobuf:"varint,8,opt,name=pid,proto3" json:"pid,omitempty"`
-	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"` // of the SDK
+	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                 // of the SDK
+	Instance      string                 `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`                              // tells the worker from others of its name, over all its streams: up to 64 letters, digits, - and _
+	QuietVersion  int64                  `protobuf:"varint,11,opt,name=quiet_version,json=quietVersion,proto3" json:"quiet_version,omitempty"` // of the newest QuietNotice, if the worker is quiet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1498,6 +1516,20 @@ func (x *WorkHello) GetVersion() string {
 	return ""
 }
 
+func (x *WorkHello) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *WorkHello) GetQuietVersion() int64 {
+	if x != nil {
+		return x.QuietVersion
+	}
+	return 0
+}
+
 // WorkResponse is a frame from the broker.
 type WorkResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1505,6 +1537,7 @@ type WorkResponse struct {
 	Settled       *SettleResponse        `protobuf:"bytes,2,opt,name=settled,proto3" json:"settled,omitempty"`    // for the settle frames, in their order
 	Lost          []*LostClaim           `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`          // claims that no longer hold: stop the handler
 	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"` // the broker shuts down: connect elsewhere or again
+	Quiet         *QuietNotice           `protobuf:"bytes,5,opt,name=quiet,proto3" json:"quiet,omitempty"`        // an operator's word
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1567,6 +1600,75 @@ func (x *WorkResponse) GetDraining() bool {
 	return false
 }
 
+func (x *WorkResponse) GetQuiet() *QuietNotice {
+	if x != nil {
+		return x.Quiet
+	}
+	return nil
+}
+
+// QuietNotice says whether the worker is to be quiet: it gets no new tasks then. Across streams it keeps to the newest notice until it
+// hears another.
+type QuietNotice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Quiet         bool                   `protobuf:"varint,1,opt,name=quiet,proto3" json:"quiet,omitempty"` // false: it gets tasks again
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // grows with each
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuietNotice) Reset() {
+	*x = QuietNotice{}
+	mi := &file_pawl_v1_worker_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuietNotice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuietNotice) ProtoMessage() {}
+
+func (x *QuietNotice) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_worker_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuietNotice.ProtoReflect.Descriptor instead.
+func (*QuietNotice) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_worker_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *QuietNotice) GetQuiet() bool {
+	if x != nil {
+		return x.Quiet
+	}
+	return false
+}
+
+func (x *QuietNotice) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *QuietNotice) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type LostClaim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1578,7 +1680,7 @@ type LostClaim struct {
 
 func (x *LostClaim) Reset() {
 	*x = LostClaim{}
-	mi := &file_pawl_v1_worker_proto_msgTypes[18]
+	mi := &file_pawl_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1692,7 @@ func (x *LostClaim) String() string {
 func (*LostClaim) ProtoMessage() {}
 
 func (x *LostClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_proto_msgTypes[18]
+	mi := &file_pawl_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1705,7 @@ func (x *LostClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostClaim.ProtoReflect.Descriptor instead.
 func (*LostClaim) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_pawl_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LostClaim) GetTaskId() string {
@@ -1645,9 +1747,11 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12-\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x16\n" +
 	"\x06worker\x18\b \x01(\tR\x06worker\x12\x1b\n" +
-	"\tclaim_key\x18\t \x01(\tR\bclaimKey\";\n" +
+	"\tclaim_key\x18\t \x01(\tR\bclaimKey\"t\n" +
 	"\rClaimResponse\x12*\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\"\xfa\x06\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\x12\x14\n" +
+	"\x05quiet\x18\x02 \x01(\bR\x05quiet\x12!\n" +
+	"\fquiet_reason\x18\x03 \x01(\tR\vquietReason\"\xfa\x06\n" +
 	"\vClaimedTask\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1750,7 +1854,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x12.pawl.v1.WorkHelloR\x05hello\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\x05R\x05grant\x12.\n" +
 	"\x06settle\x18\x03 \x01(\v2\x16.pawl.v1.SettleRequestR\x06settle\x12\x14\n" +
-	"\x05quiet\x18\x04 \x01(\bR\x05quiet\"\x9a\x02\n" +
+	"\x05quiet\x18\x04 \x01(\bR\x05quiet\"\xdb\x02\n" +
 	"\tWorkHello\x12+\n" +
 	"\x06queues\x18\x01 \x03(\v2\x13.pawl.v1.QueueShareR\x06queues\x12$\n" +
 	"\x05order\x18\x02 \x01(\x0e2\x0e.pawl.v1.OrderR\x05order\x12\x14\n" +
@@ -1760,12 +1864,20 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x06 \x01(\x03R\bmaxBytes\x12\x12\n" +
 	"\x04host\x18\a \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\b \x01(\x05R\x03pid\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\"\xb1\x01\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
+	"\binstance\x18\n" +
+	" \x01(\tR\binstance\x12#\n" +
+	"\rquiet_version\x18\v \x01(\x03R\fquietVersion\"\xdd\x01\n" +
 	"\fWorkResponse\x12*\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\x121\n" +
 	"\asettled\x18\x02 \x01(\v2\x17.pawl.v1.SettleResponseR\asettled\x12&\n" +
 	"\x04lost\x18\x03 \x03(\v2\x12.pawl.v1.LostClaimR\x04lost\x12\x1a\n" +
-	"\bdraining\x18\x04 \x01(\bR\bdraining\"]\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\x12*\n" +
+	"\x05quiet\x18\x05 \x01(\v2\x14.pawl.v1.QuietNoticeR\x05quiet\"U\n" +
+	"\vQuietNotice\x12\x14\n" +
+	"\x05quiet\x18\x01 \x01(\bR\x05quiet\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversion\"]\n" +
 	"\tLostClaim\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1f\n" +
 	"\vclaim_token\x18\x02 \x01(\tR\n" +
@@ -1807,7 +1919,7 @@ func file_pawl_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pawl_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_pawl_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_pawl_v1_worker_proto_goTypes = []any{
 	(Order)(0),                    // 0: pawl.v1.Order
 	(FailOutcome)(0),              // 1: pawl.v1.FailOutcome
@@ -1829,53 +1941,54 @@ var file_pawl_v1_worker_proto_goTypes = []any{
 	(*WorkRequest)(nil),           // 17: pawl.v1.WorkRequest
 	(*WorkHello)(nil),             // 18: pawl.v1.WorkHello
 	(*WorkResponse)(nil),          // 19: pawl.v1.WorkResponse
-	(*LostClaim)(nil),             // 20: pawl.v1.LostClaim
-	nil,                           // 21: pawl.v1.ClaimedTask.HeadersEntry
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
-	(Priority)(0),                 // 23: pawl.v1.Priority
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(*Parent)(nil),                // 25: pawl.v1.Parent
-	(Status)(0),                   // 26: pawl.v1.Status
-	(State)(0),                    // 27: pawl.v1.State
-	(*TaskError)(nil),             // 28: pawl.v1.TaskError
-	(*Progress)(nil),              // 29: pawl.v1.Progress
-	(*Error)(nil),                 // 30: pawl.v1.Error
-	(*BeginOnceRequest)(nil),      // 31: pawl.v1.BeginOnceRequest
-	(*FinishOnceRequest)(nil),     // 32: pawl.v1.FinishOnceRequest
-	(*AbandonOnceRequest)(nil),    // 33: pawl.v1.AbandonOnceRequest
-	(*BeginOnceResponse)(nil),     // 34: pawl.v1.BeginOnceResponse
-	(*FinishOnceResponse)(nil),    // 35: pawl.v1.FinishOnceResponse
-	(*AbandonOnceResponse)(nil),   // 36: pawl.v1.AbandonOnceResponse
+	(*QuietNotice)(nil),           // 20: pawl.v1.QuietNotice
+	(*LostClaim)(nil),             // 21: pawl.v1.LostClaim
+	nil,                           // 22: pawl.v1.ClaimedTask.HeadersEntry
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(Priority)(0),                 // 24: pawl.v1.Priority
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*Parent)(nil),                // 26: pawl.v1.Parent
+	(Status)(0),                   // 27: pawl.v1.Status
+	(State)(0),                    // 28: pawl.v1.State
+	(*TaskError)(nil),             // 29: pawl.v1.TaskError
+	(*Progress)(nil),              // 30: pawl.v1.Progress
+	(*Error)(nil),                 // 31: pawl.v1.Error
+	(*BeginOnceRequest)(nil),      // 32: pawl.v1.BeginOnceRequest
+	(*FinishOnceRequest)(nil),     // 33: pawl.v1.FinishOnceRequest
+	(*AbandonOnceRequest)(nil),    // 34: pawl.v1.AbandonOnceRequest
+	(*BeginOnceResponse)(nil),     // 35: pawl.v1.BeginOnceResponse
+	(*FinishOnceResponse)(nil),    // 36: pawl.v1.FinishOnceResponse
+	(*AbandonOnceResponse)(nil),   // 37: pawl.v1.AbandonOnceResponse
 }
 var file_pawl_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: pawl.v1.ClaimRequest.queues:type_name -> pawl.v1.QueueShare
 	0,  // 1: pawl.v1.ClaimRequest.order:type_name -> pawl.v1.Order
-	22, // 2: pawl.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
-	22, // 3: pawl.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
+	23, // 2: pawl.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
+	23, // 3: pawl.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
 	5,  // 4: pawl.v1.ClaimResponse.tasks:type_name -> pawl.v1.ClaimedTask
-	23, // 5: pawl.v1.ClaimedTask.priority:type_name -> pawl.v1.Priority
-	24, // 6: pawl.v1.ClaimedTask.lease_expires_at:type_name -> google.protobuf.Timestamp
-	22, // 7: pawl.v1.ClaimedTask.lease:type_name -> google.protobuf.Duration
-	22, // 8: pawl.v1.ClaimedTask.timeout:type_name -> google.protobuf.Duration
-	21, // 9: pawl.v1.ClaimedTask.headers:type_name -> pawl.v1.ClaimedTask.HeadersEntry
-	24, // 10: pawl.v1.ClaimedTask.created_at:type_name -> google.protobuf.Timestamp
-	24, // 11: pawl.v1.ClaimedTask.ready_at:type_name -> google.protobuf.Timestamp
-	25, // 12: pawl.v1.ClaimedTask.parent:type_name -> pawl.v1.Parent
-	26, // 13: pawl.v1.AckResponse.status:type_name -> pawl.v1.Status
-	27, // 14: pawl.v1.AckResponse.state:type_name -> pawl.v1.State
-	28, // 15: pawl.v1.FailRequest.error:type_name -> pawl.v1.TaskError
+	24, // 5: pawl.v1.ClaimedTask.priority:type_name -> pawl.v1.Priority
+	25, // 6: pawl.v1.ClaimedTask.lease_expires_at:type_name -> google.protobuf.Timestamp
+	23, // 7: pawl.v1.ClaimedTask.lease:type_name -> google.protobuf.Duration
+	23, // 8: pawl.v1.ClaimedTask.timeout:type_name -> google.protobuf.Duration
+	22, // 9: pawl.v1.ClaimedTask.headers:type_name -> pawl.v1.ClaimedTask.HeadersEntry
+	25, // 10: pawl.v1.ClaimedTask.created_at:type_name -> google.protobuf.Timestamp
+	25, // 11: pawl.v1.ClaimedTask.ready_at:type_name -> google.protobuf.Timestamp
+	26, // 12: pawl.v1.ClaimedTask.parent:type_name -> pawl.v1.Parent
+	27, // 13: pawl.v1.AckResponse.status:type_name -> pawl.v1.Status
+	28, // 14: pawl.v1.AckResponse.state:type_name -> pawl.v1.State
+	29, // 15: pawl.v1.FailRequest.error:type_name -> pawl.v1.TaskError
 	1,  // 16: pawl.v1.FailRequest.outcome:type_name -> pawl.v1.FailOutcome
-	22, // 17: pawl.v1.FailRequest.retry_in:type_name -> google.protobuf.Duration
-	26, // 18: pawl.v1.FailResponse.status:type_name -> pawl.v1.Status
-	27, // 19: pawl.v1.FailResponse.state:type_name -> pawl.v1.State
-	24, // 20: pawl.v1.FailResponse.next_run_at:type_name -> google.protobuf.Timestamp
-	22, // 21: pawl.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
-	29, // 22: pawl.v1.ExtendRequest.progress:type_name -> pawl.v1.Progress
-	24, // 23: pawl.v1.ExtendResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	22, // 24: pawl.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
-	26, // 25: pawl.v1.ReleaseResponse.status:type_name -> pawl.v1.Status
-	27, // 26: pawl.v1.ReleaseResponse.state:type_name -> pawl.v1.State
-	24, // 27: pawl.v1.ReleaseResponse.next_run_at:type_name -> google.protobuf.Timestamp
+	23, // 17: pawl.v1.FailRequest.retry_in:type_name -> google.protobuf.Duration
+	27, // 18: pawl.v1.FailResponse.status:type_name -> pawl.v1.Status
+	28, // 19: pawl.v1.FailResponse.state:type_name -> pawl.v1.State
+	25, // 20: pawl.v1.FailResponse.next_run_at:type_name -> google.protobuf.Timestamp
+	23, // 21: pawl.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
+	30, // 22: pawl.v1.ExtendRequest.progress:type_name -> pawl.v1.Progress
+	25, // 23: pawl.v1.ExtendResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	23, // 24: pawl.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	27, // 25: pawl.v1.ReleaseResponse.status:type_name -> pawl.v1.Status
+	28, // 26: pawl.v1.ReleaseResponse.state:type_name -> pawl.v1.State
+	25, // 27: pawl.v1.ReleaseResponse.next_run_at:type_name -> google.protobuf.Timestamp
 	6,  // 28: pawl.v1.SettleRequest.acks:type_name -> pawl.v1.AckRequest
 	8,  // 29: pawl.v1.SettleRequest.fails:type_name -> pawl.v1.FailRequest
 	10, // 30: pawl.v1.SettleRequest.extends:type_name -> pawl.v1.ExtendRequest
@@ -1884,44 +1997,45 @@ var file_pawl_v1_worker_proto_depIdxs = []int32{
 	16, // 33: pawl.v1.SettleResponse.fails:type_name -> pawl.v1.Settled
 	16, // 34: pawl.v1.SettleResponse.extends:type_name -> pawl.v1.Settled
 	16, // 35: pawl.v1.SettleResponse.releases:type_name -> pawl.v1.Settled
-	26, // 36: pawl.v1.Settled.status:type_name -> pawl.v1.Status
-	27, // 37: pawl.v1.Settled.state:type_name -> pawl.v1.State
-	24, // 38: pawl.v1.Settled.next_run_at:type_name -> google.protobuf.Timestamp
-	24, // 39: pawl.v1.Settled.lease_expires_at:type_name -> google.protobuf.Timestamp
-	30, // 40: pawl.v1.Settled.error:type_name -> pawl.v1.Error
+	27, // 36: pawl.v1.Settled.status:type_name -> pawl.v1.Status
+	28, // 37: pawl.v1.Settled.state:type_name -> pawl.v1.State
+	25, // 38: pawl.v1.Settled.next_run_at:type_name -> google.protobuf.Timestamp
+	25, // 39: pawl.v1.Settled.lease_expires_at:type_name -> google.protobuf.Timestamp
+	31, // 40: pawl.v1.Settled.error:type_name -> pawl.v1.Error
 	18, // 41: pawl.v1.WorkRequest.hello:type_name -> pawl.v1.WorkHello
 	14, // 42: pawl.v1.WorkRequest.settle:type_name -> pawl.v1.SettleRequest
 	2,  // 43: pawl.v1.WorkHello.queues:type_name -> pawl.v1.QueueShare
 	0,  // 44: pawl.v1.WorkHello.order:type_name -> pawl.v1.Order
-	22, // 45: pawl.v1.WorkHello.lease:type_name -> google.protobuf.Duration
+	23, // 45: pawl.v1.WorkHello.lease:type_name -> google.protobuf.Duration
 	5,  // 46: pawl.v1.WorkResponse.tasks:type_name -> pawl.v1.ClaimedTask
 	15, // 47: pawl.v1.WorkResponse.settled:type_name -> pawl.v1.SettleResponse
-	20, // 48: pawl.v1.WorkResponse.lost:type_name -> pawl.v1.LostClaim
-	3,  // 49: pawl.v1.WorkerService.Claim:input_type -> pawl.v1.ClaimRequest
-	6,  // 50: pawl.v1.WorkerService.Ack:input_type -> pawl.v1.AckRequest
-	8,  // 51: pawl.v1.WorkerService.Fail:input_type -> pawl.v1.FailRequest
-	10, // 52: pawl.v1.WorkerService.Extend:input_type -> pawl.v1.ExtendRequest
-	12, // 53: pawl.v1.WorkerService.Release:input_type -> pawl.v1.ReleaseRequest
-	14, // 54: pawl.v1.WorkerService.Settle:input_type -> pawl.v1.SettleRequest
-	31, // 55: pawl.v1.WorkerService.BeginOnce:input_type -> pawl.v1.BeginOnceRequest
-	32, // 56: pawl.v1.WorkerService.FinishOnce:input_type -> pawl.v1.FinishOnceRequest
-	33, // 57: pawl.v1.WorkerService.AbandonOnce:input_type -> pawl.v1.AbandonOnceRequest
-	17, // 58: pawl.v1.WorkerService.Work:input_type -> pawl.v1.WorkRequest
-	4,  // 59: pawl.v1.WorkerService.Claim:output_type -> pawl.v1.ClaimResponse
-	7,  // 60: pawl.v1.WorkerService.Ack:output_type -> pawl.v1.AckResponse
-	9,  // 61: pawl.v1.WorkerService.Fail:output_type -> pawl.v1.FailResponse
-	11, // 62: pawl.v1.WorkerService.Extend:output_type -> pawl.v1.ExtendResponse
-	13, // 63: pawl.v1.WorkerService.Release:output_type -> pawl.v1.ReleaseResponse
-	15, // 64: pawl.v1.WorkerService.Settle:output_type -> pawl.v1.SettleResponse
-	34, // 65: pawl.v1.WorkerService.BeginOnce:output_type -> pawl.v1.BeginOnceResponse
-	35, // 66: pawl.v1.WorkerService.FinishOnce:output_type -> pawl.v1.FinishOnceResponse
-	36, // 67: pawl.v1.WorkerService.AbandonOnce:output_type -> pawl.v1.AbandonOnceResponse
-	19, // 68: pawl.v1.WorkerService.Work:output_type -> pawl.v1.WorkResponse
-	59, // [59:69] is the sub-list for method output_type
-	49, // [49:59] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	21, // 48: pawl.v1.WorkResponse.lost:type_name -> pawl.v1.LostClaim
+	20, // 49: pawl.v1.WorkResponse.quiet:type_name -> pawl.v1.QuietNotice
+	3,  // 50: pawl.v1.WorkerService.Claim:input_type -> pawl.v1.ClaimRequest
+	6,  // 51: pawl.v1.WorkerService.Ack:input_type -> pawl.v1.AckRequest
+	8,  // 52: pawl.v1.WorkerService.Fail:input_type -> pawl.v1.FailRequest
+	10, // 53: pawl.v1.WorkerService.Extend:input_type -> pawl.v1.ExtendRequest
+	12, // 54: pawl.v1.WorkerService.Release:input_type -> pawl.v1.ReleaseRequest
+	14, // 55: pawl.v1.WorkerService.Settle:input_type -> pawl.v1.SettleRequest
+	32, // 56: pawl.v1.WorkerService.BeginOnce:input_type -> pawl.v1.BeginOnceRequest
+	33, // 57: pawl.v1.WorkerService.FinishOnce:input_type -> pawl.v1.FinishOnceRequest
+	34, // 58: pawl.v1.WorkerService.AbandonOnce:input_type -> pawl.v1.AbandonOnceRequest
+	17, // 59: pawl.v1.WorkerService.Work:input_type -> pawl.v1.WorkRequest
+	4,  // 60: pawl.v1.WorkerService.Claim:output_type -> pawl.v1.ClaimResponse
+	7,  // 61: pawl.v1.WorkerService.Ack:output_type -> pawl.v1.AckResponse
+	9,  // 62: pawl.v1.WorkerService.Fail:output_type -> pawl.v1.FailResponse
+	11, // 63: pawl.v1.WorkerService.Extend:output_type -> pawl.v1.ExtendResponse
+	13, // 64: pawl.v1.WorkerService.Release:output_type -> pawl.v1.ReleaseResponse
+	15, // 65: pawl.v1.WorkerService.Settle:output_type -> pawl.v1.SettleResponse
+	35, // 66: pawl.v1.WorkerService.BeginOnce:output_type -> pawl.v1.BeginOnceResponse
+	36, // 67: pawl.v1.WorkerService.FinishOnce:output_type -> pawl.v1.FinishOnceResponse
+	37, // 68: pawl.v1.WorkerService.AbandonOnce:output_type -> pawl.v1.AbandonOnceResponse
+	19, // 69: pawl.v1.WorkerService.Work:output_type -> pawl.v1.WorkResponse
+	60, // [60:70] is the sub-list for method output_type
+	50, // [50:60] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_worker_proto_init() }
@@ -1939,7 +2053,7 @@ func file_pawl_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_worker_proto_rawDesc), len(file_pawl_v1_worker_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

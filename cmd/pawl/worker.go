@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+func newWorker(a *app) *cobra.Command {
+	return group("worker", "List workers, and make them quiet",
+		`Workers are those who are connected ("pawl work", or a program with the SDK), and those who have claimed
+by single calls within the last 5 minutes. A worker is named by its ID, or by its name if no other has it.`,
+		newWorkerLs(a), newWorkerShow(a),
+		newWorkerSteer(a, "quiet", "Have workers take no new tasks", `Have workers take no new tasks, for 24 hours from now or until "pawl worker resume". What they run goes on, and they
+stay connected; a worker that is started anew takes tasks again.`, pawl.Admin.QuietWorker),
+		newWorkerSteer(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. One that is gone is named by its ID.`,
+			func(admin pawl.Admin, ctx context.Context, id, reason string) (*pawl.WorkerInfo, error) {
+				if reason != "" {
+					admin = admin.Because(reason)
+				}
+				return admin.ResumeWorker(ctx, id)
+			}))
+}
+
+func newWorkerLs(a *app) *cobra.Command {
+	var list listFlags
+	var f pawl.WorkerFilter
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List workers, in the order of their names", Args: noArgs,
+		Example: "  pawl worker ls\n  pawl worker ls --queue mail --watch",
+	}
+	list.add(cmd)
+	cmd.Flags().StringVar(&f.Queue, "queue", "", "only those that take tasks of this queue")
+	cmd.Flags().StringVar(&f.Type, "type", "", "only those that take tasks of this type")
+	cmd.Flags().StringVar(&f.Node, "node", "", "only those that are connected to this node")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.check(); err != nil {
+			return err
+		}
+		silent := map[string]string{}
+		all, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.WorkerInfo], error) {
+			page, err := client.Admin().WorkersPage(ctx, f, p)
+			maps.Copy(silent, page.Silent)
+			return page.Page, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, node := range slices.Sorted(maps.Keys(silent)) {
+			fmt.Fprintf(a.err, "node %s gives no answer, and its workers are missing: %s\n", node, printable(silent[node]))
+		}
+		views := make([]workerView, len(all))
+		for i, w := range all {
+			views[i] = viewWorker(w)
+		}
+		return a.print(listView[workerView]{views, next}, func(w io.Writer) { writeWorkers(w, all) })
+	})
+	return cmd
+}
+
+func writeWorkers(w io.Writer, all []*pawl.WorkerInfo) {
+	now := time.Now()
+	rows := make([][]string, len(all))
+	for i, x := range all {
+		rows[i] = []string{x.Name, workerState(x), fmt.Sprintf("%d/%d", x.Running, x.Slots), short(queueWords(x.Queues), 40), x.Node, x.Version,
+			ago(x.SeenAt, now), ago(x.ConnectedAt, now), x.ID}
+	}
+	columns(w, "WORKER|STATE|RUNS|QUEUES|NODE|VERSION|SEEN|SINCE|ID", rows)
+}
+
+// workerState is what a worker does, in a word.
+func workerState(w *pawl.WorkerInfo) string {
+	switch {
+	case w.Draining:
+		return "draining"
+	case w.Quiet != nil:
+		return "quiet"
+	case w.Running > 0:
+		return "busy"
+	}
+	return "idle"
+}
+
+// queueWords are queues as --queue takes them.
+func queueWords(q pawl.Queues) string {
+	switch q := q.(type) {
+	case pawl.Strict:
+		return strings.Join(q, ",")
+	case pawl.Weighted:
+		var words []string
+		for _, name := range slices.Sorted(maps.Keys(q)) {
+			words = append(words, fmt.Sprintf("%s=%d", name, q[name]))
+		}
+		return strings.Join(words, ",")
+	}
+	return ""
+}
+
+func newWorkerShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "show WORKER", Short: "Show a worker, and what it runs", Args: cobra.ExactArgs(1), Example: "  pawl worker show host-1/4711"}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		id, err := workerID(cmd.Context(), client, args[0])
+		if err != nil {
+			return err
+		}
+		w, err := client.Admin().Worker(cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		return a.printWorker(w)
+	})
+	return cmd
+}
+
+func newWorkerSteer(a *app, verb, what, long string, do func(pawl.Admin, context.Context, string, string) (*pawl.WorkerInfo, error)) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		var refused error
+		for _, name := range args {
+			id, err := workerID(cmd.Context(), client, name)
+			var w *pawl.WorkerInfo
+			if err == nil {
+				w, err = do(client.Admin(), cmd.Context(), id, reason)
+			}
+			if err == nil {
+				err = a.printWorker(w)
+			}
+			refused = errors.Join(refused, err)
+		}
+		return refused
+	})
+	return cmd
+}
+
+// workerID finds a worker by its id or its name. A word that is neither is taken for the id of one who is gone.
+func workerID(ctx context.Context, client *pawl.Client, word string) (string, error) {
+	var named []string
+	for w, err := range client.Admin().Workers(ctx, pawl.WorkerFilter{}) {
+		switch {
+		case err != nil:
+			return "", err
+		case w.ID == word:
+			return word, nil
+		case w.Name == word:
+			named = append(named, w.ID)
+		}
+	}
+	switch len(named) {
+	case 0:
+		if strings.ContainsFunc(word, func(c rune) bool { return c != '-' && c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
+			return "", fmt.Errorf("worker %q: no worker has this name", word)
+		}
+		return word, nil
+	case 1:
+		return named[0], nil
+	}
+	return "", fmt.Errorf("worker %q: %d workers have this name; say which by its ID: %s", word, len(named), strings.Join(named[:min(len(named), 10)], ", "))
+}
+
+func (a *app) printWorker(w *pawl.WorkerInfo) error {
+	return a.print(viewWorker(w), func(out io.Writer) {
+		now := time.Now()
+		pid, quiet := "", ""
+		if w.PID != 0 {
+			pid = strconv.Itoa(w.PID)
+		}
+		if q := w.Quiet; q != nil {
+			quiet = fmt.Sprintf("since %s%s, until %s", clock(q.At, now), byWhom(q.By), clock(q.Until, now))
+			if q.Reason != "" {
+				quiet += ": " + q.Reason
+			}
+		}
+		fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Quiet", quiet, "Host", w.Host, "Process", pid, "Version", w.Version, "Address", w.Address,
+			"Node", w.Node, "Queues", queueWords(w.Queues), "Types", strings.Join(w.Types, ", "), "Runs", fmt.Sprintf("%d of %d", w.Running, w.Slots),
+			"Connected", clock(w.ConnectedAt, now), "Seen", clock(w.SeenAt, now), "Claimed", clock(w.ClaimedAt, now))
+		if len(w.Tasks) == 0 {
+			return
+		}
+		fmt.Fprintln(out)
+		rows := make([][]string, len(w.Tasks))
+		for i, t := range w.Tasks {
+			rows[i] = []string{t.ID, t.Type, t.Queue, strconv.Itoa(t.Attempt), ago(t.Since, now), ago(t.LeaseExpiresAt, now)}
+		}
+		columns(out, "TASK|TYPE|QUEUE|ATTEMPT|SINCE|LEASE ENDS", rows)
+	})
+}
+
+// workerView is a worker for programs.
+type workerView struct {
+	ID          string            `json:"worker_id"`
+	Name        string            `json:"worker"`
+	Node        string            `json:"node,omitempty"`
+	Connected   bool              `json:"connected"`
+	Host        string            `json:"host,omitempty"`
+	PID         int               `json:"pid,omitempty"`
+	Version     string            `json:"version,omitempty"`
+	Address     string            `json:"address,omitempty"`
+	Queues      []shareView       `json:"queues"`
+	Types       []string          `json:"types,omitempty"`
+	Slots       int               `json:"slots"`
+	Running     int               `json:"running"`
+	Tasks       []runningTaskView `json:"tasks"`
+	ConnectedAt time.Time         `json:"connected_at,omitzero"`
+	SeenAt      time.Time         `json:"seen_at,omitzero"`
+	ClaimedAt   time.Time         `json:"claimed_at,omitzero"`
+	Draining    bool              `json:"draining"`
+	Quiet       *quietView        `json:"quiet,omitempty"`
+}
+
+type shareView struct {
+	Queue  string `json:"queue"`
+	Weight int    `json:"weight,omitempty"`
+}
+
+type runningTaskView struct {
+	ID             string    `json:"task_id"`
+	Type           string    `json:"type"`
+	Queue          string    `json:"queue"`
+	Attempt        int       `json:"attempt"`
+	Since          time.Time `json:"since"`
+	LeaseExpiresAt time.Time `json:"lease_expires_at"`
+}
+
+type quietView struct {
+	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until"`
+}
+
+func viewWorker(w *pawl.WorkerInfo) workerView {
+	v := workerView{ID: w.ID, Name: w.Name, Node: w.Node, Connected: w.Connected, Host: w.Host, PID: w.PID, Version: w.Version, Address: w.Address,
+		Queues: []shareView{}, Types: w.Types, Slots: w.Slots, Running: w.Running, Tasks: make([]runningTaskView, len(w.Tasks)),
+		ConnectedAt: w.ConnectedAt, SeenAt: w.SeenAt, ClaimedAt: w.ClaimedAt, Draining: w.Draining, Quiet: (*quietView)(w.Quiet)}
+	switch q := w.Queues.(type) {
+	case pawl.Strict:
+		for _, name := range q {
+			v.Queues = append(v.Queues, shareView{Queue: name})
+		}
+	case pawl.Weighted:
+		for _, name := range slices.Sorted(maps.Keys(q)) {
+			v.Queues = append(v.Queues, shareView{name, q[name]})
+		}
+	}
+	for i, t := range w.Tasks {
+		v.Tasks[i] = runningTaskView(t)
+	}
+	return v
+}

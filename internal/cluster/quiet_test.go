@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// heard is what a copy has told of quiet workers.
+type heard map[WorkerName]QuietWorker
+
+func (h heard) listen(_ uint64, all bool, quiet []QuietWorker, resumed []WorkerName) {
+	if all {
+		clear(h)
+	}
+	for _, q := range quiet {
+		h[q.WorkerName()] = q
+	}
+	for _, w := range resumed {
+		delete(h, w)
+	}
+}
+
+func TestQuietWorkers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(PoliciesLevel, 1)
+		c := w.leader.control
+		cp, told := NewCopy(nil), heard{}
+		cp.OnQuiet(told.listen)
+		follow := func() { t.Helper(); cp.Apply(poll(t, c, cp.Version(), 0)) }
+		follow()
+		a, b := WorkerName{"default", "a"}, WorkerName{"default", "b"}
+		quiet := func(name WorkerName, reason string) QuietWorker {
+			t.Helper()
+			by := lena
+			by.Reason = reason
+			row, err := c.QuietWorker(bg, by, name, "host/1")
+			must(t, err)
+			return row
+		}
+		row := quiet(a, "deploy")
+		if row.By != "lena" || row.Until.Sub(row.At) != QuietFor || row.Version == 0 {
+			t.Errorf("the row is %+v", row)
+		}
+		quiet(b, "")
+		follow()
+		if told[a] != row || len(told) != 2 {
+			t.Errorf("the copy told of %+v", told)
+		}
+		pass(time.Hour)
+		if again := quiet(a, "deploy"); again.At != row.At || again.Until.Sub(row.Until).Round(time.Second) != time.Hour {
+			t.Errorf("the same word again gives %+v", again)
+		}
+		was, err := c.ResumeWorker(bg, lena, b)
+		must(t, err)
+		none, err := c.ResumeWorker(bg, lena, WorkerName{"default", "c"})
+		must(t, err)
+		if !was || none {
+			t.Errorf("resumed: b %v, one that was not quiet %v", was, none)
+		}
+		follow()
+		if len(told) != 1 || told[a].Until.Equal(row.Until) {
+			t.Errorf("after a resume the copy told of %+v", told)
+		}
+		if got, want := w.leader.noted(), []string{"lena worker.quiet a", "lena worker.quiet b", "lena worker.resume b"}; !slices.Equal(got, want) {
+			t.Errorf("noted %q, want %q", got, want)
+		}
+		fresh := heard{}
+		other := NewCopy(nil)
+		other.OnQuiet(fresh.listen)
+		other.Apply(poll(t, c, 0, 0))
+		if len(fresh) != 1 || fresh[a] != told[a] {
+			t.Errorf("a copy that begins told of %+v", fresh)
+		}
+	})
+}
+
+// There is a bound, and rows that mean nothing any more make room.
+func TestQuietWorkersAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(PoliciesLevel, 1)
+		c := w.leader.control
+		_, err := update(bg, c, func(tx *store.Tx) (int, error) {
+			for i := range maxQuiet {
+				row := QuietWorker{Namespace: "default", ID: fmt.Sprint(i), Until: tx.Now().Time().Add(QuietFor)}
+				tx.Set(quietKey(row.WorkerName()), encodeRow(row))
+			}
+			c.countQuiet(tx, maxQuiet)
+			return 0, nil
+		})
+		must(t, err)
+		more := WorkerName{"default", "more"}
+		if _, err := c.QuietWorker(bg, nobody, more, ""); err == nil {
+			t.Error("one too many is quiet")
+		}
+		if _, err := c.QuietWorker(bg, nobody, WorkerName{"default", "0"}, ""); err != nil {
+			t.Errorf("one that is quiet already: %v", err)
+		}
+		pass(QuietFor - time.Millisecond)
+		if _, err := c.QuietWorker(bg, nobody, more, ""); err == nil {
+			t.Error("one too many is quiet before the others' time is over")
+		}
+		pass(time.Minute)
+		if _, err := c.QuietWorker(bg, nobody, more, ""); err != nil {
+			t.Errorf("when the others' time is over: %v", err)
+		}
+		n, err := view(bg, c, func(r store.Reader) (uint64, error) { return getNumber(r, quietsKey), nil })
+		if err != nil || n != 1 {
+			t.Errorf("%d rows are counted, %v", n, err)
+		}
+	})
+}
+
+// Nodes of an older level would not know of the rows.
+func TestQuietWorkersNeedALevel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(PoliciesLevel-1, 1)
+		if _, err := w.leader.control.QuietWorker(bg, nobody, WorkerName{"default", "a"}, ""); err == nil {
+			t.Error("a worker is quiet in a cluster of an older level")
+		}
+	})
+}

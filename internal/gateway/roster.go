@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"context"
+	"strings"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Workers is what the gateway needs of the workers of all nodes.
+type Workers interface {
+	// Workers reads a page of them, of all nodes or of the one that is named. A node that gives no answer is named in its own.
+	Workers(ctx context.Context, q roster.Query, node string) (roster.Listing, error)
+	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error)
+	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
+}
+
+// rollCall is the RosterService.
+type rollCall struct {
+	pawlv1.UnimplementedRosterServiceServer
+	*Gateway
+}
+
+// rosterQuery asks for what the caller may see.
+func rosterQuery(ctx context.Context) roster.Query {
+	return roster.Query{Namespace: namespaceOf(ctx), Scope: task.ScopeOf(ctx)}
+}
+
+// ListWorkers reads a page of workers, in the order of their names.
+func (g rollCall) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
+	q := rosterQuery(ctx)
+	q.Queue, q.Type = r.GetQueue(), r.GetType()
+	var err error
+	if q.Limit, err = limitOf(r.GetLimit()); err != nil {
+		return nil, err
+	}
+	for _, f := range []struct{ field, value string }{{"queue", q.Queue}, {"type", q.Type}, {"node", r.GetNode()}} {
+		if err := task.CheckName(f.field, f.value, g.limits); err != nil {
+			return nil, err
+		}
+	}
+	at, err := decodeCursor(workerCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	var ok bool
+	if q.After.Name, q.After.ID, ok = strings.Cut(string(at), "\x00"); at != nil && !ok {
+		return nil, badCursor(r.GetCursor())
+	}
+	list, err := g.cfg.Workers.Workers(ctx, q, r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListWorkersResponse{Items: make([]*pawlv1.Worker, len(list.Workers))}
+	for i := range list.Workers {
+		out.Items[i] = workerProto(&list.Workers[i])
+	}
+	for _, n := range list.Silent {
+		out.SilentNodes = append(out.SilentNodes, &pawlv1.SilentNode{Node: n.Node, Reason: task.Cut(n.Why, maxMessageText)})
+	}
+	if n := len(list.Workers); list.More && n > 0 {
+		last := list.Workers[n-1].Place()
+		out.NextCursor = encodeCursor(workerCursor, []byte(last.Name+"\x00"+last.ID))
+	}
+	return out, nil
+}
+
+// GetWorker reads one worker.
+func (g rollCall) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*pawlv1.GetWorkerResponse, error) {
+	info, err := g.worker(ctx, r.GetWorkerId())
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.GetWorkerResponse{Worker: workerProto(info)}, nil
+}
+
+// worker finds a worker on whichever node.
+func (g *Gateway) worker(ctx context.Context, id string) (*roster.Info, error) {
+	if id == "" {
+		return nil, task.Invalid("worker_id", "is needed")
+	}
+	if err := checkInstance("worker_id", id); err != nil {
+		return nil, err
+	}
+	q := rosterQuery(ctx)
+	q.ID, q.Limit = id, 1
+	list, err := g.cfg.Workers.Workers(ctx, q, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case len(list.Workers) > 0:
+		return &list.Workers[0], nil
+	case len(list.Silent) > 0:
+		return nil, task.Unavailable(0, "worker %q is on none of the nodes that gave an answer: node %q gave none", id, list.Silent[0].Node)
+	}
+	return nil, task.NotFound("worker", id)
+}
+
+// QuietWorker has a worker take no new tasks.
+func (g rollCall) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest) (*pawlv1.QuietWorkerResponse, error) {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	info, err := g.worker(ctx, r.GetWorkerId())
+	if err != nil {
+		return nil, err
+	}
+	if info.Hidden {
+		return nil, takesMore(info)
+	}
+	row, err := g.cfg.Workers.QuietWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("worker quiet", "worker", info.Name, "worker_id", info.ID, "reason", row.Reason, "by", by)
+	info.Quiet = &roster.Quiet{By: row.By, Reason: row.Reason, At: row.At, Until: row.Until}
+	return &pawlv1.QuietWorkerResponse{Worker: workerProto(info)}, nil
+}
+
+// ResumeWorker lets a worker take tasks again. It may be gone.
+func (g rollCall) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerRequest) (*pawlv1.ResumeWorkerResponse, error) {
+	by, err := authorOf(ctx, r.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	info, missing := g.worker(ctx, r.GetWorkerId())
+	if missing != nil {
+		if code, ok := task.AsError(missing); !ok || code.Code == task.CodeInvalidArgument {
+			return nil, missing
+		}
+		if !task.ScopeOf(ctx).All() { // whose it was is not known
+			return nil, missing
+		}
+		info = &roster.Info{ID: r.GetWorkerId()}
+	}
+	if info.Hidden {
+		return nil, takesMore(info)
+	}
+	was, err := g.cfg.Workers.ResumeWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID})
+	switch {
+	case err != nil:
+		return nil, err
+	case missing != nil && !was:
+		return nil, missing
+	}
+	if was {
+		g.log.Info("worker resumed", "worker", info.Name, "worker_id", info.ID, "by", by)
+	}
+	info.Quiet = nil
+	return &pawlv1.ResumeWorkerResponse{Worker: workerProto(info)}, nil
+}
+
+// takesMore refuses to steer a worker that is others' as well.
+func takesMore(info *roster.Info) error {
+	return &task.Error{Code: task.CodePermissionDenied, Message: task.Invalid("worker_id", "%q takes tasks of queues, too, that the caller's token is not good for", info.ID).Message}
+}
+
+func workerProto(i *roster.Info) *pawlv1.Worker {
+	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: int32Of(i.PID), Version: i.Version,
+		Address: i.Address, Types: i.Types, Slots: int32Of(i.Slots), Running: int32Of(i.RunningNow), Draining: i.Draining,
+		ConnectedAt: wallProto(i.ConnectedAt), SeenAt: wallProto(i.SeenAt), ClaimedAt: wallProto(i.ClaimedAt)}
+	for _, q := range i.Queues {
+		p.Queues = append(p.Queues, &pawlv1.QueueShare{Queue: q.Queue, Weight: int32Of(q.Weight)})
+	}
+	for j := range i.Running {
+		run := &i.Running[j]
+		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue, Attempt: int32Of(run.Attempt),
+			Since: wallProto(run.Since), LeaseExpiresAt: wallProto(run.LeaseUntil)})
+	}
+	if q := i.Quiet; q != nil {
+		p.Quiet = &pawlv1.QuietWord{Reason: q.Reason, By: q.By, At: wallProto(q.At), Until: wallProto(q.Until)}
+	}
+	return p
+}

@@ -1,0 +1,249 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// one is the only worker that the roster of a fake tells of.
+func one(t *testing.T, f *fake) roster.Info {
+	t.Helper()
+	all := f.roster.List(roster.Query{Namespace: "default", Limit: 9}).Workers
+	if len(all) != 1 {
+		t.Fatalf("%d workers are told of: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+// quiet has the gateway make a worker quiet, or resume.
+func steer(t *testing.T, g *Gateway, id string, quiet bool) *pawlv1.Worker {
+	t.Helper()
+	ctx, _ := begin(context.Background())
+	if quiet {
+		got, err := rollCall{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Worker
+	}
+	got, err := rollCall{Gateway: g}.ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.Worker
+}
+
+func TestWorkersOfStreamsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		h := hello("q", "r")
+		h.Host, h.Pid, h.Version, h.Instance, h.Types = "host-1", 4711, "1.2", "i-1", []string{"a"}
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: h, Grant: 3})
+		s.enqueue("q", 2)
+		tasks := s.tasks(2)
+		synctest.Wait()
+		w := one(t, f)
+		if w.ID != "i-1" || w.Name != "w1" || w.Host != "host-1" || w.PID != 4711 || !w.Stream || w.Slots != 3 || w.RunningNow != 2 ||
+			len(w.Queues) != 2 || w.Running[0].Type != "a" || w.Running[0].Queue != "q" || w.Running[0].LeaseUntil.IsZero() {
+			t.Errorf("the worker is told as %+v", w)
+		}
+		s.say(&pawlv1.WorkRequest{Settle: ack(tasks[0])})
+		s.hear()
+		if w := one(t, f); w.RunningNow != 1 || w.Slots != 2 {
+			t.Errorf("after an ack it runs %d of %d", w.RunningNow, w.Slots)
+		}
+		s.say(&pawlv1.WorkRequest{Quiet: true})
+		synctest.Wait()
+		if w := one(t, f); !w.Draining {
+			t.Error("a worker that drains is not told so")
+		}
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+		if left := f.roster.List(roster.Query{Namespace: "default", Limit: 9}).Workers; len(left) != 0 {
+			t.Errorf("one that has gone is told of: %+v", left)
+		}
+	})
+}
+
+func TestWorkStaysQuietUntilItResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
+		s.enqueue("q", 1)
+		running := s.tasks(1)
+		id := one(t, f).ID
+		if w := steer(t, s.g, id, true); w.GetQuiet().GetReason() != "deploy" || w.GetRunning() != 1 {
+			t.Errorf("the answer is %v", w)
+		}
+		word := s.hear().GetQuiet()
+		if !word.GetQuiet() || word.GetReason() != "deploy" || word.GetVersion() != 1 {
+			t.Errorf("the worker hears %v", word)
+		}
+		s.enqueue("q", 5)
+		s.quietFor(3 * time.Minute)
+		s.say(&pawlv1.WorkRequest{Settle: ack(running...), Grant: 1})
+		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 {
+			t.Errorf("what runs is not settled: %v", r)
+		}
+		s.quietFor(time.Minute)
+		steer(t, s.g, id, false)
+		if word := s.hear().GetQuiet(); word == nil || word.GetQuiet() {
+			t.Errorf("the worker hears %v", word)
+		}
+		s.tasks(3)
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A worker that comes back is told what it does not know, and nothing else.
+func TestWorkComesBackQuiet(t *testing.T) {
+	for _, c := range []struct {
+		knows int64
+		rowAt uint64 // version of the row; 0: there is none
+		hears bool
+		quiet bool
+	}{{0, 7, true, true}, {7, 7, false, true}, {6, 7, true, true}, {6, 0, true, false}, {0, 0, false, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.roster.Tell(9, true, nil)
+			if c.rowAt != 0 {
+				f.roster.Tell(9, true, []roster.Word{{Namespace: "default", ID: "i-1", Quiet: &roster.Quiet{Until: time.Now().Add(time.Hour), Version: c.rowAt}}})
+			}
+			h := hello("q")
+			h.Instance, h.QuietVersion = "i-1", c.knows
+			s := startShift(t, f, &pawlv1.WorkRequest{Hello: h, Grant: 1})
+			if c.hears {
+				if word := s.hear().GetQuiet(); word == nil || word.GetQuiet() != c.quiet {
+					t.Errorf("%+v: it hears %v", c, word)
+				}
+			}
+			s.enqueue("q", 1)
+			if c.quiet {
+				s.quietFor(time.Minute)
+			} else {
+				s.tasks(1)
+			}
+			if err := s.end(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestInstancesAreChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hello("q")
+		h.Instance = "a/b"
+		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: h})
+		if err := <-s.ended; !errors.Is(err, task.ErrInvalidArgument) {
+			t.Errorf("an instance with a slash: %v", err)
+		}
+		s.g.Shutdown(context.Background())
+	})
+}
+
+// claimBy claims one task by a single call.
+func claimBy(g *Gateway, worker, key string, wait time.Duration) (*pawlv1.ClaimResponse, error) {
+	ctx, _ := begin(context.Background())
+	return workers{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
+}
+
+func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := &shift{t: t, f: f, g: newGateway(f)}
+		defer s.g.Shutdown(context.Background())
+		s.enqueue("q", 1)
+		got, err := claimBy(s.g, "w1", "k1", 0)
+		if err != nil || len(got.Tasks) != 1 {
+			t.Fatal(got, err)
+		}
+		w := one(t, f)
+		if w.Stream || w.RunningNow != 1 || w.Name != "w1" {
+			t.Errorf("the claimer is told as %+v", w)
+		}
+
+		// One that waits when it is made quiet is answered at once.
+		type answer struct {
+			r   *pawlv1.ClaimResponse
+			err error
+		}
+		answers := make(chan answer, 1)
+		ask := func(wait time.Duration) {
+			go func() {
+				r, err := claimBy(s.g, "w1", "k2", wait)
+				answers <- answer{r, err}
+			}()
+		}
+		ask(30 * time.Second)
+		synctest.Wait()
+		began := time.Now()
+		steer(t, s.g, w.ID, true)
+		if a := <-answers; a.err != nil || !a.r.Quiet || a.r.QuietReason != "deploy" || time.Since(began) != 0 {
+			t.Errorf("one that waits gets %v, %v after %v", a.r, a.err, time.Since(began))
+		}
+
+		// The next waits as long as it wants, and gets nothing; the repeat of a call that got something gets the same.
+		s.enqueue("q", 1)
+		ask(30 * time.Second)
+		if a := <-answers; a.err != nil || !a.r.Quiet || len(a.r.Tasks) != 0 || time.Since(began) != 30*time.Second {
+			t.Errorf("one that is quiet gets %v, %v after %v", a.r, a.err, time.Since(began))
+		}
+		if again, err := claimBy(s.g, "w1", "k1", 0); err != nil || len(again.Tasks) != 1 || again.Tasks[0].ClaimToken != got.Tasks[0].ClaimToken {
+			t.Errorf("a repeat gets %v, %v", again, err)
+		}
+
+		// One that resumes while it waits gets tasks.
+		ask(30 * time.Second)
+		time.Sleep(10 * time.Second)
+		steer(t, s.g, w.ID, false)
+		if a := <-answers; a.err != nil || a.r.Quiet || len(a.r.Tasks) != 1 {
+			t.Errorf("one that resumes gets %v, %v", a.r, a.err)
+		}
+		for _, c := range got.Tasks {
+			ctx, _ := begin(context.Background())
+			if _, err := (workers{Gateway: s.g}).Ack(ctx, &pawlv1.AckRequest{TaskId: c.TaskId, ClaimToken: c.ClaimToken}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if w := one(t, f); w.RunningNow != 1 {
+			t.Errorf("after an ack of two it runs %d", w.RunningNow)
+		}
+	})
+}
+
+// A token that is good for some queues sees no more of a worker, and does not steer one that is others' as well.
+func TestWorkersWithinAScope(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	defer g.Shutdown(context.Background())
+	f.roster.Join(roster.Hello{Namespace: "default", Name: "both", Queues: []roster.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0, nil)
+	f.roster.Join(roster.Hello{Namespace: "default", Name: "mail", Queues: []roster.Share{{Queue: "mail"}}}, "mail", 0, nil)
+	f.roster.Join(roster.Hello{Namespace: "default", Name: "sms", Queues: []roster.Share{{Queue: "sms"}}}, "sms", 0, nil)
+	ctx, _ := begin(context.Background())
+	ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
+	list, err := rollCall{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
+	if err != nil || len(list.Items) != 2 || len(list.Items[0].Queues) != 1 {
+		t.Errorf("the list is %v, %v", list, err)
+	}
+	for id, want := range map[string]error{"mail": nil, "both": &task.Error{Code: task.CodePermissionDenied}, "sms": task.ErrNotFound} {
+		if _, err := (rollCall{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+			t.Errorf("to make %q quiet: %v, want %v", id, err, want)
+		}
+		if _, err := (rollCall{Gateway: g}).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+			t.Errorf("to have %q resume: %v, want %v", id, err, want)
+		}
+	}
+}

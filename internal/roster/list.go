@@ -1,0 +1,149 @@
+package roster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Query selects workers of a namespace.
+type Query struct {
+	Namespace string
+	ID        string     // only this one, with all that it runs
+	Queue     string     // only those that take tasks of it
+	Type      string     // only those that take tasks of it
+	Scope     task.Scope // only those that take tasks of a queue in it, and of them what is in it
+	After     Place      // only those behind it
+	Limit     int
+}
+
+// Place is a worker's place in a list: by name, then by id.
+type Place struct{ Name, ID string }
+
+// Compare orders places.
+func (p Place) Compare(q Place) int {
+	return cmp.Or(strings.Compare(p.Name, q.Name), strings.Compare(p.ID, q.ID))
+}
+
+// Place is the worker's place in a list.
+func (i *Info) Place() Place { return Place{i.Name, i.ID} }
+
+// Page is part of a list.
+type Page struct {
+	Workers []Info
+	More    bool // there are some behind it
+}
+
+// SilentNode is a node that gave no answer.
+type SilentNode struct{ Node, Why string }
+
+// Listing is a page of the workers of several nodes.
+type Listing struct {
+	Page
+	Silent []SilentNode
+}
+
+const (
+	// listRuns bounds the tasks that a list tells of each worker, oneRuns those of one worker that is asked for.
+	listRuns = 10
+	oneRuns  = 1000
+	// maxPageBytes bounds about what a page takes in a message.
+	maxPageBytes = 3 << 20
+)
+
+// List reads a page of the workers, in the order of their places.
+func (r *Roster) List(q Query) (page Page) {
+	now := time.Now()
+	found := r.find(q, now)
+	slices.SortFunc(found, func(a, b *Worker) int { return a.place().Compare(b.place()) })
+	size, most := 0, listRuns
+	if q.ID != "" {
+		most = oneRuns
+	}
+	for i, w := range found {
+		if i == q.Limit || size >= maxPageBytes {
+			page.More = true
+			return page
+		}
+		info := w.info(most, now, q.Scope)
+		size += info.size()
+		page.Workers = append(page.Workers, info)
+	}
+	return page
+}
+
+// find gathers who is asked for.
+func (r *Roster) find(q Query, now time.Time) (found []*Worker) {
+	add := func(w *Worker) {
+		if w.key.namespace == q.Namespace && (q.ID == "" || q.ID == w.key.id) && w.place().Compare(q.After) > 0 && w.takes(q) {
+			found = append(found, w)
+		}
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if q.ID != "" {
+		if w := r.streams[key{q.Namespace, q.ID}]; w != nil {
+			add(w)
+		}
+	} else {
+		for _, w := range r.streams {
+			add(w)
+		}
+	}
+	for _, w := range r.claimers {
+		if w.present(now) {
+			add(w)
+		}
+	}
+	return found
+}
+
+// present says whether a claimer is still told of.
+func (w *Worker) present(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls > 0 || now.Sub(w.seen) <= KeptFor
+}
+
+// place does not change in a worker's life.
+func (w *Worker) place() Place { return Place{w.hello.Name, w.key.id} }
+
+// size is about what a worker takes in a message.
+func (i *Info) size() int {
+	n := 300 + len(i.Name) + len(i.Host) + len(i.Version)
+	for _, q := range i.Queues {
+		n += len(q.Queue) + 8
+	}
+	for _, t := range i.Types {
+		n += len(t) + 2
+	}
+	return n + 200*len(i.Running)
+}
+
+// Merge puts together what several nodes tell of the same workers, in the order of places: one that several nodes know of is told once,
+// as the node that saw it last does, with what it runs through all of them.
+func Merge(all []Info) (workers []Info) {
+	slices.SortStableFunc(all, func(a, b Info) int { return cmp.Or(a.Place().Compare(b.Place()), b.SeenAt.Compare(a.SeenAt)) })
+	for _, i := range all {
+		n := len(workers) - 1
+		if n < 0 || workers[n].Place() != i.Place() {
+			workers = append(workers, i)
+			continue
+		}
+		w := &workers[n]
+		w.Running = firstRuns(slices.Concat(w.Running, i.Running), oneRuns)
+		w.RunningNow += i.RunningNow
+		w.Hidden = w.Hidden || i.Hidden
+		w.Slots += i.RunningNow
+		if i.ConnectedAt.Before(w.ConnectedAt) && !w.Stream {
+			w.ConnectedAt = i.ConnectedAt
+		}
+		if w.Quiet == nil {
+			w.Quiet = i.Quiet
+		}
+	}
+	return workers
+}

@@ -1,0 +1,123 @@
+package roster
+
+import "time"
+
+// Word is that a worker is to be quiet, or with nil that it may take tasks again.
+type Word struct {
+	Namespace, ID string
+	Quiet         *Quiet
+}
+
+// Tell takes over which workers are to be quiet: all of them, or those whose state has changed. Version is up to when the teller knows
+// it. It does not block.
+func (r *Roster) Tell(version uint64, all bool, words []Word) {
+	now := time.Now()
+	r.mu.Lock()
+	r.version = version
+	if all {
+		clear(r.quiet)
+	}
+	for _, word := range words {
+		k := key{word.Namespace, word.ID}
+		if word.Quiet == nil {
+			delete(r.quiet, k)
+		} else {
+			r.quiet[k] = *word.Quiet
+		}
+	}
+	tell := r.toTell(words, all, now)
+	r.mu.Unlock()
+	tell()
+}
+
+// sweep forgets who has gone, and ends quiet that is over.
+func (r *Roster) sweep() {
+	now := time.Now()
+	r.mu.Lock()
+	r.sweepLocked(now)
+	tell := r.toTell(nil, true, now)
+	r.mu.Unlock()
+	tell()
+}
+
+// Run sweeps until done is closed.
+func (r *Roster) Run(done <-chan struct{}) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+			r.sweep()
+		}
+	}
+}
+
+// sweepLocked forgets claimers that were not seen for long, and words that mean nothing any more.
+func (r *Roster) sweepLocked(now time.Time) {
+	if now.Sub(r.swept) < time.Second { // who claims under a thousand names must not make each claim as dear as this
+		return
+	}
+	r.swept = now
+	for by, w := range r.claimers {
+		w.mu.Lock()
+		w.overdue(now)
+		gone := w.calls == 0 && now.Sub(w.seen) > KeptFor
+		w.mu.Unlock()
+		if gone {
+			delete(r.claimers, by)
+		}
+	}
+	for k, q := range r.quiet {
+		if !now.Before(q.Until) {
+			delete(r.quiet, k)
+		}
+	}
+}
+
+// wordTo is what is to be told to a worker now; nil: nothing.
+func (r *Roster) wordTo(k key, now time.Time) *Quiet {
+	if q, ok := r.quiet[k]; ok && now.Before(q.Until) {
+		return &q
+	}
+	return nil
+}
+
+// toTell finds who is to be told something else than before; what it returns tells them, without the lock. A stream that came with
+// a word that is not known here keeps to it until as much is known.
+func (r *Roster) toTell(words []Word, all bool, now time.Time) func() {
+	var hear []func()
+	consider := func(w *Worker, named bool) {
+		w.mu.Lock()
+		old := w.quiet
+		w.mu.Unlock()
+		word := r.wordTo(w.key, now)
+		if word == nil && old == nil || word == nil && !named && old.Version > r.version && now.Before(old.Until) {
+			return
+		}
+		if word == nil || old == nil || *word != *old {
+			hear = append(hear, func() { w.hush(word) })
+		}
+	}
+	if all {
+		for _, w := range r.streams {
+			consider(w, false)
+		}
+	}
+	for i := range words {
+		if w := r.streams[key{words[i].Namespace, words[i].ID}]; w != nil {
+			consider(w, true)
+		}
+	}
+	if all || len(words) > 0 {
+		for _, w := range r.claimers {
+			consider(w, false)
+		}
+	}
+	return func() {
+		for _, h := range hear {
+			h()
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package roster
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// KeptFor is how long one who claims by single calls is told of after the last.
+	KeptFor = 5 * time.Minute
+	// maxClaimers bounds those of a node: names come from callers. Beyond it, those who come anew are served and not told of.
+	maxClaimers = 10_000
+	// maxLent bounds the tasks that they hold, as far as they are told of.
+	maxLent = 100_000
+	// sweepEvery is how often those who have gone are forgotten, and quiet that is over.
+	sweepEvery = 10 * time.Second
+)
+
+// Roster is the workers of a node. Its methods may be called from any goroutine.
+type Roster struct {
+	mu       sync.RWMutex
+	streams  map[key]*Worker
+	claimers map[claimerKey]*Worker
+	quiet    map[key]Quiet
+	version  uint64 // up to which what is quiet is known
+	swept    time.Time
+
+	lentMu sync.Mutex
+	lentTo map[task.ID]*Worker // what claimers hold: how a task ended is told by whoever knows its token
+}
+
+// claimerKey tells one who claims by single calls from others: two with the same name on one host are one.
+type claimerKey struct{ namespace, name, address string }
+
+// New makes a roster of nobody.
+func New() *Roster {
+	return &Roster{streams: map[key]*Worker{}, claimers: map[claimerKey]*Worker{}, quiet: map[key]Quiet{}, lentTo: map[task.ID]*Worker{}}
+}
+
+// Join adds a worker with a stream. Id is what the worker calls itself over all its streams; "": it has no such name. Version is
+// that of the newest word Quiet that it has heard, and keeps to; 0: none. Told hears that Quiet has changed.
+func (r *Roster) Join(hello Hello, id string, version uint64, told func()) *Worker {
+	if id == "" {
+		id = rand.Text()
+	}
+	now := time.Now()
+	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, told: told, hello: hello, since: now, seen: now}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams[w.key] = w
+	if q := r.wordTo(w.key, now); q != nil {
+		w.quiet = q
+	} else if version > r.version { // it has come from a node that knows more
+		w.quiet = &Quiet{At: now, Until: now.Add(KeptFor), Version: version}
+	}
+	return w
+}
+
+// Leave removes a worker whose stream has ended.
+func (w *Worker) Leave() {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	if w.r.streams[w.key] == w { // it may have come back before the node saw that it had gone
+		delete(w.r.streams, w.key)
+	}
+}
+
+// Begin notes a call of one who claims by single calls, which ends with Worker.Done.
+func (r *Roster) Begin(hello Hello) *Worker {
+	now := time.Now()
+	w := r.claimer(&hello, now)
+	w.mu.Lock()
+	w.seen = now
+	w.calls++
+	if !slices.Equal(w.hello.Queues, hello.Queues) || !slices.Equal(w.hello.Types, hello.Types) {
+		w.hello.Queues, w.hello.Types = hello.Queues, hello.Types
+	}
+	w.mu.Unlock()
+	return w
+}
+
+func (r *Roster) claimer(hello *Hello, now time.Time) *Worker {
+	by := claimerKey{hello.Namespace, hello.Name, hello.Address}
+	r.mu.RLock()
+	w := r.claimers[by]
+	r.mu.RUnlock()
+	if w != nil {
+		return w
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.claimers[by]; w != nil {
+		return w
+	}
+	w = &Worker{r: r, key: key{hello.Namespace, by.id()}, hello: *hello, since: now}
+	w.quiet = r.wordTo(w.key, now)
+	if len(r.claimers) >= maxClaimers {
+		r.sweepLocked(now)
+	}
+	if len(r.claimers) < maxClaimers {
+		r.claimers[by] = w
+	}
+	return w
+}
+
+// id is the same on all nodes and after a restart, so that who is quiet stays so.
+func (k claimerKey) id() string {
+	sum := sha256.Sum256([]byte(k.name + "\x00" + k.address))
+	return hex.EncodeToString(sum[:12])
+}
+
+// Done ends a call that Begin began.
+func (w *Worker) Done() {
+	w.mu.Lock()
+	w.calls--
+	w.seen = time.Now()
+	w.mu.Unlock()
+}
+
+// lent notes what a claimer got. What is beyond maxLent is told of nobody.
+func (r *Roster) lent(w *Worker, runs []Run) {
+	r.lentMu.Lock()
+	defer r.lentMu.Unlock()
+	for i := range runs {
+		if len(r.lentTo) < maxLent {
+			r.lentTo[runs[i].Task] = w
+		}
+	}
+}
+
+// back forgets what a claimer had.
+func (r *Roster) back(w *Worker, id task.ID) {
+	r.lentMu.Lock()
+	defer r.lentMu.Unlock()
+	if r.lentTo[id] == w {
+		delete(r.lentTo, id)
+	}
+}
+
+// holder is the claimer that got a task through this node; nil: none did.
+func (r *Roster) holder(id task.ID) *Worker {
+	r.lentMu.Lock()
+	defer r.lentMu.Unlock()
+	return r.lentTo[id]
+}
+
+// Ended notes that a claim is over whose holder the caller does not know.
+func (r *Roster) Ended(id task.ID, t task.Token) {
+	if w := r.holder(id); w != nil && w.Ended(id, t) {
+		r.back(w, id)
+	}
+}
+
+// Extended is Worker.Extended of a claim whose holder the caller does not know.
+func (r *Roster) Extended(id task.ID, t task.Token, until time.Time) {
+	if w := r.holder(id); w != nil {
+		w.Extended(id, t, until)
+	}
+}

@@ -1,0 +1,330 @@
+package roster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func helloOf(name string, queues ...string) Hello {
+	h := Hello{Namespace: "default", Name: name, Address: "10.0.0.1"}
+	for _, q := range queues {
+		h.Queues = append(h.Queues, Share{Queue: q})
+	}
+	return h
+}
+
+// names are those of a page, with what they run.
+func names(p Page) string {
+	var all []string
+	for i := range p.Workers {
+		w := &p.Workers[i]
+		s := fmt.Sprintf("%s %d/%d", w.Name, w.RunningNow, w.Slots)
+		if w.Quiet != nil {
+			s += " quiet"
+		}
+		if w.Draining {
+			s += " draining"
+		}
+		all = append(all, s)
+	}
+	if p.More {
+		all = append(all, "…")
+	}
+	return strings.Join(all, ", ")
+}
+
+func everybody() Query { return Query{Namespace: "default", Limit: 100} }
+
+func run(n uint64, lease time.Duration) Run {
+	return Run{Task: task.NewID(1, 1, n), Token: task.Token{Fence: n}, Type: "a", Queue: "mail", Attempt: 1, Since: time.Now(), LeaseUntil: time.Now().Add(lease)}
+}
+
+func is(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+func TestStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		a := r.Join(helloOf("a", "mail"), "A", 0, nil)
+		b := r.Join(helloOf("b", "sms"), "", 0, nil)
+		other := helloOf("c", "mail")
+		other.Namespace = "other"
+		r.Join(other, "A", 0, nil)
+		a.Slots(3)
+		one, two := run(1, time.Minute), run(2, time.Minute)
+		a.Took([]Run{one, two}, time.Now())
+		b.Drains()
+		is(t, "all", names(r.List(everybody())), "a 2/5, b 0/0 draining")
+		is(t, "of a queue", names(r.List(Query{Namespace: "default", Queue: "mail", Limit: 9})), "a 2/5")
+		is(t, "of another namespace", names(r.List(Query{Namespace: "other", Limit: 9})), "c 0/0")
+		is(t, "a page", names(r.List(Query{Namespace: "default", Limit: 1})), "a 2/5, …")
+		is(t, "behind it", names(r.List(Query{Namespace: "default", Limit: 1, After: Place{"a", "A"}})), "b 0/0 draining")
+		is(t, "by id", names(r.List(Query{Namespace: "default", ID: b.ID(), Limit: 1})), "b 0/0 draining")
+		if a.Ended(one.Task, two.Token) || !a.Ended(one.Task, one.Token) {
+			t.Error("a claim ends by its own token, and no other")
+		}
+		a.Extended(two.Task, two.Token, time.Now().Add(time.Hour))
+		got := r.List(Query{Namespace: "default", ID: "A", Limit: 1}).Workers[0]
+		if len(got.Running) != 1 || !got.Running[0].LeaseUntil.Equal(time.Now().Add(time.Hour)) {
+			t.Errorf("it runs %+v", got.Running)
+		}
+		again := r.Join(helloOf("a", "mail"), "A", 0, nil) // before the node saw that it had gone
+		a.Leave()
+		is(t, "one that came back", names(r.List(everybody())), "a 0/0, b 0/0 draining")
+		again.Leave()
+		b.Leave()
+		is(t, "when all have gone", names(r.List(everybody())), "")
+	})
+}
+
+func TestScope(t *testing.T) {
+	r := New()
+	both := r.Join(helloOf("both", "mail", "sms"), "", 0, nil)
+	r.Join(helloOf("sms", "sms"), "", 0, nil)
+	other := run(2, time.Minute)
+	other.Queue = "sms"
+	both.Took([]Run{run(1, time.Minute), other}, time.Now())
+	q := everybody()
+	q.Scope = task.Scope{Queues: []string{"ma*"}}
+	page := r.List(q)
+	is(t, "in the scope", names(page), "both 2/2")
+	if w := page.Workers[0]; len(w.Queues) != 1 || !w.Hidden || len(w.Running) != 1 || w.Running[0].Queue != "mail" {
+		t.Errorf("it is told %+v", w)
+	}
+	q.Queue = "sms"
+	is(t, "a queue outside of it", names(r.List(q)), "")
+}
+
+func TestClaimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		a := r.Begin(helloOf("a", "mail"))
+		time.Sleep(10 * time.Minute)
+		r.sweep()
+		is(t, "in a long call", names(r.List(everybody())), "a 0/0")
+		one, two := run(1, time.Minute), run(2, time.Minute)
+		a.Took([]Run{one, two}, time.Now())
+		a.Done()
+		elsewhere := helloOf("a", "mail")
+		elsewhere.Address = "10.0.0.2"
+		r.Begin(elsewhere).Done()
+		if b := r.Begin(helloOf("a", "sms")); b != a {
+			t.Error("a second call is another worker")
+		}
+		a.Done()
+		is(t, "what it takes by its last call", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9})), "a 2/2")
+		r.Ended(one.Task, one.Token)
+		r.Extended(two.Task, two.Token, time.Now().Add(2*time.Minute))
+		time.Sleep(90 * time.Second)
+		is(t, "one ended, one was extended", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9})), "a 1/1")
+		time.Sleep(time.Minute)
+		is(t, "behind its lease", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9})), "a 0/0")
+		time.Sleep(KeptFor)
+		is(t, "long after", names(r.List(everybody())), "")
+		r.sweep()
+		if len(r.claimers) != 0 || len(r.lentTo) != 0 {
+			t.Errorf("%d claimers and %d tasks are kept", len(r.claimers), len(r.lentTo))
+		}
+	})
+}
+
+// Names come from callers, who must not fill the memory, nor be turned away.
+func TestClaimersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		for i := range maxClaimers + 100 {
+			r.Begin(helloOf(fmt.Sprint(i), "mail")).Done()
+		}
+		if len(r.claimers) != maxClaimers {
+			t.Errorf("%d claimers", len(r.claimers))
+		}
+		runs := make([]Run, maxLent+100)
+		for i := range runs {
+			runs[i] = run(uint64(i), time.Minute)
+		}
+		w := r.Begin(helloOf("1", "mail"))
+		w.Took(runs, time.Now())
+		if len(r.lentTo) != maxLent {
+			t.Errorf("%d tasks are known", len(r.lentTo))
+		}
+		time.Sleep(KeptFor + time.Second)
+		r.Begin(helloOf("new", "mail"))
+		if len(r.claimers) != 2 { // and the one in a call
+			t.Errorf("%d claimers when most have gone", len(r.claimers))
+		}
+	})
+}
+
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		var told []string
+		hear := func(name string) func() { return func() { told = append(told, name) } }
+		heard := func(what string, want ...string) {
+			t.Helper()
+			slices.Sort(told)
+			if !slices.Equal(told, want) {
+				t.Errorf("%s: %v were told, want %v", what, told, want)
+			}
+			told = nil
+		}
+		a := r.Join(helloOf("a", "mail"), "A", 0, hear("a"))
+		r.Join(helloOf("b", "mail"), "B", 0, hear("b"))
+		word := func(id string, version uint64) Word {
+			return Word{"default", id, &Quiet{Reason: "deploy", Until: time.Now().Add(time.Hour), Version: version}}
+		}
+		r.Tell(5, true, []Word{word("A", 4)})
+		heard("a word", "a")
+		r.Tell(6, false, []Word{word("A", 4)})
+		heard("the same again")
+		is(t, "one of two", names(r.List(everybody())), "a 0/0 quiet, b 0/0")
+		a.Leave()
+		a = r.Join(helloOf("a", "mail"), "A", 4, hear("a"))
+		heard("one that comes back knowing")
+		q, changed := a.Quiet()
+		if q == nil || q.Version != 4 {
+			t.Errorf("it is to be told %+v", q)
+		}
+		r.Tell(7, false, []Word{{"default", "A", nil}})
+		heard("a resume", "a")
+		if q, _ := a.Quiet(); q != nil || changed.Err() == nil {
+			t.Error("who waited for the change was not woken")
+		}
+
+		// A claimer is quiet by the id that it has on every node.
+		c := r.Begin(helloOf("c", "mail"))
+		r.Tell(8, false, []Word{word(c.ID(), 8)})
+		if q, _ := c.Quiet(); q == nil {
+			t.Error("the claimer is not quiet")
+		}
+		c.Done()
+		other := New()
+		other.Tell(8, true, []Word{word(c.ID(), 8)})
+		if q, _ := other.Begin(helloOf("c", "mail")).Quiet(); q == nil {
+			t.Error("the claimer is not quiet on another node")
+		}
+
+		// What is over has no effect any more, without a word.
+		r.Tell(9, true, []Word{word("A", 9)})
+		heard("all", "a")
+		time.Sleep(2 * time.Hour)
+		r.sweep()
+		heard("when it is over", "a")
+		is(t, "then", names(r.List(everybody())), "a 0/0, b 0/0")
+	})
+}
+
+// A worker that was told to be quiet and comes to a node that does not know of it yet stays quiet until the node does know.
+func TestQuietWhereItIsNotKnownYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := func(w *Worker) bool { q, _ := w.Quiet(); return q != nil }
+		r := New()
+		r.Tell(10, true, nil)
+		if !quiet(r.Join(helloOf("a", "mail"), "A", 12, nil)) || quiet(r.Join(helloOf("b", "mail"), "B", 9, nil)) {
+			t.Error("a node that is behind believes the worker, and one that is not does not")
+		}
+		a, c := r.Join(helloOf("a", "mail"), "A", 12, nil), r.Join(helloOf("c", "mail"), "C", 12, nil)
+		r.Tell(11, false, nil)
+		if !quiet(a) {
+			t.Error("it takes tasks before the node knows")
+		}
+		r.Tell(12, false, []Word{{"default", "A", &Quiet{Until: time.Now().Add(time.Hour), Version: 12}}})
+		r.sweep()
+		if !quiet(a) || quiet(c) {
+			t.Errorf("when it knows: a quiet %v, c quiet %v", quiet(a), quiet(c))
+		}
+
+		// The word of a cluster that is gone does not hold for ever.
+		d := r.Join(helloOf("d", "mail"), "D", 1000, nil)
+		e := r.Join(helloOf("e", "mail"), "E", 1000, nil)
+		r.Tell(13, false, []Word{{"default", "E", nil}})
+		if quiet(e) || !quiet(d) {
+			t.Error("a resume must reach the worker")
+		}
+		time.Sleep(KeptFor)
+		r.sweep()
+		if quiet(d) {
+			t.Error("it is quiet for ever")
+		}
+	})
+}
+
+func TestMerge(t *testing.T) {
+	now := time.Now()
+	info := func(name string, seen time.Duration, node string, running int) Info {
+		return Info{Hello: Hello{Name: name}, ID: name, Node: node, SeenAt: now.Add(seen), RunningNow: running, Slots: running}
+	}
+	got := Merge([]Info{info("b", 0, "n1", 1), info("a", 0, "n1", 1), info("a", time.Second, "n2", 2)})
+	if len(got) != 2 || got[0].Node != "n2" || got[0].RunningNow != 3 || got[1].Name != "b" {
+		t.Errorf("merged: %+v", got)
+	}
+}
+
+// What a task costs that a stream's worker gets and ends, and one that a claimer does.
+func BenchmarkClaims(b *testing.B) {
+	runs := make([]Run, 10)
+	for i := range runs {
+		runs[i] = run(uint64(i), time.Hour)
+	}
+	now := time.Now()
+	b.Run("stream", func(b *testing.B) {
+		w := New().Join(helloOf("a", "mail"), "", 0, nil)
+		b.ReportAllocs()
+		for b.Loop() {
+			w.Took(runs, now)
+			for i := range runs {
+				w.Ended(runs[i].Task, runs[i].Token)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(runs)), "ns/task")
+	})
+	b.Run("claimer", func(b *testing.B) {
+		r := New()
+		hello := helloOf("a", "mail")
+		b.ReportAllocs()
+		for b.Loop() {
+			w := r.Begin(hello)
+			w.Took(runs, now)
+			w.Done()
+			for i := range runs {
+				r.Ended(runs[i].Task, runs[i].Token)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(runs)), "ns/task")
+	})
+}
+
+// A page of 1,000 of 10,000 workers, each of which runs ten tasks; and the sweep over all.
+func BenchmarkTenThousand(b *testing.B) {
+	r := New()
+	for i := range 10_000 {
+		w := r.Join(helloOf(fmt.Sprintf("host-%d/%d", i%500, i), "mail", "default"), "", 0, nil)
+		for n := range uint64(10) {
+			w.Took([]Run{run(uint64(i)*10+n, time.Hour)}, time.Now())
+		}
+	}
+	b.Run("page", func(b *testing.B) {
+		q := Query{Namespace: "default", Limit: 1000, After: Place{Name: "host-25"}}
+		b.ReportAllocs()
+		for b.Loop() {
+			if got := len(r.List(q).Workers); got != 1000 {
+				b.Fatal(got)
+			}
+		}
+	})
+	b.Run("sweep", func(b *testing.B) {
+		for b.Loop() {
+			r.sweep()
+		}
+	})
+}

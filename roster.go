@@ -1,0 +1,147 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// WorkerFilter selects workers. Fields that are set must all match.
+type WorkerFilter struct {
+	Queue string // that they take tasks of
+	Type  string // that they take tasks of
+	Node  string // that they are connected to
+}
+
+// WorkerInfo is a worker that is connected, or that has claimed by single calls within the last 5 minutes.
+type WorkerInfo struct {
+	ID          string // its own for as long as it runs; of one who claims by single calls, of its name and address
+	Name        string // as it calls itself
+	Node        string // that it is connected to, or has claimed at last
+	Connected   bool   // by a stream; false: it claims by single calls
+	Host        string // as it says
+	PID         int
+	Version     string // of its SDK
+	Address     string // host from which it comes
+	Queues      Queues
+	Types       []string      // nil: all
+	Slots       int           // that it has; of one who claims by single calls, as many as it runs
+	Running     int           // tasks that it holds, as far as the nodes that were asked know
+	Tasks       []RunningTask // some of them, those that began first: 10 in a list, 1,000 of one worker
+	ConnectedAt time.Time     // or first seen
+	SeenAt      time.Time     // its last sign of life
+	ClaimedAt   time.Time     // when it got tasks last; zero: never
+	Draining    bool          // it ends, and takes no new tasks
+	Quiet       *QuietInfo    // nil: it takes new tasks
+}
+
+// RunningTask is a task that a worker holds.
+type RunningTask struct {
+	ID             string
+	Type           string
+	Queue          string
+	Attempt        int
+	Since          time.Time // when it was claimed
+	LeaseExpiresAt time.Time
+}
+
+// QuietInfo is an operator's word that a worker is to take no new tasks.
+type QuietInfo struct {
+	Reason string
+	By     string // who said so, as they called themselves
+	At     time.Time
+	Until  time.Time // it takes tasks again from then on
+}
+
+// WorkerPage is a page of workers.
+type WorkerPage struct {
+	Page[*WorkerInfo]
+	// Silent are nodes that gave no answer, and why: their workers are missing.
+	Silent map[string]string
+}
+
+// Workers goes over the workers of all nodes, in the order of their names. It tells nothing of nodes that give no answer: WorkersPage does.
+func (a Admin) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*WorkerInfo, error] {
+	return pages(func(cursor string) (Page[*WorkerInfo], error) {
+		page, err := a.WorkersPage(ctx, f, PageRequest{Cursor: cursor})
+		return page.Page, err
+	})
+}
+
+// WorkersPage gives one page of workers.
+func (a Admin) WorkersPage(ctx context.Context, f WorkerFilter, page PageRequest) (WorkerPage, error) {
+	resp, err := operate(ctx, a, true, a.client.roster.ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node,
+		Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return WorkerPage{}, fmt.Errorf("workers: %w", err)
+	}
+	out := WorkerPage{Page: pageOf(resp, workerInfoOf)}
+	for _, n := range resp.GetSilentNodes() {
+		if out.Silent == nil {
+			out.Silent = map[string]string{}
+		}
+		out.Silent[n.GetNode()] = n.GetReason()
+	}
+	return out, nil
+}
+
+// Worker shows a worker.
+func (a Admin) Worker(ctx context.Context, id string) (*WorkerInfo, error) {
+	resp, err := operate(ctx, a, true, a.client.roster.GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
+	if err != nil {
+		return nil, fmt.Errorf("worker %q: %w", id, err)
+	}
+	return workerInfoOf(resp.GetWorker()), nil
+}
+
+// QuietWorker has a worker take no new tasks for 24 hours from now. What it runs goes on, and it stays connected. It hears of it within
+// a second or so.
+func (a Admin) QuietWorker(ctx context.Context, id, reason string) (*WorkerInfo, error) {
+	resp, err := operate(ctx, a, true, a.client.roster.QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason})
+	if err != nil {
+		return nil, fmt.Errorf("quiet worker %q: %w", id, err)
+	}
+	return workerInfoOf(resp.GetWorker()), nil
+}
+
+// ResumeWorker lets a worker take tasks again. Of one that is gone the answer has little more than its id.
+func (a Admin) ResumeWorker(ctx context.Context, id string) (*WorkerInfo, error) {
+	resp, err := operate(ctx, a, true, a.client.roster.ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	if err != nil {
+		return nil, fmt.Errorf("resume worker %q: %w", id, err)
+	}
+	return workerInfoOf(resp.GetWorker()), nil
+}
+
+func workerInfoOf(p *pawlv1.Worker) *WorkerInfo {
+	w := &WorkerInfo{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Connected: p.GetConnected(), Host: p.GetHost(), PID: int(p.GetPid()),
+		Version: p.GetVersion(), Address: p.GetAddress(), Queues: queuesOf(p.GetQueues()), Types: p.GetTypes(), Slots: int(p.GetSlots()), Running: int(p.GetRunning()),
+		ConnectedAt: timeOf(p.GetConnectedAt()), SeenAt: timeOf(p.GetSeenAt()), ClaimedAt: timeOf(p.GetClaimedAt()), Draining: p.GetDraining()}
+	for _, t := range p.GetTasks() {
+		w.Tasks = append(w.Tasks, RunningTask{ID: t.GetTaskId(), Type: t.GetType(), Queue: t.GetQueue(), Attempt: int(t.GetAttempt()),
+			Since: timeOf(t.GetSince()), LeaseExpiresAt: timeOf(t.GetLeaseExpiresAt())})
+	}
+	if q := p.GetQuiet(); q != nil {
+		w.Quiet = &QuietInfo{Reason: q.GetReason(), By: q.GetBy(), At: timeOf(q.GetAt()), Until: timeOf(q.GetUntil())}
+	}
+	return w
+}
+
+// queuesOf is the inverse of Queues.shares.
+func queuesOf(shares []*pawlv1.QueueShare) Queues {
+	if len(shares) == 0 || shares[0].GetWeight() == 0 {
+		names := make(Strict, len(shares))
+		for i, s := range shares {
+			names[i] = s.GetQueue()
+		}
+		return names
+	}
+	weights := Weighted{}
+	for _, s := range shares {
+		weights[s.GetQueue()] = int(s.GetWeight())
+	}
+	return weights
+}

@@ -1,0 +1,291 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/roster"
+)
+
+// workerInfo is a worker as it is told.
+type workerInfo struct {
+	ID       string        `json:"worker_id"`
+	Name     string        `json:"worker"`
+	Node     string        `json:"node"`
+	Stream   bool          `json:"connected"`
+	PID      int           `json:"pid"`
+	Slots    int           `json:"slots"`
+	Running  int           `json:"running"`
+	Draining bool          `json:"draining"`
+	Tasks    []runningTask `json:"tasks"`
+	Quiet    *quietWord    `json:"quiet"`
+}
+
+type runningTask struct {
+	ID      string `json:"task_id"`
+	Queue   string `json:"queue"`
+	Attempt int    `json:"attempt"`
+}
+
+type quietWord struct {
+	Reason string `json:"reason"`
+	By     string `json:"by"`
+}
+
+type rosters interface {
+	// Workers lists those that take tasks of a queue; "": all.
+	Workers(ctx context.Context, queue string) ([]workerInfo, error)
+	Worker(ctx context.Context, id string) (workerInfo, error)
+	Quiet(ctx context.Context, id, reason string) (workerInfo, error)
+	ResumeWorker(ctx context.Context, id string) (workerInfo, error)
+}
+
+func TestWorkers(t *testing.T) {
+	tellAll(t, []story{
+		ofTheGateway(story{name: "who claims is told of, with what runs, until long after", tell: func(w *world) {
+			w.fill(3, spec{Queue: "mail"})
+			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 2, Worker: "w1"})
+			all := ok[[]workerInfo](w)(w.door.Workers(w.ctx(), ""))
+			is(w, "how many there are", len(all), 1)
+			one := all[0]
+			is(w, "the worker", []any{one.Name, one.Node, one.Stream, one.Running, one.Slots, one.Quiet == nil}, []any{"w1", "n1", false, 2, 2, true})
+			is(w, "what it runs", []any{one.Tasks[0].Queue, one.Tasks[0].Attempt}, []any{"mail", 1})
+			is(w, "one by its id", ok[workerInfo](w)(w.door.Worker(w.ctx(), one.ID)), one)
+			is(w, "of another queue", len(ok[[]workerInfo](w)(w.door.Workers(w.ctx(), "sms"))), 0)
+			w.ack(c[0])
+			is(w, "after an ack", ok[workerInfo](w)(w.door.Worker(w.ctx(), one.ID)).Running, 1)
+			for range 6 {
+				w.pass(minute)
+			}
+			is(w, "long after", len(ok[[]workerInfo](w)(w.door.Workers(w.ctx(), ""))), 0)
+			_, err := w.door.Worker(w.ctx(), one.ID)
+			w.refused("one that is gone", err, refusal{Code: "not_found"})
+		}}),
+		ofTheGateway(story{name: "a quiet worker gets nothing until it resumes", tell: func(w *world) {
+			w.fill(3, spec{})
+			client := newSDK(w.T, w.house) // its claims have keys: a quiet worker's ask the shard for what an earlier one got
+			claimAs := func(worker string) int {
+				w.Helper()
+				return len(ok[[]claim](w)(client.Claim(w.ctx(), claimCall{Queues: []string{"default"}, Max: 1, Worker: worker})))
+			}
+			is(w, "before", claimAs("w1"), 1)
+			id := ok[[]workerInfo](w)(w.door.Workers(w.ctx(), ""))[0].ID
+			quiet := ok[workerInfo](w)(w.door.Quiet(w.ctx(), id, "deploy"))
+			is(w, "the word", []any{quiet.ID, quiet.Quiet.Reason, quiet.Quiet.By}, []any{id, "deploy", actor})
+			synctest.Wait()
+			is(w, "one that is quiet", claimAs("w1"), 0)
+			is(w, "another", claimAs("w2"), 1)
+			is(w, "as it is told", ok[workerInfo](w)(w.door.Worker(w.ctx(), id)).Quiet.Reason, "deploy")
+			ok[workerInfo](w)(w.door.ResumeWorker(w.ctx(), id))
+			synctest.Wait()
+			is(w, "one that resumed", claimAs("w1"), 1)
+			for _, bad := range []string{"a%2Fb", "nobody"} {
+				_, err := w.door.Quiet(w.ctx(), bad, "")
+				is(w, "a refusal of "+bad, err != nil, true)
+			}
+			_, err := w.door.ResumeWorker(w.ctx(), "nobody")
+			w.refused("a resume of nobody", err, refusal{Code: "not_found"})
+		}}),
+	})
+}
+
+// A worker of the SDK hears that it is to be quiet, and keeps to it over its streams.
+func TestSDKWorkerIsQuiet(t *testing.T) {
+	tellAll(t, []story{ofTheGateway(story{name: "a worker is quiet and resumes", tell: func(w *world) {
+		client := newSDK(w.T, w.house).client
+		mux := pawl.NewMux()
+		ran := 0
+		mux.HandleFunc("job", func(context.Context, *pawl.Claim) error { ran++; return nil })
+		worker := pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 3, Name: "w1"})
+		ctx, stop := context.WithCancel(w.ctx())
+		ended := make(chan error, 1)
+		go func() { ended <- worker.Run(ctx) }()
+		jobs := func(n int) {
+			for range n {
+				w.id(spec{Type: "job"})
+			}
+		}
+		jobs(2)
+		w.pass(second)
+		is(w, "what ran", ran, 2)
+		one := ok[[]workerInfo](w)(w.door.Workers(w.ctx(), "default"))[0]
+		is(w, "the worker", []any{one.Name, one.Stream, one.Slots, one.PID != 0}, []any{"w1", true, 3, true})
+		ok[workerInfo](w)(w.door.Quiet(w.ctx(), one.ID, "deploy"))
+		w.pass(second)
+		jobs(2)
+		for range 5 { // through several streams: one that says nothing is opened anew
+			w.pass(minute)
+		}
+		is(w, "what ran", ran, 2)
+		is(w, "what it says", []bool{worker.Stats().Quiet, worker.Stats().Reconnects > 2}, []bool{true, true})
+		again := ok[workerInfo](w)(w.door.Worker(w.ctx(), one.ID))
+		is(w, "it is the same", again.Quiet != nil, true)
+		ok[workerInfo](w)(w.door.ResumeWorker(w.ctx(), one.ID))
+		w.pass(second)
+		is(w, "what ran", ran, 4)
+		is(w, "what it says", worker.Stats().Quiet, false)
+		stop()
+		must(w.T, <-ended)
+	}})})
+}
+
+func (d *direct) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
+	l, err := d.broker.Workers(ctx, roster.Query{Namespace: namespace, Queue: queue, Limit: 100}, "")
+	for i := range l.Workers {
+		all = append(all, workerInfo{ID: l.Workers[i].ID, Name: l.Workers[i].Name})
+	}
+	return all, refused(err)
+}
+
+func (d *direct) Worker(ctx context.Context, id string) (w workerInfo, err error) {
+	all, err := d.Workers(ctx, "")
+	for _, one := range all {
+		if one.ID == id {
+			w = one
+		}
+	}
+	return w, err
+}
+
+func (d *direct) Quiet(ctx context.Context, id, _ string) (workerInfo, error) {
+	_, err := d.broker.QuietWorker(ctx, directly, cluster.WorkerName{Namespace: namespace, ID: id}, "")
+	return workerInfo{ID: id}, refused(err)
+}
+
+func (d *direct) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
+	_, err := d.broker.ResumeWorker(ctx, directly, cluster.WorkerName{Namespace: namespace, ID: id})
+	return workerInfo{ID: id}, refused(err)
+}
+
+// restWorker is a worker with all its fields: the suite looks at some.
+type restWorker struct{ workerInfo }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *restWorker) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &w.workerInfo) }
+
+func (d *rest) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
+	var list struct {
+		Items []restWorker `json:"items"`
+		Next  string       `json:"next_cursor"`
+	}
+	q := url.Values{}
+	if queue != "" {
+		q.Set("queue", queue)
+	}
+	err = d.query(ctx, "GET", "/workers", q, &list)
+	for _, w := range list.Items {
+		all = append(all, w.workerInfo)
+	}
+	return all, err
+}
+
+func (d *rest) Worker(ctx context.Context, id string) (workerInfo, error) {
+	var w restWorker
+	err := d.query(ctx, "GET", "/workers/"+id, nil, &w)
+	return w.workerInfo, err
+}
+
+func (d *rest) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
+	var w restWorker
+	err := d.call(ctx, "POST", "/workers/"+id+"/quiet", fields{}.with(reason != "", "reason", reason), &w)
+	return w.workerInfo, err
+}
+
+func (d *rest) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
+	var w restWorker
+	err := d.call(ctx, "POST", "/workers/"+id+"/resume", fields{}, &w)
+	return w.workerInfo, err
+}
+
+func (d *rpc) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
+	a, err := ask(ctx, d.roster.ListWorkers, &pawlv1.ListWorkersRequest{Queue: queue})
+	for _, w := range a.GetItems() {
+		all = append(all, workerProto(w))
+	}
+	return all, err
+}
+
+func (d *rpc) Worker(ctx context.Context, id string) (workerInfo, error) {
+	a, err := ask(ctx, d.roster.GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
+	return workerProto(a.GetWorker()), err
+}
+
+func (d *rpc) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
+	a, err := ask(ctx, d.roster.QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason})
+	return workerProto(a.GetWorker()), err
+}
+
+func (d *rpc) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
+	a, err := ask(ctx, d.roster.ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	return workerProto(a.GetWorker()), err
+}
+
+func workerProto(p *pawlv1.Worker) (w workerInfo) {
+	w = workerInfo{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Stream: p.GetConnected(), PID: int(p.GetPid()), Slots: int(p.GetSlots()),
+		Running: int(p.GetRunning()), Draining: p.GetDraining()}
+	for _, t := range p.GetTasks() {
+		w.Tasks = append(w.Tasks, runningTask{t.GetTaskId(), t.GetQueue(), int(t.GetAttempt())})
+	}
+	if q := p.GetQuiet(); q != nil {
+		w.Quiet = &quietWord{q.GetReason(), q.GetBy()}
+	}
+	return w
+}
+
+func (d *sdk) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
+	for w, err := range d.client.Admin().Workers(ctx, pawl.WorkerFilter{Queue: queue}) {
+		if err != nil {
+			return nil, refusedBySDK(err)
+		}
+		all = append(all, workerSDK(w))
+	}
+	return all, nil
+}
+
+func (d *sdk) Worker(ctx context.Context, id string) (workerInfo, error) {
+	w, err := d.client.Admin().Worker(ctx, id)
+	return workerSDK(w), refusedBySDK(err)
+}
+
+func (d *sdk) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
+	w, err := d.client.Admin().QuietWorker(ctx, id, reason)
+	return workerSDK(w), refusedBySDK(err)
+}
+
+func (d *sdk) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
+	w, err := d.client.Admin().ResumeWorker(ctx, id)
+	return workerSDK(w), refusedBySDK(err)
+}
+
+func workerSDK(i *pawl.WorkerInfo) (w workerInfo) {
+	if i == nil {
+		return w
+	}
+	w = workerInfo{ID: i.ID, Name: i.Name, Node: i.Node, Stream: i.Connected, PID: i.PID, Slots: i.Slots, Running: i.Running, Draining: i.Draining}
+	for _, t := range i.Tasks {
+		w.Tasks = append(w.Tasks, runningTask{t.ID, t.Queue, t.Attempt})
+	}
+	if i.Quiet != nil {
+		w.Quiet = &quietWord{i.Quiet.Reason, i.Quiet.By}
+	}
+	return w
+}
+
+func (d *turns) Workers(ctx context.Context, queue string) ([]workerInfo, error) {
+	return d.next().Workers(ctx, queue)
+}
+func (d *turns) Worker(ctx context.Context, id string) (workerInfo, error) {
+	return d.next().Worker(ctx, id)
+}
+func (d *turns) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
+	return d.next().Quiet(ctx, id, reason)
+}
+func (d *turns) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
+	return d.next().ResumeWorker(ctx, id)
+}
