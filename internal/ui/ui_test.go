@@ -45,7 +45,7 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 }
 
 // everyPage are the addresses without names in them.
-var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/groups", "/operations", "/audit", "/cluster", "/settings",
+var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/settings",
 	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/operations/new?action=replay&q=state:dead"}
 
 func TestEmptyPagesSayWhatToType(t *testing.T) {
