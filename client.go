@@ -30,10 +30,12 @@ type Client struct {
 	schedule pawlv1.ScheduleServiceClient
 	audit    pawlv1.AuditServiceClient
 	roster   pawlv1.RosterServiceClient
+	stats    pawlv1.StatsServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
+	observe  *telemetry
 	retryFor time.Duration
 	actor    string // of WithActor
 	reason   string // of WithReason
@@ -71,6 +73,10 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	if err := checkReason(cfg.reason); err != nil {
 		return nil, err
 	}
+	observe, err := newTelemetry(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("pawl: metrics: %w", err)
+	}
 	target, known, err := cfg.targets(addr)
 	if err != nil {
 		return nil, err
@@ -94,10 +100,12 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		schedule: pawlv1.NewScheduleServiceClient(conn),
 		audit:    pawlv1.NewAuditServiceClient(conn),
 		roster:   pawlv1.NewRosterServiceClient(conn),
+		stats:    pawlv1.NewStatsServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
+		observe:  observe,
 		retryFor: cfg.retryFor,
 		actor:    cfg.actor,
 		reason:   cfg.reason,

@@ -59,7 +59,8 @@ With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert s
 files). When the files change they are read again; nothing has to be restarted.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
-on), then from flags; the later wins.`,
+on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
+OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
   pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \\
@@ -68,7 +69,7 @@ on), then from flags; the later wins.`,
   PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
 	}
 	s.add(cmd.Flags())
-	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.traced("pawl", a.does(func(cmd *cobra.Command, _ []string) error {
 		if err := settle(cmd.LocalNonPersistentFlags(), "config"); err != nil {
 			return err
 		}
@@ -76,8 +77,9 @@ on), then from flags; the later wins.`,
 		if err != nil {
 			return err
 		}
+		a.logTraces(log)
 		return a.serve(cmd.Context(), &s, log)
-	})
+	}))
 	return cmd
 }
 
@@ -110,7 +112,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Fatal: dieOf(log),
+		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
 	}
 	if err := s.peers.apply(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

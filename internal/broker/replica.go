@@ -11,8 +11,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // replica is one shard on this node, with what its leader keeps in memory.
@@ -31,7 +31,8 @@ type replica struct {
 	leader *engine.Leader
 	claims waitingClaims
 	asks   asks
-	served []serving // claims of the round that runs, to be delivered once it is committed
+	served []serving     // claims of the round that runs, to be delivered once it is committed
+	events []stats.Event // space for those of a round
 
 	applied  atomic.Uint64 // log index of the last round
 	deadline atomic.Int64  // shard time before which there is nothing to do
@@ -107,10 +108,11 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	round := r.round(tx)
 	r.applied.Store(at.Index)
 	r.deliver(at)
+	r.count(round)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
 	for i := range round.Dead {
-		r.logDead(&round.Dead[i])
+		logDead(r.log, &round.Dead[i])
 	}
 	r.logBreakers(round.Breakers)
 	if round.ToArchive {
@@ -211,24 +213,6 @@ func (r *replica) untilDeadline() time.Duration {
 		return idleLook
 	}
 	return max(time.Duration(wait)*time.Microsecond, 0)
-}
-
-// logDead writes the one line that a dead letter leaves in the log. It never holds the payload.
-func (r *replica) logDead(d *engine.DeadLetter) {
-	attrs := []any{"task", d.ID.String(), "namespace", d.Namespace, "queue", d.Exec.Queue, "type", d.Exec.Type, "reason", d.Exec.Reason,
-		"attempts", d.Exec.Failures + d.Exec.Crashes, "failures", d.Exec.Failures, "crashes", d.Exec.Crashes,
-		"worker", d.Exec.Claim.Worker, "error", task.Cut(d.Failure.Message, 1024)}
-	if d.Failure.Type != "" {
-		attrs = append(attrs, "error_type", d.Failure.Type)
-	}
-	if len(d.Headers) > 0 {
-		headers := make([]any, 0, 2*len(d.Headers))
-		for name, value := range d.Headers {
-			headers = append(headers, name, task.Cut(value, 256))
-		}
-		attrs = append(attrs, slog.Group("headers", headers...))
-	}
-	r.log.Warn("task dead-lettered", attrs...)
 }
 
 // poke fills a channel of one place.

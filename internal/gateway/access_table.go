@@ -114,6 +114,10 @@ var rpcNeeds = map[string]need{
 	"RosterService/QuietWorker":  {ofQueues, operate, false},
 	"RosterService/ResumeWorker": {ofQueues, operate, false},
 
+	"StatsService/GetStats":      {ofNamespace, observe, false},
+	"StatsService/GetQueueStats": {ofQueues, observe, false},
+	"StatsService/GetQueueScale": {ofQueues, observe, false},
+
 	"ClusterService/GetMap":         {anyone, 0, false},
 	"ClusterService/GetCluster":     {ofCluster, observe, false},
 	"ClusterService/DrainNode":      {ofCluster, admin, false},
@@ -203,6 +207,10 @@ var restRPCs = map[string]string{
 	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
 	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
 	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
+
+	"GET /api/v1/stats":                "StatsService/GetStats",
+	"GET /api/v1/queues/{queue}/stats": "StatsService/GetQueueStats",
+	"GET /api/v1/queues/{queue}/scale": "StatsService/GetQueueScale",
 
 	"GET /api/v1/cluster":                          "ClusterService/GetCluster",
 	"GET /api/v1/cluster/nodes":                    "ClusterService/GetCluster",

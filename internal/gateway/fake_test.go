@@ -13,8 +13,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
 

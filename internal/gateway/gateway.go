@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
@@ -27,6 +29,7 @@ type Config struct {
 	Operations Operations
 	Workers    Workers
 	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
+	Stats      Stats          // nil: nobody counts, and what asks for it is refused
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
 	Limits     task.Limits    // zero fields: task.DefaultLimits
@@ -39,6 +42,9 @@ type Config struct {
 	Node      string // name of this node
 	// NodeName names a node by its number; nil: "n" and the number.
 	NodeName func(node uint64) string
+
+	// Tracers make the spans of tasks that belong to a trace; nil: there are none.
+	Tracers trace.TracerProvider
 
 	// Ready says why the node should get no calls now; nil: it should. Without it a node is ready when each shard has a leader.
 	Ready func() error
@@ -61,6 +67,7 @@ type Gateway struct {
 	limits  task.Limits
 	shares  shareBook
 	roster  *roster.Roster
+	tracer  trace.Tracer // nil: no spans
 
 	keeper   *auth.Door
 	refusals refusals
@@ -178,6 +185,9 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
+	if cfg.Tracers != nil {
+		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
 	g.rest = underBase(cfg.BasePath, g.newREST())

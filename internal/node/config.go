@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -64,6 +66,7 @@ type Config struct {
 
 	Version string
 	Logger  *slog.Logger
+	Tracers trace.TracerProvider // nil: no spans
 	Time    store.TimeSource
 	// Fatal is called, at most once, when the node can't go on. The process should end at once: it may hold in memory
 	// what its disk does not.

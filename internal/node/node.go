@@ -23,6 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/ui"
@@ -50,6 +51,7 @@ type Node struct {
 
 // parts are what a member is made of. They are there once it is one.
 type parts struct {
+	stats      *stats.Book
 	broker     *broker.Broker
 	router     *router.Router
 	control    *cluster.Control
@@ -239,10 +241,13 @@ func (n *Node) assemble(context.Context) error {
 		return err
 	}
 	n.closers = append(n.closers, dead.Close)
+	if err := n.openStats(); err != nil {
+		return err
+	}
 	n.copy = cluster.NewCopy(n.known)
 	n.roster = roster.New()
 	n.copy.OnQuiet(router.TellRoster(n.roster))
-	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Namespaces: n.copy.Namespaces,
+	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces,
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
 		}, Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
@@ -255,7 +260,7 @@ func (n *Node) assemble(context.Context) error {
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Roster: n.roster,
-		Peers: far{n.transport}, NotSent: notSent, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
+		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
@@ -287,7 +292,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
 		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
@@ -389,8 +394,11 @@ func (n *Node) serve() {
 	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, Dial: func(ctx context.Context, from string) (net.Conn, error) {
 		return n.gateway.DialInside(ctx, from)
 	}})
-	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
-		Certificate: n.cfg.Certificate, Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
+	n.gateway = gateway.New(gateway.Config{
+		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster, Stats: n.router,
+		Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
+	})
 	n.serves.Store(n.gateway)
 	n.serving.Go(func() {
 		// Server closed: Stop came before Serve had begun.
