@@ -30,6 +30,8 @@ func (u *UI) funcs() template.FuncMap {
 		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
 		"clip":    func(n int, s string) string { return clip(s, n) },
 		"words":   words,
+		"rate":    paceText,
+		"share":   func(part float64) string { return decimal(part*100) + " %" },
 		"reads":   func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
 		"plural":  plural,
 		"tidy":    tidy,
@@ -202,6 +204,17 @@ func plural(n any, noun string) string {
 		return s + " " + noun
 	}
 	return s + " " + noun + "s"
+}
+
+// paceText is events a second as what is easier to read: a minute for rare ones.
+func paceText(perSecond float64) string {
+	switch {
+	case perSecond == 0:
+		return "0"
+	case perSecond >= 1:
+		return decimal(perSecond) + "/s"
+	}
+	return decimal(perSecond*60) + "/min"
 }
 
 // instant is a time within a sentence of the API.

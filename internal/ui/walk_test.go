@@ -331,7 +331,7 @@ func TestLook(t *testing.T) {
 		must(t, err)
 		operation = o.ID
 	}
-	pages := map[string]string{"overview": "/", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
+	pages := map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
 		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
 		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
