@@ -156,11 +156,11 @@ func (v *visit) alarm(a pawl.Attention) alarm {
 	}
 	switch a.Kind {
 	case "dead_letters":
-		out.URL = v.url("dead", "?queue="+a.Subject)
-	case "oldest_wait", "breaker_open", "queue_paused", "failure_rate":
+		out.URL = v.url("dead")
+	case "failure_rate":
+		out.URL = v.url("queues")
+	case "oldest_wait", "breaker_open", "queue_paused", "no_worker":
 		out.URL = v.url("queues", a.Subject)
-	case "no_worker":
-		out.URL = v.url("workers", "?queue="+a.Subject)
 	case "schedule_late":
 		out.URL = v.url("schedules", a.Subject)
 	case "shard", "node", "disk":

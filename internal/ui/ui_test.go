@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -280,4 +281,12 @@ func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
 		return
 	}
 	t.Error("the audit has nothing")
+}
+
+func TestOneNodeThatIsWellNeedsNoAttention(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.In(time.Hour)) })
+	if _, body := w.get(t, "/"); !strings.Contains(body, "Nothing does.") {
+		t.Errorf("the overview of one node that is well says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
+	}
 }
