@@ -30,6 +30,7 @@ type Client struct {
 	schedule pawlv1.ScheduleServiceClient
 	audit    pawlv1.AuditServiceClient
 	roster   pawlv1.RosterServiceClient
+	events   pawlv1.EventServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
@@ -94,6 +95,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		schedule: pawlv1.NewScheduleServiceClient(conn),
 		audit:    pawlv1.NewAuditServiceClient(conn),
 		roster:   pawlv1.NewRosterServiceClient(conn),
+		events:   pawlv1.NewEventServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -40,6 +41,7 @@ type replica struct {
 	toSend   chan struct{} // parcels wait for the courier
 	results  results
 	watches  watches
+	events   events.Ring
 
 	operations operations
 }
@@ -89,6 +91,7 @@ func (r *replica) elected(o shard.Office) {
 	}
 	r.asks.begin(o.Began)
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
+	r.events.Open()
 	r.setDeadline(0)
 	poke(r.toFile)
 	poke(r.toSend)
@@ -107,6 +110,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	round := r.round(tx)
 	r.applied.Store(at.Index)
 	r.deliver(at)
+	r.tell(round, at)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
 	for i := range round.Dead {
@@ -128,6 +132,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 
 func (r *replica) dropped() {
 	r.leader = nil
+	r.events.Close()
 	r.served = nil
 	r.claims.again()
 	r.results.again()

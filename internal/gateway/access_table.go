@@ -114,6 +114,8 @@ var rpcNeeds = map[string]need{
 	"RosterService/QuietWorker":  {ofQueues, operate, false},
 	"RosterService/ResumeWorker": {ofQueues, operate, false},
 
+	"EventService/WatchEvents": {ofQueues, observe, true},
+
 	"ClusterService/GetMap":         {anyone, 0, false},
 	"ClusterService/GetCluster":     {ofCluster, observe, false},
 	"ClusterService/DrainNode":      {ofCluster, admin, false},
@@ -203,6 +205,8 @@ var restRPCs = map[string]string{
 	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
 	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
 	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
+
+	"GET /api/v1/events": "EventService/WatchEvents",
 
 	"GET /api/v1/cluster":                          "ClusterService/GetCluster",
 	"GET /api/v1/cluster/nodes":                    "ClusterService/GetCluster",

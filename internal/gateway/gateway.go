@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -26,6 +27,7 @@ type Config struct {
 	Groups     Groups
 	Operations Operations
 	Workers    Workers
+	Events     Events
 	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
@@ -68,6 +70,7 @@ type Gateway struct {
 	http   *http.Server
 	door   *door
 
+	watchers atomic.Int64   // streams of events
 	work     sync.WaitGroup // releases of claims that nobody received
 	stopping context.Context
 	stop     context.CancelFunc

@@ -29,6 +29,7 @@ const (
 	memberCursor    cursorKind = 'm'
 	operationCursor cursorKind = 'o'
 	workerCursor    cursorKind = 'k'
+	eventCursor     cursorKind = 'e'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

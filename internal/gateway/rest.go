@@ -34,7 +34,7 @@ type exchange struct {
 }
 
 func (g *Gateway) routes() []route {
-	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, auditRoutes, rosterRoutes, clusterRoutes, serverRoutes)
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, auditRoutes, rosterRoutes, eventRoutes, clusterRoutes, serverRoutes)
 }
 
 func (g *Gateway) newREST() http.Handler {
@@ -103,6 +103,9 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	x.ctx, c = begin(r.Context())
 	c.web = r
 	err := x.guarded(guard, c, wants, handle)
+	if errors.Is(err, errAnswered) {
+		return
+	}
 	h := w.Header()
 	if shard, index, at, ok := c.stamp(); ok {
 		h[headerShard], h[headerIndex], h[headerTime] = []string{shard}, []string{index}, []string{at}
@@ -120,6 +123,9 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	w.WriteHeader(x.status)
 	_, _ = w.Write(x.b) // if this fails, the caller is gone
 }
+
+// errAnswered is what a handler returns that has sent its answer itself.
+var errAnswered = errors.New("answered")
 
 func (x *exchange) guarded(guard *http.CrossOriginProtection, c *call, wants need, handle func(*exchange) error) (err error) {
 	defer func() {

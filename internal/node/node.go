@@ -383,7 +383,7 @@ func (n *Node) present(ctx context.Context) {
 
 // serve opens the door to clients.
 func (n *Node) serve() {
-	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
+	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
 		Certificate: n.cfg.Certificate, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
 	n.serves.Store(n.gateway)
 	n.serving.Go(func() {
