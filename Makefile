@@ -16,13 +16,13 @@ test: tools ## all tests, each benchmark once
 	$(GO) test ./...
 	set -o pipefail; $(GO) test -short -run '^$$' -bench . -benchtime 1x ./... | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
 
-# The tests of failing disks inject the failures with strace, those of cut networks make networks with ip; both say that they
-# were skipped without it.
+# The tests of failing disks inject the failures with strace, those of cut networks make networks with ip, and those of the web UI
+# look at it with Chromium; all say that they were skipped without it.
 .PHONY: tools
 tools:
-	@command -v strace >/dev/null && command -v ip >/dev/null || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -qq && apt-get install -qq -y strace iproute2; } || \
-		echo "strace or ip could not be installed: the tests of failing disks or cut networks will be skipped"
+	@{ command -v strace && command -v ip && command -v chromium; } >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends strace iproute2 chromium; } || \
+		echo "strace, ip or chromium could not be installed: the tests of failing disks, cut networks or the web UI will be skipped"
 
 .PHONY: check
 check: fmt-check lint generate-check race ## what CI adds to the tests

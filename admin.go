@@ -89,10 +89,15 @@ type QueueInfo struct {
 	Depth           Depth
 	ReadyByPriority ReadyByPriority
 	OldestReady     time.Duration // how long the oldest ready task has been ready
-	Settings        QueueSettings
-	Version         int64 // of the settings: grows with each change
-	CreatedAt       time.Time
-	Parts           []QueuePart // of a queue that was shared out: what it has in each shard
+	// What happened lately: of Queue and Queues, not of calls that change something.
+	Rates     *QueueRates    // of the last minute; nil: not told
+	Wait      Latency        // from ready to claimed, in the last 5 minutes
+	Run       Latency        // from claimed to the end of the run, in the last 5 minutes
+	Drain     *time.Duration // until no task is ready or claimed, at the present rates; nil: they do not get less
+	Settings  QueueSettings
+	Version   int64 // of the settings: grows with each change
+	CreatedAt time.Time
+	Parts     []QueuePart // of a queue that was shared out: what it has in each shard
 }
 
 // QueuePart is what a queue has in one shard.
@@ -358,6 +363,14 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 	}
 	for _, h := range p.GetHolds() {
 		q.Holds = append(q.Holds, Hold{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), By: h.GetBy(), At: timeOf(h.GetAt())})
+	}
+	if r := p.GetRates(); r != nil {
+		q.Rates = &QueueRates{In: r.GetIn(), Out: r.GetOut(), Failed: r.GetFailed()}
+		q.Wait, q.Run = latencyOf(p.GetWait()), latencyOf(p.GetRun())
+	}
+	if p.DrainSeconds != nil {
+		drain := secondsOf(p.GetDrainSeconds())
+		q.Drain = &drain
 	}
 	q.BreakersOpen = int(p.GetBreakersOpen())
 	for _, b := range p.GetBreakers() {

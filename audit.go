@@ -28,7 +28,7 @@ type AuditEntry struct {
 	At         time.Time
 	Actor      string // as they called themselves: see WithActor
 	Address    string // host from which the call came
-	Face       string // "rest", "grpc"; "node": the node did it of itself
+	Face       string // "rest", "grpc", "ui"; "node": the node did it of itself
 	Reason     string
 	Action     string // such as "queue.pause"; docs/operations.md has them all
 	TargetKind string

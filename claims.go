@@ -45,10 +45,12 @@ func (s Claims) Claim(ctx context.Context, r ClaimRequest) ([]*Claim, error) {
 		}
 		r.Key = key.String()
 	}
+	began := time.Now()
 	resp, err := call(ctx, s.client, true, s.client.worker.Claim, &pawlv1.ClaimRequest{
 		Queues: shares, Order: order, Types: r.Types, Max: clampInt32(r.Max), MaxBytes: r.MaxBytes,
 		Lease: durationOrNil(r.Lease), Wait: durationOrNil(r.Wait), Worker: r.Worker, ClaimKey: r.Key,
 	})
+	s.client.observe.claimed(ctx, &r, began, resp.GetTasks(), err)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
@@ -69,7 +71,10 @@ type Settled struct {
 
 // Ack ends the task with success, and with the result of Claim.SetResult. A repeat gives the first answer again.
 func (s Claims) Ack(ctx context.Context, c *Claim) error {
-	if _, err := call(ctx, s.client, true, s.client.worker.Ack, ackOf(c)); err != nil {
+	ctx, told := s.client.observe.settle(ctx, c, verbAck)
+	_, err := call(ctx, s.client, true, s.client.worker.Ack, ackOf(c))
+	told.end(err)
+	if err != nil {
 		return fmt.Errorf("ack %q: %w", c.ID, err)
 	}
 	return nil
@@ -80,7 +85,9 @@ func (s Claims) Fail(ctx context.Context, c *Claim, err error) (Settled, error) 
 	if err == nil || OutcomeOf(err) == OutcomeSnoozed {
 		return Settled{}, fmt.Errorf("fail %q: %w", c.ID, invalid("error", "%v is not a failure", err))
 	}
+	ctx, told := s.client.observe.settle(ctx, c, verbFail)
 	resp, err := call(ctx, s.client, true, s.client.worker.Fail, failOf(c, err))
+	told.end(err)
 	if err != nil {
 		return Settled{}, fmt.Errorf("fail %q: %w", c.ID, err)
 	}
@@ -89,7 +96,9 @@ func (s Claims) Fail(ctx context.Context, c *Claim, err error) (Settled, error) 
 
 // Release gives the task back, to be due after delay. No attempt is used.
 func (s Claims) Release(ctx context.Context, c *Claim, delay time.Duration) (Settled, error) {
+	ctx, told := s.client.observe.settle(ctx, c, verbRelease)
 	resp, err := call(ctx, s.client, true, s.client.worker.Release, releaseOf(c, delay))
+	told.end(err)
 	if err != nil {
 		return Settled{}, fmt.Errorf("release %q: %w", c.ID, err)
 	}
@@ -163,7 +172,9 @@ func (s Claims) settle(ctx context.Context, endings []ending) ([]*pawlv1.Settled
 	for _, e := range endings {
 		e.addTo(req)
 	}
+	ctx, told := s.client.observe.settleMany(ctx, len(endings))
 	resp, err := call(ctx, s.client, true, s.client.worker.Settle, req)
+	told.end(err)
 	if err != nil {
 		return nil, err
 	}

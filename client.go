@@ -31,10 +31,12 @@ type Client struct {
 	audit    pawlv1.AuditServiceClient
 	roster   pawlv1.RosterServiceClient
 	events   pawlv1.EventServiceClient
+	stats    pawlv1.StatsServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
 	log      *slog.Logger
+	observe  *telemetry
 	retryFor time.Duration
 	actor    string // of WithActor
 	reason   string // of WithReason
@@ -72,6 +74,10 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	if err := checkReason(cfg.reason); err != nil {
 		return nil, err
 	}
+	observe, err := newTelemetry(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("pawl: metrics: %w", err)
+	}
 	target, known, err := cfg.targets(addr)
 	if err != nil {
 		return nil, err
@@ -96,10 +102,12 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		audit:    pawlv1.NewAuditServiceClient(conn),
 		roster:   pawlv1.NewRosterServiceClient(conn),
 		events:   pawlv1.NewEventServiceClient(conn),
+		stats:    pawlv1.NewStatsServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),
 		log:      cfg.log,
+		observe:  observe,
 		retryFor: cfg.retryFor,
 		actor:    cfg.actor,
 		reason:   cfg.reason,

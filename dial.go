@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
@@ -49,6 +52,11 @@ type dialConfig struct {
 	eager     int
 	indirect  bool
 	grpc      []grpc.DialOption
+
+	tracers    trace.TracerProvider
+	meters     metric.MeterProvider
+	propagator propagation.TextMapPropagator
+	linked     bool
 }
 
 // WithTLS encrypts all connections, with the nodes of a cluster too. A nil config means the system's roots; for a private

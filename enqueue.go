@@ -70,7 +70,9 @@ func (c *Client) Enqueue(ctx context.Context, args Args, opts ...Option) (*Ref, 
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
+	ctx, sent := c.observe.send(ctx, spec)
 	ref, err := c.gather.enqueue(ctx, spec)
+	sent.sent(ref, err)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue %q: %w", spec.GetType(), err)
 	}
@@ -99,13 +101,17 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 	size := 0
 	var unanswered error
 	flush := func() {
+		ctx, sent := c.observe.sendMany(ctx, len(calls), func(i int) *pawlv1.TaskSpec { return calls[i].spec })
 		c.gather.send(ctx, calls)
+		var lost error // of these
 		for i, e := range calls {
 			out[at[i]] = Enqueued{Ref: e.ref, Err: e.err}
+			sent.answered(i, e.ref, e.err)
 			if e.err != nil && (errors.Is(e.err, ErrUnavailable) || errors.Is(e.err, ErrClosed) || ctx.Err() != nil) {
-				unanswered = e.err
+				lost, unanswered = e.err, e.err
 			}
 		}
+		sent.done(len(calls), lost)
 		calls, at, size = calls[:0], at[:0], 0
 	}
 	for i, item := range items {

@@ -104,11 +104,19 @@ func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*GroupMade, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+	ctx, sent := c.observe.sendMany(ctx, len(req.Tasks), func(i int) *pawlv1.TaskSpec { return req.Tasks[i] })
+	for _, spec := range []*pawlv1.TaskSpec{req.OnComplete, req.OnSuccess, req.OnDeath} {
+		if spec != nil {
+			c.observe.inject(ctx, spec)
+		}
+	}
 	resp, err := call(ctx, c, true, c.group.CreateGroup, req)
+	tasks := c.enqueued(resp.GetTasks())
+	sent.doneWith(tasks, len(req.Tasks), err)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return &GroupMade{GroupInfo: groupOf(resp.GetGroup()), Tasks: c.enqueued(resp.GetTasks()), Duplicate: resp.GetDuplicate()}, nil
+	return &GroupMade{GroupInfo: groupOf(resp.GetGroup()), Tasks: tasks, Duplicate: resp.GetDuplicate()}, nil
 }
 
 func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {
@@ -175,14 +183,17 @@ func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enq
 	if len(req.Tasks) == 0 && len(items) > 0 {
 		return out, nil
 	}
+	ctx, sent := c.observe.sendMany(ctx, len(req.Tasks), func(i int) *pawlv1.TaskSpec { return req.Tasks[i] })
 	resp, err := call(ctx, c, true, c.group.AddGroupTasks, req)
+	answers := c.enqueued(resp.GetResults())
+	sent.doneWith(answers, len(req.Tasks), err)
 	if err != nil {
 		return nil, fmt.Errorf("add to group %q: %w", id, err)
 	}
-	if n := len(resp.GetResults()); n != len(at) {
+	if n := len(answers); n != len(at) {
 		return nil, fmt.Errorf("add to group %q: %d tasks got %d answers", id, len(at), n)
 	}
-	for n, e := range c.enqueued(resp.GetResults()) {
+	for n, e := range answers {
 		out[at[n]] = e
 	}
 	return out, nil

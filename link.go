@@ -358,9 +358,18 @@ type refusal struct {
 	err *Error
 }
 
+// answer is one that a span is to tell of, kept for the time after the lock.
+type answer struct {
+	h    *hold
+	verb verb
+	told time.Time
+	said *pawlv1.Settled
+}
+
 // settled takes the answers to settle frames.
 func (s *shift) settled(r *pawlv1.SettleResponse, now time.Time) {
 	var refused []refusal
+	var told []answer
 	s.mu.Lock()
 	s.out.answered(len(r.GetAcks()) + len(r.GetFails()) + len(r.GetReleases()))
 	for _, list := range [...][]*pawlv1.Settled{r.GetAcks(), r.GetFails(), r.GetReleases()} {
@@ -368,6 +377,10 @@ func (s *shift) settled(r *pawlv1.SettleResponse, now time.Time) {
 			h := s.claims[p.GetClaimToken()]
 			if h == nil || h.phase != ended {
 				continue // an answer for the second time
+			}
+			if !h.told.IsZero() {
+				told = append(told, answer{h, h.end.operation(), h.told, p})
+				h.told = now // of the next try
 			}
 			if p.GetError() == nil {
 				delete(s.claims, p.GetClaimToken())
@@ -382,6 +395,9 @@ func (s *shift) settled(r *pawlv1.SettleResponse, now time.Time) {
 	signal(s.sendMore)
 	if quiet {
 		signal(s.calmer)
+	}
+	for _, a := range told {
+		s.client.observe.settled(a.h.run.span.SpanContext(), &a.h.claim, a.verb, a.told, outcomeError(a.said))
 	}
 	for _, x := range refused {
 		s.log(x.h).Warn("the broker refused how the task ended", "verb", x.end.verb(), "error", x.err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -57,6 +59,7 @@ type hold struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	free   context.CancelFunc // gives back the timer of the timeout
+	run    observed           // of the handler; owned by the slot, and left alone once it has ended
 
 	// Guarded by shift.mu:
 	phase    phase
@@ -67,7 +70,8 @@ type hold struct {
 	extended time.Time // when the extension was sent that has no answer yet
 	progress *pawlv1.Progress
 	tries    int
-	fallback bool // end replaces one that the broker refused
+	fallback bool      // end replaces one that the broker refused
+	told     time.Time // when there was an end to tell; zero: nobody wants to know
 }
 
 // phase is where a hold is.
@@ -91,7 +95,7 @@ func newShift(ctx context.Context, w *Worker, hello *pawlv1.WorkHello) *shift {
 		claims:  make(map[string]*hold, 2*w.cfg.Concurrency),
 		contact: contact{lost: time.Now()}, nextSweep: time.Now().Add(sweepIdle),
 	}
-	s.base, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.base, s.stop = context.WithCancelCause(withoutSpan(context.WithoutCancel(ctx)))
 	return s
 }
 
@@ -149,7 +153,7 @@ func (s *shift) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 func (s *shift) newHold(p *pawlv1.ClaimedTask, now time.Time) *hold {
 	h := &hold{}
 	h.claim.set(p, s)
-	h.ctx, h.cancel = context.WithCancelCause(s.base)
+	h.ctx, h.cancel = context.WithCancelCause(s.client.observe.arrive(s.base, &h.claim))
 	if h.claim.Timeout > 0 {
 		h.ctx, h.free = context.WithTimeout(h.ctx, h.claim.Timeout)
 	}
@@ -179,6 +183,8 @@ func (s *shift) slot(handlers *sync.WaitGroup) {
 // attempt runs the handler and turns a panic into an error. After a Goexit it finishes the task and gives the slot to a new goroutine.
 func (s *shift) attempt(h *hold, handlers *sync.WaitGroup) (err error) {
 	returned := false
+	ctx, run := s.client.observe.process(h.ctx, &h.claim, s.cfg.Name)
+	h.run = run
 	defer func() {
 		if returned {
 			return
@@ -190,7 +196,7 @@ func (s *shift) attempt(h *hold, handlers *sync.WaitGroup) (err error) {
 		s.finish(h, errGoexit)
 		handlers.Go(func() { s.slot(handlers) })
 	}()
-	err = s.handle(h.ctx, &h.claim)
+	err = s.handle(ctx, &h.claim)
 	returned = true
 	return err
 }
@@ -199,6 +205,11 @@ func (s *shift) attempt(h *hold, handlers *sync.WaitGroup) (err error) {
 func (s *shift) finish(h *hold, err error) {
 	cause := context.Cause(h.ctx)
 	h.close()
+	var told time.Time
+	if h.run.wanted() {
+		told = time.Now()
+	}
+	h.run.processed(err)
 	s.mu.Lock()
 	was := h.phase
 	s.slots.busy--
@@ -206,6 +217,7 @@ func (s *shift) finish(h *hold, err error) {
 	switch was {
 	case running, lapsed:
 		s.endLocked(h, h.verdict(err, cause))
+		h.told = told
 	case lost:
 		delete(s.claims, h.claim.Token)
 	case ended: // drain has released it
@@ -336,14 +348,19 @@ func (h *hold) confirm(sent time.Time) {
 	}
 }
 
-func (s *shift) log(h *hold) *slog.Logger {
-	return s.cfg.Logger.With("task_id", h.claim.ID, "queue", h.claim.Queue, "type", h.claim.Type, "attempt", h.claim.Attempt)
+// log is for lines about a task while its handler may run.
+func (s *shift) log(h *hold) *slog.Logger { return s.logIn(h, trace.SpanContextFromContext(h.ctx)) }
+
+// logIn is for lines about a task, in the trace of a span.
+func (s *shift) logIn(h *hold, span trace.SpanContext) *slog.Logger {
+	log := s.cfg.Logger.With("task_id", h.claim.ID, "queue", h.claim.Queue, "type", h.claim.Type, "attempt", h.claim.Attempt)
+	return logTrace(log, span)
 }
 
 func (s *shift) logEnd(h *hold, was phase, err error) {
 	if err == nil {
 		if s.cfg.Logger.Enabled(h.ctx, slog.LevelDebug) {
-			s.log(h).DebugContext(h.ctx, "task succeeded")
+			s.logIn(h, h.run.span.SpanContext()).DebugContext(h.ctx, "task succeeded")
 		}
 		return
 	}
@@ -351,7 +368,7 @@ func (s *shift) logEnd(h *hold, was phase, err error) {
 	if o := OutcomeOf(err); o == OutcomeSnoozed || o == OutcomeDiscarded || was != running {
 		level = slog.LevelInfo
 	}
-	s.log(h).Log(h.ctx, level, "task "+string(OutcomeOf(err)), "error", err)
+	s.logIn(h, h.run.span.SpanContext()).Log(h.ctx, level, "task "+string(OutcomeOf(err)), "error", err)
 }
 
 // signal sets a signal that has room for one.

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl"
@@ -37,6 +38,9 @@ type Options struct {
 	MinFree int64
 	// Logger is for broker and Client; default: none.
 	Logger *slog.Logger
+	// TracerProvider is for the spans of broker and Client; default: those of the Client go to the global provider of OpenTelemetry, and
+	// the broker has none.
+	TracerProvider trace.TracerProvider
 	// Fatal is called, at most once, when the broker can't go on because its disk failed. The process should end at
 	// once. Default: panic.
 	Fatal func(error)
@@ -75,12 +79,12 @@ func Open(dir string, opts Options) (*Broker, error) {
 	defer cancel()
 	n, err := node.Start(ctx, node.Config{
 		Dir: dir, Listener: at.listener, DataShards: opts.DataShards, MinFree: opts.MinFree,
-		Logger: opts.Logger, Version: pawl.Version, Fatal: opts.Fatal,
+		Logger: opts.Logger, Tracers: opts.TracerProvider, Version: pawl.Version, Fatal: opts.Fatal,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", errors.Join(err, at.listener.Close()))
 	}
-	client, err := pawl.Dial(at.target, append(at.dial, pawl.WithLogger(opts.Logger))...)
+	client, err := pawl.Dial(at.target, append(at.dial, pawl.WithLogger(opts.Logger), pawl.WithTracerProvider(opts.TracerProvider))...)
 	if err != nil {
 		return nil, errors.Join(err, n.Stop(ctx))
 	}

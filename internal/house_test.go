@@ -31,31 +31,35 @@ var mayImport = map[string][]string{
 	"internal/auth":      {"internal/store", "internal/task"},
 	"internal/backup":    {},
 	"internal/certs":     {},
-	"internal/broker":    {"internal/archive", "internal/audit", "internal/engine", "internal/events", "internal/shard", "internal/store", "internal/task"},
+	"internal/broker":    {"internal/archive", "internal/audit", "internal/engine", "internal/events", "internal/shard", "internal/stats", "internal/store", "internal/task"},
 	"internal/cluster":   {"internal/audit", "internal/auth", "internal/events", "internal/store", "internal/task"},
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/events":    {"internal/task"},
-	"internal/gateway":   {"api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/task"},
-	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/store", "internal/task", "internal/transport"},
+	"internal/gateway":   {"api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
+	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui"},
 	"internal/roster":    {"internal/task"},
-	"internal/router":    {"internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/task"},
+	"internal/router":    {"internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
 	"internal/raftlog":   {},
 	"internal/shard":     {"internal/raftlog", "internal/store"},
+	"internal/stats":     {},
 	"internal/store":     {},
 	"internal/task":      {},
 	"test":               {"", "api/pawl/v1", "internal/node", "pawltest"},
 	"test/conformance":   {},
 	"test/history":       {},
 	"internal/transport": {"internal/certs"},
+	"internal/ui":        {""},
 }
 
 // onlyIn says which packages may use a library that the others must not know.
 var onlyIn = map[string][]string{
-	"go.etcd.io/raft/v3":               {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
-	"github.com/cockroachdb/pebble/v2": {"internal/store", "internal/raftlog", "internal/node"},
-	"github.com/netresearch/go-cron":   {"internal/cron"},
-	"google.golang.org/grpc":           {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
+	"go.etcd.io/raft/v3":                 {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
+	"github.com/cockroachdb/pebble/v2":   {"internal/store", "internal/raftlog", "internal/node"},
+	"github.com/netresearch/go-cron":     {"internal/cron"},
+	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports
+	"go.opentelemetry.io/otel/exporters": {"cmd/pawl"},
+	"google.golang.org/grpc":             {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
 }
 
 // sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.

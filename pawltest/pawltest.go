@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl"
@@ -32,12 +33,30 @@ const stopTimeout = 10 * time.Second
 // Broker is a broker in memory. It ends with its test.
 type Broker struct{ pipe *bufconn.Listener }
 
-// New starts a broker that keeps everything in memory, for t. It logs into the test's log.
-func New(t testing.TB) *Broker {
+// Option configures a Broker.
+type Option func(*config)
+
+type config struct {
+	log     *slog.Logger
+	tracers trace.TracerProvider
+}
+
+// WithLogger sets where the broker logs. Without it its warnings go into the test's log.
+func WithLogger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
+
+// WithTracerProvider sets where the broker's spans go: to a recorder, say. Without it there are none. Clients have an option of their own.
+func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
+
+// New starts a broker that keeps everything in memory, for t.
+func New(t testing.TB, opts ...Option) *Broker {
 	t.Helper()
 	start := time.Now()
+	own := config{log: logger(t)}
+	for _, opt := range opts {
+		opt(&own)
+	}
 	cfg := node.Config{
-		InMemory: true, Listener: bufconn.Listen(pipeBuffer), Version: pawl.Version, Logger: logger(t),
+		InMemory: true, Listener: bufconn.Listen(pipeBuffer), Version: pawl.Version, Logger: own.log, Tracers: own.tracers,
 		Fatal: func(err error) { t.Errorf("pawltest: broker: %v", err) },
 	}
 	// The clocks of package time are fake inside a bubble; those of the system never are.

@@ -183,7 +183,9 @@ standard output. PAYLOAD is a JSON value; "-" reads it from standard input, "@FI
 With --content-type it may be any bytes.
 
 With --wait it waits until the task has ended and writes the task's result in place of its id;
-the exit status is 1 if the task ended otherwise than by success.`,
+the exit status is 1 if the task ended otherwise than by success.
+
+The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
 		Example: `  pawl enqueue mail.welcome '{"to":"a@example.com"}'
   pawl enqueue report @params.json --queue slow --priority low --in 1h
   pawl enqueue thumbnail - --content-type image/png < picture.png
@@ -196,7 +198,7 @@ the exit status is 1 if the task ended otherwise than by success.`,
 	cmd.Flags().IntVar(&n, "count", 1, "enqueue so many of them")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.traced("pawl-enqueue", a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		opts, err := spec.options(cmd.Flags())
 		if err != nil {
 			return err
@@ -224,7 +226,7 @@ the exit status is 1 if the task ended otherwise than by success.`,
 			fmt.Fprintf(a.err, "duplicate: there is a task already\n")
 		}
 		return a.print(viewRef(ref), func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
-	})
+	}))
 	return cmd
 }
 

@@ -48,7 +48,7 @@ func (p *program) run(ctx context.Context, c *pawl.Claim) error {
 	out, tail := &limited{limit: maxResult}, &lastBytes{limit: maxErrorTail}
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", p.command)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.Payload), out, io.MultiWriter(tail, p.stderr)
-	cmd.Env = append(os.Environ(), taskEnv(c)...)
+	cmd.Env = append(traceEnv(ctx, os.Environ()), taskEnv(c)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = p.grace

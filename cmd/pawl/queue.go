@@ -148,6 +148,7 @@ func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		"Scheduled", strconv.FormatInt(d.Scheduled, 10), "Retrying", strconv.FormatInt(d.Retrying, 10),
 		"Claimed", strconv.FormatInt(d.Claimed, 10), "Held", strconv.FormatInt(d.Held, 10),
 		"Dead", strconv.FormatInt(d.Dead, 10), "Poisoned", strconv.FormatInt(d.Poisoned, 10),
+		"Rates", ratesText(q), "Waited", latencyText(q.Wait), "Ran", latencyText(q.Run),
 		"Settings", "version "+strconv.FormatInt(q.Version, 10),
 		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
 		"  retry", retryText(s.Retry),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl"
 )
@@ -35,6 +36,9 @@ type app struct {
 	actor     string
 	reason    string
 	format    string
+
+	tracers  trace.TracerProvider // nil: none
+	traceLog *slog.Logger
 }
 
 // newRoot makes the tree of commands.
@@ -70,7 +74,7 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f.StringVar(&a.reason, "reason", "", "why you do it, for the record")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
-		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
+		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newStats(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
 		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root
@@ -129,7 +133,7 @@ func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
 		opts = append(opts, pawl.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason)}, opts...)...)
+	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason), pawl.WithTracerProvider(a.tracers)}, opts...)...)
 }
 
 // readRoots reads the certificates of the authorities that vouch for servers.

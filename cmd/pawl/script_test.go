@@ -20,6 +20,8 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 //	serve [FLAG...]     starts a server; PAWL_SERVER names it, DATA its directory
 //	drain               ends it with SIGTERM, crash with SIGKILL. ("stop" is of testscript, and ends the script.)
 //	status N CMD...     runs CMD and wants exit status N
+//	collector           takes the spans that servers and commands export from here on
+//	spans               writes what it has got, a line each: service, kind, name
 //	keep NAME           puts the last standard output into the environment
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -30,6 +32,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TMPDIR", env.WorkDir+"/.tmp")
 			env.Setenv("GOROOT", goroot)
 			env.Values[serverKey{}] = new(serverProcess)
+			env.Values[collectorKey{}] = new(collector)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -37,6 +40,9 @@ func TestScripts(t *testing.T) {
 			"drain":  func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGTERM) },
 			"crash":  func(ts *testscript.TestScript, _ bool, _ []string) { serverOf(ts).end(ts, syscall.SIGKILL) },
 			"status": status,
+
+			"collector": startCollector,
+			"spans":     func(ts *testscript.TestScript, _ bool, _ []string) { writeSpans(ts) },
 			"keep": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 			},
@@ -63,7 +69,7 @@ func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
 	ts.Check(err)
 	s.cmd = exec.Command(exe, append([]string{"serve", "--data", ts.Getenv("DATA"), "--listen", "127.0.0.1:0"}, args...)...)
 	s.cmd.Args[0], s.cmd.Dir, s.cmd.Env = "pawl", ts.MkAbs("."), os.Environ()
-	for _, name := range []string{"PAWL_LOG_FORMAT", "PAWL_DRAIN_TIMEOUT"} { // a script's other variables are for commands
+	for _, name := range []string{"PAWL_LOG_FORMAT", "PAWL_DRAIN_TIMEOUT", "OTEL_EXPORTER_OTLP_ENDPOINT"} { // a script's other variables are for commands
 		if value := ts.Getenv(name); value != "" {
 			s.cmd.Env = append(s.cmd.Env, name+"="+value)
 		}

@@ -18,13 +18,13 @@ import (
 
 // serveFlags are the settings of a server.
 type serveFlags struct {
-	config, data, listen, logFormat, logLevel string
-	shards                                    int
-	minFree                                   sizeValue
-	drainTimeout                              time.Duration
-	acceptDataLoss, withoutAuth               bool
-	tls                                       tlsFlags
-	peers                                     peerFlags
+	config, data, listen, basePath, logFormat, logLevel string
+	shards                                              int
+	minFree                                             sizeValue
+	drainTimeout                                        time.Duration
+	acceptDataLoss, withoutAuth                         bool
+	tls                                                 tlsFlags
+	peers                                               peerFlags
 }
 
 func (s *serveFlags) add(flags *pflag.FlagSet) {
@@ -32,6 +32,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.config, "config", "", "YAML file with settings, named as the flags (env PAWL_CONFIG)")
 	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
 	flags.StringVar(&s.listen, "listen", defaultServer, "address to serve on")
+	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
 	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -58,7 +59,8 @@ With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert s
 files). When the files change they are read again; nothing has to be restarted.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
-on), then from flags; the later wins.`,
+on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
+OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
   pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \\
@@ -67,7 +69,7 @@ on), then from flags; the later wins.`,
   PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
 	}
 	s.add(cmd.Flags())
-	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.traced("pawl", a.does(func(cmd *cobra.Command, _ []string) error {
 		if err := settle(cmd.LocalNonPersistentFlags(), "config"); err != nil {
 			return err
 		}
@@ -75,8 +77,9 @@ on), then from flags; the later wins.`,
 		if err != nil {
 			return err
 		}
+		a.logTraces(log)
 		return a.serve(cmd.Context(), &s, log)
-	})
+	}))
 	return cmd
 }
 
@@ -108,8 +111,8 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Fatal: dieOf(log),
+		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
 	}
 	if err := s.peers.apply(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

@@ -152,6 +152,10 @@ type queueView struct {
 	Depth           depthView           `json:"depth"`
 	ReadyByPriority priorityView        `json:"ready_by_priority"`
 	OldestReadyAge  float64             `json:"oldest_ready_age_seconds"`
+	Rates           *ratesView          `json:"rates,omitempty"`
+	Wait            *latencyView        `json:"wait,omitempty"`
+	Run             *latencyView        `json:"run,omitempty"`
+	Drain           *float64            `json:"drain_seconds,omitempty"`
 	Settings        settingsView        `json:"settings"`
 	Version         int64               `json:"version"`
 	CreatedAt       time.Time           `json:"created_at,omitzero"`
@@ -236,6 +240,7 @@ func viewQueue(q *pawl.QueueInfo) queueView {
 		Settings: viewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt, Parts: make([]partView, len(q.Parts)),
 		Breakers: viewBreakers(q), BreakersOpen: q.BreakersOpen,
 	}
+	v.setRates(q)
 	for _, h := range q.Holds {
 		v.Holds = append(v.Holds, holdView(h))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl"
 )
@@ -53,7 +54,7 @@ writes to standard output is the result of the task (at most 1 MiB). Its exit st
 The end of standard error is the error's text in the attempt log; it is also passed on to standard
 error of this process. The command finds PAWL_TASK_ID, PAWL_TASK_TYPE, PAWL_QUEUE, PAWL_ATTEMPT,
 PAWL_MAX_ATTEMPTS, PAWL_FENCE, PAWL_PRIORITY, PAWL_CONTENT_TYPE, PAWL_KEY and PAWL_IDEMPOTENCY_KEY
-in its environment.
+in its environment, and TRACEPARENT if the task belongs to a trace: "pawl enqueue" continues it.
 
 When the task is cancelled, runs past its timeout, or its lease is lost, the command and all that
 it started get SIGTERM, and SIGKILL after --grace. On SIGTERM or SIGINT the worker takes no more
@@ -62,7 +63,7 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
   pawl work --type thumbnail --exec 'convert - -resize 200 png:-' --queue fast=5,slow=1 --concurrency 4`,
 	}
 	w.add(cmd.Flags())
-	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.traced("pawl-worker", a.does(func(cmd *cobra.Command, _ []string) error {
 		queues, err := w.check()
 		if err != nil {
 			return err
@@ -71,13 +72,14 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
 		if err != nil {
 			return err
 		}
+		a.logTraces(log)
 		client, err := a.dial(pawl.WithLogger(log))
 		if err != nil {
 			return err
 		}
 		defer client.Close()
 		return a.work(cmd.Context(), client, &w, queues, log)
-	})
+	}))
 	return cmd
 }
 
@@ -152,7 +154,10 @@ func logRuns(log *slog.Logger) pawl.Middleware {
 		return func(ctx context.Context, c *pawl.Claim) error {
 			start := time.Now()
 			err := next(ctx, c)
-			attrs := []any{"task", c.ID, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawl.OutcomeOf(err)}
+			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawl.OutcomeOf(err)}
+			if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+				attrs = append(attrs, "trace_id", span.TraceID().String(), "span_id", span.SpanID().String())
+			}
 			if err != nil {
 				log.Warn("run failed", append(attrs, "error", short(fmt.Sprint(err), 200))...)
 				return err

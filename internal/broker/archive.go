@@ -105,8 +105,7 @@ func (b *Broker) file(cause string, views []*View) error {
 		return task.Unavailable(time.Second, "the dead-letter archive can't be written")
 	}
 	for i, v := range views {
-		b.cfg.Logger.Info("dead letter archived", "task", v.ID.String(), "queue", v.Queue, "type", v.Type,
-			"reason", v.Exec.Reason, "cause", cause, "archive", places[i])
+		b.cfg.Logger.Info("dead letter archived", append(ViewAttrs(v), "reason", v.Exec.Reason, "cause", cause, "archive", places[i])...)
 	}
 	return nil
 }

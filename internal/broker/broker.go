@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -33,7 +34,9 @@ type Config struct {
 	// HasShard says whether there is a data shard of this number, by the word of the system shard: a node's own copy may be behind.
 	HasShard func(ctx context.Context, shard uint32) (bool, error)
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
-	Room   func() error
+	Room func() error
+	// Stats is told what happened in the shards while this node leads them; nil: nobody counts.
+	Stats  *stats.Book
 	Logger *slog.Logger
 }
 
@@ -42,6 +45,7 @@ type Broker struct {
 	cfg      Config
 	draining chan struct{}
 	drain    sync.Once
+	survey   survey
 
 	mu       sync.RWMutex
 	replicas map[uint32]*replica

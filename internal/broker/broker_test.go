@@ -386,11 +386,13 @@ func TestHolderLearnsOfItsLoss(t *testing.T) {
 func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 	inWorld(t, func(w *world) {
 		hour := time.Hour
-		w.enqueue(task.Spec{Queue: "a", Payload: []byte(`"secret"`), MaxAttempts: 1, Retention: &hour, Headers: map[string]string{"traceparent": "00-abc"}})
+		w.enqueue(task.Spec{Queue: "a", Payload: []byte(`"secret"`), MaxAttempts: 1, Retention: &hour, Headers: map[string]string{
+			"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "authorization": "secret"}})
 		claimed := <-w.claim(context.Background(), call("a"), 0)
 		w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: Failing{Failure: Failure{Message: "smtp closed"}}})
 		line := w.log.String()
-		for _, want := range []string{"dead-lettered", claimed[0].ID.String(), "queue=a", "type=job", "reason=attempts_exhausted", `error="smtp closed"`, "headers.traceparent=00-abc"} {
+		for _, want := range []string{"dead-lettered", "task_id=" + claimed[0].ID.String(), "queue=a", "type=job", "attempt=1", "reason=attempts_exhausted", `error="smtp closed"`,
+			"trace_id=0af7651916cd43dd8448eb211c80319c", "span_id=b7ad6b7169203331"} {
 			if !strings.Contains(line, want) {
 				t.Errorf("the log line lacks %q: %s", want, line)
 			}

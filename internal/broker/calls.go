@@ -23,7 +23,7 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 		return nil, Stamp{}, err
 	}
 	tasks, queues := r.newTasks(ns, specs)
-	return inPieces(len(tasks), enqueueBytes, func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
+	out, at, err := inPieces(len(tasks), enqueueBytes, func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
 		return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
 			out := make([]Enqueued, 0, len(tasks)-from)
 			for i := from; i < len(tasks) && more(round); i++ {
@@ -38,6 +38,8 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 			return out, nil
 		})
 	})
+	b.countDuplicates(ns, specs, out)
+	return out, at, err
 }
 
 // withQueues runs a call in a shard that has a copy of each of the queues, bringing it there if need be.
@@ -103,7 +105,7 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return inPieces(len(calls), settleBytes, func(from int, more func(*engine.Round) bool) ([]Settled, Stamp, error) {
+	out, at, err := inPieces(len(calls), settleBytes, func(from int, more func(*engine.Round) bool) ([]Settled, Stamp, error) {
 		return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
 			out := make([]Settled, 0, len(calls)-from)
 			for i := from; i < len(calls) && more(round); i++ {
@@ -112,6 +114,8 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 			return out, nil
 		})
 	})
+	b.countStale(calls, out)
+	return out, at, err
 }
 
 // What one call writes before the rest of it goes into another, which may write 16 MiB. A single ack may write 14 MiB, if what follows

@@ -84,22 +84,22 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 	})
 	for i := range out {
 		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && parcels[i].IsTask() {
-			r.logRefused(parcels[i], refused)
+			r.logRefused(ns, parcels[i], refused)
 		}
 	}
 	return parcels[len(parcels)-1].Request, true, waits, err
 }
 
-func (r *replica) logRefused(p *Parcel, refused *task.Error) {
-	attrs := []any{"queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}
+func (r *replica) logRefused(ns string, p *Parcel, refused *task.Error) {
+	attrs := append([]any{"namespace", ns, "queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}, traceAttrs(p.Spec.Headers)...)
 	switch {
 	case p.From.Schedule != "":
 		attrs = append(attrs, "schedule", p.From.Schedule)
 	case p.From.Parent != (task.ID{}):
-		attrs = append(attrs, "parent", p.From.Parent.String())
+		attrs = append(attrs, "parent_id", p.From.Parent.String())
 	}
 	if p.Spec.Member != nil {
-		attrs = append(attrs, "group", p.Spec.Member.Group.String())
+		attrs = append(attrs, "group_id", p.Spec.Member.Group.String())
 	}
 	r.log.Warn("a task for another shard was refused", attrs...)
 }

@@ -16,7 +16,7 @@ func (b *Broker) Events(ctx context.Context, shardID uint32, q events.Query) (ev
 	if err != nil {
 		return events.Page{}, err
 	}
-	page, err := r.events.Read(ctx, q)
+	page, err := r.ring.Read(ctx, q)
 	if errors.Is(err, events.ErrClosed) {
 		leader, _ := r.shard.Leader()
 		return page, &Elsewhere{Shard: shardID, Node: nodeOf(leader)}
@@ -26,7 +26,7 @@ func (b *Broker) Events(ctx context.Context, shardID uint32, q events.Query) (ev
 
 // tell adds what a round did to the events, if anybody reads them.
 func (r *replica) tell(round *engine.Round, at shard.Stamp) {
-	if !r.events.Passed(at.Index) {
+	if !r.ring.Passed(at.Index) {
 		return
 	}
 	all := make([]events.Event, 0, len(round.Transitions)+len(round.Breakers))
@@ -44,7 +44,7 @@ func (r *replica) tell(round *engine.Round, at shard.Stamp) {
 	for i := range all {
 		all[i].At = now
 	}
-	r.events.Add(at.Index, all)
+	r.ring.Add(at.Index, all)
 }
 
 // attemptKinds are what the end of an attempt is called that did not end the task by itself.

@@ -319,7 +319,7 @@ func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int
 	}
 	then, _, err := change(ctx, r, func(round *engine.Round) (*Operation, error) { return engine.AdvanceOperation(round, ns, o.ID, next) })
 	if err == nil && then.State != OperationRunning {
-		r.log.Info("operation "+then.State.String(), "operation", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
+		r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
 			"done", then.Done, "skipped", then.Passed(), "failed", then.Failed, "why", then.Why)
 	}
 	return a, err

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // replica is one shard on this node, with what its leader keeps in memory.
@@ -32,7 +32,8 @@ type replica struct {
 	leader *engine.Leader
 	claims waitingClaims
 	asks   asks
-	served []serving // claims of the round that runs, to be delivered once it is committed
+	served []serving     // claims of the round that runs, to be delivered once it is committed
+	events []stats.Event // space for those of a round
 
 	applied  atomic.Uint64 // log index of the last round
 	deadline atomic.Int64  // shard time before which there is nothing to do
@@ -41,7 +42,7 @@ type replica struct {
 	toSend   chan struct{} // parcels wait for the courier
 	results  results
 	watches  watches
-	events   events.Ring
+	ring     events.Ring // of what happened
 
 	operations operations
 }
@@ -91,7 +92,7 @@ func (r *replica) elected(o shard.Office) {
 	}
 	r.asks.begin(o.Began)
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
-	r.events.Open()
+	r.ring.Open()
 	r.setDeadline(0)
 	poke(r.toFile)
 	poke(r.toSend)
@@ -111,10 +112,11 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	r.applied.Store(at.Index)
 	r.deliver(at)
 	r.tell(round, at)
+	r.count(round)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
 	for i := range round.Dead {
-		r.logDead(&round.Dead[i])
+		logDead(r.log, &round.Dead[i])
 	}
 	r.logBreakers(round.Breakers)
 	if round.ToArchive {
@@ -132,7 +134,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 
 func (r *replica) dropped() {
 	r.leader = nil
-	r.events.Close()
+	r.ring.Close()
 	r.served = nil
 	r.claims.again()
 	r.results.again()
@@ -216,24 +218,6 @@ func (r *replica) untilDeadline() time.Duration {
 		return idleLook
 	}
 	return max(time.Duration(wait)*time.Microsecond, 0)
-}
-
-// logDead writes the one line that a dead letter leaves in the log. It never holds the payload.
-func (r *replica) logDead(d *engine.DeadLetter) {
-	attrs := []any{"task", d.ID.String(), "namespace", d.Namespace, "queue", d.Exec.Queue, "type", d.Exec.Type, "reason", d.Exec.Reason,
-		"attempts", d.Exec.Failures + d.Exec.Crashes, "failures", d.Exec.Failures, "crashes", d.Exec.Crashes,
-		"worker", d.Exec.Claim.Worker, "error", task.Cut(d.Failure.Message, 1024)}
-	if d.Failure.Type != "" {
-		attrs = append(attrs, "error_type", d.Failure.Type)
-	}
-	if len(d.Headers) > 0 {
-		headers := make([]any, 0, 2*len(d.Headers))
-		for name, value := range d.Headers {
-			headers = append(headers, name, task.Cut(value, 256))
-		}
-		attrs = append(attrs, slog.Group("headers", headers...))
-	}
-	r.log.Warn("task dead-lettered", attrs...)
 }
 
 // poke fills a channel of one place.

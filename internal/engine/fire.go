@@ -130,13 +130,15 @@ func skippedFor(u *task.Unique) string {
 	return SkippedUnique
 }
 
-// tickTask is the task of a tick, without an id.
+// tickTask is the task of a tick, without an id. Each is a trace of its own: one that the schedule names would grow for ever.
 func (p *plan) tickTask(ns string, planned store.Time) *NewTask {
 	n := &NewTask{Spec: p.TickSpec(), Namespace: ns}
 	n.Headers = make(map[string]string, len(p.Task.Headers)+2)
 	for name, value := range p.Task.Headers {
 		n.Headers[name] = value
 	}
+	delete(n.Headers, task.HeaderTraceParent)
+	delete(n.Headers, task.HeaderTraceState)
 	n.Headers[headerSchedule] = p.Name
 	n.Headers[headerPlanned] = planned.Time().Format(time.RFC3339)
 	return n

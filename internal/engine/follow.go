@@ -144,14 +144,15 @@ func (r *Round) follow(ns string, id task.ID, x *Exec, result Result) (born []Bi
 	if len(rows)*len(result.Data) > maxTaken {
 		parent.Result, parent.ContentType, parent.Omitted = nil, "", true
 	}
+	headers := r.envelope(ns, id).Headers
 	for i := range rows {
 		f := &rows[i]
 		if !x.Ties.member() {
-			r.bear(ns, id, i, f, parent, nil)
+			r.bear(ns, id, i, f, parent, headers, nil)
 			continue
 		}
 		m := &task.Member{Group: x.Ties.Group, Ref: followerRef(id, i)}
-		r.bear(ns, id, i, f, parent, m)
+		r.bear(ns, id, i, f, parent, headers, m)
 		b := Birth{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
 		if b.Refused = f.refused(); b.Refused == "" {
 			b.ID = f.ID
@@ -174,10 +175,11 @@ func (f *Follower) refused() string {
 }
 
 // bear makes the i-th task that follows another, or a group, in this entry: here if its queue lies here, else by the courier, who also
-// comes again while the queue is full.
-func (r *Round) bear(ns string, id task.ID, i int, f *Follower, parent *task.Parent, m *task.Member) {
+// comes again while the queue is full. It is part of the trace in these headers, unless it names another.
+func (r *Round) bear(ns string, id task.ID, i int, f *Follower, parent *task.Parent, headers map[string]string, m *task.Member) {
 	spec, err := task.DecodeSpec(f.Spec)
 	corrupt(err)
+	spec.Headers = task.WithTrace(spec.Headers, headers)
 	spec.Parent, spec.Member, f.Spec = parent, m, nil
 	n := uint64(i) + 1 // #nosec G115 -- a few
 	a, err := Enqueue(r, &NewTask{Spec: spec, Namespace: ns, ID: r.bornID(id, n), Fresh: true})

@@ -23,6 +23,8 @@ func thenOf(s string) (then []task.Spec) {
 			switch name {
 			case "key":
 				spec.Key = value
+			case "headers":
+				spec.Headers = headersOf(value)
 			case "idempotency-key":
 				spec.IdempotencyKey = value
 			case "unique":

@@ -24,6 +24,12 @@ type LedgerEntry struct {
 	Request task.ID
 }
 
+// Ticked is an entry that was added to the ledger of a schedule.
+type Ticked struct {
+	Namespace, Schedule string
+	LedgerEntry
+}
+
 // Late is how much later than planned a tick was decided.
 func (t *LedgerEntry) Late() time.Duration {
 	if t.Planned == 0 {
@@ -83,6 +89,7 @@ func (r *Round) note(ns, name string, c *course, t LedgerEntry) {
 	if c.seq > ledgerLength {
 		r.tx.Delete(tickKey(ns, name, c.seq-ledgerLength))
 	}
+	r.Ticked = append(r.Ticked, Ticked{ns, name, t})
 }
 
 // ScheduleHistory reads up to limit entries of a schedule's ledger, newest first, below a number; 0: from the newest.

@@ -197,7 +197,7 @@ func (r *Round) reach(ns string, g *taskGroup, point int, of task.ID) {
 		panic(err) // texts and numbers
 	}
 	f := readFollowers(r.tx, ns, g.id)[point]
-	r.bear(ns, g.id, point, &f, &task.Parent{Group: g.id, Result: b}, nil)
+	r.bear(ns, g.id, point, &f, &task.Parent{Group: g.id, Result: b}, nil, nil)
 	points := readFollowers(r.tx, ns, g.id) // which may have come to another point meanwhile
 	points[point] = f
 	r.setFollowers(ns, g.id, points)

@@ -89,6 +89,7 @@ type Effects struct {
 	Dead     []DeadLetter    // those among them that want a log line
 	Lost     []Lost          // claims that ended without their holder's doing
 	Breakers []BreakerChange // those that opened or closed
+	Ticked   []Ticked        // ticks of schedules that were decided
 	// ToArchive says that dead letters wait for the archive.
 	ToArchive bool
 	// ToSend says that parcels wait for the courier.

@@ -57,7 +57,7 @@ func (s *story) putSchedule(d *datadriven.TestData) string {
 	put := SchedulePut{ID: s.newID(), Version: s.versions, Create: d.HasArg("create"), DryRun: d.HasArg("dry-run"),
 		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "), Every: duration(arg(d, "every")), TimeZone: arg(d, "zone"),
 			Jitter: duration(arg(d, "jitter")), Missed: task.Missed(arg(d, "missed")), Overlap: task.Overlap(arg(d, "overlap")),
-			Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"), Delay: duration(arg(d, "delay"))}}}
+			Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"), Delay: duration(arg(d, "delay")), Headers: headersOf(arg(d, "headers"))}}}
 	if v := arg(d, "unique"); v != "" {
 		put.Schedule.Task.Unique = &task.Unique{Key: v}
 	}

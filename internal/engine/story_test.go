@@ -124,9 +124,7 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 	if v := arg(d, "retry"); v != "" {
 		spec.Retry = &task.Retry{Initial: duration(v), Factor: 2, Max: time.Hour}
 	}
-	if name, value, ok := strings.Cut(arg(d, "header"), ":"); ok {
-		spec.Headers = map[string]string{name: value}
-	}
+	spec.Headers = headersOf(arg(d, "headers"))
 	spec.Priority, _ = task.ParsePriority(arg(d, "priority"))
 	if v := arg(d, "request"); v != "" {
 		spec.RequestID = task.NewID(1, 0, uint64(number(v)))
@@ -183,9 +181,27 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 			fmt.Fprintf(&b, ", checkpoint %q", t.Checkpoint)
 		}
 		b.WriteString(s.behind(t.Envelope))
+		if d.HasArg("headers") {
+			for _, name := range sortedKeys(t.Headers) {
+				fmt.Fprintf(&b, ", %s: %s", name, t.Headers[name])
+			}
+		}
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// headersOf reads name:value+name:value.
+func headersOf(s string) map[string]string {
+	if s == "" {
+		return nil
+	}
+	headers := map[string]string{}
+	for _, h := range strings.Split(s, "+") {
+		name, value, _ := strings.Cut(h, ":")
+		headers[name] = value
+	}
+	return headers
 }
 
 func (s *story) settleStep(d *datadriven.TestData) string {

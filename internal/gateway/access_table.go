@@ -116,6 +116,10 @@ var rpcNeeds = map[string]need{
 
 	"EventService/WatchEvents": {ofQueues, observe, true},
 
+	"StatsService/GetStats":      {ofNamespace, observe, false},
+	"StatsService/GetQueueStats": {ofQueues, observe, false},
+	"StatsService/GetQueueScale": {ofQueues, observe, false},
+
 	"ClusterService/GetMap":         {anyone, 0, false},
 	"ClusterService/GetCluster":     {ofCluster, observe, false},
 	"ClusterService/DrainNode":      {ofCluster, admin, false},
@@ -207,6 +211,10 @@ var restRPCs = map[string]string{
 	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
 
 	"GET /api/v1/events": "EventService/WatchEvents",
+
+	"GET /api/v1/stats":                "StatsService/GetStats",
+	"GET /api/v1/queues/{queue}/stats": "StatsService/GetQueueStats",
+	"GET /api/v1/queues/{queue}/scale": "StatsService/GetQueueScale",
 
 	"GET /api/v1/cluster":                          "ClusterService/GetCluster",
 	"GET /api/v1/cluster/nodes":                    "ClusterService/GetCluster",

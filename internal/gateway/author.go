@@ -63,6 +63,9 @@ func sourceOf(ctx context.Context, c *call) (face task.Face, address string) {
 	}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		address = hostOf(p.Addr.String())
+		if isInside(p) {
+			return task.FaceUI, address
+		}
 	}
 	return task.FaceGRPC, address
 }

@@ -37,6 +37,7 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 	got = g.fit(got)
 	now := time.Now()
 	me.Took(rosterRuns(got, now), now)
+	g.traceClaims(got)
 	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
 	for i := range got {
 		out.Tasks[i] = claimedProto(&got[i])

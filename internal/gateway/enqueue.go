@@ -16,7 +16,9 @@ type producers struct {
 }
 
 // Enqueue makes one task.
-func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (*pawlv1.EnqueueResponse, error) {
+func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answer *pawlv1.EnqueueResponse, err error) {
+	spans := g.traceEnqueue(ctx, r.GetTask())
+	defer func() { spans.endOne(answer, err) }()
 	spec, err := specOf(r.GetTask(), g.limits)
 	if err != nil {
 		return nil, err
@@ -58,6 +60,10 @@ type shardTasks struct {
 // is who brings them back.
 func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, restored *task.Author) []*pawlv1.EnqueueResult {
 	results := newResults(len(tasks))
+	if restored == nil { // they have been enqueued before
+		spans := g.traceEnqueue(ctx, tasks...)
+		defer func() { spans.end(results, nil) }()
+	}
 	parts := g.placeTasks(ctx, tasks, results)
 	if restored != nil {
 		for _, p := range parts {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
@@ -29,6 +31,7 @@ type Config struct {
 	Workers    Workers
 	Events     Events
 	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
+	Stats      Stats          // nil: nobody counts, and what asks for it is refused
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
 	Limits     task.Limits    // zero fields: task.DefaultLimits
@@ -42,6 +45,9 @@ type Config struct {
 	// NodeName names a node by its number; nil: "n" and the number.
 	NodeName func(node uint64) string
 
+	// Tracers make the spans of tasks that belong to a trace; nil: there are none.
+	Tracers trace.TracerProvider
+
 	// Ready says why the node should get no calls now; nil: it should. Without it a node is ready when each shard has a leader.
 	Ready func() error
 
@@ -49,6 +55,9 @@ type Config struct {
 	Certificate func() *tls.Certificate
 
 	MaxConns int // connections at once; default 20,000
+
+	// BasePath is a prefix such as "/pawl" that paths may have, of a proxy that does not strip it; "": none.
+	BasePath string
 }
 
 // Gateway serves one node's API. Its methods may be called from any goroutine.
@@ -60,6 +69,7 @@ type Gateway struct {
 	limits  task.Limits
 	shares  shareBook
 	roster  *roster.Roster
+	tracer  trace.Tracer // nil: no spans
 
 	keeper   *auth.Door
 	refusals refusals
@@ -69,6 +79,7 @@ type Gateway struct {
 	rest   http.Handler
 	http   *http.Server
 	door   *door
+	inside *passage // of clients within the process
 
 	watchers atomic.Int64   // streams of events
 	work     sync.WaitGroup // releases of claims that nobody received
@@ -177,11 +188,15 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
+	if cfg.Tracers != nil {
+		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
-	g.rest = g.newREST()
+	g.rest = underBase(cfg.BasePath, g.newREST())
 	g.http = g.newHTTP()
 	g.door = newDoor(cfg)
+	g.inside = newPassage(insideAddr(""), g.door.closed)
 	return g
 }
 

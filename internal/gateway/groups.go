@@ -28,7 +28,10 @@ type groupers struct {
 }
 
 // CreateGroup makes a group and its members.
-func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest) (*pawlv1.CreateGroupResponse, error) {
+func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest) (answer *pawlv1.CreateGroupResponse, err error) {
+	spans := g.traceEnqueue(ctx, r.GetTasks()...)
+	defer func() { spans.end(answer.GetTasks(), err) }()
+	joinCall(ctx, r.GetOnComplete(), r.GetOnSuccess(), r.GetOnDeath())
 	group, err := groupOf(r, g.limits)
 	if err != nil {
 		return nil, err
@@ -102,7 +105,9 @@ func membersOf(said []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 }
 
 // AddGroupTasks makes further members of a group.
-func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (*pawlv1.AddGroupTasksResponse, error) {
+func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (answer *pawlv1.AddGroupTasksResponse, err error) {
+	spans := g.traceEnqueue(ctx, r.GetTasks()...)
+	defer func() { spans.end(answer.GetResults(), err) }()
 	id, err := groupIDOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err
@@ -170,7 +175,7 @@ func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest)
 		return g.cfg.Groups.CancelGroup(ctx, by, ns, id)
 	})
 	if err == nil {
-		g.log.Info("group cancelled", "group", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
+		g.log.Info("group cancelled", "group_id", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
 	}
 	return &pawlv1.CancelGroupResponse{Group: p}, err
 }

@@ -53,6 +53,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})
 	pawlv1.RegisterEventServiceServer(s, herald{Gateway: g})
 	pawlv1.RegisterRosterServiceServer(s, rollCall{Gateway: g})
+	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
 	g.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(s, g.health)

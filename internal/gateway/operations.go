@@ -76,7 +76,7 @@ func (g *Gateway) operation(ctx context.Context, done string, run func(ns string
 		return nil, err
 	}
 	if done != "" {
-		g.log.Info("operation "+done, "operation", v.ID.String(), "action", string(v.Spec.Action), "state", v.State.String(), "by", v.Spec.By)
+		g.log.Info("operation "+done, "operation_id", v.ID.String(), "action", string(v.Spec.Action), "state", v.State.String(), "by", v.Spec.By)
 	}
 	return operationProto(v.Operation, v.WaitsFor), nil
 }

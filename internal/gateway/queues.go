@@ -39,7 +39,11 @@ func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) 
 		out.Items[i], err = g.queue(ctx, queues[i])
 		return err
 	})
-	return out, firstError(errs)
+	if err := firstError(errs); err != nil {
+		return nil, err
+	}
+	g.setRates(ctx, out.Items...)
+	return out, nil
 }
 
 // queue asks a queue's shards how it stands.
@@ -70,7 +74,11 @@ func (g operators) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pa
 		return nil, err
 	}
 	p, err := g.queue(ctx, q)
-	return &pawlv1.GetQueueResponse{Queue: p}, err
+	if err != nil {
+		return nil, err
+	}
+	g.setRates(ctx, p)
+	return &pawlv1.GetQueueResponse{Queue: p}, nil
 }
 
 // PutQueue replaces the settings of a queue, creating it if need be.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type exchange struct {
 }
 
 func (g *Gateway) routes() []route {
-	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, auditRoutes, rosterRoutes, eventRoutes, clusterRoutes, serverRoutes)
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, auditRoutes, rosterRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
 }
 
 func (g *Gateway) newREST() http.Handler {
@@ -59,6 +60,24 @@ func (g *Gateway) newREST() http.Handler {
 		g.exchange(w, r, guard, need{reach: public}, func(x *exchange) error { return task.NotFound("path", r.URL.Path) })
 	})
 	return mux
+}
+
+// underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it.
+func underBase(base string, h http.Handler) http.Handler {
+	if base == "" {
+		return h
+	}
+	stripped := http.StripPrefix(base, h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == base:
+			http.Redirect(w, r, base+"/", http.StatusMovedPermanently)
+		case strings.HasPrefix(r.URL.Path, base+"/"):
+			stripped.ServeHTTP(w, r)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
 }
 
 func isAPI(path string) bool { return len(path) >= 5 && path[:5] == "/api/" }

@@ -226,6 +226,7 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.num("low", r.GetLow())
 	x.close('}')
 	x.float("oldest_ready_age_seconds", q.GetOldestReadyAgeSeconds())
+	x.rates(q)
 	x.settings(q.GetSettings())
 	x.num("version", q.GetVersion())
 	x.time("created_at", q.GetCreatedAt())

@@ -171,7 +171,7 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("schedule triggered", "schedule", r.GetName(), "task", a.ID.String(), "by", by)
+	g.log.Info("schedule triggered", "schedule", r.GetName(), "task_id", a.ID.String(), "by", by)
 	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: stateProto(a.State), Status: statusProto(a.State)}, nil
 }
 

@@ -52,6 +52,7 @@ func (g *Gateway) Serve(l net.Listener) error {
 	rpc, web := newPassage(l.Addr(), g.door.closed), newPassage(l.Addr(), g.door.closed)
 	var servers sync.WaitGroup
 	servers.Go(func() { _ = g.grpc.Serve(rpc) })
+	servers.Go(func() { _ = g.grpc.Serve(g.inside) })
 	servers.Go(func() { _ = g.http.Serve(web) })
 	if g.cfg.Ready != nil {
 		servers.Go(g.followReady)

@@ -16,7 +16,7 @@ func (g workers) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResp
 	if err != nil {
 		return nil, err
 	}
-	s, err := g.settleOne(ctx, call)
+	s, err := g.settleOne(ctx, "ack", call)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (g workers) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailR
 	if err != nil {
 		return nil, err
 	}
-	s, err := g.settleOne(ctx, call)
+	s, err := g.settleOne(ctx, "fail", call)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (g workers) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.E
 	if err != nil {
 		return nil, err
 	}
-	s, err := g.settleOne(ctx, call)
+	s, err := g.settleOne(ctx, "", call)
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +55,19 @@ func (g workers) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1
 	if err != nil {
 		return nil, err
 	}
-	s, err := g.settleOne(ctx, call)
+	s, err := g.settleOne(ctx, "release", call)
 	if err != nil {
 		return nil, err
 	}
 	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State), NextRunAt: timeProto(s.NextRunAt)}, nil
 }
 
-func (g *Gateway) settleOne(ctx context.Context, call broker.Settle) (broker.Settled, error) {
+// settleOne runs one verb; span names the one that it has, if it ends the claim.
+func (g *Gateway) settleOne(ctx context.Context, span string, call broker.Settle) (s broker.Settled, err error) {
+	if span != "" {
+		told := g.traceSettle(ctx, span, 1)
+		defer func() { told.end(call.Hold.ID.String(), err) }()
+	}
 	got, at, err := g.broker.Settle(ctx, call.Hold.ID.Shard(), []broker.Settle{call})
 	saw(ctx, at)
 	if err != nil {
@@ -84,7 +89,9 @@ func (g workers) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.S
 	}
 	var b settleBatch
 	out := b.add(g.Gateway, namespaceOf(ctx), r)
+	span := g.traceSettle(ctx, "settle", len(b.calls))
 	b.run(ctx, g.Gateway)
+	span.end("", nil)
 	b.tell(func(h *broker.Hold) { g.roster.Ended(h.ID, h.Token) }, g.roster.Extended)
 	return out, nil
 }

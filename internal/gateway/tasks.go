@@ -72,7 +72,7 @@ func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
 		return nil, err
 	}
 	if by.Reason != "" {
-		g.log.Info(done, "task", taskID, "queue", v.Queue, "by", by)
+		g.log.Info(done, append(broker.ViewAttrs(v), "by", by)...)
 	}
 	return taskProto(v, true), nil
 }

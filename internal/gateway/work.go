@@ -45,6 +45,7 @@ type work struct {
 	claim  broker.ClaimCall
 	watch  ClaimWatch
 	hush   hush
+	held   holdings
 
 	sending sync.Mutex // a stream takes one sender at a time
 
@@ -352,6 +353,7 @@ func (w *work) deliver(claims []broker.Claimed) error {
 	for i := range claims {
 		w.watch.Add(broker.Hold{Namespace: claims[i].Namespace, ID: claims[i].ID, Token: claims[i].Token})
 	}
+	w.traceHeld(claims)
 	for len(claims) > 0 {
 		n := fitting(claims)
 		frame := &pawlv1.WorkResponse{Tasks: make([]*pawlv1.ClaimedTask, n)}
@@ -404,8 +406,10 @@ func (w *work) run(frames []*pawlv1.SettleRequest) {
 	for i, f := range frames {
 		answers[i] = b.add(w.g, w.ns, f)
 	}
+	began := time.Now()
 	b.run(ctx, w.g)
 	w.forget(&b)
+	w.traceSettled(&b, began)
 	for _, a := range answers {
 		if w.send(&pawlv1.WorkResponse{Settled: a}) != nil {
 			return // receive learns of it too
@@ -458,6 +462,7 @@ func (w *work) notify() error {
 	for i, l := range lost {
 		w.watch.Remove(l.ID, l.Token)
 		w.hush.me.Ended(l.ID, l.Token)
+		w.held.take(l.ID)
 		notices[i] = &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason}
 	}
 	return w.send(&pawlv1.WorkResponse{Lost: notices})

@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
+	"strings"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
@@ -38,6 +42,8 @@ type Config struct {
 	PeerTLS *transport.TLS
 	// DialPeer connects to other nodes; nil: over TCP.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
+	// BasePath is a prefix that the paths of REST and of the web UI may have, such as "/pawl", for a proxy; "": none.
+	BasePath string
 	// ReplaceAfter is how long a node must be silent before its replicas are made anew on others; 0: 5 minutes.
 	ReplaceAfter time.Duration
 
@@ -60,6 +66,7 @@ type Config struct {
 
 	Version string
 	Logger  *slog.Logger
+	Tracers trace.TracerProvider // nil: no spans
 	Time    store.TimeSource
 	// Fatal is called, at most once, when the node can't go on. The process should end at once: it may hold in memory
 	// what its disk does not.
@@ -78,6 +85,9 @@ const (
 func (c *Config) setDefaults() error {
 	if c.DataShards < 0 || c.DataShards > maxDataShards {
 		return fmt.Errorf("shards: %d is not between 1 and %d", c.DataShards, maxDataShards)
+	}
+	if err := checkBasePath(c.BasePath); err != nil {
+		return err
 	}
 	if c.Name == "" {
 		c.Name = DefaultName
@@ -114,3 +124,16 @@ func (c *Config) setDefaults() error {
 	}
 	return nil
 }
+
+// basePath is what a prefix of paths looks like: segments of letters, digits and a few signs.
+var basePath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$`)
+
+func checkBasePath(p string) error {
+	if p == "" || len(p) <= maxBasePath && basePath.MatchString(p) && !strings.HasPrefix(p+"/", "/api/") {
+		return nil
+	}
+	return fmt.Errorf("base path: %q is not one such as /pawl or /tools/pawl: it has segments of letters, digits and . _ ~ -, no slash at its end, "+
+		"at most %d bytes, and does not begin with /api", p, maxBasePath)
+}
+
+const maxBasePath = 200

@@ -147,7 +147,8 @@ func mustBeEmpty(dir string) error {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		if name != lockFile && name != identityFile+".new" && name != archiveDir && !strings.HasPrefix(name, damagedPrefix) {
+		ours := name == lockFile || name == identityFile+".new" || name == archiveDir || name == statsFile || name == statsFile+".new"
+		if !ours && !strings.HasPrefix(name, damagedPrefix) {
 			return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory, or its identity was lost", dir, identityFile, name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,8 +23,10 @@ import (
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/ui"
 )
 
 // Node is a running node.
@@ -37,6 +40,7 @@ type Node struct {
 	images    *images
 	parts
 	gateway *gateway.Gateway
+	pages   *ui.UI
 	state
 
 	closers []func() error // in the order of opening
@@ -47,6 +51,7 @@ type Node struct {
 
 // parts are what a member is made of. They are there once it is one.
 type parts struct {
+	stats      *stats.Book
 	broker     *broker.Broker
 	router     *router.Router
 	control    *cluster.Control
@@ -236,10 +241,13 @@ func (n *Node) assemble(context.Context) error {
 		return err
 	}
 	n.closers = append(n.closers, dead.Close)
+	if err := n.openStats(); err != nil {
+		return err
+	}
 	n.copy = cluster.NewCopy(n.known)
 	n.roster = roster.New()
 	n.copy.OnQuiet(router.TellRoster(n.roster))
-	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Namespaces: n.copy.Namespaces,
+	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces,
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
 		}, Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
@@ -252,7 +260,7 @@ func (n *Node) assemble(context.Context) error {
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Roster: n.roster,
-		Peers: far{n.transport}, NotSent: notSent, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
+		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
@@ -284,7 +292,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
 		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
@@ -383,8 +391,14 @@ func (n *Node) present(ctx context.Context) {
 
 // serve opens the door to clients.
 func (n *Node) serve() {
-	n.gateway = gateway.New(gateway.Config{Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
-		Certificate: n.cfg.Certificate, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName})
+	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, Dial: func(ctx context.Context, from string) (net.Conn, error) {
+		return n.gateway.DialInside(ctx, from)
+	}})
+	n.gateway = gateway.New(gateway.Config{
+		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Stats: n.router,
+		Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
+	})
 	n.serves.Store(n.gateway)
 	n.serving.Go(func() {
 		// Server closed: Stop came before Serve had begun.
@@ -420,6 +434,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.handOver(ctx)
 		n.broker.Drain()
+		_ = n.pages.Close() // what its connections still asked for is cut off
 		n.gateway.Shutdown(ctx)
 		n.serving.Wait()
 		n.err = n.shut()

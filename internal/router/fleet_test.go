@@ -470,6 +470,10 @@ func (b fakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker
 	return tasks, places, "", nil
 }
 
+func (b fakeBroker) Standing(context.Context, string, time.Duration) (broker.NamespaceStanding, error) {
+	return broker.NamespaceStanding{}, nil
+}
+
 func (b fakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {
 	var i int
 	if _, err := fmt.Sscanf(place, "dead.jsonl:%d", &i); err != nil || i >= len(b.m.archive) {

@@ -92,6 +92,8 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
+	statsReport, statsBriefs, standings,
+
 	startOperation, showOperation, listOperations, pauseOperation, resumeOperation, abortOperation, countMatches, operateSome)
 
 func byName(methods ...server) map[string]server {

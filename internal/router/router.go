@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -51,6 +52,8 @@ type Broker interface {
 	Audit(ctx context.Context, shard uint32, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, broker.Stamp, error)
 	Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error)
 	Leader(shard uint32) (node, term, index uint64)
+	// Standing tells of the shards that this node leads.
+	Standing(ctx context.Context, ns string, age time.Duration) (broker.NamespaceStanding, error)
 }
 
 // LocalWatch is a broker.ClaimWatch.
@@ -126,6 +129,7 @@ type Config struct {
 	Roster  *roster.Roster // the workers of this node
 	Peers   Peers
 	NotSent func(error) bool
+	Stats   *stats.Book // nil: one in which nothing happens
 	// SystemLeader is the node that leads the system shard as far as this node's replica of it knows; 0: none.
 	SystemLeader func() uint32
 	Logger       *slog.Logger // nil: none
@@ -155,6 +159,9 @@ type Router struct {
 func New(cfg Config) *Router {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Stats == nil {
+		cfg.Stats = stats.New(time.Now())
 	}
 	r := &Router{cfg: cfg, log: cfg.Logger, abandoned: make(chan struct{}, maxAbandoned)}
 	r.ctx, r.stop = context.WithCancel(context.Background())

@@ -22,6 +22,7 @@ type Face string
 const (
 	FaceREST Face = "rest"
 	FaceGRPC Face = "grpc"
+	FaceUI   Face = "ui"
 	FaceNode Face = "node" // a node of itself: it joins
 )
 

@@ -53,6 +53,7 @@ var actionOf = map[string]task.Action{
 
 	"RosterService.ListWorkers": read, "RosterService.GetWorker": read, "RosterService.QuietWorker": task.WorkerQuieted, "RosterService.ResumeWorker": task.WorkerResumed,
 	"EventService.WatchEvents": read,
+	"StatsService.GetStats":    read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read,
 
 	"OperationService.StartOperation": task.OperationStarted, "OperationService.PauseOperation": task.OperationPaused,
 	"OperationService.ResumeOperation": task.OperationResumed, "OperationService.AbortOperation": task.OperationAborted,
@@ -66,7 +67,8 @@ var actionOf = map[string]task.Action{
 func TestEachCallHasAnAction(t *testing.T) {
 	known := map[string]bool{}
 	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
-		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto, pawlv1.File_pawl_v1_operation_proto, pawlv1.File_pawl_v1_roster_proto, pawlv1.File_pawl_v1_event_proto} {
+		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto, pawlv1.File_pawl_v1_operation_proto,
+		pawlv1.File_pawl_v1_roster_proto, pawlv1.File_pawl_v1_event_proto, pawlv1.File_pawl_v1_stats_proto} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
 			for j := range s.Methods().Len() {

@@ -22,6 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -72,7 +73,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	must(t, err)
 	closeAtEnd(t, dead)
 
-	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log,
+	book := stats.New(time.Now())
+	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log, Stats: book,
 		Namespaces:  func() []string { return h.copy.Namespaces() },
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
 		Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
@@ -96,14 +98,14 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Roster: h.roster, Logger: log,
+	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Roster: h.roster, Stats: book, Logger: log,
 		SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 	h.heedQuiet(t)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Roster: h.roster, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Roster: h.roster, Stats: h.router, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {

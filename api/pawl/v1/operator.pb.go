@@ -518,8 +518,13 @@ type Queue struct {
 	Breakers              []*BreakerStatus       `protobuf:"bytes,20,rep,name=breakers,proto3" json:"breakers,omitempty"`                              // those that are not closed, up to 100, the longest open first
 	BreakersOpen          int32                  `protobuf:"varint,21,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // how many are not closed
 	PausedBy              string                 `protobuf:"bytes,22,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`              // as they called themselves; empty: not known
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Of GetQueue and ListQueues, as far as the nodes that answer have seen it:
+	Rates         *QueueRates `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`                                           // of the last minute
+	Wait          *Latency    `protobuf:"bytes,24,opt,name=wait,proto3" json:"wait,omitempty"`                                             // from ready to claimed, in the last 5 minutes
+	Run           *Latency    `protobuf:"bytes,25,opt,name=run,proto3" json:"run,omitempty"`                                               // from claimed to the end of the run, in the last 5 minutes
+	DrainSeconds  *float64    `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready or claimed, at the present rates; absent: it does not get less
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -655,6 +660,34 @@ func (x *Queue) GetPausedBy() string {
 		return x.PausedBy
 	}
 	return ""
+}
+
+func (x *Queue) GetRates() *QueueRates {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+func (x *Queue) GetWait() *Latency {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *Queue) GetRun() *Latency {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Queue) GetDrainSeconds() float64 {
+	if x != nil && x.DrainSeconds != nil {
+		return *x.DrainSeconds
+	}
+	return 0
 }
 
 // QueuePart is what a queue has in one shard.
@@ -3307,7 +3340,7 @@ var File_pawl_v1_operator_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"\xf8\x05\n" +
+	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x13pawl/v1/stats.proto\x1a\x12pawl/v1/task.proto\"\xf8\x05\n" +
 	"\rQueueSettings\x122\n" +
 	"\aweights\x18\x01 \x01(\v2\x18.pawl.v1.PriorityWeightsR\aweights\x12*\n" +
 	"\x05retry\x18\x02 \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x12!\n" +
@@ -3355,7 +3388,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\x86\x05\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xb7\x06\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -3373,7 +3406,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05holds\x18\f \x03(\v2\r.pawl.v1.HoldR\x05holds\x122\n" +
 	"\bbreakers\x18\x14 \x03(\v2\x16.pawl.v1.BreakerStatusR\bbreakers\x12#\n" +
 	"\rbreakers_open\x18\x15 \x01(\x05R\fbreakersOpen\x12\x1b\n" +
-	"\tpaused_by\x18\x16 \x01(\tR\bpausedBy\"\x87\x01\n" +
+	"\tpaused_by\x18\x16 \x01(\tR\bpausedBy\x12)\n" +
+	"\x05rates\x18\x17 \x01(\v2\x13.pawl.v1.QueueRatesR\x05rates\x12$\n" +
+	"\x04wait\x18\x18 \x01(\v2\x10.pawl.v1.LatencyR\x04wait\x12\"\n" +
+	"\x03run\x18\x19 \x01(\v2\x10.pawl.v1.LatencyR\x03run\x12(\n" +
+	"\rdrain_seconds\x18\x1a \x01(\x01H\x00R\fdrainSeconds\x88\x01\x01B\x10\n" +
+	"\x0e_drain_seconds\"\x87\x01\n" +
 	"\tQueuePart\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
@@ -3651,11 +3689,13 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*Breaker)(nil),                // 58: pawl.v1.Breaker
 	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
 	(*BreakerStatus)(nil),          // 60: pawl.v1.BreakerStatus
-	(*Filter)(nil),                 // 61: pawl.v1.Filter
-	(*Task)(nil),                   // 62: pawl.v1.Task
-	(*Error)(nil),                  // 63: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 64: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 65: pawl.v1.ExplainQueueResponse
+	(*QueueRates)(nil),             // 61: pawl.v1.QueueRates
+	(*Latency)(nil),                // 62: pawl.v1.Latency
+	(*Filter)(nil),                 // 63: pawl.v1.Filter
+	(*Task)(nil),                   // 64: pawl.v1.Task
+	(*Error)(nil),                  // 65: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 66: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 67: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	4,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
@@ -3684,83 +3724,86 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	7,  // 23: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
 	3,  // 24: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
 	60, // 25: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
-	8,  // 26: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	6,  // 27: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	6,  // 28: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	0,  // 29: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	6,  // 30: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 31: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 32: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 33: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 34: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	61, // 35: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	62, // 36: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	61, // 37: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	62, // 38: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	34, // 39: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	59, // 40: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	59, // 41: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	61, // 42: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	61, // 43: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	41, // 44: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	62, // 45: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	59, // 46: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	44, // 47: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	63, // 48: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	62, // 49: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	62, // 50: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	62, // 51: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	59, // 52: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	53, // 53: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	2,  // 54: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	58, // 55: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	10, // 56: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	12, // 57: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	14, // 58: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	16, // 59: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	18, // 60: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	20, // 61: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	24, // 62: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	22, // 63: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	26, // 64: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	64, // 65: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	28, // 66: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	30, // 67: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	32, // 68: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	35, // 69: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	37, // 70: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	39, // 71: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	42, // 72: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	45, // 73: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	47, // 74: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	49, // 75: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	51, // 76: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	11, // 77: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	13, // 78: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	15, // 79: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	17, // 80: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	19, // 81: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	21, // 82: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	25, // 83: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	23, // 84: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	27, // 85: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	65, // 86: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	29, // 87: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	31, // 88: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	33, // 89: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	36, // 90: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	38, // 91: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	40, // 92: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	43, // 93: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	46, // 94: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	48, // 95: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	50, // 96: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	52, // 97: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	77, // [77:98] is the sub-list for method output_type
-	56, // [56:77] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	61, // 26: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
+	62, // 27: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
+	62, // 28: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
+	8,  // 29: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	6,  // 30: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	6,  // 31: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	0,  // 32: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	6,  // 33: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 34: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 35: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 36: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 37: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	63, // 38: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	64, // 39: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	63, // 40: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	64, // 41: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	34, // 42: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	59, // 43: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	59, // 44: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	63, // 45: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	63, // 46: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	41, // 47: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	64, // 48: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	59, // 49: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	44, // 50: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	65, // 51: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	64, // 52: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	64, // 53: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	64, // 54: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	59, // 55: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	53, // 56: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	2,  // 57: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	58, // 58: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	10, // 59: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	12, // 60: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	14, // 61: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	16, // 62: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	18, // 63: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	20, // 64: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	24, // 65: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	22, // 66: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	26, // 67: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	66, // 68: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	28, // 69: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	30, // 70: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	32, // 71: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	35, // 72: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	37, // 73: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	39, // 74: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	42, // 75: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	45, // 76: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	47, // 77: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	49, // 78: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	51, // 79: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	11, // 80: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	13, // 81: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	15, // 82: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	17, // 83: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	19, // 84: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	21, // 85: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	25, // 86: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	23, // 87: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	27, // 88: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	67, // 89: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	29, // 90: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	31, // 91: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	33, // 92: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	36, // 93: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	38, // 94: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	40, // 95: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	43, // 96: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	46, // 97: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	48, // 98: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	50, // 99: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	52, // 100: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	80, // [80:101] is the sub-list for method output_type
+	59, // [59:80] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -3770,7 +3813,9 @@ func file_pawl_v1_operator_proto_init() {
 	}
 	file_pawl_v1_breaker_proto_init()
 	file_pawl_v1_explain_proto_init()
+	file_pawl_v1_stats_proto_init()
 	file_pawl_v1_task_proto_init()
+	file_pawl_v1_operator_proto_msgTypes[6].OneofWrappers = []any{}
 	file_pawl_v1_operator_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1,0 +1,59 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Lines about a task name it by the same attributes wherever they are written; docs/tracing.md has the list. Of what producers
+// and handlers say only the error of a dead letter is ever logged: no payload, result, checkpoint, token, or value of a header.
+
+// TaskAttrs are the attributes of a line about a task. Attempt is the one that the line is about, 0 if it is about none.
+func TaskAttrs(ns string, id task.ID, queue, typ string, attempt int, headers map[string]string) []any {
+	attrs := []any{"task_id", id.String(), "namespace", ns, "queue", queue, "type", typ}
+	if attempt > 0 {
+		attrs = append(attrs, "attempt", attempt)
+	}
+	return append(attrs, traceAttrs(headers)...)
+}
+
+// ViewAttrs are the attributes of a line about a task as it was read.
+func ViewAttrs(v *View) []any {
+	attempt := 0
+	switch n := len(v.Attempts); {
+	case v.Exec.State == task.Claimed || v.Exec.State == task.Succeeded:
+		attempt = v.Exec.Attempt()
+	case n > 0:
+		attempt = v.Attempts[n-1].Number
+	}
+	return TaskAttrs(v.Namespace, v.ID, v.Queue, v.Type, attempt, v.Headers)
+}
+
+// traceAttrs name the trace that a task's headers name, if they name one.
+func traceAttrs(headers map[string]string) []any {
+	if headers[task.HeaderTraceParent] == "" {
+		return nil
+	}
+	of := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier(headers)))
+	if !of.IsValid() {
+		return nil
+	}
+	return []any{"trace_id", of.TraceID().String(), "span_id", of.SpanID().String()}
+}
+
+// logDead writes the one line that a dead letter leaves in the log.
+func logDead(log *slog.Logger, d *engine.DeadLetter) {
+	used := d.Exec.Failures + d.Exec.Crashes
+	attrs := append(TaskAttrs(d.Namespace, d.ID, d.Exec.Queue, d.Exec.Type, used, d.Headers), "reason", d.Exec.Reason,
+		"failures", d.Exec.Failures, "crashes", d.Exec.Crashes, "worker", d.Exec.Claim.Worker, "error", task.Cut(d.Failure.Message, 1024))
+	if d.Failure.Type != "" {
+		attrs = append(attrs, "error_type", d.Failure.Type)
+	}
+	log.Warn("task dead-lettered", attrs...)
+}

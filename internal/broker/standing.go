@@ -1,0 +1,157 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+type (
+	// Standing is how a queue stands in one shard, in numbers.
+	Standing = engine.Standing
+	// Blocked counts the ready tasks that wait for one reason.
+	Blocked = engine.Blocked
+)
+
+// glances is how many queues one round looks at in the leader's memory.
+const glances = 50
+
+// Standings tells how all queues stand in a shard. It reads beside the rounds, but for a moment of the leader's memory for each of
+// the queues with the most ready tasks.
+func (b *Broker) Standings(ctx context.Context, shardID uint32) ([]*Standing, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil, err
+	}
+	type found struct{ all, busy []*Standing }
+	f, _, err := read(ctx, r, func(from store.Reader) (f found, err error) {
+		f.all, f.busy, err = engine.Standings(from)
+		return f, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(f.busy, glances) {
+		if err := r.lookAt(ctx, some); err != nil {
+			return nil, err
+		}
+	}
+	return f.all, nil
+}
+
+// lookAt looks at some queues more closely. One that was deleted meanwhile stays as it is.
+func (r *replica) lookAt(ctx context.Context, some []*Standing) error {
+	memory, _, err := change(ctx, r, func(round *engine.Round) ([]*engine.Glance, error) {
+		out := make([]*engine.Glance, len(some))
+		for i, s := range some {
+			out[i], _ = engine.GlanceAt(round, s.Namespace, s.Queue, func(queue string) engine.Takers { return r.takers(s.Namespace, queue) })
+		}
+		return out, nil
+	})
+	if err != nil {
+		return err
+	}
+	_, _, err = read(ctx, r, func(from store.Reader) (struct{}, error) {
+		for i, s := range some {
+			if memory[i] != nil {
+				_ = s.Look(from, memory[i]) // not found: it was deleted
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Led lists the shards of this node that it leads.
+func (b *Broker) Led() (ids []uint32) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for id, r := range b.replicas {
+		if _, leads := r.shard.Now(); leads {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// NamespaceStanding is how the queues of a namespace stand together.
+type NamespaceStanding struct {
+	Queues                                              int
+	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
+	Busy                                                []*Standing // queues with ready tasks that were looked at more closely
+}
+
+// Add adds what another node leads. A queue that lies in several shards is one.
+func (n *NamespaceStanding) Add(o *NamespaceStanding) {
+	n.Queues += o.Queues
+	n.Scheduled, n.Ready, n.Claimed = n.Scheduled+o.Scheduled, n.Ready+o.Ready, n.Claimed+o.Claimed
+	n.Retrying, n.Dead, n.Poisoned = n.Retrying+o.Retrying, n.Dead+o.Dead, n.Poisoned+o.Poisoned
+	for _, s := range o.Busy {
+		if at := slices.IndexFunc(n.Busy, func(t *Standing) bool { return t.Queue == s.Queue }); at >= 0 {
+			n.Busy[at].Add(s)
+		} else {
+			n.Busy = append(n.Busy, s)
+		}
+	}
+}
+
+// survey is what was last told of all queues that this node leads.
+type survey struct {
+	mu     sync.Mutex
+	at     time.Time
+	queues []*Standing
+}
+
+// Survey tells how all queues stand in the shards that this node leads, as they did at most age ago. A queue with parts in several
+// of them is one. What it returns must not be changed.
+func (b *Broker) Survey(ctx context.Context, age time.Duration) ([]*Standing, error) {
+	s := &b.survey
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() && time.Since(s.at) < age {
+		return s.queues, nil
+	}
+	var all []*Standing
+	known := map[[2]string]*Standing{}
+	for _, id := range b.Led() {
+		some, err := b.Standings(ctx, id)
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		for _, q := range some { // none after an error: another node leads the shard by now, and tells of it
+			of := [2]string{q.Namespace, q.Queue}
+			if known[of] != nil {
+				known[of].Add(q)
+				continue
+			}
+			known[of] = q
+			all = append(all, q)
+		}
+	}
+	s.at, s.queues = time.Now(), all
+	return all, nil
+}
+
+// Standing tells how the queues of a namespace stand in the shards that this node leads.
+func (b *Broker) Standing(ctx context.Context, ns string, age time.Duration) (n NamespaceStanding, err error) {
+	all, err := b.Survey(ctx, age)
+	for _, s := range all {
+		if s.Namespace != ns {
+			continue
+		}
+		n.Queues++
+		n.Scheduled, n.Ready, n.Claimed = n.Scheduled+s.Scheduled, n.Ready+s.Ready, n.Claimed+s.Claimed
+		n.Retrying, n.Dead, n.Poisoned = n.Retrying+s.Retrying, n.Dead+s.Dead, n.Poisoned+s.Poisoned
+		if s.Looked {
+			busy := *s // Add may change it
+			busy.Blocked = slices.Clone(s.Blocked)
+			n.Busy = append(n.Busy, &busy)
+		}
+	}
+	return n, err
+}

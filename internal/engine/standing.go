@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Standing is how a queue stands in one shard, in numbers.
+type Standing struct {
+	Namespace, Queue                                    string
+	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
+	Paused                                              bool
+	// Of queues with ready tasks, those with the most of them:
+	Looked      bool
+	OldestReady time.Duration
+	Blocked     []Blocked // ready tasks that wait for something else than their turn
+}
+
+// Blocked counts the ready tasks that wait for one reason. A task that waits for several is counted at each.
+type Blocked struct {
+	Why   task.Why
+	Tasks int64
+}
+
+// maxBusy is at how many queues Standings looks more closely: each costs as much as ExplainQueue.
+const maxBusy = 200
+
+// Standings tells how all queues stand that ever had a task, and which of them are to be looked at more closely: those with the
+// most ready tasks, up to maxBusy. It reads the state only.
+func Standings(from store.Reader) (all []*Standing, busy []*Standing, err error) {
+	var bad error
+	from.Scan([]byte{tabCounts}, []byte{tabCounts + 1}, func(k, v []byte) bool {
+		names := strings.Split(string(k[1:]), "\x00")
+		c, err := decodeCounts(v)
+		if err != nil || len(names) != 3 {
+			bad = cmp.Or(err, fmt.Errorf("counts row %q: unknown form", k))
+			return false
+		}
+		s := &Standing{Namespace: names[0], Queue: names[1], Scheduled: c.scheduled, Ready: c.ready[0] + c.ready[1] + c.ready[2], Claimed: c.claimed,
+			Retrying: c.retrying, Dead: c.dead, Poisoned: c.poisoned}
+		all = append(all, s)
+		if s.Ready > 0 {
+			busy = append(busy, s)
+		}
+		return true
+	})
+	slices.SortStableFunc(busy, func(a, b *Standing) int { return cmp.Compare(b.Ready, a.Ready) })
+	return all, busy[:min(len(busy), maxBusy)], bad
+}
+
+// Look looks at a queue more closely. What it is told of the leader's memory is a moment older or newer than the state.
+func (s *Standing) Look(from store.Reader, g *Glance) error {
+	e, err := ExplainQueue(from, s.Namespace, s.Queue, g)
+	if err != nil {
+		return err
+	}
+	s.Looked = true
+	if e.OldestReady != 0 {
+		s.OldestReady = max(g.Now.Sub(e.OldestReady), 0)
+	}
+	counts := map[task.Why]int64{}
+	for i := range e.Reasons {
+		why := &e.Reasons[i]
+		counts[why.Code] += why.Count
+		s.Paused = s.Paused || why.Code == task.WhyQueuePaused
+	}
+	for _, why := range task.Whys {
+		if n := counts[why]; n > 0 {
+			s.Blocked = append(s.Blocked, Blocked{why, n})
+		}
+	}
+	return nil
+}
+
+// Waits says how many ready tasks wait for a reason.
+func (s *Standing) Waits(why task.Why) int64 {
+	for _, b := range s.Blocked {
+		if b.Why == why {
+			return b.Tasks
+		}
+	}
+	return 0
+}
+
+// Add adds how another part of the queue stands.
+func (s *Standing) Add(o *Standing) {
+	s.Scheduled, s.Ready, s.Claimed = s.Scheduled+o.Scheduled, s.Ready+o.Ready, s.Claimed+o.Claimed
+	s.Retrying, s.Dead, s.Poisoned = s.Retrying+o.Retrying, s.Dead+o.Dead, s.Poisoned+o.Poisoned
+	s.Paused, s.Looked = s.Paused || o.Paused, s.Looked || o.Looked
+	s.OldestReady = max(s.OldestReady, o.OldestReady)
+	for _, b := range o.Blocked {
+		if at := slices.IndexFunc(s.Blocked, func(c Blocked) bool { return c.Why == b.Why }); at >= 0 {
+			s.Blocked[at].Tasks += b.Tasks
+		} else {
+			s.Blocked = append(s.Blocked, b)
+		}
+	}
+}

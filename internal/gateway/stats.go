@@ -1,0 +1,263 @@
+package gateway
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Stats is what the gateway needs of what the nodes have counted. Missing names nodes that did not answer.
+type Stats interface {
+	Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum stats.Report, late []stats.LateTick, missing []string)
+	// Briefs are in the order of the names.
+	Briefs(ctx context.Context, ns string, names []string) []stats.Brief
+	Standing(ctx context.Context, ns string) (sum broker.NamespaceStanding, missing []string)
+}
+
+// statisticians is the StatsService.
+type statisticians struct {
+	pawlv1.UnimplementedStatsServiceServer
+	*Gateway
+}
+
+// errNoStats refuses where nobody counts.
+var errNoStats = task.Unavailable(time.Minute, "this server keeps no statistics")
+
+func windowOf(d *durationpb.Duration) (stats.Window, error) {
+	if d == nil {
+		return stats.Hour, nil
+	}
+	span, err := spanOf("window", d)
+	if err != nil {
+		return 0, err
+	}
+	w := stats.Window(span)
+	if !w.Valid() {
+		return 0, task.Invalid("window", "%s is none of 2m, 5m, 1h, 24h", spanString(span))
+	}
+	return w, nil
+}
+
+// GetStats tells of all queues together.
+func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*pawlv1.GetStatsResponse, error) {
+	w, err := windowOf(r.GetWindow())
+	if err != nil {
+		return nil, err
+	}
+	if g.cfg.Stats == nil {
+		return nil, errNoStats
+	}
+	ns := namespaceOf(ctx)
+	var s situation
+	var missing []string
+	each(4, func(i int) error {
+		switch i {
+		case 0:
+			s.report, s.late, missing = g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: ns}, w)
+		case 1:
+			s.standing, s.away = g.cfg.Stats.Standing(ctx, ns)
+		case 2:
+			s.hour, _, _ = g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: ns}, stats.Hour)
+		case 3:
+			s.overview, s.known = g.lookAround(ctx)
+		}
+		return nil
+	})
+	s.certificate = g.certificateEnd()
+	for _, name := range s.away {
+		if !slices.Contains(missing, name) {
+			missing = append(missing, name)
+		}
+	}
+	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, missing), Queues: totalsProto(&s.standing), Attention: s.attention(time.Now())}, nil
+}
+
+// GetQueueStats tells of one queue.
+func (g statisticians) GetQueueStats(ctx context.Context, r *pawlv1.GetQueueStatsRequest) (*pawlv1.GetQueueStatsResponse, error) {
+	w, err := windowOf(r.GetWindow())
+	if err != nil {
+		return nil, err
+	}
+	q, err := g.known(ctx, r.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	if g.cfg.Stats == nil {
+		return nil, errNoStats
+	}
+	report, _, missing := g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: namespaceOf(ctx), Name: q.Name}, w)
+	return &pawlv1.GetQueueStatsResponse{Queue: q.Name, Stats: statsProto(&report, w, missing)}, nil
+}
+
+func statsProto(r *stats.Report, w stats.Window, missing []string) *pawlv1.Stats {
+	first := r.Last - int64(len(r.Rates)) + 1
+	total := r.Total()
+	p := &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.Step()),
+		Start:  timestamppb.New(time.Unix(first*int64(w.Step()/time.Second), 0)),
+		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait), Run: latencyProto(&r.Run),
+		MissingNodes: missing}
+	for _, f := range r.Failing {
+		p.Failing = append(p.Failing, &pawlv1.FailingType{Queue: f.Queue, Type: f.Type, Failures: countOf(f.Failures), LastError: f.Last.Error,
+			LastErrorType: f.Last.ErrorType, LastAt: timestamppb.New(f.Last.At)})
+	}
+	return p
+}
+
+func seriesProto(rates []stats.Rates) *pawlv1.Series {
+	s := &pawlv1.Series{}
+	for _, f := range []struct {
+		to *[]int64
+		of func(*stats.Rates) uint32
+	}{
+		{&s.Enqueued, func(r *stats.Rates) uint32 { return r.Enqueued }}, {&s.Claimed, func(r *stats.Rates) uint32 { return r.Claimed }},
+		{&s.Succeeded, func(r *stats.Rates) uint32 { return r.Succeeded }}, {&s.Failed, func(r *stats.Rates) uint32 { return r.Failed }},
+		{&s.Crashed, func(r *stats.Rates) uint32 { return r.Crashed }}, {&s.Dead, func(r *stats.Rates) uint32 { return r.Dead }},
+		{&s.Poisoned, func(r *stats.Rates) uint32 { return r.Poisoned }}, {&s.Discarded, func(r *stats.Rates) uint32 { return r.Discarded }},
+		{&s.Cancelled, func(r *stats.Rates) uint32 { return r.Cancelled }}, {&s.Replayed, func(r *stats.Rates) uint32 { return r.Replayed }},
+	} {
+		*f.to = make([]int64, len(rates))
+		for i := range rates {
+			(*f.to)[i] = int64(f.of(&rates[i]))
+		}
+	}
+	return s
+}
+
+func countsProto(r stats.Rates) *pawlv1.EventCounts {
+	return &pawlv1.EventCounts{Enqueued: int64(r.Enqueued), Claimed: int64(r.Claimed), Succeeded: int64(r.Succeeded), Failed: int64(r.Failed),
+		Crashed: int64(r.Crashed), Dead: int64(r.Dead), Poisoned: int64(r.Poisoned), Discarded: int64(r.Discarded), Cancelled: int64(r.Cancelled),
+		Replayed: int64(r.Replayed)}
+}
+
+// failureRate is which part of the attempts ended badly; 0 if none ended.
+func failureRate(r stats.Rates) float64 {
+	if r.Bad() == 0 {
+		return 0
+	}
+	return float64(r.Bad()) / (float64(r.Bad()) + float64(r.Succeeded))
+}
+
+func countOf(n uint64) int64 { return int64(min(n, math.MaxInt64)) } // #nosec G115 -- bounded
+
+func latencyProto(h *stats.Histogram) *pawlv1.Latency {
+	return &pawlv1.Latency{Count: countOf(h.Count()), MeanSeconds: h.Mean().Seconds(), P50Seconds: h.Quantile(0.5).Seconds(),
+		P95Seconds: h.Quantile(0.95).Seconds(), P99Seconds: h.Quantile(0.99).Seconds()}
+}
+
+func totalsProto(n *broker.NamespaceStanding) *pawlv1.QueueTotals {
+	p := &pawlv1.QueueTotals{Queues: int64(n.Queues), Scheduled: n.Scheduled, Ready: n.Ready, Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead, Poisoned: n.Poisoned}
+	for _, q := range n.Busy {
+		if age := q.OldestReady.Seconds(); age > p.OldestReadyAgeSeconds {
+			p.OldestReadyAgeSeconds, p.OldestReadyQueue = age, q.Queue
+		}
+	}
+	return p
+}
+
+// setRates adds to queues what happened to them lately.
+func (g *Gateway) setRates(ctx context.Context, queues ...*pawlv1.Queue) {
+	if g.cfg.Stats == nil || len(queues) == 0 {
+		return
+	}
+	names := make([]string, len(queues))
+	for i, q := range queues {
+		names[i] = q.GetQueue()
+	}
+	briefs := g.cfg.Stats.Briefs(ctx, namespaceOf(ctx), names)
+	for i := range min(len(briefs), len(queues)) {
+		setRates(queues[i], &briefs[i])
+	}
+}
+
+func setRates(q *pawlv1.Queue, b *stats.Brief) {
+	if b.Span <= 0 {
+		return
+	}
+	span := b.Span.Seconds()
+	q.Rates = &pawlv1.QueueRates{In: float64(b.Rates.In()) / span, Out: float64(b.Rates.Out()) / span, Failed: float64(b.Rates.Bad()) / span}
+	q.Wait, q.Run = latencyProto(&b.Wait), latencyProto(&b.Run)
+	left := float64(q.GetDepth().GetReady() + q.GetDepth().GetClaimed())
+	switch gain := q.Rates.Out - q.Rates.In; {
+	case left == 0:
+		q.DrainSeconds = new(float64)
+	case gain > 0:
+		seconds := left / gain
+		q.DrainSeconds = &seconds
+	}
+}
+
+// Bounds of a scaling question.
+const (
+	defaultScaleTarget = time.Minute
+	maxScaleTarget     = 24 * time.Hour
+	defaultScaleSlots  = 10
+	maxScaleSlots      = 100_000
+)
+
+// GetQueueScale tells how many workers a queue needs.
+func (g statisticians) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequest) (*pawlv1.GetQueueScaleResponse, error) {
+	target, slots := defaultScaleTarget, int64(defaultScaleSlots)
+	if r.GetTarget() != nil {
+		var err error
+		if target, err = spanOf("target", r.GetTarget()); err != nil {
+			return nil, err
+		}
+	}
+	if target < time.Second || target > maxScaleTarget {
+		return nil, task.Invalid("target", "%s is not between 1s and 24h", spanString(target))
+	}
+	if r.GetSlots() != 0 {
+		slots = int64(r.GetSlots())
+	}
+	if slots < 1 || slots > maxScaleSlots {
+		return nil, task.Invalid("slots", "%d is not between 1 and %d", slots, maxScaleSlots)
+	}
+	q, err := g.known(ctx, r.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	if g.cfg.Stats == nil {
+		return nil, errNoStats
+	}
+	info, _, err := g.infoOf(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	briefs := g.cfg.Stats.Briefs(ctx, namespaceOf(ctx), []string{q.Name})
+	return scale(q.Name, info, q.Config.Settings.MaxRunning, &briefs[0], target, slots), nil
+}
+
+// scale is how many workers a queue needs: slots for what comes in, each busy for as long as a task runs, and for the backlog to be
+// done within the target; no fewer than are in use, since a worker that goes gives its tasks back; and no more than may run at once.
+func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief, target time.Duration, slots int64) *pawlv1.GetQueueScaleResponse {
+	p := &pawlv1.GetQueueScaleResponse{Queue: name, Running: info.Claimed,
+		Backlog: max(info.Ready[0]+info.Ready[1]+info.Ready[2]-info.Held, 0)}
+	run := 1.0
+	if b.Run.Count() > 0 {
+		run = b.Run.Mean().Seconds()
+		p.RunSeconds = &run
+	}
+	if b.Span > 0 {
+		p.ArrivalPerSecond = float64(b.Rates.In()) / b.Span.Seconds()
+	}
+	needed := p.ArrivalPerSecond*run + float64(p.Backlog)*run/target.Seconds()
+	if p.Backlog > 0 {
+		needed = max(needed, 1)
+	}
+	if maxRunning > 0 {
+		needed = min(needed, float64(maxRunning))
+	}
+	p.Slots = max(needed, float64(p.Running))
+	p.Workers = int64(math.Ceil(p.Slots / float64(slots)))
+	p.Active = p.Backlog > 0 || p.Running > 0
+	return p
+}

@@ -1,0 +1,160 @@
+package gateway
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A node's spans are about single tasks, in the trace that a task's headers name: "enqueue", then for each attempt "wait" (from
+// ready to claimed), "claim" (from then to its way to the worker) and "ack", "fail" or "release". All are made here, where a call came
+// in, from what its answer tells: the shards do nothing for it, and without a tracer nothing is done at all.
+
+// w3c is how a trace is written into headers, those of tasks and those of calls.
+var w3c propagation.TraceContext
+
+// Attributes for which the conventions have no name; the SDK has the same.
+const (
+	attrTaskType      = attribute.Key("pawl.task.type")
+	attrTaskAttempt   = attribute.Key("pawl.task.attempt")
+	attrTaskDuplicate = attribute.Key("pawl.task.duplicate")
+	attrShard         = attribute.Key("pawl.shard")
+)
+
+// traceOf is the trace that a task's headers name; not valid if they name none.
+func traceOf(headers map[string]string) trace.SpanContext {
+	if headers[task.HeaderTraceParent] == "" {
+		return trace.SpanContext{}
+	}
+	return trace.SpanContextFromContext(w3c.Extract(context.Background(), propagation.MapCarrier(headers)))
+}
+
+// callTrace is the trace that the headers of a call name; not valid if they name none.
+func callTrace(ctx context.Context) trace.SpanContext {
+	said := propagation.MapCarrier{}
+	for _, name := range w3c.Fields() {
+		var values []string
+		if web := callOf(ctx).web; web != nil {
+			values = web.Header.Values(name)
+		} else {
+			values = metadata.ValueFromIncomingContext(ctx, name)
+		}
+		if len(values) == 0 && name == task.HeaderTraceParent {
+			return trace.SpanContext{}
+		}
+		if len(values) == 1 {
+			said[name] = values[0]
+		}
+	}
+	return traceOf(said)
+}
+
+// headersFor writes a trace as headers.
+func headersFor(s trace.SpanContext) map[string]string {
+	if !s.IsValid() {
+		return nil
+	}
+	said := propagation.MapCarrier{}
+	w3c.Inject(trace.ContextWithSpanContext(context.Background(), s), said)
+	return said
+}
+
+// joinCall puts tasks that name no trace into that of the call which brought them, if it has one.
+func joinCall(ctx context.Context, tasks ...*pawlv1.TaskSpec) {
+	of := headersFor(callTrace(ctx))
+	if of == nil {
+		return
+	}
+	for _, t := range tasks {
+		if t != nil {
+			t.Headers = task.WithTrace(t.Headers, of)
+		}
+	}
+}
+
+// enqueueSpans are the spans of the tasks of a call, nil for one that has none.
+type enqueueSpans []trace.Span
+
+// traceEnqueue begins a span for each task. One that names no trace begins one of its own.
+func (g *Gateway) traceEnqueue(ctx context.Context, tasks ...*pawlv1.TaskSpec) enqueueSpans {
+	joinCall(ctx, tasks...)
+	if g.tracer == nil || len(tasks) > g.limits.Batch { // which is refused
+		return nil
+	}
+	spans := make(enqueueSpans, len(tasks))
+	for i, t := range tasks {
+		if t == nil {
+			continue
+		}
+		of := traceOf(t.GetHeaders())
+		queue := t.GetQueue()
+		if queue == "" {
+			queue = task.DefaultQueue
+		}
+		begun, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.WithoutCancel(ctx), of), "enqueue "+queue,
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(describing("enqueue", queue, t.GetType())...))
+		if !of.IsValid() {
+			t.Headers = task.WithTrace(t.Headers, headersFor(trace.SpanContextFromContext(begun)))
+		}
+		if span.IsRecording() {
+			span.SetAttributes(semconv.MessagingMessageBodySize(len(t.GetPayload())))
+			spans[i] = span
+		} else {
+			span.End()
+		}
+	}
+	return spans
+}
+
+// describing are the attributes that each span about a task has.
+func describing(verb, queue, typ string) []attribute.KeyValue {
+	return []attribute.KeyValue{semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb),
+		semconv.MessagingDestinationName(queue), attrTaskType.String(typ)}
+}
+
+// end ends the spans with the answers to their tasks, in the same order. Err is that of the whole call.
+func (s enqueueSpans) end(answers []*pawlv1.EnqueueResult, err error) {
+	for i, span := range s {
+		switch {
+		case span == nil:
+			continue
+		case err != nil:
+			refuse(span, err)
+		case answers[i].GetError() != nil:
+			refused := answers[i].GetError()
+			refuse(span, &task.Error{Code: task.Code(refused.GetCode()), Message: refused.GetMessage()})
+		case answers[i].GetTask() != nil: // else it is on its way to another shard
+			span.SetAttributes(semconv.MessagingMessageID(answers[i].GetTask().GetTaskId()), attrTaskDuplicate.Bool(answers[i].GetTask().GetDuplicate()))
+		}
+		span.End()
+	}
+}
+
+// endOne is end for a call with one task.
+func (s enqueueSpans) endOne(answer *pawlv1.EnqueueResponse, err error) {
+	if s != nil {
+		s.end([]*pawlv1.EnqueueResult{{Task: answer.GetTask()}}, err)
+	}
+}
+
+// maxSpanText bounds what a span says of an error.
+const maxSpanText = 1 << 10
+
+// refuse marks a span as one of a call that was refused. Of what failed within it says no more than the caller is told.
+func refuse(span trace.Span, err error) {
+	if e, ok := task.AsError(err); ok {
+		span.SetAttributes(semconv.ErrorTypeKey.String(string(e.Code)))
+		span.SetStatus(codes.Error, task.Cut(e.Message, maxSpanText))
+		return
+	}
+	span.SetAttributes(semconv.ErrorTypeKey.String(string(codeInternal)))
+	span.SetStatus(codes.Error, "")
+}

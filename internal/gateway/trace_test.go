@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc/metadata"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// A task that names no trace joins that of the call, on both faces; what a call says that is no trace is passed over.
+func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
+	headers := func(pairs ...string) map[string]string {
+		out := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[pairs[i]] = pairs[i+1]
+		}
+		return out
+	}
+	for _, c := range []struct {
+		what          string
+		parent, state []string
+		own, want     map[string]string
+	}{
+		{what: "nothing"},
+		{what: "a trace", parent: []string{someTrace}, want: headers("traceparent", someTrace)},
+		{what: "with a state", parent: []string{someTrace}, state: []string{"a=b"}, want: headers("traceparent", someTrace, "tracestate", "a=b")},
+		{what: "a bad state", parent: []string{someTrace}, state: []string{"=="}, want: headers("traceparent", someTrace)},
+		{what: "a state alone", state: []string{"a=b"}},
+		{what: "no trace", parent: []string{"00-zz"}},
+		{what: "two", parent: []string{someTrace, someTrace}},
+		{what: "beside others", parent: []string{someTrace}, own: headers("a", "b"), want: headers("a", "b", "traceparent", someTrace)},
+		{what: "one of its own", parent: []string{someTrace}, own: headers("traceparent", "mine"), want: headers("traceparent", "mine")},
+	} {
+		web := httptest.NewRequest(http.MethodPost, "/", nil)
+		web.Header["Traceparent"], web.Header["Tracestate"] = c.parent, c.state
+		rest, call := begin(t.Context())
+		call.web = web
+		rpc, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}))
+		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceGRPC: rpc} {
+			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
+			joinCall(ctx, spec, nil)
+			if !maps.Equal(spec.Headers, c.want) {
+				t.Errorf("%s by %s: headers %v, want %v", c.what, face, spec.Headers, c.want)
+			}
+		}
+	}
+}
+
+// A call with more tasks than are allowed is refused before it makes spans of them.
+func TestTooManyTasksHaveNoSpans(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	f := newFake(1)
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Groups: &fakeGroups{}, Tracers: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+	many := make([]*pawlv1.TaskSpec, task.DefaultLimits().Batch+1)
+	for i := range many {
+		many[i] = &pawlv1.TaskSpec{Type: "t"}
+	}
+	if _, err := (producers{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
+		t.Error("the batch was taken")
+	}
+	if _, err := (groupers{Gateway: g}).CreateGroup(t.Context(), &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
+		t.Error("the group was taken")
+	}
+	if n := len(spans.Started()); n != 0 {
+		t.Errorf("%d spans, want none", n)
+	}
+	if _, err := (producers{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
+		t.Error(err)
+	}
+	if n := len(spans.Ended()); n != len(many)-1 {
+		t.Errorf("%d spans, want one a task", n)
+	}
+}

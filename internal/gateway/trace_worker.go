@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// traceClaims makes the spans of tasks that go to a worker: how long each waited, and how long it was on its way. Tasks that belong to no
+// trace have none, and neither do claims that are given again.
+func (g *Gateway) traceClaims(claims []broker.Claimed) {
+	if g.tracer == nil {
+		return
+	}
+	now := time.Now()
+	for i := range claims {
+		c := &claims[i]
+		of := traceOf(c.Headers)
+		if !of.IsValid() || c.Exec.Claim.Repeated {
+			continue
+		}
+		claimed := c.Exec.Claim.At.Time()
+		g.past(of, "wait", c, c.Exec.ReadyAt.Time(), claimed)
+		g.past(of, "claim", c, claimed, now)
+	}
+}
+
+// past makes a span of something that is over.
+func (g *Gateway) past(of trace.SpanContext, verb string, c *broker.Claimed, from, to time.Time) {
+	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), verb+" "+c.Queue, trace.WithTimestamp(from),
+		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(describing(verb, c.Queue, c.Type)...))
+	if span.IsRecording() {
+		span.SetAttributes(semconv.MessagingMessageID(c.ID.String()), attrTaskAttempt.Int(c.Exec.Attempt()), attrShard.Int64(int64(c.ID.Shard())))
+		if c.Exec.Claim.Worker != "" {
+			span.SetAttributes(semconv.MessagingClientID(c.Exec.Claim.Worker))
+		}
+	}
+	if to.Before(from) { // the clocks of two nodes
+		to = from
+	}
+	span.End(trace.WithTimestamp(to))
+}
+
+// settleSpan is the span of a call that ends claims; nil: it has none.
+type settleSpan struct{ span trace.Span }
+
+// traceSettle begins the span of a call that ends n claims, in the trace that the call names. Which tasks' traces those are it does not
+// know: that costs a read.
+func (g *Gateway) traceSettle(ctx context.Context, verb string, n int) *settleSpan {
+	if g.tracer == nil {
+		return nil
+	}
+	of := callTrace(ctx)
+	if !of.IsValid() {
+		return nil
+	}
+	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), verb, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb)))
+	if verb == "settle" {
+		span.SetAttributes(semconv.MessagingBatchMessageCount(n))
+	}
+	return &settleSpan{span}
+}
+
+// end ends the span of a call with one claim, "": with many.
+func (s *settleSpan) end(taskID string, err error) {
+	if s == nil {
+		return
+	}
+	if taskID != "" {
+		s.span.SetAttributes(semconv.MessagingMessageID(taskID))
+	}
+	if err != nil {
+		refuse(s.span, err)
+	}
+	s.span.End()
+}
+
+// holdings remember which traces the tasks belong to that a worker's stream holds, so that their ends are told there. Without a tracer
+// they stay empty.
+type holdings struct {
+	mu sync.Mutex
+	of map[task.ID]holding
+}
+
+type holding struct {
+	trace      trace.SpanContext
+	queue, typ string
+	attempt    int
+}
+
+// traceHeld is traceClaims for a stream.
+func (w *work) traceHeld(claims []broker.Claimed) {
+	if w.g.tracer == nil {
+		return
+	}
+	w.g.traceClaims(claims)
+	w.held.mu.Lock()
+	defer w.held.mu.Unlock()
+	for i := range claims {
+		c := &claims[i]
+		if of := traceOf(c.Headers); of.IsValid() {
+			if w.held.of == nil {
+				w.held.of = map[task.ID]holding{}
+			}
+			w.held.of[c.ID] = holding{of, c.Queue, c.Type, c.Exec.Attempt()}
+		}
+	}
+}
+
+// take forgets the trace of a task that the stream holds no longer.
+func (h *holdings) take(id task.ID) (holding, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	got, ok := h.of[id]
+	delete(h.of, id)
+	return got, ok
+}
+
+var settleWords = map[broker.Verb]string{broker.Ack: "ack", broker.Fail: "fail", broker.Release: "release"}
+
+// traceSettled makes the spans of endings that a stream told at a time and that have their answers now.
+func (w *work) traceSettled(b *settleBatch, began time.Time) {
+	if w.g.tracer == nil {
+		return
+	}
+	for i := range b.calls {
+		verb, ends := settleWords[b.calls[i].Verb]
+		if !ends {
+			continue
+		}
+		id := b.calls[i].Hold.ID
+		h, ok := w.held.take(id)
+		if !ok {
+			continue
+		}
+		_, span := w.g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), h.trace), verb+" "+h.queue, trace.WithTimestamp(began),
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(describing(verb, h.queue, h.typ)...))
+		if span.IsRecording() {
+			span.SetAttributes(semconv.MessagingMessageID(id.String()), attrTaskAttempt.Int(h.attempt), attrShard.Int64(int64(id.Shard())))
+			if e := b.answers[i].GetError(); e != nil {
+				refuse(span, &task.Error{Code: task.Code(e.GetCode()), Message: e.GetMessage()})
+			}
+		}
+		span.End()
+	}
+}

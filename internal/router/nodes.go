@@ -1,0 +1,43 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Some calls are for nodes, not for shards: each tells what it has seen itself.
+
+// nodeTime bounds how long a node is waited for that others answer without.
+const nodeTime = 2 * time.Second
+
+// eachNode runs a method on all nodes at the same time, and names those that gave no answer in time: they are away, or do not know
+// the call yet.
+func eachNode[A, R any](ctx context.Context, r *Router, m *method[A, R], patience time.Duration, args A) (answers []R, missing []string) {
+	nodes := r.cfg.Map.Nodes()
+	if len(nodes) == 0 {
+		nodes = []Node{{Number: r.cfg.Node}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	out, errs := make([]R, len(nodes)), make([]error, len(nodes))
+	var calls sync.WaitGroup
+	for i, n := range nodes {
+		calls.Go(func() {
+			if n.Number == r.cfg.Node {
+				out[i], errs[i] = m.safely(ctx, r, args)
+			} else {
+				out[i], errs[i] = ask(ctx, r, m, systemShard, n.Number, args)
+			}
+		})
+	}
+	calls.Wait()
+	for i, n := range nodes {
+		if errs[i] == nil {
+			answers = append(answers, out[i])
+		} else {
+			missing = append(missing, n.Name)
+		}
+	}
+	return answers, missing
+}

@@ -1,0 +1,82 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/stats"
+)
+
+// Each node counts what happens in the shards while it leads them. What it saw, it keeps, so that all nodes together have seen
+// everything, whoever led when; only what a node saw that is away is missing, and that is said.
+
+// ratesTime is how long a list of queues waits for the rates of a node.
+const ratesTime = 500 * time.Millisecond
+
+type statsArgs struct {
+	Queue  stats.Queue
+	Window stats.Window
+	Names  []string
+}
+
+type statsAnswer struct {
+	Report stats.Report
+	Late   []stats.LateTick
+}
+
+var statsReport = &method[statsArgs, statsAnswer]{name: "stats", again: true, run: func(_ context.Context, r *Router, a statsArgs) (out statsAnswer, err error) {
+	now := time.Now()
+	out.Report = r.cfg.Stats.Report(now, a.Queue, a.Window)
+	if a.Queue.Name == "" {
+		out.Late = r.cfg.Stats.Late(now, a.Queue.Namespace)
+	}
+	return out, nil
+}}
+
+var statsBriefs = &method[statsArgs, []stats.Brief]{name: "stats-briefs", again: true, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Brief, error) {
+	return r.cfg.Stats.Briefs(time.Now(), a.Queue.Namespace, a.Names), nil
+}}
+
+var standings = &method[string, broker.NamespaceStanding]{name: "standings", again: true, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStanding, error) {
+	return r.cfg.Broker.Standing(ctx, ns, surveyAge)
+}}
+
+// surveyAge is how old may be what is told of all queues at once.
+const surveyAge = 2 * time.Second
+
+// Stats tells what happened to a queue, or with no name to a namespace as a whole, and which schedules were late. Missing are the
+// nodes that did not say what they saw.
+func (r *Router) Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum stats.Report, late []stats.LateTick, missing []string) {
+	answers, missing := eachNode(ctx, r, statsReport, nodeTime, statsArgs{Queue: q, Window: w})
+	for i, a := range answers {
+		if i == 0 {
+			sum = a.Report
+		} else {
+			sum.Add(a.Report)
+		}
+		late = append(late, a.Late...)
+	}
+	return sum, late, missing
+}
+
+// Briefs tells what happened to some queues lately, in their order.
+func (r *Router) Briefs(ctx context.Context, ns string, names []string) []stats.Brief {
+	answers, _ := eachNode(ctx, r, statsBriefs, ratesTime, statsArgs{Queue: stats.Queue{Namespace: ns}, Names: names})
+	out := make([]stats.Brief, len(names))
+	for _, some := range answers {
+		for i := range some[:min(len(some), len(out))] {
+			out[i].Add(&some[i])
+		}
+	}
+	return out
+}
+
+// Standing tells how the queues of a namespace stand, in all shards that have leaders.
+func (r *Router) Standing(ctx context.Context, ns string) (sum broker.NamespaceStanding, missing []string) {
+	answers, missing := eachNode(ctx, r, standings, nodeTime, ns)
+	for i := range answers {
+		sum.Add(&answers[i])
+	}
+	return sum, missing
+}

@@ -1,0 +1,261 @@
+package stats
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxQueues bounds the queues that have figures of their own, and maxTypes the types of each; maxAllTypes those of all queues.
+	// What is beyond counts as Other.
+	maxQueues   = 1000
+	maxTypes    = 100
+	maxAllTypes = 5000
+	// idleTime is how long nothing must have happened to a queue before another may have its place, and roomEvery how often a
+	// place is looked for.
+	idleTime  = 5 * time.Minute
+	roomEvery = time.Second
+	// clockBack is how far the clock may be behind what was counted last before that is taken for wrong, in seconds.
+	clockBack = 5
+)
+
+// Other stands for all queues, or all types of a queue, that have no figures of their own.
+const Other = "_other"
+
+// Queue names a queue.
+type Queue struct{ Namespace, Name string }
+
+// Book holds the figures of a node. Its methods may be called from any goroutine.
+//
+// An event counts in the figures of its second first. When that is over they are added to all steps and to the namespace's, so that an
+// event costs the same however much is kept of it.
+type Book struct {
+	began time.Time
+
+	mu        sync.Mutex
+	second    int64 // of the last event
+	queues    map[Queue]*figures
+	spaces    map[string]*figures
+	dirty     []*figures // that have events of this second
+	types     int
+	roomAfter int64 // when to look for room again
+
+	stale     map[[2]string]uint64 // of refused verbs on claims, by namespace and reason
+	schedules map[string]*ticks
+}
+
+// figures are those of a queue, or of a namespace as a whole.
+type figures struct {
+	Queue
+	last int64 // second of the last event
+
+	// Of this second.
+	dirty             bool
+	counts            Rates
+	waits, runs       spread
+	anyWaits, anyRuns bool
+	rates             [len(rateLevels)]series[Rates]
+	times             [len(timeLevels)]series[times]
+	wait, run, toAck  Histogram // since the process began
+	types             map[string]*typeFigures
+	lastType          *typeFigures
+	lastTypeName      string
+}
+
+// times are how long tasks waited and ran in a step of time.
+type times struct {
+	_         struct{} `cbor:",toarray"`
+	Wait, Run spread
+}
+
+// typeFigures are those of the tasks of one type in a queue.
+type typeFigures struct {
+	counts [numCounters]uint64 // since the process began
+	fails  series[uint32]      // attempts that ended badly
+	last   Failure
+}
+
+// Failure is what was said of the last attempt of a type that ended badly.
+type Failure struct {
+	At               time.Time
+	Error, ErrorType string
+}
+
+// New begins an empty book at a time.
+func New(now time.Time) *Book {
+	return &Book{began: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
+}
+
+// Record counts events that happened just now. It keeps nothing of the slice.
+func (b *Book) Record(now time.Time, events []Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now.Unix())
+	var f *figures
+	for i := range events {
+		e := &events[i]
+		if f == nil || f.Name != e.Queue || f.Namespace != e.Namespace {
+			f = b.figures(Queue{e.Namespace, e.Queue})
+		}
+		b.add(f, e)
+	}
+}
+
+// advance goes on to a second.
+func (b *Book) advance(second int64) {
+	switch {
+	case second > b.second:
+		b.flush()
+		b.second = second
+	case second < b.second-clockBack:
+		b.flush()
+		b.second = second
+		for _, f := range b.queues {
+			f.dropAfter(second)
+		}
+		for _, f := range b.spaces {
+			f.dropAfter(second)
+		}
+	}
+}
+
+func (f *figures) dropAfter(second int64) {
+	f.last = min(f.last, second)
+	for i, l := range rateLevels {
+		f.rates[i].dropAfter(l.at(second))
+	}
+	for i, l := range timeLevels {
+		f.times[i].dropAfter(l.at(second))
+	}
+}
+
+// figures finds those of a queue, or makes room for them, or takes those of Other.
+func (b *Book) figures(q Queue) *figures {
+	if f := b.queues[q]; f != nil {
+		return f
+	}
+	if len(b.queues) >= maxQueues && q.Name != Other && !b.makeRoom() {
+		return b.figures(Queue{q.Namespace, Other})
+	}
+	f := &figures{Queue: q, types: map[string]*typeFigures{}}
+	b.queues[q] = f
+	return f
+}
+
+// makeRoom forgets the queue to which nothing has happened for longest, if that is long enough.
+func (b *Book) makeRoom() bool {
+	if b.second < b.roomAfter {
+		return false
+	}
+	var idle *figures
+	for _, f := range b.queues {
+		if f.Name != Other && (idle == nil || f.last < idle.last) {
+			idle = f
+		}
+	}
+	if idle == nil || idle.last > b.second-int64(idleTime/time.Second) {
+		b.roomAfter = b.second + int64(roomEvery/time.Second)
+		return false
+	}
+	b.types -= len(idle.types)
+	delete(b.queues, idle.Queue)
+	return true
+}
+
+func (b *Book) add(f *figures, e *Event) {
+	if !f.dirty {
+		f.dirty, f.last = true, b.second
+		b.dirty = append(b.dirty, f)
+	}
+	t := b.typeOf(f, e.Type)
+	for s := e.Counts; s != 0; s &= s - 1 {
+		c := lowest(s)
+		t.counts[c]++
+		if at := f.counts.field(c); at != nil {
+			*at++
+		}
+	}
+	if e.Counts.Has(Claimed) {
+		f.wait.observe(e.Waited)
+		f.waits.observe(e.Waited)
+		f.anyWaits = true
+	}
+	if e.Counts&ended != 0 && e.Ran >= 0 {
+		f.run.observe(e.Ran)
+		f.runs.observe(e.Ran)
+		f.anyRuns = true
+		if e.Counts.Has(Succeeded) {
+			f.toAck.observe(e.Ran)
+		}
+	}
+	if e.Counts&bad != 0 {
+		*t.fails.now(failLevel.at(b.second), failLevel.keep)++
+		t.last = Failure{At: time.Unix(b.second, 0).UTC(), Error: strings.Clone(e.Error), ErrorType: strings.Clone(e.ErrorType)}
+	}
+}
+
+const (
+	ended = Set(1)<<Succeeded | 1<<Failed | 1<<TimedOut | 1<<Poisoned | 1<<Discarded
+	bad   = Set(1)<<Failed | 1<<Crashed | 1<<TimedOut
+)
+
+// flush adds what happened in this second to what is kept.
+func (b *Book) flush() {
+	for _, f := range b.dirty {
+		space := b.spaces[f.Namespace]
+		if space == nil {
+			space = &figures{Queue: Queue{Namespace: f.Namespace}}
+			b.spaces[f.Namespace] = space
+		}
+		for _, to := range [...]*figures{f, space} {
+			to.take(f, b.second)
+		}
+		f.dirty, f.counts, f.waits, f.runs, f.anyWaits, f.anyRuns = false, Rates{}, spread{}, spread{}, false, false
+	}
+	clear(b.dirty)
+	b.dirty = b.dirty[:0]
+}
+
+// take adds the events of another's second.
+func (f *figures) take(of *figures, second int64) {
+	f.last = second
+	for i, l := range rateLevels {
+		f.rates[i].now(l.at(second), l.keep).Add(of.counts)
+	}
+	if !of.anyWaits && !of.anyRuns {
+		return
+	}
+	for i, l := range timeLevels {
+		t := f.times[i].now(l.at(second), l.keep)
+		t.Wait.add(&of.waits)
+		t.Run.add(&of.runs)
+	}
+}
+
+// typeOf finds the figures of a type, or those of Other.
+func (b *Book) typeOf(f *figures, typ string) *typeFigures {
+	if f.lastType != nil && f.lastTypeName == typ {
+		return f.lastType
+	}
+	name := typ
+	t := f.types[name]
+	if t == nil && (len(f.types) >= maxTypes || b.types >= maxAllTypes) {
+		name = Other
+		t = f.types[name]
+	}
+	if t == nil {
+		t = &typeFigures{}
+		f.types[name] = t
+		b.types++
+	}
+	f.lastType, f.lastTypeName = t, typ
+	return t
+}
+
+// Stale counts a verb on a claim that was refused because the claim no longer held.
+func (b *Book) Stale(namespace, reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stale[[2]string{namespace, reason}]++
+}

@@ -1,0 +1,318 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+)
+
+var dawn = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func event(queue, typ string, counts ...Counter) Event {
+	e := Event{Namespace: "default", Queue: queue, Type: typ, Ran: -1}
+	for _, c := range counts {
+		e.Counts = e.Counts.With(c)
+	}
+	return e
+}
+
+// life counts n tasks of a queue that wait and run for so long, and succeed.
+func (b *Book) life(now time.Time, queue string, n int, wait, run time.Duration) {
+	for range n {
+		claimed, acked := event(queue, "job", Claimed), event(queue, "job", Succeeded)
+		claimed.Waited, acked.Ran = wait, run
+		b.Record(now, []Event{event(queue, "job", Enqueued), claimed, acked})
+	}
+}
+
+func TestReport(t *testing.T) {
+	b := New(dawn)
+	b.life(dawn, "mail", 3, 40*time.Millisecond, time.Second)
+	b.life(dawn.Add(time.Minute), "mail", 2, 40*time.Millisecond, time.Second)
+	b.life(dawn.Add(time.Minute), "video", 5, time.Hour, time.Minute)
+	now := dawn.Add(time.Minute + time.Second)
+	for _, c := range []struct {
+		queue  string
+		window Window
+		steps  int
+		total  uint32
+	}{{"mail", Minutes2, 120, 5}, {"mail", Minutes5, 30, 5}, {"mail", Hour, 360, 5}, {"mail", Day, 288, 5}, {"video", Hour, 360, 5}, {"", Hour, 360, 10}, {"none", Hour, 360, 0}} {
+		r := b.Report(now, Queue{"default", c.queue}, c.window)
+		if sum := r.Total(); len(r.Rates) != c.steps || sum.Enqueued != c.total || sum.Succeeded != c.total || r.Wait.Count() != uint64(c.total) {
+			t.Errorf("%q over %v: %d steps, %+v, %d waits; want %d steps and %d tasks", c.queue, time.Duration(c.window), len(r.Rates), sum, r.Wait.Count(), c.steps, c.total)
+		}
+	}
+	r := b.Report(now, Queue{"default", "mail"}, Minutes2)
+	if first, last := r.Rates[119-61].Enqueued, r.Rates[119-1].Enqueued; first != 3 || last != 2 || r.Last != now.Unix() {
+		t.Errorf("a minute apart lie %d and %d tasks, last step %d", first, last, r.Last)
+	}
+	if p := r.Wait.Quantile(0.5); p < 25*time.Millisecond || p > 50*time.Millisecond {
+		t.Errorf("the median of waits of 40ms is %v", p)
+	}
+	if other := b.Report(now, Queue{"other", ""}, Hour); other.Total() != (Rates{}) {
+		t.Errorf("another namespace saw %+v", other.Total())
+	}
+	if old := b.Report(dawn.Add(2*time.Hour), Queue{"default", ""}, Hour); old.Total() != (Rates{}) || old.Wait.Count() != 0 {
+		t.Errorf("two hours later the last hour has %+v", old.Total())
+	}
+}
+
+// Whatever happens when, the steps of all levels add up to what was counted, as far as they go back.
+func TestLevelsAgree(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	b, now := New(dawn), dawn
+	type at struct {
+		when time.Time
+		n    uint32
+	}
+	var all []at
+	for range 3000 {
+		now = now.Add(time.Duration(rng.Int64N(int64(40 * time.Second))))
+		n := 1 + rng.Uint32N(5)
+		b.life(now, fmt.Sprintf("q%d", rng.IntN(3)), int(n), 0, 0)
+		all = append(all, at{now, n})
+		for _, w := range []Window{Minutes2, Minutes5, Hour, Day} {
+			r := b.Report(now, Queue{"default", ""}, w)
+			step := w.Step()
+			first := time.Unix(0, (r.Last-int64(len(r.Rates))+1)*int64(step))
+			want := uint32(0)
+			for i := len(all) - 1; i >= 0 && !all[i].when.Before(first); i-- {
+				want += all[i].n
+			}
+			if got := r.Total().Claimed; got != want {
+				t.Fatalf("over %v: got %d, want %d", time.Duration(w), got, want)
+			}
+		}
+	}
+	if most := len(b.spaces["default"].rates[0].slots); most > 300 {
+		t.Errorf("%d steps of 1s are kept", most)
+	}
+}
+
+func TestNodesAddUp(t *testing.T) {
+	one, two, both := New(dawn), New(dawn), New(dawn)
+	now := dawn
+	for i := range 500 {
+		now = now.Add(7 * time.Second)
+		b := one
+		if i%3 == 0 {
+			b = two
+		}
+		failed := event("q", fmt.Sprintf("t%d", i%4), Failed)
+		failed.Ran = time.Duration(i) * time.Millisecond
+		for _, b := range []*Book{b, both} {
+			b.life(now, "q", 1, time.Duration(i)*time.Second, time.Second)
+			b.Record(now, []Event{failed})
+		}
+	}
+	for _, w := range []Window{Minutes2, Minutes5, Hour, Day} {
+		got, other, want := one.Report(now, Queue{"default", "q"}, w), two.Report(now, Queue{"default", "q"}, w), both.Report(now, Queue{"default", "q"}, w)
+		got.Add(other)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("over %v: got %+v, want %+v", time.Duration(w), got, want)
+		}
+	}
+	late := two.Report(now.Add(20*time.Second), Queue{"default", "q"}, Minutes5)
+	sum := one.Report(now, Queue{"default", "q"}, Minutes5)
+	sum.Add(late)
+	if sum.Last != late.Last || len(sum.Rates) != 30 {
+		t.Errorf("clocks apart: last step %d with %d steps, want %d", sum.Last, len(sum.Rates), late.Last)
+	}
+}
+
+func TestBrief(t *testing.T) {
+	b := New(dawn)
+	now := dawn.Add(10 * time.Second)
+	b.life(now, "q", 6, time.Second, time.Second)
+	got := b.Briefs(now, "default", []string{"none", "q"})
+	if got[1].Rates.In() != 6 || got[1].Rates.Out() != 6 || got[1].Span != 10*time.Second || got[1].Wait.Count() != 6 || got[0].Rates.In() != 0 {
+		t.Errorf("10s after the start: %+v", got)
+	}
+	got = b.Briefs(now.Add(61*time.Second), "default", []string{"q"})
+	if got[0].Rates.In() != 0 || got[0].Span != time.Minute || got[0].Wait.Count() != 6 {
+		t.Errorf("a minute later: %+v", got[0])
+	}
+}
+
+func TestRoom(t *testing.T) {
+	b := New(dawn)
+	now := dawn
+	for i := range maxQueues + 10 {
+		b.Record(now, []Event{event(fmt.Sprintf("q%d", i), "t", Enqueued)})
+	}
+	if n := len(b.queues); n != maxQueues+1 || b.Report(now, Queue{"default", Other}, Hour).Rates[359].Enqueued != 10 {
+		t.Errorf("%d queues have figures, and others have %+v", n, b.Report(now, Queue{"default", Other}, Hour).Total())
+	}
+	now = now.Add(idleTime)
+	b.Record(now, []Event{event("q1", "t", Enqueued)})
+	now = now.Add(time.Second)
+	b.Record(now, []Event{event("new", "t", Enqueued)})
+	if b.queues[Queue{"default", "new"}] == nil || b.queues[Queue{"default", "q1"}] == nil || len(b.queues) != maxQueues+1 {
+		t.Errorf("a new queue got no room of an idle one: %d queues", len(b.queues))
+	}
+	if got := b.Report(now, Queue{"default", ""}, Hour).Total().Enqueued; got != maxQueues+12 {
+		t.Errorf("the namespace has %d enqueues, want %d", got, maxQueues+12)
+	}
+	for i := range maxTypes + 5 {
+		b.Record(now, []Event{event("new", fmt.Sprintf("t%d", i), Failed)})
+	}
+	if n := len(b.queues[Queue{"default", "new"}].types); n != maxTypes+1 {
+		t.Errorf("%d types have figures", n)
+	}
+	types := 0
+	for _, f := range b.queues {
+		types += len(f.types)
+	}
+	if types != b.types {
+		t.Errorf("%d types, counted as %d", types, b.types)
+	}
+}
+
+func TestFailing(t *testing.T) {
+	b := New(dawn)
+	for i := range 30 {
+		e := event("q", fmt.Sprintf("t%d", i%3), Crashed)
+		e.Error, e.ErrorType = fmt.Sprintf("error %d", i), "io"
+		b.Record(dawn.Add(time.Duration(i)*time.Minute), []Event{e, event("p", "t0", Failed)})
+	}
+	r := b.Report(dawn.Add(30*time.Minute), Queue{"default", ""}, Hour)
+	if len(r.Failing) != 4 || r.Failing[0].Queue != "p" || r.Failing[0].Failures != 30 || r.Failing[1].Failures != 10 || r.Failing[3].Last.Error != "error 29" {
+		t.Errorf("got %+v", r.Failing)
+	}
+	if r := b.Report(dawn.Add(2*time.Hour), Queue{"default", ""}, Hour); len(r.Failing) != 0 {
+		t.Errorf("two hours later: %+v", r.Failing)
+	}
+}
+
+func TestSave(t *testing.T) {
+	b := New(dawn)
+	now := dawn
+	for i := range 200 {
+		now = now.Add(11 * time.Second)
+		failed := event("q", "t", Failed)
+		failed.Error = "boom"
+		b.Record(now, []Event{failed})
+		b.life(now, fmt.Sprintf("q%d", i%5), 2, time.Second, time.Minute)
+	}
+	file, err := b.Save(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := New(now)
+	if err := later.Load(file, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []Window{Minutes5, Hour, Day} {
+		for _, q := range []string{"", "q", "q3"} {
+			got, want := later.Report(now, Queue{"default", q}, w), b.Report(now, Queue{"default", q}, w)
+			if w == Minutes5 { // the times of 30 s are too fine to be kept
+				want.Wait, want.Run = Histogram{}, Histogram{}
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%q over %v: got %+v, want %+v", q, time.Duration(w), got, want)
+			}
+		}
+	}
+	for at := 0; at < len(file); at += 1 + len(file)/300 {
+		bad := append([]byte(nil), file...)
+		bad[at] ^= 0x10
+		if err := New(now).Load(bad, now); !errors.Is(err, ErrForm) {
+			t.Fatalf("byte %d of %d changed: got %v", at, len(file), err)
+		}
+		if err := New(now).Load(file[:at], now); !errors.Is(err, ErrForm) {
+			t.Fatalf("cut at %d of %d: got %v", at, len(file), err)
+		}
+	}
+}
+
+func TestClockSetBack(t *testing.T) {
+	b := New(dawn)
+	b.life(dawn.Add(24*time.Hour), "q", 1, 0, 0)
+	b.life(dawn, "q", 2, 0, 0)
+	if got := b.Report(dawn, Queue{"default", "q"}, Day).Total().Enqueued; got != 2 {
+		t.Errorf("after the clock was set back a day it has %d enqueues, want 2", got)
+	}
+	b.life(dawn.Add(-2*time.Second), "q", 1, 0, 0)
+	if got := b.Report(dawn, Queue{"default", "q"}, Minutes2).Total().Enqueued; got != 3 {
+		t.Errorf("2s back it has %d, want 3", got)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	b := New(dawn)
+	b.Tick(dawn, Tick{Namespace: "default", Schedule: "ok", Late: time.Second})
+	b.Tick(dawn, Tick{Namespace: "default", Schedule: "late", Late: 2 * time.Minute})
+	b.Tick(dawn, Tick{Namespace: "default", Schedule: "missed", Late: time.Hour, Skipped: 5, Reason: "missed"})
+	b.Tick(dawn, Tick{Namespace: "default", Schedule: "paused", Late: time.Hour, Skipped: 2, Reason: "paused"})
+	if got := b.Late(dawn, "default"); len(got) != 2 || got[0].Schedule != "late" || got[1].Skipped != 5 {
+		t.Errorf("late: %+v", got)
+	}
+	if got := b.Late(dawn.Add(2*time.Hour), "default"); len(got) != 0 {
+		t.Errorf("two hours later: %+v", got)
+	}
+	got := b.TickTotals()
+	if len(got) != 1 || got[0].Delay.Count() != 2 || got[0].Skipped["missed"] != 5 || got[0].Skipped["paused"] != 2 {
+		t.Errorf("totals: %+v", got)
+	}
+}
+
+func TestTotals(t *testing.T) {
+	b := New(dawn)
+	b.life(dawn, "q", 3, time.Second, 2*time.Second)
+	b.Stale("default", "expired")
+	b.Stale("default", "expired")
+	var got []string
+	b.Totals(func(t *Totals) {
+		for _, typ := range t.Types {
+			got = append(got, fmt.Sprint(t.Name, typ.Type, typ.Counts[Claimed], typ.Counts[Succeeded], t.Wait.Sum, t.ToAck.Count()))
+		}
+	})
+	if want := "[qjob3 33s3]"; fmt.Sprint(got) != want && fmt.Sprint(got) != "[qjob3 3 3s 3]" {
+		t.Errorf("got %q", got)
+	}
+	if s := b.StaleTotals(); len(s) != 1 || s[0].Count != 2 {
+		t.Errorf("stale: %+v", s)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var h Histogram
+	if h.Quantile(0.5) != 0 || h.Mean() != 0 {
+		t.Errorf("of nothing: %v", h.Quantile(0.5))
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		h.observe(time.Duration(rng.Int64N(int64(10 * time.Second))))
+	}
+	for _, q := range []float64{0.1, 0.5, 0.95, 0.99, 1} {
+		if got, want := h.Quantile(q).Seconds(), 10*q; got < want*0.95 || got > want*1.05 {
+			t.Errorf("quantile %v: got %.3fs, want %.3fs", q, got, want)
+		}
+	}
+	h = Histogram{}
+	h.observe(100 * time.Hour)
+	if got := h.Quantile(0.5); got != 24*time.Hour {
+		t.Errorf("beyond the bounds: %v", got)
+	}
+}
+
+// BenchmarkRecord is the cost of the three events of a task's life, in rounds of a hundred.
+func BenchmarkRecord(b *testing.B) {
+	book := New(dawn)
+	events := make([]Event, 0, 300)
+	for i := range 100 {
+		claimed, acked := event("mail", "job", Claimed), event("mail", "job", Succeeded)
+		claimed.Waited, acked.Ran = time.Duration(i)*time.Millisecond, time.Duration(i)*time.Second
+		events = append(events, event("mail", "job", Enqueued), claimed, acked)
+	}
+	b.ReportAllocs()
+	now := dawn
+	for b.Loop() {
+		now = now.Add(time.Millisecond)
+		book.Record(now, events)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/task")
+}

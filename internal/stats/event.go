@@ -1,0 +1,115 @@
+package stats
+
+import "time"
+
+// Counter is something that can happen to a task.
+type Counter uint8
+
+// What is counted. An event may count as several: the last failed attempt of a task is Failed and Dead.
+const (
+	Enqueued Counter = iota
+	Deduplicated
+	Claimed
+	Succeeded
+	Failed     // an attempt, by its worker's word
+	Crashed    // an attempt: its lease was lost
+	TimedOut   // an attempt
+	Leaderless // a lease ran out while nobody led the shard
+	Released
+	Snoozed
+	Dead
+	Poisoned
+	Discarded
+	Expired
+	Moved // to another queue
+	Cancelled
+	Replayed
+	numCounters
+)
+
+var counterNames = [numCounters]string{"enqueued", "deduplicated", "claimed", "succeeded", "failed_attempt", "crashed", "timed_out",
+	"leaderless", "released", "snoozed", "dead", "poisoned", "discarded", "expired", "moved", "cancelled", "replayed"}
+
+// String is the counter as it stands on the metrics page.
+func (c Counter) String() string { return counterNames[c] }
+
+// Counters are all there are.
+func Counters() []Counter {
+	all := make([]Counter, numCounters)
+	for i := range all {
+		all[i] = Counter(i)
+	}
+	return all
+}
+
+// Set is a set of counters.
+type Set uint32
+
+// With adds a counter to a set.
+func (s Set) With(c Counter) Set { return s | 1<<c }
+
+// Has says whether a counter is in the set.
+func (s Set) Has(c Counter) bool { return s&(1<<c) != 0 }
+
+// Event is something that happened to a task. Its strings are kept only where they are new.
+type Event struct {
+	Namespace, Queue, Type string
+	Counts                 Set
+	Waited                 time.Duration // from ready to claimed; of Claimed
+	Ran                    time.Duration // from claimed to the end of the attempt; below 0: it did not run to an end
+	Error, ErrorType       string        // of an attempt that ended badly
+}
+
+// Rates are the events of a step of time. What did not happen takes no room on the wire, or on disk.
+type Rates struct {
+	Enqueued  uint32 `cbor:"1,keyasint,omitempty"`
+	Claimed   uint32 `cbor:"2,keyasint,omitempty"`
+	Succeeded uint32 `cbor:"3,keyasint,omitempty"`
+	Failed    uint32 `cbor:"4,keyasint,omitempty"` // attempts, those that timed out too
+	Crashed   uint32 `cbor:"5,keyasint,omitempty"` // attempts
+	Dead      uint32 `cbor:"6,keyasint,omitempty"`
+	Poisoned  uint32 `cbor:"7,keyasint,omitempty"`
+	Discarded uint32 `cbor:"8,keyasint,omitempty"` // also expired, or moved to another queue
+	Cancelled uint32 `cbor:"9,keyasint,omitempty"`
+	Replayed  uint32 `cbor:"10,keyasint,omitempty"`
+}
+
+// field is where a counter is kept over time; nil: it is not.
+func (r *Rates) field(c Counter) *uint32 {
+	switch c {
+	case Enqueued:
+		return &r.Enqueued
+	case Claimed:
+		return &r.Claimed
+	case Succeeded:
+		return &r.Succeeded
+	case Failed, TimedOut:
+		return &r.Failed
+	case Crashed:
+		return &r.Crashed
+	case Dead:
+		return &r.Dead
+	case Poisoned:
+		return &r.Poisoned
+	case Discarded, Expired, Moved:
+		return &r.Discarded
+	case Cancelled:
+		return &r.Cancelled
+	case Replayed:
+		return &r.Replayed
+	}
+	return nil
+}
+
+// Add adds the events of another.
+func (r *Rates) Add(o Rates) {
+	r.Enqueued, r.Claimed, r.Succeeded = r.Enqueued+o.Enqueued, r.Claimed+o.Claimed, r.Succeeded+o.Succeeded
+	r.Failed, r.Crashed, r.Dead = r.Failed+o.Failed, r.Crashed+o.Crashed, r.Dead+o.Dead
+	r.Poisoned, r.Discarded = r.Poisoned+o.Poisoned, r.Discarded+o.Discarded
+	r.Cancelled, r.Replayed = r.Cancelled+o.Cancelled, r.Replayed+o.Replayed
+}
+
+// In counts the tasks that came into their queue, Out those that left it, and Bad the attempts that ended badly.
+func (r Rates) In() uint32  { return r.Enqueued + r.Replayed }
+func (r Rates) Out() uint32 { return r.Succeeded + r.Dead + r.Poisoned + r.Discarded + r.Cancelled }
+func (r Rates) Bad() uint32 { return r.Failed + r.Crashed }

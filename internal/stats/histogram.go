@@ -1,0 +1,99 @@
+package stats
+
+import (
+	"sort"
+	"time"
+)
+
+// Bounds are the upper bounds of a histogram's buckets; what is longer than the last is in one more.
+var Bounds = [...]time.Duration{time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
+	5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 6 * time.Hour, 24 * time.Hour}
+
+// buckets is how many a histogram has.
+const buckets = len(Bounds) + 1
+
+// bucketOf finds the bucket of a duration.
+func bucketOf(d time.Duration) int {
+	return sort.Search(len(Bounds), func(i int) bool { return d <= Bounds[i] })
+}
+
+// spread is a histogram of the events of one step of time.
+type spread struct {
+	_   struct{} `cbor:",toarray"`
+	N   [buckets]uint32
+	Sum time.Duration
+}
+
+func (s *spread) observe(d time.Duration) {
+	s.N[bucketOf(d)]++
+	s.Sum += d
+}
+
+func (s *spread) add(o *spread) {
+	for i, n := range o.N {
+		s.N[i] += n
+	}
+	s.Sum += o.Sum
+}
+
+// Histogram says how many durations were how long.
+type Histogram struct {
+	Buckets [buckets]uint64
+	Sum     time.Duration
+}
+
+func (h *Histogram) observe(d time.Duration) {
+	h.Buckets[bucketOf(d)]++
+	h.Sum += d
+}
+
+func (h *Histogram) addSpread(s *spread) {
+	for i, n := range s.N {
+		h.Buckets[i] += uint64(n)
+	}
+	h.Sum += s.Sum
+}
+
+// Add adds the durations of another.
+func (h *Histogram) Add(o *Histogram) {
+	for i, n := range o.Buckets {
+		h.Buckets[i] += n
+	}
+	h.Sum += o.Sum
+}
+
+// Count is how many durations there are.
+func (h *Histogram) Count() (n uint64) {
+	for _, in := range h.Buckets {
+		n += in
+	}
+	return n
+}
+
+// Quantile is about the duration that a part q of all, 0 to 1, does not exceed: within its bucket it is taken to be spread evenly.
+// 0 if there are none; beyond the last bound it is that.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	rank := q * float64(h.Count())
+	if rank == 0 {
+		return 0
+	}
+	below := 0.0
+	for i, n := range h.Buckets {
+		in := float64(n)
+		if below+in < rank || n == 0 {
+			below += in
+			continue
+		}
+		if i == len(Bounds) {
+			break
+		}
+		from := time.Duration(0)
+		if i > 0 {
+			from = Bounds[i-1]
+		}
+		return from + time.Duration((rank-below)/in*float64(Bounds[i]-from))
+	}
+	return Bounds[len(Bounds)-1]
+}

@@ -1,0 +1,200 @@
+package stats
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+func lowest(s Set) Counter { return Counter(bits.TrailingZeros32(uint32(s))) } // #nosec G115 -- below 32
+
+// failLevel is how finely failures of types are kept.
+var failLevel = level{5 * time.Minute, 12}
+
+// Window is how far back a report looks.
+type Window time.Duration
+
+// The windows there are.
+const (
+	Minutes2 = Window(2 * time.Minute) // in steps of 1 s
+	Minutes5 = Window(5 * time.Minute) // of 10 s
+	Hour     = Window(time.Hour)       // of 10 s
+	Day      = Window(24 * time.Hour)  // of 5 min
+)
+
+// levels are where a window is read: its rates, and how long tasks waited and ran.
+func (w Window) levels() (rates, times int) {
+	switch w {
+	case Minutes2:
+		return 0, 0
+	case Minutes5:
+		return 1, 0
+	case Hour:
+		return 1, 1
+	}
+	return 2, 2
+}
+
+// Step is how long a step of the window's rates is.
+func (w Window) Step() time.Duration {
+	rates, _ := w.levels()
+	return rateLevels[rates].step
+}
+
+// Valid says whether there is such a window.
+func (w Window) Valid() bool { return w == Minutes2 || w == Minutes5 || w == Hour || w == Day }
+
+// Report is what happened in a window. The last step is the one that runs.
+type Report struct {
+	Last      int64   // number of the last step since 1970
+	Rates     []Rates // of each step, the oldest first
+	Wait, Run Histogram
+	Failing   []Failing // the types with the most attempts that ended badly in the last hour, up to 20
+}
+
+// Failing is a type whose attempts ended badly.
+type Failing struct {
+	Queue, Type string
+	Failures    uint64
+	Last        Failure
+}
+
+// maxFailing bounds the failing types that a report names.
+const maxFailing = 20
+
+// Report tells what happened to a queue, or with no name to a namespace as a whole.
+func (b *Book) Report(now time.Time, q Queue, w Window) Report {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now.Unix())
+	b.flush()
+	rates, spans := w.levels()
+	l := rateLevels[rates]
+	r := Report{Last: l.at(b.second), Rates: make([]Rates, time.Duration(w)/l.step)}
+	f := b.queues[q]
+	if q.Name == "" {
+		f = b.spaces[q.Namespace]
+	}
+	if f == nil {
+		return r
+	}
+	first := r.Last - int64(len(r.Rates)) + 1
+	for _, s := range f.rates[rates].behind(first - 1) {
+		r.Rates[min(s.At-first, int64(len(r.Rates)-1))] = s.V
+	}
+	t := timeLevels[spans]
+	for _, s := range f.times[spans].behind(t.at(b.second) - int64(time.Duration(w)/t.step)) {
+		r.Wait.addSpread(&s.V.Wait)
+		r.Run.addSpread(&s.V.Run)
+	}
+	r.Failing = b.failing(q)
+	return r
+}
+
+// failing lists the types of a queue, or of all queues of a namespace, that fail.
+func (b *Book) failing(of Queue) (list []Failing) {
+	since := failLevel.at(b.second) - failLevel.keep
+	for q, f := range b.queues {
+		if q.Namespace != of.Namespace || of.Name != "" && q != of {
+			continue
+		}
+		for typ, t := range f.types {
+			x := Failing{Queue: q.Name, Type: typ, Last: t.last}
+			for _, s := range t.fails.behind(since) {
+				x.Failures += uint64(s.V)
+			}
+			if x.Failures > 0 {
+				list = append(list, x)
+			}
+		}
+	}
+	return mostFailing(list)
+}
+
+func mostFailing(list []Failing) []Failing {
+	slices.SortFunc(list, func(a, b Failing) int {
+		return cmp.Or(cmp.Compare(b.Failures, a.Failures), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type))
+	})
+	return list[:min(len(list), maxFailing)]
+}
+
+// Add adds what another node saw in the same window. Their clocks may differ by some steps.
+func (r *Report) Add(o Report) {
+	if o.Last > r.Last {
+		*r, o = o, *r
+	}
+	for i, rates := range o.Rates {
+		if at := i + len(r.Rates) - len(o.Rates) - int(r.Last-o.Last); at >= 0 {
+			r.Rates[at].Add(rates)
+		}
+	}
+	r.Wait.Add(&o.Wait)
+	r.Run.Add(&o.Run)
+	for _, x := range o.Failing {
+		at := slices.IndexFunc(r.Failing, func(y Failing) bool { return x.Queue == y.Queue && x.Type == y.Type })
+		if at < 0 {
+			r.Failing = append(r.Failing, x)
+			continue
+		}
+		y := &r.Failing[at]
+		y.Failures += x.Failures
+		if x.Last.At.After(y.Last.At) {
+			y.Last = x.Last
+		}
+	}
+	r.Failing = mostFailing(r.Failing)
+}
+
+// Total adds up all steps.
+func (r Report) Total() (sum Rates) {
+	for _, rates := range r.Rates {
+		sum.Add(rates)
+	}
+	return sum
+}
+
+// Brief is what happened to a queue lately.
+type Brief struct {
+	Rates     Rates         // of the last minute
+	Span      time.Duration // of which that is: less than a minute just after the start
+	Wait, Run Histogram     // of the last 5 minutes
+}
+
+// Add adds what another node saw.
+func (b *Brief) Add(o *Brief) {
+	b.Rates.Add(o.Rates)
+	b.Span = max(b.Span, o.Span)
+	b.Wait.Add(&o.Wait)
+	b.Run.Add(&o.Run)
+}
+
+// briefSpan is of how many seconds a brief has the rates.
+const briefSpan = 60
+
+// Briefs tells what happened to some queues lately, in their order. Of those to which nothing did, or that count as Other, it is
+// empty.
+func (b *Book) Briefs(now time.Time, namespace string, names []string) []Brief {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now.Unix())
+	b.flush()
+	out := make([]Brief, len(names))
+	span := min(max(now.Sub(b.began), time.Second), briefSpan*time.Second)
+	for i, name := range names {
+		out[i].Span = span
+		f := b.queues[Queue{namespace, name}]
+		if f == nil {
+			continue
+		}
+		for _, s := range f.rates[0].behind(b.second - briefSpan) {
+			out[i].Rates.Add(s.V)
+		}
+		l := timeLevels[0]
+		for _, s := range f.times[0].behind(l.at(b.second) - l.keep) {
+			out[i].Wait.addSpread(&s.V.Wait)
+			out[i].Run.addSpread(&s.V.Run)
+		}
+	}
+	return out
+}

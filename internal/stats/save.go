@@ -1,0 +1,127 @@
+package stats
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/fxamacker/cbor/v2"
+)
+
+// What is kept over a restart: the steps of 10 s and longer, and the failures of types. Counts since the process began are not,
+// as whoever reads them expects.
+
+// form is how a saved book begins; behind it stand the checksum of the rest, and the rest.
+const form = "pawl stats 1\n"
+
+type saved struct {
+	_       struct{} `cbor:",toarray"`
+	Figures []savedFigures
+}
+
+type savedFigures struct {
+	_     struct{} `cbor:",toarray"`
+	Space bool     // of a namespace as a whole
+	Queue Queue
+	Last  int64
+	Tens  []slot[Rates]
+	Fives []slot[Rates]
+	Short []slot[times] // of 5 minutes
+	Long  []slot[times] // of an hour
+	Types []savedType
+}
+
+type savedType struct {
+	_     struct{} `cbor:",toarray"`
+	Name  string
+	Fails []slot[uint32]
+	Last  Failure
+}
+
+// ErrForm says that what was saved can't be read.
+var ErrForm = errors.New("not a whole saved book of statistics")
+
+// Save gives what is to be kept over a restart.
+func (b *Book) Save(now time.Time) ([]byte, error) {
+	body, err := cbor.Marshal(b.saved(now))
+	if err != nil {
+		return nil, err
+	}
+	out := binary.BigEndian.AppendUint64([]byte(form), xxhash.Sum64(body))
+	return append(out, body...), nil
+}
+
+func (b *Book) saved(now time.Time) (s saved) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now.Unix())
+	b.flush()
+	for _, f := range b.spaces {
+		s.Figures = append(s.Figures, f.saved(b.second, true))
+	}
+	for _, f := range b.queues {
+		s.Figures = append(s.Figures, f.saved(b.second, false))
+	}
+	return s
+}
+
+func (f *figures) saved(second int64, space bool) savedFigures {
+	s := savedFigures{Space: space, Queue: f.Queue, Last: f.last,
+		Tens: kept(&f.rates[1], rateLevels[1], second), Fives: kept(&f.rates[2], rateLevels[2], second),
+		Short: kept(&f.times[1], timeLevels[1], second), Long: kept(&f.times[2], timeLevels[2], second)}
+	for name, t := range f.types {
+		if fails := kept(&t.fails, failLevel, second); len(fails) > 0 {
+			s.Types = append(s.Types, savedType{Name: name, Fails: fails, Last: t.last})
+		}
+	}
+	return s
+}
+
+// kept copies the steps that are not too old.
+func kept[T any](s *series[T], l level, second int64) []slot[T] {
+	return append([]slot[T](nil), s.behind(l.at(second)-l.keep)...)
+}
+
+// Load takes over what another process saved, into a book in which nothing happened yet. What is older than is kept is dropped as
+// time goes on. Errors are ErrForm, and leave the book as it is.
+func (b *Book) Load(file []byte, now time.Time) error {
+	body, ok := bytes.CutPrefix(file, []byte(form))
+	if !ok || len(body) < 8 || xxhash.Sum64(body[8:]) != binary.BigEndian.Uint64(body) {
+		return ErrForm
+	}
+	var s saved
+	if err := cbor.Unmarshal(body[8:], &s); err != nil {
+		return fmt.Errorf("%w: %w", ErrForm, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range s.Figures {
+		b.load(&s.Figures[i], now.Unix())
+	}
+	return nil
+}
+
+func (b *Book) load(s *savedFigures, second int64) {
+	f := &figures{Queue: s.Queue, last: s.Last, types: map[string]*typeFigures{}}
+	f.rates[1].slots, f.rates[2].slots = s.Tens, s.Fives
+	f.times[1].slots, f.times[2].slots = s.Short, s.Long
+	f.dropAfter(second)
+	if s.Space {
+		b.spaces[s.Queue.Namespace] = f
+		return
+	}
+	if len(b.queues) >= maxQueues && s.Queue.Name != Other {
+		return
+	}
+	b.queues[s.Queue] = f
+	for _, t := range s.Types {
+		if b.types < maxAllTypes && len(f.types) <= maxTypes {
+			b.types++
+			t.Last.At = t.Last.At.UTC()
+			f.types[t.Name] = &typeFigures{fails: series[uint32]{t.Fails}, last: t.Last}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package stats
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Tick is what became of a tick of a schedule, or of several that were skipped.
+type Tick struct {
+	Namespace, Schedule string
+	Late                time.Duration // than planned
+	Skipped             int           // 0: it fired
+	Reason              string        // why they were skipped
+}
+
+// ticks are those of a namespace's schedules.
+type ticks struct {
+	delay   Histogram         // since the process began
+	skipped map[string]uint64 // by reason
+	late    map[string]LateTick
+}
+
+// LateTick is a tick that came late, or did not come.
+type LateTick struct {
+	Schedule string
+	At       time.Time
+	Late     time.Duration
+	Skipped  int    // 0: it fired
+	Reason   string // why it was skipped
+}
+
+const (
+	// lateTick is how late a tick is late, and lateFor how long one is spoken of.
+	lateTick = time.Minute
+	lateFor  = time.Hour
+	// maxLate bounds the schedules that are remembered as late, and maxReasons the reasons for which ticks are skipped.
+	maxLate    = 100
+	maxReasons = 50
+)
+
+// Tick counts what became of a tick.
+func (b *Book) Tick(now time.Time, t Tick) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.schedules[t.Namespace]
+	if s == nil {
+		s = &ticks{skipped: map[string]uint64{}, late: map[string]LateTick{}}
+		b.schedules[t.Namespace] = s
+	}
+	if t.Skipped == 0 {
+		s.delay.observe(max(t.Late, 0))
+	} else {
+		reason := t.Reason
+		if _, known := s.skipped[reason]; !known && len(s.skipped) >= maxReasons {
+			reason = Other
+		}
+		s.skipped[reason] += uint64(t.Skipped) // #nosec G115 -- above 0
+	}
+	if t.Late < lateTick || t.Skipped > 0 && t.Reason != missedReason {
+		return
+	}
+	s.forget(now)
+	if _, known := s.late[t.Schedule]; known || len(s.late) < maxLate {
+		s.late[t.Schedule] = LateTick{Schedule: t.Schedule, At: now, Late: t.Late, Skipped: t.Skipped, Reason: t.Reason}
+	}
+}
+
+// missedReason is why ticks are skipped that nobody was there for. For other reasons they are skipped on purpose.
+const missedReason = "missed"
+
+func (s *ticks) forget(now time.Time) {
+	maps.DeleteFunc(s.late, func(_ string, t LateTick) bool { return now.Sub(t.At) > lateFor })
+}
+
+// Late lists the schedules of a namespace whose last late tick is less than an hour ago, by name.
+func (b *Book) Late(now time.Time, namespace string) (list []LateTick) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.schedules[namespace]
+	if s == nil {
+		return nil
+	}
+	s.forget(now)
+	for _, name := range slices.Sorted(maps.Keys(s.late)) {
+		list = append(list, s.late[name])
+	}
+	return list
+}

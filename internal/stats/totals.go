@@ -1,0 +1,97 @@
+package stats
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Totals are the figures of a queue since the process began, or since the queue was last forgotten.
+type Totals struct {
+	Queue
+	Types            []TypeTotals // by name
+	Wait, Run, ToAck Histogram    // ready to claimed, claimed to the end of the run, claimed to acked
+}
+
+// TypeTotals are those of a type.
+type TypeTotals struct {
+	Type   string
+	Counts [numCounters]uint64 // by Counter
+}
+
+// Totals goes over all queues by name. It holds up who counts only for as long as one queue takes.
+func (b *Book) Totals(each func(*Totals)) {
+	b.mu.Lock()
+	all := slices.Collect(maps.Keys(b.queues))
+	b.mu.Unlock()
+	slices.SortFunc(all, func(x, y Queue) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	var t Totals
+	for _, q := range all {
+		if b.totals(q, &t) {
+			each(&t)
+		}
+	}
+}
+
+func (b *Book) totals(q Queue, t *Totals) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := b.queues[q]
+	if f == nil {
+		return false
+	}
+	t.Queue, t.Wait, t.Run, t.ToAck, t.Types = q, f.wait, f.run, f.toAck, t.Types[:0]
+	for typ, x := range f.types {
+		t.Types = append(t.Types, TypeTotals{typ, x.counts})
+	}
+	slices.SortFunc(t.Types, func(x, y TypeTotals) int { return cmp.Compare(x.Type, y.Type) })
+	return true
+}
+
+// StaleTotal is how many verbs on claims were refused for a reason.
+type StaleTotal struct {
+	Namespace, Reason string
+	Count             uint64
+}
+
+// StaleTotals lists them by namespace and reason.
+func (b *Book) StaleTotals() (list []StaleTotal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for of, n := range b.stale {
+		list = append(list, StaleTotal{of[0], of[1], n})
+	}
+	slices.SortFunc(list, func(x, y StaleTotal) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Reason, y.Reason))
+	})
+	return list
+}
+
+// TickTotals are what became of the ticks of a namespace's schedules.
+type TickTotals struct {
+	Namespace string
+	Delay     Histogram
+	Skipped   map[string]uint64 // by reason
+}
+
+// TickTotals lists them by namespace.
+func (b *Book) TickTotals() (list []TickTotals) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ns := range slices.Sorted(maps.Keys(b.schedules)) {
+		s := b.schedules[ns]
+		list = append(list, TickTotals{ns, s.delay, maps.Clone(s.skipped)})
+	}
+	return list
+}
+
+// Mean is what durations are on average; 0 if there are none.
+func (h *Histogram) Mean() time.Duration {
+	if n := h.Count(); n > 0 {
+		return h.Sum / time.Duration(n) // #nosec G115 -- a count
+	}
+	return 0
+}

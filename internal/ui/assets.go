@@ -1,0 +1,131 @@
+package ui
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:embed static
+var staticFiles embed.FS
+
+// asset is a file that pages load.
+type asset struct {
+	plain, zipped []byte // zipped is nil where that saves nothing
+	kind          string
+}
+
+// assets are the files that pages load. Their addresses hold a sum of what is in them, so that browsers keep them for ever.
+type assets struct {
+	base   string
+	byName map[string]string // path in static/ to path in an address
+	files  map[string]asset  // by path in an address
+}
+
+func newAssets(base string) *assets {
+	a := &assets{base: base, byName: map[string]string{}, files: map[string]asset{}}
+	var sheet []byte
+	err := fs.WalkDir(staticFiles, "static", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := staticFiles.ReadFile(name)
+		if name = strings.TrimPrefix(name, "static/"); name == stylesheet {
+			sheet = data
+			return err
+		}
+		a.add(name, data)
+		return err
+	})
+	if err != nil {
+		panic(err) // they are in the binary
+	}
+	a.add(stylesheet, a.link(sheet))
+	return a
+}
+
+// stylesheet names other files, and so is read after them.
+const stylesheet = "app.css"
+
+// link puts the addresses of files into a stylesheet that has their names.
+func (a *assets) link(sheet []byte) []byte {
+	for name, at := range a.byName {
+		sheet = bytes.ReplaceAll(sheet, []byte("url("+name+")"), []byte("url("+at+")"))
+	}
+	return sheet
+}
+
+func (a *assets) add(name string, data []byte) {
+	sum := sha256.Sum256(data)
+	ext := path.Ext(name)
+	at := strings.TrimSuffix(name, ext) + "." + hex.EncodeToString(sum[:6]) + ext
+	f := asset{plain: data, kind: kindOf(ext)}
+	if zipped := compress(data); len(zipped) < len(data)*9/10 {
+		f.zipped = zipped
+	}
+	a.byName[name], a.files[at] = at, f
+}
+
+// kindOf is the content type by the end of a name. What the machine thinks of it does not matter.
+func kindOf(ext string) string {
+	switch ext {
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	case ".woff2":
+		return "font/woff2"
+	case ".txt":
+		return "text/plain; charset=utf-8"
+	}
+	return mime.TypeByExtension(ext)
+}
+
+func compress(data []byte) []byte {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = w.Write(data) // into memory
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// url is the address of a file of static/.
+func (a *assets) url(name string) string {
+	at, ok := a.byName[name]
+	if !ok {
+		panic("ui: no such file: " + name)
+	}
+	return a.base + "/static/" + at
+}
+
+func (a *assets) serve(w http.ResponseWriter, r *http.Request) {
+	f, ok := a.files[r.PathValue("name")]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	body := f.plain
+	if f.zipped != nil {
+		h.Set("Vary", "Accept-Encoding")
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			h.Set("Content-Encoding", "gzip")
+			body = f.zipped
+		}
+	}
+	_, _ = w.Write(body) // if this fails, the caller is gone
+}

@@ -1,0 +1,136 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+var auditPages = []page{{path: "/audit", template: "audit", nav: "/audit", show: showAudit}}
+
+// auditLimit is how many entries a page of the audit has.
+const auditLimit = 50
+
+type auditView struct {
+	Filled  pawl.AuditFilter
+	Since   string
+	Kinds   []option
+	Rows    []auditRow
+	Refused *problem
+	more
+}
+
+// auditRow is an entry with what it changed, and where its target is.
+type auditRow struct {
+	*pawl.AuditEntry
+	URL     string
+	Changes []change
+	Cut     int
+}
+
+// change is a value as it was and as it is.
+type change struct{ Name, Before, After string }
+
+// maxChanges and maxChange bound what a page shows of an entry.
+const (
+	maxChanges = 5
+	maxChange  = 120
+)
+
+func showAudit(v *visit) (*screen, error) {
+	view := auditView{Since: v.query("since"), Kinds: choices("anything", "queue", "task", "schedule", "operation", "node", "shard", "cluster"),
+		Filled: pawl.AuditFilter{Actor: v.query("actor"), Action: v.query("action"), TargetKind: v.query("kind"), Target: v.query("target"), Queue: v.query("queue")}}
+	err := v.findAudit(&view)
+	if errors.Is(err, pawl.ErrInvalidArgument) {
+		p := problemOf(err)
+		view.Refused, err = &p, nil
+	}
+	return &screen{Title: "Audit", Data: view}, err
+}
+
+func (v *visit) findAudit(view *auditView) error {
+	filter := view.Filled
+	if view.Since != "" {
+		at, err := pastMoment(term{"since", view.Since}, v.now)
+		if err != nil {
+			return err
+		}
+		filter.Since = at
+	}
+	cursor, start := v.query("cursor"), time.Now()
+	for { // a page of the API may be empty while there is more
+		page, err := v.admin().AuditPage(v.ctx, filter, pawl.PageRequest{Limit: auditLimit - len(view.Rows), Cursor: cursor})
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Items {
+			view.Rows = append(view.Rows, v.auditRow(e))
+		}
+		cursor = page.NextCursor
+		if cursor == "" || len(view.Rows) >= auditLimit || time.Since(start) > searchTime {
+			break
+		}
+	}
+	view.more = v.moreOf(cursor)
+	return nil
+}
+
+func (v *visit) auditRow(e *pawl.AuditEntry) auditRow {
+	row := auditRow{AuditEntry: e}
+	switch e.TargetKind {
+	case "queue":
+		row.URL = v.url("queues", e.Target)
+	case "task":
+		row.URL = v.url("tasks", e.Target)
+	case "schedule":
+		row.URL = v.url("schedules", e.Target)
+	case "operation":
+		row.URL = v.url("operations", e.Target)
+	}
+	row.Changes = changesOf(e.Before, e.After)
+	if n := len(row.Changes) - maxChanges; n > 0 {
+		row.Changes, row.Cut = row.Changes[:maxChanges], n
+	}
+	return row
+}
+
+// changesOf sets what was beside what is.
+func changesOf(before, after json.RawMessage) (all []change) {
+	was, is := flat(before), flat(after)
+	names := map[string]bool{}
+	for name := range was {
+		names[name] = true
+	}
+	for name := range is {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		all = append(all, change{name, clip(was[name], maxChange), clip(is[name], maxChange)})
+	}
+	return all
+}
+
+// flat is an object of the audit, which has dotted names, as words.
+func flat(data json.RawMessage) map[string]string {
+	var values map[string]json.RawMessage
+	if json.Unmarshal(data, &values) != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for name, value := range values {
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			var b bytes.Buffer
+			_ = json.Compact(&b, value) // it was decoded before
+			text = b.String()
+		}
+		out[name] = strings.TrimSpace(text)
+	}
+	return out
+}

@@ -1,0 +1,341 @@
+package ui_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// browser is a headless Chromium, spoken to over a pipe by the DevTools protocol: a JSON object and a zero byte each way. It notes
+// what pages ask for and complain of.
+type browser struct {
+	t       testing.TB
+	session string
+	out     *os.File
+
+	mu       sync.Mutex
+	last     int
+	waiting  map[int]chan answer
+	loaded   chan struct{}
+	requests []string
+	trouble  []string
+}
+
+type answer struct {
+	ID     int             `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// flags keep Chromium from asking anybody for anything of its own.
+var flags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+	"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
+	"--font-render-hinting=none", "--remote-debugging-pipe"}
+
+// startBrowser starts a Chromium that ends with the test, or skips it where there is none.
+func startBrowser(t testing.TB) *browser {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if at, err := exec.LookPath(name); err == nil {
+			path = at
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("skipped: no Chromium on this machine, so nobody has looked at the pages (make tools installs Debian's)")
+	}
+	fromUs, out, err := os.Pipe()
+	must(t, err)
+	in, toUs, err := os.Pipe()
+	must(t, err)
+	dir, err := os.MkdirTemp("", "pawl-chromium-") // not t.TempDir: Chromium's children may still write when it has ended
+	must(t, err)
+	cmd := exec.Command(path, append(flags, "--user-data-dir="+dir, "about:blank")...)
+	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 and 4
+	must(t, cmd.Start())
+	_, _ = fromUs.Close(), toUs.Close()
+	b := &browser{t: t, out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16)}
+	go b.listen(in)
+	t.Cleanup(func() {
+		b.session = ""
+		if b.try("Browser.close", nil, nil) != nil {
+			_ = cmd.Process.Kill()
+		}
+		_ = cmd.Wait()
+		_, _ = out.Close(), in.Close()
+		_ = os.RemoveAll(dir)
+	})
+	b.open()
+	return b
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen ends when Chromium does.
+func (b *browser) listen(in *os.File) {
+	r := bufio.NewReaderSize(in, 1<<20)
+	for {
+		line, err := r.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var a answer
+		if json.Unmarshal(line[:len(line)-1], &a) != nil {
+			continue
+		}
+		b.mu.Lock()
+		if c := b.waiting[a.ID]; a.ID != 0 && c != nil {
+			delete(b.waiting, a.ID)
+			c <- a
+		} else {
+			b.note(a)
+		}
+		b.mu.Unlock()
+	}
+}
+
+// note keeps what a page did. mu is held.
+func (b *browser) note(a answer) {
+	var p struct {
+		Request          struct{ URL string }
+		Entry            struct{ Level, Text, URL, Source string }
+		Type             string
+		Args             []struct{ Value any }
+		ExceptionDetails struct {
+			Text      string
+			Exception struct{ Description string }
+		}
+	}
+	_ = json.Unmarshal(a.Params, &p)
+	switch a.Method {
+	case "Page.loadEventFired":
+		select {
+		case b.loaded <- struct{}{}:
+		default:
+		}
+	case "Network.requestWillBeSent":
+		b.requests = append(b.requests, p.Request.URL)
+	case "Log.entryAdded":
+		// A form that was refused and a page that is not there are answers, and no trouble.
+		if p.Entry.Level == "error" && !(p.Entry.Source == "network" && strings.Contains(p.Entry.Text, "status of 4")) {
+			b.trouble = append(b.trouble, p.Entry.Text+" "+p.Entry.URL)
+		}
+	case "Runtime.consoleAPICalled":
+		if p.Type == "error" || p.Type == "assert" {
+			b.trouble = append(b.trouble, fmt.Sprint("console: ", p.Args))
+		}
+	case "Runtime.exceptionThrown":
+		b.trouble = append(b.trouble, p.ExceptionDetails.Text+" "+p.ExceptionDetails.Exception.Description)
+	}
+}
+
+const browserTime = 20 * time.Second
+
+func (b *browser) try(method string, params map[string]any, result any) error {
+	c := make(chan answer, 1)
+	b.mu.Lock()
+	b.last++
+	id := b.last
+	b.waiting[id] = c
+	msg := map[string]any{"id": id, "method": method, "params": params}
+	if b.session != "" {
+		msg["sessionId"] = b.session
+	}
+	data, err := json.Marshal(msg)
+	if err == nil {
+		_, err = b.out.Write(append(data, 0))
+	}
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), browserTime)
+	defer cancel()
+	select {
+	case a := <-c:
+		if a.Error != nil {
+			return errors.New(method + ": " + a.Error.Message)
+		}
+		if result != nil {
+			return json.Unmarshal(a.Result, result)
+		}
+		return nil
+	case <-ctx.Done():
+		return errors.New(method + ": no answer from Chromium")
+	}
+}
+
+func (b *browser) call(method string, params map[string]any, result any) {
+	b.t.Helper()
+	if err := b.try(method, params, result); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) open() {
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.session = attached.SessionID
+	for _, domain := range []string{"Page", "Network", "Runtime", "Log"} {
+		b.call(domain+".enable", nil, nil)
+	}
+	b.size(1440, 900, false)
+}
+
+// size is that of the window.
+func (b *browser) size(width, height int, phone bool) {
+	scale := 1.0
+	if phone {
+		scale = 2
+	}
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}, nil)
+}
+
+// dark is what the system prefers.
+func (b *browser) dark(is bool) {
+	value := "light"
+	if is {
+		value = "dark"
+	}
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": value}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+}
+
+// visit goes to an address and waits until it is loaded.
+func (b *browser) visit(url string) {
+	b.t.Helper()
+	b.loading(func() { b.call("Page.navigate", map[string]any{"url": url}, nil) })
+}
+
+// loading does something that leads to another page, and waits for it.
+func (b *browser) loading(do func()) {
+	b.t.Helper()
+	for len(b.loaded) > 0 {
+		<-b.loaded
+	}
+	do()
+	select {
+	case <-b.loaded:
+	case <-time.After(browserTime):
+		b.shoot("no-page")
+		b.t.Fatalf("no page came; at %s", b.eval("location.href + ' ' + document.body.innerText.slice(0, 800)"))
+	}
+}
+
+// eval gives the value of an expression, which may be a promise, as text.
+func (b *browser) eval(js string) string {
+	b.t.Helper()
+	var r struct {
+		Result           struct{ Value any }
+		ExceptionDetails *struct {
+			Text      string
+			Exception struct{ Description string }
+		}
+	}
+	b.call("Runtime.evaluate", map[string]any{"expression": js, "awaitPromise": true, "returnByValue": true, "userGesture": true}, &r)
+	if r.ExceptionDetails != nil {
+		b.t.Fatalf("%s: %s %s", js, r.ExceptionDetails.Text, r.ExceptionDetails.Exception.Description)
+	}
+	return fmt.Sprint(r.Result.Value)
+}
+
+// until waits for an expression to be true.
+func (b *browser) until(js string) {
+	b.t.Helper()
+	got := b.eval(`new Promise((done) => { const end = Date.now() + 15000; const look = () => { let is = false; try { is = ` + js +
+		`; } catch (e) { } if (is) done("yes"); else if (Date.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`)
+	if got != "yes" {
+		b.shoot("until")
+		b.t.Fatalf("%s did not come true; at %s", js, b.eval("location.href + ' ' + document.body.innerText.slice(0, 800)"))
+	}
+}
+
+// click presses the mouse on what a selector finds, as a person would: it must not lie under something else.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	at := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q); if (!e) return ""; e.scrollIntoView({block: "center", behavior: "instant"});
+		const r = e.getBoundingClientRect(), x = r.x + r.width / 2, y = r.y + r.height / 2, top = document.elementFromPoint(x, y);
+		return e.contains(top) || top?.contains(e) ? x + " " + y : "under " + top?.outerHTML.slice(0, 200); })()`, selector))
+	var x, y float64
+	if _, err := fmt.Sscan(at, &x, &y); err != nil {
+		b.shoot("click")
+		b.t.Fatalf("%s can't be clicked (%s) at %s", selector, at, b.eval("location.href + ' ' + document.body.innerText.slice(0, 500)"))
+	}
+	for _, kind := range []string{"mousePressed", "mouseReleased"} {
+		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}, nil)
+	}
+}
+
+// fill sets a field of a form.
+func (b *browser) fill(name, value string) {
+	b.t.Helper()
+	got := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector('dialog[open] [name=%[1]q], #live [name=%[1]q]'); if (!e) return "no"; e.value = %[2]s;
+		e.dispatchEvent(new Event("input", {bubbles: true})); return "yes"; })()`, name, jsString(value)))
+	if got != "yes" {
+		b.t.Fatalf("there is no field %q at %s", name, b.eval("location.href"))
+	}
+}
+
+func jsString(s string) string {
+	data, _ := json.Marshal(s)
+	return string(data)
+}
+
+// key presses a key.
+func (b *browser) key(key string) {
+	b.t.Helper()
+	down := map[string]any{"type": "keyDown", "key": key}
+	if len(key) == 1 {
+		down["text"] = key
+	} else if key == "Escape" {
+		down["windowsVirtualKeyCode"] = 27
+	}
+	b.call("Input.dispatchKeyEvent", down, nil)
+	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
+}
+
+// shots is the directory for pictures of pages: PAWL_SHOTS, or none are taken.
+func shots() string { return os.Getenv("PAWL_SHOTS") }
+
+// shoot takes a picture of the page.
+func (b *browser) shoot(name string) {
+	if shots() == "" {
+		return
+	}
+	var r struct{ Data string }
+	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &r)
+	data, err := base64.StdEncoding.DecodeString(r.Data)
+	must(b.t, err)
+	must(b.t, os.MkdirAll(shots(), 0o755))
+	must(b.t, os.WriteFile(filepath.Join(shots(), name+".png"), data, 0o644))
+}
+
+// noted gives what was asked for and complained of since the last time.
+func (b *browser) noted() (requests, trouble []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	requests, trouble = b.requests, b.trouble
+	b.requests, b.trouble = nil, nil
+	return requests, trouble
+}

@@ -1,0 +1,128 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+var clusterPages = []page{{path: "/cluster", template: "cluster", nav: "/cluster", show: showCluster}}
+
+var clusterActions = []action{
+	{path: "/nodes/{node}/drain", nav: "/cluster", form: nodeForm("Drain", "Its replicas and leaders move to other nodes, as far as these can take them.", true), do: doNode("Drains.", pawl.Admin.DrainNode)},
+	{path: "/nodes/{node}/undrain", nav: "/cluster", form: nodeForm("Undrain", "It takes replicas again.", false), do: doNode("Takes replicas again.", pawl.Admin.UndrainNode)},
+	{path: "/nodes/{node}/remove", nav: "/cluster", form: nodeForm("Remove", "It leaves for ever: to come back it has to join anew, with an empty directory. While it holds replicas this is refused: drain it first.", true), do: doNode("Removed.", removeNode)},
+	{path: "/shards/{shard}/transfer", nav: "/cluster", form: transferForm, do: doTransfer},
+}
+
+type clusterView struct {
+	*pawl.ClusterInfo
+	Server *pawl.ServerInfo
+	Nodes  []nodeRow
+	Shards []pawl.ShardStatus
+	Alone  bool
+}
+
+type nodeRow struct {
+	pawl.NodeInfo
+	Word     string // how it stands
+	DiskUsed int64  // percent
+	LeadsN   int
+}
+
+func nodeRowOf(n pawl.NodeInfo) nodeRow {
+	row := nodeRow{NodeInfo: n, Word: n.State, LeadsN: len(n.Leads)}
+	switch {
+	case !n.Heard:
+		row.Word = "not heard yet"
+	case !n.Alive:
+		row.Word = "silent"
+	case n.State == "active":
+		row.Word = "alive"
+	}
+	if n.DiskTotal > 0 {
+		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal
+	}
+	return row
+}
+
+func showCluster(v *visit) (*screen, error) {
+	c, err := v.admin().Cluster(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	server, err := v.admin().Server(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	view := clusterView{ClusterInfo: c, Server: server, Shards: c.Shards, Alone: len(c.Nodes) < 2}
+	for _, n := range c.Nodes {
+		view.Nodes = append(view.Nodes, nodeRowOf(n))
+	}
+	return &screen{Title: "Cluster", Data: view}, nil
+}
+
+func removeNode(a pawl.Admin, ctx context.Context, node string) error {
+	return a.RemoveNode(ctx, node, false)
+}
+
+func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
+	return func(v *visit) (*form, error) {
+		c, err := v.admin().Cluster(v.ctx)
+		if err != nil {
+			return nil, err
+		}
+		name := v.r.PathValue("node")
+		for _, n := range c.Nodes {
+			if n.Name == name {
+				return &form{Title: verb + " " + name, Text: text, Button: verb + " " + name, Danger: danger, Back: "/cluster",
+					Facts:  []fact{{"Replicas", number(len(n.Replicas))}, {"Leads", plural(len(n.Leads), "shard")}, {"State", n.State}},
+					Fields: []field{reasonField()}}, nil
+			}
+		}
+		return nil, &pawl.Error{Code: "not_found", Message: fmt.Sprintf("node %q is not a member", clip(name, 60))}
+	}
+}
+
+func doNode(said string, call func(pawl.Admin, context.Context, string) error) func(*visit) (done, error) {
+	return func(v *visit) (done, error) {
+		name := v.r.PathValue("node")
+		if err := call(v.admin().Because(v.value("reason")), v.ctx, name); err != nil {
+			return done{}, err
+		}
+		return done{Said: name + ": " + strings.ToLower(said), Next: "/cluster"}, nil
+	}
+}
+
+func transferForm(v *visit) (*form, error) {
+	c, err := v.admin().Cluster(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range c.Shards {
+		if strconv.Itoa(int(s.Shard)) != v.r.PathValue("shard") {
+			continue
+		}
+		options := []option{{"", "whichever"}}
+		for _, m := range s.Members {
+			options = append(options, option{m.Node, m.Node})
+		}
+		return &form{Title: "Leader of shard " + v.r.PathValue("shard"), Text: "The node leads it as soon as it has everything, and goes on to.", Button: "Transfer", Back: "/cluster",
+			Facts: []fact{{"Leads now", s.Leader}}, Fields: []field{{Name: "to", Label: "Node that should lead", Kind: "choice", Options: options, Value: s.Preferred}, reasonField()}}, nil
+	}
+	return nil, &pawl.Error{Code: "not_found", Message: fmt.Sprintf("there is no shard %q", clip(v.r.PathValue("shard"), 20))}
+}
+
+func doTransfer(v *visit) (done, error) {
+	shard, err := strconv.ParseUint(v.r.PathValue("shard"), 10, 32)
+	if err != nil {
+		return done{}, badField("shard", "%q is not a number", clip(v.r.PathValue("shard"), 20))
+	}
+	if err := v.admin().Because(v.value("reason")).TransferLeader(v.ctx, uint32(shard), v.value("to")); err != nil {
+		return done{}, err
+	}
+	return done{Said: "Noted: the shard moves to its leader in a moment.", Next: "/cluster"}, nil
+}

@@ -1,0 +1,86 @@
+package ui
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+func TestFilterLanguage(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{"queue:mail state:dead", "queue:mail state:dead"},
+		{"state:dead,poisoned queue:mail", "queue:mail state:dead,poisoned"},
+		{`error:"timed out"`, `error:"timed out"`},
+		{`error:"a \"quoted\" word"`, `error:"a \"quoted\" word"`},
+		{`key:"C:\\temp dir"`, `key:"C:\\temp dir"`},
+		{"hello world", `q:"hello world"`},
+		{"payload:x", "q:x"},
+		{"type:a:b", "type:a:b"},
+		{"after:2h", "created_after:2026-01-31T10:00:00Z"},
+		{"before:2026-01-01T00:00:00Z", "created_before:2026-01-01T00:00:00Z"},
+		{"created_after:1d", "created_after:2026-01-30T12:00:00Z"},
+	} {
+		f, _, err := parseFilter(c.text, now)
+		if got := filterText(f); err != nil || got != c.want {
+			t.Errorf("%q reads as %q, %v; want %q", c.text, got, err, c.want)
+		}
+		again, _, err := parseFilter(filterText(f), now)
+		if err != nil || filterText(again) != c.want {
+			t.Errorf("%q, written and read again, is %q, %v", c.text, filterText(again), err)
+		}
+	}
+	for text, says := range map[string]string{
+		"colour:red": "colour", "state:sleeping": "sleeping", "queue:": "no value", `error:"open`: "no end", "queue:a queue:b": "twice",
+		"after:tomorrow": "tomorrow", strings.Repeat("x", 5000): "at most",
+	} {
+		if _, _, err := parseFilter(text, now); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.40q: %v, want %q in it", text, err, says)
+		}
+	}
+}
+
+func TestSettingsLinesReadBack(t *testing.T) {
+	for _, line := range []string{`"tenant-7" running 2 rate 10/1s weight 3`, `"a \"b\" c" rate 5/1m burst 2`, `"x" weight 9`} {
+		key, rules, err := parseKeyLine(line)
+		if got := keyLine(key, rules); err != nil || got != line {
+			t.Errorf("%s reads as %s, %v", line, got, err)
+		}
+	}
+	for _, line := range []string{`tenant-7 running 2`, `"a" running`, `"a" running many`, `"a" fast 2`, `"a" rate 5`} {
+		if _, rules, err := parseKeyLine(line); err == nil {
+			t.Errorf("%s reads as %+v", line, rules)
+		}
+	}
+	for d, want := range map[time.Duration]string{0: "", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", 14 * 24 * time.Hour: "14d", pawl.NoWait: "0s", 1500 * time.Millisecond: "1.5s"} {
+		got := fieldSpan(d)
+		if got != want {
+			t.Errorf("%v is written %q, want %q", d, got, want)
+		}
+		if back, err := parseSpan(got); got != "" && d > 0 && (err != nil || back != d) {
+			t.Errorf("%q is read as %v, %v", got, back, err)
+		}
+	}
+}
+
+func TestNumbersAreReadable(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1204: "1,204", 12345: "12.3k", 100000: "100k", 1234567: "1.2M", 3e9: "3G"} {
+		if got := shortNumber(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+	if got := number(-1234567); got != "-1,234,567" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWordsOfAShell(t *testing.T) {
+	for s, want := range map[string]string{"mail.welcome": "mail.welcome", "": "''", "it's $HOME": `'it'\''s $HOME'`} {
+		if got := quoteShell(s); got != want {
+			t.Errorf("%q is %s, want %s", s, got, want)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package ui
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// form asks for what an action needs.
+type form struct {
+	Title  string
+	Text   string // what will happen
+	Facts  []fact // what it will happen to
+	Fields []field
+	Button string
+	Danger bool   // it can't be undone
+	Wide   bool   // it has many fields
+	Back   string // where to go instead, below the base
+	Sample []*pawl.TaskInfo
+	Check  *check // a second button, which shows something first
+
+	Refused *problem // why it was not done
+	Action  string   // where it is sent
+}
+
+// fact is a line that tells a name and a value.
+type fact struct{ Name, Value string }
+
+// check is a button that asks for the form again, as it is filled in.
+type check struct{ Label string }
+
+// field is one value of a form. Its name is that of the API, so that refusals find their field.
+type field struct {
+	Name, Label, Hint, Value, Placeholder string
+	Kind                                  string // "text", "area", "json", "choice", "tick", "hidden", "number"
+	Options                               []option
+	Required                              bool
+	Heading                               string // a new part of the form begins here
+	Refused                               string // what is wrong with it
+}
+
+// option is one value of a choice.
+type option struct{ Value, Label string }
+
+// choices are options that are called as they are.
+func choices(first string, values ...string) []option {
+	var all []option
+	if first != "" {
+		all = append(all, option{"", first})
+	}
+	for _, v := range values {
+		all = append(all, option{v, strings.ReplaceAll(v, "_", " ")})
+	}
+	return all
+}
+
+// reasonField asks why. The server keeps it with what was done.
+func reasonField() field {
+	return field{Name: "reason", Label: "Reason", Placeholder: "Why? The audit keeps it.", Kind: "text"}
+}
+
+// maxForm is more than a payload of 1 MiB takes when it is written as a form.
+const maxForm = 4 << 20
+
+// readForm reads what was filled in.
+func (v *visit) readForm() error {
+	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/x-www-form-urlencoded" {
+		return &pawl.Error{Code: "invalid_argument", Field: "Content-Type", Message: "a form is application/x-www-form-urlencoded"}
+	}
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+	if err := v.r.ParseForm(); err != nil {
+		return &pawl.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form could not be read: it has at most %d MiB", maxForm>>20)}
+	}
+	return nil
+}
+
+// value is what was filled in, without space around it and with the line ends of Unix.
+func (v *visit) value(name string) string {
+	return strings.TrimSpace(strings.ReplaceAll(v.r.PostForm.Get(name), "\r\n", "\n"))
+}
+
+// refill puts in what was filled in before.
+func (f *form) refill(filled url.Values) {
+	for i := range f.Fields {
+		if f.Fields[i].Kind == "hidden" {
+			continue
+		}
+		f.Fields[i].Value = filled.Get(f.Fields[i].Name)
+	}
+}
+
+// refuse shows an error beside the field that it names, or else above all.
+func (f *form) refuse(err error) {
+	p := problemOf(err)
+	f.Refused = &p
+	best := -1
+	for i := range f.Fields {
+		name := f.Fields[i].Name
+		if p.Field == name || strings.HasPrefix(p.Field, name+".") || strings.HasPrefix(p.Field, name+"[") {
+			if best < 0 || len(name) > len(f.Fields[best].Name) {
+				best = i
+			}
+		}
+	}
+	if best >= 0 && f.Fields[best].Kind != "hidden" {
+		f.Fields[best].Refused = p.Message
+	}
+}
+
+// Beside tells whether a field shows what is wrong.
+func (f *form) Beside() bool {
+	for i := range f.Fields {
+		if f.Fields[i].Refused != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *visit) showForm(status int, f *form) error {
+	if f.Action == "" {
+		f.Action = v.base + v.here()
+	}
+	if v.partial() {
+		return v.render(status, "form", "live", f)
+	}
+	return v.render(status, "form", "layout", v.frame(&screen{Title: f.Title, Data: f, Still: true}))
+}
+
+// badField is the error of a field that can't be read.
+func badField(name, format string, args ...any) error {
+	return &pawl.Error{Code: "invalid_argument", Field: name, Message: name + ": " + fmt.Sprintf(format, args...)}
+}
+
+// reader reads the values of a form and keeps the first error.
+type reader struct {
+	v   *visit
+	err error
+}
+
+func (r *reader) text(name string) string { return r.v.value(name) }
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// whole reads a number; 0 if nothing is filled in.
+func (r *reader) whole(name string) int64 {
+	s := strings.ReplaceAll(r.text(name), ",", "")
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		r.fail(badField(name, "%q is not a whole number from 0 on", clip(s, 40)))
+	}
+	return n
+}
+
+func (r *reader) count(name string) int { return int(min(r.whole(name), 1<<31-1)) }
+
+// share reads a number that may have a fraction.
+func (r *reader) share(name string) float64 {
+	s := r.text(name)
+	if s == "" {
+		return 0
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || f < 0 || f > 1e15 {
+		r.fail(badField(name, "%q is not a number from 0 on", clip(s, 40)))
+		return 0
+	}
+	return f
+}
+
+// span reads a duration; 0 if nothing is filled in.
+func (r *reader) span(name string) time.Duration {
+	s := r.text(name)
+	if s == "" {
+		return 0
+	}
+	d, err := parseSpan(s)
+	if err != nil {
+		r.fail(badField(name, "%v", err))
+	}
+	return d
+}
+
+// moment reads a time, or how far away one is.
+func (r *reader) moment(name string) time.Time {
+	s := r.text(name)
+	if s == "" {
+		return time.Time{}
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t
+	}
+	if d, err := parseSpan(strings.TrimPrefix(s, "in ")); err == nil {
+		return r.v.now.Add(d)
+	}
+	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a duration from now such as 10m", clip(s, 40)))
+	return time.Time{}
+}
+
+// maxSpan keeps days from running over.
+const maxSpan = 100 * 365
+
+// parseSpan reads a duration, which may be in days: 14d.
+func parseSpan(s string) (time.Duration, error) {
+	s = strings.ReplaceAll(s, " ", "")
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseFloat(days, 64)
+		if err == nil && n >= 0 && n <= maxSpan {
+			return time.Duration(n * float64(24*time.Hour)), nil
+		}
+	} else if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return d, nil
+	}
+	return 0, fmt.Errorf("%q is not a duration such as 30s, 1h30m or 14d", clip(s, 40))
+}

@@ -1,0 +1,241 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pawlq/pawl"
+)
+
+// funcs are what templates can call. Addresses are made here, so that none of them forgets the prefix.
+func (u *UI) funcs() template.FuncMap {
+	return template.FuncMap{
+		"url":     u.url,
+		"at":      func(path string) string { return u.base + path },
+		"asset":   u.assets.url,
+		"find":    u.find,
+		"ago":     func(t time.Time) moment { return momentOf(t, time.Now()) },
+		"span":    spanText,
+		"num":     number,
+		"short":   shortNumber,
+		"bytes":   sizeText,
+		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
+		"clip":    func(n int, s string) string { return clip(s, n) },
+		"words":   words,
+		"reads":   func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
+		"plural":  plural,
+		"dict":    dict,
+		"list":    func(items ...any) []any { return items },
+	}
+}
+
+// url is the address of a page: the prefix, and the parts as segments of a path. A part "?a=b" is taken as it is.
+func (u *UI) url(parts ...any) string {
+	var b strings.Builder
+	b.WriteString(u.base)
+	for _, p := range parts {
+		s := fmt.Sprint(p)
+		if strings.HasPrefix(s, "?") {
+			b.WriteString(s)
+			continue
+		}
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	if len(parts) == 0 {
+		b.WriteByte('/')
+	}
+	return b.String()
+}
+
+// find is the address of the tasks that a filter selects, given as names and values of its fields.
+func (u *UI) find(pairs ...any) string {
+	var terms []term
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if value := fmt.Sprint(pairs[i+1]); value != "" {
+			terms = append(terms, term{fmt.Sprint(pairs[i]), value})
+		}
+	}
+	return u.url("tasks", "?q="+url.QueryEscape(termsText(terms)))
+}
+
+// moment is a time as people read it: how far away it is, and exactly.
+type moment struct {
+	Set       bool
+	Machine   string // RFC 3339, from which a script keeps Text right
+	Text      string // "3 min ago"
+	Long      string
+	Direction string // "past", "future"
+}
+
+func momentOf(t, now time.Time) moment {
+	if t.IsZero() {
+		return moment{}
+	}
+	m := moment{Set: true, Machine: t.UTC().Format(time.RFC3339Nano), Long: t.UTC().Format("Mon 2 Jan 2006 15:04:05.000 MST"), Direction: "past"}
+	if t.After(now) {
+		m.Direction = "future"
+		m.Text = "in " + coarse(t.Sub(now))
+	} else {
+		m.Text = coarse(now.Sub(t)) + " ago"
+	}
+	return m
+}
+
+// coarse is a duration in its largest unit, as app.js writes it too.
+func coarse(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// spanText is a duration as the API and the CLI write it, but in days where it is of whole days.
+func spanText(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0 s"
+	case d < 0:
+		return "none"
+	case d%(24*time.Hour) == 0:
+		return fmt.Sprintf("%d d", d/(24*time.Hour))
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + " s"
+	}
+	s := d.Round(time.Second).String()
+	s = strings.TrimSuffix(s, "0s")
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// fieldSpan is a duration as a form holds it, so that parseSpan reads it back; "" for none.
+func fieldSpan(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	if d == pawl.NoWait {
+		return "0s"
+	}
+	return strings.ReplaceAll(spanText(d), " ", "")
+}
+
+// number groups digits: 1,204.
+func number(n any) string {
+	s := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(s, "-") {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// shortNumber is a count in four characters or so: 12.3k.
+func shortNumber(n int64) string {
+	for _, u := range []struct {
+		from int64
+		unit string
+	}{{1e9, "G"}, {1e6, "M"}, {1e4, "k"}} {
+		if n >= u.from {
+			by := u.from
+			if u.unit == "k" {
+				by = 1000
+			}
+			f := strconv.FormatFloat(float64(n)/float64(by), 'f', 1, 64)
+			if len(f) > 4 {
+				f = strconv.FormatInt(n/by, 10)
+			}
+			return strings.TrimSuffix(f, ".0") + u.unit
+		}
+	}
+	return number(n)
+}
+
+func sizeText(n int64) string {
+	const unit = 1024
+	f, i := float64(n), 0
+	for ; f >= unit && i < 5; i++ {
+		f /= unit
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", f, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}[i])
+}
+
+// clip shortens a text to n characters.
+func clip(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+func words(list []string) string { return strings.Join(list, ", ") }
+
+// plural is a count with its noun: 1 task, 1,204 tasks.
+func plural(n any, noun string) string {
+	s := number(n)
+	if s == "1" {
+		return s + " " + noun
+	}
+	return s + " " + noun + "s"
+}
+
+// dict lets a template give several values to a part.
+func dict(pairs ...any) map[string]any {
+	m := make(map[string]any, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[fmt.Sprint(pairs[i])] = pairs[i+1]
+	}
+	return m
+}
+
+// document is a payload, a result or a checkpoint as a page shows it.
+type document struct {
+	Text string // indented, if it is JSON
+	Size int64
+	Kind string
+	Cut  bool // there is more
+}
+
+// maxShown is how much of a document a page shows: the rest has an address of its own.
+const maxShown = 8 << 10
+
+func documentOf(data []byte, kind string) *document {
+	if len(data) == 0 {
+		return nil
+	}
+	d := &document{Size: int64(len(data)), Kind: kind}
+	text := data
+	if kind == "" || kind == "application/json" {
+		d.Kind = "application/json"
+		var b bytes.Buffer
+		if json.Indent(&b, data, "", "  ") == nil {
+			text = b.Bytes()
+		}
+	}
+	d.Cut = len(text) > maxShown
+	d.Text = strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "\ufffd")
+	return d
+}

@@ -1,0 +1,119 @@
+package ui
+
+import (
+	"github.com/pawlq/pawl"
+)
+
+var groupPages = []page{
+	{path: "/groups", template: "groups", nav: "/groups", show: showGroups},
+	{path: "/groups/{group}", template: "group", nav: "/groups", show: showGroup},
+}
+
+var groupActions = []action{
+	{path: "/groups/{group}/cancel", nav: "/groups", form: groupForm("Cancel", "All its members that have not ended are cancelled, and what it would have enqueued is dropped.", true), do: doCancelGroup},
+	{path: "/groups/{group}/close", nav: "/groups", form: groupForm("Close", "It is complete when all its members have ended.", false), do: doCloseGroup},
+}
+
+// groupsLimit and membersLimit are how many entries a page of a list has.
+const (
+	groupsLimit  = 50
+	membersLimit = 100
+)
+
+type groupRow struct {
+	*pawl.GroupInfo
+	Bar bar
+}
+
+func groupRowOf(g *pawl.GroupInfo) groupRow {
+	c := g.Counts
+	return groupRow{g, barOf([]count{{"succeeded", c.Succeeded}, {"pending", c.Pending}, {"dead", c.Dead}, {"poisoned", c.Poisoned},
+		{"discarded", c.Discarded}, {"cancelled", c.Cancelled}, {"failed", c.Refused}})}
+}
+
+type groupsView struct {
+	Rows []groupRow
+	more
+}
+
+func showGroups(v *visit) (*screen, error) {
+	page, err := v.client.GroupsPage(v.ctx, pawl.PageRequest{Limit: groupsLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := groupsView{more: v.moreOf(page.NextCursor)}
+	for _, g := range page.Items {
+		view.Rows = append(view.Rows, groupRowOf(g))
+	}
+	return &screen{Title: "Groups", Data: view}, nil
+}
+
+type groupView struct {
+	groupRow
+	Members []*pawl.GroupMember
+	Rows    []count // members by state
+	Points  []groupPoint
+	more
+}
+
+// groupPoint is what a group enqueues when it comes to a point.
+type groupPoint struct {
+	When string
+	*pawl.Follower
+}
+
+func showGroup(v *visit) (*screen, error) {
+	g, err := v.client.Group(v.ctx, v.r.PathValue("group"))
+	if err != nil {
+		return nil, err
+	}
+	members, err := v.client.GroupMembersPage(v.ctx, g.ID, pawl.PageRequest{Limit: membersLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	c := g.Counts
+	view := groupView{groupRow: groupRowOf(g), Members: members.Items, more: v.moreOf(members.NextCursor),
+		Rows: []count{{"pending", c.Pending}, {"succeeded", c.Succeeded}, {"dead", c.Dead}, {"poisoned", c.Poisoned}, {"discarded", c.Discarded}, {"cancelled", c.Cancelled}}}
+	for _, p := range []groupPoint{{"when complete", g.OnComplete}, {"when all succeeded", g.OnSuccess}, {"at the first death", g.OnDeath}} {
+		if p.Follower != nil {
+			view.Points = append(view.Points, p)
+		}
+	}
+	title := "Group " + g.ID
+	if g.Name != "" {
+		title = "Group " + g.Name
+	}
+	return &screen{Title: title, Data: view}, nil
+}
+
+func groupForm(verb, text string, danger bool) func(*visit) (*form, error) {
+	return func(v *visit) (*form, error) {
+		g, err := v.client.Group(v.ctx, v.r.PathValue("group"))
+		if err != nil {
+			return nil, err
+		}
+		f := &form{Title: verb + " this group", Text: text, Button: verb, Danger: danger, Back: "/groups/" + g.ID,
+			Facts: []fact{{"Name", g.Name}, {"Members", number(g.Counts.Members)}, {"Have not ended", number(g.Counts.Pending)}}}
+		if danger {
+			f.Button = verb + " " + plural(g.Counts.Pending, "member")
+			f.Fields = []field{reasonField()}
+		}
+		return f, nil
+	}
+}
+
+func doCancelGroup(v *visit) (done, error) {
+	id := v.r.PathValue("group")
+	if _, err := v.client.CancelGroup(v.ctx, id, v.value("reason")); err != nil {
+		return done{}, err
+	}
+	return done{Said: "Cancelled.", Next: "/groups/" + id}, nil
+}
+
+func doCloseGroup(v *visit) (done, error) {
+	id := v.r.PathValue("group")
+	if _, err := v.client.CloseGroup(v.ctx, id); err != nil {
+		return done{}, err
+	}
+	return done{Said: "Closed.", Next: "/groups/" + id}, nil
+}

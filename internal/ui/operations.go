@@ -1,0 +1,276 @@
+package ui
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+var operationPages = []page{
+	{path: "/operations", template: "operations", nav: "/operations", show: showOperations},
+	{path: "/operations/{operation}", template: "operation", nav: "/operations", show: showOperation},
+}
+
+var operationActions = []action{
+	{path: "/operations/new", nav: "/operations", form: newOperationForm, do: doNewOperation},
+	{path: "/operations/{operation}/pause", nav: "/operations", form: operationForm("Pause", "It rests once the step is over that is under way.", false), do: doOperation("Paused.", pawl.Admin.PauseOperation)},
+	{path: "/operations/{operation}/resume", nav: "/operations", form: operationForm("Resume", "It goes on where it was.", false), do: doOperation("Resumed.", pawl.Admin.ResumeOperation)},
+	{path: "/operations/{operation}/abort", nav: "/operations", form: operationForm("Abort", "It ends once the step is over that is under way. What is done stays done.", true), do: doOperation("Aborted.", pawl.Admin.AbortOperation)},
+}
+
+// actionWord is how an action of operations is asked for.
+type actionWord struct {
+	action pawl.Action
+	label  string
+	of     string // between the label and how many
+	text   string
+	danger bool
+}
+
+// actions are in the order of their use on call.
+var actions = []actionWord{
+	{pawl.ActionReplay, "Replay", "", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false},
+	{pawl.ActionRunNow, "Run now", "", "They become ready now instead of when they are due.", false},
+	{pawl.ActionMove, "Move", "", "They live on in another queue, each under a new id.", false},
+	{pawl.ActionSetPriority, "Set priority", "of ", "They are claimed by their new priority.", false},
+	{pawl.ActionCancel, "Cancel", "", "They end; handlers that run them are told.", true},
+	{pawl.ActionDiscard, "Discard", "", "They end on purpose. Dead letters go to the archive first.", true},
+}
+
+func wordOf(a pawl.Action) (actionWord, error) {
+	for _, w := range actions {
+		if w.action == a {
+			return w, nil
+		}
+	}
+	return actionWord{}, badField("action", "%q is not one", clip(string(a), 40))
+}
+
+// operationsLimit is how many operations a page of the list has.
+const operationsLimit = 50
+
+type operationRow struct {
+	*pawl.OperationInfo
+	Filter  string
+	Percent int64
+	Bar     bar
+}
+
+func operationRowOf(o *pawl.OperationInfo) operationRow {
+	row := operationRow{OperationInfo: o, Filter: "every task"}
+	if o.Filter != nil {
+		row.Filter = filterWords(*o.Filter)
+	}
+	c := o.Counts
+	if total := max(c.Total, c.Matched); total > 0 {
+		row.Percent = c.Matched * 100 / total
+	}
+	row.Bar = barOf([]count{{"done", c.Done}, {"skipped", c.SkippedTasks()}, {"failed", c.Failed}, {"pending", max(c.Total-c.Matched, 0)}})
+	return row
+}
+
+type operationsView struct {
+	Rows []operationRow
+	more
+}
+
+func showOperations(v *visit) (*screen, error) {
+	page, err := v.admin().OperationsPage(v.ctx, pawl.PageRequest{Limit: operationsLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := operationsView{more: v.moreOf(page.NextCursor)}
+	for _, o := range page.Items {
+		view.Rows = append(view.Rows, operationRowOf(o))
+	}
+	return &screen{Title: "Operations", Data: view}, nil
+}
+
+type operationView struct {
+	operationRow
+	Skipped []count
+	Facts   []fact
+	Find    string // the filter in text form
+}
+
+func showOperation(v *visit) (*screen, error) {
+	o, err := v.admin().Operation(v.ctx, v.r.PathValue("operation"))
+	if err != nil {
+		return nil, err
+	}
+	view := operationView{operationRow: operationRowOf(o), Facts: operationFacts(o)}
+	if o.Operation.Filter != nil {
+		view.Find = filterText(*o.Operation.Filter)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(o.Counts.Skipped)) {
+		view.Skipped = append(view.Skipped, count{reason, o.Counts.Skipped[reason]})
+	}
+	return &screen{Title: "Operation " + string(o.Action), Data: view}, nil
+}
+
+func operationFacts(o *pawl.OperationInfo) []fact {
+	facts := []fact{{"Started by", byWhom(o.Author)}}
+	add := func(is bool, name, value string) {
+		if is {
+			facts = append(facts, fact{name, value})
+		}
+	}
+	add(o.Reason != "", "Reason", o.Reason)
+	add(o.ToQueue != "", "To queue", o.ToQueue)
+	add(o.Priority != "", "Priority", string(o.Priority))
+	add(o.Max > 0, "At most", plural(o.Max, "task"))
+	add(o.Rate > 0, "Rate", strconv.FormatFloat(o.Rate, 'g', -1, 64)+" a second")
+	add(o.Canary > 0, "Canary", "pauses after "+plural(o.Canary, "task"))
+	add(o.StoppedBy != nil, "Stopped by", byWhom(o.StoppedBy))
+	add(o.ResumedBy != nil, "Resumed by", byWhom(o.ResumedBy))
+	return facts
+}
+
+func byWhom(o *pawl.Operator) string {
+	if o == nil {
+		return "nobody"
+	}
+	var parts []string
+	for _, s := range []string{o.Actor, o.Address} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	if o.Face != "" {
+		parts = append(parts, "by "+o.Face)
+	}
+	return strings.Join(parts, " · ")
+}
+
+// operationOf reads what an operation is to be, from the form or, before there is one, from the address.
+func (v *visit) operationOf() (pawl.Operation, error) {
+	get := v.query
+	if v.r.PostForm != nil {
+		get = v.value
+	}
+	r := &reader{v: v}
+	o := pawl.Operation{Action: pawl.Action(get("action")), ToQueue: get("to_queue"), Priority: pawl.Priority(get("priority")), Reason: get("reason")}
+	filter, _, err := parseFilter(get("q"), v.now)
+	if err != nil {
+		return o, err
+	}
+	o.Filter = &filter
+	if v.r.PostForm != nil {
+		o.Max, o.Rate, o.Canary = r.whole("max"), r.share("rate"), r.whole("canary")
+	}
+	return o, r.err
+}
+
+// newOperationForm says how many tasks an operation would be for, and which, before it is started.
+func newOperationForm(v *visit) (*form, error) {
+	o, opErr := v.operationOf()
+	word, err := wordOf(o.Action)
+	if err != nil {
+		return nil, err
+	}
+	text := v.query("q")
+	if v.r.PostForm != nil {
+		text = v.value("q")
+	}
+	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Count again"},
+		Facts: []fact{{"Which", orAll(text)}}, Fields: operationFields(o, text)}
+	if opErr != nil {
+		f.refuse(opErr)
+		return f, nil
+	}
+	try := o
+	if try.Action == pawl.ActionMove && try.ToQueue == "" {
+		try.ToQueue = "default" // which one does not change the count
+	}
+	if try.Action == pawl.ActionSetPriority && try.Priority == "" {
+		try.Priority = pawl.Normal
+	}
+	p, err := v.admin().TryOperation(v.ctx, try)
+	if err != nil {
+		f.refuse(err)
+		return f, nil
+	}
+	f.count(p, o, word)
+	return f, nil
+}
+
+// count says in the button how many tasks it is for.
+func (f *form) count(p *pawl.OperationPreview, o pawl.Operation, word actionWord) {
+	n, many := p.Matched, ""
+	if p.IsLowerBound {
+		many = " or more"
+	}
+	f.Facts = append(f.Facts, fact{"Match now", number(n) + many})
+	if o.Max > 0 && o.Max < n {
+		n, many = o.Max, ""
+	}
+	f.Sample = p.Sample[:min(len(p.Sample), 5)]
+	f.Button = word.label + " " + word.of + plural(n, "task") + many
+	if n == 0 {
+		f.Text = "No task matches that this is for: " + strings.ToLower(word.text)
+	}
+}
+
+func orAll(text string) string {
+	if text == "" {
+		return "every task"
+	}
+	return text
+}
+
+func operationFields(o pawl.Operation, text string) []field {
+	fields := []field{{Name: "action", Kind: "hidden", Value: string(o.Action)}, {Name: "q", Kind: "hidden", Value: text}}
+	switch o.Action {
+	case pawl.ActionMove:
+		fields = append(fields, field{Name: "to_queue", Label: "To queue", Kind: "text", Required: true})
+	case pawl.ActionSetPriority:
+		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
+	}
+	return append(fields,
+		field{Name: "rate", Label: "Tasks a second at most", Kind: "number", Placeholder: "as fast as goes"},
+		field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "It pauses after so many tasks, for you to look."},
+		field{Name: "max", Label: "Tasks at most", Kind: "number", Placeholder: "all that match"},
+		reasonField())
+}
+
+func doNewOperation(v *visit) (done, error) {
+	o, err := v.operationOf()
+	if err != nil {
+		return done{}, err
+	}
+	if v.value("check") != "" {
+		return done{}, errCheck
+	}
+	started, err := v.admin().StartOperation(v.ctx, o)
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: "Started.", Next: "/operations/" + started.ID}, nil
+}
+
+func operationForm(verb, text string, danger bool) func(*visit) (*form, error) {
+	return func(v *visit) (*form, error) {
+		o, err := v.admin().Operation(v.ctx, v.r.PathValue("operation"))
+		if err != nil {
+			return nil, err
+		}
+		row := operationRowOf(o)
+		return &form{Title: verb + " this operation", Text: text, Button: verb, Danger: danger, Back: "/operations/" + o.ID,
+			Facts:  []fact{{"What", string(o.Action)}, {"Which", row.Filter}, {"Done", number(o.Counts.Done)}, {"Of", number(o.Counts.Total)}},
+			Fields: []field{reasonField()}}, nil
+	}
+}
+
+func doOperation(said string, call func(pawl.Admin, context.Context, string, string) (*pawl.OperationInfo, error)) func(*visit) (done, error) {
+	return func(v *visit) (done, error) {
+		id := v.r.PathValue("operation")
+		if _, err := call(v.admin(), v.ctx, id, v.value("reason")); err != nil {
+			return done{}, err
+		}
+		return done{Said: said, Next: "/operations/" + id}, nil
+	}
+}

@@ -1,0 +1,255 @@
+package ui
+
+import (
+	"fmt"
+
+	"github.com/pawlq/pawl"
+)
+
+var queuePages = []page{
+	{path: "/queues", template: "queues", nav: "/queues", show: showQueues},
+	{path: "/queues/{queue}", template: "queue", nav: "/queues", show: showQueue},
+}
+
+var queueActions = []action{
+	{path: "/queues/{queue}/pause", nav: "/queues", form: pauseForm, do: doPause},
+	{path: "/queues/{queue}/resume", nav: "/queues", form: resumeForm, do: doResume},
+	{path: "/queues/{queue}/purge", nav: "/queues", form: purgeForm, do: doPurge},
+	{path: "/queues/{queue}/delete", nav: "/queues", form: deleteQueueForm, do: doDeleteQueue},
+	{path: "/queues/{queue}/close-breaker", nav: "/queues", form: closeBreakerForm, do: doCloseBreaker},
+}
+
+// queuesLimit is how many queues a page of the list has.
+const queuesLimit = 100
+
+// queueRow is a queue in a list.
+type queueRow struct {
+	*pawl.QueueInfo
+	Bar     bar
+	Waiting int64
+}
+
+func rowOf(q *pawl.QueueInfo) queueRow {
+	return queueRow{QueueInfo: q, Bar: barOf(countsOf(q.Depth)), Waiting: waitingOf(q.Depth)}
+}
+
+// waitingOf are the tasks that a purge would discard.
+func waitingOf(d pawl.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
+
+type queuesView struct {
+	Rows []queueRow
+	more
+}
+
+// more says where a list goes on.
+type more struct {
+	Next, First string
+	Later       bool // this is not the beginning
+}
+
+func (v *visit) moreOf(next string) more {
+	m := more{First: v.base + v.here("cursor", ""), Later: v.query("cursor") != ""}
+	if next != "" {
+		m.Next = v.base + v.here("cursor", next)
+	}
+	return m
+}
+
+func showQueues(v *visit) (*screen, error) {
+	page, err := v.admin().QueuesPage(v.ctx, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := queuesView{more: v.moreOf(page.NextCursor)}
+	for _, q := range page.Items {
+		view.Rows = append(view.Rows, rowOf(q))
+	}
+	return &screen{Title: "Queues", Data: view}, nil
+}
+
+type queueView struct {
+	queueRow
+	Counts []count
+	Why    *pawl.QueueExplanation
+	// WhyNot says why there is no Why.
+	WhyNot   string
+	Settings []fact
+	Keys     []keyRow
+}
+
+// keyRow are the limits of a key, as words.
+type keyRow struct{ Key, Rules string }
+
+func showQueue(v *visit) (*screen, error) {
+	q, err := v.admin().Queue(v.ctx, v.r.PathValue("queue"))
+	if err != nil {
+		return nil, err
+	}
+	view := queueView{queueRow: rowOf(q), Counts: countsOf(q.Depth), Settings: settingsFacts(&q.Settings), Keys: keyRows(&q.Settings)}
+	if view.Why, err = v.admin().ExplainQueue(v.ctx, q.Name); err != nil {
+		view.WhyNot = problemOf(err).Message
+	}
+	return &screen{Title: "Queue " + q.Name, Data: view}, nil
+}
+
+// queueOf is the queue that a request is for.
+func (v *visit) queue() (*pawl.QueueInfo, error) {
+	return v.admin().Queue(v.ctx, v.r.PathValue("queue"))
+}
+
+func (v *visit) queueDone(format string, args ...any) done {
+	return done{Said: fmt.Sprintf(format, args...), Next: "/queues/" + v.r.PathValue("queue")}
+}
+
+func pauseForm(v *visit) (*form, error) {
+	q, err := v.queue()
+	if err != nil {
+		return nil, err
+	}
+	return &form{Title: "Pause " + q.Name, Button: "Pause", Back: "/queues/" + q.Name,
+		Text: "Nothing new starts. Tasks are still accepted, and those that run go on. With a type or a key, only its tasks are held.",
+		Fields: []field{
+			{Name: "what", Label: "What", Kind: "choice", Options: []option{{"", "the whole queue"}, {"type", "one type"}, {"key", "one key"}}, Value: v.query("what")},
+			{Name: "name", Label: "Which type or key", Kind: "text", Value: v.query("name"), Hint: "Empty for the whole queue."},
+			reasonField(),
+		}}, nil
+}
+
+// holdOf reads what a pause or its end is for.
+func (v *visit) holdOf() (pawl.Hold, error) {
+	h := pawl.Hold{Reason: v.value("reason")}
+	name := v.value("name")
+	switch what := v.value("what"); {
+	case what == "" && name != "":
+		return h, badField("name", "%q is named, but the whole queue is chosen", clip(name, 60))
+	case what != "" && name == "":
+		return h, badField("name", "which %s?", what)
+	case what == "type":
+		h.Type = name
+	case what == "key":
+		h.Key = name
+	case what != "":
+		return h, badField("what", "%q is neither type nor key", clip(what, 60))
+	}
+	return h, nil
+}
+
+func doPause(v *visit) (done, error) {
+	h, err := v.holdOf()
+	if err != nil {
+		return done{}, err
+	}
+	if _, err := v.admin().Pause(v.ctx, v.r.PathValue("queue"), h); err != nil {
+		return done{}, err
+	}
+	return v.queueDone("Paused %s.", holdWords(h)), nil
+}
+
+func holdWords(h pawl.Hold) string {
+	switch {
+	case h.Type != "":
+		return "type " + h.Type
+	case h.Key != "":
+		return "key " + h.Key
+	}
+	return "the queue"
+}
+
+func resumeForm(v *visit) (*form, error) {
+	q, err := v.queue()
+	if err != nil {
+		return nil, err
+	}
+	f := &form{Title: "Resume " + q.Name, Button: "Resume", Back: "/queues/" + q.Name, Fields: []field{
+		{Name: "what", Kind: "hidden", Value: v.query("what")}, {Name: "name", Kind: "hidden", Value: v.query("name")}, reasonField(),
+	}}
+	switch what, name := v.query("what"), v.query("name"); {
+	case what != "":
+		f.Title = "Resume " + what + " " + name
+	case q.PausedReason != "":
+		f.Text = fmt.Sprintf("It was paused %s: %s", momentOf(q.PausedAt, v.now).Text, q.PausedReason)
+	}
+	if f.Text == "" {
+		f.Text = fmt.Sprintf("%s can start again.", plural(q.Depth.Ready, "ready task"))
+	}
+	return f, nil
+}
+
+func doResume(v *visit) (done, error) {
+	h, err := v.holdOf()
+	if err != nil {
+		return done{}, err
+	}
+	if _, err := v.admin().Resume(v.ctx, v.r.PathValue("queue"), h); err != nil {
+		return done{}, err
+	}
+	return v.queueDone("Resumed %s.", holdWords(h)), nil
+}
+
+func purgeForm(v *visit) (*form, error) {
+	q, err := v.queue()
+	if err != nil {
+		return nil, err
+	}
+	n := waitingOf(q.Depth)
+	return &form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + plural(n, "waiting task"), Back: "/queues/" + q.Name,
+		Text:   "Every task that waits in this queue is discarded: also those that come while this runs. They stay visible until retention removes them. Tasks that run, and dead letters, stay.",
+		Facts:  []fact{{"Scheduled", number(q.Depth.Scheduled)}, {"Ready", number(q.Depth.Ready)}, {"Retrying", number(q.Depth.Retrying)}},
+		Fields: []field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true}, reasonField()}}, nil
+}
+
+func doPurge(v *visit) (done, error) {
+	name := v.r.PathValue("queue")
+	if v.value("confirm") != name {
+		return done{}, badField("confirm", "is not the name of the queue, %q", name)
+	}
+	n, err := v.admin().PurgeQueue(v.ctx, name, v.value("reason"))
+	if err != nil {
+		return done{}, err
+	}
+	return v.queueDone("Discarded %s.", plural(n, "task")), nil
+}
+
+func deleteQueueForm(v *visit) (*form, error) {
+	q, err := v.queue()
+	if err != nil {
+		return nil, err
+	}
+	return &form{Title: "Delete " + q.Name, Danger: true, Button: "Delete the queue", Back: "/queues/" + q.Name,
+		Text: "Its settings go too. Only a queue without tasks can be deleted; the next enqueue makes it anew, with the defaults.", Fields: []field{reasonField()}}, nil
+}
+
+func doDeleteQueue(v *visit) (done, error) {
+	name := v.r.PathValue("queue")
+	if err := v.admin().Because(v.value("reason")).DeleteQueue(v.ctx, name); err != nil {
+		return done{}, err
+	}
+	return done{Said: "Deleted queue " + name + ".", Next: "/queues"}, nil
+}
+
+func closeBreakerForm(v *visit) (*form, error) {
+	q, err := v.queue()
+	if err != nil {
+		return nil, err
+	}
+	f := &form{Title: "Close breaker", Button: "Close it", Back: "/queues/" + q.Name, Text: "Its tasks start again at once. If they go on failing, it opens again.",
+		Fields: []field{{Name: "type", Kind: "hidden", Value: v.query("type")}, reasonField()}}
+	for _, b := range q.Breakers {
+		if b.Type == v.query("type") {
+			f.Title = "Close the breaker of " + b.Type
+			f.Facts = []fact{{"What opened it", b.Reason}, {"Last error", b.Error}}
+		}
+	}
+	return f, nil
+}
+
+func doCloseBreaker(v *visit) (done, error) {
+	typ := v.value("type")
+	if typ == "" {
+		return done{}, badField("type", "is needed")
+	}
+	if _, err := v.admin().CloseBreaker(v.ctx, v.r.PathValue("queue"), typ, v.value("reason")); err != nil {
+		return done{}, err
+	}
+	return v.queueDone("Closed the breaker of %s.", typ), nil
+}

@@ -1,0 +1,134 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// shared are the templates that all pages have: the frame around them, and parts such as a badge.
+var shared = []string{"templates/layout.html", "templates/parts.html"}
+
+// parse reads all templates. A page is one file, with its own "head" and "live".
+func (u *UI) parse() map[string]*template.Template {
+	frame := template.Must(template.New("").Funcs(u.funcs()).ParseFS(templateFiles, shared...))
+	names, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		panic(err) // they are in the binary
+	}
+	all := map[string]*template.Template{}
+	for _, f := range names {
+		name := strings.TrimSuffix(f.Name(), path.Ext(f.Name()))
+		if name == "layout" || name == "parts" {
+			continue
+		}
+		all[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
+	}
+	return all
+}
+
+// frame is what surrounds a page.
+type frame struct {
+	Title string
+	Nav   []navItem
+	Here  string // the page's own address, for what it asks anew
+	Said  string // by the page before
+	Theme string // "light", "dark", "": that of the system
+	Name  string // of the visitor, as they call themselves
+	Query string // in the search field
+	Still bool   // it does not change by itself
+	Data  any
+}
+
+func (v *visit) frame(s *screen) *frame {
+	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, Data: s.Data}
+	if v.nav == "/tasks" {
+		f.Query = v.query("q")
+	}
+	return f
+}
+
+// navItem is an entry of the menu.
+type navItem struct {
+	Path, Label, Key string // Key: the letter that goes there
+	Here             bool
+}
+
+// menu are the pages in the order of their use on call.
+func (v *visit) menu() []navItem {
+	items := []navItem{
+		{Path: "/", Label: "Overview", Key: "o"}, {Path: "/queues", Label: "Queues", Key: "q"}, {Path: "/tasks", Label: "Tasks", Key: "t"},
+		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"},
+		{Path: "/groups", Label: "Groups", Key: "g"}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a"},
+		{Path: "/cluster", Label: "Cluster", Key: "c"}, {Path: "/settings", Label: "Settings", Key: ","},
+	}
+	for i := range items {
+		items[i].Here = items[i].Path == v.nav
+	}
+	return items
+}
+
+// render sends a part of a page. It is made whole before its first byte goes, so that a broken page is an error.
+func (v *visit) render(status int, file, part string, data any) error {
+	var b bytes.Buffer
+	if err := v.templates[file].ExecuteTemplate(&b, part, data); err != nil {
+		return err
+	}
+	h := v.w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Vary", "HX-Request")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(b.Bytes()) // if this fails, the caller is gone
+	return nil
+}
+
+// problem is an error as people see it.
+type problem struct {
+	Code, Message, Field, Reason string
+	Status                       int
+}
+
+func problemOf(err error) problem {
+	p := problem{Status: statusOf(err)}
+	if e, ok := errors.AsType[*pawl.Error](err); ok {
+		p.Code, p.Message, p.Field, p.Reason = e.Code, e.Message, e.Field, e.Reason
+		return p
+	}
+	if errors.Is(err, pawl.ErrClosed) {
+		p.Code, p.Message, p.Status = "unavailable", "this server is stopping", http.StatusServiceUnavailable
+		return p
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.Code, p.Message = "unavailable", "the server took too long to answer"
+		return p
+	}
+	p.Code, p.Message, p.Status = "internal", "this page could not be made; the server's log says why", http.StatusInternalServerError
+	return p
+}
+
+// fail shows why there is no page.
+func (v *visit) fail(err error) {
+	p := problemOf(err)
+	if p.Code == "internal" {
+		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)
+	}
+	part, data := "live", any(p)
+	if !v.partial() {
+		part, data = "layout", v.frame(&screen{Title: "Not possible", Data: p})
+	}
+	if err := v.render(p.Status, "error", part, data); err != nil {
+		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)
+		http.Error(v.w, "internal error", http.StatusInternalServerError)
+	}
+}

@@ -1,0 +1,275 @@
+package ui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+var schedulePages = []page{
+	{path: "/schedules", template: "schedules", nav: "/schedules", show: showSchedules},
+	{path: "/schedules/{schedule}", template: "schedule", nav: "/schedules", show: showSchedule},
+}
+
+var scheduleActions = []action{
+	{path: "/new-schedule", nav: "/schedules", form: newScheduleForm, do: doNewSchedule},
+	{path: "/schedules/{schedule}/edit", nav: "/schedules", form: editScheduleForm, do: doEditSchedule},
+	{path: "/schedules/{schedule}/pause", nav: "/schedules", form: scheduleForm("Pause", "Its ticks pass without a task. When it is resumed, its ledger notes them.", false), do: doPauseSchedule},
+	{path: "/schedules/{schedule}/resume", nav: "/schedules", form: scheduleForm("Resume", "It goes on with its next tick.", false), do: doResumeSchedule},
+	{path: "/schedules/{schedule}/trigger", nav: "/schedules", form: scheduleForm("Trigger", "It enqueues its task now, beside its ticks.", false), do: doTrigger},
+	{path: "/schedules/{schedule}/delete", nav: "/schedules", form: scheduleForm("Delete", "It goes with its ledger. The tasks of its ticks stay.", true), do: doDeleteSchedule},
+}
+
+// schedulesLimit and ticksLimit are how many entries a page of a list has.
+const (
+	schedulesLimit = 100
+	ticksLimit     = 50
+)
+
+type scheduleRow struct {
+	*pawl.ScheduleInfo
+	Rule string
+}
+
+// ruleText says when a schedule is due.
+func ruleText(s *pawl.ScheduleInfo) string {
+	rule := s.Cron
+	if s.Every > 0 {
+		rule = "every " + spanText(s.Every)
+	}
+	if s.TimeZone != "" {
+		rule += " " + s.TimeZone
+	}
+	return rule
+}
+
+type schedulesView struct {
+	Rows []scheduleRow
+	more
+}
+
+func showSchedules(v *visit) (*screen, error) {
+	page, err := v.admin().SchedulesPage(v.ctx, pawl.PageRequest{Limit: schedulesLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := schedulesView{more: v.moreOf(page.NextCursor)}
+	for _, s := range page.Items {
+		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})
+	}
+	return &screen{Title: "Schedules", Data: view}, nil
+}
+
+type scheduleView struct {
+	scheduleRow
+	Facts   []fact
+	Payload *document
+	Ticks   []*pawl.Tick
+	more
+}
+
+func (v *visit) schedule() (*pawl.ScheduleInfo, error) {
+	return v.admin().Schedule(v.ctx, v.r.PathValue("schedule"))
+}
+
+func showSchedule(v *visit) (*screen, error) {
+	s, err := v.schedule()
+	if err != nil {
+		return nil, err
+	}
+	ticks, err := v.admin().ScheduleHistoryPage(v.ctx, s.Name, pawl.PageRequest{Limit: ticksLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: scheduleFacts(s), Payload: documentOf(s.Task.Payload, s.Task.ContentType),
+		Ticks: ticks.Items, more: v.moreOf(ticks.NextCursor)}
+	return &screen{Title: "Schedule " + s.Name, Data: view}, nil
+}
+
+func scheduleFacts(s *pawl.ScheduleInfo) []fact {
+	facts := []fact{{"Type", s.Task.Type}, {"Queue", s.Task.Queue}, {"Missed ticks", string(s.Missed)}, {"Overlap", string(s.Overlap)}}
+	add := func(is bool, name, value string) {
+		if is {
+			facts = append(facts, fact{name, value})
+		}
+	}
+	add(s.Jitter > 0, "Jitter", "up to "+spanText(s.Jitter))
+	add(s.Owner != "", "Owner", s.Owner)
+	add(s.Task.Priority != "", "Priority", string(s.Task.Priority))
+	add(s.Task.Key != "", "Key", s.Task.Key)
+	add(len(s.Task.Tags) > 0, "Tags", strings.Join(s.Task.Tags, ", "))
+	add(s.Task.MaxAttempts > 0, "Attempts", number(s.Task.MaxAttempts))
+	add(s.Task.Timeout > 0, "Timeout", spanText(s.Task.Timeout))
+	add(s.Task.ExpiresIn > 0, "Expires in", spanText(s.Task.ExpiresIn))
+	add(len(s.Task.Then) > 0, "Then", plural(len(s.Task.Then), "follower"))
+	return facts
+}
+
+// scheduleFields ask for a schedule.
+func scheduleFields(s *pawl.ScheduleInfo) []field {
+	fields := []field{
+		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, six with seconds first, or @daily. Or an interval:"},
+		{Name: "every", Label: "Every", Kind: "text", Value: fieldSpan(s.Every), Placeholder: "15m", Hint: "Instead of cron."},
+		{Name: "time_zone", Label: "Time zone", Kind: "text", Value: s.TimeZone, Placeholder: "UTC", Hint: "Such as Europe/Vienna."},
+		{Name: "jitter", Label: "Jitter", Kind: "text", Value: fieldSpan(s.Jitter), Placeholder: "none"},
+		{Name: "missed", Label: "Missed ticks", Kind: "choice", Options: []option{{"once", "one task for all of them"}, {"skip", "none"}, {"all", "one task each"}}, Value: string(s.Missed)},
+		{Name: "overlap", Label: "While an earlier one runs", Kind: "choice", Options: []option{{"allow", "enqueue all the same"}, {"skip", "skip the tick"}}, Value: string(s.Overlap)},
+		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where it comes from, such as a file in a repository."},
+	}
+	task := templateFields("task.", &s.Task)
+	task[0].Heading = "What each tick enqueues"
+	fields = append(fields, task...)
+	return append(fields, reasonField())
+}
+
+func newScheduleForm(*visit) (*form, error) {
+	fields := scheduleFields(&pawl.ScheduleInfo{})
+	fields = append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report", Hint: "Letters, digits and . _ - :"}}, fields...)
+	return &form{Title: "New schedule", Wide: true, Button: "Make the schedule", Back: "/schedules", Text: "It enqueues a task at times of the clock, or at intervals.", Fields: fields}, nil
+}
+
+func editScheduleForm(v *visit) (*form, error) {
+	s, err := v.schedule()
+	if err != nil {
+		return nil, err
+	}
+	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name,
+		Text: "What this form does not show of the task, such as headers and what follows it, stays as it is.", Fields: scheduleFields(s)}, nil
+}
+
+// readSchedule reads a schedule from a form. What the form does not ask for is that of before.
+func (v *visit) readSchedule(name string, before *pawl.ScheduledTask) (pawl.Schedule, error) {
+	r := &reader{v: v}
+	args, opts := r.template("task.")
+	s := pawl.Schedule{Name: name, Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Jitter: r.span("jitter"),
+		Missed: pawl.Missed(r.text("missed")), Overlap: pawl.Overlap(r.text("overlap")), Owner: r.text("owner"), Options: opts}
+	if before != nil {
+		args.ContentType = before.ContentType
+		s.Options = append(s.Options, hiddenOptions(before)...)
+	}
+	s.Task = args
+	return s, r.err
+}
+
+// hiddenOptions are the options of a task that templateFields do not ask for.
+func hiddenOptions(t *pawl.ScheduledTask) (opts []pawl.Option) {
+	if t.Retry != nil {
+		opts = append(opts, pawl.Retry(*t.Retry))
+	}
+	if t.Retention != nil {
+		opts = append(opts, pawl.Retention(*t.Retention))
+	}
+	if t.Unique != nil {
+		opts = append(opts, *t.Unique)
+	}
+	if t.Cost > 0 {
+		opts = append(opts, pawl.Cost(t.Cost))
+	}
+	for name, value := range t.Headers {
+		opts = append(opts, pawl.Header(name, value))
+	}
+	for _, f := range t.Then {
+		opts = append(opts, pawl.Then(pawl.RawTask{Type: f.Type, Payload: f.Payload, ContentType: f.ContentType}, allOptions(&f)...))
+	}
+	return opts
+}
+
+// allOptions are all options of a task that follows another.
+func allOptions(t *pawl.ScheduledTask) []pawl.Option {
+	opts := hiddenOptions(t)
+	set := func(is bool, o pawl.Option) {
+		if is {
+			opts = append(opts, o)
+		}
+	}
+	set(t.Queue != "", pawl.Queue(t.Queue))
+	set(t.Priority != "", t.Priority)
+	set(t.Key != "", pawl.Key(t.Key))
+	set(t.MaxAttempts > 0, pawl.MaxAttempts(t.MaxAttempts))
+	set(t.Timeout > 0, pawl.Timeout(t.Timeout))
+	set(t.ExpiresIn > 0, pawl.ExpiresIn(t.ExpiresIn))
+	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
+	set(t.In > 0, pawl.In(t.In))
+	set(!t.At.IsZero(), pawl.At(t.At))
+	set(t.IdempotencyKey != "", pawl.IdempotencyKey(t.IdempotencyKey))
+	set(t.IdempotencyTTL > 0, pawl.IdempotencyTTL(t.IdempotencyTTL))
+	return opts
+}
+
+func doNewSchedule(v *visit) (done, error) {
+	s, err := v.readSchedule(v.value("name"), nil)
+	if err != nil {
+		return done{}, err
+	}
+	change, err := v.admin().Because(v.value("reason")).CreateSchedule(v.ctx, s)
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: "Made. Its next tick is " + momentOf(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
+}
+
+func (v *visit) scheduleDone(format string, args ...any) done {
+	return done{Said: fmt.Sprintf(format, args...), Next: "/schedules/" + v.r.PathValue("schedule")}
+}
+
+func doEditSchedule(v *visit) (done, error) {
+	before, err := v.schedule()
+	if err != nil {
+		return done{}, err
+	}
+	s, err := v.readSchedule(before.Name, &before.Task)
+	if err != nil {
+		return done{}, err
+	}
+	change, err := v.admin().Because(v.value("reason")).PutSchedule(v.ctx, s)
+	if err != nil {
+		return done{}, err
+	}
+	return v.scheduleDone("Saved: %s.", change.Change), nil
+}
+
+func scheduleForm(verb, text string, danger bool) func(*visit) (*form, error) {
+	return func(v *visit) (*form, error) {
+		s, err := v.schedule()
+		if err != nil {
+			return nil, err
+		}
+		return &form{Title: verb + " " + s.Name, Text: text, Button: verb, Danger: danger, Back: "/schedules/" + s.Name,
+			Facts: []fact{{"When", ruleText(s)}, {"Type", s.Task.Type}, {"Queue", s.Task.Queue}}, Fields: []field{reasonField()}}, nil
+	}
+}
+
+func doPauseSchedule(v *visit) (done, error) {
+	if _, err := v.admin().PauseSchedule(v.ctx, v.r.PathValue("schedule"), v.value("reason")); err != nil {
+		return done{}, err
+	}
+	return v.scheduleDone("Paused."), nil
+}
+
+func doResumeSchedule(v *visit) (done, error) {
+	if _, err := v.admin().Because(v.value("reason")).ResumeSchedule(v.ctx, v.r.PathValue("schedule")); err != nil {
+		return done{}, err
+	}
+	return v.scheduleDone("Resumed."), nil
+}
+
+func doTrigger(v *visit) (done, error) {
+	ref, err := v.admin().Because(v.value("reason")).TriggerSchedule(v.ctx, v.r.PathValue("schedule"))
+	if err != nil {
+		return done{}, err
+	}
+	if ref.ID == "" { // it is on its way to another shard
+		return v.scheduleDone("Triggered."), nil
+	}
+	return done{Said: "Triggered: this is its task.", Next: "/tasks/" + ref.ID}, nil
+}
+
+func doDeleteSchedule(v *visit) (done, error) {
+	name := v.r.PathValue("schedule")
+	if err := v.admin().Because(v.value("reason")).DeleteSchedule(v.ctx, name); err != nil {
+		return done{}, err
+	}
+	return done{Said: "Deleted schedule " + name + ".", Next: "/schedules"}, nil
+}

@@ -1,0 +1,207 @@
+package ui_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// world is a node with pages on it.
+type world struct {
+	url    string // "http://127.0.0.1:1234"
+	client *pawl.Client
+}
+
+// startWorld starts a node in memory, which ends with the test.
+func startWorld(t testing.TB, base string) *world {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	n, err := node.Start(t.Context(), node.Config{InMemory: true, Listener: l, Version: pawl.Version, BasePath: base,
+		Fatal: func(err error) { t.Errorf("node: %v", err) }})
+	must(t, err)
+	client, err := pawl.Dial(l.Addr().String())
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(client.Close(), n.Stop(ctx)); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	return &world{url: "http://" + l.Addr().String(), client: client}
+}
+
+// enqueue enqueues n tasks.
+func (w *world) enqueue(t testing.TB, n int, item func(i int) pawl.Item) {
+	t.Helper()
+	items := make([]pawl.Item, n)
+	for i := range items {
+		items[i] = item(i)
+	}
+	done, err := w.client.EnqueueBatch(t.Context(), items)
+	must(t, err)
+	for _, d := range done {
+		must(t, d.Err)
+	}
+}
+
+func job(typ, payload string, opts ...pawl.Option) pawl.Item {
+	return pawl.Item{Args: pawl.RawTask{Type: typ, Payload: []byte(payload)}, Options: opts}
+}
+
+// seed makes what a shop in the middle of its day has: several queues, thousands of tasks in all states, types that fail, schedules,
+// groups and operations.
+func (w *world) seed(t testing.TB) {
+	t.Helper()
+	ctx, admin := t.Context(), w.client.Admin().As("alice").Because("the shop opens")
+	for name, s := range map[string]pawl.QueueSettings{
+		"mail":    {Retry: pawl.RetryPolicy{Initial: 20 * time.Minute}, MaxAttempts: 4, Limits: pawl.Limits{Rate: pawl.Rate{Limit: 500, Period: time.Second}}},
+		"media":   {Limits: pawl.Limits{MaxRunning: 12}, PerKey: pawl.Limits{MaxRunning: 2}, Keys: map[string]pawl.KeyRules{"tenant-7": {Limits: pawl.Limits{MaxRunning: 1}, Weight: 3}}},
+		"billing": {Breaker: &pawl.Breaker{MinAttempts: 5, Window: time.Minute, Hold: time.Hour}, Weights: &pawl.PriorityWeights{High: 6, Normal: 3, Low: 1}},
+	} {
+		_, err := admin.PutQueue(ctx, name, s)
+		must(t, err)
+	}
+	w.enqueue(t, 900, func(i int) pawl.Item {
+		return job("mail.welcome", fmt.Sprintf(`{"to":"customer-%d@example.com","locale":"de","template":{"id":"welcome-7","variant":"b"}}`, i), pawl.Queue("mail"), pawl.Tags("onboarding"))
+	})
+	w.enqueue(t, 120, func(i int) pawl.Item {
+		return job("mail.digest", fmt.Sprintf(`{"user":%d}`, i), pawl.Queue("mail"), pawl.MaxAttempts(1), pawl.Key(fmt.Sprintf("tenant-%d", i%9)))
+	})
+	w.enqueue(t, 60, func(i int) pawl.Item {
+		return job("invoice.create", fmt.Sprintf(`{"order":%d,"total":"%d.90"}`, 4711+i, i), pawl.Queue("billing"), pawl.Priority("high"))
+	})
+	w.enqueue(t, 6, func(i int) pawl.Item {
+		return job("invoice.import", fmt.Sprintf(`{"row":%d}`, i), pawl.Queue("billing"))
+	})
+	w.enqueue(t, 40, func(i int) pawl.Item {
+		return job("card.charge", fmt.Sprintf(`{"payment":"pay_%d"}`, i), pawl.Queue("billing"), pawl.IdempotencyKey(fmt.Sprintf("pay-%d", i)))
+	})
+	w.work(t, 5*time.Second)
+	w.enqueue(t, 1400, func(i int) pawl.Item {
+		return job("video.encode", fmt.Sprintf(`{"video":"v%d","preset":"1080p"}`, i), pawl.Queue("media"), pawl.Key(fmt.Sprintf("tenant-%d", i%12)))
+	})
+	w.enqueue(t, 250, func(i int) pawl.Item {
+		return job("newsletter.send", fmt.Sprintf(`{"issue":12,"to":%d}`, i), pawl.Queue("mail"), pawl.In(time.Duration(i+1)*time.Minute), pawl.Priority("low"))
+	})
+	w.enqueue(t, 35, func(i int) pawl.Item { return job("report.build", fmt.Sprintf(`{"day":%d}`, i), pawl.Queue("reports")) })
+	w.claimSome(t)
+	w.rest(t, admin)
+}
+
+// work runs a worker whose handlers go wrong now and then, until nothing that it takes is left.
+func (w *world) work(t testing.TB, most time.Duration) {
+	t.Helper()
+	mux := pawl.NewMux()
+	raw := func(typ string, run func(ctx context.Context, c *pawl.Claim) error) { mux.HandleFunc(typ, run) }
+	raw("mail.welcome", func(_ context.Context, c *pawl.Claim) error {
+		if c.ID[len(c.ID)-1] == '7' {
+			return fmt.Errorf("smtp: connection to mx%d.example.com refused", len(c.ID)%3)
+		}
+		return nil
+	})
+	raw("mail.digest", func(_ context.Context, c *pawl.Claim) error {
+		if c.ID[len(c.ID)-1] < '8' {
+			return fmt.Errorf("template %q has no variable %q", "digest-3", "first_name")
+		}
+		return fmt.Errorf("render timed out after %dms", 3000+int(c.ID[len(c.ID)-1]))
+	})
+	raw("invoice.create", func(context.Context, *pawl.Claim) error { return nil })
+	raw("invoice.import", func(context.Context, *pawl.Claim) error {
+		return pawl.Poison(errors.New("row 3: \"total\" is not a number"))
+	})
+	raw("card.charge", func(context.Context, *pawl.Claim) error { return errors.New("gateway answered 502 Bad Gateway") })
+	ctx, stop := context.WithTimeout(t.Context(), most)
+	defer stop()
+	worker := pawl.NewWorker(w.client, mux, pawl.WorkerConfig{Queues: pawl.Weighted{"mail": 1, "billing": 1}, Concurrency: 16, Name: "web-3.fra/4711"})
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	for ctx.Err() == nil {
+		left := int64(0)
+		for q, err := range w.client.Admin().Queues(t.Context()) {
+			must(t, err)
+			left += q.Depth.Ready - q.Depth.Held + q.Depth.Claimed
+		}
+		if left == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond) // a worker in real time
+	}
+	stop()
+	must(t, <-ended)
+}
+
+// claimSome has a worker hold a few long tasks, with progress.
+func (w *world) claimSome(t testing.TB) {
+	t.Helper()
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"media"}, Max: 9, Lease: time.Hour, Worker: "encoder-1.fra/812"})
+	must(t, err)
+	for i, c := range claims {
+		_, err := w.client.Claims().Extend(t.Context(), c, pawl.Extension{Lease: time.Hour, Progress: &pawl.Progress{Percent: float64(7 + 9*i), Message: fmt.Sprintf("pass 1, frame %d of 21,600", i*2100+980)},
+			Checkpoint: fmt.Appendf(nil, `{"frame":%d}`, i*2100)})
+		must(t, err)
+	}
+}
+
+// rest makes schedules, groups, operations and pauses.
+func (w *world) rest(t testing.TB, admin pawl.Admin) {
+	t.Helper()
+	ctx := t.Context()
+	for _, s := range []pawl.Schedule{
+		{Name: "nightly-report", Cron: "0 3 * * *", TimeZone: "Europe/Vienna", Owner: "deploy/schedules.yaml", Task: pawl.RawTask{Type: "report.build", Payload: []byte(`{"kind":"daily"}`)}, Options: []pawl.Option{pawl.Queue("reports")}},
+		{Name: "digest-hourly", Cron: "@hourly", Jitter: 2 * time.Minute, Task: pawl.RawTask{Type: "mail.digest"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Header("tenant", "all")}},
+		{Name: "card-retry", Every: 15 * time.Minute, Overlap: pawl.OverlapSkip, Task: pawl.RawTask{Type: "card.sweep"}, Options: []pawl.Option{pawl.Queue("billing")}},
+	} {
+		_, err := admin.CreateSchedule(ctx, s)
+		must(t, err)
+	}
+	_, err := admin.TriggerSchedule(ctx, "nightly-report")
+	must(t, err)
+	_, err = admin.PauseSchedule(ctx, "card-retry", "the bank is down")
+	must(t, err)
+	w.groups(t)
+	_, err = admin.PauseQueue(ctx, "reports", "the warehouse is being moved")
+	must(t, err)
+	_, err = admin.Pause(ctx, "media", pawl.Hold{Key: "tenant-4", Reason: "asked us to stop"})
+	must(t, err)
+	o, err := admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionReplay, Filter: &pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateDead}, Error: "render timed out"}, Rate: 1, Canary: 1, Reason: "the renderer is fixed"})
+	must(t, err)
+	_, err = admin.WaitOperation(ctx, o.ID, nil)
+	must(t, err)
+	o, err = admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionSetPriority, Priority: pawl.High, Filter: &pawl.Filter{Queue: "media", Key: "tenant-7"}, Reason: "they have a premiere"})
+	must(t, err)
+	_, err = admin.WaitOperation(ctx, o.ID, nil)
+	must(t, err)
+}
+
+func (w *world) groups(t testing.TB) {
+	t.Helper()
+	var chapters []pawl.Item
+	for i := range 14 {
+		chapters = append(chapters, job("chapter.render", fmt.Sprintf(`{"chapter":%d}`, i), pawl.Queue("books")))
+	}
+	bind := job("book.bind", `{"book":7}`, pawl.Queue("books"))
+	g, err := w.client.EnqueueGroup(t.Context(), pawl.GroupSpec{Name: "book 7, second edition", Tasks: chapters, OnSuccess: &bind})
+	must(t, err)
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"books"}, Max: 9, Worker: "render-2.fra/99"})
+	must(t, err)
+	for i, c := range claims {
+		if i == 3 {
+			_, err = w.client.Claims().Fail(t.Context(), c, pawl.DeadLetter(errors.New("chapter 3: font \"Garamond\" is not installed")))
+		} else {
+			c.SetRawResult("application/json", fmt.Appendf(nil, `{"pages":%d}`, 20+i))
+			err = w.client.Claims().Ack(t.Context(), c)
+		}
+		must(t, err)
+	}
+	_, err = w.client.EnqueueGroup(t.Context(), pawl.GroupSpec{Name: "import of May", Open: true, Tasks: []pawl.Item{job("row.import", `{"row":1}`, pawl.Queue("books"))}})
+	must(t, err)
+	_ = g
+}

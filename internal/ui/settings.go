@@ -1,0 +1,90 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+var settingsPages = []page{{path: "/settings", template: "settings", nav: "/settings", show: showSettings}}
+
+var settingsActions = []action{{path: "/settings/you", nav: "/settings", form: youForm, do: doYou}}
+
+// themeCookie holds "light" or "dark". A script sets it too.
+const themeCookie = "pawl-theme"
+
+// yearSeconds is how long choices of a visitor are kept.
+const yearSeconds = 365 * 24 * 3600
+
+func themeOf(r *http.Request) string {
+	c, err := r.Cookie(themeCookie)
+	if err != nil || c.Value != "light" && c.Value != "dark" {
+		return ""
+	}
+	return c.Value
+}
+
+type settingsView struct {
+	Server *pawl.ServerInfo
+	Theme  string
+	Name   string
+	Base   string
+}
+
+func showSettings(v *visit) (*screen, error) {
+	server, err := v.admin().Server(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	theme := themeOf(v.r)
+	if theme == "" {
+		theme = "as the system"
+	}
+	return &screen{Title: "Settings", Data: settingsView{Server: server, Theme: theme, Name: nameOf(v.r), Base: v.base}}, nil
+}
+
+func youForm(v *visit) (*form, error) {
+	return &form{Title: "You", Button: "Save", Back: "/settings", Text: "Kept in this browser.", Fields: []field{
+		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "The audit keeps it with what you do. Nobody checks it: it is what you call yourself."},
+		{Name: "theme", Label: "Light or dark", Kind: "choice", Options: []option{{"", "as the system"}, {"light", "light"}, {"dark", "dark"}}, Value: themeOf(v.r)},
+	}}, nil
+}
+
+// checkOwnName refuses what the API would refuse as the name of who acts.
+func checkOwnName(name string) error {
+	const most = 256
+	if len(name) > most {
+		return badField("name", "%d bytes, at most %d are allowed", len(name), most)
+	}
+	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return badField("name", "%q has other characters than letters, digits, signs and spaces of ASCII", clip(name, 60))
+	}
+	return nil
+}
+
+func doYou(v *visit) (done, error) {
+	name, theme := v.value("name"), v.value("theme")
+	if err := checkOwnName(name); err != nil {
+		return done{}, err
+	}
+	if theme != "" && theme != "light" && theme != "dark" {
+		return done{}, badField("theme", "%q is neither light nor dark", clip(theme, 20))
+	}
+	v.keep(nameCookie, url.QueryEscape(name))
+	v.keep(themeCookie, theme)
+	return done{Said: fmt.Sprintf("Saved. The audit calls you %q.", name), Next: "/settings"}, nil
+}
+
+// keep sets a cookie for long; "" takes it away.
+func (v *visit) keep(name, value string) {
+	age := yearSeconds
+	if value == "" {
+		age = -1
+	}
+	c := v.cookie(name, value, age)
+	c.HttpOnly = name != themeCookie // which the switch sets
+	http.SetCookie(v.w, c)
+}

@@ -1,0 +1,171 @@
+// What pages do beyond links and forms: they stay up to date, show forms over the page, copy, and hear keys.
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const base = document.body.dataset.base;
+  const store = {
+    get: (k) => { try { return localStorage.getItem(k); } catch { return null; } },
+    set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* private windows */ } },
+  };
+
+  // ---- Live: a page asks for its changing part at each "pawl:refresh". This is the one place that says when.
+  const every = 2000;
+  let paused = store.get("pawl-paused") === "yes";
+  const refresh = () => document.body.dispatchEvent(new CustomEvent("pawl:refresh"));
+  const watch = () => setInterval(() => {
+    if (!paused && document.visibilityState === "visible" && !document.querySelector("dialog[open]")) refresh();
+  }, every);
+
+  const liveSwitch = $("live-switch");
+  function showLive(broken) {
+    liveSwitch.setAttribute("aria-pressed", String(!paused));
+    liveSwitch.classList.toggle("broken", Boolean(broken));
+    liveSwitch.querySelector("span").textContent = broken ? "No answer" : paused ? "Paused" : "Live";
+  }
+  function togglePause() {
+    paused = !paused;
+    store.set("pawl-paused", paused ? "yes" : "");
+    showLive();
+    if (!paused) refresh();
+  }
+  liveSwitch.addEventListener("click", togglePause);
+  document.addEventListener("htmx:sendError", () => showLive(true));
+  document.addEventListener("htmx:timeout", () => showLive(true));
+  document.addEventListener("htmx:afterRequest", (e) => { if (e.detail.xhr && e.detail.xhr.status > 0 && e.detail.xhr.status < 500) showLive(); });
+  document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible" && !paused) refresh(); });
+
+  // What people have opened, selected or are about to read stays as it is when the rest changes.
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.nodeName === "DETAILS");
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old.nodeType === 1 && old.matches("[data-still]"));
+  document.addEventListener("htmx:beforeSwap", (e) => {
+    const selection = document.getSelection();
+    if (e.detail.target.id !== "live") return;
+    if (e.detail.xhr.status >= 400 && e.detail.xhr.status !== 404) { e.detail.shouldSwap = false; showLive(true); }
+    if (selection && !selection.isCollapsed && $("live").contains(selection.anchorNode)) e.detail.shouldSwap = false;
+  });
+
+  // ---- Times: "3 min ago" goes on by itself.
+  function coarse(s) {
+    if (s < 60) return `${Math.floor(s)} s`;
+    if (s < 3600) return `${Math.floor(s / 60)} min`;
+    if (s < 48 * 3600) return `${Math.floor(s / 3600)} h`;
+    return `${Math.floor(s / 86400)} days`;
+  }
+  function tick() {
+    const now = Date.now();
+    for (const t of document.querySelectorAll("time[datetime]")) {
+      const d = (now - Date.parse(t.dateTime)) / 1000;
+      const text = d >= 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
+      if (t.textContent !== text) t.textContent = text;
+    }
+  }
+  setInterval(tick, 1000);
+
+  // ---- Forms over the page. Links with data-form show theirs in the dialog; without scripts they are pages of their own.
+  const dialog = $("dialog");
+  document.addEventListener("click", (e) => {
+    const link = e.target.closest("a[data-form]");
+    if (link && !e.metaKey && !e.ctrlKey && !e.shiftKey) {
+      e.preventDefault();
+      htmx.ajax("GET", link.href, { target: dialog, swap: "innerHTML" }).then(openDialog);
+      return;
+    }
+    if (e.target.closest("dialog [data-close]")) { e.preventDefault(); dialog.close(); return; }
+    if (e.target === dialog || e.target === $("help")) e.target.close();
+    const copy = e.target.closest("[data-copy], [data-copy-from]");
+    if (copy) copyText(copy);
+  });
+  function openDialog() {
+    if (!dialog.firstElementChild) return;
+    if (!dialog.open) dialog.showModal();
+    const first = dialog.querySelector(".wrong input, .wrong textarea, input:not([type=hidden]), textarea, select");
+    if (first) first.focus();
+    checkJSON();
+  }
+  dialog.addEventListener("close", () => { dialog.replaceChildren(); });
+  document.addEventListener("htmx:beforeRequest", (e) => {
+    for (const b of e.target.querySelectorAll?.(".buttons button") ?? []) b.disabled = true;
+  });
+  document.addEventListener("htmx:afterRequest", (e) => {
+    if (e.detail.xhr?.getResponseHeader("HX-Redirect")) return;
+    for (const b of e.target.querySelectorAll?.(".buttons button") ?? []) b.disabled = false;
+  });
+
+  // ---- Copy
+  function tell(text) {
+    $("tell").textContent = text;
+    $("tell").classList.add("shown");
+    clearTimeout(tell.timer);
+    tell.timer = setTimeout(() => $("tell").classList.remove("shown"), 1500);
+  }
+  async function copyText(button) {
+    const from = button.dataset.copyFrom; // what stands beside or below the button
+    const text = from ? button.closest(".document, .command").querySelector(from).textContent : button.dataset.copy;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch { // over plain HTTP there is no clipboard
+      const area = document.createElement("textarea");
+      area.value = text;
+      (button.closest("dialog") ?? document.body).append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    tell("Copied");
+  }
+
+  // ---- JSON fields say at once whether they are JSON.
+  function checkJSON() {
+    for (const area of document.querySelectorAll("textarea[data-json]")) {
+      const says = area.parentElement.querySelector(".json-says");
+      let wrong = "";
+      try { if (area.value.trim() !== "") JSON.parse(area.value); } catch (e) { wrong = e.message; }
+      says.textContent = area.value.trim() === "" ? "" : wrong || "valid JSON";
+      says.classList.toggle("bad", wrong !== "");
+    }
+  }
+  document.addEventListener("input", (e) => { if (e.target.matches("textarea[data-json]")) checkJSON(); });
+
+  // ---- Light and dark
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  function toggleTheme() {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    document.cookie = `pawl-theme=${root.dataset.theme}; path=${base}; max-age=31536000; samesite=strict`;
+  }
+  $("theme-switch").addEventListener("click", toggleTheme);
+  $("help-switch").addEventListener("click", () => $("help").showModal());
+
+  // ---- Keys
+  let row = -1;
+  function moveRow(by) {
+    const rows = [...document.querySelectorAll("#live tr[data-row], #live li[data-row]")];
+    if (rows.length === 0) return;
+    row = Math.min(Math.max(row + by, 0), rows.length - 1);
+    rows[row].querySelector("a")?.focus();
+    rows[row].scrollIntoView({ block: "nearest" });
+  }
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
+    const typing = e.target.matches("input, textarea, select");
+    if (typing) { if (e.key === "Escape") e.target.blur(); return; }
+    if (document.querySelector("dialog[open]")) return;
+    const act = {
+      "/": () => { $("search").focus(); $("search").select(); },
+      "?": () => $("help").showModal(),
+      ".": toggleTheme,
+      j: () => moveRow(1),
+      k: () => moveRow(-1),
+    }[e.key];
+    if (act) { e.preventDefault(); act(); return; }
+    if (e.key === " " && !e.target.matches("button, a, summary, pre, [tabindex='0']")) { e.preventDefault(); togglePause(); return; }
+    const link = [...document.querySelectorAll(".menu a[data-key]")].find((a) => a.dataset.key === e.key);
+    if (link) { e.preventDefault(); link.click(); }
+  });
+
+  showLive();
+  checkJSON();
+  watch();
+  setTimeout(() => $("said")?.classList.add("gone"), 6000);
+})();

@@ -1,0 +1,324 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+var taskActions = []action{
+	{path: "/tasks/{task}/retry", nav: "/tasks", form: taskForm("Retry", "It becomes ready now; if it had ended, with fresh attempts.", false), do: doTask("Retried.", pawl.Admin.RetryTask)},
+	{path: "/tasks/{task}/run-now", nav: "/tasks", form: taskForm("Run now", "It becomes ready now instead of when it is due.", false), do: doTask("It is ready.", pawl.Admin.RunTaskNow)},
+	{path: "/tasks/{task}/cancel", nav: "/tasks", form: taskForm("Cancel", "It ends; a handler that runs it is told within a second.", true), do: doCancelTask},
+	{path: "/tasks/{task}/discard", nav: "/tasks", form: taskForm("Discard", "It ends on purpose. A dead letter goes to the archive first.", true), do: doDiscardTask},
+	{path: "/tasks/{task}/edit", nav: "/tasks", form: editTaskForm, do: doEditTask},
+}
+
+// rawAddresses give what pages cut off, as plain text.
+var rawAddresses = []raw{
+	{path: "/tasks/{task}/payload", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Payload })},
+	{path: "/tasks/{task}/result", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Result })},
+	{path: "/tasks/{task}/checkpoint", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Checkpoint })},
+}
+
+func rawPart(part func(*pawl.TaskInfo) []byte) func(*visit) error {
+	return func(v *visit) error {
+		t, err := v.task()
+		if err != nil {
+			return err
+		}
+		h := v.w.Header()
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'")
+		h.Set("Cache-Control", "no-store")
+		_, _ = v.w.Write(part(t)) // if this fails, the caller is gone
+		return nil
+	}
+}
+
+func (v *visit) task() (*pawl.TaskInfo, error) { return v.client.Task(v.ctx, v.r.PathValue("task")) }
+
+type taskView struct {
+	*pawl.TaskInfo
+	Why        *pawl.Explanation
+	WhyNot     string
+	Payload    *document
+	Result     *document
+	Checkpoint *document
+	Attempts   []attemptRow
+	Cut        int // attempts that are not shown
+	Facts      []fact
+	Headers    []fact
+	Commands   []fact
+	Can        can
+}
+
+// can are the actions that a state allows.
+type can struct{ Retry, RunNow, Cancel, Discard, Edit bool }
+
+func canOf(s pawl.State) can {
+	switch s {
+	case pawl.StateScheduled:
+		return can{RunNow: true, Cancel: true, Discard: true, Edit: true}
+	case pawl.StateReady:
+		return can{Cancel: true, Discard: true, Edit: true}
+	case pawl.StateRetrying:
+		return can{Retry: true, RunNow: true, Cancel: true, Discard: true, Edit: true}
+	case pawl.StateClaimed:
+		return can{Cancel: true}
+	case pawl.StateDead, pawl.StatePoisoned:
+		return can{Retry: true, Discard: true}
+	case pawl.StateDiscarded, pawl.StateCancelled:
+		return can{Retry: true}
+	}
+	return can{}
+}
+
+// attemptRow is an attempt in the timeline.
+type attemptRow struct {
+	pawl.Attempt
+	Outcome string
+	Took    time.Duration
+	Stack   string
+	Message string
+	Cut     bool // the message was shortened
+}
+
+// maxAttempts is how many attempts a page shows: the newest. maxStack bounds what it shows of each error.
+const (
+	maxAttempts = 25
+	maxStack    = 2 << 10
+	maxErrors   = 600
+)
+
+func showTask(v *visit) (*screen, error) {
+	t, err := v.task()
+	if err != nil {
+		return nil, err
+	}
+	view := taskView{TaskInfo: t, Can: canOf(t.State), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
+		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: taskFacts(t), Commands: v.commands(t)}
+	view.Attempts, view.Cut = attemptRows(t.AttemptLog, v.now)
+	view.Headers = headerFacts(t.Headers)
+	if view.Why, err = v.client.Explain(v.ctx, t.ID); err != nil {
+		view.WhyNot = problemOf(err).Message
+	}
+	return &screen{Title: t.Type + " " + t.ID, Data: view}, nil
+}
+
+// checkpointKind tells JSON from other bytes: a checkpoint says nothing of itself.
+func checkpointKind(data []byte) string {
+	if json.Valid(data) {
+		return ""
+	}
+	return "application/octet-stream"
+}
+
+func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow, cut int) {
+	for i := len(log) - 1; i >= 0; i-- {
+		if len(rows) == maxAttempts {
+			return rows, i + 1
+		}
+		a := log[i]
+		row := attemptRow{Attempt: a, Outcome: string(a.Outcome)}
+		if a.EndedAt.IsZero() {
+			row.Outcome, row.Took = "running", now.Sub(a.StartedAt).Round(time.Second)
+		} else {
+			row.Took = a.EndedAt.Sub(a.StartedAt)
+		}
+		if a.Error != nil {
+			row.Message, row.Stack = clip(a.Error.Message, maxErrors), clip(a.Error.Stack, maxStack)
+			row.Cut = row.Message != a.Error.Message || row.Stack != a.Error.Stack
+		}
+		rows = append(rows, row)
+	}
+	return rows, 0
+}
+
+func taskFacts(t *pawl.TaskInfo) []fact {
+	facts := []fact{{"Queue", t.Queue}, {"Priority", string(t.Priority)}, {"Attempts", fmt.Sprintf("%d of %d", t.Attempts, t.MaxAttempts)}}
+	add := func(is bool, name, value string) {
+		if is {
+			facts = append(facts, fact{name, value})
+		}
+	}
+	add(t.Reason != "", "Reason", strings.ReplaceAll(t.Reason, "_", " "))
+	add(t.Worker != "", "Worker", t.Worker)
+	add(t.Failures > 0, "Failures", number(t.Failures))
+	add(t.Crashes > 0, "Leases lost", number(t.Crashes))
+	add(t.Releases > 0, "Releases", number(t.Releases))
+	add(t.Snoozes > 0, "Snoozes", number(t.Snoozes))
+	add(t.Key != "", "Key", t.Key)
+	add(len(t.Tags) > 0, "Tags", strings.Join(t.Tags, ", "))
+	add(t.IdempotencyKey != "", "Idempotency key", t.IdempotencyKey)
+	add(t.Unique != nil, "Unique key", uniqueText(t.Unique))
+	add(t.Timeout > 0, "Timeout", spanText(t.Timeout))
+	add(t.Cost > 1, "Cost", number(t.Cost))
+	add(t.Fence > 0, "Fence", number(t.Fence))
+	return facts
+}
+
+func uniqueText(u *pawl.Unique) string {
+	if u == nil {
+		return ""
+	}
+	if u.Key == "" {
+		return "of type and payload, " + string(u.OnConflict)
+	}
+	return u.Key + ", " + string(u.OnConflict)
+}
+
+func headerFacts(headers map[string]string) (facts []fact) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		facts = append(facts, fact{name, clip(headers[name], 300)})
+	}
+	return facts
+}
+
+// maxCopied is how long a payload may be to be part of a command line.
+const maxCopied = 2 << 10
+
+// commands are the task as others would type it.
+func (v *visit) commands(t *pawl.TaskInfo) []fact {
+	server := "http://"
+	if v.r.TLS != nil || v.r.Header.Get("X-Forwarded-Proto") == "https" {
+		server = "https://"
+	}
+	server += v.r.Host + v.base
+	facts := []fact{
+		{"Look, curl", "curl " + quoteShell(server+"/api/v1/tasks/"+t.ID)},
+		{"Look, CLI", "pawl task show " + t.ID},
+	}
+	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxCopied {
+		payload := json.RawMessage(t.Payload)
+		if len(payload) == 0 {
+			payload = json.RawMessage("null")
+		}
+		body, err := json.Marshal(struct {
+			Type    string          `json:"type"`
+			Queue   string          `json:"queue"`
+			Payload json.RawMessage `json:"payload"`
+		}{t.Type, t.Queue, payload})
+		if err == nil {
+			facts = append(facts, fact{"Again, curl", "curl -d " + quoteShell(string(body)) + " " + quoteShell(server+"/api/v1/tasks")},
+				fact{"Again, CLI", "pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue)})
+		}
+	}
+	return facts
+}
+
+// quoteShell makes a text one word of a shell.
+func quoteShell(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func taskForm(verb, text string, danger bool) func(*visit) (*form, error) {
+	return func(v *visit) (*form, error) {
+		t, err := v.task()
+		if err != nil {
+			return nil, err
+		}
+		return &form{Title: verb + " this task", Text: text, Button: verb, Danger: danger, Back: "/tasks/" + t.ID,
+			Facts: []fact{{"Type", t.Type}, {"Queue", t.Queue}, {"State", string(t.State)}}, Fields: []field{reasonField()}}, nil
+	}
+}
+
+func (v *visit) taskDone(said string) done {
+	return done{Said: said, Next: "/tasks/" + v.r.PathValue("task")}
+}
+
+func doTask(said string, call func(pawl.Admin, context.Context, string) (*pawl.TaskInfo, error)) func(*visit) (done, error) {
+	return func(v *visit) (done, error) {
+		if _, err := call(v.admin().Because(v.value("reason")), v.ctx, v.r.PathValue("task")); err != nil {
+			return done{}, err
+		}
+		return v.taskDone(said), nil
+	}
+}
+
+func doCancelTask(v *visit) (done, error) {
+	if _, err := v.client.Cancel(v.ctx, v.r.PathValue("task"), v.value("reason")); err != nil {
+		return done{}, err
+	}
+	return v.taskDone("Cancelled."), nil
+}
+
+func doDiscardTask(v *visit) (done, error) {
+	t, err := v.admin().DiscardTask(v.ctx, v.r.PathValue("task"), v.value("reason"))
+	if err != nil {
+		return done{}, err
+	}
+	if t == nil || t.State == pawl.StateDiscarded {
+		return v.taskDone("Discarded."), nil
+	}
+	return done{Said: "Discarded.", Next: "/tasks"}, nil
+}
+
+func editTaskForm(v *visit) (*form, error) {
+	t, err := v.task()
+	if err != nil {
+		return nil, err
+	}
+	f := &form{Title: "Edit this task", Text: "Only a task that waits can be changed. What is left as it is stays as it is.", Button: "Save", Back: "/tasks/" + t.ID, Fields: []field{
+		{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: string(t.Priority)},
+		{Name: "max_attempts", Label: "Attempts at most", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
+		{Name: "run_at", Label: "Due", Kind: "text", Placeholder: "as it is", Hint: "A time such as 2026-01-31T12:00:00Z, or from now: 10m"},
+	}}
+	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxEdited {
+		f.Fields = append(f.Fields, field{Name: "payload", Label: "Payload", Kind: "json", Value: indented(t.Payload)})
+	}
+	return f, nil
+}
+
+// maxEdited is how long a payload may be to be edited in a page.
+const maxEdited = 64 << 10
+
+func indented(data []byte) string {
+	var b bytes.Buffer
+	if json.Indent(&b, data, "", "  ") != nil {
+		return string(data)
+	}
+	return b.String()
+}
+
+func doEditTask(v *visit) (done, error) {
+	t, err := v.task()
+	if err != nil {
+		return done{}, err
+	}
+	r := &reader{v: v}
+	change := pawl.Change{RunAt: r.moment("run_at")}
+	if n := r.count("max_attempts"); n != t.MaxAttempts {
+		change.MaxAttempts = n
+	}
+	if p := pawl.Priority(r.text("priority")); p != t.Priority {
+		change.Priority = p
+	}
+	if text := r.text("payload"); text != "" && text != strings.TrimSpace(indented(t.Payload)) {
+		if !json.Valid([]byte(text)) {
+			r.fail(badField("payload", "is not JSON"))
+		}
+		change.Payload = json.RawMessage(text)
+	}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
+		return v.taskDone("Nothing was changed."), nil
+	}
+	if _, err := v.client.Update(v.ctx, t.ID, change); err != nil {
+		return done{}, err
+	}
+	return v.taskDone("Saved."), nil
+}

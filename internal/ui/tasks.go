@@ -1,0 +1,143 @@
+package ui
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/pawlq/pawl"
+)
+
+var taskPages = []page{
+	{path: "/tasks", template: "tasks", nav: "/tasks", show: showTasks},
+	{path: "/tasks/{task}", template: "task", nav: "/tasks", show: showTask},
+}
+
+const (
+	// tasksLimit is how many tasks a page of the list has.
+	tasksLimit = 50
+	// searchTime is how long a page looks for tasks where few match, before it shows what it has found.
+	searchTime = time.Second
+)
+
+type tasksView struct {
+	Text     string
+	Terms    []termChip
+	States   []chip
+	Tasks    []*pawl.TaskInfo
+	Bulk     []bulkLink
+	Refused  *problem // what is wrong with the filter
+	Filtered bool
+	Partial  bool // the search has not come to its end
+	more
+}
+
+// chip is a link that changes the filter.
+type chip struct {
+	Label, URL string
+	On         bool
+}
+
+// termChip is a condition, and the list without it.
+type termChip struct{ Field, Value, Without string }
+
+// bulkLink leads to an operation over all that match.
+type bulkLink struct {
+	Label, URL string
+	Danger     bool
+}
+
+func showTasks(v *visit) (*screen, error) {
+	text := strings.TrimSpace(v.query("q"))
+	if id, err := uuid.Parse(text); err == nil && len(text) == 36 {
+		v.redirect("/tasks/" + id.String())
+		return nil, nil
+	}
+	view := tasksView{Text: text, Filtered: text != ""}
+	filter, terms, err := parseFilter(text, v.now)
+	if err == nil {
+		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text)
+		err = v.findTasks(&view, filter)
+	}
+	if err != nil {
+		if !errors.Is(err, pawl.ErrInvalidArgument) {
+			return nil, err
+		}
+		p := problemOf(err)
+		view.Refused = &p
+	}
+	return &screen{Title: "Tasks", Data: view}, nil
+}
+
+// findTasks reads a page of tasks. Where few match, the API gives short pages, and this reads on for a moment.
+func (v *visit) findTasks(view *tasksView, filter pawl.Filter) error {
+	cursor, start := v.query("cursor"), time.Now()
+	for {
+		page, err := v.client.ListPage(v.ctx, filter, pawl.PageRequest{Limit: tasksLimit - len(view.Tasks), Cursor: cursor})
+		if err != nil {
+			return err
+		}
+		view.Tasks = append(view.Tasks, page.Items...)
+		cursor = page.NextCursor
+		if cursor == "" || len(view.Tasks) >= tasksLimit {
+			break
+		}
+		if time.Since(start) > searchTime {
+			view.Partial = true
+			break
+		}
+	}
+	view.more = v.moreOf(cursor)
+	return nil
+}
+
+func (v *visit) tasksURL(terms []term) string {
+	if len(terms) == 0 {
+		return v.url("tasks")
+	}
+	return v.url("tasks", "?q="+url.QueryEscape(termsText(terms)))
+}
+
+func (v *visit) termChips(terms []term) (chips []termChip) {
+	for _, t := range terms {
+		if t.Field != "state" {
+			chips = append(chips, termChip{t.Field, t.Value, v.tasksURL(with(terms, t.Field, ""))})
+		}
+	}
+	return chips
+}
+
+// stateChips switch each state on and off.
+func (v *visit) stateChips(terms []term) []chip {
+	var on []string
+	for _, t := range terms {
+		if t.Field == "state" {
+			on = strings.Split(t.Value, ",")
+		}
+	}
+	chips := []chip{{Label: "any", URL: v.tasksURL(with(terms, "state", "")), On: len(on) == 0}}
+	for _, s := range allStates {
+		var next []string
+		word, is := string(s), slices.Contains(on, string(s))
+		for _, other := range allStates {
+			if slices.Contains(on, string(other)) != (other == s) {
+				next = append(next, string(other))
+			}
+		}
+		chips = append(chips, chip{Label: word, URL: v.tasksURL(with(terms, "state", strings.Join(next, ","))), On: is})
+	}
+	return chips
+}
+
+// bulkLinks lead to operations, which are for all tasks that match and not only for those on the page.
+func (v *visit) bulkLinks(text string) (links []bulkLink) {
+	for _, a := range actions {
+		links = append(links, bulkLink{Label: a.label, Danger: a.danger,
+			URL: v.url("operations", "new", "?action="+string(a.action)+"&q="+url.QueryEscape(text))})
+	}
+	return links
+}

@@ -1,0 +1,287 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"html/template"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Config is what a UI is made of.
+type Config struct {
+	// Dial connects to the API, on behalf of a host.
+	Dial func(ctx context.Context, from string) (net.Conn, error)
+	// BasePath is the prefix of all addresses that browsers see, such as "/pawl"; "": none. Requests come without it.
+	BasePath string
+	Logger   *slog.Logger // nil: none
+}
+
+// UI answers browsers. It may be used from any goroutine.
+type UI struct {
+	base      string
+	log       *slog.Logger
+	visitors  *visitors
+	assets    *assets
+	templates map[string]*template.Template
+	handler   http.Handler
+}
+
+// page is an address that shows something.
+type page struct {
+	path     string // pattern of net/http, below the base
+	template string // file in templates/, without .html
+	nav      string // path of the entry of the menu that it belongs to
+	show     func(*visit) (*screen, error)
+}
+
+// screen is what a page shows.
+type screen struct {
+	Title string
+	Data  any  // of the template
+	Still bool // it does not change by itself
+}
+
+// action is an address that changes something: GET shows the form that asks, POST does it.
+type action struct {
+	path string
+	nav  string
+	form func(*visit) (*form, error)
+	do   func(*visit) (done, error)
+}
+
+// done is what an action says when it has succeeded, and where to go then, below the base.
+type done struct{ Said, Next string }
+
+// raw is an address that answers something else than a page.
+type raw struct {
+	path  string
+	serve func(*visit) error
+}
+
+func (u *UI) pages() []page {
+	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, groupPages, operationPages, auditPages, clusterPages, settingsPages)
+}
+
+func (u *UI) actions() []action {
+	return slices.Concat(queueActions, queueSettingsActions, taskActions, enqueueActions, deadActions, scheduleActions, groupActions, operationActions, clusterActions, settingsActions)
+}
+
+// New makes a UI. It connects at the first request.
+func New(cfg Config) *UI {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger)}
+	u.assets = newAssets(u.base)
+	u.templates = u.parse()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /static/{name...}", u.assets.serve)
+	for _, p := range u.pages() {
+		mux.HandleFunc("GET "+p.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, func(v *visit) error { return v.show(p) }) })
+	}
+	for _, a := range u.actions() {
+		mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, func(v *visit) error { return v.ask(a) }) })
+		mux.HandleFunc("POST "+a.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, func(v *visit) error { return v.act(a) }) })
+	}
+	for _, a := range rawAddresses {
+		mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, a.serve) })
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, notFound) })
+	u.handler = guard(mux)
+	return u
+}
+
+// ServeHTTP implements http.Handler.
+func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.handler.ServeHTTP(w, r) }
+
+// Close ends the connections of all visitors.
+func (u *UI) Close() error { return u.visitors.close() }
+
+// callTime is how long a page may take to ask for what it shows, actTime how long an action may. The server gives a request 60 s.
+const (
+	callTime = 20 * time.Second
+	actTime  = 55 * time.Second
+)
+
+// visit is one request for a page or an action.
+type visit struct {
+	*UI
+	w      http.ResponseWriter
+	r      *http.Request
+	ctx    context.Context
+	client *pawl.Client
+	now    time.Time
+	nav    string // entry of the menu
+}
+
+func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) error) {
+	limit := callTime
+	if r.Method == http.MethodPost {
+		limit = actTime
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	v := &visit{UI: u, w: w, r: r, ctx: ctx, now: time.Now()}
+	client, leave, err := u.visitors.client(r)
+	if err == nil {
+		defer leave()
+		v.client = client
+		err = handle(v)
+	}
+	if err != nil {
+		v.fail(err)
+	}
+}
+
+func (v *visit) admin() pawl.Admin { return v.client.Admin() }
+
+// query is a parameter of the address.
+func (v *visit) query(name string) string { return v.r.URL.Query().Get(name) }
+
+// here is the address of the request below the base, with some parameters set anew; "" takes one away.
+func (v *visit) here(set ...string) string {
+	q := v.r.URL.Query()
+	for i := 0; i+1 < len(set); i += 2 {
+		if set[i+1] == "" {
+			q.Del(set[i])
+		} else {
+			q.Set(set[i], set[i+1])
+		}
+	}
+	path := v.r.URL.EscapedPath()
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return path
+}
+
+// partial tells whether a script asks for what has changed on the page, or for a form to show on it.
+func (v *visit) partial() bool { return v.r.Header.Get("HX-Request") == "true" }
+
+func (v *visit) show(p page) error {
+	v.nav = p.nav
+	s, err := p.show(v)
+	if err != nil || s == nil {
+		return err
+	}
+	if v.partial() {
+		return v.render(http.StatusOK, p.template, "live", s.Data)
+	}
+	return v.render(http.StatusOK, p.template, "layout", v.frame(s))
+}
+
+// ask shows the form of an action.
+func (v *visit) ask(a action) error {
+	v.nav = a.nav
+	f, err := a.form(v)
+	if err != nil {
+		return err
+	}
+	return v.showForm(http.StatusOK, f)
+}
+
+// act does what a form asks for. What the API refuses is shown in the form, beside what was filled in.
+func (v *visit) act(a action) error {
+	v.nav = a.nav
+	if err := v.readForm(); err != nil {
+		return err
+	}
+	d, err := a.do(v)
+	if errors.Is(err, errCheck) {
+		f, err := a.form(v)
+		if err != nil {
+			return err
+		}
+		f.refill(v.r.PostForm)
+		return v.showForm(http.StatusOK, f)
+	}
+	if err == nil {
+		v.say(d.Said)
+		v.redirect(d.Next)
+		return nil
+	}
+	f, formErr := a.form(v)
+	if formErr != nil {
+		return err
+	}
+	f.refill(v.r.PostForm)
+	f.refuse(err)
+	return v.showForm(statusOf(err), f)
+}
+
+// errCheck is what an action gives that was only asked to show its form anew.
+var errCheck = errors.New("show the form again")
+
+// redirect goes to an address below the base.
+func (v *visit) redirect(to string) {
+	if v.partial() {
+		v.w.Header().Set("HX-Redirect", v.base+to)
+		v.w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	http.Redirect(v.w, v.r, v.base+to, http.StatusSeeOther)
+}
+
+// flash is the name of the cookie that takes one sentence to the next page.
+const flash = "pawl-said"
+
+// say has the next page say something.
+func (v *visit) say(what string) {
+	http.SetCookie(v.w, v.cookie(flash, url.QueryEscape(clip(what, 300)), 60))
+}
+
+// cookie lasts so many seconds; below 0 it is taken away.
+func (v *visit) cookie(name, value string, age int) *http.Cookie {
+	return &http.Cookie{Name: name, Value: value, Path: v.base + "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.r.TLS != nil}
+}
+
+// said is what the page before wanted to be said.
+func (v *visit) said() string {
+	c, err := v.r.Cookie(flash)
+	if err != nil {
+		return ""
+	}
+	http.SetCookie(v.w, v.cookie(flash, "", -1))
+	text, err := url.QueryUnescape(c.Value)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// errNoPage: there is nothing at this address.
+var errNoPage = &pawl.Error{Code: "not_found", Message: "there is no page at this address"}
+
+func notFound(v *visit) error {
+	if v.r.Method != http.MethodGet && v.r.Method != http.MethodHead {
+		return &pawl.Error{Code: "invalid_argument", Message: "this address takes no " + v.r.Method}
+	}
+	return errNoPage
+}
+
+// statusOf is the status of the answer to a refused request.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, pawl.ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, pawl.ErrUnauthenticated):
+		return http.StatusUnauthorized
+	case errors.Is(err, pawl.ErrPermissionDenied):
+		return http.StatusForbidden
+	case errors.Is(err, pawl.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, pawl.ErrPayloadTooLarge):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, pawl.ErrInternal):
+		return http.StatusInternalServerError
+	}
+	return http.StatusUnprocessableEntity
+}

@@ -1,0 +1,283 @@
+package ui_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl"
+)
+
+// noRedirects shows where an answer leads instead of going there.
+var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// get gives an answer and its body.
+func (w *world) get(t testing.TB, path string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	return w.send(t, "GET", path, "", headers...)
+}
+
+// post sends a form as a page of this server would.
+func (w *world) post(t testing.TB, path string, form url.Values) (*http.Response, string) {
+	t.Helper()
+	return w.send(t, "POST", path, form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+}
+
+func (w *world) send(t testing.TB, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(body))
+	must(t, err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := noRedirects.Do(r)
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp, string(data)
+}
+
+// everyPage are the addresses without names in them.
+var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/groups", "/operations", "/audit", "/cluster", "/settings",
+	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/operations/new?action=replay&q=state:dead"}
+
+func TestEmptyPagesSayWhatToType(t *testing.T) {
+	w := startWorld(t, "")
+	for path, want := range map[string]string{"/": "pawl enqueue", "/queues": "pawl enqueue", "/tasks": "curl -d", "/dead": "pawl dlq", "/schedules": "pawl schedule add",
+		"/operations": "pawl ", "/groups": "pawl group"} {
+		if resp, body := w.get(t, path); resp.StatusCode != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: status %d, want 200 and %q in it", path, resp.StatusCode, want)
+		}
+	}
+}
+
+func TestEveryPageHasItsHeaders(t *testing.T) {
+	w := startWorld(t, "")
+	for _, path := range append(everyPage, "/nothing-here", "/static/nothing.js", "/tasks/no-id") {
+		resp, _ := w.get(t, path)
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"} {
+			if got := resp.Header.Get(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+		policy := resp.Header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'self'", "script-src 'self'", "style-src 'self'", "object-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+			if !strings.Contains(policy, want) {
+				t.Errorf("%s: the policy %q has no %s", path, policy, want)
+			}
+		}
+		if strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: the policy %q allows what is unsafe", path, policy)
+		}
+	}
+}
+
+// inline finds what the policy forbids, and what would leave the origin.
+var inline = regexp.MustCompile(`(?i)<style|<script(?:>|\s[^>]*>[^<])|\sstyle=|\son[a-z]+=|javascript:|(?:src|href|action)="(?:https?:)?//`)
+
+func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
+	w := startWorld(t, "")
+	w.seed(t)
+	id := w.newest(t, pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateDead}})
+	for _, path := range append(everyPage, "/queues/mail", "/queues/media", "/queues/mail/settings", "/tasks/"+id, "/schedules/nightly-report", "/tasks?q=state:ready") {
+		resp, body := w.get(t, path)
+		if resp.StatusCode != 200 || len(body) > 100<<10 {
+			t.Errorf("%s: status %d, %d bytes; want 200 and at most 100 KiB", path, resp.StatusCode, len(body))
+		}
+		if found := inline.FindString(body); found != "" {
+			t.Errorf("%s has %q in it", path, found)
+		}
+	}
+}
+
+// newest is the id of the newest task that matches.
+func (w *world) newest(t testing.TB, f pawl.Filter) string {
+	t.Helper()
+	page, err := w.client.ListPage(t.Context(), f, pawl.PageRequest{Limit: 1})
+	must(t, err)
+	if len(page.Items) == 0 {
+		t.Fatalf("no task matches %+v", f)
+	}
+	return page.Items[0].ID
+}
+
+var assetAddress = regexp.MustCompile(`(?:href|src)="(/static/[^"]+)"|url\(([^)]+)\)`)
+
+func TestAssetsAreSmallAndKeptForEver(t *testing.T) {
+	w := startWorld(t, "")
+	_, body := w.get(t, "/")
+	total, seen := 0, map[string]bool{}
+	var load func(text, dir string)
+	load = func(text, dir string) {
+		for _, m := range assetAddress.FindAllStringSubmatch(text, -1) {
+			path := m[1]
+			if m[2] != "" {
+				path = dir + m[2]
+			}
+			if seen[path] {
+				continue
+			}
+			seen[path] = true
+			resp, data := w.get(t, path, "Accept-Encoding", "gzip")
+			if cache := resp.Header.Get("Cache-Control"); resp.StatusCode != 200 || !strings.Contains(cache, "immutable") {
+				t.Errorf("%s: status %d, Cache-Control %q", path, resp.StatusCode, cache)
+			}
+			if strings.HasSuffix(path, ".js") && resp.Header.Get("Content-Encoding") != "gzip" {
+				t.Errorf("%s came uncompressed", path)
+			}
+			total += len(data)
+			if strings.HasSuffix(path, ".css") {
+				_, plain := w.get(t, path)
+				load(plain, "/static/")
+			}
+		}
+	}
+	load(body, "")
+	if len(seen) < 6 || total > 200<<10 {
+		t.Errorf("%d assets of %d bytes, want at least 6 and at most 200 KiB", len(seen), total)
+	}
+	t.Logf("%d assets, %d bytes", len(seen), total)
+}
+
+// vendored are the sums of what comes from elsewhere, as it was published.
+var vendored = map[string]string{
+	"htmx-2.0.11.min.js":         "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
+	"idiomorph-ext-0.8.0.min.js": "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",
+	"inter-latin-5.3.0.woff2":    "3100e775e8616cd2611beecfa23a4263d7037586789b43f035236a2e6fbd4c62",
+	"htmx-LICENSE.txt":           "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
+	"idiomorph-LICENSE.txt":      "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
+	"inter-LICENSE.txt":          "3b0a5fca3d17942cde889069889dedbbbd075e9b599968c82a95f4d944e9b345",
+}
+
+func TestVendoredFilesAreAsPublished(t *testing.T) {
+	entries, err := os.ReadDir("static/vendor")
+	must(t, err)
+	if len(entries) != len(vendored) {
+		t.Errorf("%d files in static/vendor, %d have a sum here", len(entries), len(vendored))
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile("static/vendor/" + e.Name())
+		must(t, err)
+		sum := sha256.Sum256(data)
+		if got := hex.EncodeToString(sum[:]); got != vendored[e.Name()] {
+			t.Errorf("%s has the sum %s, want %s", e.Name(), got, vendored[e.Name()])
+		}
+	}
+}
+
+func TestOnlyOurOwnPagesChangeSomething(t *testing.T) {
+	w := startWorld(t, "")
+	form := url.Values{"type": {"a"}}.Encode()
+	kind := []string{"Content-Type", "application/x-www-form-urlencoded"}
+	for _, c := range []struct {
+		name    string
+		headers []string
+		status  int
+	}{
+		{"of another site", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"of another host of the site", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		{"from another origin", []string{"Origin", "https://evil.example"}, 403},
+		{"from a page without an origin", []string{"Origin", "null"}, 403},
+		{"of nobody", nil, 403},
+		{"of ours", []string{"Sec-Fetch-Site", "same-origin"}, 303},
+		{"from our origin", []string{"Origin", w.url}, 303},
+	} {
+		if resp, _ := w.send(t, "POST", "/enqueue", form, append(kind, c.headers...)...); resp.StatusCode != c.status {
+			t.Errorf("a form %s: status %d, want %d", c.name, resp.StatusCode, c.status)
+		}
+	}
+	if resp, _ := w.send(t, "POST", "/enqueue", "type=a", "Content-Type", "text/plain", "Sec-Fetch-Site", "same-origin"); resp.StatusCode != 422 {
+		t.Errorf("a form as text/plain: status %d, want 422", resp.StatusCode)
+	}
+	large := url.Values{"type": {"a"}, "payload": {strings.Repeat("x", 5<<20)}}
+	if resp, _ := w.post(t, "/enqueue", large); resp.StatusCode != 413 {
+		t.Errorf("a form of 5 MiB: status %d, want 413", resp.StatusCode)
+	}
+	if resp, _ := w.send(t, "DELETE", "/queues/mail", "", "Sec-Fetch-Site", "same-origin"); resp.StatusCode < 400 {
+		t.Errorf("DELETE: status %d", resp.StatusCode)
+	}
+}
+
+func TestPrefixWhetherStrippedOrNot(t *testing.T) {
+	w := startWorld(t, "/tools/pawl")
+	for _, path := range []string{"/tools/pawl/queues", "/queues", "/tools/pawl/api/v1/queues", "/api/v1/queues", "/tools/pawl/healthz"} {
+		if resp, _ := w.get(t, path); resp.StatusCode != 200 {
+			t.Errorf("%s: status %d", path, resp.StatusCode)
+		}
+	}
+	if resp, _ := w.get(t, "/tools/pawl"); resp.Header.Get("Location") != "/tools/pawl/" {
+		t.Errorf("/tools/pawl leads to %q", resp.Header.Get("Location"))
+	}
+	address := regexp.MustCompile(`(?:href|action|src|hx-get|hx-post)="([^"]*)"`)
+	for _, path := range everyPage {
+		_, body := w.get(t, path)
+		for _, m := range address.FindAllStringSubmatch(body, -1) {
+			if strings.HasPrefix(m[1], "/") && !strings.HasPrefix(m[1], "/tools/pawl/") {
+				t.Errorf("%s leads to %q, past the prefix", path, m[1])
+			}
+		}
+	}
+	resp, _ := w.post(t, "/tools/pawl/enqueue", url.Values{"type": {"a"}})
+	if at := resp.Header.Get("Location"); !strings.HasPrefix(at, "/tools/pawl/tasks/") {
+		t.Errorf("enqueue leads to %q", at)
+	}
+}
+
+func TestRefusalsStandBesideTheirField(t *testing.T) {
+	w := startWorld(t, "")
+	for _, c := range []struct {
+		path  string
+		form  url.Values
+		field string
+		says  string
+	}{
+		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "type"},
+		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload", "is not JSON"},
+		{"/enqueue", url.Values{"type": {"a"}, "queue": {"no/slash"}}, "queue", "no/slash"},
+		{"/enqueue", url.Values{"type": {"a"}, "run_at": {"tomorrow"}}, "run_at", "tomorrow"},
+		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"61 * * * *"}, "task.type": {"a"}}, "cron", "61"},
+		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"@daily"}, "task.type": {""}}, "task.type", "task.type"},
+		{"/new-queue", url.Values{"queue": {"a b"}}, "queue", "a b"},
+		{"/settings/you", url.Values{"name": {"Müller"}}, "name", "ASCII"},
+	} {
+		resp, body := w.post(t, c.path, c.form)
+		beside := regexp.MustCompile(`(?s)field [a-z-]+ wrong">\s*<label for="f-` + regexp.QuoteMeta(c.field) + `">.*?<p class="wrong-says" role="alert">([^<]*)<`)
+		m := beside.FindStringSubmatch(body)
+		if resp.StatusCode != 422 || m == nil || !strings.Contains(m[1], c.says) {
+			t.Errorf("%s %v: status %d, beside %s stands %q, want %q in it", c.path, c.form, resp.StatusCode, c.field, m, c.says)
+		}
+		for name, values := range c.form {
+			if values[0] != "" && !strings.Contains(body, htmlEscaper.Replace(values[0])) {
+				t.Errorf("%s: what was filled into %s, %q, is gone", c.path, name, values[0])
+			}
+		}
+	}
+}
+
+var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "+", "&#43;")
+
+func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
+	w := startWorld(t, "")
+	form := url.Values{"type": {"a"}, "queue": {"mail"}}
+	w.post(t, "/enqueue", form)
+	r := url.Values{"reason": {"the provider is down"}}.Encode()
+	resp, body := w.send(t, "POST", "/queues/mail/pause", r, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", "pawl-name=bob%20the%20operator")
+	if resp.StatusCode != 303 {
+		t.Fatalf("pause: status %d %s", resp.StatusCode, body)
+	}
+	for e, err := range w.client.Admin().Audit(t.Context(), pawl.AuditFilter{Action: "queue.pause"}) {
+		must(t, err)
+		if e.Actor != "bob the operator" || e.Face != "ui" || e.Address != "127.0.0.1" || e.Reason != "the provider is down" {
+			t.Errorf("the audit has %q by %q from %q because %q", e.Face, e.Actor, e.Address, e.Reason)
+		}
+		return
+	}
+	t.Error("the audit has nothing")
+}

@@ -1,0 +1,129 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// maxVisitors is how many connections are kept for visitors to come; one of a visitor that is here is never closed.
+const maxVisitors = 32
+
+// nameCookie holds the name by which a visitor wants to be known in the audit.
+const nameCookie = "pawl-name"
+
+// visitor is as whom a request calls the API.
+type visitor struct {
+	host string // from which it came
+	name string // as they call themselves
+}
+
+// visitors are the clients of the API, one for each visitor.
+type visitors struct {
+	dial func(ctx context.Context, from string) (net.Conn, error)
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	known  map[visitor]*seat
+	closed bool
+}
+
+// seat is the client of a visitor.
+type seat struct {
+	client *pawl.Client
+	users  int // requests that use it now
+	last   time.Time
+}
+
+func newVisitors(dial func(context.Context, string) (net.Conn, error), log *slog.Logger) *visitors {
+	return &visitors{dial: dial, log: log, known: map[visitor]*seat{}}
+}
+
+// of is the one place that decides as whom a request calls the API.
+func of(r *http.Request) visitor {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = "local"
+	}
+	return visitor{host: host, name: nameOf(r)}
+}
+
+// nameOf is how a visitor calls themselves. A cookie can hold anything: what the API would refuse is left out.
+func nameOf(r *http.Request) string {
+	c, err := r.Cookie(nameCookie)
+	if err != nil {
+		return ""
+	}
+	name, err := url.QueryUnescape(c.Value)
+	if err != nil || checkOwnName(name) != nil {
+		return ""
+	}
+	return name
+}
+
+// client gives the client to answer a request with. leave is called when it is answered.
+func (v *visitors) client(r *http.Request) (client *pawl.Client, leave func(), err error) {
+	who := of(r)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return nil, nil, pawl.ErrClosed
+	}
+	s := v.known[who]
+	if s == nil {
+		c, err := pawl.Dial(who.host, pawl.WithDialer(v.dial), pawl.WithActor(who.name), pawl.WithoutDirect(), pawl.WithLogger(v.log), pawl.WithRetryFor(retryFor))
+		if err != nil {
+			return nil, nil, err
+		}
+		v.makeRoom()
+		s = &seat{client: c}
+		v.known[who] = s
+	}
+	s.users++
+	s.last = time.Now()
+	return s.client, func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		s.users--
+	}, nil
+}
+
+// retryFor is how long a page waits for a shard that has no leader, before it says so.
+const retryFor = 5 * time.Second
+
+// makeRoom lets the visitor go who has been away longest, if there are many.
+func (v *visitors) makeRoom() {
+	if len(v.known) < maxVisitors {
+		return
+	}
+	var oldest visitor
+	var away *seat
+	for who, s := range v.known {
+		if s.users == 0 && (away == nil || s.last.Before(away.last)) {
+			oldest, away = who, s
+		}
+	}
+	if away != nil {
+		delete(v.known, oldest)
+		_ = away.client.Close()
+	}
+}
+
+func (v *visitors) close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
+	var all []error
+	for who, s := range v.known {
+		all = append(all, s.client.Close())
+		delete(v.known, who)
+	}
+	return errors.Join(all...)
+}

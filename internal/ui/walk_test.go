@@ -1,0 +1,332 @@
+package ui_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// nasty is what a caller may write wherever the API takes a text. If a page took it for anything else than text, nasties would find it.
+const nasty = `"'><img src=x onerror="window.xssed=1"><script>window.xssed=1</script>{{.}}</textarea></title>`
+
+// nasties finds what nasty would have made of a page.
+const nasties = `String(window.xssed) + document.querySelectorAll('img, script:not([src]), [onerror]').length`
+
+// check looks at what the page did since the last time.
+func (b *browser) check(origin string) {
+	b.t.Helper()
+	requests, trouble := b.noted()
+	for _, r := range requests {
+		if !strings.HasPrefix(r, origin+"/") && !strings.HasPrefix(r, "data:") && r != "about:blank" {
+			b.t.Errorf("a page asked %q, which is not of this origin", r)
+		}
+	}
+	for _, what := range trouble {
+		b.t.Errorf("a page complained: %s", what)
+	}
+	if got := b.eval(nasties); got != "undefined0" {
+		b.t.Errorf("at %s a text was taken for more than text: %s", b.eval("location.href"), got)
+	}
+}
+
+// step is one thing that somebody does at a page.
+type step struct {
+	name   string // of the picture, too
+	at     string // where; "": where the step before ended
+	click  string // what opens the form
+	fill   []string
+	submit bool   // the form then leads to another page
+	says   string // what the page says at the end
+}
+
+// do goes through a step.
+func (b *browser) do(w *world, s step) {
+	b.t.Helper()
+	if s.at != "" {
+		b.visit(w.url + s.at)
+	}
+	if s.click != "" {
+		b.click(s.click)
+		b.until(`document.querySelector("dialog[open] form, #live > form") !== null`)
+	}
+	for i := 0; i+1 < len(s.fill); i += 2 {
+		b.fill(s.fill[i], s.fill[i+1])
+	}
+	if s.submit {
+		b.shoot("form-" + s.name)
+		b.loading(func() { b.click("dialog[open] .buttons button[type=submit], #live .buttons button[type=submit]") })
+	}
+	if s.says != "" {
+		b.until(fmt.Sprintf(`document.body.innerText.includes(%s)`, jsString(s.says)))
+	}
+	b.check(w.url)
+}
+
+// TestEveryAction does everything that can be done, as people would, with a real browser.
+func TestEveryAction(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.seed(t)
+	dead := w.newest(t, pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateDead}})
+	retrying := w.newest(t, pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateRetrying}})
+	ready := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateReady}})
+	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	var group, open string
+	for g, err := range w.client.Groups(t.Context()) {
+		must(t, err)
+		if g.Open {
+			open = g.ID
+		} else {
+			group = g.ID
+		}
+	}
+	link := func(what string) string { return fmt.Sprintf(`main a[data-form][href*="%s"]`, what) }
+	for _, s := range []step{
+		{name: "you", at: "/settings", click: link("/settings/you"), fill: []string{"name", "carol"}, submit: true, says: `calls you "carol"`},
+		{name: "new-queue", at: "/queues", click: link("/new-queue"), fill: []string{"queue", "exports"}, submit: true, says: "Queue exports is there"},
+		{name: "queue-settings", at: "/queues/exports/settings", fill: []string{"max_running", "3", "rate", "50/1m burst 5", "lease", "2m", "keys", `"tenant-1" running 1`, "breaker.window", "2m"}, submit: true, says: "50/1m burst 5"},
+		{name: "queue-delete", click: link("/delete"), submit: true, says: "Deleted queue exports"},
+		{name: "pause", at: "/queues/mail", click: link("/pause"), fill: []string{"reason", "the provider is down"}, submit: true, says: "the provider is down"},
+		{name: "resume", click: link("/resume"), submit: true, says: "Resumed the queue"},
+		{name: "resume-key", at: "/queues/media", click: `.notice a[data-form]`, submit: true, says: "Resumed key tenant-4"},
+		{name: "close-breaker", at: "/queues/billing", click: link("/close-breaker"), submit: true, says: "Closed the breaker of card.charge"},
+		{name: "purge", at: "/queues/reports", click: link("/purge"), fill: []string{"confirm", "reports"}, submit: true, says: "Discarded 36 tasks"},
+		{name: "retry", at: "/tasks/" + dead, click: link("/retry"), submit: true, says: "Retried."},
+		{name: "edit", click: link("/edit"), fill: []string{"priority", "high", "payload", `{"user": 99}`}, submit: true, says: `"user": 99`},
+		{name: "run-now", at: "/tasks/" + retrying, click: link("/run-now"), submit: true, says: "It is ready."},
+		{name: "discard", click: link("/discard"), fill: []string{"reason", "a test"}, submit: true, says: "Discarded."},
+		{name: "cancel", at: "/tasks/" + ready, click: link("/cancel"), submit: true, says: "Cancelled."},
+		{name: "cancel-running", at: "/tasks/" + running, click: link("/cancel"), submit: true, says: "Cancelled."},
+		{name: "enqueue", at: "/enqueue", fill: []string{"type", "mail.welcome", "queue", "mail", "payload", `{"to": "new@example.com"}`, "tags", "vip, de"}, submit: true, says: "Enqueued."},
+		{name: "bulk", at: "/tasks?q=" + url.QueryEscape("queue:media state:ready key:tenant-3"), click: link("action=set_priority"), fill: []string{"priority", "low", "reason", "it can wait"}, submit: true, says: "Started."},
+		{name: "bulk-replay", at: "/dead?queue=mail", click: link("action=replay"), fill: []string{"rate", "1", "canary", "50"}, submit: true, says: "running"},
+		{name: "operation-pause", click: link("/pause"), submit: true, says: "paused"},
+		{name: "operation-resume", click: link("/resume"), submit: true, says: "running"},
+		{name: "operation-abort", click: link("/abort"), submit: true, says: "aborted"},
+		{name: "new-schedule", at: "/new-schedule", fill: []string{"name", "cleanup", "every", "1h", "task.type", "db.vacuum", "task.queue", "books"}, submit: true, says: "Made."},
+		{name: "schedule-edit", at: "/schedules/digest-hourly/edit", fill: []string{"cron", "30 * * * *"}, submit: true, says: "30 * * * *"},
+		{name: "schedule-trigger", at: "/schedules/cleanup", click: link("/trigger"), submit: true, says: "db.vacuum"},
+		{name: "schedule-pause", at: "/schedules/cleanup", click: link("/pause"), submit: true, says: "Paused."},
+		{name: "schedule-resume", click: link("/resume"), submit: true, says: "Resumed."},
+		{name: "schedule-delete", click: link("/delete"), submit: true, says: "Deleted schedule cleanup"},
+		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
+		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
+		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
+		{name: "archive", at: "/archive", click: link("/archive/restore"), submit: true, says: "Restored."},
+		{name: "drain", at: "/cluster", click: link("/drain"), submit: true, says: "n1: drains"},
+		{name: "undrain", click: link("/undrain"), submit: true, says: "takes replicas again"},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			b.t = t
+			b.do(w, s)
+		})
+	}
+	b.t = t
+	kept, err := w.client.Admin().Schedule(t.Context(), "digest-hourly")
+	must(t, err)
+	if kept.Task.Headers["tenant"] != "all" {
+		t.Errorf("the edit of a schedule lost a header of its task: %v", kept.Task.Headers)
+	}
+	names := map[string]int{}
+	for e, err := range w.client.Admin().Audit(t.Context(), pawl.AuditFilter{}) {
+		must(t, err)
+		if e.Face == "ui" {
+			names[e.Actor]++
+		}
+	}
+	if names["carol"] < 25 || len(names) != 1 {
+		t.Errorf("the audit knows of the pages' visitors %v, want carol for all", names)
+	}
+}
+
+// TestFormsAndKeys is what scripts do.
+func TestFormsAndKeys(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "/ops")
+	w.enqueue(t, 3, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	b.visit(w.url + "/ops/queues")
+
+	// A form that is refused says so, and keeps what was filled in.
+	b.click(`main a[data-form][href*="/new-queue"]`)
+	b.until(`document.querySelector("dialog[open] form") !== null`)
+	b.fill("queue", "no good")
+	b.click("dialog .buttons button[type=submit]")
+	b.until(`document.querySelector("dialog[open] .wrong-says") !== null`)
+	if got := b.eval(`document.querySelector("dialog [name=queue]").value`); got != "no good" {
+		t.Errorf("after the refusal the field holds %q", got)
+	}
+	b.shoot("form-refused")
+	b.key("Escape")
+	b.until(`document.querySelector("dialog[open]") === null`)
+
+	// Letters lead to pages, / to the search, ? to the keys.
+	b.loading(func() { b.key("t") })
+	b.until(`location.pathname === "/ops/tasks"`)
+	b.key("/")
+	b.until(`document.activeElement.id === "search"`)
+	b.key("Escape")
+	b.key("?")
+	b.until(`document.getElementById("help").open`)
+	b.shoot("help")
+	b.key("Escape")
+	b.until(`!document.getElementById("help").open`)
+	b.key("j")
+	b.until(`document.activeElement.closest("tr[data-row]") !== null`)
+
+	// JSON is checked as it is typed.
+	b.loading(func() { b.key("n") })
+	b.fill("payload", `{"a": }`)
+	b.until(`document.querySelector(".json-says.bad") !== null`)
+	b.fill("payload", `{"a": 1}`)
+	b.until(`document.querySelector(".json-says").textContent === "valid JSON"`)
+
+	// The page follows what happens, until it is paused; what is open stays open.
+	b.visit(w.url + "/ops/queues/mail")
+	b.until(`document.querySelector(".figure b").parentElement.parentElement.children[1].querySelector("b").textContent === "3"`)
+	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	b.until(`document.querySelectorAll(".figure b")[1].textContent === "4"`)
+	b.click("#live-switch")
+	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
+	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	b.eval(`new Promise((done) => setTimeout(done, 2500))`)
+	if got := b.eval(`document.querySelectorAll(".figure b")[1].textContent`); got != "4" {
+		t.Errorf("a paused page says %q", got)
+	}
+	b.click("#live-switch")
+	b.until(`document.querySelectorAll(".figure b")[1].textContent === "5"`)
+
+	// Light and dark are kept.
+	b.dark(false)
+	b.key(".")
+	b.until(`document.documentElement.dataset.theme === "dark"`)
+	b.visit(w.url + "/ops/queues")
+	b.until(`document.documentElement.dataset.theme === "dark"`)
+	b.check(w.url)
+}
+
+// everywhere writes nasty into every field that a caller can set, as far as the API takes it.
+func (w *world) everywhere(t testing.TB) (task, group string) {
+	t.Helper()
+	ctx := t.Context()
+	client := w.client
+	spec := func(opts ...pawl.Option) pawl.Item {
+		return job(nasty, jsString(nasty), append(opts, pawl.Queue("x"), pawl.Key(nasty), pawl.Tags(nasty), pawl.Header("note", nasty), pawl.MaxAttempts(1))...)
+	}
+	after := spec()
+	made, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Name: nasty, Open: true, Tasks: []pawl.Item{spec(pawl.IdempotencyKey(nasty), pawl.Unique{Key: nasty})}, OnComplete: &after})
+	must(t, err)
+	w.enqueue(t, 3, func(i int) pawl.Item { return spec(pawl.Then(after.Args, after.Options...)) })
+	claims, err := client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"x"}, Max: 4, Worker: nasty, Lease: time.Hour})
+	must(t, err)
+	for i, c := range claims {
+		_, err = client.Claims().Extend(ctx, c, pawl.Extension{Progress: &pawl.Progress{Percent: 5, Message: nasty}, Checkpoint: []byte(nasty)})
+		must(t, err)
+		switch i {
+		case 0:
+			c.SetRawResult("text/html", []byte(nasty))
+			must(t, client.Claims().Ack(ctx, c))
+		case 1:
+			_, err = client.Claims().Fail(ctx, c, pawl.Poison(fmt.Errorf("%s", nasty)))
+			must(t, err)
+		case 2:
+			_, err = client.Claims().Fail(ctx, c, &pawl.PanicError{Value: nasty, Stack: []byte(nasty)})
+			must(t, err)
+			task = c.ID
+		}
+	}
+	admin := client.Admin().As("<script>window.xssed=1</script>").Because(nasty)
+	_, err = admin.CreateSchedule(ctx, pawl.Schedule{Name: "nasty", Every: time.Hour, Owner: nasty, Task: after.Args, Options: after.Options})
+	must(t, err)
+	_, err = admin.PauseSchedule(ctx, "nasty", nasty)
+	must(t, err)
+	_, err = admin.Pause(ctx, "x", pawl.Hold{Type: nasty, Reason: nasty})
+	must(t, err)
+	_, err = admin.PauseQueue(ctx, "x", nasty)
+	must(t, err)
+	_, err = admin.PutQueue(ctx, "y", pawl.QueueSettings{Keys: map[string]pawl.KeyRules{nasty: {Weight: 2}}, Breakers: map[string]pawl.Breaker{nasty: {}}})
+	must(t, err)
+	_, err = admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionReplay, Filter: &pawl.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
+	must(t, err)
+	return task, made.ID
+}
+
+// TestEveryTextIsOnlyText shows nasty on every page where it can come up.
+func TestEveryTextIsOnlyText(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	task, group := w.everywhere(t)
+	claimed := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StateClaimed}})
+	poisoned := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StatePoisoned}})
+	done := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StateSucceeded}})
+	var operation string
+	for o, err := range w.client.Admin().Operations(t.Context()) {
+		must(t, err)
+		operation = o.ID
+	}
+	text := url.QueryEscape("type:" + `"` + strings.ReplaceAll(nasty, `"`, `\"`) + `"`)
+	for _, path := range []string{
+		"/", "/queues", "/queues/x", "/queues/y", "/queues/y/settings", "/queues/x/resume?what=type&name=" + url.QueryEscape(nasty), "/queues/x/close-breaker?type=" + url.QueryEscape(nasty),
+		"/tasks", "/tasks?q=" + text, "/tasks?q=" + url.QueryEscape(nasty), "/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done,
+		"/tasks/" + task + "/edit", "/tasks/" + task + "/retry", "/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result",
+		"/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
+		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
+		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
+		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
+	} {
+		b.visit(w.url + path)
+		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") && strings.Contains(body, "could not be made") {
+			t.Errorf("%s: %s", path, body)
+		}
+		b.check(w.url)
+	}
+}
+
+// TestLook takes pictures of every page, light, dark and as a phone, for people to look at.
+func TestLook(t *testing.T) {
+	if shots() == "" {
+		t.Skip("PAWL_SHOTS names no directory for pictures")
+	}
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	b.visit(w.url + "/")
+	b.shoot("empty")
+	w.seed(t)
+	dead := w.newest(t, pawl.Filter{Queue: "books", States: []pawl.State{pawl.StateDead}})
+	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	var group, operation string
+	for g, err := range w.client.Groups(t.Context()) {
+		must(t, err)
+		group = g.ID
+	}
+	for o, err := range w.client.Admin().Operations(t.Context()) {
+		must(t, err)
+		operation = o.ID
+	}
+	pages := map[string]string{"overview": "/", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
+		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
+		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
+		"audit": "/audit", "cluster": "/cluster", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+	for _, look := range []struct {
+		name  string
+		dark  bool
+		phone bool
+	}{{"light", false, false}, {"dark", true, false}, {"phone", false, true}} {
+		b.dark(look.dark)
+		b.size(1440, 900, false)
+		if look.phone {
+			b.size(390, 844, true)
+		}
+		for name, path := range pages {
+			b.visit(w.url + path)
+			b.shoot(look.name + "-" + name)
+			if got := b.eval(`document.documentElement.scrollWidth <= innerWidth`); got != "true" {
+				t.Errorf("%s is wider than a %s window", path, look.name)
+			}
+		}
+	}
+	b.check(w.url)
+}

@@ -1,0 +1,397 @@
+package pawltest_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltest"
+)
+
+// traced is a broker, a client and a program that all record their spans.
+type traced struct {
+	*testing.T
+	spans  *tracetest.SpanRecorder
+	tracer trace.Tracer // the program's own
+	broker *pawltest.Broker
+	client *pawl.Client
+}
+
+// inTrace runs fn in a bubble. Opts are the client's, beside those of tracing.
+func inTrace(t *testing.T, fn func(w *traced), opts ...pawl.DialOption) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &traced{T: t, spans: tracetest.NewSpanRecorder()}
+		provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans))
+		w.tracer = provider.Tracer("program")
+		w.broker = pawltest.New(t, pawltest.WithTracerProvider(provider))
+		w.client = w.broker.Client(t, append([]pawl.DialOption{pawl.WithTracerProvider(provider)}, opts...)...)
+		fn(w)
+	})
+}
+
+// work runs a worker for a while, in a span of the program's that its runs have nothing to do with.
+func (w *traced) work(d time.Duration, handlers map[string]pawl.Handler) {
+	w.Helper()
+	mux := pawl.NewMux()
+	for name, handle := range handlers {
+		mux.HandleFunc(name, handle)
+	}
+	ctx, stop := context.WithCancel(w.Context())
+	if w.tracer != nil {
+		ctx, _ = w.tracer.Start(ctx, "main")
+	}
+	done := make(chan error, 1)
+	go func() { done <- pawl.NewWorker(w.client, mux, pawl.WorkerConfig{Name: "w1"}).Run(ctx) }()
+	time.Sleep(d)
+	stop()
+	if err := <-done; err != nil {
+		w.Fatal(err)
+	}
+}
+
+// is compares the traces with lines of a tree, one a span: kind, name and what is said of it.
+func (w *traced) is(want string) {
+	w.Helper()
+	synctest.Wait()
+	if got := w.tree(); got != strings.TrimSpace(want) {
+		w.Errorf("got the traces\n%s\nwant\n%s", got, strings.TrimSpace(want))
+	}
+}
+
+// shown are the attributes that a tree shows, by the word that it has for them. Others are the same for all, or ids.
+var shown = map[attribute.Key]string{
+	"messaging.batch.message_count": "count", "messaging.message.body.size": "bytes", "messaging.client.id": "worker", "error.type": "error",
+	"pawl.task.type": "type", "pawl.task.attempt": "attempt", "pawl.task.outcome": "outcome",
+}
+
+func (w *traced) tree() string {
+	all := w.spans.Ended()
+	slices.SortStableFunc(all, func(a, b sdktrace.ReadOnlySpan) int {
+		return cmp.Or(a.StartTime().Round(time.Second).Compare(b.StartTime().Round(time.Second)), cmp.Compare(describe(a), describe(b)))
+	})
+	under := map[trace.SpanID][]sdktrace.ReadOnlySpan{}
+	known := map[trace.SpanID]bool{{}: true}
+	for _, s := range all {
+		under[s.Parent().SpanID()] = append(under[s.Parent().SpanID()], s)
+		known[s.SpanContext().SpanID()] = true
+	}
+	var lines []string
+	var walk func(id trace.SpanID, indent string)
+	walk = func(id trace.SpanID, indent string) {
+		for _, s := range under[id] {
+			lines = append(lines, indent+describe(s))
+			walk(s.SpanContext().SpanID(), indent+"  ")
+		}
+	}
+	walk(trace.SpanID{}, "")
+	for id := range under {
+		if !known[id] { // a parent that was never recorded
+			lines = append(lines, "? "+id.String())
+			walk(id, "  ")
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func describe(s sdktrace.ReadOnlySpan) string {
+	line := s.SpanKind().String() + " " + s.Name()
+	said := map[string]string{}
+	for _, a := range s.Attributes() {
+		if word := shown[a.Key]; word != "" {
+			said[word] = a.Value.Emit()
+		}
+	}
+	if d := s.EndTime().Sub(s.StartTime()).Round(time.Second); d > 0 {
+		said["took"] = d.String()
+	}
+	if n := len(s.Links()); n > 0 {
+		said["links"] = fmt.Sprint(n)
+	}
+	for _, word := range slices.Sorted(maps.Keys(said)) {
+		line += " " + word + "=" + said[word]
+	}
+	return line
+}
+
+func (w *traced) attrs(name string) map[attribute.Key]string {
+	for _, s := range w.spans.Ended() {
+		if s.Name() == name {
+			out := map[attribute.Key]string{}
+			for _, a := range s.Attributes() {
+				out[a.Key] = a.Value.Emit()
+			}
+			return out
+		}
+	}
+	w.Fatalf("there is no span %q", name)
+	return nil
+}
+
+var task = pawl.RawTask{Type: "t", Payload: []byte(`"seven"`)}
+
+// A task that fails once and then succeeds is one trace, from the program that enqueued it to the end of each attempt.
+func TestTraceOfATask(t *testing.T) {
+	inTrace(t, func(w *traced) {
+		ctx, root := w.tracer.Start(w.Context(), "request")
+		time.Sleep(time.Second)
+		ref, err := w.client.Enqueue(ctx, task, pawl.In(3*time.Second), pawl.Retry(pawl.RetryPolicy{Initial: 10 * time.Second, Jitter: pawl.NoJitter}))
+		if err != nil {
+			w.Fatal(err)
+		}
+		root.End()
+		time.Sleep(5 * time.Second)
+		var seen []trace.TraceID
+		w.work(20*time.Second, map[string]pawl.Handler{"t": func(ctx context.Context, c *pawl.Claim) error {
+			seen = append(seen, trace.SpanContextFromContext(ctx).TraceID())
+			_, own := w.tracer.Start(ctx, "database")
+			time.Sleep(time.Second)
+			own.End()
+			if c.Attempt == 1 {
+				return errors.New("no route")
+			}
+			return nil
+		}})
+		w.is(`
+internal request took=1s
+  producer send default bytes=7 type=t
+    server enqueue default bytes=7 type=t
+    internal wait default attempt=1 took=2s type=t worker=w1
+    consumer process default attempt=1 bytes=7 error=*errors.errorString outcome=failed took=1s type=t worker=w1
+      internal database took=1s
+      client fail default attempt=1 type=t
+    internal claim default attempt=1 type=t worker=w1
+    server fail default attempt=1 type=t
+    consumer process default attempt=2 bytes=7 outcome=succeeded took=1s type=t worker=w1
+      internal database took=1s
+      client ack default attempt=2 type=t
+    internal claim default attempt=2 type=t worker=w1
+    internal wait default attempt=2 type=t worker=w1
+    server ack default attempt=2 type=t
+`)
+		for name, want := range map[string]map[attribute.Key]string{
+			"send default": {"messaging.system": "pawl", "messaging.operation.name": "send", "messaging.operation.type": "send",
+				"messaging.destination.name": "default", "messaging.message.id": ref.ID},
+			"process default": {"messaging.system": "pawl", "messaging.operation.name": "process", "messaging.operation.type": "process",
+				"messaging.destination.name": "default", "messaging.message.id": ref.ID},
+			"ack default":     {"messaging.operation.name": "ack", "messaging.message.id": ref.ID},
+			"wait default":    {"messaging.system": "pawl", "messaging.message.id": ref.ID, "pawl.shard": "1"},
+			"enqueue default": {"messaging.message.id": ref.ID, "pawl.task.duplicate": "false"},
+		} {
+			got := w.attrs(name)
+			for key, value := range want {
+				if got[key] != value {
+					w.Errorf("%s: %s = %q, want %q", name, key, got[key], value)
+				}
+			}
+		}
+		if len(seen) != 2 || seen[0] != root.SpanContext().TraceID() || seen[1] != seen[0] {
+			w.Errorf("handlers ran in the traces %v, want %s twice", seen, root.SpanContext().TraceID())
+		}
+	})
+}
+
+// Each task of a batch has a span of its own, to which the batch links; so have the members of a group.
+func TestTraceOfABatch(t *testing.T) {
+	inTrace(t, func(w *traced) {
+		items := []pawl.Item{{Args: task}, {Args: task, Options: []pawl.Option{pawl.Queue("other")}}, {Args: pawl.RawTask{Type: "t", Payload: []byte("{")}}}
+		if _, err := w.client.EnqueueBatch(w.Context(), items); err != nil {
+			w.Fatal(err)
+		}
+		w.is(`
+client send count=3 links=3
+producer create default bytes=1 error=invalid_argument type=t
+  server enqueue default bytes=1 error=invalid_argument type=t
+producer create default bytes=7 type=t
+  server enqueue default bytes=7 type=t
+producer create other bytes=7 type=t
+  server enqueue other bytes=7 type=t
+`)
+		w.spans.Reset()
+		ctx, root := w.tracer.Start(w.Context(), "request")
+		if _, err := w.client.EnqueueGroup(ctx, pawl.GroupSpec{Tasks: []pawl.Item{{Args: task, Options: []pawl.Option{pawl.Queue("g")}}},
+			OnComplete: &pawl.Item{Args: pawl.RawTask{Type: "sum"}, Options: []pawl.Option{pawl.Queue("g")}}}); err != nil {
+			w.Fatal(err)
+		}
+		root.End()
+		claims, err := w.client.Claims().Claim(w.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"g"}})
+		if err != nil || len(claims) != 1 {
+			w.Fatal(claims, err)
+		}
+		if err := w.client.Claims().Ack(w.Context(), claims[0]); err != nil {
+			w.Fatal(err)
+		}
+		last, err := w.client.Claims().Claim(w.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"g"}})
+		if err != nil || len(last) != 1 || last[0].Type != "sum" {
+			w.Fatal(last, err)
+		}
+		w.is(`
+client ack g attempt=1 type=t
+  server ack
+client claim g count=1 links=1
+client claim g count=1 links=1
+internal request
+  client send g count=1 links=1
+    internal claim g attempt=1 type=sum
+    internal wait g attempt=1 type=sum
+  producer create g bytes=7 type=t
+    internal claim g attempt=1 type=t
+    internal wait g attempt=1 type=t
+    server enqueue g bytes=7 type=t
+`)
+	})
+}
+
+// What a handler enqueues, and what follows its task, belong to the trace of the task.
+func TestTraceOfAChain(t *testing.T) {
+	inTrace(t, func(w *traced) {
+		if _, err := w.client.Enqueue(w.Context(), task, pawl.Then(pawl.RawTask{Type: "then"})); err != nil {
+			w.Fatal(err)
+		}
+		none := func(context.Context, *pawl.Claim) error { return nil }
+		w.work(time.Second, map[string]pawl.Handler{"then": none, "inner": none, "t": func(ctx context.Context, _ *pawl.Claim) error {
+			_, err := w.client.Enqueue(ctx, pawl.RawTask{Type: "inner"}, pawl.Queue("default"))
+			return err
+		}})
+		traces := map[trace.TraceID]int{}
+		processed := map[string]bool{}
+		for _, s := range w.spans.Ended() {
+			traces[s.SpanContext().TraceID()]++
+			if s.Name() == "process default" {
+				for _, a := range s.Attributes() {
+					processed[a.Value.Emit()] = true
+				}
+			}
+		}
+		if len(traces) != 1 || !processed["then"] || !processed["inner"] || !processed["t"] {
+			w.Errorf("%d traces, want 1:\n%s", len(traces), w.tree())
+		}
+	})
+}
+
+// With linked traces each run is a trace of its own.
+func TestLinkedTraces(t *testing.T) {
+	inTrace(t, func(w *traced) {
+		if _, err := w.client.Enqueue(w.Context(), task); err != nil {
+			w.Fatal(err)
+		}
+		w.work(time.Second, map[string]pawl.Handler{"t": func(context.Context, *pawl.Claim) error { return pawl.Discard(errors.New("no need")) }})
+		w.is(`
+consumer process default attempt=1 bytes=7 links=1 outcome=discarded type=t worker=w1
+  client fail default attempt=1 type=t
+producer send default bytes=7 type=t
+  internal claim default attempt=1 type=t worker=w1
+  internal wait default attempt=1 type=t worker=w1
+  server enqueue default bytes=7 type=t
+  server fail default attempt=1 type=t
+`)
+	}, pawl.WithLinkedTraces())
+}
+
+// A trace that the producer names stays, whatever it is worth; a task without one gets one from a broker that traces, and a tick never
+// has that of another.
+func TestTracesThatTasksBring(t *testing.T) {
+	const good, bad = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7-zz"
+	inTrace(t, func(w *traced) { // as many headers, and as large, as there may be: there is no room for a trace
+		var many []pawl.Option
+		for i := range 64 {
+			many = append(many, pawl.Header(fmt.Sprint(i), ""))
+		}
+		for _, opts := range [][]pawl.Option{many, {pawl.Header("h", strings.Repeat("x", 16<<10-1))}} {
+			ref, err := w.client.Enqueue(w.Context(), task, opts...)
+			if err != nil {
+				w.Fatal(err)
+			}
+			if info, err := w.client.Task(w.Context(), ref.ID); err != nil || info.Headers["traceparent"] != "" || len(info.Headers) != len(opts) {
+				w.Errorf("headers %v, %v", info.Headers, err)
+			}
+		}
+	})
+	inTrace(t, func(w *traced) {
+		plain := w.broker.Client(w)
+		headers := func(opts ...pawl.Option) map[string]string {
+			w.Helper()
+			ref, err := plain.Enqueue(w.Context(), task, opts...)
+			if err != nil {
+				w.Fatal(err)
+			}
+			info, err := w.client.Task(w.Context(), ref.ID)
+			if err != nil {
+				w.Fatal(err)
+			}
+			return info.Headers
+		}
+		if got := headers(pawl.Header("traceparent", good), pawl.Header("tracestate", "a=b")); got["traceparent"] != good || got["tracestate"] != "a=b" {
+			w.Errorf("headers %v, want %q", got, good)
+		}
+		if got := headers(pawl.Header("traceparent", bad)); len(got) != 1 || got["traceparent"] != bad {
+			w.Errorf("headers %v, want %q", got, bad)
+		}
+		if got := headers(); len(got) != 1 || !strings.HasPrefix(got["traceparent"], "00-") {
+			w.Errorf("headers %v, want the trace that the broker began", got)
+		}
+		synctest.Wait()
+		if n := len(w.spans.Ended()); n != 3 {
+			w.Errorf("%d spans, want an enqueue for each task:\n%s", n, w.tree())
+		}
+		w.spans.Reset()
+		if _, err := w.client.Enqueue(w.Context(), task, pawl.Header("traceparent", good)); err != nil {
+			w.Fatal(err)
+		}
+		w.is(`
+producer send default bytes=7 links=1 type=t
+? b7ad6b7169203331
+  server enqueue default bytes=7 type=t
+`)
+	})
+	inTrace(t, func(w *traced) {
+		ctx, root := w.tracer.Start(w.Context(), "deploy")
+		defer root.End()
+		if _, err := w.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
+			w.Fatal(err)
+		}
+		var ids []trace.TraceID
+		w.work(2*time.Hour+time.Minute, map[string]pawl.Handler{"t": func(ctx context.Context, c *pawl.Claim) error {
+			ids = append(ids, trace.SpanContextFromContext(ctx).TraceID())
+			return nil
+		}})
+		if len(ids) != 2 || ids[0] == ids[1] || !ids[0].IsValid() || ids[0] == root.SpanContext().TraceID() {
+			w.Errorf("the ticks ran in the traces %v, want two that are new", ids)
+		}
+	})
+}
+
+// Trace context travels through a program that records nothing: from the headers of a task to what its handler enqueues.
+func TestTracePassesThrough(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	synctest.Test(t, func(t *testing.T) {
+		client := pawltest.New(t).Client(t)
+		if _, err := client.Enqueue(t.Context(), task, pawl.Header("traceparent", parent)); err != nil {
+			t.Fatal(err)
+		}
+		var inner string
+		w := &traced{T: t, client: client}
+		w.work(time.Second, map[string]pawl.Handler{
+			"t": func(ctx context.Context, _ *pawl.Claim) error {
+				_, err := client.EnqueueBatch(ctx, []pawl.Item{{Args: pawl.RawTask{Type: "inner"}}})
+				return err
+			},
+			"inner": func(_ context.Context, c *pawl.Claim) error { inner = c.Headers["traceparent"]; return nil },
+		})
+		if inner != parent {
+			t.Errorf("the inner task has traceparent %q, want %q", inner, parent)
+		}
+	})
+}

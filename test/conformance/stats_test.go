@@ -1,0 +1,133 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// figures are what REST tells of what happened; the other doors must tell the same.
+type figures struct {
+	Step   string           `json:"step"`
+	Totals map[string]int64 `json:"totals"`
+	Series map[string][]int64
+	Rate   float64 `json:"failure_rate"`
+	Wait   struct {
+		Count int64   `json:"count"`
+		P50   float64 `json:"p50_seconds"`
+	} `json:"wait"`
+	Failing []struct {
+		Queue, Type string
+		Failures    int64
+		LastError   string `json:"last_error"`
+	} `json:"failing"`
+	Queues    map[string]any `json:"queues"`
+	Attention []struct{ Kind, Severity, Subject, Detail string }
+}
+
+func (t *figures) kinds() (kinds []string) {
+	for _, a := range t.Attention {
+		kinds = append(kinds, strings.TrimSuffix(a.Kind+" "+a.Subject, " "))
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// tally reads a projection by REST: it tells of no moment of a shard.
+func (d *rest) tally(w *world, path string, into any) (status int) {
+	w.Helper()
+	req, err := http.NewRequestWithContext(w.ctx(), "GET", "http://house/api/v1"+path, nil)
+	must(w.T, err)
+	resp, err := d.client.Do(req)
+	must(w.T, err)
+	must(w.T, json.NewDecoder(resp.Body).Decode(into))
+	must(w.T, resp.Body.Close())
+	return resp.StatusCode
+}
+
+func TestStats(t *testing.T) {
+	tellAll(t, []story{
+		ofTheGateway(story{name: "what happened to tasks is counted, by all doors the same", shards: 2, tell: func(w *world) {
+			rest, rpc, sdk := newREST(w.T, w.house), newRPC(w.T, w.house), newSDK(w.T, w.house)
+			w.fill(6, spec{Queue: "mail"})
+			w.fill(2, spec{Queue: "video"})
+			w.pass(second / 25)
+			for range 3 {
+				w.ack(w.one(from("mail")))
+			}
+			w.fail(w.one(from("mail")), failing{Outcome: "dead", Message: "no such address"})
+			w.pass(second)
+
+			var mail, all figures
+			rest.tally(w, "/queues/mail/stats?window=5m", &mail)
+			rest.tally(w, "/stats", &all)
+			is(w, "the totals", fmt.Sprint(mail.Totals), "map[cancelled:0 claimed:4 crashed:0 dead:1 discarded:0 enqueued:6 failed:1 poisoned:0 replayed:0 succeeded:3]")
+			is(w, "the steps", fmt.Sprint(mail.Step, len(mail.Series["enqueued"])), "10s30")
+			is(w, "the failure rate", mail.Rate, 0.25)
+			is(w, "the waits", mail.Wait.Count, 4)
+			is(w, "the median wait", mail.Wait.P50 > 0.025 && mail.Wait.P50 <= 0.05, true)
+			is(w, "what fails", fmt.Sprint(mail.Failing), "[{mail 4 1 no such address}]")
+			is(w, "all queues", fmt.Sprint(all.Totals["enqueued"], all.Queues["queues"], all.Queues["ready"], all.Queues["dead"], len(all.Series["dead"])), "8 2 4 1 360")
+			is(w, "what needs attention", all.kinds(), []string{"dead_letters", "no_worker video"})
+
+			got, err := rpc.stats.GetQueueStats(w.ctx(), &pawlv1.GetQueueStatsRequest{Queue: "mail", Window: durationpb.New(5 * time.Minute)})
+			must(w.T, err)
+			is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetClaimed(), got.GetStats().GetSeries().GetClaimed()), fmt.Sprint(4, mail.Series["claimed"]))
+			whole, err := sdk.client.Admin().Stats(w.ctx(), 24*time.Hour)
+			must(w.T, err)
+			is(w, "the SDK", fmt.Sprint(whole.Totals.Enqueued, len(whole.Series), whole.Step, len(whole.Attention), whole.Queues.Ready), "8 288 5m0s 2 4")
+			part, err := sdk.client.Admin().QueueStats(w.ctx(), "video", 2*time.Minute)
+			must(w.T, err)
+			is(w, "another queue", fmt.Sprint(part.Totals.Enqueued, part.Totals.Claimed, len(part.Series)), "2 0 120")
+
+			for _, bad := range []string{"window=3m", "window=x", "window=", "since=1"} {
+				is(w, "a refusal of "+bad, rest.tally(w, "/stats?"+bad, &all), 400)
+			}
+			is(w, "a queue that is none", rest.tally(w, "/queues/none/stats", &all), 404)
+		}}),
+		ofTheGateway(story{name: "a queue tells its rates, and how many workers it needs", tell: func(w *world) {
+			sdk := newSDK(w.T, w.house)
+			w.pass(minute)
+			w.fill(120, spec{})
+			q, err := sdk.client.Admin().Queue(w.ctx(), "default")
+			must(w.T, err)
+			is(w, "rates of a queue that fills", fmt.Sprint(q.Rates.In, q.Rates.Out, q.Drain), "2 0 <nil>")
+			var claims []claim
+			for range 30 {
+				claims = append(claims, w.claim())
+			}
+			w.pass(4 * second)
+			for _, c := range claims {
+				w.ack(c)
+			}
+			s, err := sdk.client.Admin().QueueScale(w.ctx(), "default", time.Minute, 10)
+			must(w.T, err)
+			// 2/s for 4 s each are 8 slots, 90 of 4 s in a minute 6.
+			is(w, "the scale", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running, s.Run), "2 14 true 90 0 4s")
+			s, err = sdk.client.Admin().QueueScale(w.ctx(), "default", 10*time.Second, 1)
+			must(w.T, err)
+			is(w, "in a hurry", fmt.Sprint(s.Workers), "44")
+			w.pass(2 * minute)
+			for range 60 {
+				w.ack(w.claim())
+			}
+			q, err = sdk.client.Admin().Queue(w.ctx(), "default")
+			must(w.T, err)
+			is(w, "rates of a queue that empties", fmt.Sprint(q.Rates.In, q.Rates.Out, *q.Drain, q.Wait.Count > 0), "0 1 30s true")
+			_, err = sdk.client.Admin().Pause(w.ctx(), "default", pawl.Hold{Reason: "deploy"})
+			must(w.T, err)
+			s, err = sdk.client.Admin().QueueScale(w.ctx(), "default", 0, 0)
+			must(w.T, err)
+			is(w, "of a paused queue", fmt.Sprint(s.Workers, s.Active), "0 false")
+		}}),
+	})
+}
