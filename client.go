@@ -30,6 +30,7 @@ type Client struct {
 	schedule pawlv1.ScheduleServiceClient
 	audit    pawlv1.AuditServiceClient
 	roster   pawlv1.RosterServiceClient
+	events   pawlv1.EventServiceClient
 	stats    pawlv1.StatsServiceClient
 	access   pawlv1.AccessServiceClient
 	group    pawlv1.GroupServiceClient
@@ -101,6 +102,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		schedule: pawlv1.NewScheduleServiceClient(conn),
 		audit:    pawlv1.NewAuditServiceClient(conn),
 		roster:   pawlv1.NewRosterServiceClient(conn),
+		events:   pawlv1.NewEventServiceClient(conn),
 		stats:    pawlv1.NewStatsServiceClient(conn),
 		access:   pawlv1.NewAccessServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),

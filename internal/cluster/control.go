@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -66,6 +67,8 @@ type Control struct {
 	log  *slog.Logger
 	work sync.WaitGroup // repairs and moves
 
+	events events.Ring
+
 	mu     sync.Mutex
 	office *office // nil: not in office
 	closed bool
@@ -88,8 +91,9 @@ type office struct {
 
 	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
-	queues  *census  // nil: not counted. It belongs to the shard's loop
-	pending []change // of the round in flight
+	queues  *census        // nil: not counted. It belongs to the shard's loop
+	pending []change       // of the round in flight
+	happens []events.Event // by the round in flight
 	ring    ring
 }
 
@@ -148,6 +152,7 @@ func (c *Control) Elected() {
 	ctx, stop := context.WithCancel(context.Background())
 	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
 	c.wake()
+	c.events.Open()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
 }
@@ -161,6 +166,7 @@ func (c *Control) Dropped() {
 	}
 	c.office.stop()
 	c.office = nil
+	c.events.Close()
 	c.left = time.Now()
 	c.wake()
 }
@@ -169,7 +175,15 @@ func (c *Control) Dropped() {
 func (c *Control) Committed(at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office == nil || len(c.office.pending) == 0 {
+	if c.office == nil {
+		return
+	}
+	happened := c.office.happens
+	c.office.happens = nil
+	if c.events.Passed(at) {
+		c.events.Add(at, happened)
+	}
+	if len(c.office.pending) == 0 {
 		return
 	}
 	for _, ch := range c.office.pending {

@@ -217,6 +217,7 @@ func StartOperation(r *Round, ns string, id task.ID, spec OperationSpec) (*Opera
 	r.ToOperate = true
 	_, facts := audit.Changed(nil, spec.facts())
 	r.noteOperation(ns, o, spec.By, task.OperationStarted, facts)
+	r.operationHappened(ns, o, "started", spec.By.Reason)
 	return o, nil
 }
 
@@ -302,6 +303,9 @@ func (r *Round) steer(ns string, id task.ID, by task.Author, action task.Action,
 	r.ToOperate = true
 	if o.State != state || o.Stopping != stopping {
 		r.noteOperation(ns, o, by, action, nil)
+		if action == task.OperationResumed {
+			r.operationHappened(ns, o, "resumed", by.Reason)
+		}
 	}
 	return o, nil
 }
@@ -371,6 +375,7 @@ func (r *Round) stop(ns string, o *Operation, s OperationState) {
 		r.remind(o.EndedAt.Add(operationKept), onOperation, ns, o.ID[:])
 	}
 	r.Rested = append(r.Rested, o.ID)
+	r.operationHappened(ns, o, s.String(), o.Why)
 }
 
 func (r *Round) setOperation(ns string, o *Operation) {

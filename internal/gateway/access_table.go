@@ -124,6 +124,8 @@ var rpcNeeds = map[string]need{
 	"RosterService/QuietWorker":  {ofQueues, operate, false},
 	"RosterService/ResumeWorker": {ofQueues, operate, false},
 
+	"EventService/WatchEvents": {ofQueues, observe, true},
+
 	"StatsService/GetStats":      {ofNamespace, observe, false},
 	"StatsService/GetQueueStats": {ofQueues, observe, false},
 	"StatsService/GetQueueScale": {ofQueues, observe, false},
@@ -227,6 +229,8 @@ var restRPCs = map[string]string{
 	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
 	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
 	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
+
+	"GET /api/v1/events": "EventService/WatchEvents",
 
 	"GET /api/v1/stats":                "StatsService/GetStats",
 	"GET /api/v1/queues/{queue}/stats": "StatsService/GetQueueStats",

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -29,6 +30,7 @@ type Config struct {
 	Groups     Groups
 	Operations Operations
 	Workers    Workers
+	Events     Events
 	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
 	Stats      Stats          // nil: nobody counts, and what asks for it is refused
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
@@ -86,6 +88,7 @@ type Gateway struct {
 	door   *door
 	inside *passage // of clients within the process
 
+	watchers atomic.Int64   // streams of events
 	work     sync.WaitGroup // releases of claims that nobody received
 	stopping context.Context
 	stop     context.CancelFunc

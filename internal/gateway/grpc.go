@@ -52,6 +52,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterAuditServiceServer(s, auditors{Gateway: g})
 	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})
+	pawlv1.RegisterEventServiceServer(s, herald{Gateway: g})
 	pawlv1.RegisterRosterServiceServer(s, rollCall{Gateway: g})
 	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})

@@ -92,7 +92,7 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
 	auditShard, auditSystem,
-	listWorkers, quietWorker, resumeWorker,
+	listWorkers, quietWorker, resumeWorker, shardEvents, systemEvents,
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
