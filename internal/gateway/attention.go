@@ -65,8 +65,8 @@ func (g *Gateway) lookAround(ctx context.Context) (cluster.Overview, bool) {
 // lookTime bounds how long the cluster is asked.
 const lookTime = 2 * time.Second
 
-// certificateEnd is when the server's certificate ends; zero: it has none.
-func (g *Gateway) certificateEnd() time.Time {
+// CertificateEnds is when the certificate ends that clients are shown; zero: there is none.
+func (g *Gateway) CertificateEnds() time.Time {
 	if g.cfg.Certificate == nil {
 		return time.Time{}
 	}
@@ -121,7 +121,7 @@ func (s *situation) ofCluster(add adder) {
 		switch {
 		case sh.Known && sh.Leader == 0:
 			add(critical, "shard", name, 0, "shard %s has no leader", name)
-		case sh.Under:
+		case sh.Under && len(s.overview.Nodes) > 1: // one node is as its owner wants it
 			add(warning, "shard", name, 0, "shard %s has fewer replicas that answer than it should: %s", name, cmp.Or(sh.Problem, "they are made"))
 		}
 		for _, m := range sh.Members {

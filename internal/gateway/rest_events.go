@@ -44,11 +44,12 @@ func restWatchEvents(x *exchange) error {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or a proxy would keep events back
 	h.Set("X-Content-Type-Options", "nosniff")
+	x.sent = true
 	x.w.WriteHeader(http.StatusOK)
 	if err := w.run(x.sendEvents); err != nil && x.ctx.Err() == nil {
 		x.log.Debug("a stream of events ended", "error", err)
 	}
-	return errAnswered
+	return nil
 }
 
 // sendEvents writes a frame. One without events has only the cursor, which a browser takes over without a word, and a comment.
