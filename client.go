@@ -31,6 +31,7 @@ type Client struct {
 	audit    pawlv1.AuditServiceClient
 	roster   pawlv1.RosterServiceClient
 	stats    pawlv1.StatsServiceClient
+	access   pawlv1.AccessServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
@@ -101,6 +102,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		audit:    pawlv1.NewAuditServiceClient(conn),
 		roster:   pawlv1.NewRosterServiceClient(conn),
 		stats:    pawlv1.NewStatsServiceClient(conn),
+		access:   pawlv1.NewAccessServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -73,6 +74,10 @@ type Control struct {
 	since  time.Time     // when office was taken, after a gap
 	heard  map[uint32]heardOf
 	seen   map[uint32]sight
+
+	copies  map[uint32]uint64 // up to which version nodes have said that their copies are complete
+	awaited chan struct{}     // closed when one says so; nil: nobody waits for that
+	uses    map[auth.TokenName]store.Time
 }
 
 // office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues.
@@ -110,7 +115,8 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{}}
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}}
 }
 
 // Close ends the Control's own work.
@@ -131,6 +137,7 @@ func (c *Control) Elected() {
 		return
 	}
 	clear(c.seen)
+	clear(c.copies)
 	if now := time.Now(); now.Sub(c.left) > sameOffice {
 		c.since = now
 		clear(c.heard)

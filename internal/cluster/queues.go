@@ -132,6 +132,9 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if !founded || settings.DataShards == 0 {
 		return Queue{}, task.Unavailable(time.Second, "queue %q: there is no data shard yet", name)
 	}
+	if err := mustHaveNamespace(tx, ns); err != nil {
+		return Queue{}, err
+	}
 	known, err := c.census(tx)
 	if err != nil {
 		return Queue{}, err

@@ -143,6 +143,9 @@ func (c *Control) tend(ctx context.Context) {
 		if !retire {
 			continue
 		}
+		if err := c.writeUses(ctx); err != nil && ctx.Err() == nil {
+			c.log.Info("when tokens were last used is not noted", "error", err)
+		}
 		if err := c.expireAudit(ctx); err != nil && ctx.Err() == nil {
 			c.log.Info("old entries of the audit wait", "error", err)
 		}

@@ -438,8 +438,9 @@ type OperationPage struct {
 	More       bool
 }
 
-// ListOperations reads up to limit operations below an id, the newest first; a zero id: from the newest.
-func ListOperations(from store.Reader, ns string, below task.ID, limit int) (page OperationPage) {
+// ListOperations reads up to limit operations below an id, the newest first; a zero id: from the newest. A scope passes over those
+// that are not there for it.
+func ListOperations(from store.Reader, ns string, s task.Scope, below task.ID, limit int) (page OperationPage) {
 	lo, hi := tableBounds(ns, tabOperation)
 	if below != (task.ID{}) {
 		hi = idKey(ns, tabOperation, below)
@@ -450,7 +451,9 @@ func ListOperations(from store.Reader, ns string, below task.ID, limit int) (pag
 		}
 		o, err := decodeOperation(idAt(k), row)
 		corrupt(err)
-		page.Operations = append(page.Operations, o)
+		if s.Covers(o.Scope()) {
+			page.Operations = append(page.Operations, o)
+		}
 		return true
 	})
 	return page

@@ -107,6 +107,16 @@ var rpcNeeds = map[string]need{
 	"OperationService/ResumeOperation": {ofQueues, operate, false},
 	"OperationService/AbortOperation":  {ofQueues, operate, false},
 
+	"AccessService/WhoAmI":          {anyone, 0, false},
+	"AccessService/ListTokens":      {ofQueues, admin, false}, // those that the caller's rights cover
+	"AccessService/GetToken":        {ofQueues, admin, false},
+	"AccessService/AddToken":        {ofQueues, admin, false},
+	"AccessService/RotateToken":     {ofQueues, admin, false},
+	"AccessService/RevokeToken":     {ofQueues, admin, false},
+	"AccessService/ListNamespaces":  {anyone, 0, false}, // those that the caller may go to
+	"AccessService/AddNamespace":    {ofCluster, admin, false},
+	"AccessService/RemoveNamespace": {ofCluster, admin, false},
+
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
 	"RosterService/ListWorkers":  {ofQueues, observe, false},
@@ -200,6 +210,16 @@ var restRPCs = map[string]string{
 	"POST /api/v1/operations/{id}/pause":  "OperationService/PauseOperation",
 	"POST /api/v1/operations/{id}/resume": "OperationService/ResumeOperation",
 	"POST /api/v1/operations/{id}/abort":  "OperationService/AbortOperation",
+
+	"GET /api/v1/me":                    "AccessService/WhoAmI",
+	"GET /api/v1/tokens":                "AccessService/ListTokens",
+	"POST /api/v1/tokens":               "AccessService/AddToken",
+	"GET /api/v1/tokens/{name}":         "AccessService/GetToken",
+	"DELETE /api/v1/tokens/{name}":      "AccessService/RevokeToken",
+	"POST /api/v1/tokens/{name}/rotate": "AccessService/RotateToken",
+	"GET /api/v1/namespaces":            "AccessService/ListNamespaces",
+	"POST /api/v1/namespaces":           "AccessService/AddNamespace",
+	"DELETE /api/v1/namespaces/{name}":  "AccessService/RemoveNamespace",
 
 	"GET /api/v1/audit": "AuditService/ListAudit",
 
