@@ -25,7 +25,7 @@ tools:
 		echo "strace, ip or chromium could not be installed: the tests of failing disks, cut networks or the web UI will be skipped"
 
 .PHONY: check
-check: fmt-check lint generate-check race ## what CI adds to the tests
+check: fmt-check lint generate-check alerts race ## what CI adds to the tests
 
 .PHONY: fmt-check
 fmt-check: ## gofmt would change nothing
@@ -64,6 +64,18 @@ soak: soak-simulator ## all at length: those, and the real binary against kills,
 	PAWL_CLUSTER_KILLS=$${PAWL_CLUSTER_KILLS:-60} PAWL_CLUSTER_PAUSES=$${PAWL_CLUSTER_PAUSES:-60} PAWL_CLUSTER_ROUNDS=10 PAWL_CLUSTER_CUTS=5 \
 	PAWL_KILLS=$${PAWL_KILLS:-300} PAWL_SHARD_KILLS=$${PAWL_SHARD_KILLS:-150} PAWL_SYNC_STEP=1 PAWL_TASKS=$${PAWL_TASKS:-1000000} \
 	PAWL_IDLE_SECONDS=10 PAWL_PAYMENTS=50000 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
+
+# promtool is taken out of Debian's package, which is not installed: no service starts.
+PROMTOOL := .cache/prometheus/usr/bin/promtool
+
+.PHONY: alerts
+alerts: ## promtool finds the alert rules good, and they fire when they should
+	@promtool=$$(command -v promtool || echo $(PROMTOOL)); \
+	if [ ! -x "$$promtool" ]; then mkdir -p .cache/prometheus && (cd .cache/prometheus && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . ; \
+		rm -f prometheus_*.deb) >/dev/null 2>&1; fi; \
+	if [ -x "$$promtool" ]; then "$$promtool" check config --syntax-only deploy/prometheus/prometheus.yaml && \
+		"$$promtool" check rules deploy/prometheus/alerts.yaml && "$$promtool" test rules deploy/prometheus/alerts_test.yaml; \
+	else echo "promtool is not here, and Debian's package prometheus could not be had: the alert rules are not checked"; fi
 
 .PHONY: vuln
 vuln: ## known vulnerabilities of what we stand on (needs the internet)

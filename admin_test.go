@@ -34,7 +34,7 @@ func TestAdminCalls(t *testing.T) {
 			Error: "down", Opened: 2, Passed: 1, Probes: 3, ProbeTaskId: "t1", Shard: 5}}, BreakersOpen: 1,
 		Holds: []*pawlv1.Hold{{Type: "report", Reason: "paper", By: "ops", At: at}},
 	}
-	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
+	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 null {0 0 0 0 0} {0 0 0 0 0} null {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
 	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
 	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}

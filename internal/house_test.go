@@ -36,7 +36,8 @@ var mayImport = map[string][]string{
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/gateway":   {"api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/roster", "internal/stats", "internal/task"},
-	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui"},
+	"internal/metrics":   {"internal/stats"},
+	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui"},
 	"internal/roster":    {"internal/task"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/roster", "internal/stats", "internal/task"},
 	"internal/raftlog":   {},
@@ -55,6 +56,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":                 {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
 	"github.com/cockroachdb/pebble/v2":   {"internal/store", "internal/raftlog", "internal/node"},
+	"github.com/prometheus":              {"internal/metrics"},
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl"},

@@ -19,6 +19,7 @@ import (
 // serveFlags are the settings of a server.
 type serveFlags struct {
 	config, data, listen, basePath, logFormat, logLevel string
+	debug                                               string
 	shards                                              int
 	minFree                                             sizeValue
 	drainTimeout                                        time.Duration
@@ -34,6 +35,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
 	flags.StringVar(&s.listen, "listen", defaultServer, "address to serve on")
 	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
+	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
 	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -118,6 +120,9 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
 		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
 	}
+	if err := s.openDebug(&cfg); err != nil {
+		return errors.Join(err, closeAll(&cfg))
+	}
 	if err := s.peers.apply(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))
 	}
@@ -160,6 +165,22 @@ func (s *serveFlags) listenOn() (net.Listener, error) {
 		return nil, err
 	}
 	return net.ListenTCP("tcp", addr)
+}
+
+// openDebug opens the address for profiles and metrics, which only this machine may reach: profiles tell much, and cost time.
+func (s *serveFlags) openDebug(cfg *node.Config) error {
+	if s.debug == "" {
+		return nil
+	}
+	addr, err := net.ResolveTCPAddr("tcp", s.debug)
+	if err != nil {
+		return usage("--debug-listen %q: %w", s.debug, err)
+	}
+	if !addr.IP.IsLoopback() {
+		return usage("--debug-listen %q is reached by other machines, and has no access control: give an address such as 127.0.0.1:7297", s.debug)
+	}
+	cfg.Debug, err = net.ListenTCP("tcp", addr)
+	return err
 }
 
 func closed(c io.Closer) error {

@@ -109,5 +109,8 @@ func closeAll(cfg *node.Config) error {
 	if cfg.PeerListener != nil {
 		err = errors.Join(err, closed(cfg.PeerListener))
 	}
+	if cfg.Debug != nil {
+		err = errors.Join(err, closed(cfg.Debug))
+	}
 	return err
 }

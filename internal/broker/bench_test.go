@@ -2,8 +2,10 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/raftlog"
@@ -120,4 +122,33 @@ func BenchmarkClaimAck(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(done.Load())/b.Elapsed().Seconds(), "tasks/s")
+}
+
+// BenchmarkStandings looks at 10,000 queues, of which 1,000 have ready tasks.
+func BenchmarkStandings(b *testing.B) {
+	br := benchBroker(b)
+	configs := map[string]task.QueueConfig{}
+	for i := range 10_000 {
+		configs[fmt.Sprintf("queue-%d", i)] = task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}
+	}
+	if err := br.CopyQueues(context.Background(), one, ns, configs); err != nil {
+		b.Fatal(err)
+	}
+	specs := benchSpecs(len(configs))
+	for i := range specs {
+		specs[i].Queue = fmt.Sprintf("queue-%d", i)
+		if i >= 1000 {
+			specs[i].Delay = time.Hour
+		}
+	}
+	if _, _, err := br.Enqueue(context.Background(), one, ns, specs); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		all, err := br.Standings(context.Background(), one)
+		if err != nil || len(all) != 10_001 { // and one that all benchmarks have
+			b.Fatalf("%d queues, %v", len(all), err)
+		}
+	}
 }

@@ -264,6 +264,9 @@ func needOf(method, path string) need {
 	if rpc, ok := restRPCs[key]; ok {
 		return rpcNeeds[rpc]
 	}
+	if n, ok := ownRoutes[key]; ok {
+		return n
+	}
 	if slices.Contains(publicRoutes, key) {
 		return need{reach: public}
 	}

@@ -141,7 +141,7 @@ var rpcNeeds = map[string]need{
 	"ClusterService/Backup":         {ofCluster, admin, true},
 }
 
-// restRPCs names the rpc that a route stands for. Those that stand for none are public.
+// restRPCs names the rpc that a route stands for. Those that stand for none are in ownRoutes, or public.
 var restRPCs = map[string]string{
 	"POST /api/v1/tasks":              "ProducerService/Enqueue",
 	"POST /api/v1/tasks/batch":        "ProducerService/EnqueueBatch",
@@ -247,6 +247,11 @@ var restRPCs = map[string]string{
 	"POST /api/v1/cluster/raise-level":             "ClusterService/RaiseLevel",
 
 	"GET /api/v1/server": "OperatorService/GetServer",
+}
+
+// ownRoutes stand for no rpc, and want something all the same.
+var ownRoutes = map[string]need{
+	"GET /metrics": {ofCluster, observe, false}, // of all namespaces
 }
 
 // publicRoutes say nothing that is anybody's.

@@ -54,7 +54,7 @@ func TestAccessTable(t *testing.T) {
 			t.Errorf("route %s has no row in restRPCs (access_table.go): say for which rpc it stands", key)
 		}
 	}
-	for _, key := range slices.Concat(slices.Collect(maps.Keys(restRPCs)), publicRoutes) {
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(restRPCs)), slices.Collect(maps.Keys(ownRoutes)), publicRoutes) {
 		if !routes[key] {
 			t.Errorf("the table has a row for %s, which is no route", key)
 		}
@@ -107,8 +107,12 @@ func accessTable() string {
 		b.WriteString(" " + role + " |")
 	}
 	b.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(auth.RoleNames)) + "\n")
-	for _, rpc := range slices.Sorted(maps.Keys(rpcNeeds)) {
-		n := rpcNeeds[rpc]
+	needs := maps.Clone(rpcNeeds)
+	for route, n := range ownRoutes {
+		needs[""], byRPC[""] = n, append(byRPC[""], "`"+route+"`")
+	}
+	for _, rpc := range slices.Sorted(maps.Keys(needs)) {
+		n := needs[rpc]
 		slices.Sort(byRPC[rpc])
 		fmt.Fprintf(&b, "| %s | %s | %s |", rpc, strings.Join(byRPC[rpc], "<br>"), reachWords[n.reach])
 		for i := range auth.RoleNames {

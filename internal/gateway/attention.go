@@ -65,8 +65,8 @@ func (g *Gateway) lookAround(ctx context.Context) (cluster.Overview, bool) {
 // lookTime bounds how long the cluster is asked.
 const lookTime = 2 * time.Second
 
-// certificateEnd is when the server's certificate ends; zero: it has none.
-func (g *Gateway) certificateEnd() time.Time {
+// CertificateEnds is when the certificate ends that clients are shown; zero: there is none.
+func (g *Gateway) CertificateEnds() time.Time {
 	if g.cfg.Certificate == nil {
 		return time.Time{}
 	}

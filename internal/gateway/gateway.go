@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -35,8 +36,13 @@ type Config struct {
 	Tokens     Tokens         // nil: calls on tokens and namespaces are refused
 	Limits     task.Limits    // zero fields: task.DefaultLimits
 	Logger     *slog.Logger   // nil: none
-	// Pages answers what is not the API's: the web UI, metrics. Nil: not found.
+	// Pages answers what is not the API's: the web UI. Nil: not found.
 	Pages http.Handler
+	// Metrics answers /metrics. Nil: not found.
+	Metrics http.Handler
+	// Observe is told of each call that has ended: its face (rest, grpc), its method, its code, "ok" or as of the answer, and how long
+	// it took, below 0 for streams. It must not block. Nil: nobody is told.
+	Observe func(face, method, code string, took time.Duration)
 
 	Version   string // of the program
 	ClusterID string
@@ -174,6 +180,9 @@ type ReplicaHash struct {
 func New(cfg Config) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(string, string, string, time.Duration) {}
 	}
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns

@@ -63,7 +63,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 
 // unary begins a call, ends it with its trailers and the status of its error, and keeps a panic from ending more than it.
 func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-	caller := ctx
+	caller, began := ctx, time.Now()
 	ctx, c := begin(ctx)
 	defer func() {
 		if p := recover(); p != nil {
@@ -77,6 +77,7 @@ func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	}
 	answer, err = handle(ctx, req)
 	err = shownOut(ctx, err)
+	g.observed("grpc", rpcName(info.FullMethod), err, time.Since(began))
 	if md := g.trailer(c); md != nil {
 		_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
 	}
@@ -99,6 +100,7 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 	if err == nil {
 		err = shownOut(ctx, handle(srv, &callStream{s, ctx}))
 	}
+	g.observed("grpc", rpcName(info.FullMethod), err, -1)
 	return g.statusOf(s.Context(), err)
 }
 

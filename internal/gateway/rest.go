@@ -32,6 +32,7 @@ type exchange struct {
 	w      http.ResponseWriter
 	conn   *http.ResponseController
 	status int
+	sent   bool // the handler has answered by itself
 }
 
 func (g *Gateway) routes() []route {
@@ -43,24 +44,29 @@ func (g *Gateway) newREST() http.Handler {
 	guard := http.NewCrossOriginProtection()
 	for _, rt := range g.routes() {
 		wants := needOf(rt.method, rt.path)
-		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) { g.exchange(w, r, guard, wants, rt.handle) })
+		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) {
+			g.exchange(w, r, guard, wants, rt.method+" "+rt.path, rt.handle)
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if allowed := methodsOf(mux, r); len(allowed) > 0 {
 			for _, m := range allowed {
 				w.Header().Add("Allow", m)
 			}
-			g.exchange(w, r, guard, need{reach: public}, wrongMethod)
+			g.exchange(w, r, guard, need{reach: public}, otherRoute, wrongMethod)
 			return
 		}
 		if g.cfg.Pages != nil && !isAPI(r.URL.Path) {
 			g.cfg.Pages.ServeHTTP(w, r)
 			return
 		}
-		g.exchange(w, r, guard, need{reach: public}, func(x *exchange) error { return task.NotFound("path", r.URL.Path) })
+		g.exchange(w, r, guard, need{reach: public}, otherRoute, func(x *exchange) error { return task.NotFound("path", r.URL.Path) })
 	})
 	return mux
 }
+
+// otherRoute stands for paths that there are not, wherever calls are counted.
+const otherRoute = "other"
 
 // underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it.
 func underBase(base string, h http.Handler) http.Handler {
@@ -106,7 +112,8 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 const maxPooled = 64 << 10
 
 // exchange runs a handler, if the caller may have what it wants, and sends its answer. A panic ends this request only.
-func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.CrossOriginProtection, wants need, handle func(*exchange) error) {
+func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.CrossOriginProtection, wants need, name string, handle func(*exchange) error) {
+	began := time.Now()
 	buffer := buffers.Get().(*[]byte)
 	x := &exchange{Gateway: g, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
 	defer func() {
@@ -122,6 +129,10 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	x.ctx, c = begin(r.Context())
 	c.web = r
 	err := x.guarded(guard, c, wants, handle)
+	g.observed("rest", name, err, time.Since(began))
+	if x.sent && err == nil {
+		return
+	}
 	h := w.Header()
 	if shard, index, at, ok := c.stamp(); ok {
 		h[headerShard], h[headerIndex], h[headerTime] = []string{shard}, []string{index}, []string{at}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 var serverRoutes = []route{
@@ -13,6 +14,7 @@ var serverRoutes = []route{
 	{"GET", "/api/v1/openapi.json", restOpenAPI},
 	{"GET", "/healthz", restHealth},
 	{"GET", "/readyz", restReady},
+	{"GET", "/metrics", restMetrics},
 }
 
 // openAPI describes REST for programs. It is written by hand; tests hold it and the handlers together.
@@ -84,6 +86,16 @@ func restReady(x *exchange) error {
 	x.str("status", status)
 	x.shards(s.GetShards())
 	x.close('}')
+	return nil
+}
+
+// restMetrics is what Prometheus reads.
+func restMetrics(x *exchange) error {
+	if x.cfg.Metrics == nil {
+		return task.NotFound("path", x.r.URL.Path)
+	}
+	x.sent = true
+	x.cfg.Metrics.ServeHTTP(x.w, x.r)
 	return nil
 }
 

@@ -72,7 +72,7 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 		}
 		return nil
 	})
-	s.certificate = g.certificateEnd()
+	s.certificate = g.CertificateEnds()
 	for _, name := range s.away {
 		if !slices.Contains(missing, name) {
 			missing = append(missing, name)

@@ -20,6 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/router"
@@ -53,6 +54,7 @@ type Node struct {
 // parts are what a member is made of. They are there once it is one.
 type parts struct {
 	stats      *stats.Book
+	metrics    *metrics.Page
 	broker     *broker.Broker
 	router     *router.Router
 	control    *cluster.Control
@@ -81,6 +83,9 @@ type state struct {
 	peering sync.WaitGroup  // of other nodes
 	ctx     context.Context // of work
 	end     context.CancelFunc
+
+	debugging context.Context // of the server of profiles
+	undebug   context.CancelFunc
 }
 
 // ErrDamaged: a log has lost something that was synced, and Start has changed nothing; errors.As with *DamageError says
@@ -107,6 +112,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	n := &Node{cfg: cfg, images: newImages()}
 	n.ctx, n.end = context.WithCancel(context.Background())
+	n.debugging, n.undebug = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.shut())
@@ -247,6 +253,8 @@ func (n *Node) assemble(context.Context) error {
 	if err := n.openStats(); err != nil {
 		return err
 	}
+	n.metrics = n.newMetrics()
+	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.copy = cluster.NewCopy(n.known)
 	n.door = newDoor(n.cfg)
 	n.copy.OnAccess(n.door.Replace)
@@ -402,10 +410,12 @@ func (n *Node) serve() {
 	}})
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster, Stats: n.router,
+		Metrics: n.metrics, Observe: n.metrics.Request,
 		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
 		Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
 	})
 	n.serves.Store(n.gateway)
+	n.serveDebug()
 	n.serving.Go(func() {
 		// Server closed: Stop came before Serve had begun.
 		if err := n.gateway.Serve(n.cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -442,6 +452,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		n.broker.Drain()
 		_ = n.pages.Close() // what its connections still asked for is cut off
 		n.gateway.Shutdown(ctx)
+		n.undebug()
 		n.serving.Wait()
 		n.err = n.shut()
 	})

@@ -185,6 +185,9 @@ func (l *Log) openStore() error {
 	return err
 }
 
+// DiskBytes is how much the logs take on disk.
+func (l *Log) DiskBytes() uint64 { return l.db.Metrics().DiskSpaceUsage() }
+
 func (l *Log) openPebble() error {
 	db, err := pebble.Open(l.path(), l.options())
 	if err == nil {

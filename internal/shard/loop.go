@@ -324,6 +324,9 @@ func (l *loop) observe(rd raft.Ready) {
 	}
 	if old := l.leader.Load(); old.replica != l.soft.Lead || old.term != l.term {
 		l.leader.Store(&leadership{l.soft.Lead, l.term})
+		if l.soft.Lead != 0 {
+			l.leaders.Add(1)
+		}
 		l.endTransfers()
 	}
 	if l.office != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.office.Term) {

@@ -132,12 +132,16 @@ func (l *loop) paceSends(ms []*pb.Message) {
 }
 
 func (l *loop) save(rd raft.Ready) error {
-	if l.office == nil || len(rd.Entries) == 0 {
+	if len(rd.Entries) == 0 {
 		return l.log.Save(rd.HardState, rd.Entries)
 	}
 	before := l.cfg.Time.Elapsed()
 	err := l.log.Save(rd.HardState, rd.Entries)
-	l.pace.saved(l.cfg.Time.Elapsed() - before)
+	took := l.cfg.Time.Elapsed() - before
+	l.cfg.Observe.Saved(took)
+	if l.office != nil {
+		l.pace.saved(took)
+	}
 	return err
 }
 

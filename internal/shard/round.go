@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"go.etcd.io/raft/v3"
 
@@ -16,6 +17,7 @@ type round struct {
 	tx    *store.Tx
 	calls []*call // that ran, in order
 	rest  []*call // that didn't run yet
+	began time.Duration
 }
 
 // startRound runs the waiting calls, if the last round is done, and proposes what they wrote.
@@ -28,7 +30,8 @@ func (l *loop) startRound() error {
 		return nil
 	}
 	h := header{l.office.Term, l.cfg.State.Applied().Index, l.office.clock.Now()}
-	r := &round{header: h, tx: l.cfg.State.Begin(h.time, h.base+1), calls: make([]*call, 0, len(calls)), rest: calls}
+	r := &round{header: h, tx: l.cfg.State.Begin(h.time, h.base+1), calls: make([]*call, 0, len(calls)), rest: calls,
+		began: l.cfg.Time.Elapsed()}
 	l.round = r
 	for len(r.rest) > 0 && r.tx.Size() < l.cfg.Limits.RoundBytes {
 		c := r.rest[0]
@@ -139,6 +142,7 @@ func (l *loop) settle(r *round, holds bool, at Stamp) {
 		return
 	}
 	l.cfg.Hooks.Committed(r.tx, at)
+	l.cfg.Observe.Committed(l.cfg.Time.Elapsed() - r.began)
 	l.round = nil
 	r.tx.Close()
 	r.answer(at)

@@ -69,11 +69,28 @@ type Config struct {
 	ElectionTicks int           // without a word from the leader before a replica stands for election; 0: 10
 	Limits        Limits
 
+	// Observe is told how long things take, on the shard's loop: it must not block. Nil: nobody is.
+	Observe Observer
+
 	Logger *slog.Logger
 	// Fatal is called, at most once, on the shard's loop, when the replica can't go on and all its calls are answered. It
 	// must not block, nor call Stop. The process should end.
 	Fatal func(error)
 }
+
+// Observer hears how long things take.
+type Observer interface {
+	// Saved: entries were written to this replica's log and synced.
+	Saved(time.Duration)
+	// Committed: a round of this leader was run, logged by a majority and applied.
+	Committed(time.Duration)
+}
+
+// nobody observes.
+type nobody struct{}
+
+func (nobody) Saved(time.Duration)     {}
+func (nobody) Committed(time.Duration) {}
 
 // Limits bound what a shard takes on at once. Zero values mean the defaults.
 type Limits struct {
@@ -109,6 +126,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Fatal == nil {
 		c.Fatal = func(error) {}
+	}
+	if c.Observe == nil {
+		c.Observe = nobody{}
 	}
 	c.Hooks.setDefaults()
 }
@@ -148,8 +168,9 @@ type Shard struct {
 	hashes    hashes
 	pace      pace // while this replica leads
 
-	leader atomic.Pointer[leadership]
-	clock  atomic.Pointer[reading] // nil: not in office
+	leader  atomic.Pointer[leadership]
+	leaders atomic.Uint64           // how often another replica, or another term, was found to lead
+	clock   atomic.Pointer[reading] // nil: not in office
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -246,6 +267,9 @@ func (s *Shard) Leader() (replica, term uint64) {
 	l := s.leader.Load()
 	return l.replica, l.term
 }
+
+// LeaderChanges is how often this replica has seen a new leader take over.
+func (s *Shard) LeaderChanges() uint64 { return s.leaders.Load() }
 
 // Now returns the shard's time if this replica is in office. It may be off by less than a millisecond from that of
 // rounds, either way.

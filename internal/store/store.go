@@ -168,6 +168,9 @@ func (s *Store) Close() error { return s.db.Close() }
 // Applied is the position of the last entry applied.
 func (s *Store) Applied() Position { return *s.applied.Load() }
 
+// DiskBytes is how much the store takes on disk.
+func (s *Store) DiskBytes() uint64 { return s.db.Metrics().DiskSpaceUsage() }
+
 // Durable is the last position that would be there after a power loss at this moment.
 func (s *Store) Durable() (Position, error) {
 	return s.position(true)

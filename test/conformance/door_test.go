@@ -462,10 +462,24 @@ type queueInfo struct {
 	Depth        depth     `json:"depth"`
 	Ready        byPrio    `json:"ready_by_priority"`
 	OldestReady  float64   `json:"oldest_ready_age_seconds"`
-	Settings     settings  `json:"settings"`
-	Version      int64     `json:"version"`
-	CreatedAt    time.Time `json:"created_at"`
+	lately
+	Settings  settings  `json:"settings"`
+	Version   int64     `json:"version"`
+	CreatedAt time.Time `json:"created_at"`
 }
+
+// lately is what REST tells of a queue from the statistics, which have stories of their own.
+type lately struct {
+	Rates passedOver `json:"rates"`
+	Wait  passedOver `json:"wait"`
+	Run   passedOver `json:"run"`
+	Drain passedOver `json:"drain_seconds"`
+}
+
+// passedOver is a field that is not looked at.
+type passedOver struct{}
+
+func (*passedOver) UnmarshalJSON([]byte) error { return nil }
 
 type depth struct {
 	Scheduled int64 `json:"scheduled"`

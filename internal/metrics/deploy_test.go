@@ -1,0 +1,187 @@
+package metrics
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const deploy = "../../deploy/"
+
+// ofPage are the names on the page, those of parts of histograms too.
+func ofPage(t *testing.T) map[string]bool {
+	names := map[string]bool{"pawl_": true}
+	for line := range strings.Lines(scenario().read(t)) {
+		if f := strings.Fields(line); f[0] == "#" && f[1] == "TYPE" {
+			names[f[2]] = true
+			if f[3] == "histogram" {
+				names[f[2]+"_bucket"], names[f[2]+"_sum"], names[f[2]+"_count"] = true, true, true
+			}
+		}
+	}
+	return names
+}
+
+var metricName = regexp.MustCompile(`\bpawl_[a-z_]+`)
+
+func checkExpression(t *testing.T, where, expr string, known map[string]bool) {
+	t.Helper()
+	for _, name := range metricName.FindAllString(expr, -1) {
+		if !known[name] {
+			t.Errorf("%s stands on %s, which no page has", where, name)
+		}
+	}
+}
+
+func read(t *testing.T, path string, into any) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Ext(path) == ".json" {
+		err = json.Unmarshal(b, into)
+	} else {
+		err = yaml.Unmarshal(b, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// anchor is where a heading is found.
+func anchor(heading string) string {
+	return strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
+// Each alert says how bad it is, what has happened and where to read on, stands on metrics that there are, and has a test for promtool.
+func TestAlerts(t *testing.T) {
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Labels      map[string]string
+				Annotations map[string]string
+			}
+		}
+	}
+	read(t, deploy+"prometheus/alerts.yaml", &rules)
+	tests, err := os.ReadFile(deploy + "prometheus/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]bool{}
+	for line := range strings.Lines(string(book)) {
+		if heading, ok := strings.CutPrefix(line, "### "); ok {
+			anchors[anchor(strings.TrimSpace(heading))] = true
+		}
+	}
+	known := ofPage(t)
+	for _, r := range rules.Groups[0].Rules {
+		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+			t.Errorf("%s has severity %q", r.Alert, s)
+		}
+		if r.Annotations["summary"] == "" {
+			t.Errorf("%s has no summary", r.Alert)
+		}
+		_, at, _ := strings.Cut(r.Annotations["runbook_url"], "docs/operations.md#")
+		if !anchors[at] {
+			t.Errorf("%s leads to docs/operations.md#%s, which is not there", r.Alert, at)
+		}
+		if !strings.Contains(string(tests), "alertname: "+r.Alert+"\n") {
+			t.Errorf("%s has no test in alerts_test.yaml", r.Alert)
+		}
+		checkExpression(t, r.Alert, r.Expr, known)
+	}
+	if n := len(rules.Groups[0].Rules); n < 9 {
+		t.Errorf("%d alerts", n)
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	var board struct {
+		UID    string
+		Panels []struct {
+			Title, Type string
+			GridPos     struct{ X, Y, W, H int }
+			Targets     []struct{ Expr string }
+		}
+	}
+	read(t, deploy+"grafana/pawl.json", &board)
+	known := ofPage(t)
+	taken := map[[2]int]string{}
+	for _, p := range board.Panels {
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("panel %q shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			checkExpression(t, "panel "+p.Title, target.Expr, known)
+		}
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+					t.Fatalf("panel %q lies over %q", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+// No container runs here: what can be seen of the files is that they are whole and name each other rightly.
+func TestCompose(t *testing.T) {
+	var compose struct {
+		Services map[string]struct {
+			Build   struct{ Context, Dockerfile string }
+			Image   string
+			Ports   []string
+			Volumes []string
+		}
+		Volumes map[string]any
+	}
+	read(t, deploy+"compose/compose.yaml", &compose)
+	for name, s := range compose.Services {
+		if (s.Image == "") == (s.Build.Context == "") {
+			t.Errorf("service %s has image %q and is built from %q", name, s.Image, s.Build.Context)
+		}
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("service %s is open to other machines: %s", name, port)
+			}
+		}
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			if _, named := compose.Volumes[from]; named {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(deploy, "compose", from)); err != nil {
+				t.Errorf("service %s: %v", name, err)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(deploy, "compose", compose.Services["pawl"].Build.Context, compose.Services["pawl"].Build.Dockerfile)); err != nil {
+		t.Error(err)
+	}
+	var prometheus struct {
+		RuleFiles     []string `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			Job string `yaml:"job_name"`
+		} `yaml:"scrape_configs"`
+	}
+	read(t, deploy+"prometheus/prometheus.yaml", &prometheus)
+	if prometheus.RuleFiles[0] != "alerts.yaml" || prometheus.ScrapeConfigs[0].Job != "pawl" {
+		t.Errorf("Prometheus reads %q and scrapes %q", prometheus.RuleFiles, prometheus.ScrapeConfigs[0].Job)
+	}
+	var any map[string]any
+	read(t, deploy+"grafana/provisioning/datasources/prometheus.yaml", &any)
+	read(t, deploy+"grafana/provisioning/dashboards/pawl.yaml", &any)
+}

@@ -1,0 +1,226 @@
+package metrics
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/pawlq/pawl/internal/stats"
+)
+
+var update = flag.Bool("update", false, "write testdata/page.txt and the table of docs/metrics.md anew")
+
+func sources(book *stats.Book) Sources {
+	return Sources{Version: "v1", Stats: book,
+		Queues: func(context.Context) ([]Queue, error) {
+			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 1, Looked: true, OldestReady: 90 * time.Second,
+				Blocked: map[string]int64{"queue_paused": 3, "no_worker": 1}},
+				{Namespace: "default", Name: `od"d\`, Scheduled: 1}}, nil
+		},
+		Shards: func(context.Context) []Shard {
+			return []Shard{{ID: 0, Leads: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}},
+				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}}
+		},
+		Workers: func() []Workers {
+			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
+		},
+		Node: func() Node {
+			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, LogBytes: 1 << 20, CertificateEnds: time.Unix(1_800_000_000, 0)}
+		}}
+}
+
+// scenario has something of everything.
+func scenario() *Page {
+	book := stats.New(time.Now())
+	of := func(c ...stats.Counter) (s stats.Set) {
+		for _, c := range c {
+			s = s.With(c)
+		}
+		return s
+	}
+	for i := range 10 {
+		book.Record(time.Now(), []stats.Event{
+			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Enqueued), Ran: -1},
+			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Claimed), Waited: time.Duration(i) * time.Second, Ran: -1},
+			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Succeeded), Ran: 20 * time.Millisecond},
+		})
+	}
+	book.Record(time.Now(), []stats.Event{
+		{Namespace: "default", Queue: "mail", Type: "report", Counts: of(stats.Failed, stats.Dead), Ran: time.Minute},
+		{Namespace: "default", Queue: "mail", Type: "report", Counts: of(stats.Crashed), Ran: -1}})
+	book.Stale("default", "reclaimed")
+	book.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: 40 * time.Millisecond})
+	book.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: time.Hour, Skipped: 3, Reason: "missed"})
+	p := New(sources(book))
+	p.Request("grpc", "ProducerService/Enqueue", "ok", 3*time.Millisecond)
+	p.Request("rest", "GET /api/v1/tasks/{id}", "not_found", 200*time.Microsecond)
+	p.Request("grpc", "WorkerService/Work", "ok", -1)
+	p.Shard(1).Saved(2 * time.Millisecond)
+	p.Shard(1).Committed(4 * time.Millisecond)
+	return p
+}
+
+func (p *Page) read(t testing.TB) string {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("the page is %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// The page as Prometheus reads it, but for the version of Go.
+func TestPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := regexp.MustCompile(`go_version="[^"]*"`).ReplaceAllString(scenario().read(t), `go_version="go"`)
+		const golden = "testdata/page.txt"
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil || got != string(want) {
+			t.Errorf("the page has changed (%v): look at it, and run go test ./internal/metrics -update. Got\n%s", err, got)
+		}
+		problems, err := promlint.New(strings.NewReader(got)).Lint()
+		for _, p := range problems {
+			if p.Metric != "pawl_queues" && !strings.Contains(p.Text, "should not include") {
+				t.Errorf("%s: %s", p.Metric, p.Text)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// whole is a page with all figures of as many queues as there can be, of a broker with 10,000.
+func whole() *Page {
+	book := stats.New(time.Now())
+	for i := range 1100 {
+		for j := range 10 {
+			e := stats.Event{Namespace: "default", Queue: fmt.Sprintf("queue-%04d", i), Type: fmt.Sprintf("type-%d", j), Waited: time.Second, Ran: time.Second}
+			for _, c := range []stats.Counter{stats.Enqueued, stats.Claimed, stats.Succeeded, stats.Failed} {
+				e.Counts = e.Counts.With(c)
+			}
+			book.Record(time.Now(), []stats.Event{e})
+		}
+	}
+	src := sources(book)
+	queues := make([]Queue, 10_000)
+	for i := range queues {
+		queues[i] = Queue{Namespace: "default", Name: fmt.Sprintf("queue-%04d", i), Ready: int64(i), Looked: i >= 9_800, Dead: 1}
+	}
+	src.Queues = func(context.Context) ([]Queue, error) { return queues, nil }
+	return New(src)
+}
+
+func TestPageIsBounded(t *testing.T) {
+	page := whole().read(t)
+	series := map[string]int{}
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "#") {
+			name, _, _ := strings.Cut(line, "{")
+			series[strings.Fields(name)[0]]++
+		}
+	}
+	if n := series["pawl_queue_tasks"]; n != 6*(maxQueues+1) {
+		t.Errorf("%d series of queues, want %d", n, 6*(maxQueues+1))
+	}
+	if n := series["pawl_tasks_total"]; n > 6*(5000+1001) {
+		t.Errorf("%d series of types", n)
+	}
+	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="_other",state="dead"} 9000`) {
+		t.Error("the queues without series of their own are not added up")
+	}
+	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="queue-9999",state="ready"} 9999`) {
+		t.Error("the queue with the most tasks has no series")
+	}
+	t.Logf("%d MB, %v", len(page)>>20, series)
+}
+
+// BenchmarkPage scrapes the largest page.
+func BenchmarkPage(b *testing.B) {
+	p := whole()
+	b.ReportAllocs()
+	for b.Loop() {
+		b.SetBytes(int64(len(p.read(b))))
+	}
+}
+
+const (
+	doc        = "../../docs/metrics.md"
+	tableBegin = "<!-- table: written by go test ./internal/metrics -update -->\n"
+	tableEnd   = "<!-- end of table -->"
+)
+
+// table lists all metrics, as docs/metrics.md has them.
+func table(t *testing.T) string {
+	types := map[string]string{}
+	help := map[string]string{}
+	labels := map[string]string{}
+	var names []string
+	for line := range strings.Lines(scenario().read(t)) {
+		f := strings.SplitN(strings.TrimSpace(line), " ", 4)
+		switch {
+		case strings.HasPrefix(line, "# HELP"):
+			names = append(names, f[2])
+			help[f[2]] = f[3]
+		case strings.HasPrefix(line, "# TYPE"):
+			types[f[2]] = f[3]
+		default:
+			name, rest, labelled := strings.Cut(line, "{")
+			if !labelled || labels[strings.TrimSuffix(name, "_bucket")] != "" {
+				continue
+			}
+			var of []string
+			for _, m := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(rest, -1) {
+				if m[1] != "le" {
+					of = append(of, m[1])
+				}
+			}
+			labels[strings.TrimSuffix(name, "_bucket")] = strings.Join(of, ", ")
+		}
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | what |\n|---|---|---|---|\n")
+	for _, n := range names {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", n, types[n], labels[n], help[n])
+	}
+	return b.String()
+}
+
+// docs/metrics.md lists what is on the page, and nothing else.
+func TestTableOfDocs(t *testing.T) {
+	b, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, begins := strings.Cut(string(b), tableBegin)
+	said, tail, ends := strings.Cut(rest, tableEnd)
+	if !begins || !ends {
+		t.Fatalf("%s has no place for the table", doc)
+	}
+	want := table(t)
+	switch {
+	case said == want:
+	case *update:
+		if err := os.WriteFile(doc, []byte(head+tableBegin+want+tableEnd+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("the table of %s is not what the page has: run go test ./internal/metrics -update", doc)
+	}
+}

@@ -1,0 +1,118 @@
+package metrics
+
+import (
+	"iter"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pawlq/pawl/internal/stats"
+)
+
+// metric is one that is gathered when somebody asks.
+type metric struct {
+	name, help string
+	labels     []string
+	desc       *prometheus.Desc
+}
+
+// gathered are all of them.
+var gathered []*metric
+
+func gather(name, help string, labels ...string) *metric {
+	m := &metric{name, help, labels, prometheus.NewDesc(name, help, labels, nil)}
+	gathered = append(gathered, m)
+	return m
+}
+
+// The names are part of the contract: alerts and dashboards of others stand on them. docs/metrics.md lists them; a test holds it to
+// this table.
+var (
+	tasksTotal = gather("pawl_tasks_total", "Events of tasks, by what happened: enqueued, deduplicated, claimed, succeeded, failed_attempt, crashed, timed_out, "+
+		"leaderless, released, snoozed, dead, poisoned, discarded, expired, moved, cancelled, replayed.", "namespace", "queue", "type", "outcome")
+	queueTasks   = gather("pawl_queue_tasks", "Tasks in a queue by state.", "namespace", "queue", "state")
+	queueCount   = gather("pawl_queues", "Queues that ever had a task, in the shards that this node leads.")
+	oldestReady  = gather("pawl_queue_oldest_ready_seconds", "How long the oldest ready task has been ready, in seconds; of queues with ready tasks those with the most.", "namespace", "queue")
+	blockedTasks = gather("pawl_blocked_tasks", "Ready tasks that wait for something else than their turn, by reason as of explain; of the queues with the most ready tasks.", "namespace", "queue", "reason")
+	waitSeconds  = gather("pawl_task_wait_seconds", "From ready to claimed, in seconds.", "namespace", "queue")
+	runSeconds   = gather("pawl_task_run_seconds", "From claimed to the end of the run, however it ended, in seconds; leases that were lost are not in it.", "namespace", "queue")
+	ackSeconds   = gather("pawl_claim_to_ack_seconds", "From claimed to acked, in seconds.", "namespace", "queue")
+	leaseExpired = gather("pawl_lease_expired_total", "Claims whose lease ended before their task did.", "namespace", "queue")
+	staleAcks    = gather("pawl_stale_acks_total", "Acks, fails and other verbs refused because their claim no longer held, by reason: expired, reclaimed, cancelled, completed.", "namespace", "reason")
+	tickDelay    = gather("pawl_cron_tick_delay_seconds", "How much later than planned ticks of schedules fired, in seconds.", "namespace")
+	tickSkipped  = gather("pawl_cron_skipped_total", "Ticks of schedules that made no task, by reason: missed, paused, overlap, unique, or why the task was refused.", "namespace", "reason")
+
+	workers     = gather("pawl_workers", "Workers connected to this node that take tasks of a queue; quiet ones and those that drain are not in it.", "namespace", "queue")
+	workerSlots = gather("pawl_worker_slots", "Slots of the workers connected to this node, by state: busy, free.", "namespace", "state")
+
+	isLeader      = gather("pawl_raft_is_leader", "1 if this node leads the shard, else 0. Shard 0 is the system shard.", "shard")
+	hasLeader     = gather("pawl_raft_has_leader", "1 if this node's replica of the shard knows a leader, else 0.", "shard")
+	leaderChanges = gather("pawl_raft_leader_changes_total", "New leaders that this node's replica of the shard has seen.", "shard")
+	applied       = gather("pawl_raft_applied_index", "Last entry of the log that this node's replica of the shard has applied.", "shard")
+	lag           = gather("pawl_raft_lag_entries", "Entries of the log that a replica lacks, told by the leader of the shard.", "shard", "node")
+
+	storeBytes      = gather("pawl_store_bytes", "Size of a replica's state on disk, in bytes.", "shard")
+	logBytes        = gather("pawl_raft_log_bytes", "Size of the logs of all shards on disk, in bytes.")
+	diskFree        = gather("pawl_disk_free_bytes", "Free space of the disk with the data directory, in bytes.")
+	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
+	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When the certificate ends that clients are shown, in seconds since 1970.")
+	buildInfo       = gather("pawl_build_info", "1, with the version of the program.", "version", "go_version")
+)
+
+// What is counted here. The calls of a batch are one.
+var (
+	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "Calls of the API, by face (grpc, rest), method and code: ok, or as of the answer."}
+	requestSeconds = prometheus.HistogramOpts{Name: "pawl_request_duration_seconds", Help: "How long calls of the API took, in seconds, the wait of long polls included; streams are not in it.", Buckets: callBuckets}
+	commitSeconds  = prometheus.HistogramOpts{Name: "pawl_raft_commit_seconds", Help: "From the start of a round of calls until it was logged by a majority and applied, in seconds, told by the leader.", Buckets: diskBuckets}
+	fsyncSeconds   = prometheus.HistogramOpts{Name: "pawl_raft_fsync_seconds", Help: "How long entries took to be written to the log and synced, in seconds.", Buckets: diskBuckets}
+	callBuckets    = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+	diskBuckets    = []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
+	shownBuckets   = []time.Duration{5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second,
+		30 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 24 * time.Hour}
+)
+
+func newRequests() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(requestsTotal, []string{"face", "method", "code"})
+}
+
+func newDuration() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(requestSeconds, []string{"face", "method"})
+}
+
+func newShardTimes(opts prometheus.HistogramOpts) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(opts, []string{"shard"})
+}
+
+func (m *metric) gauge(to chan<- prometheus.Metric, v float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, v, labels...)
+}
+
+func (m *metric) counter(to chan<- prometheus.Metric, n uint64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(n), labels...)
+}
+
+// histogram shows some of the bounds of a histogram, whose number times that of the queues is what a page is made of.
+func (m *metric) histogram(to chan<- prometheus.Metric, h *stats.Histogram, labels ...string) {
+	shown := make(map[float64]uint64, len(shownBuckets))
+	upto, i := uint64(0), 0
+	for _, bound := range shownBuckets {
+		for ; i < len(stats.Bounds) && stats.Bounds[i] <= bound; i++ {
+			upto += h.Buckets[i]
+		}
+		shown[bound.Seconds()] = upto
+	}
+	to <- prometheus.MustNewConstHistogram(m.desc, h.Count(), h.Sum.Seconds(), shown, labels...)
+}
+
+func shardLabel(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }

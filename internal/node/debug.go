@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"time"
+)
+
+const (
+	// debugHeaders is how long a request for profiles or metrics may take for its headers.
+	debugHeaders = 5 * time.Second
+	// maxDebugHeaders bounds them.
+	maxDebugHeaders = 32 << 10
+)
+
+// serveDebug answers profiles and metrics on Config.Debug, without access control: who listens there is on this machine.
+func (n *Node) serveDebug() {
+	if n.cfg.Debug == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", n.metrics)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
+	n.serving.Go(func() {
+		if err := server.Serve(n.cfg.Debug); !errors.Is(err, http.ErrServerClosed) {
+			n.cfg.Logger.Error("profiles and metrics are not served any more", "error", fmt.Errorf("serve on %s: %w", n.cfg.Debug.Addr(), err))
+		}
+	})
+	context.AfterFunc(n.debugging, func() { _ = server.Close() })
+}

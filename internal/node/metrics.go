@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/metrics"
+)
+
+const (
+	// queuesAge is how old may be what the metrics page tells of queues, so that several who scrape cost no more than one.
+	queuesAge = 5 * time.Second
+	// statusTime is how long a shard that this node leads is asked how far its replicas are.
+	statusTime = time.Second
+)
+
+// newMetrics makes the metrics page. What it shows is asked for when somebody scrapes it.
+func (n *Node) newMetrics() *metrics.Page {
+	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics,
+		Process: true, Logger: n.cfg.Logger})
+}
+
+func (n *Node) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
+	all, err := n.broker.Survey(ctx, queuesAge)
+	out := make([]metrics.Queue, len(all))
+	for i, s := range all {
+		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed, Retrying: s.Retrying,
+			Dead: s.Dead, Poisoned: s.Poisoned, Looked: s.Looked, OldestReady: s.OldestReady}
+		for _, b := range s.Blocked {
+			if out[i].Blocked == nil {
+				out[i].Blocked = map[string]int64{}
+			}
+			out[i].Blocked[string(b.Why)] = b.Tasks
+		}
+	}
+	return out, err
+}
+
+func (n *Node) shardMetrics(ctx context.Context) (out []metrics.Shard) {
+	for _, id := range n.replicas.all() {
+		rep := n.replicas.get(id)
+		if rep == nil {
+			continue
+		}
+		leader, _ := rep.shard.Leader()
+		_, leads := rep.shard.Now()
+		m := metrics.Shard{ID: id, Leads: leads, HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
+			Bytes: rep.state.DiskBytes()}
+		if leads {
+			m.Lag = n.lagOf(ctx, rep)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// lagOf is how many entries the other replicas of a shard lack, by node.
+func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	st, err := rep.shard.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	lag := map[string]uint64{}
+	for id, p := range st.Progress {
+		if id != st.Replica {
+			lag[n.nodeName(uint64(nodeOf(id)))] = st.Applied - min(p.Match, st.Applied)
+		}
+	}
+	return lag
+}
+
+func (n *Node) workerMetrics() (out []metrics.Workers) {
+	for ns, c := range n.roster.Census() {
+		out = append(out, metrics.Workers{Namespace: ns, Queues: c.Workers, Busy: c.Busy, Free: c.Free})
+	}
+	return out
+}
+
+func (n *Node) nodeMetrics() (m metrics.Node) {
+	if !n.cfg.InMemory {
+		m.DiskFree, m.DiskTotal, _ = diskBytes(n.cfg.Dir) // 0: not known
+	}
+	m.LogBytes = n.replicas.log.DiskBytes()
+	if n.gateway != nil {
+		m.CertificateEnds = n.gateway.CertificateEnds()
+	}
+	return m
+}

@@ -1,0 +1,110 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// scrape reads the metrics page of a node.
+func scrape(t *testing.T, s *server) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	s.gateway.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+		t.Fatalf("the page is %d, %v: %s", w.Code, w.Header(), w.Body)
+	}
+	return w.Body.String()
+}
+
+// Whoever leads tells of the queue, and what a node saw while it led it keeps, so that sums over all nodes are right.
+func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		c := w.nodes["n1"].client()
+		enqueue := func(n int) {
+			for range n {
+				if _, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		first := w.leaderOf(1)
+		enqueue(3)
+		other := "n1"
+		if first == "n1" {
+			other = "n2"
+		}
+		w.until("another leads", func() error { return c.Admin().TransferLeader(t.Context(), 1, other) })
+		w.until("it does", func() error {
+			if w.leaderOf(1) != other {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		enqueue(2)
+		time.Sleep(6 * time.Second) // fake: what is told of queues may be 5 s old
+
+		depths := 0
+		for name, s := range w.nodes {
+			page := scrape(t, s)
+			for line, want := range map[string]bool{
+				`pawl_queue_tasks{namespace="default",queue="mail",state="ready"} 5`:                 name == other,
+				`pawl_tasks_total{namespace="default",outcome="enqueued",queue="mail",type="job"} 3`: name == first,
+				`pawl_tasks_total{namespace="default",outcome="enqueued",queue="mail",type="job"} 2`: name == other,
+				`pawl_raft_is_leader{shard="1"} 1`:                                                   name == other,
+				`pawl_raft_has_leader{shard="1"} 1`:                                                  true,
+				`pawl_blocked_tasks{namespace="default",queue="mail",reason="no_worker"} 5`:          name == other,
+				`pawl_raft_fsync_seconds_count{shard="1"} 0`:                                         false,
+			} {
+				if strings.Contains(page, line+"\n") != want {
+					t.Errorf("%s, while %s leads and %s did: %s is there: %v, want %v", name, other, first, line, !want, want)
+				}
+			}
+			if lags := regexp.MustCompile(`(?m)^pawl_raft_lag_entries\{node="n\d",shard="1"\} 0$`).FindAllString(page, -1); len(lags) != 2 == (name == other) {
+				t.Errorf("%s tells the lags %q", name, lags)
+			}
+			if strings.Contains(page, `queue="mail",state=`) {
+				depths++
+			}
+		}
+		if depths != 1 {
+			t.Errorf("%d nodes tell how the queue stands, want 1", depths)
+		}
+
+		s, err := c.Admin().Stats(t.Context(), 0)
+		if err != nil || s.Totals.Enqueued != 5 || s.Queues.Ready != 5 || len(s.MissingNodes) != 0 {
+			t.Errorf("all nodes together tell %+v, %+v, missing %q (%v); want 5 tasks", s.Totals, s.Queues, s.MissingNodes, err)
+		}
+		third := "n3"
+		for name := range w.nodes {
+			if name != first && name != other {
+				third = name
+			}
+		}
+		w.crash(first)
+		w.until("who is away is named", func() error {
+			s, err = w.nodes[third].client().Admin().Stats(t.Context(), 0)
+			if err != nil {
+				return err
+			}
+			if len(s.MissingNodes) != 1 || s.MissingNodes[0] != first || s.Totals.Enqueued != 2 {
+				return fmt.Errorf("got %+v, missing %q", s.Totals, s.MissingNodes)
+			}
+			return nil
+		})
+		if i := slices.IndexFunc(s.Attention, func(a pawl.Attention) bool { return a.Kind == "node" && a.Subject == first }); i < 0 {
+			t.Errorf("nobody says that %s is away: %+v", first, s.Attention)
+		}
+	})
+}

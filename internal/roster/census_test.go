@@ -1,0 +1,30 @@
+package roster
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+func TestCensus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		a := r.Join(helloOf("a", "mail", "sms"), "A", 0, nil)
+		a.Slots(3)
+		r.Join(helloOf("b", "mail"), "B", 0, nil).Slots(5)
+		quiet := r.Join(helloOf("c", "mail"), "C", 0, nil)
+		quiet.Slots(7)
+		quiet.hush(&Quiet{Version: 1})
+		other := helloOf("d", "mail")
+		other.Namespace = "other"
+		r.Join(other, "D", 0, nil)
+		all := r.Census()
+		c := all["default"]
+		is(t, "the census", fmt.Sprint(len(all), c.Workers, c.Busy, c.Free, c.Quiet, all["other"].Workers), "2 map[mail:2 sms:1] 0 8 1 map[mail:1]")
+		for i := range maxCensusQueues + 5 {
+			r.Join(helloOf("x", fmt.Sprintf("q%d", i)), fmt.Sprint(i), 0, nil)
+		}
+		c = r.Census()["default"]
+		is(t, "of many queues", fmt.Sprint(len(c.Workers), c.Workers[Other]), fmt.Sprint(maxCensusQueues+1, 7))
+	})
+}
