@@ -49,6 +49,8 @@ func TestAttention(t *testing.T) {
 		{"a disk is not", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 11, DiskTotal: 100}}), ""},
 		{"no leader", shardIs(cluster.ShardOverview{Known: true}), "critical shard 3"},
 		{"too few replicas", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Under: true}), "warning shard 3"},
+		{"too few nodes for as many replicas", situation{known: true, overview: cluster.Overview{Settings: cluster.Settings{Replication: 3},
+			Shards: []cluster.ShardOverview{{Known: true, Leader: 1, Under: true}}}}, ""},
 		{"a replica lags", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Lag: lagEntries + 1}}}), "warning shard 3"},
 		{"a queue is well", queue(busy("q", longWait)), ""},
 		{"a long wait", queue(busy("q", longWait+1)), "warning oldest_wait q"},
