@@ -42,6 +42,11 @@
 // A Client that was told of some nodes of a cluster finds the others by itself, and sends each call to the node that leads the shard it is
 // for. The answers tell it who that is, so that it follows leaders that move; callers see nothing of it. See Dial and WithoutDirect.
 //
+// # Traces
+//
+// The trace of a call's context goes along with the tasks that it enqueues, and is that of their handlers' contexts. With a provider
+// of OpenTelemetry there are spans and metrics, too: docs/tracing.md.
+//
 // # Errors
 //
 // What the broker refuses is an *Error, with a stable code; test it with errors.Is and the sentinels (ErrNotFound, ErrStaleClaim, …).

@@ -107,8 +107,8 @@ func Tags(tags ...string) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Tags = append(s.Tags, tags...) })
 }
 
-// Header adds a header, such as a correlation id. The handler sees it. The trace of the context of the call goes along by itself:
-// traceparent and tracestate are only for traces that come from elsewhere.
+// Header adds a header, such as a correlation id. The handler sees it. The trace of the call's context goes along by itself:
+// traceparent and tracestate are for traces that come from elsewhere.
 func Header(name, value string) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) {
 		if s.Headers == nil {

@@ -75,14 +75,14 @@ func TestLogsTellNoSecrets(t *testing.T) {
 		handle("snooze", func(*pawl.Claim) error { return pawl.Snooze(time.Hour) })
 		handle("panic", func(*pawl.Claim) error { panic("canary-error") })
 		handle("large", func(c *pawl.Claim) error { return c.SetResult(strings.Repeat("canary-result", 100_000)) })
-		handle("vanish", func(*pawl.Claim) error { time.Sleep(time.Hour); return nil })
+		handle("vanish", func(*pawl.Claim) error { time.Sleep(3 * time.Minute); return nil })
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- pawl.NewWorker(c, mux, pawl.WorkerConfig{Name: "w1", Concurrency: 20}).Run(ctx) }()
 		refs := map[string]*pawl.Ref{}
 		for _, name := range mux.Types() {
 			ref, err := c.Enqueue(ctx, pawl.RawTask{Type: name, Payload: []byte(`"canary-payload"`)}, pawl.Header("traceparent", parent), pawl.Header("x-key", "canary-header"),
-				pawl.MaxAttempts(2), pawl.Timeout(30*time.Minute), pawl.Retention(time.Hour), pawl.Then(pawl.RawTask{Type: "succeed", Payload: []byte(`"canary-then"`)}))
+				pawl.MaxAttempts(2), pawl.Timeout(time.Minute), pawl.Retention(time.Minute), pawl.Then(pawl.RawTask{Type: "succeed", Payload: []byte(`"canary-then"`)}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestLogsTellNoSecrets(t *testing.T) {
 		if _, err := c.Cancel(ctx, refs["snooze"].ID, "tidying up"); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(4 * time.Hour) // dead letters are archived
+		time.Sleep(20 * time.Minute) // dead letters are archived
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -111,7 +111,7 @@ func describe(s sdktrace.ReadOnlySpan) string {
 	said := map[string]string{}
 	for _, a := range s.Attributes() {
 		if word := shown[a.Key]; word != "" {
-			said[word] = a.Value.Emit()
+			said[word] = a.Value.String()
 		}
 	}
 	if d := s.EndTime().Sub(s.StartTime()).Round(time.Second); d > 0 {
@@ -131,7 +131,7 @@ func (w *traced) attrs(name string) map[attribute.Key]string {
 		if s.Name() == name {
 			out := map[attribute.Key]string{}
 			for _, a := range s.Attributes() {
-				out[a.Key] = a.Value.Emit()
+				out[a.Key] = a.Value.String()
 			}
 			return out
 		}
@@ -271,7 +271,7 @@ func TestTraceOfAChain(t *testing.T) {
 			traces[s.SpanContext().TraceID()]++
 			if s.Name() == "process default" {
 				for _, a := range s.Attributes() {
-					processed[a.Value.Emit()] = true
+					processed[a.Value.String()] = true
 				}
 			}
 		}
@@ -359,11 +359,11 @@ producer send default bytes=7 links=1 type=t
 	inTrace(t, func(w *traced) {
 		ctx, root := w.tracer.Start(w.Context(), "deploy")
 		defer root.End()
-		if _, err := w.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
+		if _, err := w.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Every: time.Minute, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
 			w.Fatal(err)
 		}
 		var ids []trace.TraceID
-		w.work(2*time.Hour+time.Minute, map[string]pawl.Handler{"t": func(ctx context.Context, c *pawl.Claim) error {
+		w.work(2*time.Minute+10*time.Second, map[string]pawl.Handler{"t": func(ctx context.Context, c *pawl.Claim) error {
 			ids = append(ids, trace.SpanContextFromContext(ctx).TraceID())
 			return nil
 		}})

@@ -43,11 +43,19 @@ func TestClusterGrows(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		s.load = 500
+		stop := s.run()
+		pass(5 * time.Second)
+		o, err := s.seat.control.Overview(bg)
+		must(t, err)
+		for _, v := range o.Shards {
+			if !v.Known || v.Under { // there is no node for a second replica
+				t.Errorf("on the only node: shard %+v", v)
+			}
+		}
 		must(t, s.join("n2"))
 		must(t, s.join("n3"))
-		stop := s.run()
 		pass(20 * time.Second)
-		o, err := s.seat.control.Overview(bg)
+		o, err = s.seat.control.Overview(bg)
 		must(t, err)
 		stop()
 		s.check()

@@ -32,7 +32,7 @@ type ShardOverview struct {
 	Term     uint64
 	Applied  uint64
 	Members  []ReplicaOverview
-	Under    bool   // it has fewer voters that answer than the cluster's settings ask for
+	Under    bool   // it has fewer voters that answer than the cluster's settings ask for, and than there are nodes for
 	Problem  string // what is amiss, or waited for
 	LastStep string // what the last look did about it
 }
@@ -105,6 +105,17 @@ func (c *Control) shardOverview(m *Map, s Shard) ShardOverview {
 		}
 		v.Members = append(v.Members, r)
 	}
-	v.Under = status.live(status.Voters) < m.Settings.Replication
+	v.Under = status.live(status.Voters) < m.wanted()
 	return v
+}
+
+// wanted is how many voters each shard should have: no more than there are nodes to take them.
+func (m *Map) wanted() int {
+	takers := 0
+	for _, n := range m.Nodes {
+		if n.State == Active {
+			takers++
+		}
+	}
+	return min(m.Settings.Replication, takers)
 }
