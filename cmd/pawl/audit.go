@@ -40,7 +40,7 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show who did what, when and why", Args: noArgs,
 		Long: `Show what operators did, newest first: to queues, tasks, dead letters, schedules and the cluster. Entries are
-kept for 90 days. Who acts is as they called themselves (--actor); nobody has checked it.
+kept for 90 days. Who acts is the name of their token; on a server without tokens, what they called themselves (--actor).
 
 -o json shows all of an entry, with what was changed before and after.`,
 		Example: "  pawl audit --since 2h\n  pawl audit --action 'queue.*' --queue mail\n  pawl audit --by lena@ops1 -o json",

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,8 +97,9 @@ func TestRightsCover(t *testing.T) {
 func TestDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret, admin := NewSecret(), NewSecret()
-		inFile := admin
-		d := NewDoor(Config{Mode: Always, Admin: func() (Hash, bool) { return HashOf(inFile), inFile != "" }})
+		var inFile atomic.Value
+		inFile.Store(admin)
+		d := NewDoor(Config{Mode: Always, Admin: func() (Hash, bool) { s := inFile.Load().(string); return HashOf(s), s != "" }})
 		ctx, stop := context.WithCancel(t.Context())
 		go d.Watch(ctx)
 		defer func() { stop(); synctest.Wait() }()
@@ -173,12 +175,12 @@ func TestDoor(t *testing.T) {
 		enters("an expired token", secret, task.CodeUnauthenticated)
 
 		work = stays(enters("the node's own token", admin, ""))
-		inFile = NewSecret()
+		inFile.Store(NewSecret())
 		time.Sleep(lookEvery)
 		if err := work(); err != ErrRevoked {
 			t.Errorf("a call after the node's own token changed: %v", err)
 		}
-		inFile = ""
+		inFile.Store("")
 		enters("without a token of its own", admin, task.CodeUnauthenticated)
 	})
 }

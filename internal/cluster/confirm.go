@@ -56,9 +56,6 @@ func (c *Control) Confirm(ctx context.Context, version uint64) (behind []string,
 	}
 }
 
-// usesRest lies between two writes of when tokens were last used.
-const usesRest = time.Minute
-
 // used notes what a node has told of tokens.
 func (c *Control) used(uses []auth.Use) {
 	c.mu.Lock()

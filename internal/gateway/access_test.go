@@ -97,7 +97,7 @@ func lockedGateway(t *testing.T, k *keys) *Gateway {
 	return g
 }
 
-func dialGateway(t *testing.T, g *Gateway) *grpc.ClientConn {
+func dialGateway(t testing.TB, g *Gateway) *grpc.ClientConn {
 	l := bufconn.Listen(1 << 20)
 	go func() { _ = g.Serve(l) }()
 	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
@@ -376,4 +376,38 @@ func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 		g.Shutdown(context.Background())
 		synctest.Wait()
 	})
+}
+
+// What a token costs an enqueue and an ack, over gRPC in memory and without a broker behind.
+func BenchmarkAccess(b *testing.B) {
+	k := newKeys()
+	k.cut("whole", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume})
+	k.cut("limited", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume, Queues: []string{"sms", "mail*"}})
+	for _, who := range []string{"nobody", "whole", "limited"} {
+		f := newFake()
+		cfg := Config{Broker: idle{f}, Cluster: idleCluster{fakeCluster{f}}}
+		if who != "nobody" {
+			cfg.Door = k.door
+		}
+		g := New(cfg)
+		conn := dialGateway(b, g)
+		ctx := with(b.Context(), k.secret[who], "")
+		k.tell()
+		task1 := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "mail"}}
+		ack1 := &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()}
+		run := func(name string, call func() error) {
+			b.Run(name+"/"+who, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					k.door.Heard(time.Now())
+					if err := call(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		run("enqueue", func() error { _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, task1); return err })
+		run("ack", func() error { _, err := pawlv1.NewWorkerServiceClient(conn).Ack(ctx, ack1); return err })
+		g.Shutdown(context.Background())
+	}
 }

@@ -8,7 +8,7 @@ import (
 // Author is who changes something as an operator, and why. The zero value is nobody: what the broker does of its own accord,
 // or for the task at hand.
 type Author struct {
-	// Name is as the caller says it, "" if it says none. Nobody has checked it.
+	// Name is that of the caller's token; without tokens as the caller says it, which nobody has checked, or "".
 	Name    string
 	Address string // host of the connection: of a proxy, if there is one between
 	Face    Face

@@ -1,0 +1,160 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// fakeTokens remembers tokens, and calls node n2 behind.
+type fakeTokens struct {
+	mu     sync.Mutex
+	tokens []auth.Token
+	names  []string
+	calls  []cluster.TokenCall
+}
+
+func (f *fakeTokens) AddToken(_ context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, c)
+	t := c.Token
+	t.CreatedAt, t.CreatedBy = 1_000_000, c.Author.Name
+	if c.Life != 0 {
+		t.ExpiresAt = t.CreatedAt.Add(c.Life)
+	}
+	f.tokens = append(f.tokens, t)
+	slices.SortFunc(f.tokens, func(a, b auth.Token) int { return strings.Compare(placeOfToken(a), placeOfToken(b)) })
+	return t, []string{"n2"}, nil
+}
+
+func (f *fakeTokens) RotateToken(_ context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, c)
+	t := f.tokens[0]
+	t.RotatedAt, t.OldUntil, t.UsedAt = 2_000_000, store.Time(2_000_000).Add(c.Overlap), 1_500_000
+	return t, nil, nil
+}
+
+func (f *fakeTokens) RevokeToken(_ context.Context, c cluster.TokenCall) ([]string, error) {
+	return nil, task.NotFound("token", c.Token.Name)
+}
+
+func (f *fakeTokens) Tokens(_ context.Context, by auth.Rights) ([]auth.Token, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(f.tokens), func(t auth.Token) bool { return !by.Covers(t.Rights) }), nil
+}
+
+func (f *fakeTokens) AddNamespace(_ context.Context, _ task.Author, name string) ([]string, error) {
+	f.names = append(f.names, name)
+	return nil, nil
+}
+
+func (f *fakeTokens) RemoveNamespace(context.Context, task.Author, string) ([]string, error) {
+	return []string{"n2"}, nil
+}
+
+func (f *fakeTokens) Namespaces(context.Context) (all []cluster.Namespace, err error) {
+	for i, name := range f.names {
+		all = append(all, cluster.Namespace{Name: name, CreatedAt: store.Time(i) * 1_000_000, CreatedBy: "boss"})
+	}
+	return all, nil
+}
+
+// The calls on tokens and namespaces by REST, each answer held against openapi.json.
+func TestTokensOverREST(t *testing.T) {
+	k, fake := newKeys(), &fakeTokens{names: []string{"default"}}
+	k.cut("boss", auth.Everything)
+	k.cut("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
+	f := newFake()
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Tokens: fake, Node: "n1"})
+	t.Cleanup(func() { g.Shutdown(context.Background()) })
+	for _, c := range []struct{ who, method, path, body, want string }{
+		{"lead", "GET", "/api/v1/me", "", `200 {"token_required":true,"name":"lead","roles":["produce","consume","observe","operate","admin"],"namespace":"team","all_namespaces":false,"queues":["mail*"]}`},
+		{"lead", "POST", "/api/v1/tokens", `{"name":"ci","roles":["consume","produce"],"queues":["mail.in"],"expires_in":"1h"}`,
+			`201 {"token":{"name":"ci","namespace":"team","roles":["produce","consume"],"queues":["mail.in"],"created_by":"lead","created_at":"1970-01-01T00:00:01Z","expires_at":"1970-01-01T01:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"oncall","roles":["operate"],"all_namespaces":true,"never_expires":true}`,
+			`201 {"token":{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"boss","created_at":"1970-01-01T00:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
+		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
+		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"all_namespaces":true}`, `403 token \"lead\" is limited to namespace \"team\", and can't make one that is not`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"a b","roles":["produce"]}`, `400 name: \"a b\" has a character other than`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"admin-token-file","roles":["produce"]}`, `400 name: \"admin-token-file\" is that of the token of a server's --admin-token-file`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x"}`, `400 roles: is needed`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"expires_in":"0s"}`, `400 expires_in: 0s is not between 1s and`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"namespace":"team"}`, `400 namespace: `},
+		{"boss", "GET", "/api/v1/tokens?all_namespaces=true&limit=1", "", `200 {"items":[{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"boss","created_at":"1970-01-01T00:00:01Z"}],"next_cursor":"AXgqAG9uY2FsbA"}`},
+		{"boss", "GET", "/api/v1/tokens?all_namespaces=true&cursor=AXgqAG9uY2FsbA", "", `"name":"ci"`},
+		{"boss", "GET", "/api/v1/tokens", "", `200 {"items":[{"name":"oncall",`},
+		{"lead", "GET", "/api/v1/tokens", "", `200 {"items":[{"name":"ci",`},
+		{"lead", "GET", "/api/v1/tokens/ci", "", `200 {"name":"ci","namespace":"team",`},
+		{"lead", "GET", "/api/v1/tokens/oncall?all_namespaces=true", "", `404 token \"oncall\": not found`},
+		{"boss", "POST", "/api/v1/tokens/oncall/rotate", `{"all_namespaces":true,"overlap":"2h"}`, `"rotated_at":"1970-01-01T00:00:02Z","old_until":"1970-01-01T02:00:02Z","used_at":"1970-01-01T00:00:01.5Z"},"secret":"…"}`},
+		{"boss", "POST", "/api/v1/tokens/oncall/rotate", `{"overlap":"721h"}`, `400 overlap: 721h0m0s is not between`},
+		{"boss", "DELETE", "/api/v1/tokens/oncall?all_namespaces=maybe", "", `400 all_namespaces: \"maybe\" is neither true nor false`},
+		{"boss", "DELETE", "/api/v1/tokens/oncall", "", `404 token \"oncall\": not found`},
+		{"boss", "POST", "/api/v1/namespaces", `{"name":"team"}`, `200 {}`},
+		{"boss", "POST", "/api/v1/namespaces", `{"name":"-"}`, `400 name: \"-\" is no name of a namespace`},
+		{"boss", "GET", "/api/v1/namespaces?limit=1", "", `200 {"items":[{"name":"default","created_by":"boss"}],"next_cursor":"AW5kZWZhdWx0"}`},
+		{"boss", "GET", "/api/v1/namespaces?cursor=AW5kZWZhdWx0", "", `200 {"items":[{"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss"}],"next_cursor":""}`},
+		{"lead", "GET", "/api/v1/namespaces", "", `200 {"items":[{"name":"team",`},
+		{"boss", "DELETE", "/api/v1/namespaces/team", "", `200 {"unconfirmed_nodes":["n2"]}`},
+		{"lead", "POST", "/api/v1/namespaces", `{"name":"mine"}`, `403 `},
+	} {
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+		r.Header.Set(headerToken, "Bearer "+k.secret[c.who])
+		if c.body != "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		w := serveChecked(t, g.Handler(), r, []byte(c.body))
+		got := fmt.Sprintf("%d %s", w.Code, w.Body)
+		if _, detail, refused := strings.Cut(w.Body.String(), `"detail":"`); refused {
+			got = fmt.Sprintf("%d %s", w.Code, detail)
+		}
+		if head, rest, ok := strings.Cut(got, `"secret":"`); ok {
+			if auth.CheckSecret(rest[:54]) != nil || w.Header().Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: the secret %q is none, or may be kept by others: %v", c.path, rest, w.Header())
+			}
+			got = head + `"secret":"…` + rest[54:]
+		}
+		if !strings.Contains(got, c.want) || strings.HasPrefix(c.want, "2") && !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s %s %s: got\n%s, want\n%s", c.who, c.method, c.path, c.body, got, c.want)
+		}
+	}
+	for _, c := range fake.calls {
+		if c.Token.Hash == (auth.Hash{}) {
+			t.Errorf("a token without a hash: %+v", c)
+		}
+	}
+}
+
+// What gRPC says of a life and an overlap, and what is taken for nothing.
+func TestTokenLives(t *testing.T) {
+	k, fake := newKeys(), &fakeTokens{}
+	k.cut("boss", auth.Everything)
+	f := newFake()
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Tokens: fake, Node: "n1"})
+	conn := dialGateway(t, g)
+	t.Cleanup(func() { g.Shutdown(context.Background()) })
+	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewAccessServiceClient(conn)
+	if _, err := c.AddToken(ctx, &pawlv1.AddTokenRequest{Name: "a", Roles: []string{"observe"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RotateToken(ctx, &pawlv1.RotateTokenRequest{Name: "a", NeverExpires: true}); err != nil {
+		t.Fatal(err)
+	}
+	if len(fake.calls) != 2 || fake.calls[0].Life != auth.DefaultLife || fake.calls[1].Life != 0 || fake.calls[1].Overlap != auth.DefaultOverlap || fake.calls[0].Token.Hash == fake.calls[1].Token.Hash {
+		t.Errorf("calls: %+v", fake.calls)
+	}
+}
