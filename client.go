@@ -30,7 +30,9 @@ type Client struct {
 	schedule pawlv1.ScheduleServiceClient
 	audit    pawlv1.AuditServiceClient
 	roster   pawlv1.RosterServiceClient
+	events   pawlv1.EventServiceClient
 	stats    pawlv1.StatsServiceClient
+	access   pawlv1.AccessServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
@@ -100,7 +102,9 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		schedule: pawlv1.NewScheduleServiceClient(conn),
 		audit:    pawlv1.NewAuditServiceClient(conn),
 		roster:   pawlv1.NewRosterServiceClient(conn),
+		events:   pawlv1.NewEventServiceClient(conn),
 		stats:    pawlv1.NewStatsServiceClient(conn),
+		access:   pawlv1.NewAccessServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),

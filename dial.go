@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -16,11 +15,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -43,7 +44,8 @@ type DialOption func(*dialConfig)
 type dialConfig struct {
 	tls       *tls.Config
 	plaintext bool
-	token     string
+	token     func() (string, error) // nil: none
+	namespace string
 	actor     string
 	reason    string
 	log       *slog.Logger
@@ -74,8 +76,22 @@ func WithTLS(config *tls.Config) DialOption {
 // WithPlaintext allows a connection without TLS to an address that is not on this machine.
 func WithPlaintext() DialOption { return func(c *dialConfig) { c.plaintext = true } }
 
-// WithToken sends the token with each call, as "authorization: Bearer token".
-func WithToken(token string) DialOption { return func(c *dialConfig) { c.token = token } }
+// WithToken sends the token with each call, as "authorization: Bearer token". "" is none.
+func WithToken(token string) DialOption {
+	if token == "" {
+		return func(c *dialConfig) { c.token = nil }
+	}
+	return WithTokenSource(func() (string, error) { return token, nil })
+}
+
+// WithTokenSource asks for the token before each call, so that a token that is replaced while the program runs is taken up: source
+// must be fast, and may be called from any goroutine. A call for which it fails is not made.
+func WithTokenSource(source func() (string, error)) DialOption {
+	return func(c *dialConfig) { c.token = source }
+}
+
+// WithNamespace says to which namespace the calls go. It is for tokens that are good for all namespaces; others have one.
+func WithNamespace(name string) DialOption { return func(c *dialConfig) { c.namespace = name } }
 
 // WithLogger sets where the client and its workers log. The default is slog.Default at the time of Dial.
 func WithLogger(log *slog.Logger) DialOption { return func(c *dialConfig) { c.log = log } }
@@ -121,8 +137,8 @@ func (c *dialConfig) grpcOptions() []grpc.DialOption {
 		grpc.WithDisableServiceConfig(), // what is repeated, and how, is decided here
 		grpc.WithDisableRetry(),
 	}
-	if c.token != "" {
-		opts = append(opts, grpc.WithPerRPCCredentials(bearer(c.token)))
+	if c.token != nil || c.namespace != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(caller{c.token, c.namespace}))
 	}
 	if c.dialer != nil {
 		opts = append(opts, grpc.WithContextDialer(c.dialer))
@@ -297,16 +313,28 @@ func (c *plainConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// bearer is a token as gRPC's credentials of each call.
-type bearer string
+// caller is who calls, and where to, as gRPC's credentials of each call.
+type caller struct {
+	token     func() (string, error) // nil: none
+	namespace string
+}
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
-func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+func (c caller) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	md := map[string]string{}
+	if c.namespace != "" {
+		md["pawl-namespace"] = c.namespace
+	}
+	if c.token == nil {
+		return md, nil
+	}
+	token, err := c.token()
+	if err != nil {
+		return nil, status.Errorf(codes.Unauthenticated, "no token: %v", err)
+	}
+	md["authorization"] = "Bearer " + token
+	return md, nil
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials: Dial has decided already.
-func (bearer) RequireTransportSecurity() bool { return false }
-
-// String keeps the token out of logs.
-func (bearer) String() string { return fmt.Sprintf("bearer(%s)", "…") }
+func (caller) RequireTransportSecurity() bool { return false }

@@ -71,6 +71,9 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 // explain adds the likely cure where it is known.
 func (a *app) explain(err error) string {
 	msg := oneLine(err)
+	if errors.Is(err, pawl.ErrUnauthenticated) && strings.Contains(msg, "a token is needed") {
+		return fmt.Sprintf("the server at %s wants a token: give one with --token-file or in PAWL_TOKEN (%s)", a.server, msg)
+	}
 	if !errors.Is(err, pawl.ErrUnavailable) {
 		return msg
 	}

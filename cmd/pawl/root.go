@@ -33,6 +33,9 @@ type app struct {
 	server    string
 	tlsCA     string
 	plaintext bool
+	token     string
+	tokenFile string
+	namespace string
 	actor     string
 	reason    string
 	format    string
@@ -70,11 +73,14 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f.StringVar(&a.server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), defaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
 	f.StringVar(&a.tlsCA, "tls-ca", os.Getenv("PAWL_TLS_CA"), "use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
 	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
+	f.StringVar(&a.token, "token", "", "token to call the server with; other users of the machine may see it here: better in env PAWL_TOKEN, or --token-file")
+	f.StringVar(&a.tokenFile, "token-file", "", "file with that token, for its owner only; read again when it changes (env PAWL_TOKEN_FILE)")
+	f.StringVar(&a.namespace, "namespace", os.Getenv("PAWL_NAMESPACE"), "namespace to work in, for tokens that are good for all (env PAWL_NAMESPACE)")
 	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "who you are, for the record (env PAWL_ACTOR; default USER@HOST)")
 	f.StringVar(&a.reason, "reason", "", "why you do it, for the record")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
-		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newStats(a), newWorker(a), newWork(a), newCluster(a), newVerify(a),
+		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newToken(a), newNamespace(a), newStats(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
 		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root
@@ -132,8 +138,34 @@ func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
 		}
 		opts = append(opts, pawl.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}))
 	}
+	token, err := a.credential()
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, token, pawl.WithNamespace(a.namespace))
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason), pawl.WithTracerProvider(a.tracers)}, opts...)...)
+}
+
+// credential is the token of the flags, or else of the environment. It is no flag's default, which the help would show.
+func (a *app) credential() (pawl.DialOption, error) {
+	token, file := a.token, a.tokenFile
+	if token != "" && file != "" {
+		return nil, usage("--token and --token-file are given: only one of them is allowed")
+	}
+	if token == "" && file == "" {
+		if token = os.Getenv("PAWL_TOKEN"); token == "" {
+			file = os.Getenv("PAWL_TOKEN_FILE")
+		}
+	}
+	if file == "" {
+		return pawl.WithToken(token), nil
+	}
+	opened, err := openTokenFile(file, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	return pawl.WithTokenSource(opened.now), nil
 }
 
 // readRoots reads the certificates of the authorities that vouch for servers.

@@ -23,7 +23,8 @@ type serveFlags struct {
 	shards                                              int
 	minFree                                             sizeValue
 	drainTimeout                                        time.Duration
-	acceptDataLoss, withoutAuth                         bool
+	acceptDataLoss                                      bool
+	auth                                                authFlags
 	tls                                                 tlsFlags
 	peers                                               peerFlags
 }
@@ -41,7 +42,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
-	flags.BoolVar(&s.withoutAuth, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach: they can do everything")
+	s.auth.add(flags)
 	s.tls.add(flags)
 	s.peers.add(flags)
 }
@@ -60,6 +61,9 @@ Several servers form a cluster: give each a name of its own (--node), an address
 With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert server" makes both
 files). When the files change they are read again; nothing has to be restarted.
 
+With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
+"pawl token add" makes others.
+
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
 OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
@@ -67,7 +71,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
   pawl serve --data /var/lib/pawl --log-format json
   pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \\
     --peer-cert n1.crt --peer-key n1.key --peer-ca ca.crt
-  pawl serve --listen n1.example.com:7295 --tls-cert n1.crt --tls-key n1.key --insecure-listen-without-auth
+  pawl serve --listen n1.example.com:7295 --tls-cert n1.crt --tls-key n1.key --auth --admin-token-file /etc/pawl/admin.token
   PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
 	}
 	s.add(cmd.Flags())
@@ -122,6 +126,9 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	if err := s.peers.apply(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))
 	}
+	if err := s.auth.apply(&cfg, log); err != nil {
+		return errors.Join(err, closeAll(&cfg))
+	}
 	s.tls.apply(&cfg, pair, log)
 	n, err := node.Start(ctx, cfg)
 	if err != nil {
@@ -154,9 +161,8 @@ func (s *serveFlags) listenOn() (net.Listener, error) {
 	if err != nil {
 		return nil, usage("--listen %q: %w", s.listen, err)
 	}
-	if !addr.IP.IsLoopback() && !s.withoutAuth {
-		return nil, fmt.Errorf("--listen %q is reached by other machines, and there is no access control yet, with TLS or without: "+
-			"listen on 127.0.0.1, or add --insecure-listen-without-auth if the network is yours alone", s.listen)
+	if err := s.checkListen(addr); err != nil {
+		return nil, err
 	}
 	return net.ListenTCP("tcp", addr)
 }
@@ -182,27 +188,6 @@ func closed(c io.Closer) error {
 		return err
 	}
 	return nil
-}
-
-// warnEvery is how often an open door is mentioned.
-const warnEvery = time.Hour
-
-// warn says again and again that anybody may do anything. It ends with ctx.
-func (s *serveFlags) warn(ctx context.Context, log *slog.Logger) {
-	if !s.withoutAuth {
-		<-ctx.Done()
-		return
-	}
-	tick := time.NewTicker(warnEvery)
-	defer tick.Stop()
-	for {
-		log.Warn("served without access control: whoever reaches this address can read, run and delete every task", "listen", s.listen, "tls", s.tls.on())
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // drain stops the node. A second signal ends the process meanwhile (run): that loses nothing, it is what a crash does.

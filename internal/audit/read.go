@@ -11,7 +11,8 @@ import (
 
 // Query selects entries. Fields that are set must all match.
 type Query struct {
-	Namespace string     // needed; entries of the cluster are everyone's
+	Namespace string     // needed
+	Own       bool       // entries of the namespace only; else those of the cluster, too
 	Since     store.Time // not before
 	Until     store.Time // before; 0: to the newest
 	Actor     string
@@ -111,7 +112,7 @@ func (h *head) end(from store.Reader, shard uint32, until store.Time, behind *Pl
 }
 
 func (q *Query) matches(e *Entry) bool {
-	if e.Namespace != "" && e.Namespace != q.Namespace {
+	if e.Namespace != q.Namespace && (e.Namespace != "" || q.Own) {
 		return false
 	}
 	if q.Actor != "" && e.By.Name != q.Actor || q.Queue != "" && e.Queue != q.Queue {

@@ -81,10 +81,12 @@ func NewDoor(cfg Config) *Door {
 	return d
 }
 
-// On says whether calls need a token.
+// On says whether calls need a token, or may: who goes by the cluster's word and has not heard it yet lets nobody in.
 func (d *Door) On() bool {
-	return d.cfg.Mode == Always || d.cfg.Mode == AsCluster && d.page.Load().required
+	return d.cfg.Mode == Always || d.cfg.Mode == AsCluster && (d.page.Load().required || d.unheard())
 }
+
+func (d *Door) unheard() bool { return d.heard.Load() == nil }
 
 // HasNamespace says whether there is a namespace, by this node's copy.
 func (d *Door) HasNamespace(name string) bool { return slices.Contains(d.page.Load().namespaces, name) }
@@ -153,17 +155,18 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 		return Anybody, nil
 	}
 	now := time.Now()
+	hash := HashOf(secret)
+	if d.isAdmin(hash) {
+		return &Visitor{Name: AdminName, Rights: Everything, hash: hash, admin: true}, nil
+	}
+	if d.cfg.Mode == AsCluster && d.unheard() {
+		return nil, errUnheard
+	}
 	if secret == "" {
 		return nil, d.refuse(FailedNone, "a token is needed: send one as \"Authorization: Bearer %s…\"", Prefix)
 	}
 	if err := CheckSecret(secret); err != nil {
 		return nil, d.refuse(FailedForm, "what was sent is no token: %v", err)
-	}
-	hash := HashOf(secret)
-	if d.cfg.Admin != nil {
-		if admin, ok := d.cfg.Admin(); ok && subtle.ConstantTimeCompare(hash[:], admin[:]) == 1 {
-			return &Visitor{Name: AdminName, Rights: Everything, hash: hash, admin: true}, nil
-		}
 	}
 	if d.stale(now) {
 		return nil, errStale
@@ -181,6 +184,15 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	return v, nil
 }
 
+// isAdmin says whether a token is the one that the node itself was given.
+func (d *Door) isAdmin(hash Hash) bool {
+	if d.cfg.Admin == nil {
+		return false
+	}
+	admin, ok := d.cfg.Admin()
+	return ok && subtle.ConstantTimeCompare(hash[:], admin[:]) == 1
+}
+
 func (v *Visitor) expired(now time.Time) bool {
 	return !v.expiresAt.IsZero() && !now.Before(v.expiresAt)
 }
@@ -189,6 +201,8 @@ func (v *Visitor) expired(now time.Time) bool {
 func (v *Visitor) ExpiresAt() time.Time { return v.expiresAt }
 
 var errStale = task.Unavailable(time.Second, "this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
+
+var errUnheard = task.Unavailable(time.Second, "this node has not heard from its cluster yet whether calls need a token")
 
 // Failure is why a caller was not let in.
 type Failure int
@@ -292,7 +306,7 @@ func (d *Door) check(g *guest, now time.Time) {
 	case g.v == Anybody: // tokens were not wanted when it came
 		g.end(ErrRevoked)
 	case g.v.admin:
-		if hash, ok := d.cfg.Admin(); !ok || hash != g.v.hash {
+		if !d.isAdmin(g.v.hash) {
 			g.end(ErrRevoked)
 		}
 	case g.v.gone.Load() || g.v.expired(now):

@@ -52,8 +52,8 @@ func (r Roles) Names() (names []string) {
 // String implements fmt.Stringer.
 func (r Roles) String() string { return strings.Join(r.Names(), ", ") }
 
-// full is the set with what its roles bring along.
-func (r Roles) full() Roles {
+// Full is the set with what its roles bring along.
+func (r Roles) Full() Roles {
 	if r&Admin != 0 {
 		return AllRoles
 	}
@@ -64,7 +64,7 @@ func (r Roles) full() Roles {
 }
 
 // HasAny says whether the set has one of some roles.
-func (r Roles) HasAny(of Roles) bool { return r.full()&of != 0 }
+func (r Roles) HasAny(of Roles) bool { return r.Full()&of != 0 }
 
 // Covers says whether whoever has r may do all that o may.
-func (r Roles) Covers(o Roles) bool { return o.full()&^r.full() == 0 }
+func (r Roles) Covers(o Roles) bool { return o.Full()&^r.Full() == 0 }

@@ -105,11 +105,17 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 	if err != nil {
 		return nil, Stamp{}, err
 	}
+	scope := task.ScopeOf(ctx)
 	out, at, err := inPieces(len(calls), settleBytes, func(from int, more func(*engine.Round) bool) ([]Settled, Stamp, error) {
 		return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
 			out := make([]Settled, 0, len(calls)-from)
 			for i := from; i < len(calls) && more(round); i++ {
-				out = append(out, settle(round, &calls[i]))
+				c := &calls[i]
+				if err := engine.TaskWithin(round, scope, c.Hold.Namespace, c.Hold.ID); err != nil {
+					out = append(out, Settled{Err: err})
+					continue
+				}
+				out = append(out, settle(round, c))
 			}
 			return out, nil
 		})
@@ -174,7 +180,10 @@ func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Dura
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	show := func(from store.Reader) (*View, error) { return engine.Show(from, ns, id) }
+	show := func(from store.Reader) (*View, error) {
+		v, err := engine.Show(from, ns, id)
+		return seen(ctx, v, err)
+	}
 	if wait <= 0 {
 		return read(ctx, r, show)
 	}
@@ -216,7 +225,10 @@ func (b *Broker) Peek(ctx context.Context, ns string, id task.ID) (*View, Stamp,
 	if err != nil {
 		return nil, Stamp{}, 0, err
 	}
-	v, at, age, err := shard.Peek(ctx, r.shard, func(from store.Reader) (*View, error) { return engine.Show(from, ns, id) })
+	v, at, age, err := shard.Peek(ctx, r.shard, func(from store.Reader) (*View, error) {
+		v, err := engine.Show(from, ns, id)
+		return seen(ctx, v, err)
+	})
 	return v, at, age, r.refusal(err)
 }
 
@@ -226,6 +238,7 @@ func (b *Broker) Tasks(ctx context.Context, shardID uint32, ns string, f Filter,
 	if err != nil {
 		return Page{}, Stamp{}, err
 	}
+	f.Within = task.ScopeOf(ctx).Queues
 	return read(ctx, r, func(from store.Reader) (Page, error) { return engine.List(from, ns, f, cursor, limit) })
 }
 
@@ -269,12 +282,12 @@ func (b *Broker) operate(ctx context.Context, by task.Author, action task.Action
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	do := func(round *engine.Round) (*View, error) {
+	do := inScope(ctx, onTask(ns, id), func(round *engine.Round) (*View, error) {
 		if err := engine.OnTask(round, by, action, ns, id, func() error { return fn(round) }); err != nil {
 			return nil, err
 		}
 		return engine.ShowIn(round, ns, id)
-	}
+	})
 	v, at, err := change(ctx, r, do)
 	if !errors.Is(err, engine.ErrUnknownQueue) {
 		return v, at, err

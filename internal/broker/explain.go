@@ -14,9 +14,9 @@ func (b *Broker) Explain(ctx context.Context, ns string, id task.ID) (*Explanati
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) (*Explanation, error) {
+	return change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
 		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue) })
-	})
+	}))
 }
 
 // ExplainQueue says what the ready tasks of a queue wait for in a shard.

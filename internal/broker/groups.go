@@ -54,7 +54,13 @@ func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g tas
 		return GroupMade{}, Stamp{}, err
 	}
 	n := &engine.NewGroup{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
-	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) { return engine.MakeGroup(round, n) })
+	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) {
+		made, err := engine.MakeGroup(round, n)
+		if err == nil && made.Duplicate { // its maker may have seen more
+			err = engine.GroupWithin(round, task.ScopeOf(ctx), ns, n.ID)
+		}
+		return made, err
+	})
 }
 
 // groupID is the id of a new group: that of its request, so that a repeated one names the same group, or a new one.
@@ -73,7 +79,7 @@ func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g tas
 		return GroupMade{}, Stamp{}, err
 	}
 	n := &engine.NewGroup{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
-	return change(ctx, r, func(round *engine.Round) (GroupMade, error) { return engine.FindGroup(round, n) })
+	return change(ctx, r, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) { return engine.FindGroup(round, n) }))
 }
 
 // AddToGroup makes new members, each answered by itself.
@@ -82,25 +88,27 @@ func (b *Broker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Joined, error) { return engine.AddToGroup(round, ns, id, tasks) })
+	return withQueues(ctx, r, ns, queues, inScope(ctx, onGroup(ns, id), func(round *engine.Round) ([]Joined, error) {
+		return engine.AddToGroup(round, ns, id, tasks)
+	}))
 }
 
 // CloseGroup lets an open group be complete when its members have ended.
 func (b *Broker) CloseGroup(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error) {
-	return b.onGroup(ctx, id, func(round *engine.Round) (*GroupView, error) { return engine.CloseGroup(round, ns, id) })
+	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return engine.CloseGroup(round, ns, id) })
 }
 
 // CancelGroup cancels a group with its members.
 func (b *Broker) CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*GroupView, Stamp, error) {
-	return b.onGroup(ctx, id, func(round *engine.Round) (*GroupView, error) { return engine.CancelGroup(round, by, ns, id) })
+	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return engine.CancelGroup(round, by, ns, id) })
 }
 
-func (b *Broker) onGroup(ctx context.Context, id task.ID, fn func(*engine.Round) (*GroupView, error)) (*GroupView, Stamp, error) {
+func (b *Broker) onGroup(ctx context.Context, ns string, id task.ID, fn func(*engine.Round) (*GroupView, error)) (*GroupView, Stamp, error) {
 	r, err := b.replica(id.Shard())
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return change(ctx, r, fn)
+	return change(ctx, r, inScope(ctx, onGroup(ns, id), fn))
 }
 
 // Group reads a group.
@@ -109,7 +117,7 @@ func (b *Broker) Group(ctx context.Context, ns string, id task.ID) (*GroupView, 
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return read(ctx, r, func(from store.Reader) (*GroupView, error) { return engine.ShowGroup(from, ns, id) })
+	return read(ctx, r, func(from store.Reader) (*GroupView, error) { return groupSeen(ctx, from, ns, id) })
 }
 
 // Groups reads up to limit groups of a shard before one, newest first.
@@ -119,7 +127,7 @@ func (b *Broker) Groups(ctx context.Context, shardID uint32, ns string, before t
 		return GroupPage{}, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) (p GroupPage, err error) {
-		p.Groups, p.More = engine.ListGroups(from, ns, before, limit)
+		p.Groups, p.More = engine.ListGroups(from, ns, task.ScopeOf(ctx), before, limit)
 		return p, nil
 	})
 }
@@ -131,6 +139,9 @@ func (b *Broker) GroupMembers(ctx context.Context, ns string, id, behind task.ID
 		return MemberPage{}, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) (p MemberPage, err error) {
+		if _, err := groupSeen(ctx, from, ns, id); err != nil {
+			return p, err
+		}
 		p.Members, p.More, err = engine.GroupMembers(from, ns, id, behind, limit)
 		return p, err
 	})
@@ -149,4 +160,13 @@ func (b *Broker) Hear(ctx context.Context, shardID uint32, ns string, notices []
 		return struct{}{}, nil
 	})
 	return at, err
+}
+
+// groupSeen reads a group, if it is there for the call.
+func groupSeen(ctx context.Context, from store.Reader, ns string, id task.ID) (*GroupView, error) {
+	v, err := engine.ShowGroup(from, ns, id)
+	if err == nil && !task.ScopeOf(ctx).Covers(task.Scope{Queues: v.Within}) {
+		return nil, task.NotFound("group", id.String())
+	}
+	return v, err
 }

@@ -38,7 +38,7 @@ func (b *Broker) Once(ctx context.Context, shardID uint32, c OnceCall) (OnceAnsw
 	}
 	once := func(round *engine.Round) (OnceAnswer, error) { return engine.Once(round, &c) }
 	if c.By == nil { // a shard that has a claimed task has its queue
-		return change(ctx, r, once)
+		return change(ctx, r, inScope(ctx, onTask(c.Hold.Namespace, c.Hold.ID), once))
 	}
 	return withQueues(ctx, r, c.Hold.Namespace, []string{c.Queue}, once)
 }

@@ -102,6 +102,7 @@ func (b *Broker) CountMatches(ctx context.Context, shardID uint32, ns string, f 
 	if err != nil {
 		return n, Stamp{}, err
 	}
+	f.Within = task.ScopeOf(ctx).Queues
 	return read(ctx, r, func(from store.Reader) (n Matches, err error) {
 		began := time.Now()
 		for {

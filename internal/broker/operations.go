@@ -54,6 +54,7 @@ func (b *Broker) StartOperation(ctx context.Context, shardID uint32, ns string, 
 	if err != nil {
 		return OperationView{}, Stamp{}, err
 	}
+	spec.Filter.Within = task.ScopeOf(ctx).Queues
 	now, _ := r.shard.Now()
 	id := task.NewID(r.id, int64(now)/1000, rand.Uint64())
 	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return engine.StartOperation(round, ns, id, spec) })
@@ -65,7 +66,7 @@ func (b *Broker) PauseOperation(ctx context.Context, ns string, id task.ID, by t
 	if err != nil {
 		return OperationView{}, Stamp{}, err
 	}
-	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return engine.PauseOperation(round, ns, id, by) })
+	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return engine.PauseOperation(round, ns, id, by) }))
 }
 
 // ResumeOperation lets an operation go on where it was.
@@ -74,7 +75,7 @@ func (b *Broker) ResumeOperation(ctx context.Context, ns string, id task.ID, by 
 	if err != nil {
 		return OperationView{}, Stamp{}, err
 	}
-	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return engine.ResumeOperation(round, ns, id, by) })
+	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return engine.ResumeOperation(round, ns, id, by) }))
 }
 
 // AbortOperation ends an operation, once the step is answered that may be under way.
@@ -83,7 +84,7 @@ func (b *Broker) AbortOperation(ctx context.Context, ns string, id task.ID, by t
 	if err != nil {
 		return OperationView{}, Stamp{}, err
 	}
-	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return engine.AbortOperation(round, ns, id, by) })
+	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return engine.AbortOperation(round, ns, id, by) }))
 }
 
 func (r *replica) steer(ctx context.Context, verb func(*engine.Round) (*Operation, error)) (OperationView, Stamp, error) {
@@ -101,7 +102,13 @@ func (b *Broker) Operation(ctx context.Context, ns string, id task.ID, wait time
 	defer timer.Stop()
 	for {
 		rested, forget := r.results.wait(id)
-		o, at, err := read(ctx, r, func(from store.Reader) (*Operation, error) { return engine.ShowOperation(from, ns, id) })
+		o, at, err := read(ctx, r, func(from store.Reader) (*Operation, error) {
+			o, err := engine.ShowOperation(from, ns, id)
+			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
+				return nil, task.NotFound("operation", id.String())
+			}
+			return o, err
+		})
 		if err != nil || o.State != OperationRunning || wait <= 0 {
 			forget()
 			return r.operations.view(o), at, err
@@ -130,7 +137,7 @@ func (b *Broker) Operations(ctx context.Context, shardID uint32, ns string, belo
 		return OperationPage{}, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) (OperationPage, error) {
-		return engine.ListOperations(from, ns, below, limit), nil
+		return engine.ListOperations(from, ns, task.ScopeOf(ctx), below, limit), nil
 	})
 }
 
@@ -247,7 +254,13 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 	retry := stepRetry
 	for {
 		r.operations.look(run)
-		o, _, err := read(ctx, r, func(from store.Reader) (*Operation, error) { return engine.ShowOperation(from, ns, id) })
+		o, _, err := read(ctx, r, func(from store.Reader) (*Operation, error) {
+			o, err := engine.ShowOperation(from, ns, id)
+			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
+				return nil, task.NotFound("operation", id.String())
+			}
+			return o, err
+		})
 		if err != nil && r.mayGoOn(ctx, err) {
 			sleep(ctx, stepRetry)
 			continue

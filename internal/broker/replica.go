@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
@@ -41,6 +42,7 @@ type replica struct {
 	toSend   chan struct{} // parcels wait for the courier
 	results  results
 	watches  watches
+	ring     events.Ring // of what happened
 
 	operations operations
 }
@@ -90,6 +92,7 @@ func (r *replica) elected(o shard.Office) {
 	}
 	r.asks.begin(o.Began)
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
+	r.ring.Open()
 	r.setDeadline(0)
 	poke(r.toFile)
 	poke(r.toSend)
@@ -108,6 +111,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	round := r.round(tx)
 	r.applied.Store(at.Index)
 	r.deliver(at)
+	r.tell(round, at)
 	r.count(round)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
@@ -130,6 +134,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 
 func (r *replica) dropped() {
 	r.leader = nil
+	r.ring.Close()
 	r.served = nil
 	r.claims.again()
 	r.results.again()

@@ -64,11 +64,11 @@ func (b *Broker) PutSchedule(ctx context.Context, by task.Author, shardID uint32
 	}
 	now, _ := r.shard.Now()
 	put.ID = task.NewID(r.id, int64(now)/1000, rand.Uint64())
-	return change(ctx, r, func(round *engine.Round) (SchedulePutDone, error) {
+	return change(ctx, r, inScope(ctx, onSchedule(ns, put.Schedule.Name), func(round *engine.Round) (SchedulePutDone, error) {
 		return engine.OnSchedule(round, by, task.SchedulePut, ns, put.Schedule.Name, func() (SchedulePutDone, error) {
 			return engine.PutSchedule(round, ns, put)
 		})
-	})
+	}))
 }
 
 // DeleteSchedule removes a schedule.
@@ -77,11 +77,11 @@ func (b *Broker) DeleteSchedule(ctx context.Context, by task.Author, shardID uin
 	if err != nil {
 		return Stamp{}, err
 	}
-	existed, at, err := change(ctx, r, func(round *engine.Round) (bool, error) {
+	existed, at, err := change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (bool, error) {
 		return engine.OnSchedule(round, by, task.ScheduleDeleted, ns, name, func() (bool, error) {
 			return engine.DeleteSchedule(round, ns, name, version)
 		})
-	})
+	}))
 	if err == nil && !existed {
 		err = task.NotFound("schedule", name)
 	}
@@ -94,11 +94,11 @@ func (b *Broker) PauseSchedule(ctx context.Context, by task.Author, shardID uint
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) {
+	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (*ScheduleView, error) {
 		return engine.OnSchedule(round, by, task.SchedulePaused, ns, name, func() (*ScheduleView, error) {
 			return engine.PauseSchedule(round, ns, name, reason, by.Name)
 		})
-	})
+	}))
 }
 
 // ResumeSchedule lets a schedule go on.
@@ -107,11 +107,11 @@ func (b *Broker) ResumeSchedule(ctx context.Context, by task.Author, shardID uin
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) (*ScheduleView, error) {
+	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (*ScheduleView, error) {
 		return engine.OnSchedule(round, by, task.ScheduleResumed, ns, name, func() (*ScheduleView, error) {
 			return engine.ResumeSchedule(round, ns, name)
 		})
-	})
+	}))
 }
 
 // TriggerSchedule makes a task of a schedule now.
@@ -122,12 +122,12 @@ func (b *Broker) TriggerSchedule(ctx context.Context, by task.Author, shardID ui
 	}
 	tasks, _ := r.newTasks(ns, []task.Spec{{RequestID: request}})
 	call := engine.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
-	return change(ctx, r, func(round *engine.Round) (Triggered, error) {
+	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (Triggered, error) {
 		return engine.OnSchedule(round, by, task.ScheduleTriggered, ns, name, func() (out Triggered, err error) {
 			out.Accepted, out.Parcel, err = engine.TriggerSchedule(round, ns, name, call)
 			return out, err
 		})
-	})
+	}))
 }
 
 // Schedule reads a schedule.
@@ -136,7 +136,7 @@ func (b *Broker) Schedule(ctx context.Context, shardID uint32, ns, name string) 
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	return read(ctx, r, func(from store.Reader) (*ScheduleView, error) { return engine.ShowSchedule(from, ns, name) })
+	return read(ctx, r, func(from store.Reader) (*ScheduleView, error) { return scheduleSeen(ctx, from, ns, name) })
 }
 
 // Schedules reads up to limit schedules behind a name, in the order of their names.
@@ -146,7 +146,7 @@ func (b *Broker) Schedules(ctx context.Context, shardID uint32, ns, behind strin
 		return SchedulePage{}, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) (SchedulePage, error) {
-		return engine.ListSchedules(from, ns, behind, limit), nil
+		return engine.ListSchedules(from, ns, task.ScopeOf(ctx), behind, limit), nil
 	})
 }
 
@@ -157,6 +157,18 @@ func (b *Broker) ScheduleHistory(ctx context.Context, shardID uint32, ns, name s
 		return nil, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) ([]*LedgerEntry, error) {
+		if _, err := scheduleSeen(ctx, from, ns, name); err != nil {
+			return nil, err
+		}
 		return engine.ScheduleHistory(from, ns, name, below, limit)
 	})
+}
+
+// scheduleSeen reads a schedule, if it is there for the call.
+func scheduleSeen(ctx context.Context, from store.Reader, ns, name string) (*ScheduleView, error) {
+	v, err := engine.ShowSchedule(from, ns, name)
+	if err == nil && !task.ScopeOf(ctx).Sees(v.Task.Queue) {
+		return nil, task.NotFound("schedule", name)
+	}
+	return v, err
 }

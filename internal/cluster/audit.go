@@ -42,16 +42,21 @@ func (d Deed) onQueue(tx *store.Tx, q Queue, before, after any) error {
 	return record(tx, audit.Entry{By: d.By, Action: d.Action, Namespace: q.Namespace, Target: task.Target{Kind: task.OnQueue, Name: q.Name}, Queue: q.Name}, before, after)
 }
 
+// recordOn is record for who did what to what.
+func recordOn(tx *store.Tx, by task.Author, action task.Action, ns string, to task.Target, before, after any) error {
+	return record(tx, audit.Entry{By: by, Action: action, Namespace: ns, Target: to}, before, after)
+}
+
 func onNode(tx *store.Tx, by task.Author, action task.Action, name string, before, after any) error {
-	return record(tx, audit.Entry{By: by, Action: action, Target: task.Target{Kind: task.OnNode, Name: name}}, before, after)
+	return recordOn(tx, by, action, "", task.Target{Kind: task.OnNode, Name: name}, before, after)
 }
 
 func onShard(tx *store.Tx, by task.Author, action task.Action, shard uint32, before, after any) error {
-	return record(tx, audit.Entry{By: by, Action: action, Target: task.Target{Kind: task.OnShard, Name: shardName(shard)}}, before, after)
+	return recordOn(tx, by, action, "", task.Target{Kind: task.OnShard, Name: shardName(shard)}, before, after)
 }
 
 func onCluster(tx *store.Tx, by task.Author, action task.Action, before, after any) error {
-	return record(tx, audit.Entry{By: by, Action: action, Target: task.Target{Kind: task.OnCluster}}, before, after)
+	return recordOn(tx, by, action, "", task.Target{Kind: task.OnCluster}, before, after)
 }
 
 // queueFacts is what operators say of a queue.

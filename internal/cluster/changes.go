@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -19,6 +20,7 @@ type Report struct {
 	ClockOffset time.Duration // its wall clock less that of most others
 	Barred      bool          // it is to be given no leadership, since that is too much, or its disk slow
 	Shards      []ShardReport
+	Uses        []auth.Use `json:",omitempty"` // of tokens, since the node told last
 }
 
 // ShardReport is how a node's replica of a shard stands.
@@ -36,6 +38,7 @@ type Delta struct {
 	All     bool   // Queues are all there are
 	Queues  []Queue
 	Dropped []QueueName
+	Access  *auth.Access  // nil: tokens and namespaces are as they were
 	Quiet   []QuietWorker // with All: all there are
 	Resumed []WorkerName
 }
@@ -47,20 +50,23 @@ const (
 	ringSize = 1000
 )
 
-// change is one change of a round: of a queue, of a worker that is quiet or was, or, without a name, of nodes, shards or settings.
+// change is one change of a round: of a queue, of a worker that is quiet or was, of tokens or namespaces, or, with none of them, of nodes,
+// shards or settings.
 type change struct {
 	queue  QueueName
 	worker WorkerName
+	access bool
 }
 
 // ring remembers the newest changes of queues and quiet workers, and when the rest changed last.
 type ring struct {
-	known   bool   // base is known
-	base    uint64 // all changes after this are remembered
-	newest  uint64
-	mapAt   uint64 // when nodes, shards or settings changed last; 0: not since base
-	queues  []namedChange[QueueName]
-	workers []namedChange[WorkerName]
+	known    bool   // base is known
+	base     uint64 // all changes after this are remembered
+	newest   uint64
+	mapAt    uint64 // when nodes, shards or settings changed last; 0: not since base
+	accessAt uint64 // the same of tokens and namespaces
+	queues   []namedChange[QueueName]
+	workers  []namedChange[WorkerName]
 }
 
 type namedChange[N any] struct {
@@ -75,6 +81,8 @@ func (r *ring) add(at uint64, ch change) {
 		r.queues = addChange(r, r.queues, at, ch.queue)
 	case ch.worker != WorkerName{}:
 		r.workers = addChange(r, r.workers, at, ch.worker)
+	case ch.access:
+		r.accessAt = at
 	default:
 		r.mapAt = at
 	}
@@ -115,8 +123,10 @@ func (r *ring) learn(newest uint64) {
 	if len(r.workers) > 0 {
 		r.base = min(r.base, r.workers[0].at-1)
 	}
-	if r.mapAt != 0 {
-		r.base = min(r.base, r.mapAt-1)
+	for _, at := range []uint64{r.mapAt, r.accessAt} {
+		if at != 0 {
+			r.base = min(r.base, at-1)
+		}
 	}
 	r.newest = max(r.newest, newest)
 }
@@ -125,6 +135,7 @@ func (r *ring) learn(newest uint64) {
 type lack struct {
 	version  uint64
 	all, mp  bool
+	access   bool
 	queues   map[QueueName]bool
 	workers  map[WorkerName]bool
 	inOffice bool
@@ -135,6 +146,7 @@ type lack struct {
 // It takes the node's report, and counts as a sign of life. A node that was removed is refused: wrong state.
 func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait time.Duration) (Delta, error) {
 	c.stillThere(report.Node)
+	c.follows(report.Node, after)
 	if err := c.learn(ctx); err != nil {
 		return Delta{}, err
 	}
@@ -148,6 +160,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	if !what.inOffice || !what.known {
 		return Delta{}, task.Unavailable(followPause, "system shard: its leader has just taken office")
 	}
+	c.used(report.Uses)
 	c.hear(report)
 	return d, nil
 }
@@ -202,10 +215,11 @@ func (c *Control) lacks(after uint64) lack {
 	r := &c.office.ring
 	l := lack{version: r.newest, inOffice: true, known: r.known}
 	if after == 0 || after < r.base || after > r.newest {
-		l.all, l.mp = true, true
+		l.all, l.mp, l.access = true, true, true
 		return l
 	}
-	l.mp, l.queues, l.workers = r.mapAt > after, since(r.queues, after), since(r.workers, after)
+	l.mp, l.access = r.mapAt > after, r.accessAt > after
+	l.queues, l.workers = since(r.queues, after), since(r.workers, after)
 	return l
 }
 
@@ -217,6 +231,11 @@ func (l lack) read(r store.Reader, node uint32) (d Delta, err error) {
 	d = Delta{Version: l.version, All: l.all}
 	if l.mp {
 		if d.Map, err = readMap(r); err != nil {
+			return d, err
+		}
+	}
+	if l.access {
+		if d.Access, err = readAccess(r); err != nil {
 			return d, err
 		}
 	}
@@ -287,6 +306,7 @@ func removedError(n Node) error {
 func (c *Control) hear(r Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	r.Uses = nil
 	c.heard[r.Node] = heardOf{r, time.Now()}
 }
 

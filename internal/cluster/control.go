@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -65,6 +67,8 @@ type Control struct {
 	log  *slog.Logger
 	work sync.WaitGroup // repairs and moves
 
+	events events.Ring
+
 	mu     sync.Mutex
 	office *office // nil: not in office
 	closed bool
@@ -73,6 +77,10 @@ type Control struct {
 	since  time.Time     // when office was taken, after a gap
 	heard  map[uint32]heardOf
 	seen   map[uint32]sight
+
+	copies  map[uint32]uint64 // up to which version nodes have said that their copies are complete
+	awaited chan struct{}     // closed when one says so; nil: nobody waits for that
+	uses    map[auth.TokenName]store.Time
 }
 
 // office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues.
@@ -83,8 +91,9 @@ type office struct {
 
 	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
-	queues  *census  // nil: not counted. It belongs to the shard's loop
-	pending []change // of the round in flight
+	queues  *census        // nil: not counted. It belongs to the shard's loop
+	pending []change       // of the round in flight
+	happens []events.Event // by the round in flight
 	ring    ring
 }
 
@@ -110,7 +119,8 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{}}
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}}
 }
 
 // Close ends the Control's own work.
@@ -131,6 +141,7 @@ func (c *Control) Elected() {
 		return
 	}
 	clear(c.seen)
+	clear(c.copies)
 	if now := time.Now(); now.Sub(c.left) > sameOffice {
 		c.since = now
 		clear(c.heard)
@@ -141,6 +152,7 @@ func (c *Control) Elected() {
 	ctx, stop := context.WithCancel(context.Background())
 	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
 	c.wake()
+	c.events.Open()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
 }
@@ -154,6 +166,7 @@ func (c *Control) Dropped() {
 	}
 	c.office.stop()
 	c.office = nil
+	c.events.Close()
 	c.left = time.Now()
 	c.wake()
 }
@@ -162,7 +175,15 @@ func (c *Control) Dropped() {
 func (c *Control) Committed(at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office == nil || len(c.office.pending) == 0 {
+	if c.office == nil {
+		return
+	}
+	happened := c.office.happens
+	c.office.happens = nil
+	if c.events.Passed(at) {
+		c.events.Add(at, happened)
+	}
+	if len(c.office.pending) == 0 {
 		return
 	}
 	for _, ch := range c.office.pending {

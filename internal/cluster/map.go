@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/pawlq/pawl/internal/auth"
 )
 
 // Map is the cluster as it was at one moment: nodes and shards in the order of their numbers. It is never changed.
@@ -88,7 +90,8 @@ type Copy struct {
 
 	mu      sync.RWMutex
 	queues  map[QueueName]Queue
-	version uint64        // of the newest delta; 0: none yet
+	version uint64 // of the newest delta; 0: none yet
+	access  func(auth.Access)
 	changed chan struct{} // closed when the map changes
 	onQuiet func(version uint64, all bool, quiet []QuietWorker, resumed []WorkerName)
 }
@@ -103,6 +106,9 @@ func NewCopy(known *Map) *Copy {
 	c.current.Store(known)
 	return c
 }
+
+// OnAccess has tokens and namespaces given to fn whenever they have changed. It is to be said before the first delta.
+func (c *Copy) OnAccess(fn func(auth.Access)) { c.access = fn }
 
 // Map is the cluster as this node knows it.
 func (c *Copy) Map() *Map { return c.current.Load() }
@@ -154,6 +160,9 @@ func (c *Copy) Apply(d Delta) {
 	}
 	for _, name := range d.Dropped {
 		delete(c.queues, name)
+	}
+	if d.Access != nil && c.access != nil {
+		c.access(*d.Access) // before the version, by which the node says that it has heard of it
 	}
 	c.version = d.Version
 	c.onQuiet(d.Version, d.All, d.Quiet, d.Resumed)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -83,7 +84,7 @@ func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(
 			return Queue{}, err
 		}
 	}
-	before, was := q.Config, factsOf(q)
+	before, was := q.Config, any(factsOf(q))
 	if err := change(&q.Config); err != nil {
 		return Queue{}, err
 	}
@@ -101,9 +102,13 @@ func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(
 	}
 	c.setQueue(tx, q, false)
 	if !exists {
-		return q, deed.onQueue(tx, q, nil, factsOf(q))
+		was = nil
 	}
-	return q, deed.onQueue(tx, q, was, factsOf(q))
+	if err := deed.onQueue(tx, q, was, factsOf(q)); err != nil {
+		return q, err
+	}
+	c.happensTo(tx, q, exists, before)
+	return q, nil
 }
 
 // PoliciesLevel is the feature level from which there are limits, breakers, pauses of types and keys, schedules, unique keys and once
@@ -131,6 +136,9 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	}
 	if !founded || settings.DataShards == 0 {
 		return Queue{}, task.Unavailable(time.Second, "queue %q: there is no data shard yet", name)
+	}
+	if err := mustHaveNamespace(tx, ns); err != nil {
+		return Queue{}, err
 	}
 	known, err := c.census(tx)
 	if err != nil {
@@ -287,7 +295,11 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		if now.Own {
 			c.recount()
 		}
-		return struct{}{}, Deed{by, task.QueueDeleted}.onQueue(tx, now, factsOf(now), nil)
+		if err := (Deed{by, task.QueueDeleted}).onQueue(tx, now, factsOf(now), nil); err != nil {
+			return struct{}{}, err
+		}
+		c.happens(tx, events.QueueDeleted, now, "")
+		return struct{}{}, nil
 	})
 	return err
 }

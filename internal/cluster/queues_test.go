@@ -322,9 +322,11 @@ func namesOf(t *testing.T, c *Control, after string) string {
 
 func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.open(1)
+		c := w.openAt(PoliciesLevel, 1)
 		for _, ns := range []string{"a", "ab", "default"} {
-			_, err := c.PutQueue(bg, Deed{}, ns, "q-"+ns, unchanged)
+			_, err := c.AddNamespace(bg, task.Author{}, ns)
+			must(t, err)
+			_, err = c.PutQueue(bg, Deed{}, ns, "q-"+ns, unchanged)
 			must(t, err)
 		}
 		for _, ns := range []string{"a", "ab", "default"} {

@@ -41,6 +41,9 @@ func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint
 			return ScheduleHome{}, err
 		}
 		if !known {
+			if err := mustHaveNamespace(tx, ns); err != nil {
+				return ScheduleHome{}, err
+			}
 			if err := c.countSchedules(tx, name, +1); err != nil {
 				return ScheduleHome{}, err
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -55,6 +56,7 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, o
 		c.setQueue(tx, q, false)
 		c.recount()
 		c.tendTo(q)
+		c.happens(tx, events.QueueChanged, q, "")
 		return q, Deed{by, task.QueueSpread}.onQueue(tx, q, was, factsOf(q))
 	})
 	if err != nil || !q.moving() {
@@ -142,6 +144,9 @@ func (c *Control) tend(ctx context.Context) {
 		}
 		if !retire {
 			continue
+		}
+		if err := c.writeUses(ctx); err != nil && ctx.Err() == nil {
+			c.log.Info("when tokens were last used is not noted", "error", err)
 		}
 		if err := c.expireAudit(ctx); err != nil && ctx.Err() == nil {
 			c.log.Info("old entries of the audit wait", "error", err)

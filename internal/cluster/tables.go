@@ -19,8 +19,12 @@ import (
 //	m t           → how many schedules there are (8)
 //	m w           → how many rows w there are (8)
 //	q ns 0 name   → shard and configuration of a queue
+//	m a           → 1 if calls need a token (8)
 //	c ns 0 name   → ScheduleHome
 //	w ns 0 id     → QuietWorker
+//	a ns 0 name   → a token; of all namespaces: ns is *
+//	u ns 0 name   → when it was last used (8)
+//	x name        → Namespace
 const (
 	nodeTable  = 'n'
 	shardTable = 's'
@@ -28,6 +32,10 @@ const (
 	queueTable = 'q'
 	cronTable  = 'c'
 	quietTable = 'w'
+
+	tokenTable     = 'a'
+	usedTable      = 'u'
+	namespaceTable = 'x'
 )
 
 const rowVersion = 1
@@ -127,6 +135,7 @@ var (
 
 	schedulesKey = []byte{metaTable, 't'}
 	quietsKey    = []byte{metaTable, 'w'}
+	requiredKey  = []byte{metaTable, 'a'}
 )
 
 func scheduleKey(ns, name string) []byte {

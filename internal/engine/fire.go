@@ -85,6 +85,9 @@ func (r *Round) skip(ns string, p *plan, c *course, w cron.When, from, upto stor
 	if t.Count = len(newest); t.Count > 1 {
 		t.Until = store.TimeOf(newest[t.Count-1])
 	}
+	if reason == SkippedMissed {
+		r.scheduleMissed(ns, p, reason, t.Count)
+	}
 	r.note(ns, p.Name, c, t)
 }
 
@@ -112,6 +115,9 @@ func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome 
 		r.send(ns, &Parcel{Request: n.RequestID, Spec: n.Spec, From: Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
 	case errors.As(err, &refused):
 		t.Outcome, t.Reason = TickSkipped, string(refused.Code)
+	}
+	if outcome == TickCaughtUp {
+		r.scheduleMissed(ns, p, outcome.String(), 1)
 	}
 	r.note(ns, p.Name, c, t)
 }

@@ -15,6 +15,7 @@ type GroupView struct {
 	CreatedAt store.Time
 	EndedAt   store.Time // 0: it has not ended, or members of a cancelled one have not
 	KeptUntil store.Time
+	Within    []string   // patterns of the queues that its maker was limited to; nil: all
 	Points    []Follower // what it enqueues when it comes to a point, and what became of that; those that it has
 }
 
@@ -34,7 +35,7 @@ func (r *Round) groupView(ns string, g *taskGroup) *GroupView { return groupView
 
 func groupView(from store.Reader, ns string, g *taskGroup) *GroupView {
 	v := &GroupView{ID: g.id, Name: g.name, State: g.state, Open: g.open, Counts: g.counts, CreatedAt: g.createdAt, EndedAt: g.endedAt,
-		KeptUntil: g.keptUntil}
+		KeptUntil: g.keptUntil, Within: g.within}
 	for _, f := range readFollowers(from, ns, g.id) {
 		if f.Type != "" {
 			v.Points = append(v.Points, f)
@@ -53,7 +54,8 @@ func ShowGroup(from store.Reader, ns string, id task.ID) (*GroupView, error) {
 }
 
 // ListGroups reads up to limit groups before one, newest first; a zero id: from the newest.
-func ListGroups(from store.Reader, ns string, before task.ID, limit int) (groups []*GroupView, more bool) {
+// A scope passes over those that are not there for it.
+func ListGroups(from store.Reader, ns string, s task.Scope, before task.ID, limit int) (groups []*GroupView, more bool) {
 	lo, hi := tableBounds(ns, tabGroup)
 	if before != (task.ID{}) {
 		hi = idKey(ns, tabGroup, before)
@@ -65,7 +67,7 @@ func ListGroups(from store.Reader, ns string, before task.ID, limit int) (groups
 		}
 		g, err := decodeGroup(idAt(k), row)
 		corrupt(err)
-		if !g.leaving {
+		if !g.leaving && s.Covers(task.Scope{Queues: g.within}) {
 			groups = append(groups, groupView(m, ns, g))
 		}
 		return true

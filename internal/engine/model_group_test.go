@@ -360,7 +360,7 @@ func (d *duel) cancelGroup(g *modelGroup) string {
 
 // compareGroups holds the engine's groups against the model's.
 func (d *duel) compareGroups() error {
-	kept, _ := ListGroups(d.store, "default", task.ID{}, 1000) // the newest first
+	kept, _ := ListGroups(d.store, "default", task.Scope{}, task.ID{}, 1000) // the newest first
 	if len(kept) != len(d.m.groups) {
 		return fmt.Errorf("%d groups are kept, the model has %d", len(kept), len(d.m.groups))
 	}

@@ -217,6 +217,7 @@ func StartOperation(r *Round, ns string, id task.ID, spec OperationSpec) (*Opera
 	r.ToOperate = true
 	_, facts := audit.Changed(nil, spec.facts())
 	r.noteOperation(ns, o, spec.By, task.OperationStarted, facts)
+	r.operationHappened(ns, o, "started", spec.By.Reason)
 	return o, nil
 }
 
@@ -302,6 +303,9 @@ func (r *Round) steer(ns string, id task.ID, by task.Author, action task.Action,
 	r.ToOperate = true
 	if o.State != state || o.Stopping != stopping {
 		r.noteOperation(ns, o, by, action, nil)
+		if action == task.OperationResumed {
+			r.operationHappened(ns, o, "resumed", by.Reason)
+		}
 	}
 	return o, nil
 }
@@ -371,6 +375,7 @@ func (r *Round) stop(ns string, o *Operation, s OperationState) {
 		r.remind(o.EndedAt.Add(operationKept), onOperation, ns, o.ID[:])
 	}
 	r.Rested = append(r.Rested, o.ID)
+	r.operationHappened(ns, o, s.String(), o.Why)
 }
 
 func (r *Round) setOperation(ns string, o *Operation) {
@@ -438,8 +443,9 @@ type OperationPage struct {
 	More       bool
 }
 
-// ListOperations reads up to limit operations below an id, the newest first; a zero id: from the newest.
-func ListOperations(from store.Reader, ns string, below task.ID, limit int) (page OperationPage) {
+// ListOperations reads up to limit operations below an id, the newest first; a zero id: from the newest. A scope passes over those
+// that are not there for it.
+func ListOperations(from store.Reader, ns string, s task.Scope, below task.ID, limit int) (page OperationPage) {
 	lo, hi := tableBounds(ns, tabOperation)
 	if below != (task.ID{}) {
 		hi = idKey(ns, tabOperation, below)
@@ -450,7 +456,9 @@ func ListOperations(from store.Reader, ns string, below task.ID, limit int) (pag
 		}
 		o, err := decodeOperation(idAt(k), row)
 		corrupt(err)
-		page.Operations = append(page.Operations, o)
+		if s.Covers(o.Scope()) {
+			page.Operations = append(page.Operations, o)
+		}
 		return true
 	})
 	return page

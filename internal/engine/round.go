@@ -97,6 +97,8 @@ type Effects struct {
 	// ToOperate says that an operation was started or steered, Rested which have stopped or ended.
 	ToOperate bool
 	Rested    []task.ID
+	// Happened is what operations and schedules did beside that.
+	Happened []Happened
 }
 
 // Woken names a queue with new ready tasks.

@@ -30,6 +30,9 @@ func (g *taskGroup) encode() []byte {
 	r.num(12, flag(g.walking))
 	r.id(13, g.walk)
 	r.num(14, flag(g.leaving))
+	for _, pattern := range g.within {
+		r.text(15, pattern)
+	}
 	for i, n := range g.counts.fields() {
 		r.num(protowire.Number(20+i), uint64(*n)) // #nosec G115 -- not negative
 	}
@@ -70,6 +73,8 @@ func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
 			g.name = string(b)
 		case 13:
 			copy(g.walk[:], b)
+		case 15:
+			g.within = append(g.within, string(b))
 		}
 	})
 	return g, err

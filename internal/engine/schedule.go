@@ -323,8 +323,9 @@ type SchedulePage struct {
 	More      bool
 }
 
-// ListSchedules reads up to limit schedules behind a name, in the order of their names, or about 8 MiB of them.
-func ListSchedules(from store.Reader, ns, behind string, limit int) (page SchedulePage) {
+// ListSchedules reads up to limit schedules behind a name, in the order of their names, or about 8 MiB of them. A scope passes over
+// those that make tasks outside of it.
+func ListSchedules(from store.Reader, ns string, s task.Scope, behind string, limit int) (page SchedulePage) {
 	lo, hi := tableBounds(ns, tabPlan)
 	if behind != "" {
 		lo = append(nameKey(ns, tabPlan, behind), 0)
@@ -334,7 +335,7 @@ func ListSchedules(from store.Reader, ns, behind string, limit int) (page Schedu
 		if page.More = len(page.Schedules) == limit || m.bytes >= pageBytes && len(page.Schedules) > 0; page.More {
 			return false
 		}
-		if p, c, ok := readSchedule(m, ns, string(k[len(ns)+2:len(k)-1])); ok {
+		if p, c, ok := readSchedule(m, ns, string(k[len(ns)+2:len(k)-1])); ok && s.Sees(p.Task.Queue) {
 			page.Schedules = append(page.Schedules, scheduleView(m, ns, p, c))
 		}
 		return true

@@ -76,6 +76,7 @@ type taskGroup struct {
 	walking   bool       // its members are being cancelled
 	walk      task.ID    // behind this one
 	leaving   bool       // its rows are being removed
+	within    []string   // patterns of the queues that its maker was limited to; nil: all
 
 	// Of the round, not stored.
 	dirty   bool
@@ -149,7 +150,7 @@ func MakeGroup(r *Round, n *NewGroup) (made GroupMade, err error) {
 			return made, err
 		}
 	}
-	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.now}
+	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.now, within: n.Within}
 	points := make([]Follower, groupPoints)
 	for i, s := range []*task.Spec{onComplete: n.OnComplete, onSuccess: n.OnSuccess, onDeath: n.OnDeath} {
 		points[i] = Follower{On: groupPointWords[i], Fate: FateDropped}
@@ -286,7 +287,10 @@ func AddToGroup(r *Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 				continue
 			}
 		}
-		if out[i].Err = g.mayJoin(); out[i].Err != nil {
+		if out[i].Err = g.mayJoin(); out[i].Err == nil {
+			out[i].Err = g.inGroup(&s)
+		}
+		if out[i].Err != nil {
 			continue
 		}
 		if !requested {

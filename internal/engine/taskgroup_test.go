@@ -20,7 +20,7 @@ func (s *story) groupStep(d *datadriven.TestData) string {
 		var before task.ID
 		for more := true; more; {
 			var page []*GroupView
-			page, more = ListGroups(s.store, "default", before, 2)
+			page, more = ListGroups(s.store, "default", task.Scope{}, before, 2)
 			for _, g := range page {
 				names, before = append(names, s.groupName(g.ID)), g.ID
 			}

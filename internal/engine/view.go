@@ -106,6 +106,8 @@ type Filter struct {
 	CreatedBefore store.Time
 	Text          string // part of the payload
 	Not           string // a queue whose tasks are not selected
+	// Within are patterns of the queues that the caller is limited to; nil: all.
+	Within []string `json:",omitempty"`
 }
 
 // Page is what a list answers: it may be empty although there is more.
@@ -209,6 +211,7 @@ func (f *Filter) matches(from store.Reader, ns string, id task.ID, x *Exec) bool
 	switch {
 	case f.Queue != "" && x.Queue != f.Queue,
 		f.Not != "" && x.Queue == f.Not,
+		f.Within != nil && !task.Scope{Queues: f.Within}.Sees(x.Queue),
 		f.Type != "" && x.Type != f.Type,
 		f.Key != "" && x.Key != f.Key,
 		f.Worker != "" && x.Claim.Worker != f.Worker,

@@ -107,12 +107,24 @@ var rpcNeeds = map[string]need{
 	"OperationService/ResumeOperation": {ofQueues, operate, false},
 	"OperationService/AbortOperation":  {ofQueues, operate, false},
 
+	"AccessService/WhoAmI":          {anyone, 0, false},
+	"AccessService/ListTokens":      {ofQueues, admin, false}, // those that the caller's rights cover
+	"AccessService/GetToken":        {ofQueues, admin, false},
+	"AccessService/AddToken":        {ofQueues, admin, false},
+	"AccessService/RotateToken":     {ofQueues, admin, false},
+	"AccessService/RevokeToken":     {ofQueues, admin, false},
+	"AccessService/ListNamespaces":  {anyone, 0, false}, // those that the caller may go to
+	"AccessService/AddNamespace":    {ofCluster, admin, false},
+	"AccessService/RemoveNamespace": {ofCluster, admin, false},
+
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
 	"RosterService/ListWorkers":  {ofQueues, observe, false},
 	"RosterService/GetWorker":    {ofQueues, observe, false},
 	"RosterService/QuietWorker":  {ofQueues, operate, false},
 	"RosterService/ResumeWorker": {ofQueues, operate, false},
+
+	"EventService/WatchEvents": {ofQueues, observe, true},
 
 	"StatsService/GetStats":      {ofNamespace, observe, false},
 	"StatsService/GetQueueStats": {ofQueues, observe, false},
@@ -201,12 +213,24 @@ var restRPCs = map[string]string{
 	"POST /api/v1/operations/{id}/resume": "OperationService/ResumeOperation",
 	"POST /api/v1/operations/{id}/abort":  "OperationService/AbortOperation",
 
+	"GET /api/v1/me":                    "AccessService/WhoAmI",
+	"GET /api/v1/tokens":                "AccessService/ListTokens",
+	"POST /api/v1/tokens":               "AccessService/AddToken",
+	"GET /api/v1/tokens/{name}":         "AccessService/GetToken",
+	"DELETE /api/v1/tokens/{name}":      "AccessService/RevokeToken",
+	"POST /api/v1/tokens/{name}/rotate": "AccessService/RotateToken",
+	"GET /api/v1/namespaces":            "AccessService/ListNamespaces",
+	"POST /api/v1/namespaces":           "AccessService/AddNamespace",
+	"DELETE /api/v1/namespaces/{name}":  "AccessService/RemoveNamespace",
+
 	"GET /api/v1/audit": "AuditService/ListAudit",
 
 	"GET /api/v1/workers":                  "RosterService/ListWorkers",
 	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
 	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
 	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
+
+	"GET /api/v1/events": "EventService/WatchEvents",
 
 	"GET /api/v1/stats":                "StatsService/GetStats",
 	"GET /api/v1/queues/{queue}/stats": "StatsService/GetQueueStats",

@@ -29,7 +29,7 @@ func (g auditors) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	q.Namespace = namespaceOf(ctx)
+	q.Namespace, q.Own = namespaceOf(ctx), !callOf(ctx).visitor.InAll()
 	list, stamps, err := g.broker.Audit(ctx, q, behind, n)
 	for _, at := range stamps {
 		saw(ctx, at)

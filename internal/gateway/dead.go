@@ -181,6 +181,9 @@ func (g operators) ListArchive(ctx context.Context, r *pawlv1.ListArchiveRequest
 		if err := task.CheckQueue("queue", r.GetQueue(), g.limits); err != nil {
 			return nil, err
 		}
+		if err := mayUse(ctx, r.GetQueue()); err != nil {
+			return nil, err
+		}
 	}
 	from, err := decodeCursor(archiveCursor, r.GetCursor())
 	if err != nil {
@@ -191,12 +194,14 @@ func (g operators) ListArchive(ctx context.Context, r *pawlv1.ListArchiveRequest
 		return nil, err
 	}
 	out := &pawlv1.ListArchiveResponse{}
-	size, next := 0, ""
+	size, next, scope := 0, "", task.ScopeOf(ctx)
 	for i := range tasks {
 		if size += len(tasks[i].Payload); size > maxPageBytes && i > 0 {
 			break
 		}
-		out.Items = append(out.Items, archivedProto(&tasks[i], places[i]))
+		if scope.Sees(tasks[i].Queue) {
+			out.Items = append(out.Items, archivedProto(&tasks[i], places[i]))
+		}
 		next = cursors[i]
 	}
 	if next != "" {
@@ -276,7 +281,7 @@ func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskS
 	if err != nil {
 		return nil, err
 	}
-	if a.Namespace != namespaceOf(ctx) {
+	if a.Namespace != namespaceOf(ctx) || !task.ScopeOf(ctx).Sees(a.Queue) {
 		return nil, task.NotFound("archived task", place)
 	}
 	priority, _ := task.ParsePriority(a.Priority)

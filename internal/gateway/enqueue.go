@@ -20,6 +20,9 @@ func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answe
 	spans := g.traceEnqueue(ctx, r.GetTask())
 	defer func() { spans.endOne(answer, err) }()
 	spec, err := specOf(r.GetTask(), g.limits)
+	if err == nil {
+		err = mayEnqueue(ctx, &spec)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +113,9 @@ func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, resu
 	var part *shardTasks // of the task before
 	for i, t := range tasks {
 		spec, err := specOf(t, g.limits)
+		if err == nil {
+			err = mayEnqueue(ctx, &spec)
+		}
 		if err == nil && (part == nil || spec.Queue != q.Name) {
 			q, err = g.cluster.Place(ctx, ns, spec.Queue)
 		}

@@ -36,6 +36,7 @@ type fake struct {
 	archive  []broker.ArchivedTask
 	admin    *fakeAdmin
 	roster   *roster.Roster
+	events   *fakeEvents
 
 	// Levers, and what was seen.
 	down     map[uint32]bool // shards that give no answer
@@ -64,7 +65,7 @@ func newFake(shards ...uint32) *fake {
 	}
 	return &fake{shards: shards, queues: map[string]cluster.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
 		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
-		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), roster: roster.New(), broken: fakeBreakers()}
+		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), roster: roster.New(), events: newFakeEvents(), broken: fakeBreakers()}
 }
 
 func fakeBreakers() []broker.BreakerInfo {
@@ -79,7 +80,7 @@ func fakeBreakers() []broker.BreakerInfo {
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.roster}, Roster: f.roster, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate})
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.roster}, Events: f.events, Roster: f.roster, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate})
 }
 
 func (f *fake) set(change func()) {

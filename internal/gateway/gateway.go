@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -29,10 +30,12 @@ type Config struct {
 	Groups     Groups
 	Operations Operations
 	Workers    Workers
+	Events     Events
 	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
 	Stats      Stats          // nil: nobody counts, and what asks for it is refused
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
+	Tokens     Tokens         // nil: calls on tokens and namespaces are refused
 	Limits     task.Limits    // zero fields: task.DefaultLimits
 	Logger     *slog.Logger   // nil: none
 	// Pages answers what is not the API's: the web UI. Nil: not found.
@@ -85,6 +88,7 @@ type Gateway struct {
 	door   *door
 	inside *passage // of clients within the process
 
+	watchers atomic.Int64   // streams of events
 	work     sync.WaitGroup // releases of claims that nobody received
 	stopping context.Context
 	stop     context.CancelFunc

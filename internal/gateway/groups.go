@@ -36,6 +36,10 @@ func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest)
 	if err != nil {
 		return nil, err
 	}
+	if err := mayGroup(ctx, group.Tasks, &group); err != nil {
+		return nil, err
+	}
+	group.Within = task.ScopeOf(ctx).Queues
 	made, at, err := g.cfg.Groups.MakeGroup(ctx, namespaceOf(ctx), group)
 	saw(ctx, at)
 	if err != nil {
@@ -52,6 +56,24 @@ func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest)
 		}
 	}
 	return out, nil
+}
+
+// mayGroup refuses members and callbacks of a group in queues that the caller's token is not good for.
+func mayGroup(ctx context.Context, members []task.Spec, g *task.Group) error {
+	for i := range members {
+		if err := mayEnqueue(ctx, &members[i]); err != nil {
+			return fieldOf(item("tasks", i), err)
+		}
+	}
+	for field, s := range g.Callbacks() {
+		if s == nil {
+			continue
+		}
+		if err := mayEnqueue(ctx, s); err != nil {
+			return fieldOf(field, err)
+		}
+	}
+	return nil
 }
 
 // groupOf reads, fills and checks what a producer says of a group.
@@ -118,6 +140,9 @@ func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequ
 	tasks, err := membersOf(r.GetTasks(), g.limits)
 	if err == nil {
 		err = task.CheckMembers(tasks, g.limits)
+	}
+	if err == nil {
+		err = mayGroup(ctx, tasks, &task.Group{})
 	}
 	if err != nil {
 		return nil, err

@@ -29,6 +29,9 @@ const (
 	memberCursor    cursorKind = 'm'
 	operationCursor cursorKind = 'o'
 	workerCursor    cursorKind = 'k'
+	tokenCursor     cursorKind = 'x'
+	namespaceCursor cursorKind = 'n'
+	eventCursor     cursorKind = 'e'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

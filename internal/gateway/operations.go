@@ -34,6 +34,11 @@ const sampleSize = 10
 // StartOperation starts an operation, or tells what it would be for.
 func (g mass) StartOperation(ctx context.Context, r *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
 	spec, err := operationOf(r.GetSpec(), g.limits)
+	for _, queue := range []string{spec.Filter.Queue, spec.ToQueue} {
+		if err == nil && queue != "" {
+			err = mayUse(ctx, queue)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type exchange struct {
 }
 
 func (g *Gateway) routes() []route {
-	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, auditRoutes, rosterRoutes, statsRoutes, clusterRoutes, serverRoutes)
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, accessRoutes, auditRoutes, rosterRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
 }
 
 func (g *Gateway) newREST() http.Handler {
@@ -130,7 +130,10 @@ func (g *Gateway) exchange(w http.ResponseWriter, r *http.Request, guard *http.C
 	c.web = r
 	err := x.guarded(guard, c, wants, handle)
 	g.observed("rest", name, err, time.Since(began))
-	if x.sent && err == nil {
+	if x.sent {
+		if err != nil {
+			x.refusal(err) // for the log
+		}
 		return
 	}
 	h := w.Header()

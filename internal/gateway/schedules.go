@@ -80,6 +80,9 @@ func (g *Gateway) scheduled(ctx context.Context, name string, run func(ns string
 // PutSchedule makes a schedule what the request says.
 func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
 	s, err := scheduleOf(r.GetSpec(), g.limits)
+	if err == nil {
+		err = mayEnqueue(ctx, &s.Task)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -152,17 +152,7 @@ func readMap(dir string) *cluster.Map {
 	return m
 }
 
-// fetch asks the system shard's leader for what this node's copy of the map lacks, and tells it how this node is.
-func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
-	d, err := n.system.changes(ctx, changesArgs{After: after, Report: n.report(), Wait: wait})
-	if err == nil {
-		n.heard.Store(time.Now().UnixNano())
-	} else {
-		n.leaveIfRemoved(err)
-	}
-	return d, err
-}
-
+// report is what the node tells of itself.
 func (n *Node) report() cluster.Report {
 	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load()}
 	if !n.cfg.InMemory {

@@ -33,6 +33,7 @@ type network struct {
 	fatal func(error)              // of nodes that are started from now on; nil: the test fails
 	certs string                   // directory of the nodes' certificates; "": they have none
 	wrong map[string]time.Duration // how far the wall clocks of nodes are ahead
+	admin string                   // token of all nodes, which want tokens then; "": they want none
 }
 
 func newNetwork(t *testing.T) *network {
@@ -88,6 +89,9 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, DialPeer: w.dial, MinFree: 1,
 		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]) },
 			Elapsed: func() time.Duration { return time.Since(w.began) }}}
+	if w.admin != "" {
+		cfg.Tokens, cfg.AdminToken = TokensAlways, func() string { return w.admin }
+	}
 	if w.certs != "" {
 		at := func(file string) string { return filepath.Join(w.certs, file) }
 		cfg.PeerTLS = &transport.TLS{CertFile: at(name + ".crt"), KeyFile: at(name + ".key"), CAFile: at("ca.crt")}

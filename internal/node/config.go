@@ -13,6 +13,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -53,6 +54,11 @@ type Config struct {
 	// new one. A larger number adds shards, for queues that are new; a smaller one is refused.
 	DataShards int
 
+	// Tokens says whether calls need a token.
+	Tokens TokenMode
+	// AdminToken is the token that may do everything at this node, as it is now; "": there is none. Nil: there is never one.
+	AdminToken func() string
+
 	Limits    task.Limits
 	MaxQueues int
 
@@ -74,6 +80,23 @@ type Config struct {
 	// what its disk does not.
 	Fatal func(error)
 }
+
+// TokenMode says whether calls need a token.
+type TokenMode = auth.Mode
+
+// Whether calls need a token: as the cluster says, which begins with no; yes, and the cluster is told so; no, and so is the cluster,
+// though not those of its nodes that were told otherwise.
+const (
+	TokensAsCluster = auth.AsCluster
+	TokensAlways    = auth.Always
+	TokensNever     = auth.Never
+)
+
+// NewToken makes a token that stands in no table: for Config.AdminToken.
+func NewToken() string { return auth.NewSecret() }
+
+// CheckToken refuses what can't be a token.
+func CheckToken(token string) error { return auth.CheckSecret(token) }
 
 // Defaults of Config.
 const (

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
@@ -61,6 +62,8 @@ type parts struct {
 	roster     *roster.Roster
 	reconciler *cluster.Reconciler
 	system     *system
+	tokens     *tokens
+	door       *auth.Door
 	groups     *groups
 }
 
@@ -253,6 +256,8 @@ func (n *Node) assemble(context.Context) error {
 	n.metrics = n.newMetrics()
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.copy = cluster.NewCopy(n.known)
+	n.door = newDoor(n.cfg)
+	n.copy.OnAccess(n.door.Replace)
 	n.roster = roster.New()
 	n.copy.OnQuiet(router.TellRoster(n.roster))
 	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces,
@@ -271,6 +276,7 @@ func (n *Node) assemble(context.Context) error {
 		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
+	n.tokens = newTokens(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Control: n.control, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
@@ -300,7 +306,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.door.Watch, n.requireTokens, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
 		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
@@ -403,9 +409,9 @@ func (n *Node) serve() {
 		return n.gateway.DialInside(ctx, from)
 	}})
 	n.gateway = gateway.New(gateway.Config{
-		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Roster: n.roster, Stats: n.router,
+		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Stats: n.router,
 		Metrics: n.metrics, Observe: n.metrics.Request,
-		Admin: newAdmin(n), Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
 		Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
 	})
 	n.serves.Store(n.gateway)

@@ -73,6 +73,10 @@ func (m *method[A, R]) safely(ctx context.Context, r *Router, args A) (out R, er
 // Serve runs a call that another node's router sent with Peers.Call, on this node. It returns no error of the call's own:
 // those are in the answer.
 func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte, error) {
+	ctx, name, request, err := ofScope(ctx, name, request)
+	if err != nil {
+		return encode(&reply[struct{}]{Fault: &fault{NotRun: "what it is limited to can't be read"}})
+	}
 	if m, ok := served[name]; ok {
 		return m.serve(ctx, r, request)
 	}
@@ -88,7 +92,7 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
 	auditShard, auditSystem,
-	listWorkers, quietWorker, resumeWorker,
+	listWorkers, quietWorker, resumeWorker, shardEvents, systemEvents,
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
@@ -133,9 +137,13 @@ func ask[A, R any](ctx context.Context, r *Router, m *method[A, R], shard, node 
 	if err != nil {
 		return out, fmt.Errorf("%s for node %d: %w", m.name, node, err)
 	}
+	name, request, err := withScope(ctx, m.name, request)
+	if err != nil {
+		return out, fmt.Errorf("%s for node %d: %w", m.name, node, err)
+	}
 	away, leave := r.aways.begin(ctx, destination{shard, node})
 	defer leave()
-	answer, err := r.cfg.Peers.Call(away, node, m.name, request)
+	answer, err := r.cfg.Peers.Call(away, node, name, request)
 	if cause := context.Cause(away); errors.Is(cause, errLeftBehind) && err != nil {
 		err = cause
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -49,6 +50,7 @@ type Broker interface {
 	OnceHolds(ctx context.Context, ns string, h broker.OnceHolder) (bool, error)
 	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (broker.Time, error)
 	Audit(ctx context.Context, shard uint32, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, broker.Stamp, error)
+	Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error)
 	Leader(shard uint32) (node, term, index uint64)
 	// Standing tells of the shards that this node leads.
 	Standing(ctx context.Context, ns string, age time.Duration) (broker.NamespaceStanding, error)
@@ -89,6 +91,8 @@ type Control interface {
 	NameSchedule(ctx context.Context, ns, name string, wanted uint32) (cluster.ScheduleHome, error)
 	ScheduleHome(ctx context.Context, ns, name string) (cluster.ScheduleHome, error)
 	ForgetSchedule(ctx context.Context, ns, name string, version uint64) error
+	// Events reads what happened to queues.
+	Events(ctx context.Context, q events.Query) (events.Page, error)
 	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 	// Audit reads a page of what operators did to queues and to the cluster.

@@ -94,6 +94,7 @@ var (
 // homeOf finds where a schedule lives. A name that the system shard does not know may have been lost with it: then the shards
 // themselves are asked.
 func (r *Router) homeOf(ctx context.Context, ns, name string) (uint32, error) {
+	ctx = task.WithoutScope(ctx) // whoever sees it or not, there must be one of a name
 	home, err := call(ctx, r, findSchedule, systemShard, homeArgs{Namespace: ns, Name: name})
 	if !errors.Is(err, task.ErrNotFound) {
 		return home.Shard, err
@@ -177,7 +178,7 @@ func (r *Router) DeleteSchedule(ctx context.Context, by task.Author, ns, name st
 		home = h
 		return call(ctx, r, deleteSchedule, h.Shard, scheduleArgs{By: by, Shard: h.Shard, Namespace: ns, Name: name, Version: h.Version})
 	})
-	if err == nil || errors.Is(err, task.ErrNotFound) {
+	if err == nil || errors.Is(err, task.ErrNotFound) && task.ScopeOf(ctx).All() { // else it may be there for others
 		if _, bad := call(ctx, r, forgetSchedule, systemShard, homeArgs{Namespace: ns, Name: name, Version: home.Version}); bad != nil {
 			r.log.Info("a deleted schedule's name stays registered until it is used again", "schedule", name, "error", bad)
 		}

@@ -55,6 +55,13 @@ const (
 	ReplicationSet    Action = "cluster.replication"
 	LevelRaised       Action = "cluster.raise_level"
 	BackupTaken       Action = "cluster.backup"
+	TokensRequired    Action = "cluster.require_tokens"
+
+	TokenAdded       Action = "token.add"
+	TokenRotated     Action = "token.rotate"
+	TokenRevoked     Action = "token.revoke"
+	NamespaceAdded   Action = "namespace.add"
+	NamespaceRemoved Action = "namespace.remove"
 )
 
 // Actions lists all of them.
@@ -62,7 +69,8 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded, ArchiveRestored,
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
-	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken}
+	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
+	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved}
 
 // Target is what an action was done to.
 type Target struct {
@@ -84,10 +92,12 @@ const (
 	OnNode      TargetKind = "node"
 	OnShard     TargetKind = "shard"
 	OnCluster   TargetKind = "cluster"
+	OnToken     TargetKind = "token"
+	OnNamespace TargetKind = "namespace"
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace}
 
 // CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
 func CheckActions(words string) error {

@@ -22,6 +22,7 @@ type Group struct {
 	OnDeath    *Spec          // at the first one that is dead or poisoned
 	Open       bool           // it is not complete before it is closed
 	Retention  *time.Duration // how long it is kept once it is complete; nil: by what came of it
+	Within     []string       // patterns of the queues that its maker is limited to; nil: all
 	RequestID  ID             // a UUID of any version: repeated, it finds the same group
 }
 

@@ -88,6 +88,11 @@ func WithScope(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, scopeKey{}, s)
 }
 
+// WithoutScope gives the context of what a call needs to find its way, and does not answer.
+func WithoutScope(ctx context.Context) context.Context {
+	return context.WithValue(ctx, scopeKey{}, Scope{})
+}
+
 // ScopeOf is what a call is limited to.
 func ScopeOf(ctx context.Context) Scope {
 	s, _ := ctx.Value(scopeKey{}).(Scope)

@@ -3,6 +3,7 @@ package ui
 import (
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -23,6 +24,7 @@ type deadView struct {
 	Queue  string // the one that is shown; "": none has any
 	Total  int64  // of it
 	Groups []deadGroup
+	Trend  chart // of the last 24 h
 	// Partial: there are more than one call reads.
 	Partial bool
 	Recent  []*pawl.TaskInfo
@@ -69,6 +71,9 @@ func showDead(state pawl.State) func(*visit) (*screen, error) {
 			return nil, err
 		}
 		view.Partial = groups.Partial
+		if view.Trend, err = v.deadTrend(view.Queue, state); err != nil {
+			return nil, err
+		}
 		for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 			f := filter
 			f.Type, f.Error = g.Type, literalOf(g.Message)
@@ -79,6 +84,24 @@ func showDead(state pawl.State) func(*visit) (*screen, error) {
 		view.Recent = page.Items
 		return &screen{Title: title, Data: view}, err
 	}
+}
+
+// trendTime is the time that a trend is of.
+const trendTime = 24 * time.Hour
+
+func (v *visit) deadTrend(queue string, state pawl.State) (chart, error) {
+	stats, err := v.admin().QueueStats(v.ctx, queue, trendTime)
+	if err != nil {
+		return chart{}, err
+	}
+	n := make([]int64, len(stats.Series))
+	for i, e := range stats.Series {
+		n[i] = e.Dead
+		if state == pawl.StatePoisoned {
+			n[i] = e.Poisoned
+		}
+	}
+	return chartOf("Tasks that came here in the last 24 hours", stats.Start, stats.Step, []series{{string(state), "came here", n}}, series{}), nil
 }
 
 // deadQueues finds the queues that have some, and shows the one with most unless one is chosen.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -29,8 +30,11 @@ func (u *UI) funcs() template.FuncMap {
 		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
 		"clip":    func(n int, s string) string { return clip(s, n) },
 		"words":   words,
+		"rate":    paceText,
+		"share":   func(part float64) string { return decimal(part*100) + " %" },
 		"reads":   func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
 		"plural":  plural,
+		"tidy":    tidy,
 		"dict":    dict,
 		"list":    func(items ...any) []any { return items },
 	}
@@ -201,6 +205,23 @@ func plural(n any, noun string) string {
 	}
 	return s + " " + noun + "s"
 }
+
+// paceText is events a second as what is easier to read: a minute for rare ones.
+func paceText(perSecond float64) string {
+	switch {
+	case perSecond == 0:
+		return "0"
+	case perSecond >= 1:
+		return decimal(perSecond) + "/s"
+	}
+	return decimal(perSecond*60) + "/min"
+}
+
+// instant is a time within a sentence of the API.
+var instant = regexp.MustCompile(`(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z`)
+
+// tidy makes the times within a sentence easier to read.
+func tidy(s string) string { return instant.ReplaceAllString(s, "$1 $2 UTC") }
 
 // dict lets a template give several values to a part.
 func dict(pairs ...any) map[string]any {

@@ -69,7 +69,7 @@ func operationRowOf(o *pawl.OperationInfo) operationRow {
 	if total := max(c.Total, c.Matched); total > 0 {
 		row.Percent = c.Matched * 100 / total
 	}
-	row.Bar = barOf([]count{{"done", c.Done}, {"skipped", c.SkippedTasks()}, {"failed", c.Failed}, {"pending", max(c.Total-c.Matched, 0)}})
+	row.Bar = barOf([]count{{"done", c.Done}, {"skipped", c.SkippedTasks()}, {"failed", c.Failed}, {"rest", max(c.Total-c.Matched, 0)}})
 	return row
 }
 

@@ -1,8 +1,8 @@
 package ui
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -12,137 +12,159 @@ var overviewPages = []page{{path: "/{$}", template: "overview", nav: "/", show: 
 
 type overviewView struct {
 	Counts  []count
-	Held    int64
-	Oldest  time.Duration
-	OldestQ string
-	Queues  int
+	Totals  pawl.QueueTotals
+	Stats   *pawl.Stats
+	Windows []chip
+	Chart   chart
 	Busy    []queueRow
 	Alarms  []alarm
+	Failing []pawl.FailingType
 	Running []operationRow
 }
 
 // alarm is something that wants attention.
 type alarm struct {
-	State string // how bad
+	State string // for its colour
 	Word  string
 	Text  string
-	More  string
-	URL   string
-	weigh int64
+	URL   string // "": it has no page
 }
 
 const (
-	// busyQueues is how many queues the overview lists: those with most to do.
+	// busyQueues is how many queues the overview lists: those with most to do among the first busyAmong, so that thousands of queues
+	// don't make the page slow.
 	busyQueues = 8
+	busyAmong  = 1000
 	maxAlarms  = 12
-	// lateWait is how long a ready task may wait before that is worth a line.
-	lateWait = 5 * time.Minute
-	lowDisk  = 10 // percent
+	maxFailing = 8
 )
 
 func showOverview(v *visit) (*screen, error) {
-	view := &overviewView{}
-	var sum pawl.Depth
-	for q, err := range v.admin().Queues(v.ctx) {
-		if err != nil {
-			return nil, err
-		}
-		view.Queues++
-		addDepth(&sum, q.Depth)
-		if q.OldestReady > view.Oldest {
-			view.Oldest, view.OldestQ = q.OldestReady, q.Name
-		}
-		view.Busy = append(view.Busy, rowOf(q))
-		view.Alarms = append(view.Alarms, v.queueAlarms(q)...)
-	}
-	view.Counts, view.Held = countsOf(sum), sum.Held
-	slices.SortStableFunc(view.Busy, func(a, b queueRow) int { return int(busyness(b) - busyness(a)) })
-	view.Busy = view.Busy[:min(len(view.Busy), busyQueues)]
-	if err := v.serverAlarms(view); err != nil {
+	window, windows, err := v.window()
+	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(view.Alarms, func(a, b alarm) int { return int(b.weigh - a.weigh) })
-	view.Alarms = view.Alarms[:min(len(view.Alarms), maxAlarms)]
-	return &screen{Title: "Overview", Data: view}, nil
-}
-
-func busyness(q queueRow) int64 {
-	return q.Depth.Claimed + q.Depth.Ready + q.Depth.Retrying + q.Depth.Scheduled
-}
-
-func addDepth(sum *pawl.Depth, d pawl.Depth) {
-	sum.Scheduled += d.Scheduled
-	sum.Ready += d.Ready
-	sum.Claimed += d.Claimed
-	sum.Retrying += d.Retrying
-	sum.Held += d.Held
-	sum.Dead += d.Dead
-	sum.Poisoned += d.Poisoned
-}
-
-// The weights of alarms put what stops work before what only waits to be looked at.
-const (
-	weighShard   = 1 << 40
-	weighBreaker = 1 << 30
-	weighWait    = 1 << 28
-	weighPause   = 1 << 26
-)
-
-func (v *visit) queueAlarms(q *pawl.QueueInfo) (all []alarm) {
-	at := v.url("queues", q.Name)
-	if q.Depth.Dead > 0 {
-		all = append(all, alarm{State: "dead", Word: "dead", Text: plural(q.Depth.Dead, "dead letter") + " in " + q.Name, URL: v.url("dead", "?queue="+q.Name), weigh: q.Depth.Dead})
-	}
-	if q.Depth.Poisoned > 0 {
-		all = append(all, alarm{State: "poisoned", Word: "poison", Text: plural(q.Depth.Poisoned, "poisoned task") + " in " + q.Name, URL: v.url("poison", "?queue="+q.Name), weigh: q.Depth.Poisoned})
-	}
-	for _, b := range q.Breakers {
-		all = append(all, alarm{State: "open", Word: "breaker", Text: fmt.Sprintf("The breaker of %s in %s is %s", b.Type, q.Name, b.State), More: b.Reason, URL: at, weigh: weighBreaker})
-	}
-	switch {
-	case q.Paused:
-		all = append(all, alarm{State: "paused", Word: "paused", Text: fmt.Sprintf("Queue %s is paused, with %s", q.Name, plural(q.Depth.Ready, "ready task")), More: q.PausedReason, URL: at, weigh: weighPause})
-	case q.OldestReady > lateWait:
-		all = append(all, alarm{State: "retrying", Word: "waiting", Text: fmt.Sprintf("A task of %s has waited for %s", q.Name, spanText(q.OldestReady)), URL: at, weigh: weighWait})
-	}
-	return all
-}
-
-// serverAlarms looks at what is not a queue's.
-func (v *visit) serverAlarms(view *overviewView) error {
-	c, err := v.admin().Cluster(v.ctx)
+	stats, err := v.admin().Stats(v.ctx, window)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	at := v.url("cluster")
-	for _, s := range c.Shards {
-		if s.Leader == "" || s.UnderReplicated && len(c.Nodes) > 1 { // one node is as its owner wants it
-			view.Alarms = append(view.Alarms, alarm{State: "problem", Word: "shard", Text: fmt.Sprintf("Shard %d %s", s.Shard, shardProblem(s)), More: s.Problem, URL: at, weigh: weighShard})
-		}
+	t := stats.Queues
+	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats), Failing: stats.Failing[:min(len(stats.Failing), maxFailing)],
+		Counts: countsOf(pawl.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
+	for _, a := range stats.Attention[:min(len(stats.Attention), maxAlarms)] {
+		view.Alarms = append(view.Alarms, v.alarm(a))
 	}
-	for _, n := range c.Nodes {
-		if n.Heard && !n.Alive {
-			view.Alarms = append(view.Alarms, alarm{State: "silent", Word: "node", Text: "Node " + n.Name + " is silent for " + spanText(n.Silent.Round(time.Second)), URL: at, weigh: weighShard})
-		}
-		if n.DiskTotal > 0 && n.DiskFree*100/n.DiskTotal < lowDisk {
-			view.Alarms = append(view.Alarms, alarm{State: "problem", Word: "disk", Text: fmt.Sprintf("Node %s has %s of disk left", n.Name, sizeText(n.DiskFree)), URL: at, weigh: weighShard})
-		}
+	if err := v.queues(view); err != nil {
+		return nil, err
 	}
 	page, err := v.admin().OperationsPage(v.ctx, pawl.PageRequest{Limit: operationsLimit})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, o := range page.Items {
 		if !o.State.Ended() {
 			view.Running = append(view.Running, operationRowOf(o))
 		}
 	}
+	return &screen{Title: "Overview", Data: view}, nil
+}
+
+// queues shows those with most to do. If one page has all of them, the counts are theirs: the statistics' may be some seconds old.
+func (v *visit) queues(view *overviewView) error {
+	page, err := v.admin().QueuesPage(v.ctx, pawl.PageRequest{Limit: busyAmong})
+	if err != nil {
+		return err
+	}
+	if page.NextCursor == "" {
+		view.add(page.Items)
+	}
+	slices.SortStableFunc(page.Items, func(a, b *pawl.QueueInfo) int { return int(busyness(b.Depth) - busyness(a.Depth)) })
+	for _, q := range page.Items[:min(len(page.Items), busyQueues)] {
+		view.Busy = append(view.Busy, rowOf(q))
+	}
 	return nil
 }
 
-func shardProblem(s pawl.ShardStatus) string {
-	if s.Leader == "" {
-		return "has no leader"
+// add counts what all queues have.
+func (o *overviewView) add(all []*pawl.QueueInfo) {
+	var sum pawl.Depth
+	o.Totals = pawl.QueueTotals{Queues: int64(len(all))}
+	for _, q := range all {
+		d := q.Depth
+		sum.Scheduled += d.Scheduled
+		sum.Ready += d.Ready
+		sum.Claimed += d.Claimed
+		sum.Retrying += d.Retrying
+		sum.Dead += d.Dead
+		sum.Poisoned += d.Poisoned
+		if q.OldestReady > o.Totals.OldestReady {
+			o.Totals.OldestReady, o.Totals.OldestReadyQueue = q.OldestReady, q.Name
+		}
 	}
-	return "has too few replicas"
+	o.Counts = countsOf(sum)
+}
+
+func busyness(d pawl.Depth) int64 { return d.Claimed + d.Ready + d.Retrying + d.Scheduled }
+
+// windows are the times that charts are of.
+var windows = []struct {
+	word string
+	span time.Duration
+}{{"5m", 5 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}}
+
+// window is the time that the address asks for, 1 h without it, and the links to the others.
+func (v *visit) window() (time.Duration, []chip, error) {
+	var chosen time.Duration
+	word := v.query("window")
+	if word == "" {
+		word = "1h"
+	}
+	var chips []chip
+	for _, w := range windows {
+		if w.word == word {
+			chosen = w.span
+		}
+		chips = append(chips, chip{Label: w.word, URL: v.base + v.here("window", w.word, "cursor", ""), On: w.word == word})
+	}
+	if chosen == 0 {
+		return 0, nil, badField("window", "%q is none of 5m, 1h and 24h", clip(word, 20))
+	}
+	return chosen, chips, nil
+}
+
+// throughput shows what ended, how, and what came.
+func throughput(label string, s *pawl.Stats) chart {
+	of := func(pick func(pawl.EventCounts) int64) []int64 {
+		out := make([]int64, len(s.Series))
+		for i, e := range s.Series {
+			out[i] = pick(e)
+		}
+		return out
+	}
+	return chartOf(label, s.Start, s.Step, []series{
+		{"succeeded", "succeeded", of(func(e pawl.EventCounts) int64 { return e.Succeeded })},
+		{"retrying", "failed attempts", of(func(e pawl.EventCounts) int64 { return e.Failed + e.Crashed })},
+		{"dead", "dead", of(func(e pawl.EventCounts) int64 { return e.Dead + e.Poisoned })},
+	}, series{"line", "enqueued", of(func(e pawl.EventCounts) int64 { return e.Enqueued + e.Replayed })})
+}
+
+// alarm says where what wants attention is seen.
+func (v *visit) alarm(a pawl.Attention) alarm {
+	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: a.Detail}
+	if a.Severity == "critical" {
+		out.State = "dead"
+	}
+	switch a.Kind {
+	case "dead_letters":
+		out.URL = v.url("dead")
+	case "failure_rate":
+		out.URL = v.url("queues")
+	case "oldest_wait", "breaker_open", "queue_paused", "no_worker":
+		out.URL = v.url("queues", a.Subject)
+	case "schedule_late":
+		out.URL = v.url("schedules", a.Subject)
+	case "shard", "node", "disk":
+		out.URL = v.url("cluster")
+	}
+	return out
 }

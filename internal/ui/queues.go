@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -75,6 +76,11 @@ type queueView struct {
 	WhyNot   string
 	Settings []fact
 	Keys     []keyRow
+	Stats    *pawl.Stats
+	Windows  []chip
+	Chart    chart
+	Drain    string // how long until what is ready is done
+	Scale    *pawl.QueueScale
 }
 
 // keyRow are the limits of a key, as words.
@@ -89,7 +95,37 @@ func showQueue(v *visit) (*screen, error) {
 	if view.Why, err = v.admin().ExplainQueue(v.ctx, q.Name); err != nil {
 		view.WhyNot = problemOf(err).Message
 	}
+	if err := v.queueStats(&view); err != nil {
+		return nil, err
+	}
 	return &screen{Title: "Queue " + q.Name, Data: view}, nil
+}
+
+// queueStats adds what happened lately, and what follows from it.
+func (v *visit) queueStats(view *queueView) error {
+	window, chips, err := v.window()
+	if err != nil {
+		return err
+	}
+	if view.Stats, err = v.admin().QueueStats(v.ctx, view.Name, window); err != nil {
+		return err
+	}
+	view.Windows, view.Chart, view.Drain = chips, throughput("Tasks of the queue that ended and that came", view.Stats), drainText(view.QueueInfo)
+	view.Scale, err = v.admin().QueueScale(v.ctx, view.Name, 0, 0)
+	return err
+}
+
+// drainText is how long it takes until nothing is ready, at the pace of the last minute.
+func drainText(q *pawl.QueueInfo) string {
+	switch {
+	case q.Depth.Ready == 0:
+		return "nothing waits"
+	case q.Rates == nil:
+		return "not known"
+	case q.Rates.Out <= q.Rates.In:
+		return "never, at this pace"
+	}
+	return "in " + coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
 }
 
 // queueOf is the queue that a request is for.

@@ -68,7 +68,7 @@ type navItem struct {
 func (v *visit) menu() []navItem {
 	items := []navItem{
 		{Path: "/", Label: "Overview", Key: "o"}, {Path: "/queues", Label: "Queues", Key: "q"}, {Path: "/tasks", Label: "Tasks", Key: "t"},
-		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"},
+		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"}, {Path: "/workers", Label: "Workers", Key: "w"},
 		{Path: "/groups", Label: "Groups", Key: "g"}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a"},
 		{Path: "/cluster", Label: "Cluster", Key: "c"}, {Path: "/settings", Label: "Settings", Key: ","},
 	}

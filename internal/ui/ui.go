@@ -67,11 +67,11 @@ type raw struct {
 }
 
 func (u *UI) pages() []page {
-	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, groupPages, operationPages, auditPages, clusterPages, settingsPages)
+	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, settingsPages)
 }
 
 func (u *UI) actions() []action {
-	return slices.Concat(queueActions, queueSettingsActions, taskActions, enqueueActions, deadActions, scheduleActions, groupActions, operationActions, clusterActions, settingsActions)
+	return slices.Concat(queueActions, queueSettingsActions, taskActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, settingsActions)
 }
 
 // New makes a UI. It connects at the first request.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -45,7 +46,7 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 }
 
 // everyPage are the addresses without names in them.
-var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/groups", "/operations", "/audit", "/cluster", "/settings",
+var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/settings",
 	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/operations/new?action=replay&q=state:dead"}
 
 func TestEmptyPagesSayWhatToType(t *testing.T) {
@@ -280,4 +281,12 @@ func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
 		return
 	}
 	t.Error("the audit has nothing")
+}
+
+func TestOneNodeThatIsWellNeedsNoAttention(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.In(time.Hour)) })
+	if _, body := w.get(t, "/"); !strings.Contains(body, "Nothing does.") {
+		t.Errorf("the overview of one node that is well says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
+	}
 }

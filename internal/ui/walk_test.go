@@ -113,6 +113,8 @@ func TestEveryAction(t *testing.T) {
 		{name: "schedule-pause", at: "/schedules/cleanup", click: link("/pause"), submit: true, says: "Paused."},
 		{name: "schedule-resume", click: link("/resume"), submit: true, says: "Resumed."},
 		{name: "schedule-delete", click: link("/delete"), submit: true, says: "Deleted schedule cleanup"},
+		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"reason", "a new version comes"}, submit: true, says: "a new version comes"},
+		{name: "worker-resume", click: link("/resume"), submit: true, says: "It takes tasks again."},
 		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
 		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
@@ -262,10 +264,14 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 	claimed := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StateClaimed}})
 	poisoned := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StatePoisoned}})
 	done := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StateSucceeded}})
-	var operation string
+	var operation, worker string
 	for o, err := range w.client.Admin().Operations(t.Context()) {
 		must(t, err)
 		operation = o.ID
+	}
+	for found, err := range w.client.Admin().Workers(t.Context(), pawl.WorkerFilter{}) {
+		must(t, err)
+		worker = found.ID
 	}
 	text := url.QueryEscape("type:" + `"` + strings.ReplaceAll(nasty, `"`, `\"`) + `"`)
 	for _, path := range []string{
@@ -273,7 +279,7 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		"/tasks", "/tasks?q=" + text, "/tasks?q=" + url.QueryEscape(nasty), "/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done,
 		"/tasks/" + task + "/edit", "/tasks/" + task + "/retry", "/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result",
 		"/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
-		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
+		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
 		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
 		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
 	} {
@@ -282,6 +288,25 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 			t.Errorf("%s: %s", path, body)
 		}
 		b.check(w.url)
+	}
+}
+
+// shifts adds up how far what can be seen has moved by itself, as browsers measure it.
+const shifts = `window.shifted = 0; new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }).observe({type: "layout-shift", buffered: true})`
+
+// TestNothingJumps watches pages load and follow what happens.
+func TestNothingJumps(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.seed(t)
+	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	for _, path := range []string{"/", "/queues", "/queues/mail", "/tasks", "/tasks/" + running, "/dead", "/cluster", "/schedules"} {
+		b.visit(w.url + path)
+		b.eval(shifts)
+		b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterSettle", () => setTimeout(done, 100), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
+		if got := b.eval(`window.shifted < 0.01`); got != "true" {
+			t.Errorf("%s: what can be seen jumped by %s", path, b.eval("window.shifted"))
+		}
 	}
 }
 
@@ -306,10 +331,10 @@ func TestLook(t *testing.T) {
 		must(t, err)
 		operation = o.ID
 	}
-	pages := map[string]string{"overview": "/", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
+	pages := map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
 		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "cluster": "/cluster", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 	for _, look := range []struct {
 		name  string
 		dark  bool

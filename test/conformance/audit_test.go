@@ -51,8 +51,14 @@ var actionOf = map[string]task.Action{
 
 	"AuditService.ListAudit": read,
 
+	// Package node tests these, with tokens.
+	"AccessService.WhoAmI": read, "AccessService.ListTokens": read, "AccessService.GetToken": read, "AccessService.ListNamespaces": read,
+	"AccessService.AddToken": task.TokenAdded, "AccessService.RotateToken": task.TokenRotated, "AccessService.RevokeToken": task.TokenRevoked,
+	"AccessService.AddNamespace": task.NamespaceAdded, "AccessService.RemoveNamespace": task.NamespaceRemoved,
+
 	"RosterService.ListWorkers": read, "RosterService.GetWorker": read, "RosterService.QuietWorker": task.WorkerQuieted, "RosterService.ResumeWorker": task.WorkerResumed,
-	"StatsService.GetStats": read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read,
+	"EventService.WatchEvents": read,
+	"StatsService.GetStats":    read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read,
 
 	"OperationService.StartOperation": task.OperationStarted, "OperationService.PauseOperation": task.OperationPaused,
 	"OperationService.ResumeOperation": task.OperationResumed, "OperationService.AbortOperation": task.OperationAborted,
@@ -67,7 +73,7 @@ func TestEachCallHasAnAction(t *testing.T) {
 	known := map[string]bool{}
 	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
 		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto, pawlv1.File_pawl_v1_operation_proto,
-		pawlv1.File_pawl_v1_roster_proto, pawlv1.File_pawl_v1_stats_proto} {
+		pawlv1.File_pawl_v1_roster_proto, pawlv1.File_pawl_v1_access_proto, pawlv1.File_pawl_v1_event_proto, pawlv1.File_pawl_v1_stats_proto} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
 			for j := range s.Methods().Len() {
@@ -199,12 +205,12 @@ func TestAudit(t *testing.T) {
 			w.fill(1, spec{})
 			w.audited()
 			w.claims(claimCall{Queues: []string{"default"}, Max: 1, Worker: "w1"})
-			id := ok[[]workerInfo](w)(w.door.Workers(w.ctx(), ""))[0].ID
-			ok[workerInfo](w)(w.door.Quiet(w.ctx(), id, "deploy"))
-			ok[workerInfo](w)(w.door.Quiet(w.ctx(), id, "deploy"))
+			id := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0].ID
+			ok[workerInfo](w)(w.roster().Quiet(w.ctx(), id, "deploy"))
+			ok[workerInfo](w)(w.roster().Quiet(w.ctx(), id, "deploy"))
 			noted("to be quiet, twice", "worker.quiet")
-			ok[workerInfo](w)(w.door.ResumeWorker(w.ctx(), id))
-			ok[workerInfo](w)(w.door.ResumeWorker(w.ctx(), id))
+			ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), id))
+			ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), id))
 			noted("to resume, twice", "worker.resume")
 		}}),
 		{name: "a cancel of a group leaves one entry, and none for each member", tell: func(w *world) {

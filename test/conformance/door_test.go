@@ -19,7 +19,6 @@ type door interface {
 	scheduler
 	breakers
 	grouper
-	rosters
 }
 
 type producer interface {

@@ -9,8 +9,6 @@ import (
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/roster"
 )
 
 // workerInfo is a worker as it is told.
@@ -46,25 +44,28 @@ type rosters interface {
 	ResumeWorker(ctx context.Context, id string) (workerInfo, error)
 }
 
+// roster is the door of a story that is told of the gateway.
+func (w *world) roster() rosters { return w.door.(rosters) }
+
 func TestWorkers(t *testing.T) {
 	tellAll(t, []story{
 		ofTheGateway(story{name: "who claims is told of, with what runs, until long after", tell: func(w *world) {
 			w.fill(3, spec{Queue: "mail"})
 			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 2, Worker: "w1"})
-			all := ok[[]workerInfo](w)(w.door.Workers(w.ctx(), ""))
+			all := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))
 			is(w, "how many there are", len(all), 1)
 			one := all[0]
 			is(w, "the worker", []any{one.Name, one.Node, one.Stream, one.Running, one.Slots, one.Quiet == nil}, []any{"w1", "n1", false, 2, 2, true})
 			is(w, "what it runs", []any{one.Tasks[0].Queue, one.Tasks[0].Attempt}, []any{"mail", 1})
-			is(w, "one by its id", ok[workerInfo](w)(w.door.Worker(w.ctx(), one.ID)), one)
-			is(w, "of another queue", len(ok[[]workerInfo](w)(w.door.Workers(w.ctx(), "sms"))), 0)
+			is(w, "one by its id", ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID)), one)
+			is(w, "of another queue", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "sms"))), 0)
 			w.ack(c[0])
-			is(w, "after an ack", ok[workerInfo](w)(w.door.Worker(w.ctx(), one.ID)).Running, 1)
+			is(w, "after an ack", ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID)).Running, 1)
 			for range 6 {
 				w.pass(minute)
 			}
-			is(w, "long after", len(ok[[]workerInfo](w)(w.door.Workers(w.ctx(), ""))), 0)
-			_, err := w.door.Worker(w.ctx(), one.ID)
+			is(w, "long after", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))), 0)
+			_, err := w.roster().Worker(w.ctx(), one.ID)
 			w.refused("one that is gone", err, refusal{Code: "not_found"})
 		}}),
 		ofTheGateway(story{name: "a quiet worker gets nothing until it resumes", tell: func(w *world) {
@@ -75,21 +76,21 @@ func TestWorkers(t *testing.T) {
 				return len(ok[[]claim](w)(client.Claim(w.ctx(), claimCall{Queues: []string{"default"}, Max: 1, Worker: worker})))
 			}
 			is(w, "before", claimAs("w1"), 1)
-			id := ok[[]workerInfo](w)(w.door.Workers(w.ctx(), ""))[0].ID
-			quiet := ok[workerInfo](w)(w.door.Quiet(w.ctx(), id, "deploy"))
+			id := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0].ID
+			quiet := ok[workerInfo](w)(w.roster().Quiet(w.ctx(), id, "deploy"))
 			is(w, "the word", []any{quiet.ID, quiet.Quiet.Reason, quiet.Quiet.By}, []any{id, "deploy", actor})
 			synctest.Wait()
 			is(w, "one that is quiet", claimAs("w1"), 0)
 			is(w, "another", claimAs("w2"), 1)
-			is(w, "as it is told", ok[workerInfo](w)(w.door.Worker(w.ctx(), id)).Quiet.Reason, "deploy")
-			ok[workerInfo](w)(w.door.ResumeWorker(w.ctx(), id))
+			is(w, "as it is told", ok[workerInfo](w)(w.roster().Worker(w.ctx(), id)).Quiet.Reason, "deploy")
+			ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), id))
 			synctest.Wait()
 			is(w, "one that resumed", claimAs("w1"), 1)
 			for _, bad := range []string{"a%2Fb", "nobody"} {
-				_, err := w.door.Quiet(w.ctx(), bad, "")
+				_, err := w.roster().Quiet(w.ctx(), bad, "")
 				is(w, "a refusal of "+bad, err != nil, true)
 			}
-			_, err := w.door.ResumeWorker(w.ctx(), "nobody")
+			_, err := w.roster().ResumeWorker(w.ctx(), "nobody")
 			w.refused("a resume of nobody", err, refusal{Code: "not_found"})
 		}}),
 	})
@@ -114,9 +115,9 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		jobs(2)
 		w.pass(second)
 		is(w, "what ran", ran, 2)
-		one := ok[[]workerInfo](w)(w.door.Workers(w.ctx(), "default"))[0]
+		one := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "default"))[0]
 		is(w, "the worker", []any{one.Name, one.Stream, one.Slots, one.PID != 0}, []any{"w1", true, 3, true})
-		ok[workerInfo](w)(w.door.Quiet(w.ctx(), one.ID, "deploy"))
+		ok[workerInfo](w)(w.roster().Quiet(w.ctx(), one.ID, "deploy"))
 		w.pass(second)
 		jobs(2)
 		for range 5 { // through several streams: one that says nothing is opened anew
@@ -124,43 +125,15 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		}
 		is(w, "what ran", ran, 2)
 		is(w, "what it says", []bool{worker.Stats().Quiet, worker.Stats().Reconnects > 2}, []bool{true, true})
-		again := ok[workerInfo](w)(w.door.Worker(w.ctx(), one.ID))
+		again := ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID))
 		is(w, "it is the same", again.Quiet != nil, true)
-		ok[workerInfo](w)(w.door.ResumeWorker(w.ctx(), one.ID))
+		ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), one.ID))
 		w.pass(second)
 		is(w, "what ran", ran, 4)
 		is(w, "what it says", worker.Stats().Quiet, false)
 		stop()
 		must(w.T, <-ended)
 	}})})
-}
-
-func (d *direct) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
-	l, err := d.broker.Workers(ctx, roster.Query{Namespace: namespace, Queue: queue, Limit: 100}, "")
-	for i := range l.Workers {
-		all = append(all, workerInfo{ID: l.Workers[i].ID, Name: l.Workers[i].Name})
-	}
-	return all, refused(err)
-}
-
-func (d *direct) Worker(ctx context.Context, id string) (w workerInfo, err error) {
-	all, err := d.Workers(ctx, "")
-	for _, one := range all {
-		if one.ID == id {
-			w = one
-		}
-	}
-	return w, err
-}
-
-func (d *direct) Quiet(ctx context.Context, id, _ string) (workerInfo, error) {
-	_, err := d.broker.QuietWorker(ctx, directly, cluster.WorkerName{Namespace: namespace, ID: id}, "")
-	return workerInfo{ID: id}, refused(err)
-}
-
-func (d *direct) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
-	_, err := d.broker.ResumeWorker(ctx, directly, cluster.WorkerName{Namespace: namespace, ID: id})
-	return workerInfo{ID: id}, refused(err)
 }
 
 // restWorker is a worker with all its fields: the suite looks at some.
@@ -278,14 +251,14 @@ func workerSDK(i *pawl.WorkerInfo) (w workerInfo) {
 }
 
 func (d *turns) Workers(ctx context.Context, queue string) ([]workerInfo, error) {
-	return d.next().Workers(ctx, queue)
+	return d.next().(rosters).Workers(ctx, queue)
 }
 func (d *turns) Worker(ctx context.Context, id string) (workerInfo, error) {
-	return d.next().Worker(ctx, id)
+	return d.next().(rosters).Worker(ctx, id)
 }
 func (d *turns) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
-	return d.next().Quiet(ctx, id, reason)
+	return d.next().(rosters).Quiet(ctx, id, reason)
 }
 func (d *turns) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
-	return d.next().ResumeWorker(ctx, id)
+	return d.next().(rosters).ResumeWorker(ctx, id)
 }

@@ -31,6 +31,7 @@ type rpc struct {
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	roster   pawlv1.RosterServiceClient
+	events   pawlv1.EventServiceClient
 	stats    pawlv1.StatsServiceClient
 	scaler   keda.ExternalScalerClient
 }
@@ -42,7 +43,7 @@ func newRPC(t *testing.T, h *house) *rpc {
 	must(t, err)
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
-		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewRosterServiceClient(conn),
+		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewRosterServiceClient(conn), pawlv1.NewEventServiceClient(conn),
 		pawlv1.NewStatsServiceClient(conn), keda.NewExternalScalerClient(conn)}
 }
 

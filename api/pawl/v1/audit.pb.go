@@ -89,7 +89,7 @@ type AuditFilter struct {
 	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // before
 	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	Action        string                 `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`                           // such as queue.pause, or all of a kind: queue.*
-	TargetKind    string                 `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster
+	TargetKind    string                 `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace
 	Target        string                 `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`                           // its name, or the id of a task
 	Queue         string                 `protobuf:"bytes,7,opt,name=queue,proto3" json:"queue,omitempty"`                             // of the target
 	unknownFields protoimpl.UnknownFields
@@ -233,12 +233,12 @@ type AuditEntry struct {
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"` // that keeps it; 0: the system shard
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`     // its place there, from 1
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // as they called themselves
+	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // name of the token; without tokens, as they called themselves
 	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"` // host from which the call came
 	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui; node: the node did it of itself
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause
-	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster
+	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace
 	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`                                 // its name, or the id of a task
 	Queue         string                 `protobuf:"bytes,11,opt,name=queue,proto3" json:"queue,omitempty"`                                   // of the target, if it has one
 	Tasks         int64                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"`                                  // that a call on many has changed in the shard

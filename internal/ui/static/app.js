@@ -164,6 +164,7 @@
     if (link) { e.preventDefault(); link.click(); }
   });
 
+  document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   showLive();
   checkJSON();
   watch();

@@ -1,0 +1,222 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// Role is what a token is good for.
+type Role string
+
+// The roles. RoleOperate has RoleObserve with it, RoleAdmin has all.
+const (
+	RoleProduce Role = "produce" // enqueue
+	RoleConsume Role = "consume" // claim, and settle what was claimed
+	RoleObserve Role = "observe" // read
+	RoleOperate Role = "operate" // cancel, retry, pause, purge, settings, schedules
+	RoleAdmin   Role = "admin"   // tokens; with all namespaces also namespaces and the cluster
+)
+
+// NeverExpires is a life of tokens that has no end.
+const NeverExpires time.Duration = -1
+
+// AllNamespaces is the namespace of tokens that are good for all of them.
+const AllNamespaces = "*"
+
+// TokenSpec says what a token is to be good for. Its namespace is that of the client (WithNamespace), unless it is good for all.
+type TokenSpec struct {
+	Name          string   // letters, digits and . _ - :, up to 64; the only one in its namespace
+	Roles         []Role   // at least one
+	Queues        []string // patterns: names in which * stands for any characters; nil: all queues
+	AllNamespaces bool
+	Life          time.Duration // 0: 90 days; at most 10 years; NeverExpires
+}
+
+// TokenName names a token: that of the client's namespace, or that of all namespaces.
+type TokenName struct {
+	Name          string
+	AllNamespaces bool
+}
+
+// TokenInfo is all that is kept of a token, but for its hash.
+type TokenInfo struct {
+	Name      string
+	Namespace string // AllNamespaces: all
+	Roles     []Role
+	Queues    []string // nil: all
+	CreatedBy string
+	CreatedAt time.Time
+	ExpiresAt time.Time // zero: never
+	RotatedAt time.Time // zero: never
+	OldUntil  time.Time // until when the secret before the last rotation is good
+	UsedAt    time.Time // to the minute, and noted some minutes late; zero: not yet
+}
+
+// NewToken is a token that was made or rotated. The secret is shown this once.
+type NewToken struct {
+	TokenInfo
+	Secret      string   // for WithToken
+	Unconfirmed []string // nodes that have not said within a second that they know of it
+}
+
+// Rotation says how a token gets another secret.
+type Rotation struct {
+	Life    time.Duration  // from now on. 0: 90 days; at most 10 years; NeverExpires
+	Overlap *time.Duration // how long the secret before is still good; nil: 24 h; at most 30 days
+}
+
+// Me is what the client's token is good for.
+type Me struct {
+	TokenRequired bool   // false: everybody may do everything, and there is no name
+	Name          string // of the token
+	Roles         []Role // with those that others bring along
+	Namespace     string // of the client's calls
+	AllNamespaces bool
+	Queues        []string  // nil: all
+	ExpiresAt     time.Time // zero: never
+}
+
+// NamespaceInfo is a namespace.
+type NamespaceInfo struct {
+	Name      string
+	CreatedAt time.Time // zero: it was there from the beginning
+	CreatedBy string
+}
+
+// Me tells what the client's token is good for.
+func (a Admin) Me(ctx context.Context) (*Me, error) {
+	p, err := operate(ctx, a, true, a.client.access.WhoAmI, &pawlv1.WhoAmIRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("who am I: %w", err)
+	}
+	return &Me{TokenRequired: p.GetTokenRequired(), Name: p.GetName(), Roles: rolesOf(p.GetRoles()), Namespace: p.GetNamespace(), AllNamespaces: p.GetAllNamespaces(),
+		Queues: p.GetQueues(), ExpiresAt: timeOf(p.GetExpiresAt())}, nil
+}
+
+func rolesOf(names []string) (roles []Role) {
+	for _, name := range names {
+		roles = append(roles, Role(name))
+	}
+	return roles
+}
+
+// life gives the two fields by which the contract says how long a token lives.
+func life(d time.Duration) (in *durationpb.Duration, never bool) {
+	if d == NeverExpires {
+		return nil, true
+	}
+	return durationOrNil(d), false
+}
+
+// AddToken makes a token. It can't do more than the client's own.
+func (a Admin) AddToken(ctx context.Context, t TokenSpec) (*NewToken, error) {
+	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces}
+	for _, role := range t.Roles {
+		req.Roles = append(req.Roles, string(role))
+	}
+	req.ExpiresIn, req.NeverExpires = life(t.Life)
+	p, err := operate(ctx, a, false, a.client.access.AddToken, req) // a repeat would have another secret
+	if err != nil {
+		return nil, fmt.Errorf("add token %q: %w", t.Name, err)
+	}
+	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, nil
+}
+
+// RotateToken gives a token another secret; the one before is good for a while, so that those who have it can be told.
+func (a Admin) RotateToken(ctx context.Context, of TokenName, r Rotation) (*NewToken, error) {
+	req := &pawlv1.RotateTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces}
+	req.ExpiresIn, req.NeverExpires = life(r.Life)
+	if r.Overlap != nil {
+		req.Overlap = durationpb.New(*r.Overlap)
+	}
+	p, err := operate(ctx, a, false, a.client.access.RotateToken, req)
+	if err != nil {
+		return nil, fmt.Errorf("rotate token %q: %w", of.Name, err)
+	}
+	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, nil
+}
+
+// RevokeToken ends a token, and what goes on with it. Unconfirmed are the nodes that have not said within a second that they know of
+// it: one that hears nothing for 10 s takes no token any more.
+func (a Admin) RevokeToken(ctx context.Context, of TokenName) (unconfirmed []string, err error) {
+	p, err := operate(ctx, a, false, a.client.access.RevokeToken, &pawlv1.RevokeTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces})
+	if err != nil {
+		return nil, fmt.Errorf("revoke token %q: %w", of.Name, err)
+	}
+	return p.GetUnconfirmedNodes(), nil
+}
+
+// Token gives one token, or ErrNotFound.
+func (a Admin) Token(ctx context.Context, of TokenName) (*TokenInfo, error) {
+	p, err := operate(ctx, a, true, a.client.access.GetToken, &pawlv1.GetTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces})
+	if err != nil {
+		return nil, fmt.Errorf("token %q: %w", of.Name, err)
+	}
+	return tokenInfoOf(p.GetToken()), nil
+}
+
+// Tokens goes over the tokens that the client's own covers, by namespace and name: those of all namespaces, or those of the client's
+// and of none in particular.
+func (a Admin) Tokens(ctx context.Context, allNamespaces bool) iter.Seq2[*TokenInfo, error] {
+	return pages(func(cursor string) (Page[*TokenInfo], error) {
+		return a.TokensPage(ctx, allNamespaces, PageRequest{Cursor: cursor})
+	})
+}
+
+// TokensPage gives one page of the tokens.
+func (a Admin) TokensPage(ctx context.Context, allNamespaces bool, page PageRequest) (Page[*TokenInfo], error) {
+	resp, err := operate(ctx, a, true, a.client.access.ListTokens, &pawlv1.ListTokensRequest{AllNamespaces: allNamespaces, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return Page[*TokenInfo]{}, fmt.Errorf("list tokens: %w", err)
+	}
+	return pageOf(resp, tokenInfoOf), nil
+}
+
+func tokenInfoOf(p *pawlv1.Token) *TokenInfo {
+	return &TokenInfo{Name: p.GetName(), Namespace: p.GetNamespace(), Roles: rolesOf(p.GetRoles()), Queues: p.GetQueues(), CreatedBy: p.GetCreatedBy(),
+		CreatedAt: timeOf(p.GetCreatedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), RotatedAt: timeOf(p.GetRotatedAt()), OldUntil: timeOf(p.GetOldUntil()),
+		UsedAt: timeOf(p.GetUsedAt())}
+}
+
+// Namespaces goes over the namespaces that the client may go to, by name.
+func (a Admin) Namespaces(ctx context.Context) iter.Seq2[*NamespaceInfo, error] {
+	return pages(func(cursor string) (Page[*NamespaceInfo], error) {
+		return a.NamespacesPage(ctx, PageRequest{Cursor: cursor})
+	})
+}
+
+// NamespacesPage gives one page of the namespaces.
+func (a Admin) NamespacesPage(ctx context.Context, page PageRequest) (Page[*NamespaceInfo], error) {
+	resp, err := operate(ctx, a, true, a.client.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return Page[*NamespaceInfo]{}, fmt.Errorf("list namespaces: %w", err)
+	}
+	return pageOf(resp, func(p *pawlv1.Namespace) *NamespaceInfo {
+		return &NamespaceInfo{Name: p.GetName(), CreatedAt: timeOf(p.GetCreatedAt()), CreatedBy: p.GetCreatedBy()}
+	}), nil
+}
+
+// AddNamespace makes a namespace. One that is there stays as it is. Unconfirmed are the nodes that have not said within a second that
+// they know of it: they may answer that it is not there.
+func (a Admin) AddNamespace(ctx context.Context, name string) (unconfirmed []string, err error) {
+	p, err := operate(ctx, a, true, a.client.access.AddNamespace, &pawlv1.AddNamespaceRequest{Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("add namespace %q: %w", name, err)
+	}
+	return p.GetUnconfirmedNodes(), nil
+}
+
+// RemoveNamespace removes a namespace without queues, schedules and tokens; with them it is ErrWrongState.
+func (a Admin) RemoveNamespace(ctx context.Context, name string) (unconfirmed []string, err error) {
+	p, err := operate(ctx, a, false, a.client.access.RemoveNamespace, &pawlv1.RemoveNamespaceRequest{Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("remove namespace %q: %w", name, err)
+	}
+	return p.GetUnconfirmedNodes(), nil
+}

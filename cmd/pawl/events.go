@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+// eventView is an event for programs, in one line each.
+type eventView struct {
+	Kind        pawl.EventKind `json:"kind"`
+	Time        time.Time      `json:"time,omitzero"`
+	Queue       string         `json:"queue,omitempty"`
+	Type        string         `json:"type,omitempty"`
+	TaskID      string         `json:"task_id,omitempty"`
+	State       pawl.State     `json:"state,omitempty"`
+	Attempt     int            `json:"attempt,omitempty"`
+	Worker      string         `json:"worker,omitempty"`
+	Reason      string         `json:"reason,omitempty"`
+	Error       string         `json:"error,omitempty"`
+	Name        string         `json:"name,omitempty"`
+	OperationID string         `json:"operation_id,omitempty"`
+	Count       int64          `json:"count,omitempty"`
+	Shard       uint32         `json:"shard"`
+	Index       uint64         `json:"index"`
+	Cursor      string         `json:"cursor"`
+}
+
+func newEvents(a *app) *cobra.Command {
+	var f pawl.EventFilter
+	var kinds []string
+	var most int
+	cmd := &cobra.Command{
+		Use: "events", Short: "Show what happens, as it happens", Args: noArgs,
+		Long: `Show what happens to tasks, queues, breakers, schedules and operations from now on, until interrupted. A line
+"reset" says that something was missed: the server keeps what happens for some minutes, and not over a change of leaders.
+
+-o json shows an object in each line, with a cursor: --cursor goes on behind it.`,
+		Example: "  pawl events --queue mail --kind task.dead,task.lease_lost\n  pawl events --kind 'queue.*' -o json",
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
+	flags.StringVar(&f.Type, "type", "", "only of tasks of this type")
+	flags.StringVar(&f.TaskID, "task", "", "only of the task with this id")
+	flags.StringSliceVar(&kinds, "kind", nil, "only of these kinds, such as task.dead, or all of a sort: 'task.*'")
+	flags.StringVar(&f.After, "cursor", "", "behind this cursor, of an earlier event")
+	positiveVar(flags, &most, "limit", 0, "end after so many")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		if a.format == "yaml" {
+			return usageError{errors.New("-o: events are shown as table or json")}
+		}
+		for _, k := range kinds {
+			f.Kinds = append(f.Kinds, pawl.EventKind(k))
+		}
+		shown := 0
+		for e, err := range client.Events(cmd.Context(), f) {
+			switch {
+			case cmd.Context().Err() != nil:
+				return nil
+			case err != nil:
+				return err
+			}
+			if err := a.printEvent(e); err != nil {
+				return err
+			}
+			if shown++; shown == most {
+				return nil
+			}
+		}
+		return nil
+	})
+	return cmd
+}
+
+func (a *app) printEvent(e *pawl.Event) error {
+	if a.format == "json" {
+		line, err := json.Marshal(eventView(*e))
+		if err == nil {
+			_, err = fmt.Fprintf(a.out, "%s\n", line)
+		}
+		return err
+	}
+	_, err := fmt.Fprintln(a.out, eventLine(e))
+	return err
+}
+
+// eventLine is an event for a reader.
+func eventLine(e *pawl.Event) string {
+	at := e.Time
+	if at.IsZero() {
+		at = time.Now()
+	}
+	words := []string{at.Local().Format("15:04:05.000"), fmt.Sprintf("%-15s", e.Kind)}
+	for _, w := range []struct{ name, value string }{{"", e.Queue}, {"", e.Type}, {"", e.TaskID}, {"", e.Name}, {"", e.OperationID}, {"worker", e.Worker}, {"reason", e.Reason}, {"error", e.Error}} {
+		switch {
+		case w.value == "":
+		case w.name == "":
+			words = append(words, printable(w.value))
+		default:
+			words = append(words, fmt.Sprintf("%s=%q", w.name, short(w.value, 120)))
+		}
+	}
+	if e.Attempt > 1 {
+		words = append(words, fmt.Sprintf("attempt=%d", e.Attempt))
+	}
+	if e.Count > 0 {
+		words = append(words, fmt.Sprintf("ticks=%d", e.Count))
+	}
+	return strings.Join(words, "  ")
+}

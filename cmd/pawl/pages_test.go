@@ -1,0 +1,54 @@
+package main
+
+import (
+	"html"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pageCommand finds the commands that pages of the UI tell newcomers to type.
+var pageCommand = regexp.MustCompile(`"Text" "(pawl (?:[^"\\]|\\.)*)"|<code>(pawl [^<]*)</code>`)
+
+// TestPagesTellCommandsThatExist parses what the pages of the UI say as this program would.
+func TestPagesTellCommandsThatExist(t *testing.T) {
+	files, err := filepath.Glob("../../internal/ui/templates/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range pageCommand.FindAllStringSubmatch(string(data), -1) {
+			found++
+			line := html.UnescapeString(strings.ReplaceAll(m[1]+m[2], `\"`, `"`))
+			cmd, rest, err := newRoot(&app{}).Find(wordsOf(line)[1:])
+			if err == nil {
+				cmd.InitDefaultHelpFlag()
+				err = cmd.ParseFlags(rest)
+			}
+			if err == nil {
+				err = cmd.ValidateArgs(cmd.Flags().Args())
+			}
+			if help := cmd.Flags().Lookup("help"); err != nil && (help == nil || !help.Changed) || cmd.HasSubCommands() && !cmd.Runnable() {
+				t.Errorf("%s: %q can't be typed: %v", filepath.Base(file), line, err)
+			}
+		}
+	}
+	if found < 8 {
+		t.Errorf("found %d commands, want at least 8", found)
+	}
+}
+
+// wordsOf splits a line as a shell does, as far as quotes go.
+func wordsOf(line string) (words []string) {
+	for _, part := range regexp.MustCompile(`'[^']*'|[^\s']+`).FindAllString(line, -1) {
+		words = append(words, strings.Trim(part, "'"))
+	}
+	return words
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// tokenView is a token for programs.
+type tokenView struct {
+	Name        string      `json:"name"`
+	Namespace   string      `json:"namespace"`
+	Roles       []pawl.Role `json:"roles"`
+	Queues      []string    `json:"queues,omitempty"`
+	CreatedBy   string      `json:"created_by,omitempty"`
+	CreatedAt   time.Time   `json:"created_at"`
+	ExpiresAt   *time.Time  `json:"expires_at,omitempty"`
+	RotatedAt   *time.Time  `json:"rotated_at,omitempty"`
+	OldUntil    *time.Time  `json:"old_until,omitempty"`
+	UsedAt      *time.Time  `json:"used_at,omitempty"`
+	Secret      string      `json:"secret,omitempty"`
+	Unconfirmed []string    `json:"unconfirmed_nodes,omitempty"`
+}
+
+func viewToken(t *pawl.TokenInfo) tokenView {
+	return tokenView{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles, Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt,
+		ExpiresAt: whenSet(t.ExpiresAt), RotatedAt: whenSet(t.RotatedAt), OldUntil: whenSet(t.OldUntil), UsedAt: whenSet(t.UsedAt)}
+}
+
+func whenSet(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func newToken(a *app) *cobra.Command {
+	return group("token", "Make, list, rotate and revoke tokens",
+		`A server that was started with --auth wants a token with each call. A token has roles (produce,
+consume, observe, operate, admin), is good for one namespace or for all, and may be limited to some
+queues. It is shown once, when it is made: only its hash is kept.
+
+Commands find their token in PAWL_TOKEN, or in the file of --token-file or PAWL_TOKEN_FILE.`,
+		newTokenAdd(a), newTokenLs(a), newTokenShow(a), newTokenRotate(a), newTokenRevoke(a), newTokenGenerate(a), newTokenWhoami(a))
+}
+
+// lifeFlags say how long a token lives.
+type lifeFlags struct {
+	expiresIn time.Duration
+	never     bool
+}
+
+func (l *lifeFlags) add(flags *pflag.FlagSet) {
+	periodVar(flags, &l.expiresIn, "expires-in", 90*24*time.Hour, "how long it is good, at most 10 years (3650d)")
+	flags.BoolVar(&l.never, "never-expires", false, "it is good until it is revoked")
+}
+
+func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
+	switch {
+	case l.never && flags.Changed("expires-in"):
+		return 0, usage("--never-expires and --expires-in are given: only one of them is allowed")
+	case l.never:
+		return pawl.NeverExpires, nil
+	}
+	return l.expiresIn, nil
+}
+
+// allVar is the flag of tokens that are good for all namespaces.
+func allVar(flags *pflag.FlagSet, all *bool, help string) {
+	flags.BoolVar(all, "all-namespaces", false, help)
+}
+
+const oneOfAll = "the token that is good for all namespaces; else that of --namespace"
+
+func newTokenAdd(a *app) *cobra.Command {
+	var t pawl.TokenSpec
+	var roles []string
+	var life lifeFlags
+	cmd := &cobra.Command{
+		Use: "add NAME --role ROLE", Short: "Make a token, and show it this once", Args: cobra.ExactArgs(1),
+		Long: `Make a token, and show it this once. It can't do more than the token with which it is made.
+
+  produce   enqueue tasks, wait for their results
+  consume   claim tasks and settle them
+  observe   read
+  operate   cancel, retry, pause, purge, settings, schedules; and read
+  admin     all of that, and tokens; with --all-namespaces also namespaces and the cluster`,
+		Example: `  pawl token add shop --role produce --queue 'mail*'
+  pawl token add mailer --role consume --queue mail --expires-in 365d
+  pawl token add oncall --role operate --all-namespaces`,
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; may be given again")
+	flags.StringSliceVar(&t.Queues, "queue", nil, "limit it to queues of this name, in which * stands for any characters; may be given again (default all)")
+	allVar(flags, &t.AllNamespaces, "it is good for all namespaces; else for that of --namespace")
+	life.add(flags)
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
+		if len(roles) == 0 {
+			return usage("--role is needed")
+		}
+		if t.Life, err = life.life(cmd.Flags()); err != nil {
+			return err
+		}
+		t.Name = args[0]
+		for _, r := range roles {
+			t.Roles = append(t.Roles, pawl.Role(r))
+		}
+		made, err := client.Admin().AddToken(cmd.Context(), t)
+		if err != nil {
+			return err
+		}
+		return a.printNewToken(made)
+	})
+	return cmd
+}
+
+// printNewToken shows the secret: alone on standard output, so that it can be piped into a file.
+func (a *app) printNewToken(t *pawl.NewToken) error {
+	v := viewToken(&t.TokenInfo)
+	v.Secret, v.Unconfirmed = t.Secret, t.Unconfirmed
+	a.warnUnconfirmed(t.Unconfirmed)
+	return a.print(v, func(w io.Writer) {
+		now := time.Now()
+		fmt.Fprintf(a.err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
+		if !t.OldUntil.IsZero() {
+			fmt.Fprintf(a.err, "the one before is good until %s\n", clock(t.OldUntil, now))
+		}
+		fmt.Fprintln(w, t.Secret)
+	})
+}
+
+func (a *app) warnUnconfirmed(nodes []string) {
+	if len(nodes) > 0 {
+		fmt.Fprintf(a.err, "pawl: not confirmed by %s: a node that hears nothing takes no tokens after 10 s\n", strings.Join(nodes, ", "))
+	}
+}
+
+func namespaceWords(ns string) string {
+	if ns == pawl.AllNamespaces {
+		return "all namespaces"
+	}
+	return fmt.Sprintf("namespace %q", ns)
+}
+
+func patternWords(queues []string) string {
+	if len(queues) == 0 {
+		return "all queues"
+	}
+	return strings.Join(queues, ", ")
+}
+
+func roleWords(roles []pawl.Role) string {
+	words := make([]string, len(roles))
+	for i, r := range roles {
+		words[i] = string(r)
+	}
+	return strings.Join(words, ", ")
+}
+
+func expiryWords(at, now time.Time) string {
+	switch {
+	case at.IsZero():
+		return "never"
+	case at.Before(now):
+		return "expired " + ago(at, now)
+	}
+	return ago(at, now)
+}
+
+func newTokenLs(a *app) *cobra.Command {
+	var list listFlags
+	var all bool
+	cmd := &cobra.Command{Use: "ls", Short: "List tokens", Args: noArgs, Example: "  pawl token ls\n  pawl token ls --all-namespaces"}
+	list.add(cmd)
+	allVar(cmd.Flags(), &all, "those of all namespaces; else those of --namespace, and of none in particular")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.check(); err != nil {
+			return err
+		}
+		tokens, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.TokenInfo], error) {
+			return client.Admin().TokensPage(ctx, all, p)
+		})
+		if err != nil {
+			return err
+		}
+		views := make([]tokenView, len(tokens))
+		for i, t := range tokens {
+			views[i] = viewToken(t)
+		}
+		return a.print(listView[tokenView]{views, next}, func(w io.Writer) {
+			now := time.Now()
+			rows := make([][]string, len(tokens))
+			for i, t := range tokens {
+				rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), ago(t.UsedAt, now), ago(t.CreatedAt, now), t.CreatedBy}
+			}
+			columns(w, "NAMESPACE|NAME|ROLES|QUEUES|EXPIRES|USED|CREATED|BY", rows)
+		})
+	})
+	return cmd
+}
+
+func newTokenShow(a *app) *cobra.Command {
+	var of pawl.TokenName
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a token, but for its secret", Args: cobra.ExactArgs(1), Example: "  pawl token show shop"}
+	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		of.Name = args[0]
+		t, err := client.Admin().Token(cmd.Context(), of)
+		if err != nil {
+			return err
+		}
+		return a.print(viewToken(t), func(w io.Writer) {
+			now := time.Now()
+			fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now),
+				"Used", clock(t.UsedAt, now), "Created", clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", clock(t.RotatedAt, now), "Old one until", clock(t.OldUntil, now))
+		})
+	})
+	return cmd
+}
+
+func newTokenRotate(a *app) *cobra.Command {
+	var of pawl.TokenName
+	var life lifeFlags
+	var overlap time.Duration
+	cmd := &cobra.Command{Use: "rotate NAME", Short: "Give a token another secret, and show it this once", Args: cobra.ExactArgs(1),
+		Long: `Give a token another secret, and show it this once. The one before is good for another --overlap, so
+that its users can be told; never for longer than it was.`,
+		Example: "  pawl token rotate shop\n  pawl token rotate shop --overlap 0s   # it has leaked"}
+	flags := cmd.Flags()
+	allVar(flags, &of.AllNamespaces, oneOfAll)
+	life.add(flags)
+	periodVar(flags, &overlap, "overlap", 24*time.Hour, "how long the one before is good, at most 30d")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		r := pawl.Rotation{Overlap: &overlap}
+		var err error
+		if r.Life, err = life.life(cmd.Flags()); err != nil {
+			return err
+		}
+		of.Name = args[0]
+		t, err := client.Admin().RotateToken(cmd.Context(), of, r)
+		if err != nil {
+			return err
+		}
+		return a.printNewToken(t)
+	})
+	return cmd
+}
+
+func newTokenRevoke(a *app) *cobra.Command {
+	var of pawl.TokenName
+	cmd := &cobra.Command{Use: "revoke NAME", Short: "End a token, and what goes on with it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
+	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		of.Name = args[0]
+		behind, err := client.Admin().RevokeToken(cmd.Context(), of)
+		if err != nil {
+			return err
+		}
+		a.warnUnconfirmed(behind)
+		return a.print(struct {
+			Name        string   `json:"name"`
+			Unconfirmed []string `json:"unconfirmed_nodes,omitempty"`
+		}{of.Name, behind}, func(w io.Writer) { fmt.Fprintf(w, "token %q is revoked\n", of.Name) })
+	})
+	return cmd
+}
+
+func newTokenGenerate(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "generate", Short: "Print a token that no server knows, for --admin-token-file", Args: noArgs,
+		Long: `Print a token that no server knows. In a file that only the server's user may read, it is the token of
+"pawl serve --admin-token-file", which may do everything.`,
+		Example: "  (umask 077 && pawl token generate > /etc/pawl/admin.token)"}
+	cmd.RunE = a.does(func(*cobra.Command, []string) error {
+		_, err := fmt.Fprintln(a.out, node.NewToken())
+		return err
+	})
+	return cmd
+}
+
+func newTokenWhoami(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "whoami", Short: "Show what the token in use is good for", Args: noArgs, Example: "  pawl token whoami"}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		me, err := client.Admin().Me(cmd.Context())
+		if err != nil {
+			return err
+		}
+		view := struct {
+			TokenRequired bool        `json:"token_required"`
+			Name          string      `json:"name,omitempty"`
+			Roles         []pawl.Role `json:"roles"`
+			Namespace     string      `json:"namespace"`
+			AllNamespaces bool        `json:"all_namespaces"`
+			Queues        []string    `json:"queues,omitempty"`
+			ExpiresAt     *time.Time  `json:"expires_at,omitempty"`
+		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, whenSet(me.ExpiresAt)}
+		return a.print(view, func(w io.Writer) {
+			if !me.TokenRequired {
+				fmt.Fprintln(w, "anybody: the server wants no tokens")
+				return
+			}
+			reach := namespaceWords(me.Namespace)
+			if me.AllNamespaces {
+				reach = namespaceWords(pawl.AllNamespaces)
+			}
+			fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()))
+		})
+	})
+	return cmd
+}

@@ -1,0 +1,274 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func TestSecret(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		s := NewSecret()
+		if seen[s] || len(s) != secretLen || CheckSecret(s) != nil {
+			t.Fatalf("token %q: seen %v, length %d, %v", s, seen[s], len(s), CheckSecret(s))
+		}
+		seen[s] = true
+	}
+	s := NewSecret()
+	for i := range s { // each letter counts
+		other := byte('x')
+		if s[i] == other {
+			other = 'y'
+		}
+		if CheckSecret(s[:i]+string(other)+s[i+1:]) == nil {
+			t.Errorf("%q with %q at %d is taken for a token", s, other, i)
+		}
+	}
+	for _, bad := range []string{"", "pawl_", s + "0", s[1:], strings.ToUpper(s), strings.Repeat("\xff", secretLen)} {
+		if err := CheckSecret(bad); err == nil || bad != "" && len(bad) > 6 && strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestHashHasAForm(t *testing.T) {
+	h := HashOf("x")
+	b, err := json.Marshal(h)
+	var back Hash
+	if err != nil || json.Unmarshal(b, &back) != nil || back != h || bytes.Contains(b, []byte("[")) {
+		t.Errorf("%s: %v, %v", b, back, err)
+	}
+	if json.Unmarshal([]byte(`"abcd"`), &back) == nil {
+		t.Error("a short hash was read")
+	}
+}
+
+func TestRoles(t *testing.T) {
+	for _, c := range []struct {
+		has, of string
+		any     bool
+		covers  bool
+	}{
+		{"produce", "produce", true, true}, {"produce", "consume", false, false}, {"operate", "observe", true, true},
+		{"observe", "operate", false, false}, {"admin", "produce,consume,observe,operate", true, true}, {"operate", "produce,observe", true, false},
+		{"produce,consume,observe,operate", "admin", false, false}, {"observe,produce", "produce", true, true},
+	} {
+		has, err := ParseRoles("roles", strings.Split(c.has, ","))
+		of, err2 := ParseRoles("roles", strings.Split(c.of, ","))
+		if err != nil || err2 != nil || has.HasAny(of) != c.any || has.Covers(of) != c.covers {
+			t.Errorf("%s against %s: any %v, covers %v (%v, %v)", c.has, c.of, has.HasAny(of), has.Covers(of), err, err2)
+		}
+	}
+	for _, bad := range [][]string{nil, {}, {"root"}, {"produce", ""}} {
+		if _, err := ParseRoles("roles", bad); !errors.Is(err, task.ErrInvalidArgument) {
+			t.Errorf("roles %q: %v", bad, err)
+		}
+	}
+}
+
+func TestRightsCover(t *testing.T) {
+	everything := Rights{AllNamespaces, AllRoles, nil}
+	operator := Rights{"team", Operate | Produce, []string{"mail*"}}
+	for _, c := range []struct {
+		of     Rights
+		covers bool
+	}{
+		{operator, true}, {Rights{"team", Observe, []string{"mail"}}, true}, {Rights{"team", Operate, []string{"mail.*", "mail*x"}}, true},
+		{Rights{"team", Operate, nil}, false}, {Rights{"team", Operate, []string{"*"}}, false}, {Rights{"other", Observe, []string{"mail"}}, false},
+		{Rights{AllNamespaces, Observe, []string{"mail"}}, false}, {Rights{"team", Consume, []string{"mail"}}, false}, {Rights{"team", Admin, []string{"mail"}}, false},
+	} {
+		if operator.Covers(c.of) != c.covers || !everything.Covers(c.of) {
+			t.Errorf("%+v covers %+v: %v", operator, c.of, operator.Covers(c.of))
+		}
+	}
+}
+
+// A door in fake time: who gets in, for how long, and what ends.
+func TestDoor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secret, admin := NewSecret(), NewSecret()
+		inFile := admin
+		d := NewDoor(Config{Mode: Always, Admin: func() (Hash, bool) { return HashOf(inFile), inFile != "" }})
+		ctx, stop := context.WithCancel(t.Context())
+		go d.Watch(ctx)
+		defer func() { stop(); synctest.Wait() }()
+		enters := func(what, with string, want task.Code) *Visitor {
+			t.Helper()
+			v, err := d.Admit(with)
+			var got task.Code
+			if e, ok := task.AsError(err); ok {
+				got = e.Code
+			}
+			if got != want {
+				t.Fatalf("%s: %q, want %q (%v)", what, got, want, err)
+			}
+			if err != nil && with != "" && strings.Contains(err.Error(), with) {
+				t.Fatalf("%s: the refusal repeats the token: %v", what, err)
+			}
+			return v
+		}
+		stays := func(v *Visitor) func() error {
+			ctx, leave := d.Stay(t.Context(), v)
+			return func() error { synctest.Wait(); leave(); return context.Cause(ctx) }
+		}
+		enters("before anything was heard", secret, task.CodeUnavailable)
+		enters("the node's own token needs nothing", admin, "")
+
+		now := store.TimeOf(time.Now())
+		one := Token{Name: "one", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret), ExpiresAt: now.Add(time.Hour)}
+		hear := func(tokens ...Token) {
+			d.Replace(Access{Tokens: tokens, Namespaces: []string{"team"}})
+			d.Heard(time.Now())
+		}
+		hear(one)
+		v := enters("a good token", secret, "")
+		if again := enters("again", secret, ""); again != v {
+			t.Error("two calls with a token are not from the same visitor")
+		}
+		enters("no token", "", task.CodeUnauthenticated)
+		enters("no token's form", "secret", task.CodeUnauthenticated)
+		enters("nobody's token", NewSecret(), task.CodeUnauthenticated)
+
+		work := stays(v)
+		hear(one, Token{Name: "two", Rights: Everything, Hash: HashOf(NewSecret())})
+		if err := work(); !errors.Is(err, context.Canceled) {
+			t.Errorf("a call ended when another token was made: %v", err)
+		}
+		work = stays(v)
+		hear()
+		if err := work(); err != ErrRevoked {
+			t.Errorf("a call after its token was revoked: %v", err)
+		}
+		enters("a revoked token", secret, task.CodeUnauthenticated)
+		if err := stays(v)(); err != ErrRevoked {
+			t.Errorf("a call that stays just after its token was revoked: %v", err)
+		}
+
+		hear(one)
+		work = stays(enters("a token", secret, ""))
+		time.Sleep(staleAfter + lookEvery)
+		if err := work(); err != errStale {
+			t.Errorf("a call at a node that hears nothing: %v", err)
+		}
+		enters("at a node that hears nothing", secret, task.CodeUnavailable)
+
+		d.Heard(time.Now())
+		work = stays(enters("a token", secret, ""))
+		for range 720 {
+			time.Sleep(5 * time.Second)
+			d.Heard(time.Now())
+		}
+		if err := work(); err != ErrRevoked {
+			t.Errorf("a call whose token has expired: %v", err)
+		}
+		enters("an expired token", secret, task.CodeUnauthenticated)
+
+		work = stays(enters("the node's own token", admin, ""))
+		inFile = NewSecret()
+		time.Sleep(lookEvery)
+		if err := work(); err != ErrRevoked {
+			t.Errorf("a call after the node's own token changed: %v", err)
+		}
+		inFile = ""
+		enters("without a token of its own", admin, task.CodeUnauthenticated)
+	})
+}
+
+// After a rotation both secrets are good for a while, and never longer than the token lived before.
+func TestDoorRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDoor(Config{Mode: Always})
+		before, after := NewSecret(), NewSecret()
+		now := store.TimeOf(time.Now())
+		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after), OldHash: HashOf(before), OldUntil: now.Add(time.Hour)}}})
+		good := func() (old, new bool) {
+			d.Heard(time.Now())
+			_, err := d.Admit(before)
+			_, err2 := d.Admit(after)
+			return err == nil, err2 == nil
+		}
+		if old, new := good(); !old || !new {
+			t.Errorf("just rotated: old %v, new %v", old, new)
+		}
+		time.Sleep(time.Hour)
+		if old, new := good(); old || !new {
+			t.Errorf("after the overlap: old %v, new %v", old, new)
+		}
+		// A token without an old secret must not be entered by the hash of nothing.
+		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after)}}})
+		if d.page.Load().tokens[Hash{}] != nil || len(d.page.Load().tokens) != 1 {
+			t.Error("the zero hash opens the door")
+		}
+	})
+}
+
+func TestDoorModes(t *testing.T) {
+	if d := NewDoor(Config{Mode: Never}); d.On() {
+		t.Error("a door that wants no tokens wants some")
+	}
+	d := NewDoor(Config{})
+	if _, err := d.Admit(""); !errors.Is(err, task.ErrUnavailable) {
+		t.Errorf("before the cluster's word: %v", err)
+	}
+	d.Heard(time.Now())
+	v, err := d.Admit("")
+	if err != nil || v != Anybody {
+		t.Errorf("the cluster wants no tokens: %v, %v", v, err)
+	}
+	ctx, leave := d.Stay(t.Context(), v)
+	defer leave()
+	d.Replace(Access{Required: true})
+	if context.Cause(ctx) != ErrRevoked || !d.On() {
+		t.Errorf("the cluster wants tokens now: %v, %v", context.Cause(ctx), d.On())
+	}
+	if d := NewDoor(Config{Mode: Never}); func() bool { d.Replace(Access{Required: true}); return d.On() }() {
+		t.Error("a door that was told to want none wants tokens")
+	}
+}
+
+func TestUses(t *testing.T) {
+	d := NewDoor(Config{Mode: Always})
+	secret := NewSecret()
+	d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret)}}})
+	d.Heard(time.Now())
+	if uses, _ := d.Uses(); len(uses) != 0 {
+		t.Errorf("unused: %v", uses)
+	}
+	for range 3 {
+		if _, err := d.Admit(secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uses, told := d.Uses()
+	if len(uses) != 1 || uses[0].Token != (TokenName{"team", "a"}) || time.Since(uses[0].At.Time()) > 2*time.Minute {
+		t.Errorf("used: %v", uses)
+	}
+	if again, _ := d.Uses(); len(again) != 1 {
+		t.Errorf("what was not told is forgotten: %v", again)
+	}
+	told()
+	if again, _ := d.Uses(); len(again) != 0 {
+		t.Errorf("told: %v", again)
+	}
+}
+
+func BenchmarkAdmit(b *testing.B) {
+	d := NewDoor(Config{Mode: Always})
+	secret := NewSecret()
+	d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret)}}})
+	d.Heard(time.Now())
+	for b.Loop() {
+		if _, err := d.Admit(secret); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

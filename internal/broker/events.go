@@ -1,0 +1,101 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Events reads what happened in a shard behind a place, waiting for it.
+func (b *Broker) Events(ctx context.Context, shardID uint32, q events.Query) (events.Page, error) {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return events.Page{}, err
+	}
+	page, err := r.ring.Read(ctx, q)
+	if errors.Is(err, events.ErrClosed) {
+		leader, _ := r.shard.Leader()
+		return page, &Elsewhere{Shard: shardID, Node: nodeOf(leader)}
+	}
+	return page, err
+}
+
+// tell adds what a round did to the events, if anybody reads them.
+func (r *replica) tell(round *engine.Round, at shard.Stamp) {
+	if !r.ring.Passed(at.Index) {
+		return
+	}
+	all := make([]events.Event, 0, len(round.Transitions)+len(round.Breakers))
+	for i := range round.Transitions {
+		all = addTransition(all, &round.Transitions[i])
+	}
+	for i := range round.Breakers {
+		all = append(all, breakerEvent(&round.Breakers[i]))
+	}
+	for i := range round.Happened {
+		h := &round.Happened[i]
+		all = append(all, events.Event{Kind: events.Kind(h.What), Namespace: h.Namespace, Name: h.Name, Queue: h.Queue, Type: h.Type, Reason: h.Reason, Count: int64(h.Count)})
+	}
+	now := at.Time.Time()
+	for i := range all {
+		all[i].At = now
+	}
+	r.ring.Add(at.Index, all)
+}
+
+// attemptKinds are what the end of an attempt is called that did not end the task by itself.
+var attemptKinds = map[task.Outcome]events.Kind{
+	task.OutcomeFailed: events.TaskFailed, task.OutcomeDead: events.TaskFailed, task.OutcomePoisoned: events.TaskFailed, task.OutcomeTimedOut: events.TaskFailed,
+	task.OutcomeLeaseLost: events.TaskLeaseLost, task.OutcomeReleased: events.TaskReleased, task.OutcomeSnoozed: events.TaskReleased,
+	task.OutcomeLeaderless: events.TaskReleased,
+}
+
+// stateKinds are what it is called that a task came to a state.
+var stateKinds = map[task.State]events.Kind{
+	task.Claimed: events.TaskClaimed, task.Retrying: events.TaskRetrying, task.Succeeded: events.TaskSucceeded, task.Dead: events.TaskDead,
+	task.Poisoned: events.TaskPoisoned, task.Discarded: events.TaskDiscarded, task.Cancelled: events.TaskCancelled,
+}
+
+// addTransition adds what a step in a task's life is called: how its attempt ended, if one did, and what became of it. That a task's
+// time has come is no event: nobody did it.
+func addTransition(all []events.Event, t *engine.Transition) []events.Event {
+	e := events.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Task: t.ID, State: t.To.State, Attempt: t.Attempt(), Worker: t.Worker()}
+	if kind, ok := attemptKinds[t.Outcome]; ok {
+		ended := e
+		ended.Kind, ended.Error = kind, events.CutError(t.Failure.Message)
+		if t.Outcome != task.OutcomeFailed && t.Outcome != task.OutcomeLeaseLost {
+			ended.Reason = t.Outcome.String()
+		}
+		all = append(all, ended)
+	}
+	switch {
+	case t.Born():
+		e.Kind = events.TaskEnqueued
+	case t.Replays():
+		e.Kind = events.TaskReplayed
+	default:
+		kind, ok := stateKinds[t.To.State]
+		if !ok {
+			return all
+		}
+		e.Kind = kind
+	}
+	if t.To.State.Ended() {
+		e.Reason = t.To.Reason
+	}
+	return append(all, e)
+}
+
+func breakerEvent(c *engine.BreakerChange) events.Event {
+	e := events.Event{Kind: events.BreakerOpened, Namespace: c.Namespace, Queue: c.Queue, Type: c.Type, Error: events.CutError(c.Error)}
+	if c.Closed != "" {
+		e.Kind, e.Reason = events.BreakerClosed, string(c.Closed)
+	} else {
+		e.Reason = c.Reason()
+	}
+	return e
+}

@@ -1,0 +1,368 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Tokens and namespaces are rows of the system shard. Nodes have all of them in their copies: there are not many, and a change of one
+// sends all, as with the map.
+
+const (
+	maxTokens     = 5000
+	maxNamespaces = 1000
+	// forgetAfter is how long a token is still listed that has expired.
+	forgetAfter = 30 * 24 * time.Hour
+)
+
+// Namespace is a namespace that was made.
+type Namespace struct {
+	Name      string     `json:"name"`
+	CreatedAt store.Time `json:"created_at"`
+	CreatedBy string     `json:"created_by,omitempty"`
+}
+
+// TokenCall is what is said of a token.
+type TokenCall struct {
+	By auth.Rights // what the caller may do: tokens beyond that are not there for it
+	// Token has the name and the namespace; for a new one the rights and the hash, for one that is rotated the hash.
+	Token   auth.Token
+	Life    time.Duration // from now on; 0: for ever
+	Overlap time.Duration // that the hash before is still good
+	Author  task.Author
+}
+
+// TokenDone is a token as it is now, and from which version of the tables on.
+type TokenDone struct {
+	Token   auth.Token
+	Version uint64
+}
+
+func accessKey(table byte, ns, name string) []byte {
+	return append(append(append([]byte{table}, ns...), 0), name...)
+}
+
+func tokenKey(of auth.TokenName) []byte { return accessKey(tokenTable, of.Namespace, of.Name) }
+func usedKey(of auth.TokenName) []byte  { return accessKey(usedTable, of.Namespace, of.Name) }
+func namespaceKey(name string) []byte   { return append([]byte{namespaceTable}, name...) }
+
+// readAccess reads all that a door must know.
+func readAccess(r store.Reader) (*auth.Access, error) {
+	a := &auth.Access{Required: getNumber(r, requiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}}
+	made, err := scanRows[Namespace](r, namespaceTable)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range made {
+		a.Namespaces = append(a.Namespaces, n.Name)
+	}
+	a.Tokens, err = scanRows[auth.Token](r, tokenTable)
+	return a, err
+}
+
+// mayHaveTokens refuses tokens and namespaces while there may be a node that knows none.
+func mayHaveTokens(r store.Reader) error {
+	settings, _, err := getRow[Settings](r, settingsKey)
+	if err == nil && settings.Level < PoliciesLevel {
+		err = wrongState("for tokens and namespaces the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			PoliciesLevel, settings.Level)
+	}
+	return err
+}
+
+// hasNamespace says whether a namespace is there.
+func hasNamespace(r store.Reader, name string) bool {
+	if name == auth.DefaultNamespace {
+		return true
+	}
+	_, ok := r.Get(namespaceKey(name))
+	return ok
+}
+
+func mustHaveNamespace(r store.Reader, name string) error {
+	if !hasNamespace(r, name) {
+		return task.NotFound("namespace", name)
+	}
+	return nil
+}
+
+// AddToken makes a token. Who asks again with the same hash gets the same answer.
+//
+// Errors: conflict if there is another of that name; not_found without its namespace.
+func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) {
+	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
+		if err := mayHaveTokens(tx); err != nil {
+			return TokenDone{}, err
+		}
+		t := a.Token
+		old, exists, err := getRow[auth.Token](tx, tokenKey(t.ID()))
+		switch {
+		case err != nil:
+			return TokenDone{}, err
+		case exists && old.Hash == t.Hash:
+			return TokenDone{old, tx.Index()}, nil
+		case exists:
+			return TokenDone{}, conflict("token %q: there is one of that name: rotate it, or revoke it first", t.Name)
+		case !t.InAll():
+			if err := mustHaveNamespace(tx, t.Namespace); err != nil {
+				return TokenDone{}, err
+			}
+		}
+		gone, err := expiredTokens(tx)
+		if err != nil {
+			return TokenDone{}, err
+		}
+		t.CreatedAt, t.CreatedBy, t.ExpiresAt, t.UsedAt = tx.Now(), a.Author.Name, expiry(tx, a.Life), 0
+		if err := c.putToken(tx, a.Author, task.TokenAdded, nil, t); err != nil {
+			return TokenDone{}, err
+		}
+		for _, old := range gone {
+			dropToken(tx, old)
+		}
+		return TokenDone{t, tx.Index()}, nil
+	})
+}
+
+// expiredTokens are those that expired so long ago that nobody asks about them, if there is room for another one then.
+func expiredTokens(tx *store.Tx) (gone []auth.TokenName, err error) {
+	all, err := scanRows[auth.Token](tx, tokenTable)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if t := &all[i]; t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
+			gone = append(gone, t.ID())
+		}
+	}
+	if len(all)-len(gone) >= maxTokens {
+		return nil, task.Invalid("name", "it would be one token more than the %d that are allowed: revoke some that are not used", maxTokens)
+	}
+	return gone, nil
+}
+
+func expiry(tx *store.Tx, life time.Duration) store.Time {
+	if life == 0 {
+		return 0
+	}
+	return tx.Now().Add(life)
+}
+
+func dropToken(tx *store.Tx, of auth.TokenName) {
+	tx.Delete(tokenKey(of))
+	tx.Delete(usedKey(of))
+}
+
+// putToken writes a token's row, and who wanted that.
+func (c *Control) putToken(tx *store.Tx, by task.Author, action task.Action, before *tokenFacts, t auth.Token) error {
+	if err := onToken(tx, by, action, t.ID(), before, factsOfToken(&t)); err != nil {
+		return err
+	}
+	tx.Set(tokenKey(t.ID()), encodeRow(t))
+	c.note(tx, change{access: true})
+	return nil
+}
+
+// visibleToken is a token that the caller may know of.
+func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token, error) {
+	t, ok, err := getRow[auth.Token](r, tokenKey(of))
+	if err == nil && (!ok || !by.Covers(t.Rights)) {
+		err = task.NotFound("token", of.Name)
+	}
+	return t, err
+}
+
+// RotateToken gives a token another secret. The one before is good until the overlap is over.
+func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, error) {
+	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
+		t, err := visibleToken(tx, a.By, a.Token.ID())
+		if err != nil || t.Hash == a.Token.Hash {
+			return TokenDone{t, tx.Index()}, err
+		}
+		before := factsOfToken(&t)
+		t.OldHash, t.OldUntil = auth.Hash{}, 0
+		if a.Overlap > 0 {
+			t.OldHash, t.OldUntil = t.Hash, tx.Now().Add(a.Overlap)
+			if t.ExpiresAt != 0 { // it must not live longer by that
+				t.OldUntil = min(t.OldUntil, t.ExpiresAt)
+			}
+		}
+		t.Hash, t.RotatedAt, t.ExpiresAt = a.Token.Hash, tx.Now(), expiry(tx, a.Life)
+		return TokenDone{t, tx.Index()}, c.putToken(tx, a.Author, task.TokenRotated, before, t)
+	})
+}
+
+// RevokeToken removes a token, with the one that it has replaced.
+func (c *Control) RevokeToken(ctx context.Context, a TokenCall) (TokenDone, error) {
+	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
+		t, err := visibleToken(tx, a.By, a.Token.ID())
+		if err == nil {
+			err = onToken(tx, a.Author, task.TokenRevoked, t.ID(), factsOfToken(&t), nil)
+		}
+		if err != nil {
+			return TokenDone{}, err
+		}
+		dropToken(tx, t.ID())
+		c.note(tx, change{access: true})
+		return TokenDone{t, tx.Index()}, nil
+	})
+}
+
+// Tokens lists those that the caller may know of, by namespace and name, each with its last use.
+func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error) {
+	return view(ctx, c, func(r store.Reader) ([]auth.Token, error) {
+		all, err := scanRows[auth.Token](r, tokenTable)
+		if err != nil {
+			return nil, err
+		}
+		all = slices.DeleteFunc(all, func(t auth.Token) bool { return !by.Covers(t.Rights) })
+		for i := range all {
+			t := &all[i]
+			t.UsedAt = max(store.Time(getNumber(r, usedKey(t.ID()))), c.usedAt(t.ID())) // #nosec G115 -- as it was written
+		}
+		return all, nil
+	})
+}
+
+// AddNamespace makes a namespace. One that is there stays as it is.
+func (c *Control) AddNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
+	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
+		if err := mayHaveTokens(tx); err != nil || hasNamespace(tx, name) {
+			return tx.Index(), err
+		}
+		all, err := scanRows[Namespace](tx, namespaceTable)
+		if err != nil {
+			return 0, err
+		}
+		if len(all) >= maxNamespaces {
+			return 0, task.Invalid("namespace", "%q would be one more than the %d that are allowed", name, maxNamespaces)
+		}
+		n := Namespace{Name: name, CreatedAt: tx.Now(), CreatedBy: by.Name}
+		if err := onNamespace(tx, by, task.NamespaceAdded, name, nil, &namespaceFacts{name}); err != nil {
+			return 0, err
+		}
+		tx.Set(namespaceKey(name), encodeRow(n))
+		c.note(tx, change{access: true})
+		return tx.Index(), nil
+	})
+}
+
+// RemoveNamespace removes a namespace in which there is nothing any more.
+//
+// Errors: not_found; wrong_state while it has queues, schedules or tokens.
+func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
+	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
+		if name == auth.DefaultNamespace {
+			return 0, wrongState("namespace %q can't be removed: calls that name none go there", name)
+		}
+		if err := mustHaveNamespace(tx, name); err != nil {
+			return 0, err
+		}
+		for _, of := range []struct {
+			table byte
+			what  string
+		}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}} {
+			if first := firstIn(tx, of.table, name); first != "" {
+				return 0, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
+			}
+		}
+		if err := onNamespace(tx, by, task.NamespaceRemoved, name, &namespaceFacts{name}, nil); err != nil {
+			return 0, err
+		}
+		tx.Delete(namespaceKey(name))
+		c.note(tx, change{access: true})
+		return tx.Index(), nil
+	})
+}
+
+// firstIn is the first name in a namespace's part of a table; "": there is none.
+func firstIn(r store.Reader, table byte, ns string) (name string) {
+	lo := accessKey(table, ns, "")
+	hi := slices.Clone(lo)
+	hi[len(hi)-1]++
+	r.Scan(lo, hi, func(k, _ []byte) bool {
+		name = string(k[len(lo):])
+		return false
+	})
+	return name
+}
+
+// Namespaces lists those that are there, by name, but for the default one unless it was made.
+func (c *Control) Namespaces(ctx context.Context) ([]Namespace, error) {
+	all, err := view(ctx, c, func(r store.Reader) ([]Namespace, error) { return scanRows[Namespace](r, namespaceTable) })
+	if err == nil {
+		all = append(all, Namespace{Name: auth.DefaultNamespace})
+		slices.SortFunc(all, func(a, b Namespace) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return all, err
+}
+
+// RequireTokens says whether all nodes are to want tokens.
+func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) error {
+	type facts struct {
+		Required bool `json:"tokens_required"`
+	}
+	want := uint64(0)
+	if on {
+		want = 1
+	}
+	is, err := view(ctx, c, func(r store.Reader) (uint64, error) { return getNumber(r, requiredKey), nil })
+	if err != nil || is == want {
+		return err
+	}
+	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		if err := mayHaveTokens(tx); err != nil || getNumber(tx, requiredKey) == want {
+			return struct{}{}, err
+		}
+		if err := onCluster(tx, by, task.TokensRequired, &facts{!on}, &facts{on}); err != nil {
+			return struct{}{}, err
+		}
+		tx.Set(requiredKey, encodeNumber(want))
+		c.note(tx, change{access: true})
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// tokenFacts is what operators say of a token.
+type tokenFacts struct {
+	Roles     []string   `json:"roles"`
+	Queues    []string   `json:"queues"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	RotatedAt *time.Time `json:"rotated_at"`
+}
+
+func factsOfToken(t *auth.Token) *tokenFacts {
+	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
+}
+
+func momentOf(t store.Time) *time.Time {
+	if t == 0 {
+		return nil
+	}
+	at := t.Time()
+	return &at
+}
+
+type namespaceFacts struct {
+	Name string `json:"name"`
+}
+
+// onToken notes what was done to a token, in its namespace; that of all is the cluster's.
+func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName, before, after *tokenFacts) error {
+	e := task.Target{Kind: task.OnToken, Name: of.Name}
+	ns := of.Namespace
+	if ns == auth.AllNamespaces {
+		ns = ""
+	}
+	return recordOn(tx, by, action, ns, e, before, after)
+}
+
+func onNamespace(tx *store.Tx, by task.Author, action task.Action, name string, before, after *namespaceFacts) error {
+	return recordOn(tx, by, action, "", task.Target{Kind: task.OnNamespace, Name: name}, before, after)
+}

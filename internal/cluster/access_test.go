@@ -1,0 +1,261 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+var boss = task.Author{Name: "boss", Face: task.FaceREST}
+
+// newToken is the call that makes a token of a name for a namespace, by somebody who may do everything.
+func newToken(ns, name string) TokenCall {
+	return TokenCall{By: auth.Everything, Author: boss, Life: time.Hour, Token: auth.Token{Name: name,
+		Rights: auth.Rights{Namespace: ns, Roles: auth.Consume, Queues: []string{"mail*"}}, Hash: auth.HashOf(auth.NewSecret())}}
+}
+
+func names(t *testing.T, c *Control, by auth.Rights) (all []string) {
+	t.Helper()
+	tokens, err := c.Tokens(bg, by)
+	must(t, err)
+	for _, tok := range tokens {
+		all = append(all, tok.Namespace+"/"+tok.Name)
+	}
+	return all
+}
+
+func TestTokens(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		add := newToken("default", "ci")
+		first, err := c.AddToken(bg, add)
+		must(t, err)
+		if got := first.Token; got.CreatedBy != "boss" || got.ExpiresAt != got.CreatedAt.Add(time.Hour) || got.Hash != add.Token.Hash {
+			t.Errorf("made: %+v", got)
+		}
+		if again, err := c.AddToken(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt {
+			t.Errorf("the same call again: %+v, %v", again, err)
+		}
+		if _, err := c.AddToken(bg, newToken("default", "ci")); !errors.Is(err, task.ErrConflict) {
+			t.Errorf("another of that name: %v", err)
+		}
+		if _, err := c.AddToken(bg, newToken("team", "ci")); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("for a namespace that is not there: %v", err)
+		}
+		_, err = c.AddNamespace(bg, boss, "team")
+		must(t, err)
+		for _, ns := range []string{"team", auth.AllNamespaces} {
+			_, err = c.AddToken(bg, newToken(ns, "ci"))
+			must(t, err)
+		}
+
+		narrow := auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}}
+		if got := fmt.Sprint(names(t, c, auth.Everything), names(t, c, narrow), names(t, c, auth.Rights{Namespace: "team", Roles: auth.Produce})); got != "[*/ci default/ci team/ci] [team/ci] []" {
+			t.Errorf("who sees which tokens: %s", got)
+		}
+		other := newToken("default", "ci")
+		other.By = narrow
+		for what, do := range map[string]func(context.Context, TokenCall) (TokenDone, error){"revoke": c.RevokeToken, "rotate": c.RotateToken} {
+			if _, err := do(bg, other); !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("%s the token of another namespace: %v", what, err)
+			}
+		}
+
+		pass(time.Minute)
+		rotate := newToken("default", "ci")
+		rotate.Overlap, rotate.Life = 2*time.Hour, 0
+		turned, err := c.RotateToken(bg, rotate)
+		must(t, err)
+		if got := turned.Token; got.Hash != rotate.Token.Hash || got.OldHash != add.Token.Hash || got.OldUntil != first.Token.ExpiresAt || got.ExpiresAt != 0 {
+			t.Errorf("rotated: %+v, the old secret must not outlive %v", got, first.Token.ExpiresAt)
+		}
+		if again, err := c.RotateToken(bg, rotate); err != nil || again.Token.OldHash != add.Token.Hash {
+			t.Errorf("the same rotation again: %+v, %v", again, err)
+		}
+		_, err = c.RevokeToken(bg, newToken("default", "ci"))
+		must(t, err)
+		if _, err := c.RevokeToken(bg, newToken("default", "ci")); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("revoked twice: %v", err)
+		}
+		noted, err := c.Audit(bg, audit.Query{Namespace: "default", Action: "token.*", Own: true}, nil, 10)
+		must(t, err)
+		var said []string
+		for _, e := range noted.Entries {
+			said = append(said, fmt.Sprintf("%s %s by %s", e.Action, e.Target.Name, e.By.Name))
+			if strings.Contains(string(e.Before)+string(e.After), "hash") {
+				t.Errorf("the audit has a hash: %s, %s", e.Before, e.After)
+			}
+		}
+		if got := strings.Join(said, "; "); got != "token.revoke ci by boss; token.rotate ci by boss; token.add ci by boss" {
+			t.Errorf("noted: %s", got)
+		}
+	})
+}
+
+func TestTokensNeedTheLevel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel-1, 1)
+		_, err := c.AddToken(bg, newToken("default", "ci"))
+		_, err2 := c.AddNamespace(bg, boss, "team")
+		if err3 := c.RequireTokens(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
+			t.Errorf("below the level: %v, %v, %v", err, err2, err3)
+		}
+	})
+}
+
+// Tokens that expired long ago make room.
+func TestExpiredTokensAreForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
+			for name, ago := range map[string]time.Duration{"ancient": forgetAfter + time.Minute, "old": forgetAfter - time.Minute} {
+				old := newToken("default", name).Token
+				old.ExpiresAt = tx.Now().Add(-ago)
+				tx.Set(tokenKey(old.ID()), encodeRow(old))
+			}
+			return nil
+		}))
+		_, err := c.AddToken(bg, newToken("default", "new"))
+		must(t, err)
+		if got := fmt.Sprint(names(t, c, auth.Everything)); got != "[default/new default/old]" {
+			t.Errorf("tokens: %s", got)
+		}
+	})
+}
+
+func TestNamespaces(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		if _, err := c.PutQueue(bg, Deed{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("a queue in a namespace that is not there: %v", err)
+		}
+		if _, err := c.NameSchedule(bg, "team", "nightly", 1); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("a schedule in a namespace that is not there: %v", err)
+		}
+		for range 2 {
+			_, err := c.AddNamespace(bg, boss, "team")
+			must(t, err)
+		}
+		for what, fill := range map[string]struct{ fill, empty func() error }{
+			"queues": {func() error { _, err := c.PutQueue(bg, Deed{}, "team", "mail", unchanged); return err },
+				func() error { return c.DropQueue(bg, task.Author{}, "team", "mail") }},
+			"tokens": {func() error { _, err := c.AddToken(bg, newToken("team", "ci")); return err },
+				func() error { _, err := c.RevokeToken(bg, newToken("team", "ci")); return err }},
+		} {
+			must(t, fill.fill())
+			if _, err := c.RemoveNamespace(bg, boss, "team"); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), what) {
+				t.Errorf("with %s: %v", what, err)
+			}
+			must(t, fill.empty())
+		}
+		all, err := c.Namespaces(bg)
+		if err != nil || len(all) != 2 || all[0].Name != "default" || all[1].CreatedBy != "boss" {
+			t.Errorf("namespaces: %+v, %v", all, err)
+		}
+		_, err = c.RemoveNamespace(bg, boss, "team")
+		must(t, err)
+		if _, err := c.RemoveNamespace(bg, boss, "team"); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("removed twice: %v", err)
+		}
+		if _, err := c.RemoveNamespace(bg, boss, "default"); !errors.Is(err, task.ErrWrongState) {
+			t.Errorf("the default one: %v", err)
+		}
+	})
+}
+
+// Copies hear of every change, and a change is confirmed when they have.
+func TestAccessIsCopiedAndConfirmed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		var heard []auth.Access
+		copied := NewCopy(nil)
+		copied.OnAccess(func(a auth.Access) { heard = append(heard, a) })
+		follow, stop := context.WithCancel(bg)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			copied.Follow(follow, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
+				return c.Changes(ctx, after, Report{Node: 1}, wait)
+			})
+		}()
+		pass(time.Second)
+		made, err := c.AddToken(bg, newToken("default", "ci"))
+		must(t, err)
+		began := time.Now()
+		if behind, err := c.Confirm(bg, made.Version); err != nil || len(behind) != 0 || time.Since(began) > confirmTime/2 {
+			t.Errorf("confirmed: %v, %v after %v", behind, err, time.Since(began))
+		}
+		if last := heard[len(heard)-1]; len(last.Tokens) != 1 || last.Tokens[0].Name != "ci" || last.Required {
+			t.Errorf("heard: %+v", last)
+		}
+		must(t, c.RequireTokens(bg, boss, true))
+		synctest.Wait()
+		if last := heard[len(heard)-1]; !last.Required || len(last.Tokens) != 1 {
+			t.Errorf("heard of what is required: %+v", last)
+		}
+		before := len(heard)
+		_, err = c.PutQueue(bg, Deed{}, "default", "mail", unchanged)
+		must(t, err)
+		pass(3 * time.Second)
+		if len(heard) != before {
+			t.Errorf("%d copies of the tokens for a change of a queue", len(heard)-before)
+		}
+		stop()
+		<-done
+		gone, err := c.RevokeToken(bg, newToken("default", "ci"))
+		must(t, err)
+		began = time.Now()
+		if behind, err := c.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != confirmTime {
+			t.Errorf("nobody follows: %v, %v after %v", behind, err, time.Since(began))
+		}
+		pass(aliveFor)
+		began = time.Now()
+		if behind, err := c.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != 0 {
+			t.Errorf("a node that is not alive: %v, %v after %v", behind, err, time.Since(began))
+		}
+	})
+}
+
+// When a token was last used is known at once, and written within minutes.
+func TestTokenUses(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		made, err := c.AddToken(bg, newToken("default", "ci"))
+		must(t, err)
+		used := func() store.Time {
+			t.Helper()
+			all, err := c.Tokens(bg, auth.Everything)
+			must(t, err)
+			return all[0].UsedAt
+		}
+		at := store.TimeOf(time.Now().Truncate(time.Minute))
+		tell := func(of auth.TokenName) {
+			t.Helper()
+			_, err := c.Changes(bg, made.Version, Report{Node: 1, Uses: []auth.Use{{Token: of, At: at}}}, 0)
+			must(t, err)
+		}
+		tell(made.Token.ID())
+		tell(auth.TokenName{Namespace: "default", Name: "gone"})
+		if used() != at {
+			t.Errorf("told: %v, want %v", used(), at)
+		}
+		index := w.state.Applied().Index
+		pass(2 * retireRest)
+		if wrote := w.state.Applied().Index - index; wrote != 1 || used() != at {
+			t.Errorf("%d writes, used %v, want 1 and %v", wrote, used(), at)
+		}
+		c.Elected() // and forgets what it had in memory
+		if used() != at {
+			t.Errorf("after another election: %v, want %v", used(), at)
+		}
+	})
+}

@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Events reads what happened to queues behind a place, waiting for it.
+func (c *Control) Events(ctx context.Context, q events.Query) (events.Page, error) {
+	page, err := c.events.Read(ctx, q)
+	if !errors.Is(err, events.ErrClosed) {
+		return page, err
+	}
+	// A view says who leads, if another node does.
+	if _, err := view(ctx, c, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
+		return page, err
+	}
+	return page, task.Unavailable(followPause, "system shard: its leader has just taken office")
+}
+
+// happens notes what the round in flight does to a queue, for those who read events.
+func (c *Control) happens(tx *store.Tx, kind events.Kind, q Queue, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.office == nil {
+		return
+	}
+	c.office.happens = append(c.office.happens, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Reason: reason, At: wallOf(tx)})
+}
+
+func wallOf(tx *store.Tx) time.Time { return tx.Now().Time() }
+
+// happensTo notes what became of a queue's configuration.
+func (c *Control) happensTo(tx *store.Tx, q Queue, exists bool, was task.QueueConfig) {
+	now := &q.Config
+	switch {
+	case !exists:
+		c.happens(tx, events.QueueCreated, q, "")
+	case now.Paused && !was.Paused || len(now.Holds) > len(was.Holds):
+		c.happens(tx, events.QueuePaused, q, now.PausedReason)
+	case !now.Paused && was.Paused || len(now.Holds) < len(was.Holds):
+		c.happens(tx, events.QueueResumed, q, "")
+	default:
+		c.happens(tx, events.QueueChanged, q, "")
+	}
+}

@@ -1,0 +1,283 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxBytes bounds what a ring keeps, maxAge how long. What is beyond goes, the oldest first.
+	maxBytes = 16 << 20
+	maxAge   = 15 * time.Minute
+	// keptFor is how long a ring that nobody reads goes on: a reader may come back for what it missed.
+	keptFor = 2 * time.Minute
+	// gather is how long a reader that waited lets more come, so that a busy shard wakes each reader fifty times a second at most.
+	gather = 20 * time.Millisecond
+	// pageEvents and pageBytes bound a page, pageLook the events that one read looks at.
+	pageEvents = 1000
+	pageBytes  = 1 << 20
+	pageLook   = 200_000
+)
+
+// Place is up to where a reader has read. The zero Place is that of a new reader.
+type Place struct {
+	Era    uint32 // of the ring: it changes whenever another begins
+	Index  uint64
+	Number uint32 // of the last event of that index; wholeEntry: of all of them
+}
+
+// Unknown is the place of a reader who does not know where it has read up to: it gets a reset. No era has its number.
+var Unknown = Place{Era: 2}
+
+// wholeEntry stands for the last event of an entry.
+const wholeEntry = math.MaxUint32
+
+func (p Place) before(index uint64, number uint32) bool {
+	return p.Index < index || p.Index == index && p.Number < number
+}
+
+// Query asks for what happened behind a place.
+type Query struct {
+	Filter Filter
+	After  Place
+	Wait   time.Duration // for the first event
+}
+
+// Page is what happened.
+type Page struct {
+	// Reset says that what happened behind the place is not all known. The page goes on from now, without events.
+	Reset  bool
+	Events []Event
+	Next   Place // where to read on
+}
+
+// ErrClosed: the ring is not fed here.
+var ErrClosed = errors.New("events: the shard is not led here")
+
+// Ring is the events of one shard, while it is led here. Passed and Add belong to the shard's loop; the rest may be called from any
+// goroutine.
+type Ring struct {
+	passed atomic.Uint64 // index of the last entry
+	armed  atomic.Bool   // somebody reads, or did
+
+	mu      sync.Mutex
+	open    bool
+	era     uint32
+	base    Place   // behind it all is known
+	entries []entry // in order; what a reader holds of it is never changed
+	bytes   int
+	reading int
+	last    time.Time     // when the last reader left
+	news    chan struct{} // closed when there is more; nil: nobody waits
+}
+
+// entry is the events of one log entry.
+type entry struct {
+	index  uint64
+	at     time.Time // of this node's clock
+	events []Event
+	bytes  int
+}
+
+// Open begins a new era, as the shard is led here from now on.
+func (r *Ring) Open() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open, r.era = true, rand.Uint32()|1
+	r.passed.Store(0)
+	r.clear()
+	r.wake()
+}
+
+// Close ends the era. Who reads is told.
+func (r *Ring) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = false
+	r.clear()
+	r.wake()
+}
+
+// clear forgets all. What comes is kept if somebody reads.
+func (r *Ring) clear() {
+	r.armed.Store(r.open && r.reading > 0)
+	r.entries, r.bytes = nil, 0
+	r.base = Place{r.era, r.passed.Load(), wholeEntry}
+}
+
+func (r *Ring) wake() {
+	if r.news != nil {
+		close(r.news)
+		r.news = nil
+	}
+}
+
+// Passed says that an entry was committed, and whether anybody wants to know what happened by it: Add is to be called then.
+func (r *Ring) Passed(index uint64) bool {
+	r.passed.Store(index)
+	return r.armed.Load()
+}
+
+// Add takes over the events of the entry that Passed was told of, which has their indexes and numbers from here.
+func (r *Ring) Add(index uint64, events []Event) {
+	if len(events) == 0 {
+		return
+	}
+	e := entry{index: index, at: time.Now(), events: events}
+	for i := range events {
+		events[i].Index, events[i].Number = index, uint32(i)+1 // #nosec G115 -- a round has fewer
+		e.bytes += events[i].size()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.open {
+		return
+	}
+	if r.reading == 0 && e.at.Sub(r.last) > keptFor {
+		r.clear()
+		return
+	}
+	r.entries = append(r.entries, e)
+	r.bytes += e.bytes
+	for len(r.entries) > 0 && (r.bytes > maxBytes || e.at.Sub(r.entries[0].at) > maxAge) {
+		r.base = Place{r.era, r.entries[0].index, wholeEntry}
+		r.bytes -= r.entries[0].bytes
+		r.entries = r.entries[1:]
+	}
+	r.wake()
+}
+
+// Read reads a page, waiting for the first event up to the query's time. A page without events says how far there are none.
+func (r *Ring) Read(ctx context.Context, q Query) (Page, error) {
+	leave, err := r.enter()
+	if err != nil {
+		return Page{}, err
+	}
+	defer leave()
+	wait := time.NewTimer(q.Wait)
+	defer wait.Stop()
+	page := Page{Next: q.After}
+	for {
+		entries, news, reset, err := r.behind(&page)
+		if err != nil || reset {
+			return page, err
+		}
+		page.take(entries, &q.Filter)
+		if len(page.Events) > 0 || news == nil {
+			return page, nil
+		}
+		select {
+		case <-news:
+			sleep(ctx, gather)
+		case <-wait.C:
+			return page, nil
+		case <-ctx.Done():
+			return page, ctx.Err()
+		}
+	}
+}
+
+// enter counts a reader.
+func (r *Ring) enter() (leave func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.open {
+		return nil, ErrClosed
+	}
+	r.reading++
+	if !r.armed.Load() {
+		r.armed.Store(true)
+		r.base = Place{r.era, r.passed.Load(), wholeEntry} // read when Passed can't say no any more
+	}
+	return func() {
+		r.mu.Lock()
+		r.reading--
+		r.last = time.Now()
+		r.mu.Unlock()
+	}, nil
+}
+
+// behind finds the entries behind a page's place. News is closed when there are more; nil: there are some already.
+func (r *Ring) behind(page *Page) (entries []entry, news <-chan struct{}, reset bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.open:
+		return nil, nil, false, ErrClosed
+	case page.Next == Place{}:
+		page.Next = r.end()
+	case page.Next.Era != r.era || page.Next.before(r.base.Index, r.base.Number):
+		page.Reset, page.Next = true, r.end()
+		return nil, nil, true, nil
+	}
+	at := sort.Search(len(r.entries), func(i int) bool { return r.entries[i].index >= page.Next.Index })
+	if entries = r.entries[at:]; len(entries) > 0 && page.Next.before(entries[len(entries)-1].index, uint32(len(entries[len(entries)-1].events))) { // #nosec G115
+		return entries, nil, false, nil
+	}
+	page.Next = r.end()
+	if r.news == nil {
+		r.news = make(chan struct{})
+	}
+	return nil, r.news, false, nil
+}
+
+// end is behind all that is there.
+func (r *Ring) end() Place {
+	at := r.base
+	if n := len(r.entries); n > 0 {
+		at = Place{r.era, r.entries[n-1].index, wholeEntry}
+	}
+	return at
+}
+
+// take looks through entries from the page's place on, until the page is full.
+func (p *Page) take(entries []entry, f *Filter) {
+	size, looked := 0, 0
+	for i := range entries {
+		for j := range entries[i].events {
+			e := &entries[i].events[j]
+			if !p.Next.before(e.Index, e.Number) {
+				continue
+			}
+			if len(p.Events) == pageEvents || size >= pageBytes || looked == pageLook {
+				return
+			}
+			looked++
+			p.Next.Index, p.Next.Number = e.Index, e.Number
+			if f.matches(e) {
+				p.Events = append(p.Events, *e)
+				size += e.size()
+			}
+		}
+	}
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// Places is up to where a reader has read in each shard.
+type Places map[uint32]Place
+
+// shards are those of the places, in order.
+func (p Places) shards() []uint32 {
+	all := make([]uint32, 0, len(p))
+	for shard := range p {
+		all = append(all, shard)
+	}
+	slices.Sort(all)
+	return all
+}

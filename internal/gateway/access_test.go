@@ -1,0 +1,379 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// keys are tokens with a door that knows them.
+type keys struct {
+	door   *auth.Door
+	secret map[string]string
+	tokens []auth.Token
+}
+
+func newKeys() *keys {
+	return &keys{door: auth.NewDoor(auth.Config{Mode: auth.Always}), secret: map[string]string{}}
+}
+
+// cut makes a token of a name.
+func (k *keys) cut(name string, r auth.Rights) string {
+	s := auth.NewSecret()
+	k.secret[name] = s
+	k.tokens = append(k.tokens, auth.Token{Name: name, Rights: r, Hash: auth.HashOf(s), CreatedAt: store.TimeOf(time.Now())})
+	k.tell()
+	return s
+}
+
+func (k *keys) tell() {
+	k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}})
+	k.door.Heard(time.Now())
+}
+
+// kinds of tokens: each role alone, for a namespace; and admins that are limited or not.
+func (k *keys) cutAll() {
+	for _, name := range auth.RoleNames {
+		role, err := auth.ParseRoles("roles", []string{name})
+		if err != nil {
+			panic(err)
+		}
+		k.cut(name, auth.Rights{Namespace: "team", Roles: role})
+	}
+	k.cut("admin of mail*", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
+	k.cut("observer of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
+	k.cut("admin of all", auth.Everything)
+}
+
+// expected says by the table whether a token may make a call, apart from what the call names.
+func (k *keys) expected(token string, n need) codes.Code {
+	if token == "" {
+		return codes.Unauthenticated
+	}
+	for i := range k.tokens {
+		t := &k.tokens[i]
+		if t.Name != token {
+			continue
+		}
+		names := t.Roles.Full().Names()
+		has := n.roles == 0
+		for _, want := range n.roles.Names() {
+			has = has || strings.Contains(strings.Join(names, " "), want)
+		}
+		switch {
+		case !has, n.reach > ofQueues && t.Queues != nil, n.reach == ofCluster && t.Namespace != "*":
+			return codes.PermissionDenied
+		}
+	}
+	return codes.OK
+}
+
+func lockedGateway(t *testing.T, k *keys) *Gateway {
+	f := newFake()
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Admin: f.admin, Door: k.door, Node: "n1"})
+	t.Cleanup(func() { g.Shutdown(context.Background()) })
+	return g
+}
+
+func dialGateway(t *testing.T, g *Gateway) *grpc.ClientConn {
+	l := bufconn.Listen(1 << 20)
+	go func() { _ = g.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func with(ctx context.Context, token, namespace string) context.Context {
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, metaToken, "Bearer "+token)
+	}
+	if namespace != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, metaNamespace, namespace)
+	}
+	return ctx
+}
+
+// eachRPC calls fn for each rpc of the contract.
+func eachRPC(fn func(name string, m protoreflect.MethodDescriptor)) {
+	protoregistry.GlobalFiles.RangeFilesByPackage("pawl.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			s := file.Services().Get(i)
+			for j := range s.Methods().Len() {
+				fn(fmt.Sprintf("%s/%s", s.Name(), s.Methods().Get(j).Name()), s.Methods().Get(j))
+			}
+		}
+		return true
+	})
+}
+
+// Each rpc with each kind of token: refused as the table says, and let in otherwise, whatever comes of an empty request.
+func TestRolesOverGRPC(t *testing.T) {
+	k := newKeys()
+	k.cutAll()
+	conn := dialGateway(t, lockedGateway(t, k))
+	calls := 0
+	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
+		for token, secret := range map[string]string{"": "", "produce": "", "consume": "", "observe": "", "operate": "", "admin": "", "admin of mail*": "", "observer of all": "", "admin of all": ""} {
+			if token != "" {
+				secret = k.secret[token]
+			}
+			ctx, cancel := context.WithTimeout(with(t.Context(), secret, ""), 5*time.Second)
+			err := callEmpty(ctx, conn, name, m)
+			cancel()
+			calls++
+			got, want := status.Code(err), k.expected(token, rpcNeeds[name])
+			if want == codes.OK && (got == codes.PermissionDenied && !unserved(err) || got == codes.Unauthenticated) || want != codes.OK && got != want {
+				t.Errorf("%s with token %q: %v, want %v (%v)", name, token, got, want, err)
+			}
+		}
+	})
+	if calls < 500 {
+		t.Errorf("only %d calls were tried", calls)
+	}
+}
+
+// unserved says whether a gateway in a test has no such thing, which is no matter of tokens.
+func unserved(err error) bool {
+	return strings.Contains(err.Error(), "not served here") || strings.Contains(err.Error(), "no cluster")
+}
+
+func callEmpty(ctx context.Context, conn *grpc.ClientConn, name string, m protoreflect.MethodDescriptor) error {
+	in, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
+	if err != nil {
+		return err
+	}
+	out, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
+	if err != nil {
+		return err
+	}
+	request, answer := in.New().Interface(), out.New().Interface()
+	if !m.IsStreamingServer() {
+		return conn.Invoke(ctx, apiPackage+name, request, answer)
+	}
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: m.IsStreamingClient()}, apiPackage+name)
+	if err == nil {
+		if err = s.SendMsg(request); err == nil {
+			_ = s.CloseSend()
+			err = s.RecvMsg(answer)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
+}
+
+// Each route of REST with each kind of token, as over gRPC.
+func TestRolesOverREST(t *testing.T) {
+	k := newKeys()
+	k.cutAll()
+	g := lockedGateway(t, k)
+	fill := strings.NewReplacer("{id}", "00000000-0000-7000-8000-000000000001", "{queue}", "mail", "{name}", "n", "{node}", "n1", "{shard}", "1", "{worker}", "w")
+	for _, r := range g.routes() {
+		if r.path == "/api/v1/events" { // it goes on
+			continue
+		}
+		n := needOf(r.method, r.path)
+		for token, secret := range k.secret {
+			w := knock(g, r.method, fill.Replace(r.path), secret, "")
+			want := k.expected(token, n)
+			if n.reach == public {
+				want = codes.OK
+			}
+			denied := w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "not served here")
+			if (want == codes.PermissionDenied) != denied || w.Code == http.StatusUnauthorized {
+				t.Errorf("%s %s with token %q: %d, want %v (%s)", r.method, r.path, token, w.Code, want, w.Body)
+			}
+		}
+		w := knock(g, r.method, fill.Replace(r.path), "", "")
+		if n.reach == public && w.Code == http.StatusUnauthorized ||
+			n.reach != public && (w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" || !strings.Contains(w.Body.String(), `"unauthenticated"`)) {
+			t.Errorf("%s %s without a token: %d (%s)", r.method, r.path, w.Code, w.Body)
+		}
+	}
+}
+
+func knock(g *Gateway, method, path, token, namespace string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+	if token != "" {
+		r.Header.Set(headerToken, "Bearer "+token)
+	}
+	if namespace != "" {
+		r.Header.Set(headerNamespace, namespace)
+	}
+	w := httptest.NewRecorder()
+	g.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// What a token is limited to is said, and nothing of what there is.
+func TestRefusalsSayWhatIsMissing(t *testing.T) {
+	k := newKeys()
+	k.cutAll()
+	g := lockedGateway(t, k)
+	for _, c := range []struct {
+		token, method, path, namespace string
+		status                         int
+		says                           string
+	}{
+		{"observe", "GET", "/api/v1/me", "", 200, `"namespace":"team"`},
+		{"observe", "GET", "/api/v1/me", "team", 200, `"name":"observe"`},
+		{"observe", "GET", "/api/v1/me", "other", 403, `limited to namespace \"team\"`},
+		{"observe", "GET", "/api/v1/me", "default", 403, `limited to namespace \"team\"`},
+		{"admin of all", "GET", "/api/v1/me", "", 200, `"namespace":"default"`},
+		{"admin of all", "GET", "/api/v1/me", "team", 200, `"namespace":"team","all_namespaces":true`},
+		{"admin of all", "GET", "/api/v1/me", "other", 404, `namespace \"other\": not found`},
+		{"admin of all", "GET", "/api/v1/me", "a/b", 400, `is no name of a namespace`},
+		{"admin of mail*", "GET", "/api/v1/queues/sms", "", 403, `limited to the queues mail*, and \"sms\" is none of them`},
+		{"admin of mail*", "GET", "/api/v1/queues/sms/explain", "", 403, `none of them`},
+		{"admin of mail*", "GET", "/api/v1/queues/sms/dead", "", 403, `none of them`},
+		{"admin of mail*", "GET", "/api/v1/tasks?queue=sms", "", 403, `none of them`},
+		{"admin of mail*", "GET", "/api/v1/archive?queue=sms", "", 403, `none of them`},
+		{"admin of mail*", "GET", "/api/v1/queues/mail", "", 404, `queue \"mail\": not found`},
+		{"produce", "GET", "/api/v1/queues", "", 403, `has the role produce, and this call needs observe`},
+		{"admin", "GET", "/api/v1/cluster", "", 403, `about the whole cluster`},
+	} {
+		w := knock(g, c.method, c.path, k.secret[c.token], c.namespace)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("%s %s (namespace %q) with token %q: %d, want %d and %s (%s)", c.method, c.path, c.namespace, c.token, w.Code, c.status, c.says, w.Body)
+		}
+	}
+}
+
+// A task may not be enqueued, nor follow one, nor be in a group or a schedule, where the token may not.
+func TestEnqueueKeepsToTheQueues(t *testing.T) {
+	k := newKeys()
+	k.cut("mail", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Operate, Queues: []string{"mail*"}})
+	conn := dialGateway(t, lockedGateway(t, k))
+	ctx := with(t.Context(), k.secret["mail"], "")
+	spec := func(queue string, then ...*pawlv1.TaskSpec) *pawlv1.TaskSpec {
+		return &pawlv1.TaskSpec{Type: "t", Queue: queue, Then: then}
+	}
+	producer, groups, schedules, mass := pawlv1.NewProducerServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewScheduleServiceClient(conn), pawlv1.NewOperationServiceClient(conn)
+	for what, call := range map[string]func() error{
+		"a task":               func() error { _, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("sms")}); return err },
+		"in the default queue": func() error { _, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("")}); return err },
+		"what follows": func() error {
+			_, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("mail", spec("mail", spec("sms")))})
+			return err
+		},
+		"of a batch": func() error {
+			r, err := producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("sms")}})
+			return item0(r, err)
+		},
+		"what follows in a batch": func() error {
+			r, err := producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("mail", spec("sms"))}})
+			return item0(r, err)
+		},
+		"a member": func() error {
+			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("sms")}})
+			return err
+		},
+		"a callback": func() error {
+			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail")}, OnComplete: spec("sms")})
+			return err
+		},
+		"a later member": func() error {
+			_, err := groups.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: task.ID{1}.String(), Tasks: []*pawlv1.TaskSpec{spec("sms")}})
+			return err
+		},
+		"a schedule": func() error {
+			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: "@daily", Task: spec("sms")}})
+			return err
+		},
+		"what follows a tick": func() error {
+			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: "@daily", Task: spec("mail", spec("sms"))}})
+			return err
+		},
+		"a move": func() error {
+			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_MOVE, Filter: &pawlv1.Filter{Queue: "mail"}, ToQueue: "sms"}})
+			return err
+		},
+		"an operation": func() error {
+			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_CANCEL, Filter: &pawlv1.Filter{Queue: "sms"}}})
+			return err
+		},
+	} {
+		if err := call(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "is limited to the queues mail*") {
+			t.Errorf("%s in a queue of others: %v", what, err)
+		}
+	}
+	if _, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("mail", spec("mail.x"))}); err != nil {
+		t.Errorf("in queues of its own: %v", err)
+	}
+}
+
+// item0 is the refusal of the first task of a batch.
+func item0(r *pawlv1.EnqueueBatchResponse, err error) error {
+	if e := r.GetResults(); err == nil && len(e) == 1 && e[0].GetError().GetCode() == string(task.CodePermissionDenied) {
+		return status.Error(codes.PermissionDenied, e[0].GetError().GetMessage())
+	}
+	return err
+}
+
+// A worker's stream and a long poll end when their token is revoked, with a refusal that says so.
+func TestCallsThatLastEndWithTheirToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		secret := k.cut("worker", auth.Rights{Namespace: "team", Roles: auth.Consume})
+		g := lockedGateway(t, k)
+		conn := dialGateway(t, g)
+		ctx := with(t.Context(), secret, "")
+		s, err := pawlv1.NewWorkerServiceClient(conn).Work(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}, Grant: 1}); err != nil {
+			t.Fatal(err)
+		}
+		polled := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			r := httptest.NewRequest("POST", "/api/v1/claim", strings.NewReader(`{"queues":["mail"],"wait":"20s","worker":"w"}`))
+			r.Header.Set(headerToken, "Bearer "+secret)
+			w := httptest.NewRecorder()
+			g.Handler().ServeHTTP(w, r)
+			polled <- w
+		}()
+		synctest.Wait()
+		began := time.Now()
+		k.tokens = nil
+		k.tell()
+		if _, err := s.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "was revoked") {
+			t.Errorf("the stream ended with %v", err)
+		}
+		if w := <-polled; w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "was revoked") {
+			t.Errorf("the poll ended with %d %s", w.Code, w.Body)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("that took %v", took)
+		}
+		_ = conn.Close()
+		g.Shutdown(context.Background())
+		synctest.Wait()
+	})
+}

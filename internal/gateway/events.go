@@ -1,0 +1,341 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Events is what the gateway needs of what happens in shards, wherever they are led.
+type Events interface {
+	// Events reads what happened in a shard behind a place, waiting for it. The system shard tells of queues.
+	Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error)
+}
+
+const (
+	// systemShard is where queues are.
+	systemShard = 0
+	// maxWatchers bounds the streams of events of a node.
+	maxWatchers = 1000
+	// eventBeat is how often a stream says something when nothing happens.
+	eventBeat = 15 * time.Second
+	// eventWait is how long a shard is asked to wait for the next event.
+	eventWait = 10 * time.Second
+	// shardLook is how often a stream looks for shards that are new.
+	shardLook = 5 * time.Second
+	// firstRead bounds the first question to each shard.
+	firstRead = 2 * time.Second
+)
+
+// herald is the EventService.
+type herald struct {
+	pawlv1.UnimplementedEventServiceServer
+	*Gateway
+}
+
+// WatchEvents streams what happens.
+func (g herald) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
+	w, err := g.newWatcher(s.Context(), r)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if err := w.run(s.Send); err != nil {
+		return err
+	}
+	return task.Unavailable(0, "the server shuts down")
+}
+
+// watcher is one stream of events: a goroutine for each shard reads, that of the stream sends.
+type watcher struct {
+	g      *Gateway
+	ctx    context.Context
+	stop   context.CancelFunc
+	filter events.Filter
+	cursor *eventCursorLine
+	pages  chan shardPage
+	reads  sync.WaitGroup
+}
+
+type shardPage struct {
+	shard uint32
+	page  events.Page
+}
+
+// newWatcher checks what is asked for. Close ends it in any case.
+func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) (*watcher, error) {
+	f, err := eventFilterOf(ctx, r, g.limits)
+	if err != nil {
+		return nil, err
+	}
+	places, err := eventPlacesOf(r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	if g.watchers.Add(1) > maxWatchers {
+		g.watchers.Add(-1)
+		return nil, task.Unavailable(eventWait, "%d streams of events are open at this node, and no more can be", maxWatchers)
+	}
+	w := &watcher{g: g, filter: f, cursor: newEventCursorLine(places), pages: make(chan shardPage)}
+	w.ctx, w.stop = context.WithCancel(ctx)
+	return w, nil
+}
+
+func (w *watcher) close() {
+	w.stop()
+	w.reads.Wait()
+	w.g.watchers.Add(-1)
+}
+
+func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (events.Filter, error) {
+	f := events.Filter{Namespace: namespaceOf(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
+	for _, n := range []struct{ field, value string }{{"queue", f.Queue}, {"type", f.Type}} {
+		if err := task.CheckName(n.field, n.value, l); err != nil {
+			return f, err
+		}
+	}
+	if r.GetTaskId() != "" {
+		id, err := task.ParseID(r.GetTaskId())
+		if err != nil {
+			return f, task.Invalid("task_id", "%v", err)
+		}
+		f.Task = id
+	}
+	for _, k := range r.GetKinds() {
+		f.Kinds = append(f.Kinds, events.Kind(k))
+	}
+	return f, events.CheckKinds("kind", f.Kinds)
+}
+
+func eventPlacesOf(cursor string) (events.Places, error) {
+	at, err := decodeCursor(eventCursor, cursor)
+	if at == nil || err != nil {
+		return nil, err
+	}
+	places, err := events.DecodePlaces(at)
+	if err != nil {
+		return nil, badCursor(cursor)
+	}
+	return places, nil
+}
+
+// shards are those in which something may happen that is asked for.
+func (w *watcher) shards() []uint32 {
+	if w.filter.Task != (task.ID{}) {
+		return []uint32{w.filter.Task.Shard()}
+	}
+	queues := func(k events.Kind) bool { return strings.HasPrefix(string(k), "queue.") }
+	if len(w.filter.Kinds) > 0 && !slices.ContainsFunc(w.filter.Kinds, queues) {
+		return w.g.cluster.Shards()
+	}
+	if len(w.filter.Kinds) > 0 && !slices.ContainsFunc(w.filter.Kinds, func(k events.Kind) bool { return !queues(k) }) {
+		return []uint32{systemShard}
+	}
+	return append([]uint32{systemShard}, w.g.cluster.Shards()...)
+}
+
+// run sends frames until the caller has gone, or the server stops, which is no error. The first says that all that happens from
+// now on is told.
+func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
+	first := w.begin()
+	if err := send(&pawlv1.WatchEventsResponse{Cursor: w.cursor.text()}); err != nil {
+		return err
+	}
+	for _, p := range first {
+		if err := w.tell(p, send); err != nil {
+			return err
+		}
+	}
+	beat, look := time.NewTimer(eventBeat), time.NewTicker(shardLook)
+	defer beat.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case p := <-w.pages:
+			if err := w.tell(p, send); err != nil {
+				return err
+			}
+			if len(p.page.Events) == 0 && !p.page.Reset {
+				continue // it said nothing
+			}
+		case <-beat.C:
+			if err := send(&pawlv1.WatchEventsResponse{Cursor: w.cursor.text()}); err != nil {
+				return err
+			}
+		case <-look.C:
+			w.readNew()
+			continue
+		case <-w.g.broker.Draining():
+			return nil
+		case <-w.ctx.Done():
+			return w.ctx.Err()
+		}
+		beat.Reset(eventBeat)
+	}
+}
+
+// begin asks each shard where it is, so that nothing is missed from now on, and has them read on. A shard that gives no answer is read
+// from when it does, and then has a reset.
+func (w *watcher) begin() (first []shardPage) {
+	shards := w.shards()
+	pages := make([]events.Page, len(shards))
+	ctx, cancel := context.WithTimeout(w.ctx, firstRead)
+	defer cancel()
+	errs := each(len(shards), func(i int) (err error) {
+		pages[i], err = w.g.cfg.Events.Events(ctx, shards[i], events.Query{Filter: w.filter, After: w.cursor.at(shards[i])})
+		return err
+	})
+	for i, shard := range shards {
+		switch {
+		case errs[i] != nil:
+			pages[i].Next = w.cursor.at(shard)
+			if pages[i].Next == (events.Place{}) {
+				pages[i].Next = events.Unknown
+			}
+		case len(pages[i].Events) > 0 || pages[i].Reset:
+			first = append(first, shardPage{shard, pages[i]})
+		default:
+			w.cursor.set(shard, pages[i].Next)
+		}
+		w.read(shard, pages[i].Next)
+	}
+	return first
+}
+
+// readNew reads the shards that have come since.
+func (w *watcher) readNew() {
+	for _, shard := range w.shards() {
+		if !w.cursor.reads[shard] {
+			w.read(shard, events.Unknown)
+		}
+	}
+}
+
+// read reads a shard from a place on, until the stream ends.
+func (w *watcher) read(shard uint32, from events.Place) {
+	w.cursor.reads[shard] = true
+	w.reads.Go(func() {
+		pause := pushRest
+		for w.ctx.Err() == nil {
+			page, err := w.g.cfg.Events.Events(w.ctx, shard, events.Query{Filter: w.filter, After: from, Wait: eventWait})
+			if err != nil {
+				w.rest(pause)
+				pause = min(2*pause, pushRestMax)
+				continue
+			}
+			pause = pushRest
+			if page.Next == from {
+				continue
+			}
+			from = page.Next
+			select {
+			case w.pages <- shardPage{shard, page}:
+			case <-w.ctx.Done():
+			}
+		}
+	})
+}
+
+func (w *watcher) rest(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.ctx.Done():
+	}
+}
+
+// tell sends a page's events, and moves the cursor on.
+func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error) error {
+	frame := &pawlv1.WatchEventsResponse{}
+	if p.page.Reset {
+		w.cursor.set(p.shard, p.page.Next)
+		frame.Events = append(frame.Events, &pawlv1.Event{Kind: kindReset, Shard: p.shard, Cursor: w.cursor.text(),
+			Reason: "what happened in the shard before is not all known: look at the state afresh"})
+	}
+	for i := range p.page.Events {
+		e := &p.page.Events[i]
+		w.cursor.set(p.shard, events.Place{Era: p.page.Next.Era, Index: e.Index, Number: e.Number})
+		told := eventProto(p.shard, e)
+		told.Cursor = w.cursor.text()
+		frame.Events = append(frame.Events, told)
+	}
+	w.cursor.set(p.shard, p.page.Next)
+	if len(frame.Events) == 0 {
+		return nil
+	}
+	frame.Cursor = w.cursor.text()
+	return send(frame)
+}
+
+// kindReset is the kind of the event that tells a reader to look afresh.
+const kindReset = "reset"
+
+func eventProto(shard uint32, e *events.Event) *pawlv1.Event {
+	p := &pawlv1.Event{Kind: string(e.Kind), Time: wallProto(e.At), Queue: e.Queue, Type: e.Type, State: stateProto(e.State), Attempt: int32Of(e.Attempt),
+		Worker: e.Worker, Reason: e.Reason, Error: e.Error, Count: e.Count, Shard: shard, Index: e.Index}
+	switch {
+	case e.Task != task.ID{}:
+		p.TaskId = e.Task.String()
+	case strings.HasPrefix(p.Kind, "operation."):
+		p.OperationId = e.Name
+	default:
+		p.Name = e.Name
+	}
+	return p
+}
+
+// eventCursorLine keeps the cursor of a stream, so that a step in one shard need not write all of it anew. It belongs to the stream's
+// goroutine.
+type eventCursorLine struct {
+	places events.Places
+	parts  map[uint32][]byte
+	order  []uint32
+	reads  map[uint32]bool // shards that are read
+	began  bool            // with a cursor
+}
+
+func newEventCursorLine(places events.Places) *eventCursorLine {
+	c := &eventCursorLine{places: events.Places{}, parts: map[uint32][]byte{}, reads: map[uint32]bool{}, began: len(places) > 0}
+	for shard, at := range places {
+		c.set(shard, at)
+	}
+	return c
+}
+
+// at is up to where a shard was read. What a cursor does not tell of was not read.
+func (c *eventCursorLine) at(shard uint32) events.Place {
+	at, known := c.places[shard]
+	if !known && c.began {
+		return events.Unknown
+	}
+	return at
+}
+
+func (c *eventCursorLine) set(shard uint32, at events.Place) {
+	if _, known := c.places[shard]; !known {
+		i, _ := slices.BinarySearch(c.order, shard)
+		c.order = slices.Insert(c.order, i, shard)
+	}
+	c.places[shard] = at
+	c.parts[shard] = events.Places{shard: at}.Encode()
+}
+
+func (c *eventCursorLine) text() string {
+	if len(c.order) == 0 {
+		return ""
+	}
+	var b []byte
+	for _, shard := range c.order {
+		b = append(b, c.parts[shard]...)
+	}
+	return encodeCursor(eventCursor, b)
+}

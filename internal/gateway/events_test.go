@@ -1,0 +1,320 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// fakeEvents are a ring for each shard.
+type fakeEvents struct {
+	mu    sync.Mutex
+	rings map[uint32]*events.Ring
+	index uint64
+	dark  map[uint32]bool // shards that give no answer
+}
+
+func newFakeEvents() *fakeEvents {
+	return &fakeEvents{rings: map[uint32]*events.Ring{}, dark: map[uint32]bool{}}
+}
+
+func (f *fakeEvents) ring(shard uint32) *events.Ring {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rings[shard] == nil {
+		f.rings[shard] = &events.Ring{}
+		f.rings[shard].Open()
+	}
+	return f.rings[shard]
+}
+
+func (f *fakeEvents) setDark(shard uint32, dark bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dark[shard] = dark
+}
+
+func (f *fakeEvents) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
+	r := f.ring(shard)
+	f.mu.Lock()
+	dark := f.dark[shard]
+	f.mu.Unlock()
+	if dark {
+		return events.Page{}, task.Unavailable(0, "dark")
+	}
+	return r.Read(ctx, q)
+}
+
+// happen has something happen to a queue in a shard.
+func (f *fakeEvents) happen(shard uint32, queues ...string) {
+	r := f.ring(shard)
+	f.index++
+	if !r.Passed(f.index) {
+		return
+	}
+	var all []events.Event
+	for _, q := range queues {
+		all = append(all, events.Event{Kind: events.TaskDead, At: time.Now(), Namespace: "default", Queue: q, Type: "a\nb", Task: task.NewID(shard, 1, f.index), State: task.Dead, Attempt: 2,
+			Worker: "w1", Reason: "not_retryable"})
+	}
+	r.Add(f.index, all)
+}
+
+// listener reads server-sent events.
+type listener struct {
+	t    *testing.T
+	f    *fake
+	g    *Gateway
+	cut  context.CancelFunc
+	in   *bufio.Reader
+	done chan struct{}
+	last string // id of the last event
+	head http.Header
+}
+
+// flushed is an answer that is read as it is written.
+type flushed struct {
+	*httptest.ResponseRecorder
+	to *io.PipeWriter
+}
+
+func (f flushed) Write(b []byte) (int, error) { return f.to.Write(b) }
+func (f flushed) Flush()                      {}
+
+// listen opens a stream, and reads its first frame.
+func listen(t *testing.T, f *fake, query, last string) *listener {
+	t.Helper()
+	ctx, cut := context.WithCancel(context.Background())
+	from, to := io.Pipe()
+	l := &listener{t: t, f: f, g: newGateway(f), cut: cut, in: bufio.NewReader(from), done: make(chan struct{})}
+	r := httptest.NewRequest("GET", "/api/v1/events?"+query, nil).WithContext(ctx)
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	w := flushed{httptest.NewRecorder(), to}
+	go func() {
+		defer close(l.done)
+		l.g.Handler().ServeHTTP(w, r)
+		l.head = w.Header()
+		to.Close()
+	}()
+	context.AfterFunc(ctx, func() { from.Close() })
+	if got := l.next(); got != "" {
+		t.Fatalf("the first frame is %q", got)
+	}
+	return l
+}
+
+// next is the next event: its kind, shard and queue; "" for a frame without events.
+func (l *listener) next() string {
+	l.t.Helper()
+	kind, out := "", ""
+	for {
+		s, err := l.in.ReadString('\n')
+		if err != nil {
+			return "end"
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(s, "\n"), ":")
+		switch value = strings.TrimPrefix(value, " "); name {
+		case "id":
+			l.last = value
+		case "event":
+			kind = value
+		case "data":
+			var e struct {
+				Kind  string `json:"kind"`
+				Queue string `json:"queue"`
+				Shard int    `json:"shard"`
+			}
+			if err := json.Unmarshal([]byte(value), &e); err != nil || e.Kind != kind {
+				l.t.Fatalf("%q: %v", s, err)
+			}
+			schema, _ := document()
+			var any any
+			_ = json.Unmarshal([]byte(value), &any)
+			if err := schema.Components.Schemas["Event"].Value.VisitJSON(any); err != nil {
+				l.t.Errorf("%s is against openapi.json: %v", value, err)
+			}
+			out = strings.TrimSpace(fmt.Sprintf("%s %d %s", e.Kind, e.Shard, e.Queue))
+		case "":
+			if value == "" {
+				return out
+			}
+		}
+	}
+}
+
+func (l *listener) expect(what string, want ...string) {
+	l.t.Helper()
+	for _, w := range want {
+		if got := l.next(); got != w {
+			l.t.Errorf("%s: %q, want %q", what, got, w)
+		}
+	}
+}
+
+func (l *listener) end() {
+	l.cut()
+	<-l.done
+	l.g.Shutdown(context.Background())
+}
+
+func TestServerSentEvents(t *testing.T) {
+	document()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		f.events.happen(1, "before")
+		l := listen(t, f, "", "")
+		f.events.happen(1, "a", "b")
+		l.expect("what happens", "task.dead 1 a")
+		behind := l.last
+		l.expect("what happens", "task.dead 1 b")
+		f.events.happen(2, "c")
+		l.expect("in another shard", "task.dead 2 c")
+		f.events.happen(0, "d")
+		l.expect("in the system shard", "task.dead 0 d")
+		began := time.Now()
+		l.expect("when nothing happens", "", "")
+		if took := time.Since(began); took != 2*eventBeat {
+			t.Errorf("two beats took %v", took)
+		}
+		last := l.last
+		l.end()
+		if got := l.head.Get("Content-Type"); got != "text/event-stream" {
+			t.Errorf("the answer is %q", got)
+		}
+
+		f.events.happen(1, "e")
+		again := listen(t, f, "cursor="+behind, "")
+		got := map[string]bool{again.next(): true, again.next(): true, again.next(): true, again.next(): true}
+		for _, want := range []string{"task.dead 1 b", "task.dead 2 c", "task.dead 0 d", "task.dead 1 e"} {
+			if !got[want] {
+				t.Errorf("behind a cursor: %v, want %q among them", got, want)
+			}
+		}
+		again.end()
+		again = listen(t, f, "cursor="+behind+"&kind=task.*", last)
+		again.expect("behind the last event", "task.dead 1 e")
+		again.end()
+		again = listen(t, f, "queue=x", behind)
+		f.events.happen(1, "a", "x", "b")
+		again.expect("of a queue", "task.dead 1 x")
+		again.end()
+	})
+}
+
+// Nothing is missed without a word: a shard that has a new leader, one that gave no answer at first, one that is new.
+func TestEventsReset(t *testing.T) {
+	document()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		f.events.setDark(2, true)
+		l := listen(t, f, "kind=task.dead", "")
+		f.events.happen(1, "a")
+		l.expect("of the other shard", "task.dead 1 a")
+		f.events.setDark(2, false)
+		l.expect("of one that comes late", "reset 2")
+		f.events.happen(2, "b")
+		l.expect("behind the reset", "task.dead 2 b")
+		f.events.ring(1).Close()
+		f.events.ring(1).Open()
+		l.expect("of one with another leader", "reset 1")
+		f.set(func() { f.shards = []uint32{1, 2, 3} })
+		l.expect("of one that is new", "reset 3")
+		f.events.happen(3, "c")
+		l.expect("in it", "task.dead 3 c")
+		l.end()
+	})
+}
+
+// A reader who does not read holds up nobody, and is told when it comes back.
+func TestSlowReader(t *testing.T) {
+	document()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		l := listen(t, f, "", "")
+		many := make([]string, 1000)
+		for i := range many {
+			many[i] = strings.Repeat("q", 200)
+		}
+		for range 100 { // more than a ring keeps, in no time
+			f.events.happen(1, many...)
+		}
+		for {
+			if got := l.next(); strings.HasPrefix(got, "reset") {
+				break
+			} else if got == "end" {
+				t.Fatal("the stream ended without a reset")
+			}
+		}
+		f.events.happen(1, "a")
+		l.expect("behind the reset", "task.dead 1 a")
+		close(f.draining)
+		l.expect("when the server stops", "end")
+		l.end()
+	})
+}
+
+func TestEventsAreChecked(t *testing.T) {
+	f := newFake(1)
+	g := newGateway(f)
+	defer g.Shutdown(context.Background())
+	ctx, _ := begin(context.Background())
+	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: encodeCursor(eventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
+		{Type: strings.Repeat("x", 300)}} {
+		if w, err := g.newWatcher(ctx, bad); err == nil {
+			w.close()
+			t.Errorf("%v is taken", bad)
+		}
+	}
+	var open []*watcher
+	for range maxWatchers {
+		w, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, w)
+	}
+	if _, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{}); err == nil {
+		t.Error("one stream too many is open")
+	}
+	for _, w := range open {
+		w.close()
+	}
+	if n := g.watchers.Load(); n != 0 {
+		t.Errorf("%d streams are counted", n)
+	}
+}
+
+// Shards that have nothing to tell are not asked.
+func TestEventsAskWhoKnows(t *testing.T) {
+	g := newGateway(newFake(1, 2))
+	defer g.Shutdown(context.Background())
+	ctx, _ := begin(context.Background())
+	for want, r := range map[string]*pawlv1.WatchEventsRequest{
+		"[0 1 2]": {}, "[1 2]": {Kinds: []string{"task.*", "breaker.opened"}}, "[0]": {Kinds: []string{"queue.paused"}},
+		"[2]": {TaskId: task.NewID(2, 1, 1).String()},
+	} {
+		w, err := g.newWatcher(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(w.shards()); got != want {
+			t.Errorf("%v asks %s, want %s", r, got, want)
+		}
+		w.close()
+	}
+}

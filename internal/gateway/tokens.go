@@ -1,0 +1,344 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Tokens is what the gateway needs of the system shard for tokens and namespaces, wherever it is led. Package cluster says what each
+// method does and refuses. Behind are the nodes that have not confirmed a change within a second.
+type Tokens interface {
+	AddToken(ctx context.Context, c cluster.TokenCall) (t auth.Token, behind []string, err error)
+	RotateToken(ctx context.Context, c cluster.TokenCall) (t auth.Token, behind []string, err error)
+	RevokeToken(ctx context.Context, c cluster.TokenCall) (behind []string, err error)
+	Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error)
+
+	AddNamespace(ctx context.Context, by task.Author, name string) (behind []string, err error)
+	RemoveNamespace(ctx context.Context, by task.Author, name string) (behind []string, err error)
+	Namespaces(ctx context.Context) ([]cluster.Namespace, error)
+}
+
+// keepers is the AccessService.
+type keepers struct {
+	pawlv1.UnimplementedAccessServiceServer
+	*Gateway
+}
+
+func (g *Gateway) tokens() (Tokens, error) {
+	if g.cfg.Tokens == nil {
+		return nil, &task.Error{Code: task.CodePermissionDenied, Message: "tokens and namespaces are not served here"}
+	}
+	return g.cfg.Tokens, nil
+}
+
+// WhoAmI tells what the caller's token is good for.
+func (g keepers) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.WhoAmIResponse, error) {
+	c := callOf(ctx)
+	v := c.visitor
+	return &pawlv1.WhoAmIResponse{TokenRequired: g.keeper.On(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
+		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt())}, nil
+}
+
+// clockProto is a time of the wall clock; nil for the zero time.
+func clockProto(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return wallProto(t)
+}
+
+// ListTokens reads a page of the tokens that the caller's rights cover.
+func (g keepers) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*pawlv1.ListTokensResponse, error) {
+	n, err := limitOf(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	behind, err := decodeCursor(tokenCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.visible(ctx, r.GetAllNamespaces())
+	if err != nil {
+		return nil, err
+	}
+	items, next := pageBehind(all, string(behind), n, placeOfToken)
+	out := &pawlv1.ListTokensResponse{Items: make([]*pawlv1.Token, len(items))}
+	for i := range items {
+		out.Items[i] = tokenProto(&items[i])
+	}
+	if next != "" {
+		out.NextCursor = encodeCursor(tokenCursor, []byte(next))
+	}
+	return out, nil
+}
+
+// visible are the tokens that the caller may know of: of all namespaces, or of that of the call and of none in particular.
+func (g keepers) visible(ctx context.Context, inAll bool) ([]auth.Token, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	c := callOf(ctx)
+	all, err := tokens.Tokens(ctx, c.visitor.Rights)
+	if !inAll {
+		all = slices.DeleteFunc(all, func(t auth.Token) bool { return t.Namespace != c.namespace && !t.InAll() })
+	}
+	return all, err
+}
+
+func placeOfToken(t auth.Token) string { return t.Namespace + "\x00" + t.Name }
+
+// pageBehind is up to n of a sorted list behind a place, and the place where the next page begins; "": it is the last.
+func pageBehind[T any](all []T, behind string, n int, placeOf func(T) string) (page []T, next string) {
+	from := 0
+	if behind != "" {
+		from, _ = slices.BinarySearchFunc(all, behind, func(t T, at string) int {
+			if placeOf(t) <= at {
+				return -1
+			}
+			return 1
+		})
+	}
+	if page = all[from:]; len(page) > n {
+		page = page[:n]
+		next = placeOf(page[n-1])
+	}
+	return page, next
+}
+
+// GetToken reads one token.
+func (g keepers) GetToken(ctx context.Context, r *pawlv1.GetTokenRequest) (*pawlv1.GetTokenResponse, error) {
+	of, err := nameOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.visible(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].ID() == of {
+			return &pawlv1.GetTokenResponse{Token: tokenProto(&all[i])}, nil
+		}
+	}
+	return nil, task.NotFound("token", of.Name)
+}
+
+// named is what calls on one token have in common.
+type named interface {
+	GetName() string
+	GetAllNamespaces() bool
+}
+
+// nameOf is the token that a call means. Its namespace is that of the call, so that it comes from the credential.
+func nameOf(ctx context.Context, r named) (auth.TokenName, error) {
+	of := auth.TokenName{Namespace: namespaceOf(ctx), Name: r.GetName()}
+	if r.GetAllNamespaces() {
+		of.Namespace = auth.AllNamespaces
+	}
+	return of, auth.CheckName(of.Name)
+}
+
+// tokenCall reads what calls have in common that change a token.
+func tokenCall(ctx context.Context, r named) (c cluster.TokenCall, err error) {
+	of, err := nameOf(ctx, r)
+	if err != nil {
+		return c, err
+	}
+	c.By, c.Token.Name, c.Token.Namespace = callOf(ctx).visitor.Rights, of.Name, of.Namespace
+	c.Author, err = authorOf(ctx, "")
+	return c, err
+}
+
+// lifeOf reads how long a token lives; 0: for ever, which has to be said.
+func lifeOf(in *durationpb.Duration, never bool) (time.Duration, error) {
+	life, err := spanOf("expires_in", in)
+	switch {
+	case err != nil:
+		return 0, err
+	case never && in != nil:
+		return 0, task.Invalid("never_expires", "is given beside expires_in: only one of them is allowed")
+	case never:
+		return 0, nil
+	case in == nil:
+		return auth.DefaultLife, nil
+	case life < time.Second || life > auth.MaxLife:
+		return 0, task.Invalid("expires_in", "%v is not between 1s and %v (10 years)", life, auth.MaxLife)
+	}
+	return life, nil
+}
+
+// AddToken makes a token within the rights of its maker.
+func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawlv1.AddTokenResponse, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	c, err := tokenCall(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires()); err != nil {
+		return nil, err
+	}
+	t := &c.Token
+	if t.Roles, err = auth.ParseRoles("roles", r.GetRoles()); err != nil {
+		return nil, err
+	}
+	if t.Queues = r.GetQueues(); len(t.Queues) == 0 {
+		t.Queues = nil
+	}
+	if err := t.Check(g.limits); err != nil {
+		return nil, err
+	}
+	if !c.By.Covers(t.Rights) {
+		return nil, beyond(callOf(ctx).visitor, t.Rights)
+	}
+	secret := auth.NewSecret()
+	t.Hash = auth.HashOf(secret)
+	made, behind, err := tokens.AddToken(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "unconfirmed", behind, "by", c.Author)
+	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind}, nil
+}
+
+// beyond refuses a token that could do more than its maker.
+func beyond(v visitor, r auth.Rights) error {
+	switch {
+	case !v.InAll() && r.Namespace != v.Namespace:
+		return denied("token %q is limited to namespace %q, and can't make one that is not", v.Name, v.Namespace)
+	case !v.Scope().Covers(r.Scope()):
+		return denied("token %q is limited to the queues %s, and can't make one that sees others", v.Name, strings.Join(v.Queues, ", "))
+	}
+	return denied("token %q has the role %s, and can't make one that has %s", v.Name, v.Roles, r.Roles)
+}
+
+// RotateToken gives a token another secret.
+func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) (*pawlv1.RotateTokenResponse, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	c, err := tokenCall(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires()); err != nil {
+		return nil, err
+	}
+	if c.Overlap, err = spanOf("overlap", r.GetOverlap()); err != nil {
+		return nil, err
+	}
+	if r.GetOverlap() == nil {
+		c.Overlap = auth.DefaultOverlap
+	}
+	if c.Overlap < 0 || c.Overlap > auth.MaxOverlap {
+		return nil, task.Invalid("overlap", "%v is not between 0s and %v (30 days)", c.Overlap, auth.MaxOverlap)
+	}
+	secret := auth.NewSecret()
+	c.Token.Hash = auth.HashOf(secret)
+	now, behind, err := tokens.RotateToken(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("token rotated", "token", now.Name, "namespace", now.Namespace, "unconfirmed", behind, "by", c.Author)
+	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind}, nil
+}
+
+// RevokeToken ends a token.
+func (g keepers) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRequest) (*pawlv1.RevokeTokenResponse, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	c, err := tokenCall(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	behind, err := tokens.RevokeToken(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("token revoked", "token", c.Token.Name, "namespace", c.Token.Namespace, "unconfirmed", behind, "by", c.Author)
+	return &pawlv1.RevokeTokenResponse{UnconfirmedNodes: behind}, nil
+}
+
+func tokenProto(t *auth.Token) *pawlv1.Token {
+	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: timeProto(t.CreatedAt),
+		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt)}
+}
+
+// ListNamespaces reads a page of the namespaces that the caller may go to.
+func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	n, err := limitOf(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	behind, err := decodeCursor(namespaceCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	all, err := tokens.Namespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if v := callOf(ctx).visitor; !v.InAll() {
+		all = slices.DeleteFunc(all, func(n cluster.Namespace) bool { return n.Name != v.Namespace })
+	}
+	items, next := pageBehind(all, string(behind), n, func(n cluster.Namespace) string { return n.Name })
+	out := &pawlv1.ListNamespacesResponse{}
+	for _, n := range items {
+		out.Items = append(out.Items, &pawlv1.Namespace{Name: n.Name, CreatedAt: timeProto(n.CreatedAt), CreatedBy: n.CreatedBy})
+	}
+	if next != "" {
+		out.NextCursor = encodeCursor(namespaceCursor, []byte(next))
+	}
+	return out, nil
+}
+
+// AddNamespace makes a namespace.
+func (g keepers) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceRequest) (*pawlv1.AddNamespaceResponse, error) {
+	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), Tokens.AddNamespace)
+	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
+}
+
+// RemoveNamespace removes a namespace in which there is nothing.
+func (g keepers) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
+	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), Tokens.RemoveNamespace)
+	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
+}
+
+func (g keepers) onNamespace(ctx context.Context, done, name string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	if err := auth.CheckNamespace("name", name); err != nil {
+		return nil, err
+	}
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	behind, err := do(tokens, ctx, by, name)
+	if err == nil {
+		g.log.Info(done, "namespace", name, "unconfirmed", behind, "by", by)
+	}
+	return behind, err
+}

@@ -1,0 +1,164 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// tokens are the calls on tokens and namespaces, wherever the system shard is led: it is the gateway.Tokens.
+type tokens struct {
+	add, rotate, revoke func(context.Context, cluster.TokenCall) (tokenAnswer, error)
+	list                func(context.Context, auth.Rights) ([]auth.Token, error)
+	make, remove        func(context.Context, namespaceArgs) ([]string, error)
+	namespaces          func(context.Context, struct{}) ([]cluster.Namespace, error)
+	require             func(context.Context, requireArgs) (struct{}, error)
+}
+
+type namespaceArgs struct {
+	By   task.Author
+	Name string
+}
+
+type requireArgs struct {
+	By task.Author
+	On bool
+}
+
+// tokenAnswer is a token and who has not confirmed the change.
+type tokenAnswer struct {
+	Token  auth.Token
+	Behind []string
+}
+
+func newTokens(r *router.Router, c *cluster.Control) *tokens {
+	onToken := func(name string, again bool, do func(context.Context, cluster.TokenCall) (cluster.TokenDone, error)) func(context.Context, cluster.TokenCall) (tokenAnswer, error) {
+		return router.OnSystem(r, name, again, func(ctx context.Context, a cluster.TokenCall) (out tokenAnswer, err error) {
+			done, err := do(ctx, a)
+			if err != nil {
+				return out, err
+			}
+			out.Token = done.Token
+			out.Behind, err = c.Confirm(ctx, done.Version)
+			return out, err
+		})
+	}
+	onNamespace := func(name string, again bool, do func(context.Context, task.Author, string) (uint64, error)) func(context.Context, namespaceArgs) ([]string, error) {
+		return router.OnSystem(r, name, again, func(ctx context.Context, a namespaceArgs) ([]string, error) {
+			version, err := do(ctx, a.By, a.Name)
+			if err != nil {
+				return nil, err
+			}
+			return c.Confirm(ctx, version)
+		})
+	}
+	return &tokens{
+		add:    onToken("add-token", true, c.AddToken),
+		rotate: onToken("rotate-token", true, c.RotateToken),
+		revoke: onToken("revoke-token", false, c.RevokeToken), // a repeat would not find it
+		list:   router.OnSystem(r, "tokens", true, c.Tokens),
+		make:   onNamespace("add-namespace", true, c.AddNamespace),
+		remove: onNamespace("remove-namespace", false, c.RemoveNamespace),
+		namespaces: router.OnSystem(r, "namespaces", true, func(ctx context.Context, _ struct{}) ([]cluster.Namespace, error) {
+			return c.Namespaces(ctx)
+		}),
+		require: onSystem(r, "require-tokens", func(ctx context.Context, a requireArgs) error { return c.RequireTokens(ctx, a.By, a.On) }),
+	}
+}
+
+// AddToken implements gateway.Tokens.
+func (t *tokens) AddToken(ctx context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+	a, err := t.add(ctx, c)
+	return a.Token, a.Behind, err
+}
+
+// RotateToken implements gateway.Tokens.
+func (t *tokens) RotateToken(ctx context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+	a, err := t.rotate(ctx, c)
+	return a.Token, a.Behind, err
+}
+
+// RevokeToken implements gateway.Tokens.
+func (t *tokens) RevokeToken(ctx context.Context, c cluster.TokenCall) ([]string, error) {
+	a, err := t.revoke(ctx, c)
+	return a.Behind, err
+}
+
+// Tokens implements gateway.Tokens.
+func (t *tokens) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error) {
+	return t.list(ctx, by)
+}
+
+// AddNamespace implements gateway.Tokens.
+func (t *tokens) AddNamespace(ctx context.Context, by task.Author, name string) ([]string, error) {
+	return t.make(ctx, namespaceArgs{by, name})
+}
+
+// RemoveNamespace implements gateway.Tokens.
+func (t *tokens) RemoveNamespace(ctx context.Context, by task.Author, name string) ([]string, error) {
+	return t.remove(ctx, namespaceArgs{by, name})
+}
+
+// Namespaces implements gateway.Tokens.
+func (t *tokens) Namespaces(ctx context.Context) ([]cluster.Namespace, error) {
+	return t.namespaces(ctx, struct{}{})
+}
+
+// newDoor makes the door of this node, which hears of tokens by the node's copy.
+func newDoor(cfg Config) *auth.Door {
+	door := auth.Config{Mode: cfg.Tokens}
+	if cfg.AdminToken != nil {
+		door.Admin = func() (auth.Hash, bool) {
+			token := cfg.AdminToken()
+			return auth.HashOf(token), token != ""
+		}
+	}
+	return auth.NewDoor(door)
+}
+
+// requireRest is the pause after the cluster could not be told.
+const requireRest = time.Second
+
+// requireTokens tells the cluster, once in the node's life, what this node was told. A node that was told nothing follows.
+func (n *Node) requireTokens(ctx context.Context) {
+	if n.cfg.Tokens == TokensAsCluster {
+		return
+	}
+	on := n.cfg.Tokens == TokensAlways
+	by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Reason: "--auth"}
+	for said := false; ; said = true {
+		_, err := n.tokens.require(ctx, requireArgs{by, on})
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !said {
+			n.cfg.Logger.Warn("the other nodes are not told whether calls need a token: those without --auth go on as before", "needed_here", on, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(requireRest):
+		}
+	}
+}
+
+// fetch asks the leader of the system shard what the copy lacks, and tells it how this node is.
+func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
+	report := n.report()
+	uses, told := n.door.Uses()
+	report.Uses = uses
+	asked := time.Now()
+	d, err := n.system.changes(ctx, changesArgs{After: after, Report: report, Wait: wait})
+	if err != nil {
+		n.leaveIfRemoved(err)
+		return d, err
+	}
+	told()
+	n.door.Heard(asked)
+	n.heard.Store(time.Now().UnixNano())
+	return d, nil
+}

@@ -1,0 +1,378 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// as is a client with a token, in a namespace ("": the token's).
+func (s *server) as(token, namespace string) *pawl.Client {
+	s.t.Helper()
+	c, err := pawl.Dial("node", pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
+		pawl.WithToken(token), pawl.WithNamespace(namespace), pawl.WithRetryFor(0), pawl.WithoutDirect())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// web makes a call of REST at the node.
+func (s *server) web(token, method, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	s.gateway.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// A token that is made or revoked is so on all nodes when the call is answered, and what goes on with it has ended. A node that hears
+// nothing for long trusts no token any more but its own.
+func TestTokensOnThreeNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.admin = NewToken()
+		w.form()
+		boss := w.nodes["n1"].as(w.admin, "").Admin()
+		if _, err := boss.AddNamespace(t.Context(), "team"); err != nil {
+			t.Fatal(err)
+		}
+		made, err := w.nodes["n2"].as(w.admin, "team").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "worker", Roles: []pawl.Role{pawl.RoleConsume, pawl.RoleObserve}})
+		if err != nil || len(made.Unconfirmed) != 0 {
+			t.Fatalf("a token: %+v, %v", made, err)
+		}
+		ends := make(chan *httptest.ResponseRecorder, 3)
+		for name, s := range w.nodes {
+			if me, err := s.as(made.Secret, "").Admin().Me(t.Context()); err != nil || me.Name != "worker" || me.Namespace != "team" || !me.TokenRequired {
+				t.Fatalf("%s, just after the token was made: %+v, %v", name, me, err)
+			}
+			go func() {
+				ends <- s.web(made.Secret, "POST", "/api/v1/claim", `{"queues":["mail"],"wait":"20s","worker":"w"}`)
+			}()
+		}
+		pass(3 * time.Second)
+		began := time.Now()
+		behind, err := w.nodes["n3"].as(w.admin, "team").Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "worker"})
+		if took := time.Since(began); err != nil || len(behind) != 0 || took > time.Second {
+			t.Errorf("revoked: %v, %v after %v", behind, err, took)
+		}
+		for name, s := range w.nodes {
+			if _, err := s.as(made.Secret, "").Admin().Me(t.Context()); !errors.Is(err, pawl.ErrUnauthenticated) {
+				t.Errorf("%s, just after the token was revoked: %v", name, err)
+			}
+		}
+		for range w.nodes {
+			if end := <-ends; end.Code != http.StatusUnauthorized {
+				t.Errorf("a poll ended with %d %s", end.Code, end.Body)
+			}
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("all that took %v", took)
+		}
+
+		kept, err := boss.AddToken(t.Context(), pawl.TokenSpec{Name: "kept", Roles: []pawl.Role{pawl.RoleObserve}, AllNamespaces: true, Life: pawl.NeverExpires})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := w.nodes["n1"]
+		w.crash("n2")
+		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); err != nil {
+			t.Errorf("one of three nodes is gone: %v", err)
+		}
+		pass(15 * time.Second)
+		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); err != nil {
+			t.Errorf("one of three nodes is gone for long: %v", err)
+		}
+		w.crash("n3")
+		pass(5 * time.Second)
+		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); err != nil {
+			t.Errorf("the majority is gone for a moment: %v", err)
+		}
+		pass(10 * time.Second)
+		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); !errors.Is(err, pawl.ErrUnavailable) {
+			t.Errorf("the majority is gone: %v", err)
+		}
+		if me, err := last.as(w.admin, "").Admin().Me(t.Context()); err != nil || me.Name != "admin-token-file" {
+			t.Errorf("the node's own token: %+v, %v", me, err)
+		}
+	})
+}
+
+// A node that was told nothing wants tokens as soon as another one does, and after a restart before it has heard of that.
+func TestNodesAgreeOnTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dir := t.TempDir()
+		n1 := w.start("n1", dir, "n1")
+		if _, err := n1.client().Admin().Server(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.admin = NewToken()
+		w.start("n2", t.TempDir(), "n1")
+		w.until("n1 wants tokens, too", func() error {
+			if _, err := n1.as("", "").Admin().Server(t.Context()); !errors.Is(err, pawl.ErrUnauthenticated) {
+				return fmt.Errorf("without a token: %v", err)
+			}
+			return nil
+		})
+		made, err := w.nodes["n2"].as(w.admin, "").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "a", Roles: []pawl.Role{pawl.RoleObserve}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.crash("n1")
+		w.admin = ""
+		n1 = w.start("n1", dir, "n1")
+		for range 100 { // from the first moment on
+			if _, err := n1.as("", "").Admin().Server(t.Context()); err == nil {
+				t.Fatal("a node that was started again lets everybody in")
+			}
+			pass(50 * time.Millisecond)
+		}
+		if _, err := n1.as(made.Secret, "").Admin().Server(t.Context()); err != nil {
+			t.Errorf("with a token: %v", err)
+		}
+	})
+}
+
+// estate is what there is in a namespace, all with one word in it that nobody else may see.
+type estate struct {
+	s                                           *server
+	token                                       string
+	task, claimed, claim, dead, group, schedule string
+	operation                                   string
+}
+
+const canary = "canary"
+
+// estate makes some of everything in the queue "canary-q".
+func (s *server) estate(token string) *estate {
+	e := &estate{s: s, token: token, schedule: "canary-s"}
+	field := func(w *httptest.ResponseRecorder, name string) string {
+		s.t.Helper()
+		_, rest, ok := strings.Cut(w.Body.String(), `"`+name+`":"`)
+		if w.Code >= 300 || !ok {
+			s.t.Fatalf("no %s: %d %s", name, w.Code, w.Body)
+		}
+		value, _, _ := strings.Cut(rest, `"`)
+		return value
+	}
+	enqueue := func() string {
+		return field(s.web(token, "POST", "/api/v1/tasks", `{"type":"canary-t","queue":"canary-q","payload":"canary","tags":["canary"]}`), "task_id")
+	}
+	take := func() string {
+		return field(s.web(token, "POST", "/api/v1/claim", `{"queues":["canary-q"],"worker":"canary-w","lease":"1h"}`), "claim_token")
+	}
+	s.web(token, "PUT", "/api/v1/queues/other", `{"settings":{}}`) // strangers with a right to it would make it
+	e.dead = enqueue()
+	s.web(token, "POST", "/api/v1/tasks/"+e.dead+"/fail", `{"claim_token":"`+take()+`","error":{"message":"canary"},"outcome":"dead"}`)
+	e.claimed = enqueue()
+	e.claim = take()
+	e.task = enqueue()
+	e.group = field(s.web(token, "POST", "/api/v1/groups", `{"name":"canary","tasks":[{"type":"canary-t","queue":"canary-q"}]}`), "group_id")
+	s.web(token, "POST", "/api/v1/schedules", `{"name":"canary-s","cron":"@yearly","task":{"type":"canary-t","queue":"canary-q"}}`)
+	e.operation = field(s.web(token, "POST", "/api/v1/operations", `{"action":"set_priority","priority":"low","filter":{"queue":"canary-q","type":"none"}}`), "operation_id")
+	pass(time.Second) // it ends
+	return e
+}
+
+// attempts are calls on all that is there, by their names and ids.
+func (e *estate) attempts() (all [][3]string) {
+	add := func(method, path, body string) { all = append(all, [3]string{method, "/api/v1/" + path, body}) }
+	claim := `{"claim_token":"` + e.claim + `"}`
+	for _, id := range []string{e.task, e.claimed, e.dead} {
+		add("GET", "tasks/"+id, "")
+		add("GET", "tasks/"+id+"?consistency=stale", "")
+		add("GET", "tasks/"+id+"/explain", "")
+		add("DELETE", "tasks/"+id, "")
+		add("PATCH", "tasks/"+id, `{"priority":"high"}`)
+		for _, verb := range []string{"retry", "run_now", "discard"} {
+			add("POST", "tasks/"+id+"/"+verb, "")
+		}
+	}
+	add("POST", "tasks/"+e.claimed+"/extend", `{"claim_token":"`+e.claim+`","lease":"10s"}`)
+	for _, verb := range []string{"ack", "fail", "release"} {
+		add("POST", "tasks/"+e.claimed+"/"+verb, claim)
+		add("POST", "tasks/"+verb, `{"items":[{"task_id":"`+e.claimed+`","claim_token":"`+e.claim+`"}]}`)
+	}
+	for _, verb := range []string{"begin", "finish", "abandon"} {
+		add("POST", "tasks/"+e.claimed+"/once/"+verb, `{"claim_token":"`+e.claim+`","key":"k"}`)
+	}
+	add("GET", "groups/"+e.group, "")
+	add("GET", "groups/"+e.group+"/members", "")
+	add("POST", "groups/"+e.group+"/close", "")
+	add("POST", "groups/"+e.group+"/cancel", "")
+	add("POST", "groups/"+e.group+"/tasks", `{"tasks":[{"type":"t","queue":"other"}]}`)
+	add("GET", "schedules/"+e.schedule, "")
+	add("GET", "schedules/"+e.schedule+"/history", "")
+	for _, verb := range []string{"pause", "resume", "trigger"} {
+		add("POST", "schedules/"+e.schedule+"/"+verb, "")
+	}
+	add("DELETE", "schedules/"+e.schedule, "")
+	add("GET", "operations/"+e.operation, "")
+	for _, verb := range []string{"pause", "resume", "abort"} {
+		add("POST", "operations/"+e.operation+"/"+verb, "")
+	}
+	add("POST", "queues/canary-q/dead/replay", `{"task_ids":["`+e.dead+`"]}`)
+	add("POST", "queues/canary-q/dead/discard", `{"task_ids":["`+e.dead+`"]}`)
+	for _, verb := range []string{"pause", "purge", "resume", "spread", "breakers/close"} {
+		add("POST", "queues/canary-q/"+verb, "")
+	}
+	for _, path := range []string{"queues/canary-q", "queues/canary-q/explain", "queues/canary-q/dead", "queues/canary-q/stats", "tasks?queue=canary-q"} {
+		add("GET", path, "")
+	}
+	add("DELETE", "queues/canary-q", "")
+	return all
+}
+
+// lists are calls that may be answered, without anything of others.
+var lists = []string{"tasks", "tasks?fields=payload", "tasks?state=dead", "tasks?q=canary", "queues", "groups", "schedules", "operations", "audit", "archive", "workers", "tokens", "namespaces", "me"}
+
+// passing is what time alone changes in answers: ages, rates and percentiles of a queue, and when a token was last used.
+var passing = regexp.MustCompile(`"oldest_ready_age_seconds".*?"settings"|,"used_at":"[^"]*"`)
+
+// answers is all that its owner is told of an estate, but for what passes.
+func (e *estate) answers() string {
+	var b strings.Builder
+	for _, path := range []string{"tasks?fields=payload", "queues", "groups", "groups/" + e.group, "groups/" + e.group + "/members", "schedules", "schedules/" + e.schedule + "/history",
+		"operations", "audit", "archive", "tasks/" + e.task, "tasks/" + e.claimed, "tasks/" + e.dead, "tokens"} {
+		w := e.s.web(e.token, "GET", "/api/v1/"+path, "")
+		fmt.Fprintf(&b, "%s: %d %s\n", path, w.Code, w.Body)
+	}
+	return passing.ReplaceAllString(b.String(), "")
+}
+
+// stranger makes calls with ids and names of an estate that it must not see: it is told of nothing, and changes nothing.
+func (e *estate) stranger(who, token string) {
+	e.s.t.Helper()
+	before := e.answers()
+	if strings.Count(before, canary) < 20 {
+		e.s.t.Fatalf("there is little to be seen: %s", before)
+	}
+	for _, c := range e.attempts() {
+		w := e.s.web(token, c[0], c[1], c[2])
+		told := strings.ReplaceAll(strings.ReplaceAll(w.Body.String(), "canary-q", ""), "canary-s", "") // what the caller said itself
+		if w.Code < 300 && !strings.Contains(told, `"code":"not_found"`) && !strings.Contains(w.Body.String(), `"items":[]`) || strings.Contains(told, canary) {
+			e.s.t.Errorf("%s: %s %s %s: %d %s", who, c[0], c[1], c[2], w.Code, w.Body)
+		}
+	}
+	for _, path := range lists {
+		if w := e.s.web(token, "GET", "/api/v1/"+path, ""); strings.Contains(w.Body.String(), canary) {
+			e.s.t.Errorf("%s: GET %s: %d %s", who, path, w.Code, w.Body)
+		}
+	}
+	if after := e.answers(); after != before {
+		e.s.t.Errorf("%s changed something: before\n%s\nafter\n%s", who, before, after)
+	}
+}
+
+// Whoever has another namespace, or other queues, finds nothing by ids, names, claim tokens and lists, whatever its roles.
+func TestForeignThingsAreNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admin := NewToken()
+		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		boss := func(ns string) pawl.Admin { return s.as(admin, ns).Admin() }
+		every := []pawl.Role{pawl.RoleAdmin}
+		cut := func(ns, name string, queues ...string) string {
+			t.Helper()
+			made, err := boss(ns).AddToken(t.Context(), pawl.TokenSpec{Name: name, Roles: every, Queues: queues})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return made.Secret
+		}
+		for _, ns := range []string{"a", "b"} {
+			if _, err := boss("").AddNamespace(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := s.estate(cut("b", "canary-owner"))
+		e.stranger("who has other queues of the namespace", cut("b", "narrow", "other*"))
+		e.stranger("who has another namespace", cut("a", "foreign"))
+		e.stranger("who has the default namespace", cut("", "default"))
+
+		// What a limited token makes, it may use; what others make of the same kind, it may not.
+		within := cut("b", "within", "canary-*")
+		for path, want := range map[string]int{"tasks/" + e.task: 200, "tasks/" + e.task + "/explain": 200, "schedules/canary-s": 200, "queues/canary-q": 200,
+			"groups/" + e.group: 404, "operations/" + e.operation: 404} {
+			if w := s.web(within, "GET", "/api/v1/"+path, ""); w.Code != want {
+				t.Errorf("GET %s with a token of its queue: %d, want %d (%s)", path, w.Code, want, w.Body)
+			}
+		}
+		made := s.web(within, "POST", "/api/v1/groups", `{"open":true,"tasks":[{"type":"t","queue":"canary-q"}]}`)
+		_, id, _ := strings.Cut(made.Body.String(), `"group_id":"`)
+		if id = id[:36]; s.web(within, "GET", "/api/v1/groups/"+id, "").Code != 200 || !strings.Contains(s.web(within, "GET", "/api/v1/groups", "").Body.String(), id) {
+			t.Errorf("a group of its own is not there: %s", made.Body)
+		}
+		if w := s.web(e.token, "POST", "/api/v1/groups/"+id+"/tasks", `{"tasks":[{"type":"t","queue":"other"}]}`); !strings.Contains(w.Body.String(), "is none that group") {
+			t.Errorf("a member beyond what the group's maker could see: %d %s", w.Code, w.Body)
+		}
+		if w := s.web(within, "POST", "/api/v1/operations", `{"action":"cancel","filter":{}}`); w.Code != 202 {
+			t.Errorf("an operation on what it sees: %d %s", w.Code, w.Body)
+		}
+		pass(2 * time.Second)
+		if w := s.web(within, "GET", "/api/v1/operations", ""); strings.Count(w.Body.String(), "operation_id") != 1 {
+			t.Errorf("its operations: %s", w.Body)
+		}
+	})
+}
+
+// What is done in one namespace, in whatever order, changes nothing of another that has the same names.
+func TestNamespacesDoNotMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admin := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		token := map[string]string{}
+		for _, ns := range []string{"a", "b"} {
+			if _, err := s.as(admin, "").Admin().AddNamespace(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+			made, err := s.as(admin, ns).Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "owner", Roles: []pawl.Role{pawl.RoleAdmin}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			token[ns] = made.Secret
+		}
+		b, a := s.estate(token["b"]), s.estate(token["a"])
+		before := b.answers()
+		steps := slices.Concat(a.attempts(), [][3]string{
+			{"POST", "/api/v1/tasks", `{"type":"canary-t","queue":"canary-q","idempotency_key":"k","unique":{"key":"u","on_conflict":"replace"}}`},
+			{"POST", "/api/v1/claim", `{"queues":["canary-q"],"worker":"canary-w","max":3}`},
+			{"PUT", "/api/v1/queues/canary-q", `{"settings":{"max_length":5}}`},
+			{"PUT", "/api/v1/schedules/canary-s", `{"cron":"@hourly","task":{"type":"t","queue":"canary-q"}}`},
+			{"POST", "/api/v1/operations", `{"action":"discard","filter":{}}`},
+			{"POST", "/api/v1/tokens", `{"name":"more","roles":["admin"]}`},
+			{"DELETE", "/api/v1/tokens/more", ""},
+		})
+		seed := rand.Uint64()
+		random := rand.New(rand.NewPCG(seed, 0))
+		done := 0
+		for range 300 {
+			c := steps[random.IntN(len(steps))]
+			if w := s.web(token["a"], c[0], c[1], c[2]); w.Code < 300 {
+				done++
+			}
+			if random.IntN(20) == 0 {
+				pass(time.Second)
+			}
+		}
+		if after := b.answers(); after != before {
+			t.Errorf("seed %d: before\n%s\nafter\n%s", seed, before, after)
+		}
+		if done < 50 {
+			t.Errorf("seed %d: only %d calls of 300 did something", seed, done)
+		}
+	})
+}

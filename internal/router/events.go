@@ -1,0 +1,42 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/events"
+)
+
+type eventArgs struct {
+	Shard uint32
+	Query events.Query
+}
+
+func eventWait(a eventArgs) time.Duration { return a.Query.Wait }
+
+func eventsLeft(a eventArgs, d time.Duration) eventArgs {
+	a.Query.Wait = d
+	return a
+}
+
+var (
+	shardEvents = &method[eventArgs, events.Page]{name: "events", again: true, run: func(ctx context.Context, r *Router, a eventArgs) (events.Page, error) {
+		return r.cfg.Broker.Events(ctx, a.Shard, a.Query)
+	}, wait: eventWait, left: eventsLeft}
+	systemEvents = func() *method[eventArgs, events.Page] {
+		m := onSystem("events-system", true, func(ctx context.Context, c Control, a eventArgs) (events.Page, error) { return c.Events(ctx, a.Query) })
+		m.wait, m.left = eventWait, eventsLeft
+		return m
+	}()
+)
+
+// Events reads what happened in a shard behind a place, waiting for it, wherever the shard is led. Of the system shard it is what
+// happened to queues.
+func (r *Router) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
+	if shard == systemShard {
+		return call(ctx, r, systemEvents, shard, eventArgs{shard, q})
+	}
+	ctx, done := r.untilDrain(ctx)
+	defer done()
+	return call(ctx, r, shardEvents, shard, eventArgs{shard, q})
+}

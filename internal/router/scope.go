@@ -1,0 +1,44 @@
+package router
+
+import (
+	"context"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A call that is limited to some queues goes to another node as a call of its own kind, around what it is. A node that does not know
+// that kind refuses it, and never runs it without its limits.
+
+const scopedMethod = "scoped"
+
+// scopedCall is a call with what it may see.
+type scopedCall struct {
+	Queues  []string
+	Method  string
+	Request []byte
+}
+
+// withScope wraps a call for another node, if it is limited.
+func withScope(ctx context.Context, name string, request []byte) (string, []byte, error) {
+	scope := task.ScopeOf(ctx)
+	if scope.All() {
+		return name, request, nil
+	}
+	request, err := encode(&scopedCall{scope.Queues, name, request})
+	return scopedMethod, request, err
+}
+
+// ofScope is the inverse of withScope.
+func ofScope(ctx context.Context, name string, request []byte) (context.Context, string, []byte, error) {
+	if name != scopedMethod {
+		return ctx, name, request, nil
+	}
+	var c scopedCall
+	if err := decode(request, &c); err != nil {
+		return ctx, name, request, err
+	}
+	if c.Queues == nil { // no queue at all, rather than all
+		c.Queues = []string{}
+	}
+	return task.WithScope(ctx, task.Scope{Queues: c.Queues}), c.Method, c.Request, nil
+}

@@ -1,0 +1,28 @@
+package ui
+
+import (
+	"testing"
+	"time"
+)
+
+func TestChartScales(t *testing.T) {
+	for n, want := range map[int64]int64{0: 1, 1: 1, 3: 5, 7: 10, 11: 20, 49: 50, 501: 1000} {
+		if got := niceTop(n); got != want {
+			t.Errorf("the top of %d is %d, want %d", n, got, want)
+		}
+	}
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := chartOf("tasks", start, time.Minute, []series{{"succeeded", "succeeded", []int64{30, 0, 90}}, {"failed", "failed", []int64{10, 0, 0}}}, series{"line", "enqueued", []int64{100, 5, 0}})
+	if c.Width != 30 || c.Top != "1.7/s" || c.Empty || c.Line != "5,0.0 15,95.0 25,100.0" {
+		t.Errorf("got %+v", c)
+	}
+	if b := c.Bars[0]; len(b.Pieces) != 2 || b.Pieces[0].Y != 70 || b.Pieces[1].Y != 60 || b.Title != "00:00:00 UTC\nsucceeded: 30\nfailed: 10\nenqueued: 100" {
+		t.Errorf("the first bar is %+v", b)
+	}
+	if len(c.Bars[1].Pieces) != 0 || c.Legend[0].N != 120 || c.Legend[2].N != 105 {
+		t.Errorf("got %+v %+v", c.Bars[1], c.Legend)
+	}
+	if empty := chartOf("", start, time.Minute, nil, series{}); !empty.Empty || len(empty.Bars) != 0 {
+		t.Errorf("nothing is drawn as %+v", empty)
+	}
+}

@@ -1,0 +1,137 @@
+package ui
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+var workerPages = []page{
+	{path: "/workers", template: "workers", nav: "/workers", show: showWorkers},
+	{path: "/workers/{worker}", template: "worker", nav: "/workers", show: showWorker},
+}
+
+var workerActions = []action{
+	{path: "/workers/{worker}/quiet", nav: "/workers", form: workerForm("Quiet", "It takes no new tasks for 24 hours. What it runs goes on, and it stays connected."), do: doQuiet},
+	{path: "/workers/{worker}/resume", nav: "/workers", form: workerForm("Resume", "It takes tasks again."), do: doResumeWorker},
+}
+
+// workersLimit is how many workers a page of the list has.
+const workersLimit = 100
+
+type workersView struct {
+	Rows   []workerRow
+	Queue  string
+	Silent []fact // nodes that gave no answer, and why
+	Slots  int
+	Busy   int
+	more
+}
+
+type workerRow struct {
+	*pawl.WorkerInfo
+	Takes string // its queues
+	Used  int    // percent of its slots
+	State string
+}
+
+func workerRowOf(w *pawl.WorkerInfo) workerRow {
+	row := workerRow{WorkerInfo: w, Takes: queuesText(w.Queues), Used: min(w.Running*100/max(w.Slots, 1), 100), State: "connected"}
+	switch {
+	case w.Quiet != nil:
+		row.State = "quiet"
+	case w.Draining:
+		row.State = "draining"
+	case !w.Connected:
+		row.State = "by calls"
+	}
+	return row
+}
+
+func queuesText(q pawl.Queues) string {
+	switch q := q.(type) {
+	case pawl.Strict:
+		return strings.Join(q, ", then ")
+	case pawl.Weighted:
+		all := make([]string, 0, len(q))
+		for _, name := range slices.Sorted(maps.Keys(q)) {
+			all = append(all, fmt.Sprintf("%s ×%d", name, q[name]))
+		}
+		return strings.Join(all, ", ")
+	}
+	return ""
+}
+
+func showWorkers(v *visit) (*screen, error) {
+	page, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: v.query("queue")}, pawl.PageRequest{Limit: workersLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := workersView{Queue: v.query("queue"), more: v.moreOf(page.NextCursor)}
+	for _, w := range page.Items {
+		view.Rows = append(view.Rows, workerRowOf(w))
+		view.Slots += w.Slots
+		view.Busy += w.Running
+	}
+	for _, node := range slices.Sorted(maps.Keys(page.Silent)) {
+		view.Silent = append(view.Silent, fact{node, page.Silent[node]})
+	}
+	return &screen{Title: "Workers", Data: view}, nil
+}
+
+// maxTasksShown is how many tasks of a worker its page lists.
+const maxTasksShown = 100
+
+type workerView struct {
+	workerRow
+	Facts []fact
+	Shown []pawl.RunningTask
+	Cut   int
+}
+
+func showWorker(v *visit) (*screen, error) {
+	w, err := v.admin().Worker(v.ctx, v.r.PathValue("worker"))
+	if err != nil {
+		return nil, err
+	}
+	view := workerView{workerRow: workerRowOf(w), Shown: w.Tasks[:min(len(w.Tasks), maxTasksShown)]}
+	view.Cut = w.Running - len(view.Shown)
+	types := strings.Join(w.Types, ", ")
+	if types == "" {
+		types = "all"
+	}
+	view.Facts = []fact{{"Queues", view.Takes}, {"Types", clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
+	return &screen{Title: "Worker " + w.Name, Data: view}, nil
+}
+
+func workerForm(verb, text string) func(*visit) (*form, error) {
+	return func(v *visit) (*form, error) {
+		w, err := v.admin().Worker(v.ctx, v.r.PathValue("worker"))
+		if err != nil {
+			return nil, err
+		}
+		return &form{Title: verb + " " + clip(w.Name, 80), Text: text, Button: verb, Back: v.workerPath(),
+			Facts: []fact{{"Runs", plural(w.Running, "task")}, {"Slots", number(w.Slots)}}, Fields: []field{reasonField()}}, nil
+	}
+}
+
+func (v *visit) workerPath() string {
+	return strings.TrimPrefix(v.url("workers", v.r.PathValue("worker")), v.base)
+}
+
+func doQuiet(v *visit) (done, error) {
+	if _, err := v.admin().QuietWorker(v.ctx, v.r.PathValue("worker"), v.value("reason")); err != nil {
+		return done{}, err
+	}
+	return done{Said: "It takes no new tasks.", Next: v.workerPath()}, nil
+}
+
+func doResumeWorker(v *visit) (done, error) {
+	if _, err := v.admin().Because(v.value("reason")).ResumeWorker(v.ctx, v.r.PathValue("worker")); err != nil {
+		return done{}, err
+	}
+	return done{Said: "It takes tasks again.", Next: v.workerPath()}, nil
+}

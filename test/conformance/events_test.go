@@ -1,0 +1,277 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// happened is an event. Cursor is behind it.
+type happened struct {
+	Kind   string `json:"kind"`
+	Queue  string `json:"queue"`
+	Type   string `json:"type"`
+	TaskID string `json:"task_id"`
+	State  string `json:"state"`
+	Worker string `json:"worker"`
+	Reason string `json:"reason"`
+	Error  string `json:"error"`
+	Name   string `json:"name"`
+	Cursor string `json:"-"`
+}
+
+func (h happened) String() string {
+	return strings.Join(strings.Fields(strings.Join([]string{h.Kind, h.Queue, h.Type, h.Worker, h.Reason, h.Error, h.Name}, " ")), " ")
+}
+
+type watching struct {
+	Queue, Type, Task string
+	Kinds             []string
+	After             string
+}
+
+type heralds interface {
+	// Watch tells what happens until ctx ends. It has begun when this returns.
+	Watch(ctx context.Context, f watching) (<-chan happened, error)
+}
+
+// stream is what a story hears.
+type stream struct {
+	w    *world
+	in   <-chan happened
+	last happened
+	stop context.CancelFunc
+}
+
+func (w *world) watch(f watching) *stream {
+	w.Helper()
+	ctx, stop := context.WithCancel(w.ctx())
+	in, err := w.door.(heralds).Watch(ctx, f)
+	must(w.T, err)
+	synctest.Wait()
+	return &stream{w: w, in: in, stop: stop}
+}
+
+// hears compares what comes with what should. Events of several shards have no order: then it compares them sorted.
+func (s *stream) hears(what string, want ...string) {
+	s.w.Helper()
+	s.w.pass(second)
+	var got []string
+	for more := true; more; {
+		select {
+		case s.last, more = <-s.in:
+			if more {
+				got = append(got, s.last.String())
+			}
+		default:
+			more = false
+		}
+		synctest.Wait()
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	is(s.w, what, got, want)
+}
+
+const resetReason = "what happened in the shard before is not all known: look at the state afresh"
+
+func TestEvents(t *testing.T) {
+	tellAll(t, []story{
+		ofTheGateway(story{name: "what happens to tasks and queues is told as it happens", tell: func(w *world) {
+			w.put("mail", settings{})
+			w.id(spec{Queue: "mail", Type: "before"})
+			s := w.watch(watching{})
+			id := w.id(spec{Queue: "mail", Type: "welcome", MaxAttempts: 1})
+			s.hears("an enqueue", "task.enqueued mail welcome")
+			is(w, "its task", []string{s.last.TaskID, s.last.State}, []string{id, "ready"})
+			c := w.claims(claimCall{Queues: []string{"mail"}, Types: []string{"welcome"}, Max: 1, Worker: "w1"})
+			s.hears("a claim", "task.claimed mail welcome w1")
+			w.fail(c[0], failing{Message: "no route"})
+			s.hears("a failure", "task.failed mail welcome w1 no route", "task.dead mail welcome w1 attempts_exhausted")
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{}))
+			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Type: "welcome"}))
+			w.put("mail", settings{MaxLength: 9})
+			s.hears("a queue's settings", "queue.paused mail deploy", "queue.resumed mail", "queue.paused mail", "queue.changed mail")
+			w.put("new", settings{})
+			must(w.T, w.door.DeleteQueue(w.ctx(), "new"))
+			s.hears("a queue's life", "queue.created new", "queue.deleted new")
+			s.stop()
+		}}),
+		ofTheGateway(story{name: "a stream goes on behind a cursor, and tells what is asked for", shards: 3, tell: func(w *world) {
+			queues := []string{"a", "b", "c", "d", "e"}
+			for _, q := range queues {
+				w.put(q, settings{})
+			}
+			s := w.watch(watching{Kinds: []string{"task.*"}})
+			for _, q := range queues {
+				w.id(spec{Queue: q, Type: "x"})
+			}
+			want := []string{"task.enqueued a x", "task.enqueued b x", "task.enqueued c x", "task.enqueued d x", "task.enqueued e x"}
+			s.hears("all queues", want...)
+			behind := s.last.Cursor
+			s.stop()
+			for _, q := range queues {
+				w.id(spec{Queue: q, Type: "y"})
+			}
+			w.put("a", settings{MaxLength: 100})
+			id := w.id(spec{Queue: "b", Type: "z"})
+			s = w.watch(watching{Kinds: []string{"task.*"}, After: behind})
+			s.hears("behind the cursor", "task.enqueued a y", "task.enqueued b y", "task.enqueued c y", "task.enqueued d y", "task.enqueued e y", "task.enqueued b z")
+			s.stop()
+			for _, c := range []struct {
+				f    watching
+				want []string
+			}{
+				{watching{Queue: "b", Kinds: []string{"task.*"}}, []string{"task.enqueued b y", "task.enqueued b z"}},
+				{watching{Type: "z", Kinds: []string{"task.*"}}, []string{"task.enqueued b z"}},
+				{watching{Task: id}, []string{"task.enqueued b z"}},
+				{watching{Kinds: []string{"queue.changed"}}, []string{"reset " + resetReason}}, // the first stream did not read the system shard
+				{watching{Kinds: []string{"task.dead", "breaker.*"}}, nil},
+			} {
+				c.f.After = behind
+				s = w.watch(c.f)
+				s.hears(fmt.Sprintf("with %+v", c.f), c.want...)
+				s.stop()
+			}
+			for _, bad := range []watching{{After: "x"}, {Kinds: []string{"nothing"}}, {Task: "x"}} {
+				_, err := w.door.(heralds).Watch(w.ctx(), bad)
+				is(w, fmt.Sprintf("a refusal of %+v", bad), err != nil, true)
+			}
+		}}),
+		ofTheGateway(story{name: "operations, breakers and schedules are told of", tell: func(w *world) {
+			w.put("default", settings{Breaker: &breaker{FailureRate: 100, MinAttempts: 1, Window: minute, Hold: hour, Probes: 1}})
+			w.fill(2, spec{})
+			s := w.watch(watching{Kinds: []string{"operation.*", "breaker.*", "schedule.*"}})
+			c := w.claims(from("default").most(1))
+			w.fail(c[0], failing{Message: "down", Outcome: "dead"})
+			s.hears("a breaker", `breaker.opened default 1 1 of 1 attempt failed within 1m0s, the last with "down" down`)
+			ok[queueInfo](w)(w.door.CloseBreaker(w.ctx(), "default", "", ""))
+			s.hears("its end", "breaker.closed default 1 operator down")
+			w.start(operation{Action: "cancel", Filter: filter{Queue: "default"}})
+			s.hears("an operation", "operation.started default", "operation.done default")
+			w.schedule(schedule{Name: "nightly", Cron: "0 3 * * *", Missed: "skip", Task: spec{Type: "report"}})
+			w.pass(30 * hour)
+			s.hears("a schedule", "schedule.missed default report missed nightly")
+			s.stop()
+		}}),
+	})
+}
+
+func (d *rest) Watch(ctx context.Context, f watching) (<-chan happened, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"queue": f.Queue, "type": f.Type, "task": f.Task, "kind": strings.Join(f.Kinds, ","), "cursor": f.After} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://house/api/v1/events?"+q.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	out := make(chan happened)
+	go func() {
+		defer close(out)
+		defer resp.Body.Close()
+		lines, id := bufio.NewScanner(resp.Body), ""
+		for lines.Scan() {
+			name, value, _ := strings.Cut(lines.Text(), ":")
+			switch name {
+			case "id":
+				id = strings.TrimSpace(value)
+			case "data":
+				h := happened{Cursor: id}
+				if err := json.Unmarshal([]byte(value), &h); err != nil {
+					h.Kind = err.Error()
+				}
+				select {
+				case out <- h:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
+	s, err := d.events.WatchEvents(ctx, &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.Task, Kinds: f.Kinds, Cursor: f.After})
+	if err != nil {
+		return nil, err
+	}
+	first, err := s.Recv()
+	if err != nil || len(first.GetEvents()) > 0 || first.GetCursor() == "" {
+		return nil, fmt.Errorf("the first frame is %v, %w", first, err)
+	}
+	out := make(chan happened)
+	go func() {
+		defer close(out)
+		for {
+			frame, err := s.Recv()
+			if err != nil {
+				return
+			}
+			for _, e := range frame.GetEvents() {
+				h := happened{Kind: e.GetKind(), Queue: e.GetQueue(), Type: e.GetType(), TaskID: e.GetTaskId(), State: word(e.GetState(), "STATE_"), Worker: e.GetWorker(),
+					Reason: e.GetReason(), Error: e.GetError(), Name: e.GetName(), Cursor: e.GetCursor()}
+				select {
+				case out <- h:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (d *sdk) Watch(ctx context.Context, f watching) (<-chan happened, error) {
+	filter := pawl.EventFilter{Queue: f.Queue, Type: f.Type, TaskID: f.Task, After: f.After}
+	for _, k := range f.Kinds {
+		filter.Kinds = append(filter.Kinds, pawl.EventKind(k))
+	}
+	out, failed := make(chan happened), make(chan error, 1)
+	go func() {
+		defer close(out)
+		for e, err := range d.client.Events(ctx, filter) {
+			if err != nil {
+				failed <- err
+				return
+			}
+			h := happened{Kind: string(e.Kind), Queue: e.Queue, Type: e.Type, TaskID: e.TaskID, State: string(e.State), Worker: e.Worker, Reason: e.Reason,
+				Error: e.Error, Name: e.Name, Cursor: e.Cursor}
+			select {
+			case out <- h:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	synctest.Wait() // or nobody would know that it has begun
+	select {
+	case err := <-failed:
+		return nil, err
+	default:
+		return out, nil
+	}
+}
+
+func (d *turns) Watch(ctx context.Context, f watching) (<-chan happened, error) {
+	return d.next().(heralds).Watch(ctx, f)
+}
