@@ -21,6 +21,7 @@ const module = "github.com/pawlq/pawl"
 // import.
 var mayImport = map[string][]string{
 	"":                   {"api/pawl/v1"},
+	"api/keda":           {},
 	"api/pawl/v1":        {},
 	"cmd/pawl":           {"", "embedded", "internal/certs", "internal/node", "internal/transport"},
 	"embedded":           {"", "internal/node"},
@@ -36,7 +37,7 @@ var mayImport = map[string][]string{
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/events":    {"internal/task"},
-	"internal/gateway":   {"api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
+	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
 	"internal/metrics":   {"internal/stats"},
 	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui"},
 	"internal/roster":    {"internal/task"},
@@ -61,7 +62,7 @@ var onlyIn = map[string][]string{
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl"},
-	"google.golang.org/grpc":             {"", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
+	"google.golang.org/grpc":             {"", "api/keda", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
 }
 
 // sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.

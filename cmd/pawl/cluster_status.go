@@ -191,11 +191,7 @@ func problemsOf(info *pawl.ClusterInfo) (problems []string) {
 		}
 	}
 	if len(under) > 0 {
-		text := fmt.Sprintf("fewer than %s answer for %s", count(int64(info.Settings.Replication), "voter"), shardNames(under))
-		if n := len(info.Nodes); n < info.Settings.Replication {
-			text += fmt.Sprintf(": with %s there can be no more; 'pawl cluster add' says how to start another", count(int64(n), "node"))
-		}
-		problems = append(problems, text)
+		problems = append(problems, fmt.Sprintf("fewer than %s answer for %s", count(int64(min(info.Settings.Replication, len(info.Nodes))), "voter"), shardNames(under)))
 	}
 	return problems
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -31,7 +32,7 @@ func benchBroker(b *testing.B) *Broker {
 	dead, err := archive.Open(archive.Config{Dir: dir + "/archive"})
 	must(err)
 	var group *shard.Shard
-	br := New(Config{Limits: task.DefaultLimits(), Archive: dead, Namespaces: func() []string { return nil }})
+	br := New(Config{Limits: task.DefaultLimits(), Archive: dead, Stats: stats.New(time.Now()), Namespaces: func() []string { return nil }})
 	must(br.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
 		group, err = shard.Start(shard.Config{ID: one, Replica: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h})
 		return group, err

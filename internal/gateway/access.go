@@ -282,6 +282,9 @@ func needOfRPC(method string) need {
 		return rpcNeeds[ours]
 	}
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	if n, ok := foreignServices[service]; ok {
+		return n
+	}
 	if slices.Contains(publicServices, service) {
 		return need{reach: public}
 	}

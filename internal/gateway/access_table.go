@@ -261,5 +261,8 @@ var ownRoutes = map[string]need{
 // publicRoutes say nothing that is anybody's.
 var publicRoutes = []string{"GET /api/v1/openapi.json", "GET /healthz", "GET /readyz"}
 
+// foreignServices are those whose protocol is another program's.
+var foreignServices = map[string]need{"externalscaler.ExternalScaler": {ofQueues, observe, true}}
+
 // publicServices are those of gRPC itself: whether the server lives, and what this program's protocol is.
 var publicServices = []string{"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}

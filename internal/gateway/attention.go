@@ -121,7 +121,7 @@ func (s *situation) ofCluster(add adder) {
 		switch {
 		case sh.Known && sh.Leader == 0:
 			add(critical, "shard", name, 0, "shard %s has no leader", name)
-		case sh.Under && len(s.overview.Nodes) > 1: // one node is as its owner wants it
+		case sh.Under:
 			add(warning, "shard", name, 0, "shard %s has fewer replicas that answer than it should: %s", name, cmp.Or(sh.Problem, "they are made"))
 		}
 		for _, m := range sh.Members {

@@ -33,10 +33,8 @@ func TestAttention(t *testing.T) {
 	}
 	shardIs := func(s cluster.ShardOverview) situation {
 		s.ID = 3
-		return situation{known: true, overview: cluster.Overview{Nodes: make([]cluster.NodeOverview, 3), Shards: []cluster.ShardOverview{s}}}
+		return situation{known: true, overview: cluster.Overview{Shards: []cluster.ShardOverview{s}}}
 	}
-	alone := shardIs(cluster.ShardOverview{Known: true, Leader: 1, Under: true})
-	alone.overview.Nodes = alone.overview.Nodes[:1]
 	for _, c := range []struct {
 		name string
 		s    situation
@@ -51,7 +49,6 @@ func TestAttention(t *testing.T) {
 		{"a disk is not", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 11, DiskTotal: 100}}), ""},
 		{"no leader", shardIs(cluster.ShardOverview{Known: true}), "critical shard 3"},
 		{"too few replicas", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Under: true}), "warning shard 3"},
-		{"one node alone", alone, ""},
 		{"a replica lags", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Lag: lagEntries + 1}}}), "warning shard 3"},
 		{"a queue is well", queue(busy("q", longWait)), ""},
 		{"a long wait", queue(busy("q", longWait+1)), "warning oldest_wait q"},

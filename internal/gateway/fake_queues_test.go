@@ -11,7 +11,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func (f *fake) Shards() []uint32 { return f.shards }
+func (f *fake) Shards() []uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.shards)
+}
 
 func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) {
 	return f.PutQueue(context.Background(), cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -56,6 +57,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterRosterServiceServer(s, rollCall{Gateway: g})
 	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
+	keda.RegisterExternalScalerServer(s, scaler{Gateway: g})
 	g.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(s, g.health)
 	reflection.Register(s)

@@ -39,22 +39,25 @@ func traceOf(headers map[string]string) trace.SpanContext {
 
 // callTrace is the trace that the headers of a call name; not valid if they name none.
 func callTrace(ctx context.Context) trace.SpanContext {
-	said := propagation.MapCarrier{}
-	for _, name := range w3c.Fields() {
-		var values []string
-		if web := callOf(ctx).web; web != nil {
-			values = web.Header.Values(name)
-		} else {
-			values = metadata.ValueFromIncomingContext(ctx, name)
-		}
-		if len(values) == 0 && name == task.HeaderTraceParent {
-			return trace.SpanContext{}
-		}
-		if len(values) == 1 {
-			said[name] = values[0]
-		}
+	parent := callHeader(ctx, task.HeaderTraceParent)
+	if parent == "" {
+		return trace.SpanContext{}
 	}
-	return traceOf(said)
+	return traceOf(map[string]string{task.HeaderTraceParent: parent, task.HeaderTraceState: callHeader(ctx, task.HeaderTraceState)})
+}
+
+// callHeader is a header of a call, "" unless it is given once.
+func callHeader(ctx context.Context, name string) string {
+	var values []string
+	if web := callOf(ctx).web; web != nil {
+		values = web.Header.Values(name)
+	} else {
+		values = metadata.ValueFromIncomingContext(ctx, name)
+	}
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
 }
 
 // headersFor writes a trace as headers.

@@ -246,6 +246,12 @@ func (b *browser) loading(do func()) {
 // eval gives the value of an expression, which may be a promise, as text.
 func (b *browser) eval(js string) string {
 	b.t.Helper()
+	got, err := b.tryEval(js)
+	must(b.t, err)
+	return got
+}
+
+func (b *browser) tryEval(js string) (string, error) {
 	var r struct {
 		Result           struct{ Value any }
 		ExceptionDetails *struct {
@@ -253,18 +259,23 @@ func (b *browser) eval(js string) string {
 			Exception struct{ Description string }
 		}
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": js, "awaitPromise": true, "returnByValue": true, "userGesture": true}, &r)
-	if r.ExceptionDetails != nil {
-		b.t.Fatalf("%s: %s %s", js, r.ExceptionDetails.Text, r.ExceptionDetails.Exception.Description)
+	err := b.try("Runtime.evaluate", map[string]any{"expression": js, "awaitPromise": true, "returnByValue": true, "userGesture": true}, &r)
+	if err == nil && r.ExceptionDetails != nil {
+		err = fmt.Errorf("%s: %s %s", js, r.ExceptionDetails.Text, r.ExceptionDetails.Exception.Description)
 	}
-	return fmt.Sprint(r.Result.Value)
+	return fmt.Sprint(r.Result.Value), err
 }
 
 // until waits for an expression to be true.
 func (b *browser) until(js string) {
 	b.t.Helper()
-	got := b.eval(`new Promise((done) => { const end = Date.now() + 15000; const look = () => { let is = false; try { is = ` + js +
-		`; } catch (e) { } if (is) done("yes"); else if (Date.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`)
+	look := `new Promise((done) => { const end = Date.now() + 15000; const look = () => { let is = false; try { is = ` + js +
+		`; } catch (e) { } if (is) done("yes"); else if (Date.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`
+	got, err := b.tryEval(look)
+	for tries := 0; err != nil && tries < 5; tries++ { // the page went away meanwhile: another one comes
+		time.Sleep(100 * time.Millisecond) // a browser in real time
+		got, err = b.tryEval(look)
+	}
 	if got != "yes" {
 		b.shoot("until")
 		b.t.Fatalf("%s did not come true; at %s", js, b.eval("location.href + ' ' + document.body.innerText.slice(0, 800)"))

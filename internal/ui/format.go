@@ -30,13 +30,19 @@ func (u *UI) funcs() template.FuncMap {
 		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
 		"clip":    func(n int, s string) string { return clip(s, n) },
 		"words":   words,
-		"rate":    paceText,
-		"share":   func(part float64) string { return decimal(part*100) + " %" },
-		"reads":   func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
-		"plural":  plural,
-		"tidy":    tidy,
-		"dict":    dict,
-		"list":    func(items ...any) []any { return items },
+		"strings": func(roles []pawl.Role) (all []string) {
+			for _, r := range roles {
+				all = append(all, string(r))
+			}
+			return all
+		},
+		"rate":   paceText,
+		"share":  func(part float64) string { return decimal(part*100) + " %" },
+		"reads":  func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
+		"plural": plural,
+		"tidy":   tidy,
+		"dict":   dict,
+		"list":   func(items ...any) []any { return items },
 	}
 }
 

@@ -47,11 +47,14 @@ type frame struct {
 	Name  string // of the visitor, as they call themselves
 	Query string // in the search field
 	Still bool   // it does not change by itself
+	Bare  bool   // without menu and search: nobody is known
+	Me    *pawl.Me
+	Can   string // what the visitor may do
 	Data  any
 }
 
 func (v *visit) frame(s *screen) *frame {
-	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, Data: s.Data}
+	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, Me: v.me, Can: rights(v.me), Data: s.Data}
 	if v.nav == "/tasks" {
 		f.Query = v.query("q")
 	}
@@ -61,6 +64,7 @@ func (v *visit) frame(s *screen) *frame {
 // navItem is an entry of the menu.
 type navItem struct {
 	Path, Label, Key string // Key: the letter that goes there
+	Needs            string // the role that the API asks for; "": to observe
 	Here             bool
 }
 
@@ -69,7 +73,7 @@ func (v *visit) menu() []navItem {
 	items := []navItem{
 		{Path: "/", Label: "Overview", Key: "o"}, {Path: "/queues", Label: "Queues", Key: "q"}, {Path: "/tasks", Label: "Tasks", Key: "t"},
 		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"}, {Path: "/workers", Label: "Workers", Key: "w"},
-		{Path: "/groups", Label: "Groups", Key: "g"}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a"},
+		{Path: "/groups", Label: "Groups", Key: "g"}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", Needs: "operate"},
 		{Path: "/cluster", Label: "Cluster", Key: "c"}, {Path: "/settings", Label: "Settings", Key: ","},
 	}
 	for i := range items {

@@ -16,17 +16,30 @@ import (
 type world struct {
 	url    string // "http://127.0.0.1:1234"
 	client *pawl.Client
+	token  string // that may do everything; "": none is needed
 }
 
 // startWorld starts a node in memory, which ends with the test.
 func startWorld(t testing.TB, base string) *world {
 	t.Helper()
+	return startNode(t, node.Config{BasePath: base}, "")
+}
+
+// startGuarded starts one that wants tokens. Its client may do everything.
+func startGuarded(t testing.TB) *world {
+	t.Helper()
+	token := node.NewToken()
+	return startNode(t, node.Config{Tokens: node.TokensAlways, AdminToken: func() string { return token }}, token)
+}
+
+func startNode(t testing.TB, cfg node.Config, token string) *world {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	n, err := node.Start(t.Context(), node.Config{InMemory: true, Listener: l, Version: pawl.Version, BasePath: base,
-		Fatal: func(err error) { t.Errorf("node: %v", err) }})
+	cfg.InMemory, cfg.Listener, cfg.Version, cfg.Fatal = true, l, pawl.Version, func(err error) { t.Errorf("node: %v", err) }
+	n, err := node.Start(t.Context(), cfg)
 	must(t, err)
-	client, err := pawl.Dial(l.Addr().String())
+	client, err := pawl.Dial(l.Addr().String(), pawl.WithToken(token))
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -35,7 +48,7 @@ func startWorld(t testing.TB, base string) *world {
 			t.Errorf("stop: %v", err)
 		}
 	})
-	return &world{url: "http://" + l.Addr().String(), client: client}
+	return &world{url: "http://" + l.Addr().String(), client: client, token: token}
 }
 
 // enqueue enqueues n tasks.

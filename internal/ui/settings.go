@@ -47,10 +47,38 @@ func showSettings(v *visit) (*screen, error) {
 }
 
 func youForm(v *visit) (*form, error) {
-	return &form{Title: "You", Button: "Save", Back: "/settings", Text: "Kept in this browser.", Fields: []field{
+	f := &form{Title: "You", Button: "Save", Back: "/settings", Text: "Kept in this browser.", Fields: []field{
 		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "The audit keeps it with what you do. Nobody checks it: it is what you call yourself."},
 		{Name: "theme", Label: "Light or dark", Kind: "choice", Options: []option{{"", "as the system"}, {"light", "light"}, {"dark", "dark"}}, Value: themeOf(v.r)},
-	}}, nil
+	}}
+	if names := v.namespaces(); len(names) > 1 {
+		f.Fields = append(f.Fields, field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("that of the token", names...), Value: textCookie(v.r, namespaceCookie),
+			Hint: "Whose queues and tasks all pages show."})
+	}
+	return f, nil
+}
+
+// maxNamespaces is how many namespaces can be chosen from.
+const maxNamespaces = 1000
+
+// namespaces are those among which the visitor may choose: none, unless the token is good for all. One that is gone must not keep
+// people from choosing another, so errors are no more than nothing to choose.
+func (v *visit) namespaces() (names []string) {
+	who := of(v.r)
+	who.namespace = ""
+	client, leave, err := v.visitors.client(who)
+	if err != nil {
+		return nil
+	}
+	defer leave()
+	page, err := client.Admin().NamespacesPage(v.ctx, pawl.PageRequest{Limit: maxNamespaces})
+	if err != nil {
+		return nil
+	}
+	for _, n := range page.Items {
+		names = append(names, n.Name)
+	}
+	return names
 }
 
 // checkOwnName refuses what the API would refuse as the name of who acts.
@@ -72,6 +100,12 @@ func doYou(v *visit) (done, error) {
 	}
 	if theme != "" && theme != "light" && theme != "dark" {
 		return done{}, badField("theme", "%q is neither light nor dark", clip(theme, 20))
+	}
+	if namespace := v.value("namespace"); v.r.PostForm.Has("namespace") {
+		if err := checkOwnName(namespace); err != nil {
+			return done{}, err
+		}
+		v.keep(namespaceCookie, url.QueryEscape(namespace))
 	}
 	v.keep(nameCookie, url.QueryEscape(name))
 	v.keep(themeCookie, theme)

@@ -94,6 +94,9 @@ func New(cfg Config) *UI {
 	for _, a := range rawAddresses {
 		mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, a.serve) })
 	}
+	mux.HandleFunc("GET /login", u.login)
+	mux.HandleFunc("POST /login", u.login)
+	mux.HandleFunc("POST /logout", u.logout)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, notFound) })
 	u.handler = guard(mux)
 	return u
@@ -118,6 +121,7 @@ type visit struct {
 	r      *http.Request
 	ctx    context.Context
 	client *pawl.Client
+	me     *pawl.Me // nil where nobody asked
 	now    time.Time
 	nav    string // entry of the menu
 }
@@ -127,18 +131,45 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) e
 	if r.Method == http.MethodPost {
 		limit = actTime
 	}
+	v := u.newVisit(w, r)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	v := &visit{UI: u, w: w, r: r, ctx: ctx, now: time.Now()}
-	client, leave, err := u.visitors.client(r)
+	v.ctx = ctx
+	client, leave, err := u.visitors.client(of(r))
 	if err == nil {
 		defer leave()
 		v.client = client
-		err = handle(v)
+		err = v.answer(handle)
+	}
+	if errors.Is(err, pawl.ErrUnauthenticated) {
+		v.toLogin()
+		return
 	}
 	if err != nil {
 		v.fail(err)
 	}
+}
+
+// forget lets a namespace go that the visitor has chosen, so that one that is gone is not asked for for ever.
+func (v *visit) forget() {
+	if textCookie(v.r, namespaceCookie) != "" {
+		v.keep(namespaceCookie, "")
+	}
+}
+
+func (u *UI) newVisit(w http.ResponseWriter, r *http.Request) *visit {
+	return &visit{UI: u, w: w, r: r, ctx: r.Context(), now: time.Now()}
+}
+
+// answer finds out what the visitor may do, if a whole page is asked for, and answers.
+func (v *visit) answer(handle func(*visit) error) (err error) {
+	if !v.partial() && v.r.Method == http.MethodGet {
+		if v.me, err = v.admin().Me(v.ctx); err != nil {
+			v.forget()
+			return err
+		}
+	}
+	return handle(v)
 }
 
 func (v *visit) admin() pawl.Admin { return v.client.Admin() }
@@ -209,7 +240,7 @@ func (v *visit) act(a action) error {
 		return nil
 	}
 	f, formErr := a.form(v)
-	if formErr != nil {
+	if formErr != nil || errors.Is(err, pawl.ErrUnauthenticated) {
 		return err
 	}
 	f.refill(v.r.PostForm)

@@ -23,6 +23,10 @@ const nameCookie = "pawl-name"
 type visitor struct {
 	host string // from which it came
 	name string // as they call themselves
+	// token is what the request shows; "": nothing.
+	token string
+	// namespace is that of the calls, for tokens that are good for all; "": that of the token.
+	namespace string
 }
 
 // visitors are the clients of the API, one for each visitor.
@@ -52,25 +56,29 @@ func of(r *http.Request) visitor {
 	if err != nil {
 		host = "local"
 	}
-	return visitor{host: host, name: nameOf(r)}
+	return visitor{host: host, name: nameOf(r), token: tokenOf(r), namespace: textCookie(r, namespaceCookie)}
 }
 
 // nameOf is how a visitor calls themselves. A cookie can hold anything: what the API would refuse is left out.
 func nameOf(r *http.Request) string {
-	c, err := r.Cookie(nameCookie)
+	return textCookie(r, nameCookie)
+}
+
+// textCookie is a text that a cookie holds, if the API would take it in a header.
+func textCookie(r *http.Request, cookie string) string {
+	c, err := r.Cookie(cookie)
 	if err != nil {
 		return ""
 	}
-	name, err := url.QueryUnescape(c.Value)
-	if err != nil || checkOwnName(name) != nil {
+	text, err := url.QueryUnescape(c.Value)
+	if err != nil || checkOwnName(text) != nil {
 		return ""
 	}
-	return name
+	return text
 }
 
-// client gives the client to answer a request with. leave is called when it is answered.
-func (v *visitors) client(r *http.Request) (client *pawl.Client, leave func(), err error) {
-	who := of(r)
+// client gives the client to answer a request of a visitor with. leave is called when it is answered.
+func (v *visitors) client(who visitor) (client *pawl.Client, leave func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -78,7 +86,7 @@ func (v *visitors) client(r *http.Request) (client *pawl.Client, leave func(), e
 	}
 	s := v.known[who]
 	if s == nil {
-		c, err := pawl.Dial(who.host, pawl.WithDialer(v.dial), pawl.WithActor(who.name), pawl.WithoutDirect(), pawl.WithLogger(v.log), pawl.WithRetryFor(retryFor))
+		c, err := pawl.Dial(who.host, pawl.WithDialer(v.dial), pawl.WithActor(who.name), pawl.WithToken(who.token), pawl.WithNamespace(who.namespace), pawl.WithoutDirect(), pawl.WithLogger(v.log), pawl.WithRetryFor(retryFor))
 		if err != nil {
 			return nil, nil, err
 		}

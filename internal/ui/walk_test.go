@@ -185,6 +185,8 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.querySelector(".json-says.bad") !== null`)
 	b.fill("payload", `{"a": 1}`)
 	b.until(`document.querySelector(".json-says").textContent === "valid JSON"`)
+	b.click("#live .buttons button")
+	b.until(`document.querySelector("#live .wrong-says") !== null && document.querySelector("#live [name=payload]").value === '{"a": 1}'`)
 
 	// The page follows what happens, until it is paused; what is open stays open.
 	b.visit(w.url + "/ops/queues/mail")

@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -128,6 +130,56 @@ func TestStats(t *testing.T) {
 			s, err = sdk.client.Admin().QueueScale(w.ctx(), "default", 0, 0)
 			must(w.T, err)
 			is(w, "of a paused queue", fmt.Sprint(s.Workers, s.Active), "0 false")
+		}}),
+		ofTheGateway(story{name: "KEDA learns how many workers a queue needs", tell: func(w *world) {
+			scaler := newRPC(w.T, w.house).scaler
+			ref := func(metadata ...string) *keda.ScaledObjectRef {
+				r := &keda.ScaledObjectRef{Name: "workers", Namespace: "prod", ScalerMetadata: map[string]string{"scalerAddress": "pawl:7295"}}
+				for i := 0; i < len(metadata); i += 2 {
+					r.ScalerMetadata[metadata[i]] = metadata[i+1]
+				}
+				return r
+			}
+			mail := ref("queue", "default", "slotsPerWorker", "4", "targetSeconds", "10")
+			active := func(what string, want bool) {
+				w.Helper()
+				got, err := scaler.IsActive(w.ctx(), mail)
+				must(w.T, err)
+				is(w, what, got.GetResult(), want)
+			}
+			w.put("default", settings{})
+			active("an empty queue", false)
+			stream, err := scaler.StreamIsActive(w.ctx(), mail)
+			must(w.T, err)
+			first, err := stream.Recv()
+			must(w.T, err)
+			is(w, "the stream, of an empty queue", first.GetResult(), false)
+			w.fill(100, spec{})
+			active("a queue with tasks", true)
+			next, err := stream.Recv()
+			must(w.T, err)
+			is(w, "the stream, of a queue with tasks", next.GetResult(), true)
+			one := w.claim()
+			w.pass(second)
+			w.ack(one)
+
+			s, err := scaler.GetMetricSpec(w.ctx(), mail)
+			must(w.T, err)
+			is(w, "the metric", fmt.Sprint(s.GetMetricSpecs()[0].GetMetricName(), s.GetMetricSpecs()[0].GetTargetSize(), s.GetMetricSpecs()[0].GetTargetSizeFloat()), "pawl-slots-default4 4")
+			m, err := scaler.GetMetrics(w.ctx(), &keda.GetMetricsRequest{ScaledObjectRef: mail, MetricName: "pawl-slots-default"})
+			must(w.T, err)
+			plain, err := newSDK(w.T, w.house).client.Admin().QueueScale(w.ctx(), "default", 10*time.Second, 4)
+			must(w.T, err)
+			value := m.GetMetricValues()[0]
+			is(w, "its value is that of REST", fmt.Sprint(value.GetMetricValueFloat(), value.GetMetricValue()), fmt.Sprint(plain.Slots, math.Ceil(plain.Slots)))
+			is(w, "it is enough for 99 tasks of 1s in 10s, and what comes in", plain.Slots > 9.9 && plain.Slots < 20, true)
+
+			for _, bad := range []*keda.ScaledObjectRef{ref(), ref("queue", "none"), ref("queue", "default", "slotsPerWorker", "0"), ref("queue", "default", "targetSeconds", "soon")} {
+				_, err := scaler.IsActive(w.ctx(), bad)
+				is(w, fmt.Sprintf("a refusal of %v", bad.GetScalerMetadata()), err != nil, true)
+			}
+			_, err = scaler.GetMetrics(w.ctx(), &keda.GetMetricsRequest{ScaledObjectRef: mail, MetricName: "other"})
+			is(w, "a refusal of another metric", err != nil, true)
 		}}),
 	})
 }

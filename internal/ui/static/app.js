@@ -39,7 +39,7 @@
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old.nodeType === 1 && old.matches("[data-still]"));
   document.addEventListener("htmx:beforeSwap", (e) => {
     const selection = document.getSelection();
-    if (e.detail.target.id !== "live") return;
+    if (e.detail.target.id !== "live" || e.detail.requestConfig.verb !== "get") return;
     if (e.detail.xhr.status >= 400 && e.detail.xhr.status !== 404) { e.detail.shouldSwap = false; showLive(true); }
     if (selection && !selection.isCollapsed && $("live").contains(selection.anchorNode)) e.detail.shouldSwap = false;
   });

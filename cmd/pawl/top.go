@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gdamore/tcell/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl"
+)
+
+const (
+	// topLimit bounds the queues and workers that are asked for: one page of each.
+	topLimit = 1000
+	// topPatience is how long pawl top waits for an answer before it says that there is none.
+	topPatience = 10 * time.Second
+	// The pauses between two questions that --every allows.
+	minTopEvery, maxTopEvery = 500 * time.Millisecond, time.Hour
+)
+
+func newTop(a *app) *cobra.Command {
+	every := watchEvery
+	cmd := &cobra.Command{
+		Use: "top", Short: "Watch queues, workers and failures, live", Args: noArgs,
+		Long: `Watch queues, workers and failures on the whole screen, live: rates, waits, what has gone wrong in the last hour, and what
+needs attention now. Press ? for the keys. Where there is no terminal, "pawl stats", "pawl queue ls" and
+"pawl worker ls" tell the same.`,
+		Example: "  pawl top\n  pawl top --every 5s",
+	}
+	cmd.Flags().DurationVar(&every, "every", every, "pause between two looks, 500ms to 1h")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		if every < minTopEvery || every > maxTopEvery {
+			return usage("--every %s is not between %s and %s", every, minTopEvery, maxTopEvery)
+		}
+		if a.format != "table" {
+			return usage("--output %q: top is for a terminal; \"pawl stats\" and \"pawl queue ls\" write %s", a.format, a.format)
+		}
+		if !isTerminal(a.in) || !isTerminal(a.out) {
+			return usage("top needs a terminal: \"pawl stats\" and \"pawl queue ls --watch\" do without")
+		}
+		admin := client.Admin()
+		if _, err := admin.Server(cmd.Context()); err != nil { // a wrong address should not clear the screen
+			return err
+		}
+		screen, err := tcell.NewScreen()
+		if err == nil {
+			err = screen.Init()
+		}
+		if err != nil {
+			return fmt.Errorf("terminal: %w", err)
+		}
+		defer screen.Fini()
+		v := &topView{server: a.server, every: every, now: time.Now}
+		runTop(cmd.Context(), screen, v, func(ctx context.Context) (shot, error) { return takeShot(ctx, admin) })
+		return nil
+	})
+	return cmd
+}
+
+// takeShot asks the broker for what top shows.
+func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
+	ctx, cancel := context.WithTimeout(ctx, topPatience)
+	defer cancel()
+	s := shot{}
+	queues, err := admin.QueuesPage(ctx, pawl.PageRequest{Limit: topLimit})
+	if err != nil {
+		return s, shortOf(err)
+	}
+	workers, err := admin.WorkersPage(ctx, pawl.WorkerFilter{}, pawl.PageRequest{Limit: topLimit})
+	if err != nil {
+		return s, shortOf(err)
+	}
+	stats, err := admin.Stats(ctx, 5*time.Minute)
+	if err != nil {
+		return s, shortOf(err)
+	}
+	s.at = time.Now()
+	s.partial = queues.NextCursor != "" || workers.NextCursor != ""
+	takers := map[string]int{}
+	for _, w := range workers.Items {
+		s.workers = append(s.workers, topWorkerOf(w, s.at))
+		for _, q := range queueNames(w.Queues) {
+			takers[q]++
+		}
+	}
+	for _, q := range queues.Items {
+		s.queues = append(s.queues, topQueueOf(q, takers[q.Name]))
+	}
+	for _, f := range stats.Failing {
+		s.failures = append(s.failures, topFailure{queue: f.Queue, typ: f.Type, last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
+	}
+	for _, at := range stats.Attention {
+		s.notes = append(s.notes, topNote{grave: at.Severity == "critical", text: at.Detail})
+	}
+	s.away = slices.Sorted(maps.Keys(workers.Silent))
+	for _, node := range stats.MissingNodes {
+		if !slices.Contains(s.away, node) {
+			s.away = append(s.away, node)
+		}
+	}
+	return s, nil
+}
+
+// shortOf is what an error tells whoever looks at the screen.
+func shortOf(err error) error {
+	if e := (*pawl.Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	return err
+}
+
+func topQueueOf(q *pawl.QueueInfo, workers int) topQueue {
+	t := topQueue{name: q.Name, ready: q.Depth.Ready, held: q.Depth.Held, scheduled: q.Depth.Scheduled, retrying: q.Depth.Retrying,
+		claimed: q.Depth.Claimed, dead: q.Depth.Dead, wait95: q.Wait.P95, run95: q.Run.P95, workers: workers, note: noteOf(q)}
+	if q.Depth.Ready > 0 {
+		t.oldest = q.OldestReady
+	}
+	if q.Rates != nil {
+		t.in, t.out, t.failing = q.Rates.In, q.Rates.Out, q.Rates.Failed
+	}
+	if q.Drain != nil {
+		t.drain, t.drains = *q.Drain, true
+	}
+	return t
+}
+
+func topWorkerOf(w *pawl.WorkerInfo, now time.Time) topWorker {
+	t := topWorker{id: w.Name, host: w.Host, node: w.Node, queues: queueWords(w.Queues), slots: w.Slots, running: w.Running, lastClaim: w.ClaimedAt}
+	for _, task := range w.Tasks {
+		t.longest = max(t.longest, now.Sub(task.Since))
+	}
+	switch {
+	case w.Draining:
+		t.note = "draining"
+	case w.Quiet != nil:
+		t.note = "quiet"
+		if w.Quiet.Reason != "" {
+			t.note += ": " + w.Quiet.Reason
+		}
+	}
+	return t
+}
+
+func queueNames(q pawl.Queues) []string {
+	switch q := q.(type) {
+	case pawl.Strict:
+		return q
+	case pawl.Weighted:
+		return slices.Collect(maps.Keys(q))
+	}
+	return nil
+}

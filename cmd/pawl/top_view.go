@@ -1,0 +1,511 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+)
+
+// shot is what pawl top shows: what the broker told at one moment.
+type shot struct {
+	at       time.Time
+	queues   []topQueue
+	workers  []topWorker
+	failures []topFailure
+	notes    []topNote // what wants attention, the worst first
+	away     []string  // nodes that gave no answer: their part is missing
+	partial  bool      // there are more queues or workers than were asked for
+}
+
+type topQueue struct {
+	name                             string
+	ready, held, scheduled, retrying int64
+	claimed, dead                    int64
+	in, out, failing                 float64 // a second, over the last minute
+	wait95, run95, oldest, drain     time.Duration
+	drains                           bool // drain is known: it gets shorter
+	workers                          int
+	note                             string // what keeps it from running
+}
+
+type topWorker struct {
+	id, host, node, queues string
+	slots, running         int
+	longest                time.Duration // that one of its tasks has run
+	lastClaim              time.Time
+	note                   string // quiet, draining
+}
+
+type topFailure struct {
+	queue, typ, last string
+	failures         int64 // in the last hour
+	lastAt           time.Time
+}
+
+type topNote struct {
+	grave bool
+	text  string
+}
+
+// topTab is what the lower part of the screen lists.
+type topTab int
+
+const (
+	tabQueues topTab = iota
+	tabWorkers
+	tabFailures
+	topTabs
+)
+
+var topTabNames = [topTabs]string{"Queues", "Workers", "Failures"}
+
+// look is how a piece of text is shown.
+type look int
+
+const (
+	lookPlain look = iota
+	lookDim
+	lookBold
+	lookHead // of a table
+	lookGood
+	lookWarn
+	lookBad
+	lookChosen
+)
+
+// piece is text in one look, line a line of the screen.
+type (
+	piece struct {
+		text string
+		look look
+	}
+	line []piece
+)
+
+// topView is the screen: what was told, and what the person at the keyboard made of it. It knows no terminal.
+type topView struct {
+	server string
+	every  time.Duration
+	now    func() time.Time
+
+	last   shot
+	err    error // why there is no newer one
+	paused bool
+	help   bool
+
+	tab    topTab
+	sorted [topTabs]int // the column by which it is sorted
+	chosen [topTabs]int // the row
+	top    [topTabs]int // the first row that is seen
+	rows   int          // that fit, as of the last draw
+}
+
+// take shows what was told, unless the person wants to go on looking at what is there.
+func (v *topView) take(a answer) {
+	if v.paused {
+		return
+	}
+	if v.err = a.err; a.err == nil {
+		v.last = a.shot
+	}
+}
+
+// column is one of a table: its heading, how wide at least, and what a row has there.
+type column[T any] struct {
+	head  string
+	left  bool // of text; numbers stand right
+	show  func(T) (string, look)
+	order func(a, b T) int // by which rows are sorted; nil: not by this
+}
+
+func counted(n int64) string {
+	if n == 0 {
+		return "·"
+	}
+	return grouped(n)
+}
+
+// grouped writes 1234567 as 1,234,567.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for at := len(s) - 3; at > 0 && s[at-1] != '-'; at -= 3 {
+		s = s[:at] + "," + s[at:]
+	}
+	return s
+}
+
+// perSecond writes a rate in as few characters as tell it.
+func perSecond(r float64) string {
+	switch {
+	case r == 0:
+		return "·"
+	case r < 0.095:
+		return strconv.FormatFloat(r, 'f', 2, 64)
+	case r < 99.95:
+		return strconv.FormatFloat(r, 'f', 1, 64)
+	}
+	return grouped(int64(r + 0.5))
+}
+
+func some(d time.Duration) string {
+	if d <= 0 {
+		return "·"
+	}
+	return span(d)
+}
+
+func plainNumber(n int64) (string, look) {
+	if n == 0 {
+		return "·", lookDim
+	}
+	return counted(n), lookPlain
+}
+
+func worse(n int64, l look) (string, look) {
+	if n == 0 {
+		return "·", lookDim
+	}
+	return counted(n), l
+}
+
+// falling sorts what is most to the top.
+func falling[T any, N cmp.Ordered](of func(T) N) func(a, b T) int {
+	return func(a, b T) int { return cmp.Compare(of(b), of(a)) }
+}
+
+var queueColumns = []column[topQueue]{
+	{"QUEUE", true, func(q topQueue) (string, look) { return q.name, lookBold }, func(a, b topQueue) int { return strings.Compare(a.name, b.name) }},
+	{"READY", false, func(q topQueue) (string, look) { return plainNumber(q.ready) }, falling(func(q topQueue) int64 { return q.ready })},
+	{"HELD", false, func(q topQueue) (string, look) { return worse(q.held, lookWarn) }, falling(func(q topQueue) int64 { return q.held })},
+	{"LATER", false, func(q topQueue) (string, look) { return plainNumber(q.scheduled) }, falling(func(q topQueue) int64 { return q.scheduled })},
+	{"RETRY", false, func(q topQueue) (string, look) { return worse(q.retrying, lookWarn) }, falling(func(q topQueue) int64 { return q.retrying })},
+	{"RUNNING", false, func(q topQueue) (string, look) { return plainNumber(q.claimed) }, falling(func(q topQueue) int64 { return q.claimed })},
+	{"DEAD", false, func(q topQueue) (string, look) { return worse(q.dead, lookBad) }, falling(func(q topQueue) int64 { return q.dead })},
+	{"IN/S", false, func(q topQueue) (string, look) { return perSecond(q.in), lookPlain }, falling(func(q topQueue) float64 { return q.in })},
+	{"OUT/S", false, func(q topQueue) (string, look) { return perSecond(q.out), lookGood }, falling(func(q topQueue) float64 { return q.out })},
+	{"FAIL/S", false, func(q topQueue) (string, look) {
+		if q.failing == 0 {
+			return "·", lookDim
+		}
+		return perSecond(q.failing), lookBad
+	}, falling(func(q topQueue) float64 { return q.failing })},
+	{"WAIT95", false, func(q topQueue) (string, look) { return some(q.wait95), lookPlain }, falling(func(q topQueue) time.Duration { return q.wait95 })},
+	{"RUN95", false, func(q topQueue) (string, look) { return some(q.run95), lookPlain }, falling(func(q topQueue) time.Duration { return q.run95 })},
+	{"OLDEST", false, func(q topQueue) (string, look) { return some(q.oldest), lookPlain }, falling(func(q topQueue) time.Duration { return q.oldest })},
+	{"DRAINS", false, func(q topQueue) (string, look) {
+		switch {
+		case q.ready == 0:
+			return "·", lookDim
+		case !q.drains:
+			return "grows", lookWarn
+		}
+		return span(q.drain), lookPlain
+	}, nil},
+	{"WORKERS", false, func(q topQueue) (string, look) {
+		if q.workers == 0 && q.ready > 0 {
+			return "none", lookBad
+		}
+		return plainNumber(int64(q.workers))
+	}, falling(func(q topQueue) int { return q.workers })},
+	{"NOTE", true, func(q topQueue) (string, look) { return q.note, lookWarn }, nil},
+}
+
+func (v *topView) workerColumns() []column[topWorker] {
+	return []column[topWorker]{
+		{"WORKER", true, func(w topWorker) (string, look) { return w.id, lookBold }, func(a, b topWorker) int { return strings.Compare(a.id, b.id) }},
+		{"HOST", true, func(w topWorker) (string, look) { return w.host, lookPlain }, func(a, b topWorker) int { return strings.Compare(a.host, b.host) }},
+		{"NODE", true, func(w topWorker) (string, look) { return w.node, lookPlain }, func(a, b topWorker) int { return strings.Compare(a.node, b.node) }},
+		{"RUNNING", false, func(w topWorker) (string, look) { return plainNumber(int64(w.running)) }, falling(func(w topWorker) int { return w.running })},
+		{"SLOTS", false, func(w topWorker) (string, look) { return plainNumber(int64(w.slots)) }, falling(func(w topWorker) int { return w.slots })},
+		{"LONGEST", false, func(w topWorker) (string, look) { return some(w.longest), lookPlain }, falling(func(w topWorker) time.Duration { return w.longest })},
+		{"CLAIMED", false, func(w topWorker) (string, look) {
+			if w.lastClaim.IsZero() {
+				return "never", lookDim
+			}
+			return ago(w.lastClaim, v.last.at), lookPlain
+		}, falling(func(w topWorker) int64 { return w.lastClaim.UnixNano() })},
+		{"QUEUES", true, func(w topWorker) (string, look) { return w.queues, lookDim }, nil},
+		{"NOTE", true, func(w topWorker) (string, look) { return w.note, lookWarn }, nil},
+	}
+}
+
+func (v *topView) failureColumns() []column[topFailure] {
+	return []column[topFailure]{
+		{"TYPE", true, func(f topFailure) (string, look) { return f.typ, lookBold }, func(a, b topFailure) int { return strings.Compare(a.typ, b.typ) }},
+		{"QUEUE", true, func(f topFailure) (string, look) { return f.queue, lookPlain }, func(a, b topFailure) int { return strings.Compare(a.queue, b.queue) }},
+		{"FAILURES", false, func(f topFailure) (string, look) { return worse(f.failures, lookBad) }, falling(func(f topFailure) int64 { return f.failures })},
+		{"LAST", false, func(f topFailure) (string, look) { return ago(f.lastAt, v.last.at), lookPlain }, falling(func(f topFailure) int64 { return f.lastAt.UnixNano() })},
+		{"LAST ERROR", true, func(f topFailure) (string, look) { return f.last, lookPlain }, nil},
+	}
+}
+
+// draw gives the lines of a screen of some size.
+func (v *topView) draw(width, height int) []line {
+	if v.help {
+		return v.drawHelp()
+	}
+	lines := []line{v.title(width), v.sums(), nil}
+	lines = append(lines, v.attention(height)...)
+	lines = append(lines, v.tabs(), nil)
+	v.rows = max(height-len(lines)-2, 1) // heading and foot
+	switch v.tab {
+	case tabQueues:
+		lines = append(lines, table(v, v.last.queues, queueColumns, "no queues yet: pawl enqueue TYPE PAYLOAD makes one")...)
+	case tabWorkers:
+		lines = append(lines, table(v, v.last.workers, v.workerColumns(), "no worker is connected: pawl work --type TYPE --exec CMD starts one")...)
+	case tabFailures:
+		lines = append(lines, table(v, v.last.failures, v.failureColumns(), "nothing has failed in the last hour")...)
+	}
+	for len(lines) < height-1 {
+		lines = append(lines, nil)
+	}
+	lines = lines[:max(height-1, 0)]
+	return append(lines, line{{"tab 1 2 3", lookBold}, {" page  ", lookDim}, {"↑ ↓", lookBold}, {" row  ", lookDim}, {"< >", lookBold}, {" sort  ", lookDim},
+		{"p", lookBold}, {" pause  ", lookDim}, {"?", lookBold}, {" help  ", lookDim}, {"q", lookBold}, {" quit", lookDim}})
+}
+
+func (v *topView) title(width int) line {
+	state, l := "every "+period(v.every), lookDim
+	switch {
+	case v.paused:
+		state, l = "paused", lookWarn
+	case v.err != nil && v.last.at.IsZero():
+		state, l = "no answer: "+v.err.Error(), lookBad
+	case v.err != nil:
+		state, l = fmt.Sprintf("no answer for %s: %v", span(v.now().Sub(v.last.at)), v.err), lookBad
+	}
+	at := ""
+	if !v.last.at.IsZero() {
+		at = v.last.at.Local().Format("15:04:05")
+	}
+	return line{{"pawl top", lookBold}, {"  " + v.server + "  ", lookDim}, {at, lookPlain}, {"  ", lookPlain}, {short(state, max(width-len(v.server)-22, 20)), l}}
+}
+
+// sums are the figures of all queues together.
+func (v *topView) sums() line {
+	var all topQueue
+	for _, q := range v.last.queues {
+		all.ready, all.claimed, all.dead = all.ready+q.ready, all.claimed+q.claimed, all.dead+q.dead
+		all.in, all.out, all.failing = all.in+q.in, all.out+q.out, all.failing+q.failing
+		all.oldest = max(all.oldest, q.oldest)
+	}
+	slots, running := 0, 0
+	for _, w := range v.last.workers {
+		slots, running = slots+w.slots, running+w.running
+	}
+	deadLook, failLook := lookDim, lookDim
+	if all.dead > 0 {
+		deadLook = lookBad
+	}
+	if all.failing > 0 {
+		failLook = lookBad
+	}
+	return line{{"in ", lookDim}, {perSecond(all.in) + "/s", lookBold}, {"  done ", lookDim}, {perSecond(all.out) + "/s", lookGood},
+		{"  failing ", lookDim}, {perSecond(all.failing) + "/s", failLook}, {"   ready ", lookDim}, {grouped(all.ready), lookBold}, {"  oldest ", lookDim}, {some(all.oldest), lookBold},
+		{"  running ", lookDim}, {grouped(all.claimed), lookBold}, {"  dead ", lookDim}, {grouped(all.dead), deadLook},
+		{"   workers ", lookDim}, {fmt.Sprintf("%d, %d of %d slots busy", len(v.last.workers), running, slots), lookBold}}
+}
+
+// maxNotes is how many notes are shown at most: the tables want room, too.
+const maxNotes = 6
+
+func (v *topView) attention(height int) (lines []line) {
+	notes := v.last.notes
+	for _, name := range v.last.away {
+		notes = append(slices.Clip(notes), topNote{true, "node " + name + " gives no answer: what it knows is missing here"})
+	}
+	if v.last.partial {
+		notes = append(slices.Clip(notes), topNote{false, fmt.Sprintf("there are more than are shown here: the first %d of each list", topLimit)})
+	}
+	room := min(maxNotes, max(height/4, 1))
+	for i, n := range notes {
+		if i == room-1 && len(notes) > room {
+			lines = append(lines, line{{fmt.Sprintf("  and %d more: pawl stats", len(notes)-i), lookDim}})
+			break
+		}
+		mark, l := "! ", lookWarn
+		if n.grave {
+			mark, l = "‼ ", lookBad
+		}
+		lines = append(lines, line{{mark + n.text, l}})
+	}
+	if len(lines) > 0 {
+		lines = append(lines, nil)
+	}
+	return lines
+}
+
+func (v *topView) tabs() (l line) {
+	counts := [topTabs]int{len(v.last.queues), len(v.last.workers), len(v.last.failures)}
+	for i, name := range topTabNames {
+		is := lookDim
+		if topTab(i) == v.tab {
+			is = lookChosen
+		}
+		l = append(l, piece{fmt.Sprintf(" %d %s %d ", i+1, name, counts[i]), is}, piece{" ", lookPlain})
+	}
+	return l
+}
+
+// table lists rows in columns that are as wide as what they hold, from the first that is seen.
+func table[T any](v *topView, rows []T, columns []column[T], empty string) (lines []line) {
+	if len(rows) == 0 {
+		if v.last.at.IsZero() {
+			empty = "waiting for the first answer"
+		}
+		return []line{{{empty, lookDim}}}
+	}
+	rows = slices.Clone(rows)
+	by := &v.sorted[v.tab]
+	*by = min(max(*by, 0), len(columns)-1)
+	for columns[*by].order == nil {
+		*by--
+	}
+	slices.SortStableFunc(rows, columns[*by].order)
+	v.scroll(len(rows))
+	seen := rows[v.top[v.tab]:min(v.top[v.tab]+v.rows, len(rows))]
+
+	cells, widths := make([]line, len(seen)+1), make([]int, len(columns))
+	for c, column := range columns {
+		head := column.head
+		if c == *by {
+			head += "▾"
+		}
+		cells[0] = append(cells[0], piece{head, lookHead})
+		for i, row := range seen {
+			text, l := column.show(row)
+			cells[i+1] = append(cells[i+1], piece{short(text, maxCell), l})
+		}
+		for _, row := range cells {
+			widths[c] = max(widths[c], displaywidth.String(row[c].text))
+		}
+	}
+	for i, row := range cells {
+		for c := range row {
+			row[c].text = pad(row[c].text, widths[c], columns[c].left)
+			if i > 0 && v.top[v.tab]+i-1 == v.chosen[v.tab] {
+				row[c].look = lookChosen
+			}
+		}
+		lines = append(lines, row)
+	}
+	return lines
+}
+
+// maxCell bounds what one cell shows, in characters.
+const maxCell = 60
+
+// pad makes a cell as wide as its column, with the gap to the next.
+func pad(s string, width int, left bool) string {
+	space := strings.Repeat(" ", max(width-displaywidth.String(s), 0))
+	if left {
+		return s + space + "  "
+	}
+	return space + s + "  "
+}
+
+// scroll keeps the chosen row among those that there are, and in sight.
+func (v *topView) scroll(rows int) {
+	c, t := &v.chosen[v.tab], &v.top[v.tab]
+	*c = min(max(*c, 0), rows-1)
+	*t = min(*t, *c)
+	*t = max(*t, *c-v.rows+1)
+	*t = max(min(*t, rows-v.rows), 0)
+}
+
+func (v *topView) drawHelp() []line {
+	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "the row before, the row behind; PgUp, PgDn, Home, End too"}, {"< >", "sort by the column left, right of this one"},
+		{"p, space", "pause: nothing new is shown until you press it again"}, {"r", "ask at once"}, {"q, Esc, Ctrl-C", "quit"}}
+	lines := []line{{{"pawl top", lookBold}, {"  " + v.server, lookDim}}, nil}
+	for _, t := range text {
+		lines = append(lines, line{{pad(t[0], 16, true), lookBold}, {t[1], lookPlain}})
+	}
+	return append(lines, nil, line{{"IN, OUT, FAIL: tasks a second over the last minute. WAIT95, RUN95: 95 of 100 tasks waited and ran no longer.", lookDim}},
+		line{{"HELD: ready, but may not run now: pawl queue explain QUEUE says why. DRAINS: in how long it is empty at this rate.", lookDim}},
+		nil, line{{"any key goes back", lookDim}})
+}
+
+// topKey is a key, by its name: "q", "up", "pgdn".
+type topKey string
+
+// press does what a key says.
+func (v *topView) press(k topKey) (quit, ask bool) {
+	if v.help && k != "q" && k != "ctrl-c" {
+		v.help = false
+		return false, false
+	}
+	switch k {
+	case "q", "esc", "ctrl-c":
+		return true, false
+	case "?", "h":
+		v.help = true
+	case "tab":
+		v.tab = (v.tab + 1) % topTabs
+	case "backtab":
+		v.tab = (v.tab + topTabs - 1) % topTabs
+	case "1", "2", "3":
+		v.tab = topTab(k[0] - '1')
+	case "p", "space":
+		v.paused = !v.paused
+		return false, !v.paused
+	case "r":
+		return false, true
+	case "<", "left", ",":
+		v.sorted[v.tab] = v.sortable(-1)
+	case ">", "right", ".":
+		v.sorted[v.tab] = v.sortable(+1)
+	default:
+		v.walk(k)
+	}
+	return false, false
+}
+
+// walk goes to another row; draw sees to it that there is one.
+func (v *topView) walk(k topKey) {
+	c := &v.chosen[v.tab]
+	switch k {
+	case "up", "k":
+		*c = max(*c-1, 0)
+	case "down", "j":
+		*c++
+	case "pgup":
+		*c = max(*c-v.rows, 0)
+	case "pgdn":
+		*c += v.rows
+	case "home":
+		*c = 0
+	case "end":
+		*c = len(v.last.queues) + len(v.last.workers) + len(v.last.failures)
+	}
+}
+
+// sortable is the next column, in a direction, by which the rows can be sorted; this one if there is none.
+func (v *topView) sortable(step int) int {
+	var can []bool
+	switch v.tab {
+	case tabQueues:
+		can = sortables(queueColumns)
+	case tabWorkers:
+		can = sortables(v.workerColumns())
+	case tabFailures:
+		can = sortables(v.failureColumns())
+	}
+	for c := v.sorted[v.tab] + step; c >= 0 && c < len(can); c += step {
+		if can[c] {
+			return c
+		}
+	}
+	return v.sorted[v.tab]
+}
+
+func sortables[T any](columns []column[T]) (can []bool) {
+	for _, c := range columns {
+		can = append(can, c.order != nil)
+	}
+	return can
+}

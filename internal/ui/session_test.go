@@ -1,0 +1,174 @@
+package ui_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl"
+)
+
+// as is the header of a request in a session.
+func as(token string) []string { return []string{"Cookie", "__Host-pawl=" + token} }
+
+// tokenFor makes a token.
+func (w *world) tokenFor(t testing.TB, name string, roles ...pawl.Role) string {
+	t.Helper()
+	made, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: name, Roles: roles})
+	must(t, err)
+	return made.Secret
+}
+
+func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
+	w := startGuarded(t)
+	for path, want := range map[string]string{"/": "/login?next=%2F", "/tasks?q=state:dead": "/login?next=%2Ftasks%3Fq%3Dstate%253Adead", "/settings/you": "/login?next=%2Fsettings%2Fyou",
+		"/tasks/0199f3c2-0000-7001-8000-000000000000/payload": "/login?next=%2Ftasks%2F0199f3c2-0000-7001-8000-000000000000%2Fpayload"} {
+		for _, cookie := range [][]string{nil, as("nonsense"), as("pawl_" + strings.Repeat("x", 49))} {
+			if resp, _ := w.get(t, path, cookie...); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != want {
+				t.Errorf("%s as %q: status %d to %q, want 303 to %q", path, cookie, resp.StatusCode, resp.Header.Get("Location"), want)
+			}
+		}
+	}
+	resp, _ := w.get(t, "/queues", "HX-Request", "true", "HX-Current-URL", w.url+"/queues?cursor=x")
+	if got := resp.Header.Get("HX-Redirect"); got != "/login?next=%2Fqueues%3Fcursor%3Dx" {
+		t.Errorf("a page that lives on is sent to %q", got)
+	}
+	if resp, _ := w.post(t, "/enqueue", url.Values{"type": {"a"}}); resp.Header.Get("Location") != "/login?next=%2F" {
+		t.Errorf("a form of a stranger: status %d to %q", resp.StatusCode, resp.Header.Get("Location"))
+	}
+	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
+		t.Errorf("the login has status %d, or a menu", resp.StatusCode)
+	}
+}
+
+func TestLogin(t *testing.T) {
+	w := startGuarded(t)
+	for _, token := range []string{"", "nonsense", "pawl_" + strings.Repeat("a", 49), "two words", strings.Repeat("x", 300)} {
+		resp, body := w.post(t, "/login", url.Values{"token": {token}})
+		if resp.StatusCode != 422 || len(resp.Cookies()) != 0 || !strings.Contains(body, `class="wrong-says"`) || len(token) > 10 && strings.Contains(body, token) {
+			t.Errorf("login with %q: status %d, cookies %v, or it is repeated", token, resp.StatusCode, resp.Cookies())
+		}
+	}
+	resp, _ := w.post(t, "/login?next="+url.QueryEscape("/tasks?q=x"), url.Values{"token": {w.token}})
+	if want := "/login?kept=yes&next=%2Ftasks%3Fq%3Dx"; resp.StatusCode != 303 || resp.Header.Get("Location") != want {
+		t.Fatalf("login: status %d to %q, want 303 to %q", resp.StatusCode, resp.Header.Get("Location"), want)
+	}
+	if got, want := resp.Header.Get("Set-Cookie"), "__Host-pawl="+w.token+"; Path=/; HttpOnly; Secure; SameSite=Strict"; got != want {
+		t.Errorf("the cookie is %q, want %q", got, want)
+	}
+	if _, body := w.get(t, "/login?kept=yes"); !strings.Contains(body, "did not keep the session") {
+		t.Error("nobody says that the browser did not keep the cookie")
+	}
+	for next, want := range map[string]string{"/queues": "/queues", "//evil.example": "/", "https://evil.example": "/", `/\evil.example`: "/", "": "/"} {
+		if resp, _ := w.get(t, "/login?kept=yes&next="+url.QueryEscape(next), as(w.token)...); resp.Header.Get("Location") != want {
+			t.Errorf("after the login %q leads to %q, want %q", next, resp.Header.Get("Location"), want)
+		}
+	}
+	if resp, body := w.get(t, "/", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Log out") || strings.Contains(body, w.token) {
+		t.Errorf("in a session: status %d, or no way out, or the token in the page", resp.StatusCode)
+	}
+	resp, _ = w.send(t, "POST", "/logout", "", append(as(w.token), "Sec-Fetch-Site", "same-origin")...)
+	if got := resp.Header.Get("Set-Cookie"); !strings.HasPrefix(got, "__Host-pawl=; Path=/; Max-Age=0") {
+		t.Errorf("logging out sets %q", got)
+	}
+	if resp, _ := w.send(t, "POST", "/logout", "", append(as(w.token), "Sec-Fetch-Site", "cross-site")...); resp.StatusCode != 403 {
+		t.Errorf("another site may log people out: status %d", resp.StatusCode)
+	}
+}
+
+func TestRolesDecideWhatIsOffered(t *testing.T) {
+	w := startGuarded(t)
+	_, err := w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{})
+	must(t, err)
+	for name, c := range map[string]struct {
+		roles  []pawl.Role
+		can    string
+		status int // of a pause
+	}{
+		"watcher":  {[]pawl.Role{pawl.RoleObserve}, "observe", 403},
+		"operator": {[]pawl.Role{pawl.RoleOperate}, "observe operate", 303},
+	} {
+		token := w.tokenFor(t, name, c.roles...)
+		_, body := w.get(t, "/queues/mail", as(token)...)
+		if !strings.Contains(body, `data-can="`+c.can+`"`) || !strings.Contains(body, ">"+name+"<") {
+			t.Errorf("%s: the page does not say that it may %s: %s", name, c.can, body[strings.Index(body, "<body"):strings.Index(body, "<body")+300])
+		}
+		resp, body := w.send(t, "POST", "/queues/mail/pause", "reason=x", append(as(token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
+		if resp.StatusCode != c.status || c.status == 403 && !strings.Contains(body, "permission denied") {
+			t.Errorf("%s: pause has status %d, want %d", name, resp.StatusCode, c.status)
+		}
+	}
+	for e, err := range w.client.Admin().Audit(t.Context(), pawl.AuditFilter{Action: "queue.pause"}) {
+		must(t, err)
+		if e.Actor != "operator" || e.Face != "ui" {
+			t.Errorf("the audit has %q by %q", e.Actor, e.Face)
+		}
+	}
+}
+
+func TestRevokedTokensSeeNothingMore(t *testing.T) {
+	w := startGuarded(t)
+	token := w.tokenFor(t, "guest", pawl.RoleObserve)
+	if resp, _ := w.get(t, "/queues", as(token)...); resp.StatusCode != 200 {
+		t.Fatalf("status %d", resp.StatusCode)
+	}
+	_, err := w.client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "guest"})
+	must(t, err)
+	if resp, _ := w.get(t, "/queues", as(token)...); resp.StatusCode != 303 {
+		t.Errorf("after the token was revoked: status %d, want 303", resp.StatusCode)
+	}
+}
+
+// TestSessionInABrowser sees that browsers keep the session, and that what a visitor may not do is not offered.
+func TestSessionInABrowser(t *testing.T) {
+	b := startBrowser(t)
+	w := startGuarded(t)
+	_, err := w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{})
+	must(t, err)
+	watcher := w.tokenFor(t, "watcher", pawl.RoleObserve)
+	b.visit(w.url + "/queues/mail")
+	b.until(`location.pathname === "/login"`)
+	b.shoot("login")
+	b.fill("token", "nonsense")
+	b.click("#live .buttons button")
+	b.until(`document.querySelector(".wrong-says") !== null`)
+	b.fill("token", watcher)
+	b.loading(func() { b.click("#live .buttons button") })
+	b.until(`location.pathname === "/queues/mail"`)
+	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Workers" {
+		t.Errorf("a watcher is offered %q", got)
+	}
+	if got := b.eval(`document.cookie.includes("__Host-pawl")`); got != "false" {
+		t.Error("scripts see the session")
+	}
+	b.shoot("watcher")
+	_, err = w.client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "watcher"})
+	must(t, err)
+	b.until(`location.pathname === "/login"`) // the page that lives on is told
+	b.check(w.url)
+}
+
+func TestNamespacesAreChosen(t *testing.T) {
+	w := startGuarded(t)
+	_, err := w.client.Admin().AddNamespace(t.Context(), "shop")
+	must(t, err)
+	_, err = w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{})
+	must(t, err)
+	if _, body := w.get(t, "/settings/you", as(w.token)...); !strings.Contains(body, `<option value="shop">`) {
+		t.Error("an admin can't choose a namespace")
+	}
+	if _, body := w.get(t, "/settings/you", as(w.tokenFor(t, "watcher", pawl.RoleObserve))...); strings.Contains(body, `<option value="shop">`) {
+		t.Error("a watcher of one namespace hears of another")
+	}
+	for namespace, sees := range map[string]bool{"default": true, "shop": false} {
+		_, body := w.get(t, "/queues", "Cookie", "__Host-pawl="+w.token+"; pawl-namespace="+namespace)
+		if got := strings.Contains(body, ">mail<"); got != sees {
+			t.Errorf("in namespace %q the queue is seen: %v, want %v", namespace, got, sees)
+		}
+	}
+	resp, _ := w.get(t, "/queues", "Cookie", "__Host-pawl="+w.token+"; pawl-namespace=gone")
+	if got := resp.Header.Get("Set-Cookie"); resp.StatusCode < 400 || !strings.HasPrefix(got, "pawl-namespace=; ") {
+		t.Errorf("a namespace that is gone: status %d, and the choice is kept: %q", resp.StatusCode, got)
+	}
+}

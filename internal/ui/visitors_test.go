@@ -1,0 +1,58 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+)
+
+// TestVisitorsComeAndGo has more visitors than there are seats, at once, and then closes the door.
+func TestVisitorsComeAndGo(t *testing.T) {
+	v := newVisitors(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }, slog.New(slog.DiscardHandler))
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 3 * maxVisitors {
+				client, leave, err := v.client(visitor{host: "h", name: fmt.Sprint(n, i%2)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if client == nil {
+					t.Error("no client, and no error")
+				}
+				leave()
+			}
+		})
+	}
+	all.Wait()
+	if n := len(v.known); n > maxVisitors+8 {
+		t.Errorf("%d clients are kept, at most %d and those in use", n, maxVisitors)
+	}
+	held, leave, err := v.client(visitor{host: "held"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 * maxVisitors {
+		_, leave, err := v.client(visitor{host: fmt.Sprint(n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+	}
+	if again, leaveAgain, err := v.client(visitor{host: "held"}); err != nil || again != held {
+		t.Errorf("a visitor that is here lost the client: %v", err)
+	} else {
+		leaveAgain()
+	}
+	leave()
+	if err := v.close(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := v.client(visitor{host: "late"}); err == nil {
+		t.Error("a closed door lets people in")
+	}
+}
