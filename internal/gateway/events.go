@@ -219,29 +219,36 @@ func (w *watcher) readNew() {
 	}
 }
 
-// read reads a shard from a place on, until the stream ends.
+// read reads a shard from a place on, until the stream ends. A panic ends this stream only.
 func (w *watcher) read(shard uint32, from events.Place) {
 	w.cursor.reads[shard] = true
 	w.reads.Go(func() {
-		pause := pushRest
-		for w.ctx.Err() == nil {
-			page, err := w.g.cfg.Events.Events(w.ctx, shard, events.Query{Filter: w.filter, After: from, Wait: eventWait})
-			if err != nil {
-				w.rest(pause)
-				pause = min(2*pause, pushRestMax)
-				continue
-			}
-			pause = pushRest
-			if page.Next == from {
-				continue
-			}
-			from = page.Next
-			select {
-			case w.pages <- shardPage{shard, page}:
-			case <-w.ctx.Done():
-			}
+		if err := safely(func() error { w.follow(shard, from); return nil }); err != nil {
+			w.g.log.Error("a stream of events failed within", "shard", shard, "error", err)
+			w.stop()
 		}
 	})
+}
+
+func (w *watcher) follow(shard uint32, from events.Place) {
+	pause := pushRest
+	for w.ctx.Err() == nil {
+		page, err := w.g.cfg.Events.Events(w.ctx, shard, events.Query{Filter: w.filter, After: from, Wait: eventWait})
+		if err != nil {
+			w.rest(pause)
+			pause = min(2*pause, pushRestMax)
+			continue
+		}
+		pause = pushRest
+		if page.Next == from {
+			continue
+		}
+		from = page.Next
+		select {
+		case w.pages <- shardPage{shard, page}:
+		case <-w.ctx.Done():
+		}
+	}
 }
 
 func (w *watcher) rest(d time.Duration) {
