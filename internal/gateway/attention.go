@@ -46,9 +46,10 @@ type situation struct {
 	late        []stats.LateTick
 	standing    broker.NamespaceStanding
 	away        []string // nodes that gave no answer
+	certificate time.Time
+	narrow      bool // it is told to somebody of one namespace, whom the cluster is no business of
 	overview    cluster.Overview
 	known       bool // overview is
-	certificate time.Time
 }
 
 // lookAround asks how the cluster stands; not ok if it should answer and does not.
@@ -89,9 +90,11 @@ func (s *situation) attention(now time.Time) (list []*pawlv1.Attention) {
 	add := func(severity, kind, subject string, value float64, format string, args ...any) {
 		list = append(list, &pawlv1.Attention{Kind: kind, Severity: severity, Subject: subject, Value: value, Detail: fmt.Sprintf(format, args...)})
 	}
-	s.ofCluster(add)
+	if !s.narrow {
+		s.ofCluster(now, add)
+	}
 	s.ofQueues(add)
-	s.ofTime(now, add)
+	s.ofSchedules(add)
 	slices.SortStableFunc(list, func(a, b *pawlv1.Attention) int {
 		return cmp.Compare(a.Severity, b.Severity)
 	})
@@ -100,7 +103,10 @@ func (s *situation) attention(now time.Time) (list []*pawlv1.Attention) {
 
 type adder func(severity, kind, subject string, value float64, format string, args ...any)
 
-func (s *situation) ofCluster(add adder) {
+func (s *situation) ofCluster(now time.Time, add adder) {
+	if left := s.certificate.Sub(now); !s.certificate.IsZero() && left < lastDays {
+		add(critical, "certificate", "", left.Seconds(), "the certificate that clients are shown ends in %s", left.Truncate(time.Minute))
+	}
 	for _, name := range s.away {
 		add(critical, "node", name, 0, "node %s gives no answer", name)
 	}
@@ -136,22 +142,22 @@ func (s *situation) ofQueues(add adder) {
 	for _, q := range s.standing.Busy {
 		switch {
 		case q.Waits(task.WhyQueuePaused) > 0:
-			add(warning, "queue_paused", q.Queue, float64(q.Ready), "queue %s is paused, and %d tasks are ready", q.Queue, q.Ready)
+			add(warning, "queue_paused", q.Queue, float64(q.Ready), "queue %s is paused, and has %s", q.Queue, ready(q.Ready))
 		case q.Waits(task.WhyNoWorker) > 0:
-			add(critical, "no_worker", q.Queue, float64(q.Ready), "queue %s has %d ready tasks, and no worker asks for them", q.Queue, q.Ready)
+			add(critical, "no_worker", q.Queue, float64(q.Ready), "queue %s has %s, and no worker asks", q.Queue, ready(q.Ready))
 		case q.Waits(task.WhyNoWorkerForType) > 0:
 			n := q.Waits(task.WhyNoWorkerForType)
-			add(critical, "no_worker", q.Queue, float64(n), "queue %s has %d ready tasks of types that no worker takes", q.Queue, n)
+			add(critical, "no_worker", q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
 		case q.OldestReady > longWait:
 			add(warning, "oldest_wait", q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s", q.Queue, q.OldestReady.Truncate(time.Second))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
-			add(warning, "breaker_open", q.Queue, float64(n), "breakers of queue %s hold back %d ready tasks", q.Queue, n)
+			add(warning, "breaker_open", q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
 		}
 	}
 	total := s.hour.Total()
 	if total.Dead > 0 {
-		add(critical, "dead_letters", "", float64(total.Dead), "%d tasks became dead letters in the last hour", total.Dead)
+		add(critical, "dead_letters", "", float64(total.Dead), "dead letters of the last hour: %d", total.Dead)
 	}
 	if rate := failureRate(total); rate > badRate && total.Bad()+total.Succeeded >= fewAttempts {
 		worst := ""
@@ -163,7 +169,7 @@ func (s *situation) ofQueues(add adder) {
 	}
 }
 
-func (s *situation) ofTime(now time.Time, add adder) {
+func (s *situation) ofSchedules(add adder) {
 	for _, t := range s.late {
 		if t.Skipped > 0 {
 			add(warning, "schedule_late", t.Schedule, float64(t.Skipped), "schedule %s missed %d ticks", t.Schedule, t.Skipped)
@@ -171,7 +177,11 @@ func (s *situation) ofTime(now time.Time, add adder) {
 			add(warning, "schedule_late", t.Schedule, t.Late.Seconds(), "a tick of schedule %s came %s late", t.Schedule, t.Late.Truncate(time.Second))
 		}
 	}
-	if left := s.certificate.Sub(now); !s.certificate.IsZero() && left < lastDays {
-		add(critical, "certificate", "", left.Seconds(), "the certificate that clients are shown ends in %s", left.Truncate(time.Minute))
+}
+
+func ready(n int64) string {
+	if n == 1 {
+		return "1 ready task"
 	}
+	return fmt.Sprintf("%d ready tasks", n)
 }

@@ -62,6 +62,7 @@ func TestAttention(t *testing.T) {
 		{"more fail", hour(stats.Rates{Failed: 20, Crashed: 1, Succeeded: 80}), "warning failure_rate "},
 		{"a late tick", situation{known: true, late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}, "warning schedule_late s"},
 		{"a certificate ends", situation{known: true, certificate: now.Add(lastDays - 1)}, "critical certificate "},
+		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, away: []string{"n3"}, certificate: now.Add(1)}, ""},
 		{"a certificate lasts", situation{known: true, certificate: now.Add(lastDays)}, ""},
 	} {
 		var got []string

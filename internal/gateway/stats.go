@@ -57,7 +57,7 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 		return nil, errNoStats
 	}
 	ns := namespaceOf(ctx)
-	var s situation
+	s := situation{narrow: !callOf(ctx).visitor.InAll(), certificate: g.CertificateEnds()}
 	var missing []string
 	each(4, func(i int) error {
 		switch i {
@@ -68,11 +68,12 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 		case 2:
 			s.hour, _, _ = g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: ns}, stats.Hour)
 		case 3:
-			s.overview, s.known = g.lookAround(ctx)
+			if !s.narrow {
+				s.overview, s.known = g.lookAround(ctx)
+			}
 		}
 		return nil
 	})
-	s.certificate = g.CertificateEnds()
 	for _, name := range s.away {
 		if !slices.Contains(missing, name) {
 			missing = append(missing, name)
