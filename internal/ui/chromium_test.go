@@ -22,6 +22,7 @@ type browser struct {
 	t       testing.TB
 	session string
 	out     *os.File
+	silent  bool // it gave no answer once
 
 	mu       sync.Mutex
 	last     int
@@ -59,6 +60,29 @@ func startBrowser(t testing.TB) *browser {
 	if path == "" {
 		t.Skip("skipped: no Chromium on this machine, so nobody has looked at the pages (make tools installs Debian's)")
 	}
+	// On a machine that does ten things at once one may take very long to come up, or never does: then another is tried.
+	for try := 1; ; try++ {
+		b, end := launch(t, path)
+		var version struct{ Product string }
+		err := b.try("Browser.getVersion", nil, &version)
+		if err == nil {
+			t.Cleanup(end)
+			b.open()
+			return b
+		}
+		end()
+		if try == launches {
+			t.Fatalf("no Chromium came up, the last after %s: %v", browserTime, err)
+		}
+	}
+}
+
+// launches is how many are tried.
+const launches = 3
+
+// launch starts a Chromium. End ends it.
+func launch(t testing.TB, path string) (b *browser, end func()) {
+	t.Helper()
 	fromUs, out, err := os.Pipe()
 	must(t, err)
 	in, toUs, err := os.Pipe()
@@ -69,19 +93,17 @@ func startBrowser(t testing.TB) *browser {
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 and 4
 	must(t, cmd.Start())
 	_, _ = fromUs.Close(), toUs.Close()
-	b := &browser{t: t, out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16)}
+	b = &browser{t: t, out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16)}
 	go b.listen(in)
-	t.Cleanup(func() {
+	return b, func() {
 		b.session = ""
-		if b.try("Browser.close", nil, nil) != nil {
+		if b.silent || b.try("Browser.close", nil, nil) != nil {
 			_ = cmd.Process.Kill()
 		}
 		_ = cmd.Wait()
 		_, _ = out.Close(), in.Close()
 		_ = os.RemoveAll(dir)
-	})
-	b.open()
-	return b
+	}
 }
 
 func must(t testing.TB, err error) {
@@ -149,7 +171,8 @@ func (b *browser) note(a answer) {
 	}
 }
 
-const browserTime = 20 * time.Second
+// browserTime bounds how long the browser takes for anything. It is no measure: it ends what hangs.
+const browserTime = time.Minute
 
 func (b *browser) try(method string, params map[string]any, result any) error {
 	c := make(chan answer, 1)
@@ -181,6 +204,7 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 		}
 		return nil
 	case <-ctx.Done():
+		b.silent = true
 		return errors.New(method + ": no answer from Chromium")
 	}
 }
@@ -269,7 +293,7 @@ func (b *browser) tryEval(js string) (string, error) {
 // until waits for an expression to be true.
 func (b *browser) until(js string) {
 	b.t.Helper()
-	look := `new Promise((done) => { const end = Date.now() + 15000; const look = () => { let is = false; try { is = ` + js +
+	look := `new Promise((done) => { const end = Date.now() + 45000; const look = () => { let is = false; try { is = ` + js +
 		`; } catch (e) { } if (is) done("yes"); else if (Date.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`
 	got, err := b.tryEval(look)
 	for tries := 0; err != nil && tries < 5; tries++ { // the page went away meanwhile: another one comes
