@@ -72,7 +72,9 @@ func (s *saga) join(name string) error {
 	r.Nonce[2] = 7
 	j, err := s.seat.control.Join(bg, r)
 	if err == nil {
+		s.mu.Lock()
 		s.up[j.Number] = true
+		s.mu.Unlock()
 	}
 	return err
 }
