@@ -296,8 +296,11 @@ func (b *browser) until(js string) {
 	look := `new Promise((done) => { const end = Date.now() + 45000; const look = () => { let is = false; try { is = ` + js +
 		`; } catch (e) { } if (is) done("yes"); else if (Date.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`
 	got, err := b.tryEval(look)
-	for tries := 0; err != nil && tries < 5; tries++ { // the page went away meanwhile: another one comes
-		time.Sleep(100 * time.Millisecond) // a browser in real time
+	for tries := 0; err != nil && tries < cap(b.loaded); tries++ { // the page went away meanwhile: another one comes
+		select {
+		case <-b.loaded:
+		case <-time.After(browserTime):
+		}
 		got, err = b.tryEval(look)
 	}
 	if got != "yes" {
