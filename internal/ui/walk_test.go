@@ -357,3 +357,24 @@ func TestLook(t *testing.T) {
 	}
 	b.check(w.url)
 }
+
+// TestWidths: what is for narrow windows stands in no wide one, and the other way round.
+func TestWidths(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	seen := func(class string) string {
+		return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(".%s")].filter((e) => e.offsetParent !== null).length > 0)`, class))
+	}
+	for _, c := range []struct {
+		width, height int
+		phone         bool
+		shown, hidden string
+	}{{1440, 900, false, "wide-only", "narrow-only"}, {390, 844, true, "narrow-only", "wide-only"}} {
+		b.size(c.width, c.height, c.phone)
+		b.visit(w.url + "/tasks")
+		if seen(c.shown) != "true" || seen(c.hidden) != "false" {
+			t.Errorf("at a width of %d: %s seen %s, %s seen %s", c.width, c.shown, seen(c.shown), c.hidden, seen(c.hidden))
+		}
+	}
+}
