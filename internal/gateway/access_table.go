@@ -117,6 +117,17 @@ var rpcNeeds = map[string]need{
 	"AccessService/AddNamespace":    {ofCluster, admin, false},
 	"AccessService/RemoveNamespace": {ofCluster, admin, false},
 
+	"WebhookService/ListWebhooks":          {ofNamespace, observe, false},
+	"WebhookService/GetWebhook":            {ofNamespace, observe, false},
+	"WebhookService/ListWebhookDeliveries": {ofNamespace, observe, false},
+	"WebhookService/PauseWebhook":          {ofNamespace, operate, false},
+	"WebhookService/ResumeWebhook":         {ofNamespace, operate, false},
+	"WebhookService/TestWebhook":           {ofNamespace, operate, false},
+	"WebhookService/AddWebhook":            {ofNamespace, admin, false},
+	"WebhookService/SetWebhook":            {ofNamespace, admin, false},
+	"WebhookService/RemoveWebhook":         {ofNamespace, admin, false},
+	"WebhookService/RotateWebhookSecret":   {ofNamespace, admin, false},
+
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
 	"RosterService/ListWorkers":  {ofQueues, observe, false},
@@ -222,6 +233,17 @@ var restRPCs = map[string]string{
 	"GET /api/v1/namespaces":            "AccessService/ListNamespaces",
 	"POST /api/v1/namespaces":           "AccessService/AddNamespace",
 	"DELETE /api/v1/namespaces/{name}":  "AccessService/RemoveNamespace",
+
+	"GET /api/v1/webhooks":                   "WebhookService/ListWebhooks",
+	"POST /api/v1/webhooks":                  "WebhookService/AddWebhook",
+	"GET /api/v1/webhooks/{name}":            "WebhookService/GetWebhook",
+	"PATCH /api/v1/webhooks/{name}":          "WebhookService/SetWebhook",
+	"DELETE /api/v1/webhooks/{name}":         "WebhookService/RemoveWebhook",
+	"POST /api/v1/webhooks/{name}/pause":     "WebhookService/PauseWebhook",
+	"POST /api/v1/webhooks/{name}/resume":    "WebhookService/ResumeWebhook",
+	"POST /api/v1/webhooks/{name}/test":      "WebhookService/TestWebhook",
+	"POST /api/v1/webhooks/{name}/rotate":    "WebhookService/RotateWebhookSecret",
+	"GET /api/v1/webhooks/{name}/deliveries": "WebhookService/ListWebhookDeliveries",
 
 	"GET /api/v1/audit": "AuditService/ListAudit",
 
