@@ -19,8 +19,6 @@ import (
 // What needs attention is decided here, and nowhere else. docs/operations.md says of each what to do.
 
 const (
-	// longWait is how long a ready task waits before somebody should look.
-	longWait = 5 * time.Minute
 	// badRate is which part of the attempts of an hour may end badly, if there were at least fewAttempts.
 	badRate     = 0.2
 	fewAttempts = 10
@@ -148,8 +146,9 @@ func (s *situation) ofQueues(add adder) {
 		case q.Waits(task.WhyNoWorkerForType) > 0:
 			n := q.Waits(task.WhyNoWorkerForType)
 			add(critical, "no_worker", q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
-		case q.OldestReady > longWait:
-			add(warning, "oldest_wait", q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s", q.Queue, q.OldestReady.Truncate(time.Second))
+		case q.OldestReady > q.MaxWait:
+			add(warning, "oldest_wait", q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, and none should for more than %s", q.Queue,
+				q.OldestReady.Truncate(time.Second), spanString(q.MaxWait))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
 			add(warning, "breaker_open", q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
