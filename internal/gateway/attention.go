@@ -12,6 +12,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -148,7 +149,7 @@ func (s *situation) ofQueues(add adder) {
 			add(critical, "no_worker", q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
 		case q.OldestReady > q.MaxWait:
 			add(warning, "oldest_wait", q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, and none should for more than %s", q.Queue,
-				q.OldestReady.Truncate(time.Second), spanString(q.MaxWait))
+				q.OldestReady.Truncate(time.Second), contract.SpanText(q.MaxWait))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
 			add(warning, "breaker_open", q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
