@@ -105,9 +105,6 @@ func (g heralds) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequest) (*
 	return &pawlv1.GetWebhookResponse{Webhook: webhookProto(ctx, &h)}, nil
 }
 
-// maxEvents bounds the words for kinds of a webhook: more than there are.
-const maxEvents = 32
-
 // hookSecret is the secret that a call gives, or a new one.
 func hookSecret(given string) (string, error) {
 	if given == "" {
