@@ -48,6 +48,10 @@ var (
 	workers     = gather("pawl_workers", "Workers connected to this node that take tasks of a queue; quiet ones and those that drain are not in it.", "namespace", "queue")
 	workerSlots = gather("pawl_worker_slots", "Slots of the workers connected to this node, by state: busy, free.", "namespace", "state")
 
+	hookDeliveries = gather("pawl_webhook_deliveries_total", "Attempts of this node to send notices to webhooks, tests included, by outcome: delivered, failed.", "outcome")
+	hookDropped    = gather("pawl_webhook_dropped_total", "Notices for webhooks that were not delivered within about a day, or for which there was no room, and never will be.")
+	hookOldest     = gather("pawl_webhook_oldest_undelivered_seconds", "Age of the oldest notice that is to be sent, but to webhooks that are paused or disabled, in seconds; told by the leader of the system shard.")
+
 	isLeader      = gather("pawl_raft_is_leader", "1 if this node leads the shard, else 0. Shard 0 is the system shard.", "shard")
 	hasLeader     = gather("pawl_raft_has_leader", "1 if this node's replica of the shard knows a leader, else 0.", "shard")
 	leaderChanges = gather("pawl_raft_leader_changes_total", "New leaders that this node's replica of the shard has seen.", "shard")
