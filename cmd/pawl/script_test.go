@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 //	status N CMD...     runs CMD and wants exit status N
 //	collector           takes the spans that servers and commands export from here on
 //	spans               writes what it has got, a line each: service, kind, name
+//	receiver            takes what is posted from here on at $HOOK, into the file notices; it answers paths /STATUS with that
 //	keep NAME           puts the last standard output into the environment
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -43,6 +44,7 @@ func TestScripts(t *testing.T) {
 
 			"collector": startCollector,
 			"spans":     func(ts *testscript.TestScript, _ bool, _ []string) { writeSpans(ts) },
+			"receiver": startReceiver,
 			"keep": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 			},
