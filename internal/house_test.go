@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/events":    {"internal/task"},
-	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
+	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
 	"internal/metrics":   {"internal/stats"},
 	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui"},
 	"internal/roster":    {"internal/task"},

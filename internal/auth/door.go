@@ -178,10 +178,15 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	if v.expired(now) {
 		return nil, d.refuse(FailedExpired, "token %q: it expired at %s", v.Name, v.expiresAt.UTC().Format(time.RFC3339))
 	}
+	v.use(now)
+	return v, nil
+}
+
+// use notes that the visitor's token was used.
+func (v *Visitor) use(now time.Time) {
 	if minute := now.Unix() / 60; v.used.Load() != minute {
 		v.used.Store(minute)
 	}
-	return v, nil
 }
 
 // isAdmin says whether a token is the one that the node itself was given.
@@ -195,6 +200,14 @@ func (d *Door) isAdmin(hash Hash) bool {
 
 func (v *Visitor) expired(now time.Time) bool {
 	return !v.expiresAt.IsZero() && !now.Before(v.expiresAt)
+}
+
+// Certificate is the name of the certificate by which the visitor was known; "": it showed a token, or none was wanted.
+func (v *Visitor) Certificate() string {
+	if v.token == nil {
+		return ""
+	}
+	return v.token.Certificate
 }
 
 // ExpiresAt is when the visitor's token expires; zero: never.
@@ -253,18 +266,19 @@ func (d *Door) Uses() (uses []Use, told func()) {
 
 // guest is a call that lasts.
 type guest struct {
-	v   *Visitor
-	end context.CancelCauseFunc
+	v    *Visitor
+	cert *Certificate // by which it came in; nil: by a token
+	end  context.CancelCauseFunc
 }
 
 // ErrRevoked is the cause of the end of a call whose token is not good any more.
-var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "the token was revoked or replaced, or has expired, while the call went on"}
+var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "the token was revoked or replaced, or it or the certificate has expired, while the call went on"}
 
 // Stay gives the context of a call that lasts. It ends, with a refusal as its cause, when the visitor's token is revoked or has
-// expired, and when this node can't tell any more. Leave must be called at the end.
-func (d *Door) Stay(ctx context.Context, v *Visitor) (_ context.Context, leave func()) {
+// expired, or the certificate by which it came in (nil: by a token), and when this node can't tell any more. Leave must be called at the end.
+func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.Context, leave func()) {
 	ctx, end := context.WithCancelCause(ctx)
-	g := &guest{v, end}
+	g := &guest{v, c, end}
 	d.mu.Lock()
 	d.guests[g] = true
 	d.check(g, time.Now())
@@ -309,7 +323,7 @@ func (d *Door) check(g *guest, now time.Time) {
 		if !d.isAdmin(g.v.hash) {
 			g.end(ErrRevoked)
 		}
-	case g.v.gone.Load() || g.v.expired(now):
+	case g.v.gone.Load() || g.v.expired(now) || g.cert != nil && g.cert.Good(now) != nil:
 		g.end(ErrRevoked)
 	case d.stale(now):
 		g.end(errStale)

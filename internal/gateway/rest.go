@@ -164,7 +164,7 @@ func (x *exchange) guarded(guard *http.CrossOriginProtection, c *call, wants nee
 	if err := guard.Check(x.r); err != nil {
 		return &task.Error{Code: task.CodePermissionDenied, Message: "a page of another origin may not call this server"}
 	}
-	ctx, leave, err := x.admit(x.ctx, c, wants, shownByREST(x.r.Header))
+	ctx, leave, err := x.admit(x.ctx, c, wants, shownByREST(x.r))
 	defer leave()
 	if err != nil {
 		return err

@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/task"
@@ -18,29 +20,66 @@ const (
 	protoHTTP2 = "h2"
 )
 
-// newTLS is how clients are answered whose connections are encrypted, each with the certificate of the moment. A client that
+// greeter is how clients are answered whose connections are encrypted, each with the certificate of the moment. A client that
 // can HTTP/1.1 gets that, since it may want REST; who asks for HTTP/2 alone wants gRPC. Who asks for neither is refused, and
 // who asks for nothing is sorted by its first bytes, as without TLS.
 //
-// Nothing is resumed: a session would outlive the certificate that it began with, and workers stay for long anyway.
-func newTLS(certificate func() *tls.Certificate) *tls.Config {
-	speaking := func(proto string) *tls.Config {
-		return &tls.Config{
-			MinVersion:             tls.VersionTLS12,
-			NextProtos:             []string{proto},
-			SessionTicketsDisabled: true,
-			GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate(), nil },
-		}
-	}
-	web, rpc := speaking(protoHTTP1), speaking(protoHTTP2)
-	outer := rpc.Clone() // of a connection until its first message has come
+// Nothing is resumed: a session would outlive the certificates that it began with, and workers stay for long anyway.
+type greeter struct {
+	certificate func() *tls.Certificate
+	clients     ClientCertificates
+	greetings   atomic.Pointer[greetings]
+}
+
+// greetings are what clients are answered while the same authorities vouch for them.
+type greetings struct {
+	authorities *x509.CertPool
+	web, rpc    *tls.Config
+}
+
+// newTLS is the configuration of connections until their first message has come.
+func newTLS(certificate func() *tls.Certificate, clients ClientCertificates) *tls.Config {
+	g := &greeter{certificate: certificate, clients: clients}
+	outer := g.speaking(protoHTTP2, nil)
 	outer.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		now := g.now()
 		if slices.Contains(hello.SupportedProtos, protoHTTP1) {
-			return web, nil
+			return now.web, nil
 		}
-		return rpc, nil
+		return now.rpc, nil
 	}
 	return outer
+}
+
+func (g *greeter) now() *greetings {
+	var authorities *x509.CertPool
+	if g.clients.Authorities != nil {
+		authorities = g.clients.Authorities()
+	}
+	now := g.greetings.Load()
+	if now == nil || now.authorities != authorities {
+		now = &greetings{authorities, g.speaking(protoHTTP1, authorities), g.speaking(protoHTTP2, authorities)}
+		g.greetings.Store(now)
+	}
+	return now
+}
+
+func (g *greeter) speaking(proto string, authorities *x509.CertPool) *tls.Config {
+	c := &tls.Config{
+		MinVersion:             tls.VersionTLS12,
+		NextProtos:             []string{proto},
+		SessionTicketsDisabled: true,
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return g.certificate(), nil },
+		ClientCAs:              authorities,
+	}
+	switch {
+	case authorities == nil:
+	case g.clients.Required:
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	default:
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return c
 }
 
 const (
