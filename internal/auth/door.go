@@ -45,7 +45,7 @@ type Door struct {
 	page  atomic.Pointer[page]
 	heard atomic.Pointer[time.Time] // when the page was known to be what the system shard has
 
-	failed [failures]atomic.Int64
+	failed [failures]atomic.Uint64
 
 	mu     sync.Mutex // of the writers of page, too
 	guests map[*guest]bool
@@ -242,7 +242,7 @@ func (d *Door) refuse(f Failure, format string, args ...any) error {
 func (d *Door) Denied() { d.failed[FailedRights].Add(1) }
 
 // Failed is how many callers were refused for a reason, since the start.
-func (d *Door) Failed(f Failure) int64 { return d.failed[f].Load() }
+func (d *Door) Failed(f Failure) uint64 { return d.failed[f].Load() }
 
 // Uses are the tokens that were used since they were last told of, to the minute.
 func (d *Door) Uses() (uses []Use, told func()) {

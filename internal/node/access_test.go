@@ -376,3 +376,29 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 		}
 	})
 }
+
+// Callers who were not let in are counted by reason.
+func TestRefusedCallersAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admin := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		pass(time.Second)
+		weak, err := s.as(admin, "").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "weak", Roles: []pawl.Role{pawl.RoleProduce}, Life: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range []string{NewToken(), NewToken(), "guess", weak.Secret} {
+			s.web(token, "GET", "/api/v1/queues", "")
+		}
+		for range 361 {
+			pass(10 * time.Second)
+		}
+		s.web(weak.Secret, "GET", "/api/v1/queues", "")
+		page := s.web(admin, "GET", "/metrics", "").Body.String()
+		for reason, want := range map[string]int{"none": 0, "malformed": 1, "unknown": 2, "denied": 1, "expired": 1} {
+			if line := fmt.Sprintf("pawl_access_refused_total{reason=%q} %d\n", reason, want); !strings.Contains(page, line) {
+				t.Errorf("the page has no %q", line)
+			}
+		}
+	})
+}
