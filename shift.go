@@ -115,6 +115,7 @@ func (s *shift) run(ctx context.Context) error {
 	case <-ctx.Done():
 		err = s.drain(closing, refused)
 	case err = <-refused:
+		s.giveUp()
 	}
 	end()
 	background.Wait()
@@ -124,6 +125,15 @@ func (s *shift) run(ctx context.Context) error {
 	}
 	s.stop(ErrDraining)
 	return err
+}
+
+// giveUp ends the contexts of handlers whose broker wants to hear nothing more. Their tasks run again when their leases have ended.
+func (s *shift) giveUp() {
+	s.mu.Lock()
+	s.quiet = true
+	s.mu.Unlock()
+	s.stop(ErrDraining)
+	s.wait(drainGrace, s.idle)
 }
 
 // accept takes what the broker pushed.
