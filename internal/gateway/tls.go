@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -83,11 +84,11 @@ func (g *greeter) speaking(proto string, authorities *x509.CertPool) *tls.Config
 }
 
 const (
-	// plainAnswer is the pause between an answer in plaintext and the end of the connection, for the client to read it: what is
+	// lastWord is the pause between an answer to a handshake that failed and the end of the connection, for the client to read it: what is
 	// closed while its bytes lie unread takes the answer along.
-	plainAnswer = time.Second
-	// maxPlain bounds what is read meanwhile.
-	maxPlain = 64 << 10
+	lastWord = time.Second
+	// maxUnread bounds what is read meanwhile.
+	maxUnread = 64 << 10
 )
 
 // plainRefusal answers a request in plaintext. To a client of gRPC it is no HTTP/2, which the SDK explains (pawl.plain).
@@ -100,18 +101,20 @@ var plainRefusal = func() []byte {
 // failed says why a connection got no further than its handshake, and tells a client that speaks plaintext.
 func (d *door) failed(c *guest, err error) {
 	d.log.Debug("TLS handshake failed", "address", c.raw.RemoteAddr().String(), "reason", err)
-	var plain tls.RecordHeaderError
-	if !errors.As(err, &plain) || plain.Conn == nil || !startsHTTP(plain.RecordHeader) {
-		return
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return // nobody listens
 	}
-	_ = c.raw.SetDeadline(time.Now().Add(plainAnswer))
-	if _, err := c.raw.Write(plainRefusal); err != nil {
-		return
+	_ = c.raw.SetDeadline(time.Now().Add(lastWord))
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) && plain.Conn != nil && startsHTTP(plain.RecordHeader) {
+		if _, err := c.raw.Write(plainRefusal); err != nil {
+			return
+		}
 	}
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
-	_, _ = io.CopyN(io.Discard, c.raw, maxPlain)
+	_, _ = io.CopyN(io.Discard, c.raw, maxUnread)
 }
 
 // startsHTTP reports whether a connection begins like a request of HTTP in plaintext: with a method, in capitals.
