@@ -58,6 +58,7 @@ func (s Claims) Claim(ctx context.Context, r ClaimRequest) ([]*Claim, error) {
 	for i, p := range resp.GetTasks() {
 		out[i] = new(Claim)
 		out[i].set(p, s)
+		s.client.lock(out[i])
 	}
 	return out, nil
 }
@@ -124,7 +125,7 @@ func (s Claims) Extend(ctx context.Context, c *Claim, e Extension) (Extended, er
 	if e.Progress != nil {
 		req.Progress = &pawlv1.Progress{Percent: e.Progress.Percent, Message: cutText(e.Progress.Message, maxProgressText)}
 	}
-	resp, err := call(ctx, s.client, true, s.client.worker.Extend, req)
+	resp, err := call(context.WithValue(ctx, claimTypeKey{}, c.Type), s.client, true, s.client.worker.Extend, req)
 	if err != nil {
 		return Extended{}, fmt.Errorf("extend %q: %w", c.ID, err)
 	}

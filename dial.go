@@ -46,6 +46,7 @@ type dialConfig struct {
 	plaintext bool
 	token     func() (string, error) // nil: none
 	namespace string
+	keys      *Keyring // nil: nothing is encrypted
 	actor     string
 	reason    string
 	log       *slog.Logger

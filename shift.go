@@ -163,6 +163,7 @@ func (s *shift) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 func (s *shift) newHold(p *pawlv1.ClaimedTask, now time.Time) *hold {
 	h := &hold{}
 	h.claim.set(p, s)
+	s.client.lock(&h.claim)
 	h.ctx, h.cancel = context.WithCancelCause(s.client.observe.arrive(s.base, &h.claim))
 	if h.claim.Timeout > 0 {
 		h.ctx, h.free = context.WithTimeout(h.ctx, h.claim.Timeout)
@@ -206,7 +207,9 @@ func (s *shift) attempt(h *hold, handlers *sync.WaitGroup) (err error) {
 		s.finish(h, errGoexit)
 		handlers.Go(func() { s.slot(handlers) })
 	}()
-	err = s.handle(ctx, &h.claim)
+	if err = h.claim.locked; err == nil {
+		err = s.handle(ctx, &h.claim)
+	}
 	returned = true
 	return err
 }
