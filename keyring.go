@@ -167,23 +167,36 @@ func (k *payloadKey) aead(salt []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// errNoKey: another keyring may have it.
-var errNoKey = errors.New("no key")
+// sealError is why something could not be decrypted. It is forged if nobody who has the keys encrypted it for its place; else another
+// keyring may have the key.
+type sealError struct {
+	forged bool
+	text   string
+}
 
-// errForged: nobody who has the keys encrypted this for its place.
-var errForged = errors.New("forged")
+// Error implements error.
+func (e *sealError) Error() string { return e.text }
+
+func forged(format string, args ...any) error {
+	return &sealError{forged: true, text: fmt.Sprintf(format, args...)}
+}
+
+func isForged(err error) bool {
+	e, ok := errors.AsType[*sealError](err)
+	return ok && e.forged
+}
 
 // open is the inverse of seal.
 //
-// Errors: errNoKey, errForged.
+// Errors: *sealError.
 func (k *Keyring) open(at sealedFor, sealed []byte) (data []byte, contentType string, err error) {
 	id, rest, ok := keyOf(sealed)
 	if !ok {
-		return nil, "", fmt.Errorf("%w: it has not the form of what is encrypted", errForged)
+		return nil, "", forged("it has not the form of what is encrypted")
 	}
 	key := k.key(id)
 	if key == nil {
-		return nil, "", fmt.Errorf("%w: it is encrypted with key %q, which the keyring lacks", errNoKey, id)
+		return nil, "", &sealError{text: fmt.Sprintf("it is encrypted with key %q, which the keyring lacks", id)}
 	}
 	aead, err := key.aead(rest[:saltLen])
 	if err != nil {
@@ -191,7 +204,7 @@ func (k *Keyring) open(at sealedFor, sealed []byte) (data []byte, contentType st
 	}
 	plain, err := aead.Open(nil, make([]byte, aead.NonceSize()), rest[saltLen:], at.bytes())
 	if err != nil || len(plain) == 0 || len(plain) < 1+int(plain[0]) {
-		return nil, "", fmt.Errorf("%w: with key %q it is not what was encrypted for %q", errForged, id, []string(at))
+		return nil, "", forged("it is not what was encrypted for %q with key %q", []string(at), id)
 	}
 	n := 1 + int(plain[0])
 	return plain[n:], string(plain[1:n]), nil

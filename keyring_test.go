@@ -153,7 +153,7 @@ func TestKeyringRefusals(t *testing.T) {
 		}, poisoned("has not the form")},
 		"another's checkpoint": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
 			task.check = []byte(`{"pawl_encrypted":"AQJrMQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`)
-		}, poisoned("can't be read")},
+		}, poisoned("checkpoint: it is not what was encrypted")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

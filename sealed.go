@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -35,10 +34,7 @@ type sealing struct {
 // poisoned. Of a task whose key a worker lacks the attempt fails, and is retried as any other. docs/encryption.md has the rules.
 func WithKeyring(k *Keyring) DialOption { return func(c *dialConfig) { c.keys = k } }
 
-// errPlain refuses a payload that is not encrypted.
-var errPlain = errors.New("it is not encrypted, and the keyring takes only what is (OnlyEncrypted)")
-
-// plainType stands for the content type of a payload that errPlain refuses.
+// plainType stands for the content type of a payload that is refused because it is not encrypted.
 const plainType = sealedType + sealedKey
 
 // namespace asks once for the namespace of the client's calls.
@@ -281,7 +277,7 @@ func (k *Keyring) unwrap(at sealedFor, data []byte) ([]byte, error) {
 	}
 	var w wrapped
 	if err := json.Unmarshal(data, &w); err != nil {
-		return data, fmt.Errorf("%w: %w", errForged, err)
+		return data, forged("it has not the form of what is encrypted: %v", err)
 	}
 	plain, _, err := k.open(at, w.Encrypted)
 	if err != nil {
@@ -339,13 +335,13 @@ func (s *sealing) openPayload(ns, queue, typ string, payload *[]byte, contentTyp
 	case !encrypted:
 		return nil
 	case id == "":
-		return fmt.Errorf("%w: %w", errForged, errPlain)
+		return forged("it is not encrypted, and the keyring takes only what is (OnlyEncrypted)")
 	case len(*payload) == 0: // a list without them
 		return nil
 	}
 	plain, as, err := s.keys.open(forPayload(ns, queue, typ), *payload)
 	for _, from := range s.keys.acceptFrom {
-		if !errors.Is(err, errForged) {
+		if !isForged(err) {
 			break
 		}
 		if moved, movedAs, bad := s.keys.open(forPayload(ns, from, typ), *payload); bad == nil {
@@ -374,13 +370,13 @@ func (c *Client) lock(claim *Claim) {
 	if !encrypted && !wrapped {
 		return
 	}
+	what := "payload"
+	if !encrypted {
+		what = "checkpoint"
+	}
 	s, ok := c.conn.(*sealing)
 	if !ok {
-		what := "payload"
-		if !encrypted {
-			what = "checkpoint"
-		}
-		claim.locked = fmt.Errorf("pawl: %s of type %q: it is encrypted with key %q, and the client has no keyring (pawl.WithKeyring)", what, claim.Type, id)
+		claim.locked = fmt.Errorf("pawl: %s: it is encrypted with key %q, and the client has no keyring (pawl.WithKeyring)", what, id)
 		return
 	}
 	s.mu.Lock()
@@ -393,8 +389,8 @@ func (c *Client) lock(claim *Claim) {
 	} else {
 		_, err = s.keys.unwrap(forCheckpoint(ns, claim.Type), claim.saved.kept.own)
 	}
-	claim.locked = fmt.Errorf("pawl: what task %q holds can't be read: %w", claim.ID, err)
-	if errors.Is(err, errForged) {
+	claim.locked = fmt.Errorf("pawl: %s: %w", what, err)
+	if isForged(err) {
 		claim.locked = Poison(claim.locked)
 	}
 }

@@ -38,6 +38,7 @@ type app struct {
 	token     string
 	tokenFile string
 	namespace string
+	keys      string // file with payload keys
 	actor     string
 	reason    string
 	format    string
@@ -80,12 +81,13 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f.StringVar(&a.token, "token", "", "token to call the server with; other users of the machine may see it here: better in env PAWL_TOKEN, or --token-file")
 	f.StringVar(&a.tokenFile, "token-file", "", "file with that token, for its owner only; read again when it changes (env PAWL_TOKEN_FILE)")
 	f.StringVar(&a.namespace, "namespace", os.Getenv("PAWL_NAMESPACE"), "namespace to work in, for tokens that are good for all (env PAWL_NAMESPACE)")
+	f.StringVar(&a.keys, "payload-keys", os.Getenv("PAWL_PAYLOAD_KEYS"), "file with keys that encrypt payloads and decrypt them, for its owner only: see pawl payload-key (env PAWL_PAYLOAD_KEYS)")
 	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "who you are, for the record (env PAWL_ACTOR; default USER@HOST)")
 	f.StringVar(&a.reason, "reason", "", "why you do it, for the record")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
 		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newToken(a), newNamespace(a), newStats(a), newTop(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
-		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
+		newBackup(a), newRestore(a), newRecover(a), newCert(a), newPayloadKey(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root
 }
@@ -139,6 +141,13 @@ func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
 		return nil, err
 	}
 	opts = append(opts, token, pawl.WithNamespace(a.namespace))
+	if a.keys != "" {
+		ring, err := readKeys(a.keys)
+		if err != nil {
+			return nil, fmt.Errorf("--payload-keys: %w", err)
+		}
+		opts = append(opts, pawl.WithKeyring(ring))
+	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason), pawl.WithTracerProvider(a.tracers)}, opts...)...)
 }
