@@ -107,6 +107,10 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 
 // serve runs a node until a signal ends ctx.
 func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error {
+	if err := checkFaults(log); err != nil {
+		return err
+	}
+	keepFilesPrivate()
 	pair, err := s.tls.open(log)
 	if err != nil {
 		return err
