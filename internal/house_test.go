@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 	"api/keda":           {},
 	"api/pawl/v1":        {},
 	"cmd/pawl":           {"", "embedded", "internal/certs", "internal/node", "internal/transport"},
+	"deploy/thirdparty":  {},
 	"embedded":           {"", "internal/node"},
 	"pawltest":           {"", "internal/node"},
 	"examples":           {"", "embedded"},
