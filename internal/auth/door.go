@@ -46,6 +46,7 @@ type Door struct {
 	heard atomic.Pointer[time.Time] // when the page was known to be what the system shard has
 
 	failed [failures]atomic.Uint64
+	source atomic.Pointer[string] // of the last of them
 
 	mu     sync.Mutex // of the writers of page, too
 	guests map[*guest]bool
@@ -240,6 +241,20 @@ func (d *Door) refuse(f Failure, format string, args ...any) error {
 
 // Denied counts a caller who is known and may not do what it wants.
 func (d *Door) Denied() { d.failed[FailedRights].Add(1) }
+
+// From notes from where the caller came that was refused last.
+func (d *Door) From(address string) { d.source.Store(&address) }
+
+// Refused is how many callers were refused since the start, for each reason, and from where the last one came.
+func (d *Door) Refused() (counts [failures]uint64, source string) {
+	for f := range counts {
+		counts[f] = d.failed[f].Load()
+	}
+	if at := d.source.Load(); at != nil {
+		source = *at
+	}
+	return counts, source
+}
 
 // Failed is how many callers were refused for a reason, since the start.
 func (d *Door) Failed(f Failure) uint64 { return d.failed[f].Load() }

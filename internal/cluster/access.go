@@ -339,6 +339,23 @@ func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) er
 	return err
 }
 
+// Refusals are how many callers a node did not let in, by reason, since it last told.
+type Refusals struct {
+	NoToken   uint64 `json:"no_token,omitempty"`
+	Malformed uint64 `json:"malformed,omitempty"`
+	Unknown   uint64 `json:"unknown,omitempty"`
+	Expired   uint64 `json:"expired,omitempty"`
+	Denied    uint64 `json:"denied,omitempty"`
+}
+
+// NoteRefusals leaves an entry in the audit. By has the name of the node, and from where the last of the callers came.
+func (c *Control) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		return struct{}{}, onCluster(tx, by, task.CallersRefused, nil, &r)
+	})
+	return err
+}
+
 // tokenFacts is what operators say of a token.
 type tokenFacts struct {
 	Roles       []string   `json:"roles"`

@@ -264,6 +264,8 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error) {
 	if !ok || e.Code == task.CodeUnavailable {
 		return
 	}
+	face, address := sourceOf(ctx, c)
+	g.keeper.From(address)
 	r := &g.refusals
 	r.mu.Lock()
 	now := time.Now()
@@ -275,7 +277,6 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error) {
 	passed := r.passed
 	r.logged, r.passed = now, 0
 	r.mu.Unlock()
-	face, address := sourceOf(ctx, c)
 	g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", passed)
 }
 

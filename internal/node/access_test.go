@@ -377,7 +377,7 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 	})
 }
 
-// Callers who were not let in are counted by reason.
+// Callers who were not let in are counted by reason, and noted in the audit once a minute.
 func TestRefusedCallersAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		admin := NewToken()
@@ -394,6 +394,12 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 			pass(10 * time.Second)
 		}
 		s.web(weak.Secret, "GET", "/api/v1/queues", "")
+		noted := s.web(admin, "GET", "/api/v1/audit?action=access.refused", "").Body.String()
+		for _, want := range []string{`"malformed":1`, `"unknown":2`, `"denied":1`, `"actor":"n1"`, `"address":"192.0.2.1"`} {
+			if strings.Count(noted, `"access.refused"`) != 1 || !strings.Contains(noted, want) {
+				t.Errorf("the audit has no %s, or more than one entry: %s", want, noted)
+			}
+		}
 		page := s.web(admin, "GET", "/metrics", "").Body.String()
 		for reason, want := range map[string]int{"none": 0, "malformed": 1, "unknown": 2, "denied": 1, "expired": 1} {
 			if line := fmt.Sprintf("pawl_access_refused_total{reason=%q} %d\n", reason, want); !strings.Contains(page, line) {
