@@ -190,9 +190,10 @@ func TestKeyringRefusals(t *testing.T) {
 func TestKeyringRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
+		to := "a"
 		send := func(opts ...pawl.Option) []byte {
 			t.Helper()
-			if _, err := client.Enqueue(t.Context(), welcome{To: "a"}, opts...); err != nil {
+			if _, err := client.Enqueue(t.Context(), welcome{To: to}, opts...); err != nil {
 				t.Fatal(err)
 			}
 			return f.enqueues[len(f.enqueues)-1][0].Payload
@@ -210,6 +211,11 @@ func TestKeyringRepeats(t *testing.T) {
 			if bytes.Equal(first, send(opt, pawl.Queue("other"))) {
 				t.Errorf("%s: another queue has the same payload", what)
 			}
+			to = "b" // with the same salt both would have one key and one nonce: who has both would have what they differ in
+			if head := 2 + len("k1") + 24; bytes.Equal(first[:head], send(opt)[:head]) {
+				t.Errorf("%s: another payload is encrypted with the same salt", what)
+			}
+			to = "a"
 		}
 		f.set(func() {
 			f.after = func(method string) error {
