@@ -254,7 +254,7 @@ func (c *Control) AddNamespace(ctx context.Context, by task.Author, name string)
 
 // RemoveNamespace removes a namespace in which there is nothing any more.
 //
-// Errors: not_found; wrong_state while it has queues, schedules or tokens.
+// Errors: not_found; wrong_state while it has queues, schedules, tokens or webhooks.
 func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
 	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
 		if name == auth.DefaultNamespace {
@@ -266,7 +266,7 @@ func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name stri
 		for _, of := range []struct {
 			table byte
 			what  string
-		}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}} {
+		}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}, {hookTable, "webhooks"}} {
 			if first := firstIn(tx, of.table, name); first != "" {
 				return 0, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
 			}
@@ -275,6 +275,7 @@ func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name stri
 			return 0, err
 		}
 		tx.Delete(namespaceKey(name))
+		tx.Delete(watchVersionKey(name))
 		c.note(tx, change{access: true})
 		return tx.Index(), nil
 	})

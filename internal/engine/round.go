@@ -32,6 +32,7 @@ type Leader struct {
 	ids    map[string]*newIDs // by namespace
 
 	transitions []Transition // of the last round: its space is used again
+	news        news
 }
 
 type queueName struct{ ns, name string }
@@ -69,6 +70,8 @@ type Round struct {
 	queues     []*queue
 	lanes      []*dirtyLane
 	breakers   []dirtyBreaker
+	tallies    []*newsTally             // that have changed
+	deaths     int                      // of tasks that became dead letters or poisoned
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
 	Effects
@@ -163,6 +166,7 @@ func (r *Round) Seal() {
 	r.queues, r.lanes = nil, nil
 	r.sealBreakers()
 	r.sealGroups()
+	r.gatherNews()
 	r.l.transitions = r.Transitions
 }
 
@@ -319,6 +323,9 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
+	if dies(from, to) {
+		r.deaths++
+	}
 	if heir != (task.ID{}) {
 		r.inherit(ns, heir, q)
 	}

@@ -41,6 +41,8 @@ import (
 //	M ns 0 group ref                         a member of a group
 //	O ns 0 id                                an operation, in its home
 //	m ns 0 operation                         the last step that the shard did for an operation
+//	W ns 0                                   what the webhooks of the namespace want to hear of, copied from the system shard
+//	N ns 0 kind 0 queue 0                    what they are to be told of a queue, as it is gathered
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 //	A 0 …                                    the audit: see its package
@@ -75,6 +77,8 @@ const (
 	tabMember     = 'M'
 	tabOperation  = 'O'
 	tabStep       = 'm'
+	tabWatch      = 'W'
+	tabNews       = 'N'
 )
 
 var deadlines = []byte{'t'}
@@ -100,6 +104,7 @@ const (
 	onGroup                             // members of a group are cancelled, or its rows go
 	onOperation                         // an operation that has ended is forgotten
 	onStep                              // the last step for an operation is forgotten
+	onNews                              // what webhooks are to be told of is sent, or has rested
 )
 
 // table begins a key.

@@ -118,6 +118,17 @@ var rpcNeeds = map[string]need{
 	"AccessService/AddNamespace":    {ofCluster, admin, false},
 	"AccessService/RemoveNamespace": {ofCluster, admin, false},
 
+	"WebhookService/ListWebhooks":          {ofNamespace, observe, false},
+	"WebhookService/GetWebhook":            {ofNamespace, observe, false},
+	"WebhookService/ListWebhookDeliveries": {ofNamespace, observe, false},
+	"WebhookService/PauseWebhook":          {ofNamespace, operate, false},
+	"WebhookService/ResumeWebhook":         {ofNamespace, operate, false},
+	"WebhookService/TestWebhook":           {ofNamespace, operate, false},
+	"WebhookService/AddWebhook":            {ofNamespace, admin, false},
+	"WebhookService/SetWebhook":            {ofNamespace, admin, false},
+	"WebhookService/RemoveWebhook":         {ofNamespace, admin, false},
+	"WebhookService/RotateWebhookSecret":   {ofNamespace, admin, false},
+
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
 	"RosterService/ListWorkers":  {ofQueues, observe, false},

@@ -225,6 +225,18 @@ func beyond(v visitor, r auth.Rights) error {
 	return denied("token %q has the role %s, and can't make one that has %s", v.Name, v.Roles, r.Roles)
 }
 
+// overlapOf reads how long the secret before a rotation is good.
+func overlapOf(in *durationpb.Duration) (time.Duration, error) {
+	overlap, err := spanOf("overlap", in)
+	if in == nil {
+		overlap = auth.DefaultOverlap
+	}
+	if err == nil && (overlap < 0 || overlap > auth.MaxOverlap) {
+		err = task.Invalid("overlap", "%v is not between 0s and %v (30 days)", overlap, auth.MaxOverlap)
+	}
+	return overlap, err
+}
+
 // RotateToken gives a token another secret.
 func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) (*pawlv1.RotateTokenResponse, error) {
 	tokens, err := g.tokens()
@@ -238,14 +250,8 @@ func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) 
 	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires()); err != nil {
 		return nil, err
 	}
-	if c.Overlap, err = spanOf("overlap", r.GetOverlap()); err != nil {
+	if c.Overlap, err = overlapOf(r.GetOverlap()); err != nil {
 		return nil, err
-	}
-	if r.GetOverlap() == nil {
-		c.Overlap = auth.DefaultOverlap
-	}
-	if c.Overlap < 0 || c.Overlap > auth.MaxOverlap {
-		return nil, task.Invalid("overlap", "%v is not between 0s and %v (30 days)", c.Overlap, auth.MaxOverlap)
 	}
 	secret := auth.NewSecret()
 	c.Token.Hash = auth.HashOf(secret)
