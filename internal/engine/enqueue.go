@@ -118,7 +118,7 @@ func closed(slots task.SlotSet, s *task.Spec) bool {
 func (r *Round) newExec(n *NewTask) *Exec {
 	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
 		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost, Unique: n.Unique,
-		Ties: tiesOf(&n.Spec), Size: sizeOf(&n.Spec)}
+		Ties: tiesOf(&n.Spec), Size: n.Spec.Size()}
 	if n.Delay > 0 {
 		x.RunAt = r.now.Add(n.Delay)
 	}

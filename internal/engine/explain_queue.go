@@ -59,7 +59,7 @@ type Glance struct {
 	Running []Runner   // some of the queue's tasks, if it runs as many as it may
 	Stale   map[string]bool
 	Takers  Takers
-	Full    *SpaceInfo // how the namespace stands, if it runs as much as it may
+	Full    *task.Space // how the namespace stands, if it runs as much as it may
 }
 
 // GlanceAt reads it. It costs no more than a read of one task, whatever the queue has.

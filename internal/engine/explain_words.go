@@ -160,7 +160,7 @@ func whyQueueFull(queue string, c *task.QueueConfig, claimed int64, running []Ru
 		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --max-running N", queue)}
 }
 
-func whyNamespaceFull(s SpaceInfo) Reason {
+func whyNamespaceFull(s task.Space) Reason {
 	return Reason{Code: task.WhyNamespaceMaxRunning, Limit: int(s.Share.Running),
 		Detail: fmt.Sprintf("the queues of namespace %q run %s in this shard, and their share of %s here is %d", s.Namespace, count(s.Use.Running, "task"),
 			task.QuotaRunning, s.Share.Running),

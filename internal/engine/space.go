@@ -163,19 +163,9 @@ func (r *Round) WakeBlocked() bool {
 	return false
 }
 
-// SpaceInfo is what a namespace uses of a shard.
-type SpaceInfo struct {
-	Namespace string
-	Share     task.Share
-	Use       task.Amounts
-	Ready     int64     // tasks that could run, but for limits
-	Queues    int       // that the shard has a part of
-	Refused   [3]uint64 // in this term of the leader: as space.refused
-}
-
 // PutShare replaces a namespace's share of the shard, unless the one that is there is as new, and tells what it uses. What is there
 // stays, however small the share.
-func PutShare(r *Round, ns string, to task.Share) SpaceInfo {
+func PutShare(r *Round, ns string, to task.Share) task.Space {
 	s := r.spaceOf(ns)
 	if s.share.Version < to.Version {
 		s.share = to
@@ -186,19 +176,10 @@ func PutShare(r *Round, ns string, to task.Share) SpaceInfo {
 }
 
 // Space tells what a namespace uses.
-func Space(r *Round, ns string) SpaceInfo { return r.spaceOf(ns).info() }
+func Space(r *Round, ns string) task.Space { return r.spaceOf(ns).info() }
 
-func (s *space) info() SpaceInfo {
-	return SpaceInfo{Namespace: s.ns, Share: s.share, Use: s.use, Ready: s.ready, Queues: s.queues, Refused: s.refused}
-}
-
-// sizeOf is what counts of a task's bytes: its payload, and those of what is to follow it.
-func sizeOf(s *task.Spec) int64 {
-	n := int64(len(s.Payload))
-	for i := range s.Then {
-		n += sizeOf(&s.Then[i])
-	}
-	return n
+func (s *space) info() task.Space {
+	return task.Space{Namespace: s.ns, Share: s.share, Use: s.use, Ready: s.ready, Queues: s.queues, Refused: s.refused}
 }
 
 // checkShare: the row can be read, and no other is there.

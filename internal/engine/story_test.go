@@ -374,7 +374,7 @@ func (s *story) shareStep(d *datadriven.TestData) string {
 			*share.Each()[i] = int64(number(arg(d, name)))
 		}
 	}
-	i, err := run(s.world, func(r *Round) (SpaceInfo, error) {
+	i, err := run(s.world, func(r *Round) (task.Space, error) {
 		if len(d.CmdArgs) > 0 {
 			return PutShare(r, "default", share), nil
 		}

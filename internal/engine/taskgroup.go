@@ -210,7 +210,7 @@ func (r *Round) roomFor(ns string, tasks []task.Spec) error {
 			continue
 		}
 		wanted[q]++
-		in, all, size = q.space, all+1, size+sizeOf(&tasks[i])
+		in, all, size = q.space, all+1, size+tasks[i].Size()
 		if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting()+wanted[q] > most {
 			return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(
 				"queue %q has no room for all tasks of the group: %d wait, max_length is %d", q.name, q.counts.waiting(), most)}

@@ -20,6 +20,9 @@ var accessRoutes = []route{
 	{"GET", "/api/v1/namespaces", restListNamespaces},
 	{"POST", "/api/v1/namespaces", restAddNamespace},
 	{"DELETE", "/api/v1/namespaces/{name}", restRemoveNamespace},
+	{"GET", "/api/v1/namespaces/{name}", restGetNamespace},
+	{"PATCH", "/api/v1/namespaces/{name}", restSetQuotas},
+	{"GET", "/api/v1/limits", restGetLimits},
 }
 
 func (x *exchange) keepers() keepers { return keepers{Gateway: x.Gateway} }
@@ -214,45 +217,4 @@ func (x *exchange) token(t *pawlv1.Token) {
 	x.time("rotated_at", t.GetRotatedAt())
 	x.time("old_until", t.GetOldUntil())
 	x.time("used_at", t.GetUsedAt())
-}
-
-func restListNamespaces(x *exchange) error {
-	limit, cursor, err := x.page()
-	if err != nil {
-		return err
-	}
-	got, err := x.keepers().ListNamespaces(x.ctx, &pawlv1.ListNamespacesRequest{Limit: limit, Cursor: cursor})
-	if err != nil {
-		return err
-	}
-	listPage(x, got.GetItems(), got.GetNextCursor(), func(n *pawlv1.Namespace) {
-		x.str("name", n.GetName())
-		x.time("created_at", n.GetCreatedAt())
-		x.opt("created_by", n.GetCreatedBy())
-	})
-	return nil
-}
-
-func restAddNamespace(x *exchange) error {
-	req := &pawlv1.AddNamespaceRequest{}
-	err := x.alone(func(r *jsonReader, name string) (err error) {
-		if name != "name" {
-			return unknown("", name)
-		}
-		req.Name, err = r.str(name)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	got, err := x.keepers().AddNamespace(x.ctx, req)
-	return x.confirmed(got.GetUnconfirmedNodes(), err)
-}
-
-func restRemoveNamespace(x *exchange) error {
-	if _, err := x.query(); err != nil {
-		return err
-	}
-	got, err := x.keepers().RemoveNamespace(x.ctx, &pawlv1.RemoveNamespaceRequest{Name: x.r.PathValue("name")})
-	return x.confirmed(got.GetUnconfirmedNodes(), err)
 }

@@ -62,6 +62,7 @@ const (
 	TokenRevoked     Action = "token.revoke"
 	NamespaceAdded   Action = "namespace.add"
 	NamespaceRemoved Action = "namespace.remove"
+	QuotasSet        Action = "namespace.set"
 )
 
 // Actions lists all of them.
@@ -70,7 +71,7 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
-	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved}
+	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet}
 
 // Target is what an action was done to.
 type Target struct {

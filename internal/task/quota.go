@@ -119,3 +119,24 @@ func (a *Amounts) Each() [3]*int64 { return [3]*int64{&a.Backlog, &a.Bytes, &a.R
 
 // ShareQuotas names the quotas in the order of Each.
 var ShareQuotas = [3]Quota{QuotaBacklog, QuotaBacklogBytes, QuotaRunning}
+
+// Space is what a namespace uses of one shard.
+type Space struct {
+	Namespace string
+	Share     Share
+	Use       Amounts
+	Ready     int64 // tasks that could run, but for limits
+	Queues    int   // that the shard has a part of
+	// Refused counts, in this term of the shard's leader, the tasks that were refused by each of ShareQuotas; of running, how often a
+	// claim found that the namespace runs all that it may.
+	Refused [3]uint64
+}
+
+// Size is what counts of a task's bytes: its payload, and those of what is to follow it.
+func (s *Spec) Size() int64 {
+	n := int64(len(s.Payload))
+	for i := range s.Then {
+		n += s.Then[i].Size()
+	}
+	return n
+}
