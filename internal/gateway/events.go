@@ -43,12 +43,18 @@ type herald struct {
 
 // WatchEvents streams what happens.
 func (g herald) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
-	w, err := g.newWatcher(s.Context(), r)
+	return g.watchEvents(s.Context(), r, func() {}, s.Send)
+}
+
+// watchEvents calls open when it has found the request good, and send with each frame.
+func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error {
+	w, err := g.newWatcher(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	if err := w.run(s.Send); err != nil {
+	open()
+	if err := w.run(send); err != nil {
 		return err
 	}
 	return task.Unavailable(0, "the server shuts down")

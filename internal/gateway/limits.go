@@ -3,6 +3,7 @@ package gateway
 import (
 	"time"
 
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -21,7 +22,7 @@ func (g *Gateway) boundaries() []boundary {
 		{"result", int64(g.limits.Payload), "bytes"},
 		{"name", int64(g.limits.Name), "bytes"},
 		{"batch", int64(g.limits.Batch), "tasks"},
-		{"body", maxMessage, "bytes"},
+		{"body", contract.MaxMessage, "bytes"},
 		{"checkpoint", task.MaxCheckpoint, "bytes"},
 		{"error_text", task.MaxErrorText, "bytes"},
 		{"claim", task.MaxClaim, "tasks"},

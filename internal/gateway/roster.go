@@ -6,6 +6,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -14,6 +15,8 @@ import (
 type Workers interface {
 	// Workers reads a page of them, of all nodes or of the one that is named. A node that gives no answer is named in its own.
 	Workers(ctx context.Context, q roster.Query, node string) (roster.Listing, error)
+	// CountWorkers counts those that take tasks of some queues, in their order.
+	CountWorkers(ctx context.Context, ns string, queues []string) []int64
 	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 }
@@ -59,7 +62,7 @@ func (g rollCall) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest)
 		out.Items[i] = workerProto(&list.Workers[i])
 	}
 	for _, n := range list.Silent {
-		out.SilentNodes = append(out.SilentNodes, &pawlv1.SilentNode{Node: n.Node, Reason: task.Cut(n.Why, maxMessageText)})
+		out.SilentNodes = append(out.SilentNodes, &pawlv1.SilentNode{Node: n.Node, Reason: task.Cut(n.Why, contract.MaxErrorText)})
 	}
 	if n := len(list.Workers); list.More && n > 0 {
 		last := list.Workers[n-1].Place()

@@ -1,0 +1,132 @@
+package rest
+
+import pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+
+var rosterRoutes = []Route{
+	{"GET", "/api/v1/workers", "RosterService/ListWorkers", listWorkers},
+	{"GET", "/api/v1/workers/{worker}", "RosterService/GetWorker", getWorker},
+	{"POST", "/api/v1/workers/{worker}/quiet", "RosterService/QuietWorker", quietWorker},
+	{"POST", "/api/v1/workers/{worker}/resume", "RosterService/ResumeWorker", resumeWorker},
+}
+
+func listWorkers(x *exchange) error {
+	q, err := x.query("limit", "cursor", "queue", "type", "node")
+	if err != nil {
+		return err
+	}
+	limit, err := limitText(q)
+	if err != nil {
+		return err
+	}
+	got, err := x.API.Roster.ListWorkers(x.ctx, &pawlv1.ListWorkersRequest{Queue: q.Get("queue"), Type: q.Get("type"), Node: q.Get("node"),
+		Limit: limit, Cursor: q.Get("cursor")})
+	if err != nil {
+		return err
+	}
+	x.open('{')
+	x.within("items", '[')
+	for _, w := range got.GetItems() {
+		x.workerAnswer(w)
+	}
+	x.close(']')
+	x.str("next_cursor", got.GetNextCursor())
+	if len(got.GetSilentNodes()) > 0 {
+		x.within("silent_nodes", '[')
+		for _, n := range got.GetSilentNodes() {
+			x.open('{')
+			x.str("node", n.GetNode())
+			x.str("reason", n.GetReason())
+			x.close('}')
+		}
+		x.close(']')
+	}
+	x.close('}')
+	return nil
+}
+
+func getWorker(x *exchange) error {
+	if _, err := x.query(); err != nil {
+		return err
+	}
+	got, err := x.API.Roster.GetWorker(x.ctx, &pawlv1.GetWorkerRequest{WorkerId: x.r.PathValue("worker")})
+	if err == nil {
+		x.workerAnswer(got.GetWorker())
+	}
+	return err
+}
+
+func quietWorker(x *exchange) error {
+	reason, err := x.reason()
+	if err != nil {
+		return err
+	}
+	got, err := x.API.Roster.QuietWorker(x.ctx, &pawlv1.QuietWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
+	if err == nil {
+		x.workerAnswer(got.GetWorker())
+	}
+	return err
+}
+
+func resumeWorker(x *exchange) error {
+	reason, err := x.reason()
+	if err != nil {
+		return err
+	}
+	got, err := x.API.Roster.ResumeWorker(x.ctx, &pawlv1.ResumeWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
+	if err == nil {
+		x.workerAnswer(got.GetWorker())
+	}
+	return err
+}
+
+func (x *exchange) workerAnswer(w *pawlv1.Worker) {
+	x.open('{')
+	x.str("worker_id", w.GetWorkerId())
+	x.str("worker", w.GetWorker())
+	x.opt("node", w.GetNode())
+	x.boolean("connected", w.GetConnected())
+	x.opt("host", w.GetHost())
+	if w.GetPid() != 0 {
+		x.num("pid", int64(w.GetPid()))
+	}
+	x.opt("version", w.GetVersion())
+	x.opt("address", w.GetAddress())
+	x.within("queues", '[')
+	for _, q := range w.GetQueues() {
+		x.open('{')
+		x.str("queue", q.GetQueue())
+		if q.GetWeight() != 0 {
+			x.num("weight", int64(q.GetWeight()))
+		}
+		x.close('}')
+	}
+	x.close(']')
+	x.strs("types", w.GetTypes())
+	x.num("slots", int64(w.GetSlots()))
+	x.num("running", int64(w.GetRunning()))
+	x.within("tasks", '[')
+	for _, t := range w.GetTasks() {
+		x.open('{')
+		x.str("task_id", t.GetTaskId())
+		x.str("type", t.GetType())
+		x.str("queue", t.GetQueue())
+		x.num("attempt", int64(t.GetAttempt()))
+		x.time("since", t.GetSince())
+		x.time("lease_expires_at", t.GetLeaseExpiresAt())
+		x.close('}')
+	}
+	x.close(']')
+	x.time("connected_at", w.GetConnectedAt())
+	x.time("seen_at", w.GetSeenAt())
+	x.time("claimed_at", w.GetClaimedAt())
+	x.boolean("draining", w.GetDraining())
+	if q := w.GetQuiet(); q != nil {
+		x.within("quiet", '{')
+		x.opt("reason", q.GetReason())
+		x.opt("by", q.GetBy())
+		x.time("at", q.GetAt())
+		x.time("until", q.GetUntil())
+		x.close('}')
+	}
+	x.close('}')
+}
