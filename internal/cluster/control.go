@@ -29,6 +29,12 @@ type Shards interface {
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	// DropQueue removes a shard's copy of an empty queue; it refuses when the queue has tasks.
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+	// Spaces tells what namespaces use of a shard, in their order.
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
+	// PutShare replaces a namespace's share of a shard, unless the one that is there is as new, and tells what it uses.
+	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
+	// EraseNamespace removes what a shard still has of a namespace without queues. It refuses while tasks are on their way.
+	EraseNamespace(ctx context.Context, shard uint32, ns string) error
 	// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
 	// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
@@ -69,6 +75,8 @@ type Control struct {
 	cfg  Config
 	log  *slog.Logger
 	work sync.WaitGroup // repairs and moves
+
+	dividing chan struct{} // one place: who has it shares out a namespace's quotas
 
 	events events.Ring
 
@@ -128,7 +136,7 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1)}
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's own work.
@@ -164,6 +172,7 @@ func (c *Control) Elected() {
 	c.pokePost()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
+	c.work.Go(func() { c.divideAll(ctx) })
 }
 
 // Dropped: a round of the system shard did not commit, or nobody knows, or the replica's term ended.

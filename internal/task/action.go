@@ -62,6 +62,7 @@ const (
 	TokenRevoked     Action = "token.revoke"
 	NamespaceAdded   Action = "namespace.add"
 	NamespaceRemoved Action = "namespace.remove"
+	QuotasSet        Action = "namespace.set"
 
 	WebhookAdded    Action = "webhook.add"
 	WebhookSet      Action = "webhook.set"
@@ -79,7 +80,7 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
-	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved,
+	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
 	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled}
 
 // Target is what an action was done to.
