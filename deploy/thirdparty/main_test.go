@@ -32,11 +32,11 @@ func TestThirdParty(t *testing.T) {
 func TestLicenses(t *testing.T) {
 	for text, want := range map[string]string{
 		"Apache License\n   Version 2.0, January 2004": "Apache-2.0", "GNU AFFERO GENERAL PUBLIC LICENSE\nVersion 3": "", "": "",
-		"Mozilla Public License, version 2.0":                                                                  "MPL-2.0",
-		"Business Source License 1.1":                                                                          "",
-		"Redistribution and use in source and binary forms, with or without … Neither the name of":             "BSD-3-Clause",
-		"Redistribution and use in source and binary forms, with or without modification":                      "BSD-2-Clause",
-		"Permission is hereby granted, free of charge, to any person obtaining a copy":                         "MIT",
+		"Mozilla Public License, version 2.0": "MPL-2.0",
+		"Business Source License 1.1":         "",
+		"Redistribution and use in source and binary forms, with or without … Neither the name of":              "BSD-3-Clause",
+		"Redistribution and use in source and binary forms, with or without modification":                       "BSD-2-Clause",
+		"Permission is hereby granted, free of charge, to any person obtaining a copy":                          "MIT",
 		"Permission to use, copy, modify, and distribute this software for any\npurpose with or without fee is": "ISC",
 	} {
 		if id, ok := licenseOf([]byte(text)); id != want || ok != (want != "") {
