@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -36,6 +37,8 @@ type Config struct {
 	Listener, PeerListener net.Listener
 	// Certificate is what clients are shown at a handshake; it may change from one to the next. Nil: they speak plaintext.
 	Certificate func() *tls.Certificate
+	// ClientCertificates says which certificates of clients are taken in place of tokens; zero: none.
+	ClientCertificates ClientCertificates
 	// Debug takes connections for profiles and metrics, without access control; nil: there are none. The node closes it like Listener.
 	Debug net.Listener
 	// APIAddress and PeerAddress are where others reach them; "": where they listen.
@@ -97,6 +100,9 @@ const (
 	TokensAlways    = auth.Always
 	TokensNever     = auth.Never
 )
+
+// ClientCertificates says which certificates clients may show.
+type ClientCertificates = gateway.ClientCertificates
 
 // NewToken makes a token that stands in no table: for Config.AdminToken.
 func NewToken() string { return auth.NewSecret() }
