@@ -19,7 +19,7 @@ const headerLastEvent = "Last-Event-Id"
 
 // restWatchEvents answers with server-sent events. The id of each is the cursor behind it.
 func restWatchEvents(x *exchange) error {
-	q, err := x.query("queue", "type", "task", "kind", "cursor")
+	q, err := x.query("queue", "type", "task", "kind", "cursor", "digest")
 	if err != nil {
 		return err
 	}
@@ -27,11 +27,14 @@ func restWatchEvents(x *exchange) error {
 	if q.Has("kind") {
 		req.Kinds = strings.Split(q.Get("kind"), ",")
 	}
+	if req.Digest, err = spanQuery(q, "digest"); err != nil {
+		return err
+	}
 	last, err := onlyOne("cursor", headerLastEvent, x.r.Header[headerLastEvent])
 	if err != nil {
 		return err
 	}
-	if last != "" {
+	if last != "" && req.Digest == nil {
 		req.Cursor = last
 	}
 	w, err := x.newWatcher(x.ctx, req)
@@ -56,13 +59,19 @@ func restWatchEvents(x *exchange) error {
 func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
 	x.b = x.b[:0]
 	for _, e := range frame.GetEvents() {
-		x.b = append(append(append(x.b, "id: "...), e.GetCursor()...), "\nevent: "...)
+		if e.GetCursor() != "" {
+			x.b = append(append(append(x.b, "id: "...), e.GetCursor()...), '\n')
+		}
+		x.b = append(x.b, "event: "...)
 		x.b = append(append(x.b, e.GetKind()...), "\ndata:"...)
 		x.event(e)
 		x.b = append(x.b, "\n\n"...)
 	}
 	if len(frame.GetEvents()) == 0 {
-		x.b = append(append(append(x.b, "id: "...), frame.GetCursor()...), "\n: nothing\n\n"...)
+		if frame.GetCursor() != "" {
+			x.b = append(append(append(x.b, "id: "...), frame.GetCursor()...), '\n')
+		}
+		x.b = append(x.b, ": nothing\n\n"...)
 	}
 	_ = x.conn.SetWriteDeadline(time.Now().Add(eventWriteTime)) // not on connections in memory
 	if _, err := x.w.Write(x.b); err != nil {
