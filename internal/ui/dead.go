@@ -62,7 +62,7 @@ func showDead(state pawl.State) func(*visit) (*screen, error) {
 			title = "Poison"
 		}
 		if err := v.deadQueues(&view); err != nil || view.Queue == "" {
-			return &screen{Title: title, Data: view}, err
+			return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds}}, err
 		}
 		filter := pawl.Filter{Queue: view.Queue, States: []pawl.State{state}}
 		view.All = v.linksOf(filter)
@@ -82,7 +82,7 @@ func showDead(state pawl.State) func(*visit) (*screen, error) {
 		}
 		page, err := v.client.ListPage(v.ctx, filter, pawl.PageRequest{Limit: recentDead})
 		view.Recent = page.Items
-		return &screen{Title: title, Data: view}, err
+		return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds}}, err
 	}
 }
 

@@ -65,7 +65,7 @@ func showQueues(v *visit) (*screen, error) {
 	for _, q := range page.Items {
 		view.Rows = append(view.Rows, rowOf(q))
 	}
-	return &screen{Title: "Queues", Data: view}, nil
+	return &screen{Title: "Queues", Data: view, Watch: &watch{}}, nil
 }
 
 type queueView struct {
@@ -98,7 +98,7 @@ func showQueue(v *visit) (*screen, error) {
 	if err := v.queueStats(&view); err != nil {
 		return nil, err
 	}
-	return &screen{Title: "Queue " + q.Name, Data: view}, nil
+	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &watch{Queue: q.Name}}, nil
 }
 
 // queueStats adds what happened lately, and what follows from it.

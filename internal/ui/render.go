@@ -47,6 +47,8 @@ type frame struct {
 	Name  string // of the visitor, as they call themselves
 	Query string // in the search field
 	Still bool   // it does not change by itself
+	Watch string // address of the stream that says when it changes; "": there is none
+	Beat  int64  // ms after which it is asked for anew in any case
 	Bare  bool   // without menu and search: nobody is known
 	Me    *pawl.Me
 	Can   string // what the visitor may do
@@ -55,6 +57,15 @@ type frame struct {
 
 func (v *visit) frame(s *screen) *frame {
 	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, Me: v.me, Can: rights(v.me), Data: s.Data}
+	f.Beat = slowBeat.Milliseconds()
+	if s.Watch != nil {
+		f.Watch = v.base + s.Watch.address()
+	} else {
+		f.Beat = quickBeat.Milliseconds()
+	}
+	if s.Beat > 0 {
+		f.Beat = s.Beat.Milliseconds()
+	}
 	if v.nav == "/tasks" {
 		f.Query = v.query("q")
 	}

@@ -70,7 +70,7 @@ func showTasks(v *visit) (*screen, error) {
 		p := problemOf(err)
 		view.Refused = &p
 	}
-	return &screen{Title: "Tasks", Data: view}, nil
+	return &screen{Title: "Tasks", Data: view, Watch: &watch{Queue: filter.Queue, Type: filter.Type}}, nil
 }
 
 // findTasks reads a page of tasks. Where few match, the API gives short pages, and this reads on for a moment.

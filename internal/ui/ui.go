@@ -29,6 +29,7 @@ type UI struct {
 	base      string
 	log       *slog.Logger
 	visitors  *visitors
+	live      live
 	assets    *assets
 	templates map[string]*template.Template
 	handler   http.Handler
@@ -47,6 +48,9 @@ type screen struct {
 	Title string
 	Data  any  // of the template
 	Still bool // it does not change by itself
+	// Watch tells when it changes; nil: no event does.
+	Watch *watch
+	Beat  time.Duration // how often it is asked for anew in any case; 0: slowBeat, or quickBeat without a Watch
 }
 
 // action is an address that changes something: GET shows the form that asks, POST does it.
@@ -79,7 +83,7 @@ func New(cfg Config) *UI {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger)}
+	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{end: make(chan struct{})}}
 	u.assets = newAssets(u.base)
 	u.templates = u.parse()
 	mux := http.NewServeMux()
@@ -94,6 +98,7 @@ func New(cfg Config) *UI {
 	for _, a := range rawAddresses {
 		mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, a.serve) })
 	}
+	mux.HandleFunc("GET /live", u.follow)
 	mux.HandleFunc("GET /login", u.login)
 	mux.HandleFunc("POST /login", u.login)
 	mux.HandleFunc("POST /logout", u.logout)
@@ -105,8 +110,11 @@ func New(cfg Config) *UI {
 // ServeHTTP implements http.Handler.
 func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.handler.ServeHTTP(w, r) }
 
-// Close ends the connections of all visitors.
-func (u *UI) Close() error { return u.visitors.close() }
+// Close ends the streams and the connections of all visitors. It is called once.
+func (u *UI) Close() error {
+	close(u.live.end)
+	return u.visitors.close()
+}
 
 // callTime is how long a page may take to ask for what it shows, actTime how long an action may. The server gives a request 60 s.
 const (

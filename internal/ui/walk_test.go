@@ -196,7 +196,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("#live-switch")
 	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
 	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	b.eval(`new Promise((done) => setTimeout(done, 2500))`)
+	b.eval(`new Promise((done) => { const look = async () => (await (await fetch(location.href)).text()).includes("<b>5</b>") ? done() : look(); look(); })`)
 	if got := b.eval(`document.querySelectorAll(".figure b")[1].textContent`); got != "4" {
 		t.Errorf("a paused page says %q", got)
 	}
