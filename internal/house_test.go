@@ -34,12 +34,14 @@ var mayImport = map[string][]string{
 	"internal/certs":     {},
 	"internal/broker":    {"internal/archive", "internal/audit", "internal/engine", "internal/events", "internal/shard", "internal/stats", "internal/store", "internal/task"},
 	"internal/cluster":   {"internal/audit", "internal/auth", "internal/events", "internal/store", "internal/task"},
+	"internal/contract":  {"api/pawl/v1", "internal/task"},
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/events":    {"internal/task"},
-	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
+	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/contract", "internal/events", "internal/rest", "internal/roster", "internal/stats", "internal/task"},
 	"internal/metrics":   {"internal/stats"},
 	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui"},
+	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/task"},
 	"internal/roster":    {"internal/task"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
 	"internal/raftlog":   {},
@@ -62,7 +64,7 @@ var onlyIn = map[string][]string{
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl"},
-	"google.golang.org/grpc":             {"", "api/keda", "api/pawl/v1", "embedded", "pawltest", "internal/gateway", "internal/transport"},
+	"google.golang.org/grpc":             {"", "api/keda", "api/pawl/v1", "embedded", "pawltest", "internal/contract", "internal/gateway", "internal/transport"},
 }
 
 // sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.

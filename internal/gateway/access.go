@@ -13,6 +13,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -156,7 +158,7 @@ func mayEnqueue(ctx context.Context, s *task.Spec) error {
 func mayFollow(ctx context.Context, s *task.Spec) error {
 	for i := range s.Then {
 		if err := mayEnqueue(ctx, &s.Then[i]); err != nil {
-			return fieldOf(item("then", i), err)
+			return contract.FieldOf(contract.Item("then", i), err)
 		}
 	}
 	return nil
@@ -258,16 +260,15 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error) {
 	g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", passed)
 }
 
-// needOf is what a route wants.
-func needOf(method, path string) need {
-	key := method + " " + path
-	if rpc, ok := restRPCs[key]; ok {
-		return rpcNeeds[rpc]
+// needOfRoute is what a route wants.
+func needOfRoute(r *rest.Route) need {
+	if r.RPC != "" {
+		return rpcNeeds[r.RPC]
 	}
-	if n, ok := ownRoutes[key]; ok {
+	if n, ok := ownRoutes[r.String()]; ok {
 		return n
 	}
-	if slices.Contains(publicRoutes, key) {
+	if slices.Contains(publicRoutes, r.String()) {
 		return need{reach: public}
 	}
 	return need{}

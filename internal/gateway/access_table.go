@@ -4,7 +4,8 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 )
 
-// What a call wants of its caller stands here and nowhere else, for each rpc; a route of REST names the rpc that it stands for. A call
+// What a call wants of its caller stands here and nowhere else, for each rpc; a route of REST says beside its handler for which rpc it
+// stands. A call
 // without a row is refused to everybody, and a test fails. After a change run `go test ./internal/gateway -run TestAccessTable -update`,
 // which writes the table of docs/access.md.
 
@@ -143,123 +144,13 @@ var rpcNeeds = map[string]need{
 	"ClusterService/Backup":         {ofCluster, admin, true},
 }
 
-// restRPCs names the rpc that a route stands for. Those that stand for none are in ownRoutes, or public.
-var restRPCs = map[string]string{
-	"POST /api/v1/tasks":              "ProducerService/Enqueue",
-	"POST /api/v1/tasks/batch":        "ProducerService/EnqueueBatch",
-	"GET /api/v1/tasks":               "ProducerService/ListTasks",
-	"GET /api/v1/tasks/{id}":          "ProducerService/GetTask",
-	"DELETE /api/v1/tasks/{id}":       "ProducerService/CancelTask",
-	"PATCH /api/v1/tasks/{id}":        "ProducerService/UpdateTask",
-	"GET /api/v1/tasks/{id}/explain":  "ProducerService/ExplainTask",
-	"POST /api/v1/tasks/{id}/retry":   "OperatorService/RetryTask",
-	"POST /api/v1/tasks/{id}/run_now": "OperatorService/RunTaskNow",
-	"POST /api/v1/tasks/{id}/discard": "OperatorService/DiscardTask",
-
-	"POST /api/v1/claim":                   "WorkerService/Claim",
-	"POST /api/v1/tasks/{id}/ack":          "WorkerService/Ack",
-	"POST /api/v1/tasks/{id}/fail":         "WorkerService/Fail",
-	"POST /api/v1/tasks/{id}/extend":       "WorkerService/Extend",
-	"POST /api/v1/tasks/{id}/release":      "WorkerService/Release",
-	"POST /api/v1/tasks/ack":               "WorkerService/Settle",
-	"POST /api/v1/tasks/fail":              "WorkerService/Settle",
-	"POST /api/v1/tasks/extend":            "WorkerService/Settle",
-	"POST /api/v1/tasks/release":           "WorkerService/Settle",
-	"POST /api/v1/tasks/{id}/once/begin":   "WorkerService/BeginOnce",
-	"POST /api/v1/tasks/{id}/once/finish":  "WorkerService/FinishOnce",
-	"POST /api/v1/tasks/{id}/once/abandon": "WorkerService/AbandonOnce",
-
-	"GET /api/v1/queues":                           "OperatorService/ListQueues",
-	"GET /api/v1/queues/{queue}":                   "OperatorService/GetQueue",
-	"PUT /api/v1/queues/{queue}":                   "OperatorService/PutQueue",
-	"DELETE /api/v1/queues/{queue}":                "OperatorService/DeleteQueue",
-	"POST /api/v1/queues/{queue}/pause":            "OperatorService/PauseQueue",
-	"POST /api/v1/queues/{queue}/resume":           "OperatorService/ResumeQueue",
-	"POST /api/v1/queues/{queue}/purge":            "OperatorService/PurgeQueue",
-	"POST /api/v1/queues/{queue}/breakers/close":   "OperatorService/CloseBreaker",
-	"POST /api/v1/queues/{queue}/spread":           "OperatorService/SpreadQueue",
-	"GET /api/v1/queues/{queue}/explain":           "OperatorService/ExplainQueue",
-	"GET /api/v1/queues/{queue}/dead":              "OperatorService/ListDead",
-	"GET /api/v1/queues/{queue}/poisoned":          "OperatorService/ListPoisoned",
-	"POST /api/v1/queues/{queue}/dead/replay":      "OperatorService/ReplayDead",
-	"POST /api/v1/queues/{queue}/poisoned/replay":  "OperatorService/ReplayDead",
-	"POST /api/v1/queues/{queue}/dead/discard":     "OperatorService/DiscardDead",
-	"POST /api/v1/queues/{queue}/poisoned/discard": "OperatorService/DiscardDead",
-	"GET /api/v1/archive":                          "OperatorService/ListArchive",
-	"POST /api/v1/archive/restore":                 "OperatorService/RestoreArchive",
-
-	"GET /api/v1/schedules":                 "ScheduleService/ListSchedules",
-	"POST /api/v1/schedules":                "ScheduleService/PutSchedule",
-	"GET /api/v1/schedules/{name}":          "ScheduleService/GetSchedule",
-	"PUT /api/v1/schedules/{name}":          "ScheduleService/PutSchedule",
-	"DELETE /api/v1/schedules/{name}":       "ScheduleService/DeleteSchedule",
-	"POST /api/v1/schedules/{name}/pause":   "ScheduleService/PauseSchedule",
-	"POST /api/v1/schedules/{name}/resume":  "ScheduleService/ResumeSchedule",
-	"POST /api/v1/schedules/{name}/trigger": "ScheduleService/TriggerSchedule",
-	"GET /api/v1/schedules/{name}/history":  "ScheduleService/ListScheduleHistory",
-
-	"GET /api/v1/groups":              "GroupService/ListGroups",
-	"POST /api/v1/groups":             "GroupService/CreateGroup",
-	"GET /api/v1/groups/{id}":         "GroupService/GetGroup",
-	"POST /api/v1/groups/{id}/tasks":  "GroupService/AddGroupTasks",
-	"GET /api/v1/groups/{id}/members": "GroupService/ListGroupMembers",
-	"POST /api/v1/groups/{id}/close":  "GroupService/CloseGroup",
-	"POST /api/v1/groups/{id}/cancel": "GroupService/CancelGroup",
-
-	"GET /api/v1/operations":              "OperationService/ListOperations",
-	"POST /api/v1/operations":             "OperationService/StartOperation",
-	"GET /api/v1/operations/{id}":         "OperationService/GetOperation",
-	"POST /api/v1/operations/{id}/pause":  "OperationService/PauseOperation",
-	"POST /api/v1/operations/{id}/resume": "OperationService/ResumeOperation",
-	"POST /api/v1/operations/{id}/abort":  "OperationService/AbortOperation",
-
-	"GET /api/v1/me":                    "AccessService/WhoAmI",
-	"GET /api/v1/tokens":                "AccessService/ListTokens",
-	"POST /api/v1/tokens":               "AccessService/AddToken",
-	"GET /api/v1/tokens/{name}":         "AccessService/GetToken",
-	"DELETE /api/v1/tokens/{name}":      "AccessService/RevokeToken",
-	"POST /api/v1/tokens/{name}/rotate": "AccessService/RotateToken",
-	"GET /api/v1/namespaces":            "AccessService/ListNamespaces",
-	"POST /api/v1/namespaces":           "AccessService/AddNamespace",
-	"DELETE /api/v1/namespaces/{name}":  "AccessService/RemoveNamespace",
-
-	"GET /api/v1/audit": "AuditService/ListAudit",
-
-	"GET /api/v1/workers":                  "RosterService/ListWorkers",
-	"GET /api/v1/workers/{worker}":         "RosterService/GetWorker",
-	"POST /api/v1/workers/{worker}/quiet":  "RosterService/QuietWorker",
-	"POST /api/v1/workers/{worker}/resume": "RosterService/ResumeWorker",
-
-	"GET /api/v1/events": "EventService/WatchEvents",
-
-	"GET /api/v1/stats":                "StatsService/GetStats",
-	"GET /api/v1/queues/{queue}/stats": "StatsService/GetQueueStats",
-	"GET /api/v1/queues/{queue}/scale": "StatsService/GetQueueScale",
-
-	"GET /api/v1/cluster":                          "ClusterService/GetCluster",
-	"GET /api/v1/cluster/nodes":                    "ClusterService/GetCluster",
-	"GET /api/v1/cluster/shards":                   "ClusterService/GetCluster",
-	"GET /api/v1/cluster/map":                      "ClusterService/GetMap",
-	"POST /api/v1/cluster/nodes/{node}/drain":      "ClusterService/DrainNode",
-	"POST /api/v1/cluster/nodes/{node}/undrain":    "ClusterService/DrainNode",
-	"POST /api/v1/cluster/nodes/{node}/remove":     "ClusterService/RemoveNode",
-	"POST /api/v1/cluster/shards/{shard}/move":     "ClusterService/MoveReplica",
-	"POST /api/v1/cluster/shards/{shard}/transfer": "ClusterService/TransferLeader",
-	"POST /api/v1/cluster/shards/{shard}/verify":   "ClusterService/VerifyShard",
-	"POST /api/v1/cluster/shards":                  "ClusterService/AddShards",
-	"PUT /api/v1/cluster/replication":              "ClusterService/SetReplication",
-	"POST /api/v1/cluster/raise-level":             "ClusterService/RaiseLevel",
-
-	"GET /api/v1/server": "OperatorService/GetServer",
-}
-
 // ownRoutes stand for no rpc, and want something all the same.
 var ownRoutes = map[string]need{
 	"GET /metrics": {ofCluster, observe, false}, // of all namespaces
 }
 
-// publicRoutes say nothing that is anybody's.
-var publicRoutes = []string{"GET /api/v1/openapi.json", "GET /healthz", "GET /readyz"}
+// publicRoutes say nothing that is anybody's; "other" is a path that there is not.
+var publicRoutes = []string{"other", "GET /api/v1/openapi.json", "GET /healthz", "GET /readyz"}
 
 // foreignServices are those whose protocol is another program's.
 var foreignServices = map[string]need{"externalscaler.ExternalScaler": {ofQueues, observe, true}}

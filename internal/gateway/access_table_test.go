@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/rest"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/access.md anew")
@@ -47,14 +48,14 @@ func TestAccessTable(t *testing.T) {
 		}
 	}
 	routes := map[string]bool{}
-	for _, r := range g.routes() {
-		key := r.method + " " + r.path
-		routes[key] = true
-		if needOf(r.method, r.path).reach == 0 {
-			t.Errorf("route %s has no row in restRPCs (access_table.go): say for which rpc it stands", key)
+	routes[(&rest.Route{}).String()] = true
+	for _, r := range rest.Routes() {
+		routes[r.String()] = true
+		if needOfRoute(&r).reach == 0 {
+			t.Errorf("route %s stands for rpc %q, which is none, and has no row in ownRoutes or publicRoutes (access_table.go)", &r, r.RPC)
 		}
 	}
-	for _, key := range slices.Concat(slices.Collect(maps.Keys(restRPCs)), slices.Collect(maps.Keys(ownRoutes)), publicRoutes) {
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(ownRoutes)), publicRoutes) {
 		if !routes[key] {
 			t.Errorf("the table has a row for %s, which is no route", key)
 		}
@@ -98,8 +99,10 @@ var reachWords = map[reach]string{anyone: "nothing", ofQueues: "queues", ofNames
 // accessTable has a line for each rpc.
 func accessTable() string {
 	byRPC := map[string][]string{}
-	for key, rpc := range restRPCs {
-		byRPC[rpc] = append(byRPC[rpc], "`"+key+"`")
+	for _, r := range rest.Routes() {
+		if r.RPC != "" {
+			byRPC[r.RPC] = append(byRPC[r.RPC], "`"+r.String()+"`")
+		}
 	}
 	var b strings.Builder
 	b.WriteString("| gRPC | REST | about |")

@@ -24,6 +24,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -198,26 +199,26 @@ func TestRolesOverREST(t *testing.T) {
 	k.cutAll()
 	g := lockedGateway(t, k)
 	fill := strings.NewReplacer("{id}", "00000000-0000-7000-8000-000000000001", "{queue}", "mail", "{name}", "n", "{node}", "n1", "{shard}", "1", "{worker}", "w")
-	for _, r := range g.routes() {
-		if strings.HasSuffix(r.path, "/events") { // they go on
+	for _, r := range rest.Routes() {
+		if strings.HasSuffix(r.Path, "/events") { // they go on
 			continue
 		}
-		n := needOf(r.method, r.path)
+		n := needOfRoute(&r)
 		for token, secret := range k.secret {
-			w := knock(g, r.method, fill.Replace(r.path), secret, "")
+			w := knock(g, r.Method, fill.Replace(r.Path), secret, "")
 			want := k.expected(token, n)
 			if n.reach == public {
 				want = codes.OK
 			}
 			denied := w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "not served here")
 			if (want == codes.PermissionDenied) != denied || w.Code == http.StatusUnauthorized {
-				t.Errorf("%s %s with token %q: %d, want %v (%s)", r.method, r.path, token, w.Code, want, w.Body)
+				t.Errorf("%s %s with token %q: %d, want %v (%s)", r.Method, r.Path, token, w.Code, want, w.Body)
 			}
 		}
-		w := knock(g, r.method, fill.Replace(r.path), "", "")
+		w := knock(g, r.Method, fill.Replace(r.Path), "", "")
 		if n.reach == public && w.Code == http.StatusUnauthorized ||
 			n.reach != public && (w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" || !strings.Contains(w.Body.String(), `"unauthenticated"`)) {
-			t.Errorf("%s %s without a token: %d (%s)", r.method, r.path, w.Code, w.Body)
+			t.Errorf("%s %s without a token: %d (%s)", r.Method, r.Path, w.Code, w.Body)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"net"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,4 +170,25 @@ func BenchmarkEnqueueOverTCP(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "tasks/s")
 	})
+}
+
+// REST without network and broker: one task, and a batch of a hundred of 1 KiB.
+func BenchmarkREST(b *testing.B) {
+	h := newIdle().Handler()
+	one := `{"type":"mail.welcome","queue":"mail","payload":{"to":"` + string(make1K()) + `"}}`
+	for name, c := range map[string]struct{ path, body string }{
+		"enqueue": {"/api/v1/tasks", one},
+		"batch":   {"/api/v1/tasks/batch", `{"tasks":[` + strings.Repeat(one+",", 99) + one + `]}`},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest("POST", c.path, strings.NewReader(c.body)))
+				if w.Code >= 300 {
+					b.Fatal(w.Code, w.Body)
+				}
+			}
+		})
+	}
 }

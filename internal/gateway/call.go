@@ -65,17 +65,8 @@ func (c *call) saw(at broker.Stamp) {
 	c.stamps = append(c.stamps, at)
 }
 
-// Names of the stamps: headers in REST, trailers in gRPC. An answer of several shards lists them with commas.
-const (
-	headerShard = "Pawl-Shard"
-	headerIndex = "Pawl-Index"
-	headerTime  = "Pawl-Time"
-)
-
-// headerAge says of a stale read how long ago at most it was true; gRPC has it in the answer.
-const headerAge = "Pawl-Age"
-
-// stamp gives the values of the three headers; not ok when no shard was asked.
+// stamp gives the values of the three headers of REST, and trailers of gRPC, with commas if it tells of several shards; not ok when no
+// shard was asked.
 func (c *call) stamp() (shard, index, at string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,10 +1,9 @@
 package gateway
 
 import (
-	"fmt"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,9 +18,6 @@ func countThen(then []*pawlv1.TaskSpec, n int) int {
 	return n
 }
 
-// item is the path of an item of a list.
-func item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
-
 // thenOf reads what follows a task. It is filled and checked with the task itself.
 func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 	if len(then) == 0 {
@@ -29,16 +25,16 @@ func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, e
 	}
 	specs := make([]task.Spec, len(then))
 	for i, p := range then {
-		at := item(path, i)
+		at := contract.Item(path, i)
 		if p == nil {
 			return nil, task.Invalid(at, "is needed")
 		}
 		var err error
 		if specs[i], err = said(p, l); err != nil {
-			return nil, fieldOf(at, err)
+			return nil, contract.FieldOf(at, err)
 		}
 		if err = checkData("payload", specs[i].Payload, specs[i].ContentType, l); err != nil {
-			return nil, fieldOf(at, err)
+			return nil, contract.FieldOf(at, err)
 		}
 	}
 	return specs, nil
@@ -85,50 +81,4 @@ func restoredThen(archived [][]byte) (then []*pawlv1.TaskSpec, err error) {
 		then = append(then, specProto(&spec))
 	}
 	return then, nil
-}
-
-var followerStates = [...]string{"unknown", "waiting", "sent", "born", "duplicate", "refused", "dropped"}
-
-// then reads what follows a task, and the tasks that follow those.
-func (r *jsonReader) then(path string) (then []*pawlv1.TaskSpec, err error) {
-	err = r.items(path, func(i int) error {
-		if i == task.MaxThen {
-			return task.Invalid(path, "at most %d tasks may follow one", task.MaxThen)
-		}
-		spec, err := r.taskSpec(item(path, i))
-		then = append(then, spec)
-		return err
-	})
-	return then, err
-}
-
-// chained writes what a task follows, and what follows it.
-func (x *exchange) chained(t *pawlv1.Task) {
-	x.parent(t.GetParent())
-	if len(t.GetThen()) > 0 {
-		objects(x, "then", t.GetThen(), x.follower)
-	}
-}
-
-func (x *exchange) follower(f *pawlv1.Follower) {
-	x.str("type", f.GetType())
-	x.str("queue", f.GetQueue())
-	x.str("state", followerStates[f.GetState()])
-	x.opt("task_id", f.GetTaskId())
-	x.opt("reason", f.GetReason())
-}
-
-func (x *exchange) parent(p *pawlv1.Parent) {
-	if p == nil {
-		return
-	}
-	x.within("parent", '{')
-	x.opt("task_id", p.GetTaskId())
-	x.opt("group_id", p.GetGroupId())
-	x.data("result", p.GetResult(), p.GetContentType())
-	x.opt("content_type", p.GetContentType())
-	if p.GetResultOmitted() {
-		x.boolean("result_omitted", true)
-	}
-	x.close('}')
 }

@@ -8,6 +8,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -165,16 +166,12 @@ func (g clusters) AddShards(ctx context.Context, r *pawlv1.AddShardsRequest) (*p
 // SetReplication sets how many replicas each shard is to have.
 func (g clusters) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
 	n := int(r.GetReplication())
-	if !slices.Contains(replications, n) {
+	if !slices.Contains(contract.Replications, n) {
 		return nil, task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
 	}
 	err := g.change(ctx, "replication", []any{"replication", n}, func(a Admin, by task.Author) error { return a.SetReplication(ctx, by, n) })
 	return &pawlv1.SetReplicationResponse{}, err
 }
-
-// replications are the numbers of replicas that a shard may have: an even one would bear no more deaths than the odd one
-// below it.
-var replications = []int{1, 3, 5, 7}
 
 // RaiseLevel raises the feature level to the highest that all nodes can work at.
 func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {

@@ -9,6 +9,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -105,33 +107,22 @@ func waitOf(d *durationpb.Duration) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if wait < 0 || wait > maxWait {
-		return 0, task.Invalid("wait", "%v is not between 0 and %v", wait, maxWait)
+	if wait < 0 || wait > contract.MaxWait {
+		return 0, task.Invalid("wait", "%v is not between 0 and %v", wait, contract.MaxWait)
 	}
 	return wait, nil
 }
 
-// maxWait is the longest a call may wait: longer ones are cut by proxies.
-const maxWait = time.Minute
-
 // limitOf reads how many items a page of a list may have.
 func limitOf(n int32) (int, error) {
 	if n == 0 {
-		return defaultPage, nil
+		return contract.DefaultPage, nil
 	}
-	if n < 0 || n > maxPage {
-		return 0, task.Invalid("limit", "%d is not between 1 and %d", n, maxPage)
+	if n < 0 || n > contract.MaxPage {
+		return 0, task.Invalid("limit", "%d is not between 1 and %d", n, contract.MaxPage)
 	}
 	return int(n), nil
 }
-
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
-// isJSON says whether a content type means a JSON value.
-func isJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
 
 // checkData refuses a payload or result that is not what its content type says, or too large. None at all is allowed.
 func checkData(field string, data []byte, contentType string, l task.Limits) error {
@@ -139,10 +130,10 @@ func checkData(field string, data []byte, contentType string, l task.Limits) err
 		return &task.Error{Code: task.CodePayloadTooLarge, Field: field,
 			Message: task.Invalid(field, "%d bytes, at most %d are allowed", len(data), l.Payload).Message}
 	}
-	if len(data) == 0 || !isJSON(contentType) {
+	if len(data) == 0 || !contract.IsJSON(contentType) {
 		return nil
 	}
-	if err := checkJSON(data); err != nil {
+	if err := rest.CheckJSON(data); err != nil {
 		return task.Invalid(field, "not a JSON value: %v; other bytes need a content_type", err)
 	}
 	return nil

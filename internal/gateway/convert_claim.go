@@ -8,6 +8,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -15,7 +16,6 @@ const (
 	// defaultClaimBytes and maxClaimBytes bound the tasks of one answer; the latter leaves room in a message of 16 MiB for
 	// one task too many.
 	defaultClaimBytes = 4 << 20
-	maxClaimBytes     = 12 << 20
 )
 
 // claimOf reads and checks what a worker takes.
@@ -34,8 +34,8 @@ func claimOf(ns string, r *pawlv1.ClaimRequest, l task.Limits) (broker.ClaimCall
 	if c.Max < 1 || c.Max > task.MaxClaim {
 		return c, task.Invalid("max", "%d is not between 1 and %d", c.Max, task.MaxClaim)
 	}
-	if r.GetMaxBytes() < 0 || r.GetMaxBytes() > maxClaimBytes {
-		return c, task.Invalid("max_bytes", "%d is not between 1 and %d", r.GetMaxBytes(), maxClaimBytes)
+	if r.GetMaxBytes() < 0 || r.GetMaxBytes() > contract.MaxClaimBytes {
+		return c, task.Invalid("max_bytes", "%d is not between 1 and %d", r.GetMaxBytes(), contract.MaxClaimBytes)
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultClaimBytes

@@ -6,6 +6,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -50,7 +51,7 @@ func nodeProto(n cluster.NodeOverview) *pawlv1.ClusterNode {
 
 func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 	p := &pawlv1.ClusterShard{Shard: s.ID, Term: s.Term, Applied: s.Applied, UnderReplicated: s.Under,
-		Problem: task.Cut(s.Problem, maxMessageText), LastStep: task.Cut(s.LastStep, maxMessageText)}
+		Problem: task.Cut(s.Problem, contract.MaxErrorText), LastStep: task.Cut(s.LastStep, contract.MaxErrorText)}
 	if s.Leader != 0 {
 		p.Leader = name(cluster.NodeOf(s.Leader))
 	}
@@ -82,7 +83,7 @@ func verificationProto(v Verification) *pawlv1.VerifyShardResponse {
 		p.Replicas = append(p.Replicas, h)
 	}
 	for _, text := range v.Problems[:min(len(v.Problems), maxProblems)] {
-		p.Problems = append(p.Problems, task.Cut(text, maxMessageText))
+		p.Problems = append(p.Problems, task.Cut(text, contract.MaxErrorText))
 	}
 	return p
 }

@@ -1,18 +1,10 @@
 package gateway
 
 import (
-	"math"
-	"strconv"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
-)
-
-// The words of operations, by their numbers in the protocol.
-var (
-	actionWords         = []task.BulkAction{"", task.Replay, task.Cancel, task.Discard, task.Move, task.SetPriority, task.RunNow}
-	operationStateWords = []string{"", "running", "paused", "done", "aborted", "failed"}
 )
 
 // minRate is the slowest rate: a task in a day.
@@ -21,7 +13,7 @@ const minRate = 1.0 / 86400
 // operationOf reads and checks what an operator says of an operation.
 func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec, err error) {
 	s = broker.OperationSpec{ToQueue: p.GetToQueue(), Max: p.GetMax(), Canary: p.GetCanary(), Rate: p.GetRate()}
-	if s.Action, err = wordOf("action", actionWords, p.GetAction()); err != nil {
+	if s.Action, err = contract.WordOf("action", contract.Actions, p.GetAction()); err != nil {
 		return s, err
 	}
 	switch {
@@ -35,8 +27,8 @@ func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec
 		return s, task.Invalid("canary", "%d is negative", s.Canary)
 	case s.Canary > 0 && s.Max > 0 && s.Canary >= s.Max:
 		return s, task.Invalid("canary", "%d is not less than max, %d", s.Canary, s.Max)
-	case s.Rate != 0 && !(s.Rate >= minRate && s.Rate <= maxRate):
-		return s, task.Invalid("rate", "%v a second is not between one in a day and %v", s.Rate, float64(maxRate))
+	case s.Rate != 0 && !(s.Rate >= minRate && s.Rate <= contract.MaxRate):
+		return s, task.Invalid("rate", "%v a second is not between one in a day and %v", s.Rate, float64(contract.MaxRate))
 	}
 	if s.Priority, err = priorityOf(p.GetPriority()); err != nil {
 		return s, err
@@ -45,7 +37,7 @@ func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec
 		return s, err
 	}
 	if s.Filter, err = filterOf(p.GetFilter(), l); err != nil {
-		return s, fieldOf("filter", err)
+		return s, contract.FieldOf("filter", err)
 	}
 	if s.ToQueue != "" && s.Filter.Queue == s.ToQueue {
 		return s, task.Invalid("to_queue", "%q is the queue that the filter selects", s.ToQueue)
@@ -88,18 +80,18 @@ func operationIDOf(s string) (task.ID, error) {
 // operationProto is an operation as callers see it.
 func operationProto(o *broker.Operation, waitsFor string) *pawlv1.Operation {
 	s := &o.Spec
-	p := &pawlv1.Operation{OperationId: o.ID.String(), State: numberOf[pawlv1.OperationState](operationStateWords, o.State.String()),
+	p := &pawlv1.Operation{OperationId: o.ID.String(), State: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.State.String()),
 		Author: operatorProto(s.By), CreatedAt: timeProto(o.CreatedAt), PausedAt: timeProto(o.PausedAt), EndedAt: timeProto(o.EndedAt),
 		Why: o.Why, StoppedBy: operatorProto(o.StoppedBy), ResumedBy: operatorProto(o.ResumedBy), Total: max(s.Total, o.Matched), TotalIsLowerBound: s.TotalSoFar,
 		Matched: o.Matched, Done: o.Done, Skipped: o.Passed(), Failed: o.Failed, WaitsFor: waitsFor,
-		Spec: &pawlv1.OperationSpec{Action: numberOf[pawlv1.Action](actionWords, s.Action), Filter: filterProto(&s.Filter), ToQueue: s.ToQueue,
+		Spec: &pawlv1.OperationSpec{Action: contract.NumberOf[pawlv1.Action](contract.Actions, s.Action), Filter: filterProto(&s.Filter), ToQueue: s.ToQueue,
 			Priority: priorityProto(s.Priority), Max: s.Max, Rate: s.Rate, Canary: s.Canary}}
 	if s.Max > 0 {
 		p.Total = min(p.Total, s.Max)
 		p.TotalIsLowerBound = p.GetTotalIsLowerBound() && p.GetTotal() < s.Max
 	}
 	if o.Stopping != 0 {
-		p.Stopping = numberOf[pawlv1.OperationState](operationStateWords, o.Stopping.String())
+		p.Stopping = contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.Stopping.String())
 	}
 	for _, k := range o.Skipped {
 		p.SkippedReasons = append(p.SkippedReasons, &pawlv1.SkippedTasks{Reason: k.Reason, Count: k.Count})
@@ -125,16 +117,4 @@ func filterProto(f *broker.Filter) *pawlv1.Filter {
 		p.States = append(p.States, stateProto(s))
 	}
 	return p
-}
-
-// rateText is the inverse of jsonReader.rate.
-func rateText(perSecond float64) string {
-	n, unit := perSecond, "/s"
-	if n < 1 {
-		n, unit = perSecond*60, "/m"
-	}
-	if n < 1 {
-		n, unit = perSecond*3600, "/h"
-	}
-	return strconv.FormatFloat(math.Round(n*1e6)/1e6, 'f', -1, 64) + unit // without what the arithmetic left behind
 }

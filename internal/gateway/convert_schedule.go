@@ -7,33 +7,9 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// The words of schedules, by their numbers in the protocol.
-var (
-	missedWords      = []task.Missed{"", task.MissedOnce, task.MissedSkip, task.MissedAll}
-	overlapWords     = []task.Overlap{"", task.OverlapAllow, task.OverlapSkip}
-	tickOutcomeWords = []string{"", "fired", "caught_up", "triggered", "skipped"}
-)
-
-// wordOf finds the word of a number that a caller sent.
-func wordOf[W ~string, N ~int32](field string, words []W, n N) (W, error) {
-	if n < 0 || int(n) >= len(words) {
-		return "", task.Invalid(field, "%d is not one that is known", n)
-	}
-	return words[n], nil
-}
-
-// numberOf is the inverse of wordOf.
-func numberOf[N ~int32, W ~string](words []W, w W) N {
-	for i, word := range words {
-		if word == w {
-			return N(i) // #nosec G115 -- a few
-		}
-	}
-	return 0
-}
 
 // scheduleOf reads, fills and checks what an operator says of a schedule.
 func scheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err error) {
@@ -47,17 +23,17 @@ func scheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err err
 	if s.Jitter, err = spanOf("jitter", p.GetJitter()); err != nil {
 		return s, err
 	}
-	if s.Missed, err = wordOf("missed", missedWords, p.GetMissed()); err != nil {
+	if s.Missed, err = contract.WordOf("missed", contract.Missed, p.GetMissed()); err != nil {
 		return s, err
 	}
-	if s.Overlap, err = wordOf("overlap", overlapWords, p.GetOverlap()); err != nil {
+	if s.Overlap, err = contract.WordOf("overlap", contract.Overlaps, p.GetOverlap()); err != nil {
 		return s, err
 	}
 	if s.Task, err = specOf(p.GetTask(), l); err != nil {
 		if p.GetTask() == nil {
 			return s, err
 		}
-		return s, fieldOf("task", err)
+		return s, contract.FieldOf("task", err)
 	}
 	s.Fill()
 	return s, broker.CheckSchedule(&s, l)
@@ -74,7 +50,7 @@ func scheduleProto(v *broker.ScheduleView) *pawlv1.Schedule {
 
 func scheduleSpecProto(s *task.Schedule) *pawlv1.ScheduleSpec {
 	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: optDuration(s.Every), TimeZone: s.TimeZone, Jitter: optDuration(s.Jitter),
-		Missed: numberOf[pawlv1.Missed](missedWords, s.Missed), Overlap: numberOf[pawlv1.Overlap](overlapWords, s.Overlap),
+		Missed: contract.NumberOf[pawlv1.Missed](contract.Missed, s.Missed), Overlap: contract.NumberOf[pawlv1.Overlap](contract.Overlaps, s.Overlap),
 		Owner: s.Owner, Task: specProto(&s.Task)}
 }
 
@@ -98,7 +74,7 @@ func specProto(s *task.Spec) *pawlv1.TaskSpec {
 
 func tickProto(e *broker.LedgerEntry) *pawlv1.Tick {
 	p := &pawlv1.Tick{Seq: int64(e.Seq), PlannedAt: timeProto(e.Planned), Until: timeProto(e.Until), Count: int32(e.Count), // #nosec G115 -- small
-		DecidedAt: timeProto(e.At), Outcome: numberOf[pawlv1.TickOutcome](tickOutcomeWords, e.Outcome.String()), Reason: e.Reason}
+		DecidedAt: timeProto(e.At), Outcome: contract.NumberOf[pawlv1.TickOutcome](contract.TickOutcomes, e.Outcome.String()), Reason: e.Reason}
 	if e.Task != (task.ID{}) {
 		p.TaskId = e.Task.String()
 	}

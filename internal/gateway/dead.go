@@ -7,6 +7,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -74,12 +75,6 @@ func (g operators) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*
 	return out, nil
 }
 
-const (
-	// maxSelected is how many tasks a bulk call may name by id.
-	maxSelected = 1000
-	maxRate     = 1e6 // tasks a second
-)
-
 // selection is what the two bulk calls have in common.
 type selection interface {
 	GetQueue() string
@@ -101,8 +96,8 @@ func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Sele
 		return s, task.Invalid("max", "%d is negative", s.Max)
 	}
 	switch ids := r.GetTaskIds(); {
-	case len(ids) > maxSelected:
-		return s, task.Invalid("task_ids", "%d ids, at most %d are allowed", len(ids), maxSelected)
+	case len(ids) > contract.MaxSelected:
+		return s, task.Invalid("task_ids", "%d ids, at most %d are allowed", len(ids), contract.MaxSelected)
 	case len(ids) > 0 && r.GetFilter() != nil:
 		return s, task.Invalid("filter", "is given beside task_ids: only one of them is allowed")
 	case len(ids) == 0 && r.GetFilter() == nil:
@@ -142,8 +137,8 @@ func (g operators) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if s.Rate = r.GetRate(); !(s.Rate >= 0 && s.Rate <= maxRate) {
-		return nil, task.Invalid("rate", "%v is not between 0 and %v", s.Rate, float64(maxRate))
+	if s.Rate = r.GetRate(); !(s.Rate >= 0 && s.Rate <= contract.MaxRate) {
+		return nil, task.Invalid("rate", "%v is not between 0 and %v", s.Rate, float64(contract.MaxRate))
 	}
 	matched, done, err := g.bulk(ctx, q, s, g.broker.Replay)
 	g.logBulk("dead letters replayed", s, matched, done)
@@ -241,8 +236,8 @@ func outcomeNamed(name string) pawlv1.Outcome {
 
 // RestoreArchive enqueues archived dead letters as new tasks.
 func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveRequest) (*pawlv1.RestoreArchiveResponse, error) {
-	if n := len(r.GetPlaces()); n == 0 || n > maxSelected {
-		return nil, task.Invalid("places", "%d places, 1 to %d are allowed", n, maxSelected)
+	if n := len(r.GetPlaces()); n == 0 || n > contract.MaxSelected {
+		return nil, task.Invalid("places", "%d places, 1 to %d are allowed", n, contract.MaxSelected)
 	}
 	by, err := authorOf(ctx, "")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -47,12 +48,18 @@ type herald struct {
 
 // WatchEvents streams what happens.
 func (g herald) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
-	w, err := g.newWatcher(s.Context(), r)
+	return g.watchEvents(s.Context(), r, func() {}, s.Send)
+}
+
+// watchEvents calls open when it has found the request good, and send with each frame.
+func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error {
+	w, err := g.newWatcher(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	if err := w.run(s.Send); err != nil {
+	open()
+	if err := w.run(send); err != nil {
 		return err
 	}
 	return task.Unavailable(0, "the server shuts down")
@@ -112,7 +119,7 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	case err != nil:
 		return 0, err
 	case d < minDigest || d > maxDigest:
-		return 0, task.Invalid("digest", "%s is not between %s and %s", spanString(d), spanString(minDigest), spanString(maxDigest))
+		return 0, task.Invalid("digest", "%s is not between %s and %s", contract.SpanText(d), contract.SpanText(minDigest), contract.SpanText(maxDigest))
 	case r.GetCursor() != "":
 		return 0, task.Invalid("cursor", "a digest has none: it tells of what happens from now on")
 	}

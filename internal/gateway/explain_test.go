@@ -11,6 +11,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -81,7 +82,7 @@ func TestCodesAreDocumented(t *testing.T) {
 	if !strings.Contains(inContract, all) {
 		t.Errorf("explain.proto does not say: %s", all)
 	}
-	if !strings.Contains(string(openAPI), all) {
+	if !strings.Contains(string(rest.OpenAPI), all) {
 		t.Errorf("openapi.json does not say: %s", all)
 	}
 }

@@ -203,7 +203,7 @@ func New(cfg Config) *Gateway {
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.grpc = g.newGRPC()
-	g.rest = underBase(cfg.BasePath, g.newREST())
+	g.rest = g.newREST()
 	g.http = g.newHTTP()
 	g.door = newDoor(cfg)
 	g.inside = newPassage(insideAddr(""), g.door.closed)

@@ -7,6 +7,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -62,7 +63,7 @@ func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest)
 func mayGroup(ctx context.Context, members []task.Spec, g *task.Group) error {
 	for i := range members {
 		if err := mayEnqueue(ctx, &members[i]); err != nil {
-			return fieldOf(item("tasks", i), err)
+			return contract.FieldOf(contract.Item("tasks", i), err)
 		}
 	}
 	for field, s := range g.Callbacks() {
@@ -70,7 +71,7 @@ func mayGroup(ctx context.Context, members []task.Spec, g *task.Group) error {
 			continue
 		}
 		if err := mayEnqueue(ctx, s); err != nil {
-			return fieldOf(field, err)
+			return contract.FieldOf(field, err)
 		}
 	}
 	return nil
@@ -104,7 +105,7 @@ func groupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err err
 		}
 		spec, err := specOf(point.said, l)
 		if err != nil {
-			return g, fieldOf(point.field, err)
+			return g, contract.FieldOf(point.field, err)
 		}
 		*point.to = &spec
 	}
@@ -120,7 +121,7 @@ func membersOf(said []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 	for i, p := range said {
 		var err error
 		if tasks[i], err = specOf(p, l); err != nil {
-			return nil, fieldOf(item("tasks", i), err)
+			return nil, contract.FieldOf(contract.Item("tasks", i), err)
 		}
 	}
 	return tasks, nil

@@ -14,12 +14,11 @@ import (
 
 	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 const (
-	// maxMessage is the limit of one request or answer, REST's bodies included.
-	maxMessage = 16 << 20
 	// maxStreams bounds the calls of one connection that run at once.
 	maxStreams = 10_000
 	// maxHeaders bounds the metadata of a call.
@@ -39,7 +38,7 @@ const (
 func (g *Gateway) newGRPC() *grpc.Server {
 	s := grpc.NewServer(
 		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxRecvMsgSize(contract.MaxMessage), grpc.MaxSendMsgSize(contract.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -28,7 +29,7 @@ func codeOf(err error) string {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return string(task.CodeUnavailable)
 	}
-	return string(codeInternal)
+	return string(contract.CodeInternal)
 }
 
 // rpcName is a method as it is counted: Service/Method.

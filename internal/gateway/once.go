@@ -115,8 +115,3 @@ func onceStateProto(s broker.OnceState) pawlv1.OnceState {
 	}
 	return pawlv1.OnceState_ONCE_STATE_UNSPECIFIED
 }
-
-var onceStateNames = map[pawlv1.OnceState]string{
-	pawlv1.OnceState_ONCE_STATE_RUN: "run", pawlv1.OnceState_ONCE_STATE_DONE: "done",
-	pawlv1.OnceState_ONCE_STATE_HELD: "held", pawlv1.OnceState_ONCE_STATE_FREE: "free",
-}

@@ -6,6 +6,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -85,7 +86,7 @@ func (g operators) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pa
 func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
 	settings, err := settingsOf(r.GetSettings())
 	if err != nil {
-		return nil, fieldOf("settings", err)
+		return nil, contract.FieldOf("settings", err)
 	}
 	by, err := authorOf(ctx, "")
 	if err != nil {
@@ -100,17 +101,6 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 		return nil
 	})
 	return &pawlv1.PutQueueResponse{Queue: p}, err
-}
-
-// fieldOf says in which field of a request the field of a refusal lies.
-func fieldOf(parent string, err error) error {
-	e, ok := task.AsError(err)
-	if !ok || e.Field == "" {
-		return err
-	}
-	inner := *e
-	inner.Field, inner.Message = parent+"."+e.Field, parent+"."+e.Message
-	return &inner
 }
 
 // configure changes a queue's configuration and reads the queue.
@@ -201,15 +191,12 @@ func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) 
 	return &pawlv1.PurgeQueueResponse{Discarded: n}, err
 }
 
-// maxParts bounds what is read of a wish for parts; what is allowed is less, and is said by the cluster.
-const maxParts = 1 << 20
-
 // SpreadQueue shares a queue out over shards.
 func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest) (*pawlv1.SpreadQueueResponse, error) {
 	switch n := r.GetParts(); {
 	case len(r.GetShards()) > 0 && n != 0:
 		return nil, task.Invalid("parts", "%d is given beside shards: only one of them is allowed", n)
-	case len(r.GetShards()) == 0 && (n < 1 || n > maxParts):
+	case len(r.GetShards()) == 0 && (n < 1 || n > contract.MaxParts):
 		return nil, task.Invalid("parts", "%d is not a number of parts, and no shards are named", n)
 	case len(r.GetShards()) > task.SlotCount:
 		return nil, task.Invalid("shards", "%d shards, but a queue has %d slots", len(r.GetShards()), task.SlotCount)

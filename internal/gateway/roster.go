@@ -6,6 +6,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -59,7 +60,7 @@ func (g rollCall) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest)
 		out.Items[i] = workerProto(&list.Workers[i])
 	}
 	for _, n := range list.Silent {
-		out.SilentNodes = append(out.SilentNodes, &pawlv1.SilentNode{Node: n.Node, Reason: task.Cut(n.Why, maxMessageText)})
+		out.SilentNodes = append(out.SilentNodes, &pawlv1.SilentNode{Node: n.Node, Reason: task.Cut(n.Why, contract.MaxErrorText)})
 	}
 	if n := len(list.Workers); list.More && n > 0 {
 		last := list.Workers[n-1].Place()

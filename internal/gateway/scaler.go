@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -34,7 +35,7 @@ func (g scaler) scaleOf(ctx context.Context, ref *keda.ScaledObjectRef) (*pawlv1
 	if req.Queue == "" {
 		return nil, 0, task.Invalid("queue", "is needed in the metadata of the trigger")
 	}
-	slots, err := triggerNumber(ref, "slotsPerWorker", maxScaleSlots)
+	slots, err := triggerNumber(ref, "slotsPerWorker", contract.MaxScaleSlots)
 	if err != nil {
 		return nil, 0, err
 	}

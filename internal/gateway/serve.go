@@ -12,16 +12,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/rest"
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 const (
 	defaultMaxConns = 20_000
 	// headerTimeout is how long a connection may take for its first bytes, and a request for its headers.
-	headerTimeout = 5 * time.Second
-	bodyTimeout   = 30 * time.Second
-	// answerTimeout is how long an answer may take beyond what the request asks to wait for.
-	answerTimeout  = 60 * time.Second
+	headerTimeout  = 5 * time.Second
 	idleTimeout    = 120 * time.Second
 	maxHTTPHeaders = 32 << 10
 )
@@ -31,7 +29,7 @@ func (g *Gateway) newHTTP() *http.Server {
 		Handler:           g.rest,
 		ReadHeaderTimeout: headerTimeout,
 		// There is no ReadTimeout: it would end the context of a long poll. Handlers set one for the body.
-		WriteTimeout:   answerTimeout,
+		WriteTimeout:   rest.AnswerTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHTTPHeaders,
 		ErrorLog:       slogLines(g.log),

@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -222,8 +224,8 @@ func TestRefusalsAsCodes(t *testing.T) {
 		if retry := c.grpc == codes.Unavailable || c.grpc == codes.ResourceExhausted; retry != (e.RetryAfter > 0) {
 			t.Errorf("%v: retry after %v", c.err, e.RetryAfter)
 		}
-		if faces[e.Code].http != c.http {
-			t.Errorf("%v: REST says %d, want %d", c.err, faces[e.Code].http, c.http)
+		if contract.FaceOf(e.Code).HTTP != c.http {
+			t.Errorf("%v: REST says %d, want %d", c.err, contract.FaceOf(e.Code).HTTP, c.http)
 		}
 	}
 }
@@ -273,7 +275,7 @@ func TestSlowBodyIsRefused(t *testing.T) {
 				go io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
 				start := time.Now()
 				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-				if err != nil || resp.StatusCode/100 != 4 || time.Since(start) > bodyTimeout+time.Second {
+				if err != nil || resp.StatusCode/100 != 4 || time.Since(start) > rest.BodyTimeout+time.Second {
 					t.Errorf("got %v, %v after %v", resp, err, time.Since(start))
 				}
 				c.Close()

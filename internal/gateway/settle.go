@@ -7,6 +7,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -96,16 +97,13 @@ func (g workers) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.S
 	return out, nil
 }
 
-// maxSettle bounds the items of one request.
-const maxSettle = 1000
-
 func settleItems(r *pawlv1.SettleRequest) int {
 	return len(r.GetAcks()) + len(r.GetFails()) + len(r.GetExtends()) + len(r.GetReleases())
 }
 
 func checkSettle(r *pawlv1.SettleRequest) error {
-	if n := settleItems(r); n > maxSettle {
-		return task.Invalid("settle", "%d items, at most %d are allowed", n, maxSettle)
+	if n := settleItems(r); n > contract.MaxSettle {
+		return task.Invalid("settle", "%d items, at most %d are allowed", n, contract.MaxSettle)
 	}
 	return nil
 }

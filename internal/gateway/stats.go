@@ -11,6 +11,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -42,7 +43,7 @@ func windowOf(d *durationpb.Duration) (stats.Window, error) {
 	}
 	w := stats.Window(span)
 	if !w.Valid() {
-		return 0, task.Invalid("window", "%s is none of 2m, 5m, 1h, 24h", spanString(span))
+		return 0, task.Invalid("window", "%s is none of 2m, 5m, 1h, 24h", contract.SpanText(span))
 	}
 	return w, nil
 }
@@ -201,7 +202,6 @@ const (
 	defaultScaleTarget = time.Minute
 	maxScaleTarget     = 24 * time.Hour
 	defaultScaleSlots  = 10
-	maxScaleSlots      = 100_000
 )
 
 // GetQueueScale tells how many workers a queue needs.
@@ -214,13 +214,13 @@ func (g statisticians) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScal
 		}
 	}
 	if target < time.Second || target > maxScaleTarget {
-		return nil, task.Invalid("target", "%s is not between 1s and 24h", spanString(target))
+		return nil, task.Invalid("target", "%s is not between 1s and 24h", contract.SpanText(target))
 	}
 	if r.GetSlots() != 0 {
 		slots = int64(r.GetSlots())
 	}
-	if slots < 1 || slots > maxScaleSlots {
-		return nil, task.Invalid("slots", "%d is not between 1 and %d", slots, maxScaleSlots)
+	if slots < 1 || slots > contract.MaxScaleSlots {
+		return nil, task.Invalid("slots", "%d is not between 1 and %d", slots, contract.MaxScaleSlots)
 	}
 	q, err := g.known(ctx, r.GetQueue())
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -124,8 +125,8 @@ func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
 	if e.Priority, err = priorityOf(r.GetPriority()); err != nil {
 		return e, err
 	}
-	if n := r.GetMaxAttempts(); n < 0 || n > maxAttempts {
-		return e, task.Invalid("max_attempts", "%d is not between 1 and %d", n, maxAttempts)
+	if n := r.GetMaxAttempts(); n < 0 || n > contract.MaxAttempts {
+		return e, task.Invalid("max_attempts", "%d is not between 1 and %d", n, contract.MaxAttempts)
 	}
 	e.MaxAttempts = int(r.GetMaxAttempts())
 	if r.Payload != nil {
@@ -137,9 +138,6 @@ func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
 	}
 	return e, nil
 }
-
-// maxAttempts is the most that a task may be given.
-const maxAttempts = 1000
 
 // ListTasks reads a page of tasks, newest first.
 func (g producers) ListTasks(ctx context.Context, r *pawlv1.ListTasksRequest) (*pawlv1.ListTasksResponse, error) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -54,7 +55,7 @@ const (
 // plainRefusal answers a request in plaintext. To a client of gRPC it is no HTTP/2, which the SDK explains (pawl.plain).
 var plainRefusal = func() []byte {
 	body := fmt.Sprintf(`{"type":"urn:pawl:error:%[1]s","title":%[2]q,"status":400,"detail":"this port wants TLS: use https://, or the client's option for TLS","code":"%[1]s"}`,
-		task.CodeInvalidArgument, faces[task.CodeInvalidArgument].title)
+		task.CodeInvalidArgument, contract.FaceOf(task.CodeInvalidArgument).Title)
 	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 }()
 

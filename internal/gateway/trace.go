@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -158,6 +159,6 @@ func refuse(span trace.Span, err error) {
 		span.SetStatus(codes.Error, task.Cut(e.Message, maxSpanText))
 		return
 	}
-	span.SetAttributes(semconv.ErrorTypeKey.String(string(codeInternal)))
+	span.SetAttributes(semconv.ErrorTypeKey.String(string(contract.CodeInternal)))
 	span.SetStatus(codes.Error, "")
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -348,7 +349,7 @@ func TestSettlesOfABrokenStreamAreRun(t *testing.T) {
 
 func TestWorkRefusals(t *testing.T) {
 	many := &pawlv1.SettleRequest{}
-	for range maxSettle + 1 {
+	for range contract.MaxSettle + 1 {
 		many.Acks = append(many.Acks, &pawlv1.AckRequest{})
 	}
 	for _, c := range []struct {

@@ -1,26 +1,19 @@
-package gateway
+package rest
 
 import (
-	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/task"
 	"maps"
 	"slices"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // The answers of REST, each from the answer of gRPC.
 
-var statusWords = [...]string{
-	pawlv1.Status_STATUS_UNSPECIFIED: "unknown",
-	pawlv1.Status_STATUS_QUEUED:      "queued",
-	pawlv1.Status_STATUS_PROCESSING:  "processing",
-	pawlv1.Status_STATUS_COMPLETED:   "completed",
-	pawlv1.Status_STATUS_FAILED:      "failed",
-	pawlv1.Status_STATUS_CANCELLED:   "cancelled",
-}
-
 // place writes where a task is in its life.
 func (x *exchange) place(status pawlv1.Status, state pawlv1.State) {
-	x.str("status", statusWords[status])
+	x.str("status", contract.Statuses[status])
 	x.str("state", task.State(state).String())
 }
 

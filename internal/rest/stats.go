@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"net/url"
@@ -7,13 +7,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var statsRoutes = []route{
-	{"GET", "/api/v1/stats", restGetStats},
-	{"GET", "/api/v1/queues/{queue}/stats", restGetQueueStats},
-	{"GET", "/api/v1/queues/{queue}/scale", restGetQueueScale},
+var statsRoutes = []Route{
+	{"GET", "/api/v1/stats", "StatsService/GetStats", getStats},
+	{"GET", "/api/v1/queues/{queue}/stats", "StatsService/GetQueueStats", getQueueStats},
+	{"GET", "/api/v1/queues/{queue}/scale", "StatsService/GetQueueScale", getQueueScale},
 }
 
 // spanQuery reads a parameter that is a duration; nil if it is not given.
@@ -24,7 +25,7 @@ func spanQuery(q url.Values, name string) (*durationpb.Duration, error) {
 	return spanText(name, q.Get(name))
 }
 
-func restGetStats(x *exchange) error {
+func getStats(x *exchange) error {
 	q, err := x.query("window")
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func restGetStats(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := statisticians{Gateway: x.Gateway}.GetStats(x.ctx, &pawlv1.GetStatsRequest{Window: window})
+	got, err := x.API.Stats.GetStats(x.ctx, &pawlv1.GetStatsRequest{Window: window})
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func restGetStats(x *exchange) error {
 	return nil
 }
 
-func restGetQueueStats(x *exchange) error {
+func getQueueStats(x *exchange) error {
 	q, err := x.query("window")
 	if err != nil {
 		return err
@@ -75,7 +76,7 @@ func restGetQueueStats(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := statisticians{Gateway: x.Gateway}.GetQueueStats(x.ctx, &pawlv1.GetQueueStatsRequest{Queue: x.r.PathValue("queue"), Window: window})
+	got, err := x.API.Stats.GetQueueStats(x.ctx, &pawlv1.GetQueueStatsRequest{Queue: x.r.PathValue("queue"), Window: window})
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (x *exchange) rates(q *pawlv1.Queue) {
 	}
 }
 
-func restGetQueueScale(x *exchange) error {
+func getQueueScale(x *exchange) error {
 	q, err := x.query("target", "slots")
 	if err != nil {
 		return err
@@ -180,12 +181,12 @@ func restGetQueueScale(x *exchange) error {
 	}
 	if q.Has("slots") {
 		n, err := strconv.ParseInt(q.Get("slots"), 10, 32)
-		if err != nil || n < 1 || n > maxScaleSlots {
-			return task.Invalid("slots", "%q is not between 1 and %d", task.Cut(q.Get("slots"), 64), maxScaleSlots)
+		if err != nil || n < 1 || n > contract.MaxScaleSlots {
+			return task.Invalid("slots", "%q is not between 1 and %d", task.Cut(q.Get("slots"), 64), contract.MaxScaleSlots)
 		}
 		req.Slots = int32(n) // #nosec G115 -- bounded
 	}
-	got, err := statisticians{Gateway: x.Gateway}.GetQueueScale(x.ctx, req)
+	got, err := x.API.Stats.GetQueueScale(x.ctx, req)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"encoding/base64"
@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pawlq/pawl/internal/contract"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -90,27 +91,15 @@ func (w *jsonWriter) span(name string, d *durationpb.Duration) {
 	}
 	w.name(name)
 	w.b = append(w.b, '"')
-	w.b = append(w.b, spanString(d.AsDuration())...)
+	w.b = append(w.b, contract.SpanText(d.AsDuration())...)
 	w.b = append(w.b, '"')
-}
-
-// spanString is a duration as people write it: 1h30m, not 1h30m0s.
-func spanString(d time.Duration) string {
-	s := d.String()
-	if len(s) > 2 && s[len(s)-2:] == "0s" && s[len(s)-3] == 'm' {
-		s = s[:len(s)-2]
-		if len(s) > 2 && s[len(s)-2:] == "0m" && s[len(s)-3] == 'h' {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
 }
 
 // data writes a payload or result: as it is if it is JSON, else in base64. None is left out.
 func (w *jsonWriter) data(name string, data []byte, contentType string) {
 	switch {
 	case len(data) == 0:
-	case isJSON(contentType):
+	case contract.IsJSON(contentType):
 		w.name(name)
 		w.b = append(w.b, data...)
 	default:

@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"maps"
@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func restCloseBreaker(x *exchange) error {
+func closeBreaker(x *exchange) error {
 	req := &pawlv1.CloseBreakerRequest{Queue: x.r.PathValue("queue")}
 	err := x.alone(func(r *jsonReader, name string) error {
 		to := map[string]*string{"type": &req.Type, "reason": &req.Reason}[name]
@@ -20,7 +20,7 @@ func restCloseBreaker(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.CloseBreaker(x.ctx, req)
+	got, err := x.API.Operator.CloseBreaker(x.ctx, req)
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
 	}

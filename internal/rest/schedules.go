@@ -1,30 +1,31 @@
-package gateway
+package rest
 
 import (
 	"net/http"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var scheduleRoutes = []route{
-	{"GET", "/api/v1/schedules", restListSchedules},
-	{"POST", "/api/v1/schedules", restCreateSchedule},
-	{"GET", "/api/v1/schedules/{name}", restGetSchedule},
-	{"PUT", "/api/v1/schedules/{name}", restPutSchedule},
-	{"DELETE", "/api/v1/schedules/{name}", restDeleteSchedule},
-	{"POST", "/api/v1/schedules/{name}/pause", restPauseSchedule},
-	{"POST", "/api/v1/schedules/{name}/resume", restResumeSchedule},
-	{"POST", "/api/v1/schedules/{name}/trigger", restTriggerSchedule},
-	{"GET", "/api/v1/schedules/{name}/history", restScheduleHistory},
+var scheduleRoutes = []Route{
+	{"GET", "/api/v1/schedules", "ScheduleService/ListSchedules", listSchedules},
+	{"POST", "/api/v1/schedules", "ScheduleService/PutSchedule", createSchedule},
+	{"GET", "/api/v1/schedules/{name}", "ScheduleService/GetSchedule", getSchedule},
+	{"PUT", "/api/v1/schedules/{name}", "ScheduleService/PutSchedule", putSchedule},
+	{"DELETE", "/api/v1/schedules/{name}", "ScheduleService/DeleteSchedule", deleteSchedule},
+	{"POST", "/api/v1/schedules/{name}/pause", "ScheduleService/PauseSchedule", pauseSchedule},
+	{"POST", "/api/v1/schedules/{name}/resume", "ScheduleService/ResumeSchedule", resumeSchedule},
+	{"POST", "/api/v1/schedules/{name}/trigger", "ScheduleService/TriggerSchedule", triggerSchedule},
+	{"GET", "/api/v1/schedules/{name}/history", "ScheduleService/ListScheduleHistory", scheduleHistory},
 }
 
-func restListSchedules(x *exchange) error {
+func listSchedules(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err != nil {
 		return err
 	}
-	got, err := schedulers{Gateway: x.Gateway}.ListSchedules(x.ctx, &pawlv1.ListSchedulesRequest{Limit: limit, Cursor: cursor})
+	got, err := x.API.Schedule.ListSchedules(x.ctx, &pawlv1.ListSchedulesRequest{Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -32,11 +33,11 @@ func restListSchedules(x *exchange) error {
 	return nil
 }
 
-func restGetSchedule(x *exchange) error {
+func getSchedule(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	got, err := schedulers{Gateway: x.Gateway}.GetSchedule(x.ctx, &pawlv1.GetScheduleRequest{Name: x.r.PathValue("name")})
+	got, err := x.API.Schedule.GetSchedule(x.ctx, &pawlv1.GetScheduleRequest{Name: x.r.PathValue("name")})
 	return x.scheduleAnswer(got.GetSchedule(), err)
 }
 
@@ -50,7 +51,7 @@ func (x *exchange) scheduleAnswer(s *pawlv1.Schedule, err error) error {
 	return nil
 }
 
-func restCreateSchedule(x *exchange) error {
+func createSchedule(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
@@ -58,14 +59,14 @@ func restCreateSchedule(x *exchange) error {
 	if err := x.scheduleSpec(spec, nil); err != nil {
 		return err
 	}
-	got, err := schedulers{Gateway: x.Gateway}.PutSchedule(x.ctx, &pawlv1.PutScheduleRequest{Spec: spec, CreateOnly: true})
+	got, err := x.API.Schedule.PutSchedule(x.ctx, &pawlv1.PutScheduleRequest{Spec: spec, CreateOnly: true})
 	if err == nil {
 		x.status = http.StatusCreated
 	}
 	return x.scheduleAnswer(got.GetSchedule(), err)
 }
 
-func restPutSchedule(x *exchange) error {
+func putSchedule(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func restPutSchedule(x *exchange) error {
 	if in := x.r.PathValue("name"); req.GetSpec().GetName() != in {
 		return task.Invalid("name", "%q differs from %q in the path", task.Cut(req.GetSpec().GetName(), 64), task.Cut(in, 64))
 	}
-	got, err := schedulers{Gateway: x.Gateway}.PutSchedule(x.ctx, req)
+	got, err := x.API.Schedule.PutSchedule(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -110,14 +111,14 @@ func (x *exchange) scheduleSpec(to *pawlv1.ScheduleSpec, dryRun *bool) error {
 		case "jitter":
 			to.Jitter, err = r.span(name)
 		case "missed":
-			to.Missed, err = word[pawlv1.Missed](r, name, missedWords)
+			to.Missed, err = word[pawlv1.Missed](r, name, contract.Missed)
 		case "overlap":
-			to.Overlap, err = word[pawlv1.Overlap](r, name, overlapWords)
+			to.Overlap, err = word[pawlv1.Overlap](r, name, contract.Overlaps)
 		case "owner":
 			to.Owner, err = r.str(name)
 		case "task":
 			template = &specReader{spec: &pawlv1.TaskSpec{}}
-			err = r.fields(name, func(field string) error { return fieldOf(name, template.field(r, field)) })
+			err = r.fields(name, func(field string) error { return contract.FieldOf(name, template.field(r, field)) })
 		default:
 			if name != "dry_run" || dryRun == nil {
 				return unknown("", name)
@@ -130,7 +131,7 @@ func (x *exchange) scheduleSpec(to *pawlv1.ScheduleSpec, dryRun *bool) error {
 		return err
 	}
 	to.Task, err = template.done()
-	return fieldOf("task", err)
+	return contract.FieldOf("task", err)
 }
 
 // word reads one of a few words.
@@ -139,17 +140,17 @@ func word[N ~int32, W ~string](r *jsonReader, field string, words []W) (N, error
 	if err != nil {
 		return 0, err
 	}
-	if n := numberOf[N](words, W(s)); n != 0 {
+	if n := contract.NumberOf[N](words, W(s)); n != 0 {
 		return n, nil
 	}
 	return 0, task.Invalid(field, "%q is not one of %v", task.Cut(s, 64), words[1:])
 }
 
-func restDeleteSchedule(x *exchange) error {
+func deleteSchedule(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	if _, err := (schedulers{Gateway: x.Gateway}).DeleteSchedule(x.ctx, &pawlv1.DeleteScheduleRequest{Name: x.r.PathValue("name")}); err != nil {
+	if _, err := x.API.Schedule.DeleteSchedule(x.ctx, &pawlv1.DeleteScheduleRequest{Name: x.r.PathValue("name")}); err != nil {
 		return err
 	}
 	x.open('{')
@@ -157,7 +158,7 @@ func restDeleteSchedule(x *exchange) error {
 	return nil
 }
 
-func restPauseSchedule(x *exchange) error {
+func pauseSchedule(x *exchange) error {
 	req := &pawlv1.PauseScheduleRequest{Name: x.r.PathValue("name")}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		if name != "reason" {
@@ -169,19 +170,19 @@ func restPauseSchedule(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := schedulers{Gateway: x.Gateway}.PauseSchedule(x.ctx, req)
+	got, err := x.API.Schedule.PauseSchedule(x.ctx, req)
 	return x.scheduleAnswer(got.GetSchedule(), err)
 }
 
-func restResumeSchedule(x *exchange) error {
+func resumeSchedule(x *exchange) error {
 	if err := x.alone(func(_ *jsonReader, name string) error { return unknown("", name) }); err != nil {
 		return err
 	}
-	got, err := schedulers{Gateway: x.Gateway}.ResumeSchedule(x.ctx, &pawlv1.ResumeScheduleRequest{Name: x.r.PathValue("name")})
+	got, err := x.API.Schedule.ResumeSchedule(x.ctx, &pawlv1.ResumeScheduleRequest{Name: x.r.PathValue("name")})
 	return x.scheduleAnswer(got.GetSchedule(), err)
 }
 
-func restTriggerSchedule(x *exchange) error {
+func triggerSchedule(x *exchange) error {
 	req := &pawlv1.TriggerScheduleRequest{Name: x.r.PathValue("name")}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		if name != "request_id" {
@@ -196,7 +197,7 @@ func restTriggerSchedule(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := schedulers{Gateway: x.Gateway}.TriggerSchedule(x.ctx, req)
+	got, err := x.API.Schedule.TriggerSchedule(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -208,12 +209,12 @@ func restTriggerSchedule(x *exchange) error {
 	return nil
 }
 
-func restScheduleHistory(x *exchange) error {
+func scheduleHistory(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err != nil {
 		return err
 	}
-	got, err := schedulers{Gateway: x.Gateway}.ListScheduleHistory(x.ctx,
+	got, err := x.API.Schedule.ListScheduleHistory(x.ctx,
 		&pawlv1.ListScheduleHistoryRequest{Name: x.r.PathValue("name"), Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err
@@ -231,8 +232,8 @@ func (x *exchange) schedule(s *pawlv1.Schedule) {
 	x.span("every", spec.GetEvery())
 	x.opt("time_zone", spec.GetTimeZone())
 	x.span("jitter", spec.GetJitter())
-	x.str("missed", string(missedWords[spec.GetMissed()]))
-	x.str("overlap", string(overlapWords[spec.GetOverlap()]))
+	x.str("missed", string(contract.Missed[spec.GetMissed()]))
+	x.str("overlap", string(contract.Overlaps[spec.GetOverlap()]))
 	x.opt("owner", spec.GetOwner())
 	x.taskSpec("task", spec.GetTask())
 	x.boolean("paused", s.GetPaused())
@@ -295,7 +296,7 @@ func (x *exchange) tick(t *pawlv1.Tick) {
 	x.time("until", t.GetUntil())
 	x.num("count", int64(t.GetCount()))
 	x.time("decided_at", t.GetDecidedAt())
-	x.str("outcome", tickOutcomeWords[t.GetOutcome()])
+	x.str("outcome", contract.TickOutcomes[t.GetOutcome()])
 	x.opt("reason", t.GetReason())
 	x.opt("task_id", t.GetTaskId())
 	x.span("late", t.GetLate())

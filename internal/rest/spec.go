@@ -1,9 +1,10 @@
-package gateway
+package rest
 
 import (
 	"math"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -48,7 +49,7 @@ func (s *specReader) option(r *jsonReader, name string) (err error) {
 	t := s.spec
 	switch name {
 	case "max_attempts":
-		t.MaxAttempts, err = r.int32(name, 1, maxAttempts)
+		t.MaxAttempts, err = r.int32(name, 1, contract.MaxAttempts)
 	case "retry":
 		t.Retry, err = r.retry(name)
 	case "timeout":
@@ -99,7 +100,7 @@ func (r *jsonReader) priority(path string) (pawlv1.Priority, error) {
 	if !ok {
 		return 0, task.Invalid(path, "%q is not high, normal or low", task.Cut(s, 64))
 	}
-	return priorityProto(p), nil
+	return pawlv1.Priority(p), nil
 }
 
 func (r *jsonReader) retry(path string) (*pawlv1.RetryPolicy, error) {

@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"math"
@@ -6,21 +6,22 @@ import (
 	"strings"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var deadRoutes = []route{
-	{"GET", "/api/v1/queues/{queue}/dead", func(x *exchange) error { return restListDead(x, false) }},
-	{"GET", "/api/v1/queues/{queue}/poisoned", func(x *exchange) error { return restListDead(x, true) }},
-	{"POST", "/api/v1/queues/{queue}/dead/replay", func(x *exchange) error { return restReplay(x, false) }},
-	{"POST", "/api/v1/queues/{queue}/poisoned/replay", func(x *exchange) error { return restReplay(x, true) }},
-	{"POST", "/api/v1/queues/{queue}/dead/discard", func(x *exchange) error { return restDiscard(x, false) }},
-	{"POST", "/api/v1/queues/{queue}/poisoned/discard", func(x *exchange) error { return restDiscard(x, true) }},
-	{"GET", "/api/v1/archive", restListArchive},
-	{"POST", "/api/v1/archive/restore", restRestoreArchive},
+var deadRoutes = []Route{
+	{"GET", "/api/v1/queues/{queue}/dead", "OperatorService/ListDead", func(x *exchange) error { return listDead(x, false) }},
+	{"GET", "/api/v1/queues/{queue}/poisoned", "OperatorService/ListPoisoned", func(x *exchange) error { return listDead(x, true) }},
+	{"POST", "/api/v1/queues/{queue}/dead/replay", "OperatorService/ReplayDead", func(x *exchange) error { return replay(x, false) }},
+	{"POST", "/api/v1/queues/{queue}/poisoned/replay", "OperatorService/ReplayDead", func(x *exchange) error { return replay(x, true) }},
+	{"POST", "/api/v1/queues/{queue}/dead/discard", "OperatorService/DiscardDead", func(x *exchange) error { return discard(x, false) }},
+	{"POST", "/api/v1/queues/{queue}/poisoned/discard", "OperatorService/DiscardDead", func(x *exchange) error { return discard(x, true) }},
+	{"GET", "/api/v1/archive", "OperatorService/ListArchive", listArchive},
+	{"POST", "/api/v1/archive/restore", "OperatorService/RestoreArchive", restoreArchive},
 }
 
-func restListDead(x *exchange, poisoned bool) error {
+func listDead(x *exchange, poisoned bool) error {
 	q, err := x.query(append([]string{"limit", "cursor", "group_by"}, filterNames...)...)
 	if err != nil {
 		return err
@@ -30,7 +31,7 @@ func restListDead(x *exchange, poisoned bool) error {
 	case by == "error" && len(q) > 1:
 		return task.Invalid("group_by", "counts all dead letters of the queue: it takes no other parameter")
 	case by == "error":
-		return restGroupDead(x, queue, poisoned)
+		return groupDead(x, queue, poisoned)
 	case q.Has("group_by"):
 		return task.Invalid("group_by", "%q is not error", task.Cut(by, 64))
 	}
@@ -43,15 +44,22 @@ func restListDead(x *exchange, poisoned bool) error {
 	if err != nil {
 		return err
 	}
-	items, next, err := x.listDead(x.ctx, deadState(poisoned), f, q.Get("cursor"), limit)
+	if poisoned {
+		got, err := x.API.Operator.ListPoisoned(x.ctx, &pawlv1.ListPoisonedRequest{Filter: f, Cursor: q.Get("cursor"), Limit: limit})
+		if err == nil {
+			x.tasks(got.GetItems(), got.GetNextCursor())
+		}
+		return err
+	}
+	got, err := x.API.Operator.ListDead(x.ctx, &pawlv1.ListDeadRequest{Filter: f, Cursor: q.Get("cursor"), Limit: limit})
 	if err == nil {
-		x.tasks(items, next)
+		x.tasks(got.GetItems(), got.GetNextCursor())
 	}
 	return err
 }
 
-func restGroupDead(x *exchange, queue string, poisoned bool) error {
-	got, err := operators{Gateway: x.Gateway}.GroupDead(x.ctx, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
+func groupDead(x *exchange, queue string, poisoned bool) error {
+	got, err := x.API.Operator.GroupDead(x.ctx, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
 	if err != nil {
 		return err
 	}
@@ -87,7 +95,7 @@ type bulkFields struct {
 func (r *jsonReader) selected(s *bulkFields, name string) (err error) {
 	switch name {
 	case "task_ids":
-		s.taskIDs, err = r.strs(name, maxSelected)
+		s.taskIDs, err = r.strs(name, contract.MaxSelected)
 	case "filter":
 		s.filter, err = r.filter(name)
 	case "max":
@@ -102,7 +110,7 @@ func (r *jsonReader) selected(s *bulkFields, name string) (err error) {
 	return err
 }
 
-func restReplay(x *exchange, poisoned bool) error {
+func replay(x *exchange, poisoned bool) error {
 	var s bulkFields
 	var rate float64
 	err := x.alone(func(r *jsonReader, name string) (err error) {
@@ -116,7 +124,7 @@ func restReplay(x *exchange, poisoned bool) error {
 		return err
 	}
 	x.patience(bulkTime)
-	got, err := operators{Gateway: x.Gateway}.ReplayDead(x.ctx, &pawlv1.ReplayDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned,
+	got, err := x.API.Operator.ReplayDead(x.ctx, &pawlv1.ReplayDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned,
 		TaskIds: s.taskIDs, Filter: s.filter, Max: s.max, Rate: rate, DryRun: s.dryRun, Reason: s.reason})
 	if err != nil {
 		return err
@@ -125,13 +133,13 @@ func restReplay(x *exchange, poisoned bool) error {
 	return nil
 }
 
-func restDiscard(x *exchange, poisoned bool) error {
+func discard(x *exchange, poisoned bool) error {
 	var s bulkFields
 	if err := x.alone(func(r *jsonReader, name string) error { return r.selected(&s, name) }); err != nil {
 		return err
 	}
 	x.patience(bulkTime)
-	got, err := operators{Gateway: x.Gateway}.DiscardDead(x.ctx, &pawlv1.DiscardDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned,
+	got, err := x.API.Operator.DiscardDead(x.ctx, &pawlv1.DiscardDeadRequest{Queue: x.r.PathValue("queue"), Poisoned: poisoned,
 		TaskIds: s.taskIDs, Filter: s.filter, Max: s.max, DryRun: s.dryRun, Reason: s.reason})
 	if err != nil {
 		return err
@@ -205,13 +213,13 @@ func (r *jsonReader) rate(path string) (float64, error) {
 	number, per, _ := strings.Cut(s, "/")
 	f, err := strconv.ParseFloat(number, 64)
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[per]
-	if err != nil || seconds == 0 || !(f > 0) || f/seconds > maxRate {
+	if err != nil || seconds == 0 || !(f > 0) || f/seconds > contract.MaxRate {
 		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h"`, task.Cut(s, 64))
 	}
 	return f / seconds, nil
 }
 
-func restListArchive(x *exchange) error {
+func listArchive(x *exchange) error {
 	q, err := x.query("queue", "limit", "cursor")
 	if err != nil {
 		return err
@@ -220,7 +228,7 @@ func restListArchive(x *exchange) error {
 	if req.Limit, err = limitText(q); err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.ListArchive(x.ctx, req)
+	got, err := x.API.Operator.ListArchive(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -241,19 +249,19 @@ func restListArchive(x *exchange) error {
 	return nil
 }
 
-func restRestoreArchive(x *exchange) error {
+func restoreArchive(x *exchange) error {
 	req := &pawlv1.RestoreArchiveRequest{}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		if name != "places" {
 			return unknown("", name)
 		}
-		req.Places, err = r.strs(name, maxSelected)
+		req.Places, err = r.strs(name, contract.MaxSelected)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.RestoreArchive(x.ctx, req)
+	got, err := x.API.Operator.RestoreArchive(x.ctx, req)
 	if err != nil {
 		return err
 	}

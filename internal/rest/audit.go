@@ -1,10 +1,10 @@
-package gateway
+package rest
 
 import pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 
-var auditRoutes = []route{{"GET", "/api/v1/audit", restListAudit}}
+var auditRoutes = []Route{{"GET", "/api/v1/audit", "AuditService/ListAudit", listAudit}}
 
-func restListAudit(x *exchange) error {
+func listAudit(x *exchange) error {
 	q, err := x.query("limit", "cursor", "since", "until", "actor", "action", "target_kind", "target", "queue")
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func restListAudit(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := auditors{Gateway: x.Gateway}.ListAudit(x.ctx, &pawlv1.ListAuditRequest{Filter: f, Limit: limit, Cursor: q.Get("cursor")})
+	got, err := x.API.Audit.ListAudit(x.ctx, &pawlv1.ListAuditRequest{Filter: f, Limit: limit, Cursor: q.Get("cursor")})
 	if err != nil {
 		return err
 	}

@@ -1,20 +1,20 @@
-package gateway
+package rest
 
 import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var explainRoutes = []route{
-	{"GET", "/api/v1/tasks/{id}/explain", restExplainTask},
-	{"GET", "/api/v1/queues/{queue}/explain", restExplainQueue},
+var explainRoutes = []Route{
+	{"GET", "/api/v1/tasks/{id}/explain", "ProducerService/ExplainTask", explainTask},
+	{"GET", "/api/v1/queues/{queue}/explain", "OperatorService/ExplainQueue", explainQueue},
 }
 
-func restExplainTask(x *exchange) error {
+func explainTask(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	got, err := producers{Gateway: x.Gateway}.ExplainTask(x.ctx, &pawlv1.ExplainTaskRequest{TaskId: x.r.PathValue("id")})
+	got, err := x.API.Producer.ExplainTask(x.ctx, &pawlv1.ExplainTaskRequest{TaskId: x.r.PathValue("id")})
 	if err != nil {
 		return err
 	}
@@ -32,11 +32,11 @@ func restExplainTask(x *exchange) error {
 	return nil
 }
 
-func restExplainQueue(x *exchange) error {
+func explainQueue(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.ExplainQueue(x.ctx, &pawlv1.ExplainQueueRequest{Queue: x.r.PathValue("queue")})
+	got, err := x.API.Operator.ExplainQueue(x.ctx, &pawlv1.ExplainQueueRequest{Queue: x.r.PathValue("queue")})
 	if err != nil {
 		return err
 	}

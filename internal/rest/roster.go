@@ -1,15 +1,15 @@
-package gateway
+package rest
 
 import pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 
-var rosterRoutes = []route{
-	{"GET", "/api/v1/workers", restListWorkers},
-	{"GET", "/api/v1/workers/{worker}", restGetWorker},
-	{"POST", "/api/v1/workers/{worker}/quiet", restQuietWorker},
-	{"POST", "/api/v1/workers/{worker}/resume", restResumeWorker},
+var rosterRoutes = []Route{
+	{"GET", "/api/v1/workers", "RosterService/ListWorkers", listWorkers},
+	{"GET", "/api/v1/workers/{worker}", "RosterService/GetWorker", getWorker},
+	{"POST", "/api/v1/workers/{worker}/quiet", "RosterService/QuietWorker", quietWorker},
+	{"POST", "/api/v1/workers/{worker}/resume", "RosterService/ResumeWorker", resumeWorker},
 }
 
-func restListWorkers(x *exchange) error {
+func listWorkers(x *exchange) error {
 	q, err := x.query("limit", "cursor", "queue", "type", "node")
 	if err != nil {
 		return err
@@ -18,7 +18,7 @@ func restListWorkers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := rollCall{Gateway: x.Gateway}.ListWorkers(x.ctx, &pawlv1.ListWorkersRequest{Queue: q.Get("queue"), Type: q.Get("type"), Node: q.Get("node"),
+	got, err := x.API.Roster.ListWorkers(x.ctx, &pawlv1.ListWorkersRequest{Queue: q.Get("queue"), Type: q.Get("type"), Node: q.Get("node"),
 		Limit: limit, Cursor: q.Get("cursor")})
 	if err != nil {
 		return err
@@ -44,35 +44,35 @@ func restListWorkers(x *exchange) error {
 	return nil
 }
 
-func restGetWorker(x *exchange) error {
+func getWorker(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	got, err := rollCall{Gateway: x.Gateway}.GetWorker(x.ctx, &pawlv1.GetWorkerRequest{WorkerId: x.r.PathValue("worker")})
+	got, err := x.API.Roster.GetWorker(x.ctx, &pawlv1.GetWorkerRequest{WorkerId: x.r.PathValue("worker")})
 	if err == nil {
 		x.workerAnswer(got.GetWorker())
 	}
 	return err
 }
 
-func restQuietWorker(x *exchange) error {
+func quietWorker(x *exchange) error {
 	reason, err := x.reason()
 	if err != nil {
 		return err
 	}
-	got, err := rollCall{Gateway: x.Gateway}.QuietWorker(x.ctx, &pawlv1.QuietWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
+	got, err := x.API.Roster.QuietWorker(x.ctx, &pawlv1.QuietWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
 	if err == nil {
 		x.workerAnswer(got.GetWorker())
 	}
 	return err
 }
 
-func restResumeWorker(x *exchange) error {
+func resumeWorker(x *exchange) error {
 	reason, err := x.reason()
 	if err != nil {
 		return err
 	}
-	got, err := rollCall{Gateway: x.Gateway}.ResumeWorker(x.ctx, &pawlv1.ResumeWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
+	got, err := x.API.Roster.ResumeWorker(x.ctx, &pawlv1.ResumeWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
 	if err == nil {
 		x.workerAnswer(got.GetWorker())
 	}

@@ -1,11 +1,14 @@
-package gateway
+package rest
 
-import pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+import (
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+)
 
-var onceRoutes = []route{
-	{"POST", "/api/v1/tasks/{id}/once/begin", restBeginOnce},
-	{"POST", "/api/v1/tasks/{id}/once/finish", restFinishOnce},
-	{"POST", "/api/v1/tasks/{id}/once/abandon", restAbandonOnce},
+var onceRoutes = []Route{
+	{"POST", "/api/v1/tasks/{id}/once/begin", "WorkerService/BeginOnce", beginOnce},
+	{"POST", "/api/v1/tasks/{id}/once/finish", "WorkerService/FinishOnce", finishOnce},
+	{"POST", "/api/v1/tasks/{id}/once/abandon", "WorkerService/AbandonOnce", abandonOnce},
 }
 
 // onceField reads what the bodies have in common.
@@ -19,17 +22,17 @@ func onceField(r *jsonReader, token, key *string, name string) error {
 	return unknown("", name)
 }
 
-func restBeginOnce(x *exchange) error {
+func beginOnce(x *exchange) error {
 	req := &pawlv1.BeginOnceRequest{TaskId: x.r.PathValue("id")}
 	if err := x.alone(func(r *jsonReader, name string) error { return onceField(r, &req.ClaimToken, &req.Key, name) }); err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.BeginOnce(x.ctx, req)
+	got, err := x.API.Worker.BeginOnce(x.ctx, req)
 	if err != nil {
 		return err
 	}
 	x.open('{')
-	x.str("state", onceStateNames[got.GetState()])
+	x.str("state", contract.OnceStates[got.GetState()])
 	x.data("result", got.GetResult(), "")
 	x.time("kept_until", got.GetKeptUntil())
 	if h := got.GetHolder(); h != nil {
@@ -44,7 +47,7 @@ func restBeginOnce(x *exchange) error {
 	return nil
 }
 
-func restFinishOnce(x *exchange) error {
+func finishOnce(x *exchange) error {
 	req := &pawlv1.FinishOnceRequest{TaskId: x.r.PathValue("id")}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		switch name {
@@ -60,7 +63,7 @@ func restFinishOnce(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.FinishOnce(x.ctx, req)
+	got, err := x.API.Worker.FinishOnce(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -70,17 +73,17 @@ func restFinishOnce(x *exchange) error {
 	return nil
 }
 
-func restAbandonOnce(x *exchange) error {
+func abandonOnce(x *exchange) error {
 	req := &pawlv1.AbandonOnceRequest{TaskId: x.r.PathValue("id")}
 	if err := x.alone(func(r *jsonReader, name string) error { return onceField(r, &req.ClaimToken, &req.Key, name) }); err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.AbandonOnce(x.ctx, req)
+	got, err := x.API.Worker.AbandonOnce(x.ctx, req)
 	if err != nil {
 		return err
 	}
 	x.open('{')
-	x.str("state", onceStateNames[got.GetState()])
+	x.str("state", contract.OnceStates[got.GetState()])
 	x.close('}')
 	return nil
 }

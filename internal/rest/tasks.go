@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"net/http"
@@ -6,16 +6,17 @@ import (
 	"strings"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var taskRoutes = []route{
-	{"POST", "/api/v1/tasks", restEnqueue},
-	{"POST", "/api/v1/tasks/batch", restEnqueueBatch},
-	{"GET", "/api/v1/tasks", restListTasks},
-	{"GET", "/api/v1/tasks/{id}", restGetTask},
-	{"PATCH", "/api/v1/tasks/{id}", restUpdateTask},
-	{"DELETE", "/api/v1/tasks/{id}", restCancelTask},
+var taskRoutes = []Route{
+	{"POST", "/api/v1/tasks", "ProducerService/Enqueue", enqueue},
+	{"POST", "/api/v1/tasks/batch", "ProducerService/EnqueueBatch", enqueueBatch},
+	{"GET", "/api/v1/tasks", "ProducerService/ListTasks", listTasks},
+	{"GET", "/api/v1/tasks/{id}", "ProducerService/GetTask", getTask},
+	{"PATCH", "/api/v1/tasks/{id}", "ProducerService/UpdateTask", updateTask},
+	{"DELETE", "/api/v1/tasks/{id}", "ProducerService/CancelTask", cancelTask},
 }
 
 // Headers that say the same as fields of a task.
@@ -24,7 +25,7 @@ const (
 	headerRequestID      = "Pawl-Request-Id"
 )
 
-func restEnqueue(x *exchange) error {
+func enqueue(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func restEnqueue(x *exchange) error {
 	if err := x.fromHeader(&spec.RequestId, headerRequestID, "request_id"); err != nil {
 		return err
 	}
-	got, err := producers{Gateway: x.Gateway}.Enqueue(x.ctx, &pawlv1.EnqueueRequest{Task: spec})
+	got, err := x.API.Producer.Enqueue(x.ctx, &pawlv1.EnqueueRequest{Task: spec})
 	if err != nil {
 		return err
 	}
@@ -63,17 +64,17 @@ func (x *exchange) fromHeader(to *string, header, field string) error {
 	return nil
 }
 
-// restEnqueueBatch refuses bad tasks by themselves, also those that it can't read.
-func restEnqueueBatch(x *exchange) error {
+// enqueueBatch refuses bad tasks by themselves, also those that it can't read.
+func enqueueBatch(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	m := mixed[*pawlv1.TaskSpec]{field: "tasks", most: x.limits.Batch}
+	m := mixed[*pawlv1.TaskSpec]{field: "tasks", most: x.Batch}
 	err := x.fields(func(r *jsonReader, name string) error {
 		if name != "tasks" {
 			return unknown("", name)
 		}
-		return m.read(x.Gateway, r, func(r *jsonReader) (*pawlv1.TaskSpec, error) {
+		return m.read(r, func(r *jsonReader) (*pawlv1.TaskSpec, error) {
 			s := specReader{spec: &pawlv1.TaskSpec{}}
 			if err := r.fields("", func(name string) error { return s.field(r, name) }); err != nil {
 				return nil, err
@@ -87,7 +88,14 @@ func restEnqueueBatch(x *exchange) error {
 	if err := m.check(); err != nil {
 		return err
 	}
-	results := x.enqueue(x.ctx, m.good, nil)
+	var results []*pawlv1.EnqueueResult
+	if len(m.good) > 0 {
+		got, err := x.API.Producer.EnqueueBatch(x.ctx, &pawlv1.EnqueueBatchRequest{Tasks: m.good})
+		if err != nil {
+			return err
+		}
+		results = got.GetResults()
+	}
 	x.open('{')
 	x.within("results", '[')
 	m.each(func(n int, refused *pawlv1.Error) {
@@ -115,7 +123,7 @@ type mixed[T any] struct {
 	refused []*pawlv1.Error // of each item; nil for the good ones
 }
 
-func (m *mixed[T]) read(g *Gateway, r *jsonReader, item func(*jsonReader) (T, error)) error {
+func (m *mixed[T]) read(r *jsonReader, item func(*jsonReader) (T, error)) error {
 	return r.items(m.field, func(i int) error {
 		if i == m.most {
 			return task.Invalid(m.field, "more than %d items", m.most)
@@ -126,12 +134,20 @@ func (m *mixed[T]) read(g *Gateway, r *jsonReader, item func(*jsonReader) (T, er
 		}
 		v, err := item(&jsonReader{scanner{b: raw, most: maxBodyDepth}})
 		if err != nil {
-			m.refused = append(m.refused, g.itemError(err))
+			m.refused = append(m.refused, contract.ErrorProto(m.refusal(err)))
 			return nil
 		}
 		m.good, m.refused = append(m.good, v), append(m.refused, nil)
 		return nil
 	})
+}
+
+func (m *mixed[T]) refusal(err error) *task.Error {
+	if e, ok := task.AsError(err); ok {
+		return e
+	}
+	e, _ := task.AsError(task.Invalid(m.field, "%v", err))
+	return e
 }
 
 func (m *mixed[T]) check() error {
@@ -152,7 +168,7 @@ func (m *mixed[T]) each(answer func(n int, refused *pawlv1.Error)) {
 	}
 }
 
-func restGetTask(x *exchange) error {
+func getTask(x *exchange) error {
 	q, err := x.query("wait", "consistency")
 	if err != nil {
 		return err
@@ -171,7 +187,7 @@ func restGetTask(x *exchange) error {
 		}
 		x.patience(req.Wait.AsDuration())
 	}
-	got, err := producers{Gateway: x.Gateway}.GetTask(x.ctx, req)
+	got, err := x.API.Producer.GetTask(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -182,12 +198,12 @@ func restGetTask(x *exchange) error {
 	return nil
 }
 
-func restCancelTask(x *exchange) error {
+func cancelTask(x *exchange) error {
 	q, err := x.query("reason")
 	if err != nil {
 		return err
 	}
-	got, err := producers{Gateway: x.Gateway}.CancelTask(x.ctx, &pawlv1.CancelTaskRequest{TaskId: x.r.PathValue("id"), Reason: q.Get("reason")})
+	got, err := x.API.Producer.CancelTask(x.ctx, &pawlv1.CancelTaskRequest{TaskId: x.r.PathValue("id"), Reason: q.Get("reason")})
 	if err != nil {
 		return err
 	}
@@ -195,7 +211,7 @@ func restCancelTask(x *exchange) error {
 	return nil
 }
 
-func restUpdateTask(x *exchange) error {
+func updateTask(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
@@ -211,7 +227,7 @@ func restUpdateTask(x *exchange) error {
 		case "payload":
 			payload, err = r.any()
 		case "max_attempts":
-			req.MaxAttempts, err = r.int32(name, 1, maxAttempts)
+			req.MaxAttempts, err = r.int32(name, 1, contract.MaxAttempts)
 		default:
 			err = unknown("", name)
 		}
@@ -221,7 +237,7 @@ func restUpdateTask(x *exchange) error {
 		return err
 	}
 	if payload != nil { // what it stands for depends on the task's content type
-		got, err := producers{Gateway: x.Gateway}.GetTask(x.ctx, &pawlv1.GetTaskRequest{TaskId: id})
+		got, err := x.API.Producer.GetTask(x.ctx, &pawlv1.GetTaskRequest{TaskId: id})
 		if err != nil {
 			return err
 		}
@@ -229,7 +245,7 @@ func restUpdateTask(x *exchange) error {
 			return err
 		}
 	}
-	got, err := producers{Gateway: x.Gateway}.UpdateTask(x.ctx, req)
+	got, err := x.API.Producer.UpdateTask(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -237,7 +253,7 @@ func restUpdateTask(x *exchange) error {
 	return nil
 }
 
-func restListTasks(x *exchange) error {
+func listTasks(x *exchange) error {
 	q, err := x.query(append([]string{"queue", "limit", "cursor", "fields"}, filterNames...)...)
 	if err != nil {
 		return err
@@ -254,7 +270,7 @@ func restListTasks(x *exchange) error {
 	} else if f != "" {
 		return task.Invalid("fields", "%q is not payload", task.Cut(f, 64))
 	}
-	got, err := producers{Gateway: x.Gateway}.ListTasks(x.ctx, req)
+	got, err := x.API.Producer.ListTasks(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -294,5 +310,5 @@ func stateText(field, name string) (pawlv1.State, error) {
 	if !ok {
 		return 0, task.Invalid(field, "%q is not a state", task.Cut(name, 64))
 	}
-	return stateProto(s), nil
+	return pawlv1.State(s), nil
 }

@@ -1,20 +1,21 @@
-package gateway
+package rest
 
 import (
 	"net/http"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var groupRoutes = []route{
-	{"GET", "/api/v1/groups", restListGroups},
-	{"POST", "/api/v1/groups", restCreateGroup},
-	{"GET", "/api/v1/groups/{id}", restGetGroup},
-	{"POST", "/api/v1/groups/{id}/tasks", restAddGroupTasks},
-	{"GET", "/api/v1/groups/{id}/members", restListGroupMembers},
-	{"POST", "/api/v1/groups/{id}/close", restCloseGroup},
-	{"POST", "/api/v1/groups/{id}/cancel", restCancelGroup},
+var groupRoutes = []Route{
+	{"GET", "/api/v1/groups", "GroupService/ListGroups", listGroups},
+	{"POST", "/api/v1/groups", "GroupService/CreateGroup", createGroup},
+	{"GET", "/api/v1/groups/{id}", "GroupService/GetGroup", getGroup},
+	{"POST", "/api/v1/groups/{id}/tasks", "GroupService/AddGroupTasks", addGroupTasks},
+	{"GET", "/api/v1/groups/{id}/members", "GroupService/ListGroupMembers", listGroupMembers},
+	{"POST", "/api/v1/groups/{id}/close", "GroupService/CloseGroup", closeGroup},
+	{"POST", "/api/v1/groups/{id}/cancel", "GroupService/CancelGroup", cancelGroup},
 }
 
 var groupStates = [...]string{"unknown", "running", "complete", "cancelled"}
@@ -22,10 +23,10 @@ var groupStates = [...]string{"unknown", "running", "complete", "cancelled"}
 // taskSpecs reads a list of tasks.
 func (x *exchange) taskSpecs(r *jsonReader, field string) (specs []*pawlv1.TaskSpec, err error) {
 	err = r.items(field, func(i int) error {
-		if i == x.limits.Batch {
-			return task.Invalid(field, "more than %d tasks", x.limits.Batch)
+		if i == x.Batch {
+			return task.Invalid(field, "more than %d tasks", x.Batch)
 		}
-		spec, err := r.taskSpec(item(field, i))
+		spec, err := r.taskSpec(contract.Item(field, i))
 		specs = append(specs, spec)
 		return err
 	})
@@ -35,14 +36,14 @@ func (x *exchange) taskSpecs(r *jsonReader, field string) (specs []*pawlv1.TaskS
 // taskSpec reads a task at a path in a body.
 func (r *jsonReader) taskSpec(path string) (*pawlv1.TaskSpec, error) {
 	s := specReader{spec: &pawlv1.TaskSpec{}}
-	if err := r.fields(path, func(field string) error { return fieldOf(path, s.field(r, field)) }); err != nil {
+	if err := r.fields(path, func(field string) error { return contract.FieldOf(path, s.field(r, field)) }); err != nil {
 		return nil, err
 	}
 	spec, err := s.done()
-	return spec, fieldOf(path, err)
+	return spec, contract.FieldOf(path, err)
 }
 
-func restCreateGroup(x *exchange) error {
+func createGroup(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func restCreateGroup(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := groupers{Gateway: x.Gateway}.CreateGroup(x.ctx, req)
+	got, err := x.API.Group.CreateGroup(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (x *exchange) results(name string, results []*pawlv1.EnqueueResult) {
 	x.close(']')
 }
 
-func restAddGroupTasks(x *exchange) error {
+func addGroupTasks(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func restAddGroupTasks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := groupers{Gateway: x.Gateway}.AddGroupTasks(x.ctx, req)
+	got, err := x.API.Group.AddGroupTasks(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -142,29 +143,29 @@ func (x *exchange) groupInPath() error {
 	return nil
 }
 
-func restGetGroup(x *exchange) error {
+func getGroup(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
 	if err := x.groupInPath(); err != nil {
 		return err
 	}
-	got, err := groupers{Gateway: x.Gateway}.GetGroup(x.ctx, &pawlv1.GetGroupRequest{GroupId: x.r.PathValue("id")})
+	got, err := x.API.Group.GetGroup(x.ctx, &pawlv1.GetGroupRequest{GroupId: x.r.PathValue("id")})
 	return x.groupAnswer(got.GetGroup(), err)
 }
 
-func restCloseGroup(x *exchange) error {
+func closeGroup(x *exchange) error {
 	if err := x.alone(func(_ *jsonReader, name string) error { return unknown("", name) }); err != nil {
 		return err
 	}
 	if err := x.groupInPath(); err != nil {
 		return err
 	}
-	got, err := groupers{Gateway: x.Gateway}.CloseGroup(x.ctx, &pawlv1.CloseGroupRequest{GroupId: x.r.PathValue("id")})
+	got, err := x.API.Group.CloseGroup(x.ctx, &pawlv1.CloseGroupRequest{GroupId: x.r.PathValue("id")})
 	return x.groupAnswer(got.GetGroup(), err)
 }
 
-func restCancelGroup(x *exchange) error {
+func cancelGroup(x *exchange) error {
 	req := &pawlv1.CancelGroupRequest{GroupId: x.r.PathValue("id")}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		if name != "reason" {
@@ -179,7 +180,7 @@ func restCancelGroup(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := groupers{Gateway: x.Gateway}.CancelGroup(x.ctx, req)
+	got, err := x.API.Group.CancelGroup(x.ctx, req)
 	return x.groupAnswer(got.GetGroup(), err)
 }
 
@@ -193,12 +194,12 @@ func (x *exchange) groupAnswer(g *pawlv1.Group, err error) error {
 	return nil
 }
 
-func restListGroups(x *exchange) error {
+func listGroups(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err != nil {
 		return err
 	}
-	got, err := groupers{Gateway: x.Gateway}.ListGroups(x.ctx, &pawlv1.ListGroupsRequest{Limit: limit, Cursor: cursor})
+	got, err := x.API.Group.ListGroups(x.ctx, &pawlv1.ListGroupsRequest{Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func restListGroups(x *exchange) error {
 	return nil
 }
 
-func restListGroupMembers(x *exchange) error {
+func listGroupMembers(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err == nil {
 		err = x.groupInPath()
@@ -214,7 +215,7 @@ func restListGroupMembers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := groupers{Gateway: x.Gateway}.ListGroupMembers(x.ctx,
+	got, err := x.API.Group.ListGroupMembers(x.ctx,
 		&pawlv1.ListGroupMembersRequest{GroupId: x.r.PathValue("id"), Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err

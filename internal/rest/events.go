@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"net/http"
@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var eventRoutes = []route{{"GET", "/api/v1/events", restWatchEvents}}
+var eventRoutes = []Route{{"GET", "/api/v1/events", "EventService/WatchEvents", watchEvents}}
 
 // eventWriteTime is how long a reader may take for a frame. One that is slower is cut off, and comes back with its cursor.
 const eventWriteTime = 30 * time.Second
@@ -17,8 +17,8 @@ const eventWriteTime = 30 * time.Second
 // headerLastEvent is what a browser sends that comes back: it goes before the cursor of the request.
 const headerLastEvent = "Last-Event-Id"
 
-// restWatchEvents answers with server-sent events. The id of each is the cursor behind it.
-func restWatchEvents(x *exchange) error {
+// watchEvents answers with server-sent events. The id of each is the cursor behind it.
+func watchEvents(x *exchange) error {
 	q, err := x.query("queue", "type", "task", "kind", "cursor", "digest")
 	if err != nil {
 		return err
@@ -30,18 +30,20 @@ func restWatchEvents(x *exchange) error {
 	if req.Digest, err = spanQuery(q, "digest"); err != nil {
 		return err
 	}
-	last, err := onlyOne("cursor", headerLastEvent, x.r.Header[headerLastEvent])
-	if err != nil {
-		return err
+	switch last := x.r.Header[headerLastEvent]; {
+	case len(last) > 1:
+		return task.Invalid("cursor", "%s is given %d times", headerLastEvent, len(last))
+	case len(last) == 1 && last[0] != "" && req.Digest == nil:
+		req.Cursor = last[0]
 	}
-	if last != "" && req.Digest == nil {
-		req.Cursor = last
+	err = x.API.Events(x.ctx, req, x.openEvents, x.sendEvents)
+	if _, refused := task.AsError(err); x.sent && !refused {
+		return nil // the reader is gone
 	}
-	w, err := x.newWatcher(x.ctx, req)
-	if err != nil {
-		return err
-	}
-	defer w.close()
+	return err
+}
+
+func (x *exchange) openEvents() {
 	h := x.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
@@ -49,10 +51,6 @@ func restWatchEvents(x *exchange) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	x.sent = true
 	x.w.WriteHeader(http.StatusOK)
-	if err := w.run(x.sendEvents); err != nil && x.ctx.Err() == nil {
-		x.log.Debug("a stream of events ended", "error", err)
-	}
-	return nil
 }
 
 // sendEvents writes a frame. One without events has only the cursor, which a browser takes over without a word, and a comment.

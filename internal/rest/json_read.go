@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -293,7 +294,7 @@ func blobText(path, s string) ([]byte, error) {
 
 // dataOf is what a payload or result stands for: itself, or the bytes of its base64 if the content type is not JSON's.
 func dataOf(path string, value []byte, contentType string) ([]byte, error) {
-	if value == nil || isJSON(contentType) {
+	if value == nil || contract.IsJSON(contentType) {
 		return value, nil
 	}
 	if len(value) < 2 || value[0] != '"' {

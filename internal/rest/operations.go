@@ -1,28 +1,29 @@
-package gateway
+package rest
 
 import (
 	"math"
 	"net/http"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var operationRoutes = []route{
-	{"GET", "/api/v1/operations", restListOperations},
-	{"POST", "/api/v1/operations", restStartOperation},
-	{"GET", "/api/v1/operations/{id}", restGetOperation},
-	{"POST", "/api/v1/operations/{id}/pause", restPauseOperation},
-	{"POST", "/api/v1/operations/{id}/resume", restResumeOperation},
-	{"POST", "/api/v1/operations/{id}/abort", restAbortOperation},
+var operationRoutes = []Route{
+	{"GET", "/api/v1/operations", "OperationService/ListOperations", listOperations},
+	{"POST", "/api/v1/operations", "OperationService/StartOperation", startOperation},
+	{"GET", "/api/v1/operations/{id}", "OperationService/GetOperation", getOperation},
+	{"POST", "/api/v1/operations/{id}/pause", "OperationService/PauseOperation", pauseOperation},
+	{"POST", "/api/v1/operations/{id}/resume", "OperationService/ResumeOperation", resumeOperation},
+	{"POST", "/api/v1/operations/{id}/abort", "OperationService/AbortOperation", abortOperation},
 }
 
-func restListOperations(x *exchange) error {
+func listOperations(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err != nil {
 		return err
 	}
-	got, err := mass{Gateway: x.Gateway}.ListOperations(x.ctx, &pawlv1.ListOperationsRequest{Limit: limit, Cursor: cursor})
+	got, err := x.API.Operation.ListOperations(x.ctx, &pawlv1.ListOperationsRequest{Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -30,13 +31,13 @@ func restListOperations(x *exchange) error {
 	return nil
 }
 
-func restStartOperation(x *exchange) error {
+func startOperation(x *exchange) error {
 	spec := &pawlv1.OperationSpec{}
 	req := &pawlv1.StartOperationRequest{Spec: spec}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		switch name {
 		case "action":
-			spec.Action, err = word[pawlv1.Action](r, name, actionWords)
+			spec.Action, err = word[pawlv1.Action](r, name, contract.Actions)
 		case "filter":
 			spec.Filter, err = r.filter(name)
 		case "to_queue":
@@ -66,7 +67,7 @@ func restStartOperation(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := mass{Gateway: x.Gateway}.StartOperation(x.ctx, req)
+	got, err := x.API.Operation.StartOperation(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (x *exchange) preview(p *pawlv1.OperationPreview) {
 	x.close('}')
 }
 
-func restGetOperation(x *exchange) error {
+func getOperation(x *exchange) error {
 	q, err := x.query("wait")
 	if err != nil {
 		return err
@@ -102,12 +103,12 @@ func restGetOperation(x *exchange) error {
 		if req.Wait, err = spanText("wait", q.Get("wait")); err != nil {
 			return err
 		}
-		x.patience(maxWait)
+		x.patience(contract.MaxWait)
 	}
 	if err := x.operationPath(); err != nil {
 		return err
 	}
-	got, err := mass{Gateway: x.Gateway}.GetOperation(x.ctx, req)
+	got, err := x.API.Operation.GetOperation(x.ctx, req)
 	return x.operationAnswer(got.GetOperation(), err)
 }
 
@@ -119,30 +120,30 @@ func (x *exchange) operationPath() error {
 	return nil
 }
 
-func restPauseOperation(x *exchange) error {
+func pauseOperation(x *exchange) error {
 	id, reason, err := x.steering()
 	if err != nil {
 		return err
 	}
-	got, err := mass{Gateway: x.Gateway}.PauseOperation(x.ctx, &pawlv1.PauseOperationRequest{OperationId: id, Reason: reason})
+	got, err := x.API.Operation.PauseOperation(x.ctx, &pawlv1.PauseOperationRequest{OperationId: id, Reason: reason})
 	return x.operationAnswer(got.GetOperation(), err)
 }
 
-func restResumeOperation(x *exchange) error {
+func resumeOperation(x *exchange) error {
 	id, reason, err := x.steering()
 	if err != nil {
 		return err
 	}
-	got, err := mass{Gateway: x.Gateway}.ResumeOperation(x.ctx, &pawlv1.ResumeOperationRequest{OperationId: id, Reason: reason})
+	got, err := x.API.Operation.ResumeOperation(x.ctx, &pawlv1.ResumeOperationRequest{OperationId: id, Reason: reason})
 	return x.operationAnswer(got.GetOperation(), err)
 }
 
-func restAbortOperation(x *exchange) error {
+func abortOperation(x *exchange) error {
 	id, reason, err := x.steering()
 	if err != nil {
 		return err
 	}
-	got, err := mass{Gateway: x.Gateway}.AbortOperation(x.ctx, &pawlv1.AbortOperationRequest{OperationId: id, Reason: reason})
+	got, err := x.API.Operation.AbortOperation(x.ctx, &pawlv1.AbortOperationRequest{OperationId: id, Reason: reason})
 	return x.operationAnswer(got.GetOperation(), err)
 }
 
@@ -174,7 +175,7 @@ func (x *exchange) operationAnswer(o *pawlv1.Operation, err error) error {
 func (x *exchange) operation(o *pawlv1.Operation) {
 	s := o.GetSpec()
 	x.str("operation_id", o.GetOperationId())
-	x.str("action", string(actionWords[s.GetAction()]))
+	x.str("action", string(contract.Actions[s.GetAction()]))
 	x.filter("filter", s.GetFilter())
 	x.opt("to_queue", s.GetToQueue())
 	if p := s.GetPriority(); p != 0 {
@@ -187,10 +188,10 @@ func (x *exchange) operation(o *pawlv1.Operation) {
 		x.num("canary", n)
 	}
 	if r := s.GetRate(); r > 0 {
-		x.str("rate", rateText(r))
+		x.str("rate", contract.RateText(r))
 	}
-	x.str("state", operationStateWords[o.GetState()])
-	x.opt("stopping", operationStateWords[o.GetStopping()])
+	x.str("state", contract.OperationStates[o.GetState()])
+	x.opt("stopping", contract.OperationStates[o.GetStopping()])
 	x.operator("author", o.GetAuthor())
 	x.time("created_at", o.GetCreatedAt())
 	x.time("paused_at", o.GetPausedAt())

@@ -1,26 +1,27 @@
-package gateway
+package rest
 
 import (
 	"slices"
 	"strings"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var workerRoutes = []route{
-	{"POST", "/api/v1/claim", restClaim},
-	{"POST", "/api/v1/tasks/{id}/ack", restAck},
-	{"POST", "/api/v1/tasks/{id}/fail", restFail},
-	{"POST", "/api/v1/tasks/{id}/extend", restExtend},
-	{"POST", "/api/v1/tasks/{id}/release", restRelease},
-	{"POST", "/api/v1/tasks/ack", restAcks},
-	{"POST", "/api/v1/tasks/fail", restFails},
-	{"POST", "/api/v1/tasks/extend", restExtends},
-	{"POST", "/api/v1/tasks/release", restReleases},
+var workerRoutes = []Route{
+	{"POST", "/api/v1/claim", "WorkerService/Claim", claim},
+	{"POST", "/api/v1/tasks/{id}/ack", "WorkerService/Ack", ack},
+	{"POST", "/api/v1/tasks/{id}/fail", "WorkerService/Fail", fail},
+	{"POST", "/api/v1/tasks/{id}/extend", "WorkerService/Extend", extend},
+	{"POST", "/api/v1/tasks/{id}/release", "WorkerService/Release", release},
+	{"POST", "/api/v1/tasks/ack", "WorkerService/Settle", acks},
+	{"POST", "/api/v1/tasks/fail", "WorkerService/Settle", fails},
+	{"POST", "/api/v1/tasks/extend", "WorkerService/Settle", extends},
+	{"POST", "/api/v1/tasks/release", "WorkerService/Settle", releases},
 }
 
-func restClaim(x *exchange) error {
+func claim(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func restClaim(x *exchange) error {
 		return task.Invalid("order", "strict needs queues as a list: an object has no order")
 	}
 	x.patience(req.GetWait().AsDuration())
-	got, err := workers{Gateway: x.Gateway}.Claim(x.ctx, req)
+	got, err := x.API.Worker.Claim(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func claimField(r *jsonReader, req *pawlv1.ClaimRequest, name string) (err error
 	case "max":
 		req.Max, err = r.int32(name, 1, task.MaxClaim)
 	case "max_bytes":
-		req.MaxBytes, err = r.integer(name, 1, maxClaimBytes)
+		req.MaxBytes, err = r.integer(name, 1, contract.MaxClaimBytes)
 	case "lease":
 		req.Lease, err = r.span(name)
 	case "wait":
@@ -237,7 +238,7 @@ func releaseField(r *jsonReader, req *pawlv1.ReleaseRequest, name string) (err e
 	return err
 }
 
-func restAck(x *exchange) error {
+func ack(x *exchange) error {
 	a := ackReader{req: &pawlv1.AckRequest{TaskId: x.r.PathValue("id")}}
 	if err := x.alone(a.field); err != nil {
 		return err
@@ -246,43 +247,43 @@ func restAck(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.Ack(x.ctx, req)
+	got, err := x.API.Worker.Ack(x.ctx, req)
 	if err == nil {
 		x.settled(&pawlv1.Settled{TaskId: got.GetTaskId(), Status: got.GetStatus(), State: got.GetState()}, false)
 	}
 	return err
 }
 
-func restFail(x *exchange) error {
+func fail(x *exchange) error {
 	req := &pawlv1.FailRequest{TaskId: x.r.PathValue("id")}
 	if err := x.alone(func(r *jsonReader, name string) error { return failField(r, req, name) }); err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.Fail(x.ctx, req)
+	got, err := x.API.Worker.Fail(x.ctx, req)
 	if err == nil {
 		x.settled(&pawlv1.Settled{TaskId: got.GetTaskId(), Status: got.GetStatus(), State: got.GetState(), NextRunAt: got.GetNextRunAt()}, false)
 	}
 	return err
 }
 
-func restExtend(x *exchange) error {
+func extend(x *exchange) error {
 	req := &pawlv1.ExtendRequest{TaskId: x.r.PathValue("id")}
 	if err := x.alone(func(r *jsonReader, name string) error { return extendField(r, req, name) }); err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.Extend(x.ctx, req)
+	got, err := x.API.Worker.Extend(x.ctx, req)
 	if err == nil {
 		x.settled(&pawlv1.Settled{TaskId: got.GetTaskId(), LeaseExpiresAt: got.GetLeaseExpiresAt(), CancelRequested: got.GetCancelRequested()}, true)
 	}
 	return err
 }
 
-func restRelease(x *exchange) error {
+func release(x *exchange) error {
 	req := &pawlv1.ReleaseRequest{TaskId: x.r.PathValue("id")}
 	if err := x.alone(func(r *jsonReader, name string) error { return releaseField(r, req, name) }); err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.Release(x.ctx, req)
+	got, err := x.API.Worker.Release(x.ctx, req)
 	if err == nil {
 		x.settled(&pawlv1.Settled{TaskId: got.GetTaskId(), Status: got.GetStatus(), State: got.GetState(), NextRunAt: got.GetNextRunAt()}, false)
 	}
@@ -314,7 +315,7 @@ func (x *exchange) settled(s *pawlv1.Settled, extended bool) {
 	x.close('}')
 }
 
-func restAcks(x *exchange) error {
+func acks(x *exchange) error {
 	return settleMany(x, "acks", func(r *jsonReader, id *string) (*pawlv1.AckRequest, error) {
 		a := ackReader{req: &pawlv1.AckRequest{}}
 		if err := r.item(id, a.field); err != nil {
@@ -325,7 +326,7 @@ func restAcks(x *exchange) error {
 	}, func(good []*pawlv1.AckRequest) *pawlv1.SettleRequest { return &pawlv1.SettleRequest{Acks: good} }, (*pawlv1.SettleResponse).GetAcks)
 }
 
-func restFails(x *exchange) error {
+func fails(x *exchange) error {
 	return settleMany(x, "fails", func(r *jsonReader, id *string) (*pawlv1.FailRequest, error) {
 		req := &pawlv1.FailRequest{}
 		err := r.item(id, func(r *jsonReader, name string) error { return failField(r, req, name) })
@@ -334,7 +335,7 @@ func restFails(x *exchange) error {
 	}, func(good []*pawlv1.FailRequest) *pawlv1.SettleRequest { return &pawlv1.SettleRequest{Fails: good} }, (*pawlv1.SettleResponse).GetFails)
 }
 
-func restExtends(x *exchange) error {
+func extends(x *exchange) error {
 	return settleMany(x, "extends", func(r *jsonReader, id *string) (*pawlv1.ExtendRequest, error) {
 		req := &pawlv1.ExtendRequest{}
 		err := r.item(id, func(r *jsonReader, name string) error { return extendField(r, req, name) })
@@ -343,7 +344,7 @@ func restExtends(x *exchange) error {
 	}, func(good []*pawlv1.ExtendRequest) *pawlv1.SettleRequest { return &pawlv1.SettleRequest{Extends: good} }, (*pawlv1.SettleResponse).GetExtends)
 }
 
-func restReleases(x *exchange) error {
+func releases(x *exchange) error {
 	return settleMany(x, "releases", func(r *jsonReader, id *string) (*pawlv1.ReleaseRequest, error) {
 		req := &pawlv1.ReleaseRequest{}
 		err := r.item(id, func(r *jsonReader, name string) error { return releaseField(r, req, name) })
@@ -368,13 +369,13 @@ func (r *jsonReader) item(id *string, field func(r *jsonReader, name string) err
 // settleMany is the batch form of a verb on claims: each item is answered by itself.
 func settleMany[T any](x *exchange, field string, item func(r *jsonReader, id *string) (T, error),
 	request func([]T) *pawlv1.SettleRequest, answers func(*pawlv1.SettleResponse) []*pawlv1.Settled) error {
-	m := mixed[T]{field: field, most: maxSettle}
+	m := mixed[T]{field: field, most: contract.MaxSettle}
 	var ids []string // of all items, as far as they could be read
 	err := x.alone(func(r *jsonReader, name string) error {
 		if name != field {
 			return unknown("", name)
 		}
-		return m.read(x.Gateway, r, func(r *jsonReader) (T, error) {
+		return m.read(r, func(r *jsonReader) (T, error) {
 			id := ""
 			v, err := item(r, &id)
 			ids = append(ids, id)
@@ -387,7 +388,7 @@ func settleMany[T any](x *exchange, field string, item func(r *jsonReader, id *s
 	if err != nil {
 		return err
 	}
-	got, err := workers{Gateway: x.Gateway}.Settle(x.ctx, request(m.good))
+	got, err := x.API.Worker.Settle(x.ctx, request(m.good))
 	if err != nil {
 		return err
 	}

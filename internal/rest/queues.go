@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"math"
@@ -6,30 +6,31 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var queueRoutes = []route{
-	{"GET", "/api/v1/queues", restListQueues},
-	{"GET", "/api/v1/queues/{queue}", restGetQueue},
-	{"PUT", "/api/v1/queues/{queue}", restPutQueue},
-	{"DELETE", "/api/v1/queues/{queue}", restDeleteQueue},
-	{"POST", "/api/v1/queues/{queue}/pause", restPauseQueue},
-	{"POST", "/api/v1/queues/{queue}/resume", restResumeQueue},
-	{"POST", "/api/v1/queues/{queue}/purge", restPurgeQueue},
-	{"POST", "/api/v1/queues/{queue}/breakers/close", restCloseBreaker},
-	{"POST", "/api/v1/queues/{queue}/spread", restSpreadQueue},
-	{"POST", "/api/v1/tasks/{id}/retry", restRetryTask},
-	{"POST", "/api/v1/tasks/{id}/run_now", restRunTaskNow},
-	{"POST", "/api/v1/tasks/{id}/discard", restDiscardTask},
+var queueRoutes = []Route{
+	{"GET", "/api/v1/queues", "OperatorService/ListQueues", listQueues},
+	{"GET", "/api/v1/queues/{queue}", "OperatorService/GetQueue", getQueue},
+	{"PUT", "/api/v1/queues/{queue}", "OperatorService/PutQueue", putQueue},
+	{"DELETE", "/api/v1/queues/{queue}", "OperatorService/DeleteQueue", deleteQueue},
+	{"POST", "/api/v1/queues/{queue}/pause", "OperatorService/PauseQueue", pauseQueue},
+	{"POST", "/api/v1/queues/{queue}/resume", "OperatorService/ResumeQueue", resumeQueue},
+	{"POST", "/api/v1/queues/{queue}/purge", "OperatorService/PurgeQueue", purgeQueue},
+	{"POST", "/api/v1/queues/{queue}/breakers/close", "OperatorService/CloseBreaker", closeBreaker},
+	{"POST", "/api/v1/queues/{queue}/spread", "OperatorService/SpreadQueue", spreadQueue},
+	{"POST", "/api/v1/tasks/{id}/retry", "OperatorService/RetryTask", retryTask},
+	{"POST", "/api/v1/tasks/{id}/run_now", "OperatorService/RunTaskNow", runTaskNow},
+	{"POST", "/api/v1/tasks/{id}/discard", "OperatorService/DiscardTask", discardTask},
 }
 
-func restListQueues(x *exchange) error {
+func listQueues(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.ListQueues(x.ctx, &pawlv1.ListQueuesRequest{Limit: limit, Cursor: cursor})
+	got, err := x.API.Operator.ListQueues(x.ctx, &pawlv1.ListQueuesRequest{Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -44,18 +45,18 @@ func restListQueues(x *exchange) error {
 	return nil
 }
 
-func restGetQueue(x *exchange) error {
+func getQueue(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.GetQueue(x.ctx, &pawlv1.GetQueueRequest{Queue: x.r.PathValue("queue")})
+	got, err := x.API.Operator.GetQueue(x.ctx, &pawlv1.GetQueueRequest{Queue: x.r.PathValue("queue")})
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
 	}
 	return err
 }
 
-func restPutQueue(x *exchange) error {
+func putQueue(x *exchange) error {
 	req := &pawlv1.PutQueueRequest{Queue: x.r.PathValue("queue")}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		switch name {
@@ -76,7 +77,7 @@ func restPutQueue(x *exchange) error {
 	if req.Settings == nil {
 		return task.Invalid("settings", "is needed; {} means the defaults")
 	}
-	got, err := operators{Gateway: x.Gateway}.PutQueue(x.ctx, req)
+	got, err := x.API.Operator.PutQueue(x.ctx, req)
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
 	}
@@ -93,7 +94,7 @@ func (r *jsonReader) settings(path string) (*pawlv1.QueueSettings, error) {
 		case "retry":
 			s.Retry, err = r.retry(at)
 		case "max_attempts":
-			s.MaxAttempts, err = r.int32(at, 1, maxAttempts)
+			s.MaxAttempts, err = r.int32(at, 1, contract.MaxAttempts)
 		case "lease":
 			s.Lease, err = r.span(at)
 		case "timeout":
@@ -205,11 +206,11 @@ func (r *jsonReader) retention(path string) (*pawlv1.Retention, error) {
 	return p, err
 }
 
-func restDeleteQueue(x *exchange) error {
+func deleteQueue(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	if _, err := (operators{Gateway: x.Gateway}).DeleteQueue(x.ctx, &pawlv1.DeleteQueueRequest{Queue: x.r.PathValue("queue")}); err != nil {
+	if _, err := x.API.Operator.DeleteQueue(x.ctx, &pawlv1.DeleteQueueRequest{Queue: x.r.PathValue("queue")}); err != nil {
 		return err
 	}
 	x.open('{')
@@ -241,24 +242,24 @@ func (x *exchange) reason() (reason string, err error) {
 	return reason, err
 }
 
-func restPauseQueue(x *exchange) error {
+func pauseQueue(x *exchange) error {
 	req, err := x.pause()
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.PauseQueue(x.ctx, req)
+	got, err := x.API.Operator.PauseQueue(x.ctx, req)
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
 	}
 	return err
 }
 
-func restResumeQueue(x *exchange) error {
+func resumeQueue(x *exchange) error {
 	req, err := x.pause()
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.ResumeQueue(x.ctx,
+	got, err := x.API.Operator.ResumeQueue(x.ctx,
 		&pawlv1.ResumeQueueRequest{Queue: req.GetQueue(), Reason: req.GetReason(), Type: req.GetType(), Key: req.GetKey()})
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
@@ -266,13 +267,13 @@ func restResumeQueue(x *exchange) error {
 	return err
 }
 
-func restPurgeQueue(x *exchange) error {
+func purgeQueue(x *exchange) error {
 	reason, err := x.reason()
 	if err != nil {
 		return err
 	}
 	x.patience(bulkTime)
-	got, err := operators{Gateway: x.Gateway}.PurgeQueue(x.ctx, &pawlv1.PurgeQueueRequest{Queue: x.r.PathValue("queue"), Reason: reason})
+	got, err := x.API.Operator.PurgeQueue(x.ctx, &pawlv1.PurgeQueueRequest{Queue: x.r.PathValue("queue"), Reason: reason})
 	if err != nil {
 		return err
 	}
@@ -282,12 +283,12 @@ func restPurgeQueue(x *exchange) error {
 	return nil
 }
 
-func restSpreadQueue(x *exchange) error {
+func spreadQueue(x *exchange) error {
 	req := &pawlv1.SpreadQueueRequest{Queue: x.r.PathValue("queue")}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		switch name {
 		case "parts":
-			req.Parts, err = r.int32(name, 1, maxParts)
+			req.Parts, err = r.int32(name, 1, contract.MaxParts)
 		case "shards":
 			err = r.items(name, func(i int) error {
 				if i == task.SlotCount {
@@ -310,7 +311,7 @@ func restSpreadQueue(x *exchange) error {
 		return err
 	}
 	x.patience(bulkTime)
-	got, err := operators{Gateway: x.Gateway}.SpreadQueue(x.ctx, req)
+	got, err := x.API.Operator.SpreadQueue(x.ctx, req)
 	if err == nil {
 		x.queueAnswer(got.GetQueue())
 	}
@@ -322,34 +323,34 @@ func (x *exchange) nothing() error {
 	return x.alone(func(_ *jsonReader, name string) error { return unknown("", name) })
 }
 
-func restRetryTask(x *exchange) error {
+func retryTask(x *exchange) error {
 	if err := x.nothing(); err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.RetryTask(x.ctx, &pawlv1.RetryTaskRequest{TaskId: x.r.PathValue("id")})
+	got, err := x.API.Operator.RetryTask(x.ctx, &pawlv1.RetryTaskRequest{TaskId: x.r.PathValue("id")})
 	if err == nil {
 		x.task(got.GetTask())
 	}
 	return err
 }
 
-func restRunTaskNow(x *exchange) error {
+func runTaskNow(x *exchange) error {
 	if err := x.nothing(); err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.RunTaskNow(x.ctx, &pawlv1.RunTaskNowRequest{TaskId: x.r.PathValue("id")})
+	got, err := x.API.Operator.RunTaskNow(x.ctx, &pawlv1.RunTaskNowRequest{TaskId: x.r.PathValue("id")})
 	if err == nil {
 		x.task(got.GetTask())
 	}
 	return err
 }
 
-func restDiscardTask(x *exchange) error {
+func discardTask(x *exchange) error {
 	reason, err := x.reason()
 	if err != nil {
 		return err
 	}
-	got, err := operators{Gateway: x.Gateway}.DiscardTask(x.ctx, &pawlv1.DiscardTaskRequest{TaskId: x.r.PathValue("id"), Reason: reason})
+	got, err := x.API.Operator.DiscardTask(x.ctx, &pawlv1.DiscardTaskRequest{TaskId: x.r.PathValue("id"), Reason: reason})
 	if err == nil {
 		x.task(got.GetTask())
 	}

@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"net/http"
@@ -6,29 +6,26 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var accessRoutes = []route{
-	{"GET", "/api/v1/me", restWhoAmI},
-	{"GET", "/api/v1/tokens", restListTokens},
-	{"POST", "/api/v1/tokens", restAddToken},
-	{"GET", "/api/v1/tokens/{name}", restGetToken},
-	{"DELETE", "/api/v1/tokens/{name}", restRevokeToken},
-	{"POST", "/api/v1/tokens/{name}/rotate", restRotateToken},
-	{"GET", "/api/v1/namespaces", restListNamespaces},
-	{"POST", "/api/v1/namespaces", restAddNamespace},
-	{"DELETE", "/api/v1/namespaces/{name}", restRemoveNamespace},
+var accessRoutes = []Route{
+	{"GET", "/api/v1/me", "AccessService/WhoAmI", whoAmI},
+	{"GET", "/api/v1/tokens", "AccessService/ListTokens", listTokens},
+	{"POST", "/api/v1/tokens", "AccessService/AddToken", addToken},
+	{"GET", "/api/v1/tokens/{name}", "AccessService/GetToken", getToken},
+	{"DELETE", "/api/v1/tokens/{name}", "AccessService/RevokeToken", revokeToken},
+	{"POST", "/api/v1/tokens/{name}/rotate", "AccessService/RotateToken", rotateToken},
+	{"GET", "/api/v1/namespaces", "AccessService/ListNamespaces", listNamespaces},
+	{"POST", "/api/v1/namespaces", "AccessService/AddNamespace", addNamespace},
+	{"DELETE", "/api/v1/namespaces/{name}", "AccessService/RemoveNamespace", removeNamespace},
 }
 
-func (x *exchange) keepers() keepers { return keepers{Gateway: x.Gateway} }
-
-func restWhoAmI(x *exchange) error {
+func whoAmI(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	me, err := x.keepers().WhoAmI(x.ctx, &pawlv1.WhoAmIRequest{})
+	me, err := x.API.Access.WhoAmI(x.ctx, &pawlv1.WhoAmIRequest{})
 	if err != nil {
 		return err
 	}
@@ -55,7 +52,7 @@ func inAll(said string) (bool, error) {
 	return false, task.Invalid("all_namespaces", "%q is neither true nor false", task.Cut(said, 64))
 }
 
-func restListTokens(x *exchange) error {
+func listTokens(x *exchange) error {
 	q, err := x.query("limit", "cursor", "all_namespaces")
 	if err != nil {
 		return err
@@ -68,7 +65,7 @@ func restListTokens(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := x.keepers().ListTokens(x.ctx, &pawlv1.ListTokensRequest{AllNamespaces: all, Limit: limit, Cursor: q.Get("cursor")})
+	got, err := x.API.Access.ListTokens(x.ctx, &pawlv1.ListTokensRequest{AllNamespaces: all, Limit: limit, Cursor: q.Get("cursor")})
 	if err != nil {
 		return err
 	}
@@ -85,12 +82,12 @@ func (x *exchange) tokenOf() (name string, all bool, err error) {
 	return x.r.PathValue("name"), all, err
 }
 
-func restGetToken(x *exchange) error {
+func getToken(x *exchange) error {
 	name, all, err := x.tokenOf()
 	if err != nil {
 		return err
 	}
-	got, err := x.keepers().GetToken(x.ctx, &pawlv1.GetTokenRequest{Name: name, AllNamespaces: all})
+	got, err := x.API.Access.GetToken(x.ctx, &pawlv1.GetTokenRequest{Name: name, AllNamespaces: all})
 	if err != nil {
 		return err
 	}
@@ -113,14 +110,14 @@ func (r *jsonReader) life(name string, in **durationpb.Duration, never *bool) (k
 	return true, err
 }
 
-func restAddToken(x *exchange) error {
+func addToken(x *exchange) error {
 	req := &pawlv1.AddTokenRequest{}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		switch name {
 		case "name":
 			req.Name, err = r.str(name)
 		case "roles":
-			req.Roles, err = r.strs(name, len(auth.RoleNames))
+			req.Roles, err = r.strs(name, maxListed)
 		case "queues":
 			req.Queues, err = r.strs(name, task.MaxPatterns)
 		case "all_namespaces":
@@ -136,7 +133,7 @@ func restAddToken(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := x.keepers().AddToken(x.ctx, req)
+	got, err := x.API.Access.AddToken(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -145,7 +142,7 @@ func restAddToken(x *exchange) error {
 	return nil
 }
 
-func restRotateToken(x *exchange) error {
+func rotateToken(x *exchange) error {
 	req := &pawlv1.RotateTokenRequest{Name: x.r.PathValue("name")}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		switch name {
@@ -164,7 +161,7 @@ func restRotateToken(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := x.keepers().RotateToken(x.ctx, req)
+	got, err := x.API.Access.RotateToken(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -184,12 +181,12 @@ func (x *exchange) newToken(t *pawlv1.Token, secret string, behind []string) {
 	x.close('}')
 }
 
-func restRevokeToken(x *exchange) error {
+func revokeToken(x *exchange) error {
 	name, all, err := x.tokenOf()
 	if err != nil {
 		return err
 	}
-	got, err := x.keepers().RevokeToken(x.ctx, &pawlv1.RevokeTokenRequest{Name: name, AllNamespaces: all})
+	got, err := x.API.Access.RevokeToken(x.ctx, &pawlv1.RevokeTokenRequest{Name: name, AllNamespaces: all})
 	return x.confirmed(got.GetUnconfirmedNodes(), err)
 }
 
@@ -216,12 +213,12 @@ func (x *exchange) token(t *pawlv1.Token) {
 	x.time("used_at", t.GetUsedAt())
 }
 
-func restListNamespaces(x *exchange) error {
+func listNamespaces(x *exchange) error {
 	limit, cursor, err := x.page()
 	if err != nil {
 		return err
 	}
-	got, err := x.keepers().ListNamespaces(x.ctx, &pawlv1.ListNamespacesRequest{Limit: limit, Cursor: cursor})
+	got, err := x.API.Access.ListNamespaces(x.ctx, &pawlv1.ListNamespacesRequest{Limit: limit, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -233,7 +230,7 @@ func restListNamespaces(x *exchange) error {
 	return nil
 }
 
-func restAddNamespace(x *exchange) error {
+func addNamespace(x *exchange) error {
 	req := &pawlv1.AddNamespaceRequest{}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		if name != "name" {
@@ -245,14 +242,14 @@ func restAddNamespace(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := x.keepers().AddNamespace(x.ctx, req)
+	got, err := x.API.Access.AddNamespace(x.ctx, req)
 	return x.confirmed(got.GetUnconfirmedNodes(), err)
 }
 
-func restRemoveNamespace(x *exchange) error {
+func removeNamespace(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	got, err := x.keepers().RemoveNamespace(x.ctx, &pawlv1.RemoveNamespaceRequest{Name: x.r.PathValue("name")})
+	got, err := x.API.Access.RemoveNamespace(x.ctx, &pawlv1.RemoveNamespaceRequest{Name: x.r.PathValue("name")})
 	return x.confirmed(got.GetUnconfirmedNodes(), err)
 }

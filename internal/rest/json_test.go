@@ -1,4 +1,4 @@
-package gateway
+package rest
 
 import (
 	"encoding/json"
@@ -16,15 +16,15 @@ func FuzzCheckJSONAgreesWithTheLibrary(f *testing.F) {
 			t.Skip()
 		}
 		want := json.Valid(b) && utf8.Valid(b)
-		if got := checkJSON(b); (got == nil) != want {
-			t.Fatalf("checkJSON(%q) = %v, want valid: %v", b, got, want)
+		if got := CheckJSON(b); (got == nil) != want {
+			t.Fatalf("CheckJSON(%q) = %v, want valid: %v", b, got, want)
 		}
 	})
 }
 
 func TestDeepPayloadIsRefused(t *testing.T) {
 	deep := strings.Repeat("[", 1_000_000) + strings.Repeat("]", 1_000_000)
-	if err := checkJSON([]byte(deep)); err == nil {
+	if err := CheckJSON([]byte(deep)); err == nil {
 		t.Fatal("a payload nested a million deep passes")
 	}
 }
@@ -33,7 +33,7 @@ func BenchmarkCheckJSON(b *testing.B) {
 	text := []byte(`{"to":"` + strings.Repeat("x", 900) + `","n":[1,2,3,4,5,6,7,8,9,10],"ok":true}`)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if checkJSON(text) != nil {
+		if CheckJSON(text) != nil {
 			b.Fatal()
 		}
 	}

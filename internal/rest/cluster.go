@@ -1,40 +1,39 @@
-package gateway
+package rest
 
 import (
+	"math"
 	"strconv"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var clusterRoutes = []route{
-	{"GET", "/api/v1/cluster", restGetCluster},
-	{"GET", "/api/v1/cluster/nodes", restListNodes},
-	{"GET", "/api/v1/cluster/shards", restListShards},
-	{"GET", "/api/v1/cluster/map", restGetMap},
-	{"POST", "/api/v1/cluster/nodes/{node}/drain", restDrainNode},
-	{"POST", "/api/v1/cluster/nodes/{node}/undrain", restUndrainNode},
-	{"POST", "/api/v1/cluster/nodes/{node}/remove", restRemoveNode},
-	{"POST", "/api/v1/cluster/shards/{shard}/move", restMoveReplica},
-	{"POST", "/api/v1/cluster/shards/{shard}/transfer", restTransferLeader},
-	{"POST", "/api/v1/cluster/shards/{shard}/verify", restVerifyShard},
-	{"POST", "/api/v1/cluster/shards", restAddShards},
-	{"PUT", "/api/v1/cluster/replication", restSetReplication},
-	{"POST", "/api/v1/cluster/raise-level", restRaiseLevel},
+var clusterRoutes = []Route{
+	{"GET", "/api/v1/cluster", "ClusterService/GetCluster", getCluster},
+	{"GET", "/api/v1/cluster/nodes", "ClusterService/GetCluster", listNodes},
+	{"GET", "/api/v1/cluster/shards", "ClusterService/GetCluster", listShards},
+	{"GET", "/api/v1/cluster/map", "ClusterService/GetMap", getMap},
+	{"POST", "/api/v1/cluster/nodes/{node}/drain", "ClusterService/DrainNode", drainNode},
+	{"POST", "/api/v1/cluster/nodes/{node}/undrain", "ClusterService/DrainNode", undrainNode},
+	{"POST", "/api/v1/cluster/nodes/{node}/remove", "ClusterService/RemoveNode", removeNode},
+	{"POST", "/api/v1/cluster/shards/{shard}/move", "ClusterService/MoveReplica", moveReplica},
+	{"POST", "/api/v1/cluster/shards/{shard}/transfer", "ClusterService/TransferLeader", transferLeader},
+	{"POST", "/api/v1/cluster/shards/{shard}/verify", "ClusterService/VerifyShard", verifyShard},
+	{"POST", "/api/v1/cluster/shards", "ClusterService/AddShards", addShards},
+	{"PUT", "/api/v1/cluster/replication", "ClusterService/SetReplication", setReplication},
+	{"POST", "/api/v1/cluster/raise-level", "ClusterService/RaiseLevel", raiseLevel},
 }
-
-func (x *exchange) clusters() clusters { return clusters{Gateway: x.Gateway} }
 
 // overview reads the cluster for a call without parameters.
 func (x *exchange) overview() (*pawlv1.GetClusterResponse, error) {
 	if _, err := x.query(); err != nil {
 		return nil, err
 	}
-	return x.clusters().GetCluster(x.ctx, &pawlv1.GetClusterRequest{})
+	return x.API.Cluster.GetCluster(x.ctx, &pawlv1.GetClusterRequest{})
 }
 
-func restGetCluster(x *exchange) error {
+func getCluster(x *exchange) error {
 	got, err := x.overview()
 	if err != nil {
 		return err
@@ -52,8 +51,8 @@ func restGetCluster(x *exchange) error {
 	return nil
 }
 
-// restListNodes answers all of them: they are few, and never more than a page.
-func restListNodes(x *exchange) error {
+// listNodes answers all of them: they are few, and never more than a page.
+func listNodes(x *exchange) error {
 	got, err := x.overview()
 	if err != nil {
 		return err
@@ -65,7 +64,7 @@ func restListNodes(x *exchange) error {
 	return nil
 }
 
-func restListShards(x *exchange) error {
+func listShards(x *exchange) error {
 	got, err := x.overview()
 	if err != nil {
 		return err
@@ -145,11 +144,11 @@ func (x *exchange) clusterShards(name string, c *pawlv1.GetClusterResponse) {
 	x.close(']')
 }
 
-func restGetMap(x *exchange) error {
+func getMap(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	got, err := x.clusters().GetMap(x.ctx, &pawlv1.GetMapRequest{})
+	got, err := x.API.Cluster.GetMap(x.ctx, &pawlv1.GetMapRequest{})
 	if err != nil {
 		return err
 	}
@@ -187,18 +186,18 @@ func (x *exchange) done(err error) error {
 	return nil
 }
 
-func restDrainNode(x *exchange) error   { return x.drain(false) }
-func restUndrainNode(x *exchange) error { return x.drain(true) }
+func drainNode(x *exchange) error   { return x.drain(false) }
+func undrainNode(x *exchange) error { return x.drain(true) }
 
 func (x *exchange) drain(undo bool) error {
 	if err := x.nothing(); err != nil {
 		return err
 	}
-	_, err := x.clusters().DrainNode(x.ctx, &pawlv1.DrainNodeRequest{Node: x.r.PathValue("node"), Undo: undo})
+	_, err := x.API.Cluster.DrainNode(x.ctx, &pawlv1.DrainNodeRequest{Node: x.r.PathValue("node"), Undo: undo})
 	return x.done(err)
 }
 
-func restRemoveNode(x *exchange) error {
+func removeNode(x *exchange) error {
 	req := &pawlv1.RemoveNodeRequest{Node: x.r.PathValue("node")}
 	err := x.alone(func(r *jsonReader, name string) error {
 		if name != "force" {
@@ -209,7 +208,7 @@ func restRemoveNode(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	_, err = x.clusters().RemoveNode(x.ctx, req)
+	_, err = x.API.Cluster.RemoveNode(x.ctx, req)
 	return x.done(err)
 }
 
@@ -223,7 +222,7 @@ func (x *exchange) shardNumber() (uint32, error) {
 	return uint32(n), nil
 }
 
-func restMoveReplica(x *exchange) error {
+func moveReplica(x *exchange) error {
 	shard, err := x.shardNumber()
 	if err != nil {
 		return err
@@ -241,11 +240,11 @@ func restMoveReplica(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	_, err = x.clusters().MoveReplica(x.ctx, req)
+	_, err = x.API.Cluster.MoveReplica(x.ctx, req)
 	return x.done(err)
 }
 
-func restTransferLeader(x *exchange) error {
+func transferLeader(x *exchange) error {
 	shard, err := x.shardNumber()
 	if err != nil {
 		return err
@@ -260,47 +259,47 @@ func restTransferLeader(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	_, err = x.clusters().TransferLeader(x.ctx, req)
+	_, err = x.API.Cluster.TransferLeader(x.ctx, req)
 	return x.done(err)
 }
 
-func restAddShards(x *exchange) error {
+func addShards(x *exchange) error {
 	req := &pawlv1.AddShardsRequest{}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		if name != "total" {
 			return unknown("", name)
 		}
-		req.Total, err = r.int32(name, 1, cluster.MaxDataShards)
+		req.Total, err = r.int32(name, 1, math.MaxInt32)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = x.clusters().AddShards(x.ctx, req)
+	_, err = x.API.Cluster.AddShards(x.ctx, req)
 	return x.done(err)
 }
 
-func restSetReplication(x *exchange) error {
+func setReplication(x *exchange) error {
 	req := &pawlv1.SetReplicationRequest{}
 	err := x.alone(func(r *jsonReader, name string) (err error) {
 		if name != "replication" {
 			return unknown("", name)
 		}
-		req.Replication, err = r.int32(name, 1, int64(replications[len(replications)-1]))
+		req.Replication, err = r.int32(name, 1, int64(contract.Replications[len(contract.Replications)-1]))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = x.clusters().SetReplication(x.ctx, req)
+	_, err = x.API.Cluster.SetReplication(x.ctx, req)
 	return x.done(err)
 }
 
-func restRaiseLevel(x *exchange) error {
+func raiseLevel(x *exchange) error {
 	if err := x.nothing(); err != nil {
 		return err
 	}
-	got, err := x.clusters().RaiseLevel(x.ctx, &pawlv1.RaiseLevelRequest{})
+	got, err := x.API.Cluster.RaiseLevel(x.ctx, &pawlv1.RaiseLevelRequest{})
 	if err != nil {
 		return err
 	}
@@ -310,7 +309,7 @@ func restRaiseLevel(x *exchange) error {
 	return nil
 }
 
-func restVerifyShard(x *exchange) error {
+func verifyShard(x *exchange) error {
 	shard, err := x.shardNumber()
 	if err != nil {
 		return err
@@ -319,7 +318,7 @@ func restVerifyShard(x *exchange) error {
 		return err
 	}
 	x.patience(bulkTime) // every row is read
-	got, err := x.clusters().VerifyShard(x.ctx, &pawlv1.VerifyShardRequest{Shard: shard})
+	got, err := x.API.Cluster.VerifyShard(x.ctx, &pawlv1.VerifyShardRequest{Shard: shard})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,84 @@
+package contract
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The words of schedules, by their numbers in the protocol.
+var (
+	Missed       = []task.Missed{"", task.MissedOnce, task.MissedSkip, task.MissedAll}
+	Overlaps     = []task.Overlap{"", task.OverlapAllow, task.OverlapSkip}
+	TickOutcomes = []string{"", "fired", "caught_up", "triggered", "skipped"}
+)
+
+// The words of operations, by their numbers in the protocol.
+var (
+	Actions         = []task.BulkAction{"", task.Replay, task.Cancel, task.Discard, task.Move, task.SetPriority, task.RunNow}
+	OperationStates = []string{"", "running", "paused", "done", "aborted", "failed"}
+)
+
+// OnceStates are the words of once keys.
+var OnceStates = map[pawlv1.OnceState]string{
+	pawlv1.OnceState_ONCE_STATE_RUN: "run", pawlv1.OnceState_ONCE_STATE_DONE: "done",
+	pawlv1.OnceState_ONCE_STATE_HELD: "held", pawlv1.OnceState_ONCE_STATE_FREE: "free",
+}
+
+// Statuses are the words of the coarse state of a task.
+var Statuses = [...]string{
+	pawlv1.Status_STATUS_UNSPECIFIED: "unknown",
+	pawlv1.Status_STATUS_QUEUED:      "queued",
+	pawlv1.Status_STATUS_PROCESSING:  "processing",
+	pawlv1.Status_STATUS_COMPLETED:   "completed",
+	pawlv1.Status_STATUS_FAILED:      "failed",
+	pawlv1.Status_STATUS_CANCELLED:   "cancelled",
+}
+
+// WordOf finds the word of a number that a caller sent.
+func WordOf[W ~string, N ~int32](field string, words []W, n N) (W, error) {
+	if n < 0 || int(n) >= len(words) {
+		return "", task.Invalid(field, "%d is not one that is known", n)
+	}
+	return words[n], nil
+}
+
+// NumberOf is the inverse of WordOf; 0: there is none.
+func NumberOf[N ~int32, W ~string](words []W, w W) N {
+	for i, word := range words {
+		if word == w {
+			return N(i) // #nosec G115 -- a few
+		}
+	}
+	return 0
+}
+
+// IsJSON says whether a content type means a JSON value.
+func IsJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
+
+// SpanText writes a duration as the contract does: 1h30m, and not 1h30m0s.
+func SpanText(d time.Duration) string {
+	s := d.String()
+	if len(s) > 2 && s[len(s)-2:] == "0s" && s[len(s)-3] == 'm' {
+		s = s[:len(s)-2]
+		if len(s) > 2 && s[len(s)-2:] == "0m" && s[len(s)-3] == 'h' {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+// RateText writes tasks a second as bulk calls are given them: 50/s, or by the minute or hour if they are slow.
+func RateText(perSecond float64) string {
+	n, unit := perSecond, "/s"
+	if n < 1 {
+		n, unit = perSecond*60, "/m"
+	}
+	if n < 1 {
+		n, unit = perSecond*3600, "/h"
+	}
+	return strconv.FormatFloat(math.Round(n*1e6)/1e6, 'f', -1, 64) + unit // without what the arithmetic left behind
+}

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/rest"
+)
+
+// newREST makes the face of REST. It calls the same methods as gRPC, and each of its requests is a call as gRPC's are.
+func (g *Gateway) newREST() http.Handler {
+	return rest.New(rest.Config{
+		API: rest.Services{
+			Producer: producers{Gateway: g}, Worker: workers{Gateway: g}, Operator: operators{Gateway: g}, Schedule: schedulers{Gateway: g},
+			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: keepers{Gateway: g}, Audit: auditors{Gateway: g},
+			Roster: rollCall{Gateway: g}, Stats: statisticians{Gateway: g}, Cluster: clusters{Gateway: g}, Events: g.watchEvents,
+		},
+		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
+	})
+}
+
+// webCall runs a request of REST as a call; as unary does one of gRPC.
+func (g *Gateway) webCall(r *http.Request, on *rest.Route, handle func(context.Context) error) (came rest.Outcome) {
+	began := time.Now()
+	ctx, c := begin(r.Context())
+	c.web = r
+	err := g.runWebCall(ctx, c, on, handle)
+	g.observed("rest", on.String(), err, time.Since(began))
+	if err != nil {
+		came.Refusal = g.refusal(err)
+	}
+	came.Shard, came.Index, came.Time, _ = c.stamp()
+	return came
+}
+
+func (g *Gateway) runWebCall(ctx context.Context, c *call, on *rest.Route, handle func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = g.panicked(c.web.Method+" "+c.web.URL.Path, p)
+		}
+	}()
+	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web.Header))
+	defer leave()
+	if err != nil {
+		return err
+	}
+	return shownOut(ctx, handle(ctx))
+}
+
+var (
+	errNoLeader = errors.New("no leader")
+	errDraining = errors.New("shutting down")
+)
+
+// ready says why the node should get no calls now.
+func (g *Gateway) ready(s *pawlv1.GetServerResponse) error {
+	if g.isDraining() {
+		return errDraining
+	}
+	if g.cfg.Ready != nil {
+		return g.cfg.Ready()
+	}
+	for _, i := range s.GetShards() {
+		if i.GetLeader() == "" {
+			return errNoLeader
+		}
+	}
+	return nil
+}

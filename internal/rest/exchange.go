@@ -1,0 +1,237 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// AnswerTimeout is how long an answer may take beyond what the request asks to wait for: the server's limit for all that do not
+	// ask for more patience.
+	AnswerTimeout = 60 * time.Second
+	// BodyTimeout is how long a body may take to arrive.
+	BodyTimeout = 30 * time.Second
+)
+
+// Headers of answers. An answer of several shards lists them with commas.
+const (
+	headerShard = "Pawl-Shard"
+	headerIndex = "Pawl-Index"
+	headerTime  = "Pawl-Time"
+	// headerAge says of a stale read how long ago at most it was true.
+	headerAge = "Pawl-Age"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	jsonWriter // of the answer
+
+	*face
+	ctx    context.Context
+	r      *http.Request
+	w      http.ResponseWriter
+	conn   *http.ResponseController
+	status int
+	sent   bool // the handler has answered by itself
+}
+
+// buffers hold answers until they are sent.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxPooled keeps one large answer from holding its memory for ever.
+const maxPooled = 64 << 10
+
+// exchange runs a route's handler as a call, and sends its answer.
+func (f *face) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
+	buffer := buffers.Get().(*[]byte)
+	x := &exchange{face: f, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
+	defer func() {
+		if cap(x.b) <= maxPooled {
+			*buffer = x.b
+			buffers.Put(buffer)
+		}
+	}()
+	if r.ContentLength != 0 { // also for those who never read it: the server reads on behind them
+		_ = x.conn.SetReadDeadline(time.Now().Add(BodyTimeout)) // not on connections in memory
+	}
+	came := f.Call(r, on, func(ctx context.Context) error {
+		if err := f.guard.Check(r); err != nil {
+			return &task.Error{Code: task.CodePermissionDenied, Message: "a page of another origin may not call this server"}
+		}
+		x.ctx = ctx
+		return on.handle(x)
+	})
+	if !x.sent {
+		x.send(came)
+	}
+}
+
+func (x *exchange) send(came Outcome) {
+	h := x.w.Header()
+	if came.Shard != "" {
+		h[headerShard], h[headerIndex], h[headerTime] = []string{came.Shard}, []string{came.Index}, []string{came.Time}
+	}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	if came.Refusal != nil {
+		x.problem(came.Refusal)
+	} else if len(h["Content-Type"]) == 0 {
+		h["Content-Type"] = []string{"application/json"}
+	}
+	h["Content-Length"] = []string{strconv.Itoa(len(x.b))}
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	x.w.WriteHeader(x.status)
+	_, _ = x.w.Write(x.b) // if this fails, the caller is gone
+}
+
+// problem is the answer to a refused request.
+func (x *exchange) problem(e *task.Error) {
+	looks := contract.FaceOf(e.Code)
+	if x.status == 0 || e.Code == contract.CodeInternal {
+		x.status = looks.HTTP
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	if e.Code == task.CodeUnauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	x.b = x.b[:0]
+	x.open('{')
+	x.str("type", "urn:pawl:error:"+string(e.Code))
+	x.str("title", looks.Title)
+	x.num("status", int64(x.status))
+	x.str("detail", task.Cut(e.Message, contract.MaxErrorText))
+	x.refusalFields(e)
+	x.close('}')
+}
+
+// refusalFields writes what a program may want to know of a refusal.
+func (x *exchange) refusalFields(e *task.Error) {
+	x.str("code", string(e.Code))
+	x.opt("reason", e.Reason)
+	x.opt("field", e.Field)
+	x.opt("holder", e.Holder)
+	if e.State != 0 {
+		x.str("state", e.State.String())
+	}
+	if e.RetryAfter > 0 {
+		x.str("retry_after", contract.SpanText(e.RetryAfter))
+	}
+}
+
+// body reads the request's body, up to the limit of a message.
+func (x *exchange) body() ([]byte, error) {
+	if e := x.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return nil, task.Invalid("Content-Encoding", "%q is not known here: send the body as it is", task.Cut(e, 64))
+	}
+	if x.r.ContentLength > contract.MaxMessage {
+		return nil, x.cutOff(tooLarge())
+	}
+	body, err := readAll(http.MaxBytesReader(x.w, x.r.Body, contract.MaxMessage), int(x.r.ContentLength))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, x.cutOff(tooLarge())
+	case err != nil:
+		return nil, x.cutOff(task.Invalid("body", "did not arrive whole"))
+	}
+	_ = x.conn.SetReadDeadline(time.Time{}) // or it would end the call's context later
+	return body, nil
+}
+
+// cutOff ends the connection behind the answer: the rest of the body is not worth reading.
+func (x *exchange) cutOff(err error) error {
+	x.w.Header().Set("Connection", "close")
+	return err
+}
+
+func tooLarge() error {
+	return &task.Error{Code: task.CodePayloadTooLarge, Field: "body", Message: task.Invalid("body", "more than %d bytes", contract.MaxMessage).Message}
+}
+
+// readAll reads a body of a size that was announced, or -1.
+func readAll(from io.Reader, size int) ([]byte, error) {
+	if size < 0 {
+		return io.ReadAll(from)
+	}
+	b := make([]byte, size)
+	n, err := io.ReadFull(from, b)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:n], err
+}
+
+// fields reads a body that is one object.
+func (x *exchange) fields(field func(r *jsonReader, name string) error) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	return readBody(body, field)
+}
+
+// query reads the parameters of the path; those that are not named are refused.
+func (x *exchange) query(names ...string) (url.Values, error) {
+	if x.r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	q, err := url.ParseQuery(x.r.URL.RawQuery)
+	if err != nil {
+		return nil, task.Invalid("query", "%v", err)
+	}
+	for name, values := range q {
+		if !slices.Contains(names, name) {
+			return nil, task.Invalid(task.Cut(name, 64), "there is no such parameter")
+		}
+		if len(values) > 1 && name != "state" {
+			return nil, task.Invalid(name, "is given twice")
+		}
+	}
+	return q, nil
+}
+
+// patience lets the answer take longer than others.
+func (x *exchange) patience(d time.Duration) {
+	_ = x.conn.SetWriteDeadline(time.Now().Add(d + AnswerTimeout)) // not on connections in memory
+}
+
+// bulkTime is how long a call on many tasks may take.
+const bulkTime = 10 * time.Minute
+
+// limitText reads the limit of a list.
+func limitText(q url.Values) (int32, error) {
+	s := q.Get("limit")
+	if s == "" && !q.Has("limit") {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || n < 1 || n > contract.MaxPage {
+		return 0, task.Invalid("limit", "%q is not between 1 and %d", task.Cut(s, 64), contract.MaxPage)
+	}
+	return int32(n), nil
+}
+
+// page reads the limit and the cursor of a list.
+func (x *exchange) page() (limit int32, cursor string, err error) {
+	q, err := x.query("limit", "cursor")
+	if err == nil {
+		limit, err = limitText(q)
+	}
+	return limit, q.Get("cursor"), err
+}

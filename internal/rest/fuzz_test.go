@@ -1,0 +1,50 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+func FuzzFilter(f *testing.F) {
+	f.Add("queue=a&state=ready&created_after=2000-01-01T00:00:00Z")
+	f.Fuzz(func(t *testing.T, s string) {
+		q, err := url.ParseQuery(s)
+		if err != nil {
+			return
+		}
+		_, _ = filterText(q)
+	})
+}
+
+// Texts come out of the writer as they went in.
+func FuzzQuoted(f *testing.F) {
+	f.Add("a\"b\\c\n\x00\xffé\u2028")
+	f.Fuzz(func(t *testing.T, s string) {
+		var got string
+		if err := json.Unmarshal(appendQuoted(nil, s), &got); err != nil || got != strings.ToValidUTF8(s, "\ufffd") && strings.ToValidUTF8(s, "") == s {
+			t.Errorf("%q is written %s (%v)", s, appendQuoted(nil, s), err)
+		}
+	})
+}
+
+// The JSON reader agrees with the library on what it accepts.
+func FuzzReader(f *testing.F) {
+	f.Add(`{"type":"a","payload":[1,{"x":null}],"delay":"1s","tags":["\u00e9"],"max_attempts":3}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		s := specReader{spec: &pawlv1.TaskSpec{}}
+		if readBody([]byte(body), s.field) != nil {
+			return
+		}
+		var want map[string]any
+		if err := json.Unmarshal([]byte(body), &want); err != nil && strings.TrimSpace(body) != "" {
+			t.Errorf("accepted %q, which is no JSON object: %v", body, err)
+		}
+		if typ, ok := want["type"].(string); ok && typ != s.spec.Type {
+			t.Errorf("type of %q is read as %q, want %q", body, s.spec.Type, typ)
+		}
+	})
+}

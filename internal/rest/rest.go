@@ -1,0 +1,144 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Config is what REST is made of.
+type Config struct {
+	API Services
+	// Call runs each request.
+	Call Call
+	// Ready says why the node should get no calls now, of what it says of itself; nil: it should.
+	Ready func(*pawlv1.GetServerResponse) error
+	Batch int // tasks that one request may enqueue
+
+	// Pages answers what is not the API's. Nil: not found.
+	Pages http.Handler
+	// Metrics answers /metrics. Nil: not found.
+	Metrics http.Handler
+	// BasePath is a prefix that paths may have, such as "/pawl"; "": none.
+	BasePath string
+}
+
+// Services are the calls of the API: REST makes them as a client of gRPC would.
+type Services struct {
+	Producer  pawlv1.ProducerServiceServer
+	Worker    pawlv1.WorkerServiceServer
+	Operator  pawlv1.OperatorServiceServer
+	Schedule  pawlv1.ScheduleServiceServer
+	Group     pawlv1.GroupServiceServer
+	Operation pawlv1.OperationServiceServer
+	Access    pawlv1.AccessServiceServer
+	Audit     pawlv1.AuditServiceServer
+	Roster    pawlv1.RosterServiceServer
+	Stats     pawlv1.StatsServiceServer
+	Cluster   pawlv1.ClusterServiceServer
+	// Events is EventService.WatchEvents: it calls open when the request was found good, and send for each frame.
+	Events func(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error
+}
+
+// Call runs a request as every call is run, whichever its face: it lets the caller in or not, calls handle with a context limited to
+// what the caller may see, and tells what came of it. A panic of handle ends this call only.
+type Call func(r *http.Request, on *Route, handle func(context.Context) error) Outcome
+
+// Outcome is what came of a call.
+type Outcome struct {
+	Refusal *task.Error // nil: it was served
+	// Shard, Index and Time say which moments of which shards the answer tells of; "": none was asked.
+	Shard, Index, Time string
+}
+
+// Route is one call of REST: a handler decodes its request, calls the method that gRPC calls, and encodes its answer.
+type Route struct {
+	Method, Path string
+	// RPC names the method, as Service/Method; "": it stands for none.
+	RPC    string
+	handle func(*exchange) error
+}
+
+// String is how a route is named where calls are counted: GET /api/v1/tasks.
+func (r *Route) String() string {
+	if r.Path == "" {
+		return "other"
+	}
+	return r.Method + " " + r.Path
+}
+
+// Routes are all of them.
+func Routes() []Route {
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, accessRoutes, auditRoutes, rosterRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
+}
+
+// face serves REST.
+type face struct {
+	Config
+	guard *http.CrossOriginProtection
+}
+
+// New serves REST, and what is not the API's beside it.
+func New(cfg Config) http.Handler {
+	mux := http.NewServeMux()
+	f := &face{cfg, http.NewCrossOriginProtection()}
+	for _, rt := range Routes() {
+		mux.HandleFunc(rt.String(), func(w http.ResponseWriter, r *http.Request) { f.exchange(w, r, &rt) })
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if allowed := methodsOf(mux, r); len(allowed) > 0 {
+			for _, m := range allowed {
+				w.Header().Add("Allow", m)
+			}
+			f.exchange(w, r, &Route{handle: wrongMethod})
+			return
+		}
+		if cfg.Pages != nil && !isAPI(r.URL.Path) {
+			cfg.Pages.ServeHTTP(w, r)
+			return
+		}
+		f.exchange(w, r, &Route{handle: func(x *exchange) error { return task.NotFound("path", r.URL.Path) }})
+	})
+	return underBase(cfg.BasePath, mux)
+}
+
+// underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it.
+func underBase(base string, h http.Handler) http.Handler {
+	if base == "" {
+		return h
+	}
+	stripped := http.StripPrefix(base, h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == base:
+			http.Redirect(w, r, base+"/", http.StatusMovedPermanently)
+		case strings.HasPrefix(r.URL.Path, base+"/"):
+			stripped.ServeHTTP(w, r)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+func isAPI(path string) bool { return strings.HasPrefix(path, "/api/") }
+
+// methodsOf are the methods that a path knows, if it knows any.
+func methodsOf(mux *http.ServeMux, r *http.Request) (allowed []string) {
+	for _, method := range []string{"GET", "POST", "", "PUT", "PATCH", "DELETE"} {
+		with := *r
+		with.Method = method
+		if _, pattern := mux.Handler(&with); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	return allowed
+}
+
+func wrongMethod(x *exchange) error {
+	x.status = http.StatusMethodNotAllowed
+	return task.Invalid("method", "%s is not one that this path knows", x.r.Method)
+}
