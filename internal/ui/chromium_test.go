@@ -338,7 +338,7 @@ func (b *browser) click(selector string) {
 // fill sets a field of a form.
 func (b *browser) fill(name, value string) {
 	b.t.Helper()
-	got := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector('dialog[open] [name=%[1]q], #live [name=%[1]q]'); if (!e) return "no"; e.value = %[2]s;
+	got := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector('dialog[open] [name=%[1]q], #live [name=%[1]q]'); if (!e) return "no"; if (e.type === "checkbox") { for (const c of e.form.elements[%[1]q].length ? e.form.elements[%[1]q] : [e]) c.checked = %[2]s.split(",").includes(c.value); return "yes"; } e.value = %[2]s;
 		e.dispatchEvent(new Event("input", {bubbles: true})); return "yes"; })()`, name, jsString(value)))
 	if got != "yes" {
 		b.t.Fatalf("there is no field %q at %s", name, b.eval("location.href"))

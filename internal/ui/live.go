@@ -33,9 +33,9 @@ const (
 
 	// maxLive bounds the streams of a node. Who gets none asks by the clock.
 	maxLive = 500
-	// livePace is how often all streams of a node together may tell of changes, in a second: a page costs some milliseconds, and
-	// a hundred that are open must not cost the broker more than ten.
-	livePace = 20
+	// livePace is how often all streams of a node together may tell of changes, in a second: a page costs about 5 ms, and a hundred that
+	// are open must cost the broker no more than ten.
+	livePace = 10
 	// liveGap is how long a stream is silent after it told of a change, at least.
 	liveGap = time.Second
 	// liveBreath is how often a stream says something when nothing happens, liveWrite how long a browser may take for it.

@@ -62,7 +62,17 @@ type action struct {
 }
 
 // done is what an action says when it has succeeded, and where to go then, below the base.
-type done struct{ Said, Next string }
+type done struct {
+	Said, Next string
+	Once       *secret // is shown instead
+}
+
+// secret is what is shown this once, after an action that made it.
+type secret struct {
+	Title, Text, Secret string
+	Commands, Facts     []fact
+	Next                string // where to go then, below the base
+}
 
 // raw is an address that answers something else than a page.
 type raw struct {
@@ -71,11 +81,11 @@ type raw struct {
 }
 
 func (u *UI) pages() []page {
-	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, settingsPages)
+	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, namespacePages, tokenPages, settingsPages)
 }
 
 func (u *UI) actions() []action {
-	return slices.Concat(queueActions, queueSettingsActions, taskActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, settingsActions)
+	return slices.Concat(queueActions, queueSettingsActions, taskActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, namespaceActions, tokenActions, settingsActions)
 }
 
 // New makes a UI. It connects at the first request.
@@ -241,6 +251,9 @@ func (v *visit) act(a action) error {
 		}
 		f.refill(v.r.PostForm)
 		return v.showForm(http.StatusOK, f)
+	}
+	if err == nil && d.Once != nil {
+		return v.showPart(http.StatusOK, "secret", &screen{Title: d.Once.Title, Data: d.Once, Still: true})
 	}
 	if err == nil {
 		v.say(d.Said)

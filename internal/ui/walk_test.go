@@ -40,6 +40,7 @@ type step struct {
 	click  string // what opens the form
 	fill   []string
 	submit bool   // the form then leads to another page
+	once   bool   // the form then shows a secret
 	says   string // what the page says at the end
 }
 
@@ -59,6 +60,14 @@ func (b *browser) do(w *world, s step) {
 	if s.submit {
 		b.shoot("form-" + s.name)
 		b.loading(func() { b.click("dialog[open] .buttons button[type=submit], #live .buttons button[type=submit]") })
+	}
+	if s.once {
+		b.click("dialog[open] .buttons button[type=submit]")
+		b.until(`document.querySelector("dialog[open] .once code") !== null`)
+		b.shoot("form-" + s.name)
+		b.click("dialog .once .copy")
+		b.until(`document.getElementById("tell").classList.contains("shown")`)
+		b.loading(func() { b.click("dialog .once .buttons a") })
 	}
 	if s.says != "" {
 		b.until(fmt.Sprintf(`document.body.innerText.includes(%s)`, jsString(s.says)))
@@ -119,6 +128,13 @@ func TestEveryAction(t *testing.T) {
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
 		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
 		{name: "archive", at: "/archive", click: link("/archive/restore"), submit: true, says: "Restored."},
+		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues", "mail*"}, once: true, says: "robot"},
+		{name: "rotate", click: link("/tokens/robot/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "the old secret ends"},
+		{name: "revoke", click: link("/tokens/robot/revoke"), submit: true, says: "Revoked robot."},
+		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true, says: "Namespace team-a is there."},
+		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "These are the queues and tasks of team-a."},
+		{name: "choose-back", at: "/namespaces", click: link("/choose?namespace=default"), submit: true, says: "These are the queues and tasks of default."},
+		{name: "namespace-remove", at: "/namespaces", click: link("/namespaces/team-a/remove"), fill: []string{"confirm", "team-a"}, submit: true, says: "Removed namespace team-a."},
 		{name: "drain", at: "/cluster", click: link("/drain"), submit: true, says: "n1: drains"},
 		{name: "undrain", click: link("/undrain"), submit: true, says: "takes replicas again"},
 	} {
@@ -255,6 +271,8 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	must(t, err)
 	_, err = admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionReplay, Filter: &pawl.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
 	must(t, err)
+	_, err = admin.AddToken(ctx, pawl.TokenSpec{Name: "nasty", Roles: []pawl.Role{pawl.RoleObserve}})
+	must(t, err)
 	return task, made.ID
 }
 
@@ -283,7 +301,8 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		"/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
 		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
 		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
-		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
+		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
+		"/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
 	} {
 		b.visit(w.url + path)
 		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") && strings.Contains(body, "could not be made") {
@@ -336,7 +355,7 @@ func TestLook(t *testing.T) {
 	pages := map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
 		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 	for _, look := range []struct {
 		name  string
 		dark  bool

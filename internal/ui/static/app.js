@@ -134,7 +134,7 @@
     if (first) first.focus();
     checkJSON();
   }
-  dialog.addEventListener("close", () => { dialog.replaceChildren(); if (due) refresh(); });
+  dialog.addEventListener("close", () => { dialog.replaceChildren(); refresh(); }); // what it did may be seen
   document.addEventListener("htmx:beforeRequest", (e) => {
     for (const b of e.target.querySelectorAll?.(".buttons button") ?? []) b.disabled = true;
   });
