@@ -28,6 +28,7 @@ type QueueSettings struct {
 	Lease       time.Duration // default 30 s
 	Timeout     time.Duration // of one run; default: none
 	Keep        Keep
+	MaxWait     time.Duration       // a task that is ready for longer needs attention: 1 s to 365 days; default 5 min
 	MaxLength   int64               // waiting tasks at most; 0: no limit
 	Limits                          // of the queue as a whole
 	PerKey      Limits              // of the tasks of each key
@@ -94,6 +95,8 @@ type QueueInfo struct {
 	Wait      Latency        // from ready to claimed, in the last 5 minutes
 	Run       Latency        // from claimed to the end of the run, in the last 5 minutes
 	Drain     *time.Duration // until no task is ready or claimed, at the present rates; nil: they do not get less
+	Workers   *int           // that take its tasks: not those that are quiet or drain; nil: not told
+	Series    *QueueSeries   // of QueuesSeries; nil: not asked for
 	Settings  QueueSettings
 	Version   int64 // of the settings: grows with each change
 	CreatedAt time.Time
@@ -128,7 +131,13 @@ func (a Admin) Queues(ctx context.Context) iter.Seq2[*QueueInfo, error] {
 
 // QueuesPage gives one page of the queues.
 func (a Admin) QueuesPage(ctx context.Context, page PageRequest) (Page[*QueueInfo], error) {
-	resp, err := operate(ctx, a, true, a.client.operator.ListQueues, &pawlv1.ListQueuesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	return a.QueuesSeries(ctx, page, 0)
+}
+
+// QueuesSeries is QueuesPage, and each queue has its series of a window: 2 or 5 minutes, an hour or 24; 0: none.
+func (a Admin) QueuesSeries(ctx context.Context, page PageRequest, window time.Duration) (Page[*QueueInfo], error) {
+	resp, err := operate(ctx, a, true, a.client.operator.ListQueues,
+		&pawlv1.ListQueuesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor, Series: durationOrNil(window)})
 	if err != nil {
 		return Page[*QueueInfo]{}, fmt.Errorf("list queues: %w", err)
 	}
@@ -281,7 +290,7 @@ func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*TaskInfo, error) {
 func (s QueueSettings) proto() *pawlv1.QueueSettings {
 	out := &pawlv1.QueueSettings{
 		Retry: s.Retry.proto(), MaxAttempts: clampInt32(s.MaxAttempts),
-		Lease: durationOrNil(s.Lease), Timeout: durationOrNil(s.Timeout), MaxLength: s.MaxLength,
+		Lease: durationOrNil(s.Lease), Timeout: durationOrNil(s.Timeout), MaxLength: s.MaxLength, MaxWait: durationOrNil(s.MaxWait),
 		Retention: &pawlv1.Retention{
 			Succeeded: durationOrNil(s.Keep.Succeeded), Discarded: durationOrNil(s.Keep.Discarded), Cancelled: durationOrNil(s.Keep.Cancelled),
 			Dead: durationOrNil(s.Keep.Dead), Poisoned: durationOrNil(s.Keep.Poisoned),
@@ -328,7 +337,7 @@ func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
 	r := p.GetRetention()
 	out := QueueSettings{
 		Retry: retryPolicyOf(p.GetRetry()), MaxAttempts: int(p.GetMaxAttempts()),
-		Lease: p.GetLease().AsDuration(), Timeout: p.GetTimeout().AsDuration(), MaxLength: p.GetMaxLength(),
+		Lease: p.GetLease().AsDuration(), Timeout: p.GetTimeout().AsDuration(), MaxLength: p.GetMaxLength(), MaxWait: p.GetMaxWait().AsDuration(),
 		Keep: Keep{
 			Succeeded: r.GetSucceeded().AsDuration(), Discarded: r.GetDiscarded().AsDuration(), Cancelled: r.GetCancelled().AsDuration(),
 			Dead: r.GetDead().AsDuration(), Poisoned: r.GetPoisoned().AsDuration(),
@@ -372,6 +381,11 @@ func queueOf(p *pawlv1.Queue) *QueueInfo {
 		drain := secondsOf(p.GetDrainSeconds())
 		q.Drain = &drain
 	}
+	if p.Workers != nil {
+		workers := int(p.GetWorkers())
+		q.Workers = &workers
+	}
+	q.Series = queueSeriesOf(p.GetSeries())
 	q.BreakersOpen = int(p.GetBreakersOpen())
 	for _, b := range p.GetBreakers() {
 		q.Breakers = append(q.Breakers, breakerStatusOf(b))

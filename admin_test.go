@@ -24,7 +24,7 @@ func TestAdminCalls(t *testing.T) {
 	queue := &pawlv1.Queue{
 		Queue: "mail", Paused: true, PausedReason: "fire", PausedBy: "lena", Depth: &pawlv1.Depth{Ready: 3, Dead: 1}, ReadyByPriority: &pawlv1.ReadyByPriority{High: 2, Low: 1},
 		OldestReadyAgeSeconds: 1.5, Version: 4, Settings: &pawlv1.QueueSettings{
-			MaxAttempts: 5, Lease: durationpb.New(30 * time.Second), Weights: &pawlv1.PriorityWeights{High: 7, Normal: 2, Low: 1},
+			MaxAttempts: 5, Lease: durationpb.New(30 * time.Second), MaxWait: durationpb.New(time.Hour), Weights: &pawlv1.PriorityWeights{High: 7, Normal: 2, Low: 1},
 			Retention: &pawlv1.Retention{Dead: durationpb.New(time.Hour)}, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(time.Second), Jitter: proto.Float64(0)},
 			MaxRunning: 50, Rate: &pawlv1.Rate{Limit: 9, Period: durationpb.New(time.Second), Burst: 3}, PerKey: &pawlv1.KeyRules{MaxRunning: 2},
 			Keys: map[string]*pawlv1.KeyRules{"vip": {MaxRunning: 4, Weight: 3}}, Breaker: &pawlv1.Breaker{FailureRate: 60},
@@ -32,13 +32,14 @@ func TestAdminCalls(t *testing.T) {
 		},
 		Breakers: []*pawlv1.BreakerStatus{{Type: "mail", State: "open", Reason: "why", Since: at, Attempts: 9, Failed: 8, Window: durationpb.New(time.Minute),
 			Error: "down", Opened: 2, Passed: 1, Probes: 3, ProbeTaskId: "t1", Shard: 5}}, BreakersOpen: 1,
-		Holds: []*pawlv1.Hold{{Type: "report", Reason: "paper", By: "ops", At: at}},
+		Holds:   []*pawlv1.Hold{{Type: "report", Reason: "paper", By: "ops", At: at}},
+		Workers: proto.Int64(6), Series: &pawlv1.QueueSeries{Step: durationpb.New(time.Minute), Start: at, In: []int64{1, 2}, Out: []int64{3, 4}, Failed: []int64{5, 6}},
 	}
-	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 null {0 0 0 0 0} {0 0 0 0 0} null {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
+	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 null {0 0 0 0 0} {0 0 0 0 0} null 6 {60000000000 2026-01-02T03:04:05Z [1 2] [3 4] [5 6]} {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 3600000000000 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
 	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
 	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}
-	settings := pawl.QueueSettings{MaxAttempts: 9, Weights: &pawl.PriorityWeights{High: 1, Normal: 1, Low: 1}, Keep: pawl.Keep{Dead: time.Hour}}
+	settings := pawl.QueueSettings{MaxAttempts: 9, Weights: &pawl.PriorityWeights{High: 1, Normal: 1, Low: 1}, Keep: pawl.Keep{Dead: time.Hour}, MaxWait: time.Minute}
 	ctx := context.Background()
 	ids := func(items []*pawl.TaskInfo) string {
 		var out []string
@@ -57,8 +58,12 @@ func TestAdminCalls(t *testing.T) {
 		{"ListQueues", func(a pawl.Admin) (any, error) { return collect(a.Queues(ctx)) }, ``,
 			&pawlv1.ListQueuesResponse{Items: []*pawlv1.Queue{queue}}, `[` + wantQueue + `]`},
 		{"GetQueue", func(a pawl.Admin) (any, error) { return a.Queue(ctx, "mail") }, `queue:"mail"`, &pawlv1.GetQueueResponse{Queue: queue}, wantQueue},
+		{"ListQueues", func(a pawl.Admin) (any, error) {
+			page, err := a.QueuesSeries(ctx, pawl.PageRequest{Limit: 7, Cursor: "c"}, time.Hour)
+			return page.Items[0].Name, err
+		}, `limit:7cursor:"c"series:{seconds:3600}`, &pawlv1.ListQueuesResponse{Items: []*pawlv1.Queue{queue}}, `mail`},
 		{"PutQueue", func(a pawl.Admin) (any, error) { return a.PutQueue(ctx, "mail", settings) },
-			`queue:"mail"settings:{weights:{high:1normal:1low:1}retry:{}max_attempts:9retention:{dead:{seconds:3600}}}`, &pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
+			`queue:"mail"settings:{weights:{high:1normal:1low:1}retry:{}max_attempts:9retention:{dead:{seconds:3600}}max_wait:{seconds:60}}`, &pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
 		{"PutQueue", func(a pawl.Admin) (any, error) { return a.PutQueueIf(ctx, "mail", 0, pawl.QueueSettings{}) },
 			`queue:"mail"settings:{retry:{}retention:{}}if_version:0`, &pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
 		{"DeleteQueue", func(a pawl.Admin) (any, error) { return nil, a.DeleteQueue(ctx, "mail") }, `queue:"mail"`, &pawlv1.DeleteQueueResponse{}, `null`},

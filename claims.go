@@ -31,17 +31,32 @@ type ClaimRequest struct {
 
 // Claim takes up to Max tasks. None within Wait is an empty answer, not an error.
 func (s Claims) Claim(ctx context.Context, r ClaimRequest) ([]*Claim, error) {
+	got, err := s.Poll(ctx, r)
+	return got.Claims, err
+}
+
+// Polled is the answer to Poll.
+type Polled struct {
+	Claims []*Claim
+	// Quiet: an operator has made the worker quiet, see Admin.QuietWorker. It gets no tasks, and should go on asking: it is told when it may
+	// have some again.
+	Quiet       bool
+	QuietReason string // as the operator gave it; "": none
+}
+
+// Poll is Claim that also says whether an operator has made the worker quiet.
+func (s Claims) Poll(ctx context.Context, r ClaimRequest) (Polled, error) {
 	if r.Queues == nil {
-		return nil, fmt.Errorf("claim: %w", invalid("queues", "is nil"))
+		return Polled{}, fmt.Errorf("claim: %w", invalid("queues", "is nil"))
 	}
 	shares, order := r.Queues.shares()
 	if err := checkQueues(shares, order); err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return Polled{}, fmt.Errorf("claim: %w", err)
 	}
 	if r.Key == "" {
 		key, err := uuid.NewRandom()
 		if err != nil {
-			return nil, fmt.Errorf("claim key: %w", err)
+			return Polled{}, fmt.Errorf("claim key: %w", err)
 		}
 		r.Key = key.String()
 	}
@@ -52,12 +67,12 @@ func (s Claims) Claim(ctx context.Context, r ClaimRequest) ([]*Claim, error) {
 	})
 	s.client.observe.claimed(ctx, &r, began, resp.GetTasks(), err)
 	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return Polled{}, fmt.Errorf("claim: %w", err)
 	}
-	out := make([]*Claim, len(resp.GetTasks()))
+	out := Polled{Claims: make([]*Claim, len(resp.GetTasks())), Quiet: resp.GetQuiet(), QuietReason: resp.GetQuietReason()}
 	for i, p := range resp.GetTasks() {
-		out[i] = new(Claim)
-		out[i].set(p, s)
+		out.Claims[i] = new(Claim)
+		out.Claims[i].set(p, s)
 	}
 	return out, nil
 }

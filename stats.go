@@ -44,6 +44,14 @@ type QueueRates struct {
 	Failed  float64 // attempts that failed, crashed or timed out
 }
 
+// QueueSeries are the events of a queue in a window of time, in at most 60 steps.
+type QueueSeries struct {
+	Step    time.Duration // 2 s in 2 min, 10 s in 5 min, 1 min in an hour, 30 min in 24 hours
+	Start   time.Time     // of the first step; the last one is the one that runs
+	In, Out []int64       // enqueued or replayed; ended, in whatever way
+	Failed  []int64       // attempts that failed, crashed or timed out
+}
+
 // FailingType is a type of a queue whose attempts ended badly.
 type FailingType struct {
 	Queue, Type              string // type "_other": of those that are not counted apart
@@ -149,6 +157,13 @@ func statsOf(p *pawlv1.Stats) Stats {
 			LastErrorType: f.GetLastErrorType(), LastAt: timeOf(f.GetLastAt())})
 	}
 	return s
+}
+
+func queueSeriesOf(p *pawlv1.QueueSeries) *QueueSeries {
+	if p == nil {
+		return nil
+	}
+	return &QueueSeries{Step: p.GetStep().AsDuration(), Start: timeOf(p.GetStart()), In: p.GetIn(), Out: p.GetOut(), Failed: p.GetFailed()}
 }
 
 func latencyOf(p *pawlv1.Latency) Latency {

@@ -38,8 +38,9 @@ func newEvents(a *app) *cobra.Command {
 	var most int
 	cmd := &cobra.Command{
 		Use: "events", Short: "Show what happens, as it happens", Args: noArgs,
-		Long: `Show what happens to tasks, queues, breakers, schedules and operations from now on, until interrupted. A line
-"reset" says that something was missed: the server keeps what happens for some minutes, and not over a change of leaders.
+		Long: `Show what happens to tasks, queues, breakers, schedules and operations from now on, until interrupted, as
+--watch does for lists. A line "reset" says that something was missed: the server keeps what happens for some
+minutes, and not over a change of leaders.
 
 -o json shows an object in each line, with a cursor: --cursor goes on behind it.`,
 		Example: "  pawl events --queue mail --kind task.dead,task.lease_lost\n  pawl events --kind 'queue.*' -o json",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,17 +26,19 @@ func newQueue(a *app) *cobra.Command {
 
 func newQueueLs(a *app) *cobra.Command {
 	var list listFlags
+	var series time.Duration
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List queues with their depths", Args: noArgs,
-		Example: "  pawl queue ls --watch\n  pawl queue ls -o json",
+		Example: "  pawl queue ls --watch\n  pawl queue ls --series 1h\n  pawl queue ls -o json",
 	}
 	list.add(cmd)
+	periodVar(cmd.Flags(), &series, "series", 0, "show how many tasks ended over so long, too: 2m, 5m, 1h or 24h")
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		if err := list.check(); err != nil {
 			return err
 		}
 		queues, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.QueueInfo], error) {
-			return client.Admin().QueuesPage(ctx, p)
+			return client.Admin().QueuesSeries(ctx, p, series)
 		})
 		if err != nil {
 			return err
@@ -55,6 +58,7 @@ func newQueueLs(a *app) *cobra.Command {
 
 func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 	rows := make([][]string, len(queues))
+	drawn := slices.ContainsFunc(queues, func(q *pawl.QueueInfo) bool { return q.Series != nil })
 	for i, q := range queues {
 		oldest := "-"
 		if q.Depth.Ready > 0 {
@@ -64,9 +68,39 @@ func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 		for _, n := range []int64{q.Depth.Ready, q.Depth.Held, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
 			rows[i] = append(rows[i], strconv.FormatInt(n, 10))
 		}
-		rows[i] = append(rows[i], oldest, noteOf(q))
+		rows[i] = append(rows[i], workersText(q), oldest)
+		if drawn {
+			rows[i] = append(rows[i], sparkline(q.Series))
+		}
+		rows[i] = append(rows[i], noteOf(q))
 	}
-	columns(w, "QUEUE|READY|HELD|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|OLDEST|NOTE", rows)
+	head := "QUEUE|READY|HELD|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|WORKERS|OLDEST|NOTE"
+	if drawn {
+		head = strings.Replace(head, "NOTE", "ENDED|NOTE", 1)
+	}
+	columns(w, head, rows)
+}
+
+// workersText is how many workers take tasks of a queue, if that is told.
+func workersText(q *pawl.QueueInfo) string {
+	if q.Workers == nil {
+		return ""
+	}
+	return strconv.Itoa(*q.Workers)
+}
+
+// sparkline draws how many tasks ended in each step; steps in which none did are low, not blank.
+func sparkline(s *pawl.QueueSeries) string {
+	if s == nil || len(s.Out) == 0 {
+		return ""
+	}
+	bars := []rune("▁▂▃▄▅▆▇█")
+	most := max(slices.Max(s.Out), 1)
+	line := make([]rune, len(s.Out))
+	for i, n := range s.Out {
+		line[i] = bars[max(n, 0)*int64(len(bars)-1)/most]
+	}
+	return string(line)
 }
 
 // noteOf says in short what keeps a queue or parts of it from running.
@@ -148,11 +182,11 @@ func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		"Scheduled", strconv.FormatInt(d.Scheduled, 10), "Retrying", strconv.FormatInt(d.Retrying, 10),
 		"Claimed", strconv.FormatInt(d.Claimed, 10), "Held", strconv.FormatInt(d.Held, 10),
 		"Dead", strconv.FormatInt(d.Dead, 10), "Poisoned", strconv.FormatInt(d.Poisoned, 10),
-		"Rates", ratesText(q), "Waited", latencyText(q.Wait), "Ran", latencyText(q.Run),
+		"Rates", ratesText(q), "Workers", workersText(q), "Waited", latencyText(q.Wait), "Ran", latencyText(q.Run),
 		"Settings", "version "+strconv.FormatInt(q.Version, 10),
 		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
 		"  retry", retryText(s.Retry),
-		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length,
+		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length, "  max wait", period(s.MaxWait),
 		"  limits", limitsText(s.Limits), "  of each key", limitsText(s.PerKey),
 		"  breaker", breakerText(s.Breaker),
 		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",

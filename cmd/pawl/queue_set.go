@@ -19,6 +19,7 @@ type settingsFlags struct {
 	retry          retryFlags
 	maxAttempts    int
 	lease, timeout time.Duration
+	maxWait        time.Duration
 	keep           pawl.Keep
 	maxLength      int64
 	limits         limitFlags
@@ -37,6 +38,7 @@ func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	periodVar(flags, &s.keep.Cancelled, "keep-cancelled", 0, "after being cancelled (default 1d)")
 	periodVar(flags, &s.keep.Dead, "keep-dead", 0, "as dead letters (default 14d)")
 	periodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "as poisoned (default 14d)")
+	periodVar(flags, &s.maxWait, "max-wait", 0, "a task that is ready for longer needs attention (default 5m)")
 	flags.Int64Var(&s.maxLength, "max-length", 0, "waiting tasks at most; 0 for no limit")
 	s.limits.add(flags)
 	s.breaker.add(flags)
@@ -63,6 +65,7 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 	}{
 		{"lease", &s.lease, &q.Lease, false},
 		{"timeout", &s.timeout, &q.Timeout, true},
+		{"max-wait", &s.maxWait, &q.MaxWait, false},
 		{"keep-succeeded", &s.keep.Succeeded, &q.Keep.Succeeded, false},
 		{"keep-discarded", &s.keep.Discarded, &q.Keep.Discarded, false},
 		{"keep-cancelled", &s.keep.Cancelled, &q.Keep.Cancelled, false},

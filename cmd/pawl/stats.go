@@ -174,6 +174,15 @@ type ratesView struct {
 	Failed float64 `json:"failed"`
 }
 
+// seriesView are the events of a queue in a window.
+type seriesView struct {
+	Step   string    `json:"step"`
+	Start  time.Time `json:"start"`
+	In     []int64   `json:"in"`
+	Out    []int64   `json:"out"`
+	Failed []int64   `json:"failed"`
+}
+
 func viewCounts(c pawl.EventCounts) countsView {
 	return countsView{Enqueued: c.Enqueued, Claimed: c.Claimed, Succeeded: c.Succeeded, Failed: c.Failed, Crashed: c.Crashed, Dead: c.Dead,
 		Poisoned: c.Poisoned, Discarded: c.Discarded, Cancelled: c.Cancelled, Replayed: c.Replayed}
@@ -197,6 +206,10 @@ func viewStats(queue string, s *pawl.Stats) statsView {
 
 // setRates adds to the view of a queue what happened to it lately.
 func (v *queueView) setRates(q *pawl.QueueInfo) {
+	v.Workers = q.Workers
+	if s := q.Series; s != nil {
+		v.Series = &seriesView{Step: period(s.Step), Start: s.Start, In: s.In, Out: s.Out, Failed: s.Failed}
+	}
 	if q.Rates == nil {
 		return
 	}

@@ -143,3 +143,23 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// TestListsWatch: what lists can be watched. Events go on by themselves.
+func TestListsWatch(t *testing.T) {
+	root := newRoot(&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
+	todo, lists := slices.Clone(root.Commands()), 0
+	for len(todo) > 0 {
+		cmd := todo[0]
+		todo = append(todo[1:], cmd.Commands()...)
+		if cmd.Name() == "events" || cmd.Name() != "ls" && cmd.Flags().Lookup("limit") == nil && !strings.HasPrefix(cmd.Short, "List ") || cmd.HasSubCommands() {
+			continue
+		}
+		lists++
+		if cmd.Flags().Lookup("watch") == nil {
+			t.Errorf("%s has no --watch", cmd.CommandPath())
+		}
+	}
+	if lists < 13 {
+		t.Errorf("found %d lists, want at least 13", lists)
+	}
+}

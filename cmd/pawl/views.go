@@ -156,6 +156,8 @@ type queueView struct {
 	Wait            *latencyView        `json:"wait,omitempty"`
 	Run             *latencyView        `json:"run,omitempty"`
 	Drain           *float64            `json:"drain_seconds,omitempty"`
+	Workers         *int                `json:"workers,omitempty"`
+	Series          *seriesView         `json:"series,omitempty"`
 	Settings        settingsView        `json:"settings"`
 	Version         int64               `json:"version"`
 	CreatedAt       time.Time           `json:"created_at,omitzero"`
@@ -202,6 +204,7 @@ type settingsView struct {
 	Timeout     string        `json:"timeout,omitempty"`
 	Retention   keepView      `json:"retention"`
 	MaxLength   int64         `json:"max_length"`
+	MaxWait     string        `json:"max_wait"`
 	limitsView
 	PerKey   *limitsView            `json:"per_key,omitempty"`
 	Keys     map[string]keyView     `json:"keys,omitempty"`
@@ -260,7 +263,7 @@ func viewLimits(l pawl.Limits) limitsView {
 
 func viewSettings(s pawl.QueueSettings) settingsView {
 	v := settingsView{
-		Retry: viewRetry(s.Retry), MaxAttempts: s.MaxAttempts, Lease: period(s.Lease), Timeout: period(s.Timeout), MaxLength: s.MaxLength,
+		Retry: viewRetry(s.Retry), MaxAttempts: s.MaxAttempts, Lease: period(s.Lease), Timeout: period(s.Timeout), MaxLength: s.MaxLength, MaxWait: period(s.MaxWait),
 		Retention: keepView{
 			Succeeded: period(s.Keep.Succeeded), Discarded: period(s.Keep.Discarded), Cancelled: period(s.Keep.Cancelled),
 			Dead: period(s.Keep.Dead), Poisoned: period(s.Keep.Poisoned),

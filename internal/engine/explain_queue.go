@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -24,8 +25,9 @@ type QueueExplanation struct {
 	Keys    []HeldKey // those with the most tasks held, up to maxKeysTold
 	// Idle are the types of ready tasks that no worker takes, up to maxTypesTold, those with the most tasks first.
 	Idle        []IdleType
-	NextDue     store.Time // of the scheduled and retrying; 0: there are none
-	OldestReady store.Time // since when the one that is ready longest is; 0: none is
+	NextDue     store.Time    // of the scheduled and retrying; 0: there are none
+	OldestReady store.Time    // since when the one that is ready longest is; 0: none is
+	MaxWait     time.Duration // of the settings: a task that is ready for longer needs attention
 	// Partial: there are more keys and types than are read; the counts are those of the ones that were.
 	Partial bool
 }
@@ -289,7 +291,7 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 func (e *queueExplainer) explain() *QueueExplanation {
 	c := &e.counts
 	out := &QueueExplanation{Ready: c.ready[0] + c.ready[1] + c.ready[2], Claimed: c.claimed, Waiting: c.scheduled + c.retrying,
-		NextDue: e.nextDue(), OldestReady: e.oldestReady(), Partial: e.partial}
+		NextDue: e.nextDue(), OldestReady: e.oldestReady(), MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
 	breakers := e.ofBreakers()
 	out.Claimable = out.Ready - e.held - c.parked
 	if out.Ready == 0 {

@@ -19,7 +19,8 @@ type Standing struct {
 	// Of queues with ready tasks, those with the most of them:
 	Looked      bool
 	OldestReady time.Duration
-	Blocked     []Blocked // ready tasks that wait for something else than their turn
+	MaxWait     time.Duration // of the queue's settings
+	Blocked     []Blocked     // ready tasks that wait for something else than their turn
 }
 
 // Blocked counts the ready tasks that wait for one reason. A task that waits for several is counted at each.
@@ -60,7 +61,7 @@ func (s *Standing) Look(from store.Reader, g *Glance) error {
 	if err != nil {
 		return err
 	}
-	s.Looked = true
+	s.Looked, s.MaxWait = true, e.MaxWait
 	if e.OldestReady != 0 {
 		s.OldestReady = max(g.Now.Sub(e.OldestReady), 0)
 	}
@@ -93,7 +94,7 @@ func (s *Standing) Add(o *Standing) {
 	s.Scheduled, s.Ready, s.Claimed = s.Scheduled+o.Scheduled, s.Ready+o.Ready, s.Claimed+o.Claimed
 	s.Retrying, s.Dead, s.Poisoned = s.Retrying+o.Retrying, s.Dead+o.Dead, s.Poisoned+o.Poisoned
 	s.Paused, s.Looked = s.Paused || o.Paused, s.Looked || o.Looked
-	s.OldestReady = max(s.OldestReady, o.OldestReady)
+	s.OldestReady, s.MaxWait = max(s.OldestReady, o.OldestReady), max(s.MaxWait, o.MaxWait)
 	for _, b := range o.Blocked {
 		if at := slices.IndexFunc(s.Blocked, func(c Blocked) bool { return c.Why == b.Why }); at >= 0 {
 			s.Blocked[at].Tasks += b.Tasks

@@ -12,6 +12,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -19,8 +20,6 @@ import (
 // What needs attention is decided here, and nowhere else. docs/operations.md says of each what to do.
 
 const (
-	// longWait is how long a ready task waits before somebody should look.
-	longWait = 5 * time.Minute
 	// badRate is which part of the attempts of an hour may end badly, if there were at least fewAttempts.
 	badRate     = 0.2
 	fewAttempts = 10
@@ -148,8 +147,9 @@ func (s *situation) ofQueues(add adder) {
 		case q.Waits(task.WhyNoWorkerForType) > 0:
 			n := q.Waits(task.WhyNoWorkerForType)
 			add(critical, "no_worker", q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
-		case q.OldestReady > longWait:
-			add(warning, "oldest_wait", q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s", q.Queue, q.OldestReady.Truncate(time.Second))
+		case q.OldestReady > q.MaxWait:
+			add(warning, "oldest_wait", q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, and none should for more than %s", q.Queue,
+				q.OldestReady.Truncate(time.Second), contract.SpanText(q.MaxWait))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
 			add(warning, "breaker_open", q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))

@@ -15,7 +15,7 @@ import (
 func TestAttention(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	busy := func(q string, oldest time.Duration, why ...task.Why) *broker.Standing {
-		s := &broker.Standing{Queue: q, Ready: 7, Looked: true, OldestReady: oldest}
+		s := &broker.Standing{Queue: q, Ready: 7, Looked: true, OldestReady: oldest, MaxWait: time.Minute}
 		for _, w := range why {
 			s.Blocked = append(s.Blocked, broker.Blocked{Why: w, Tasks: 7})
 		}
@@ -50,8 +50,8 @@ func TestAttention(t *testing.T) {
 		{"no leader", shardIs(cluster.ShardOverview{Known: true}), "critical shard 3"},
 		{"too few replicas", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Under: true}), "warning shard 3"},
 		{"a replica lags", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Lag: lagEntries + 1}}}), "warning shard 3"},
-		{"a queue is well", queue(busy("q", longWait)), ""},
-		{"a long wait", queue(busy("q", longWait+1)), "warning oldest_wait q"},
+		{"a queue is well", queue(busy("q", time.Minute)), ""},
+		{"a long wait", queue(busy("q", time.Minute+1)), "warning oldest_wait q"},
 		{"paused with work, which says all", queue(busy("q", time.Hour, task.WhyQueuePaused, task.WhyNoWorker)), "warning queue_paused q"},
 		{"no worker", queue(busy("q", 0, task.WhyNoWorker)), "critical no_worker q"},
 		{"no worker for a type", queue(busy("q", 0, task.WhyNoWorkerForType)), "critical no_worker q"},

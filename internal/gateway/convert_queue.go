@@ -110,6 +110,7 @@ func settingsTimes(s *task.Settings, p *pawlv1.QueueSettings) error {
 	}{
 		{"lease", p.GetLease(), &s.Lease},
 		{"timeout", p.GetTimeout(), &s.Timeout},
+		{"max_wait", p.GetMaxWait(), &s.MaxWait},
 		{"retention.succeeded", r.GetSucceeded(), &s.Retention.Succeeded},
 		{"retention.discarded", r.GetDiscarded(), &s.Retention.Discarded},
 		{"retention.cancelled", r.GetCancelled(), &s.Retention.Cancelled},
@@ -133,7 +134,7 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 		Retry: retryProto(s.Retry), MaxAttempts: int32Of(s.MaxAttempts), Lease: durationpb.New(s.Lease), Timeout: durationpb.New(s.Timeout),
 		Retention: &pawlv1.Retention{Succeeded: durationpb.New(s.Retention.Succeeded), Discarded: durationpb.New(s.Retention.Discarded),
 			Cancelled: durationpb.New(s.Retention.Cancelled), Dead: durationpb.New(s.Retention.Dead), Poisoned: durationpb.New(s.Retention.Poisoned)},
-		MaxLength: s.MaxLength, MaxRunning: int32Of(s.MaxRunning), Rate: rateProto(s.Rate),
+		MaxLength: s.MaxLength, MaxWait: durationpb.New(s.MaxWait), MaxRunning: int32Of(s.MaxRunning), Rate: rateProto(s.Rate),
 	}
 	if s.PerKey != (task.KeyRules{}) {
 		p.PerKey = keyRulesProto(s.PerKey)

@@ -27,6 +27,10 @@ func (f fakeWorkers) Workers(_ context.Context, q roster.Query, node string) (li
 	return list, nil
 }
 
+func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string) []int64 {
+	return roster.Sum([]roster.Tally{f.roster.Tally(ns, queues)}, len(queues))
+}
+
 func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name cluster.WorkerName, _ string) (cluster.QuietWorker, error) {
 	now := time.Now()
 	row := cluster.QuietWorker{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(cluster.QuietFor), Version: 1}

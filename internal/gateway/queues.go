@@ -7,6 +7,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -26,6 +27,12 @@ func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) 
 	if err != nil {
 		return nil, err
 	}
+	var series stats.Window
+	if r.GetSeries() != nil {
+		if series, err = readWindow("series", r.GetSeries()); err != nil {
+			return nil, err
+		}
+	}
 	queues, err := g.cluster.Queues(ctx, namespaceOf(ctx), string(after), n+1)
 	if err != nil {
 		return nil, err
@@ -43,7 +50,7 @@ func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) 
 	if err := firstError(errs); err != nil {
 		return nil, err
 	}
-	g.setRates(ctx, out.Items...)
+	g.setLately(ctx, series, out.Items...)
 	return out, nil
 }
 
@@ -78,7 +85,7 @@ func (g operators) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pa
 	if err != nil {
 		return nil, err
 	}
-	g.setRates(ctx, p)
+	g.setLately(ctx, 0, p)
 	return &pawlv1.GetQueueResponse{Queue: p}, nil
 }
 

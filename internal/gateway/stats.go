@@ -21,6 +21,8 @@ type Stats interface {
 	Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum stats.Report, late []stats.LateTick, missing []string)
 	// Briefs are in the order of the names.
 	Briefs(ctx context.Context, ns string, names []string) []stats.Brief
+	// Trends too.
+	Trends(ctx context.Context, ns string, names []string, w stats.Window) []stats.Trend
 	Standing(ctx context.Context, ns string) (sum broker.NamespaceStanding, missing []string)
 }
 
@@ -37,13 +39,17 @@ func windowOf(d *durationpb.Duration) (stats.Window, error) {
 	if d == nil {
 		return stats.Hour, nil
 	}
-	span, err := spanOf("window", d)
+	return readWindow("window", d)
+}
+
+func readWindow(field string, d *durationpb.Duration) (stats.Window, error) {
+	span, err := spanOf(field, d)
 	if err != nil {
 		return 0, err
 	}
 	w := stats.Window(span)
 	if !w.Valid() {
-		return 0, task.Invalid("window", "%s is none of 2m, 5m, 1h, 24h", contract.SpanText(span))
+		return 0, task.Invalid(field, "%s is none of 2m, 5m, 1h, 24h", contract.SpanText(span))
 	}
 	return w, nil
 }
@@ -165,19 +171,51 @@ func totalsProto(n *broker.NamespaceStanding) *pawlv1.QueueTotals {
 	return p
 }
 
-// setRates adds to queues what happened to them lately.
-func (g *Gateway) setRates(ctx context.Context, queues ...*pawlv1.Queue) {
-	if g.cfg.Stats == nil || len(queues) == 0 {
+// setLately adds to queues what happened to them lately, who works on them, and their series of a window unless it is 0.
+func (g *Gateway) setLately(ctx context.Context, series stats.Window, queues ...*pawlv1.Queue) {
+	if len(queues) == 0 {
 		return
 	}
-	names := make([]string, len(queues))
+	ns, names := namespaceOf(ctx), make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = q.GetQueue()
 	}
-	briefs := g.cfg.Stats.Briefs(ctx, namespaceOf(ctx), names)
-	for i := range min(len(briefs), len(queues)) {
-		setRates(queues[i], &briefs[i])
+	var briefs []stats.Brief
+	var trends []stats.Trend
+	var workers []int64
+	each(3, func(i int) error {
+		switch {
+		case i == 0 && g.cfg.Stats != nil:
+			briefs = g.cfg.Stats.Briefs(ctx, ns, names)
+		case i == 1 && g.cfg.Stats != nil && series != 0:
+			trends = g.cfg.Stats.Trends(ctx, ns, names, series)
+		case i == 2 && g.cfg.Workers != nil:
+			workers = g.cfg.Workers.CountWorkers(ctx, ns, names)
+		}
+		return nil
+	})
+	for i, q := range queues {
+		if i < len(briefs) {
+			setRates(q, &briefs[i])
+		}
+		if i < len(trends) {
+			q.Series = trendProto(&trends[i], series)
+		}
+		if i < len(workers) {
+			q.Workers = &workers[i]
+		}
 	}
+}
+
+func trendProto(t *stats.Trend, w stats.Window) *pawlv1.QueueSeries {
+	step := w.TrendStep()
+	first := t.Last - int64(len(t.Steps)) + 1
+	p := &pawlv1.QueueSeries{Step: durationpb.New(step), Start: timestamppb.New(time.Unix(first*int64(step/time.Second), 0)),
+		In: make([]int64, len(t.Steps)), Out: make([]int64, len(t.Steps)), Failed: make([]int64, len(t.Steps))}
+	for i, f := range t.Steps {
+		p.In[i], p.Out[i], p.Failed[i] = int64(f.In), int64(f.Out), int64(f.Failed)
+	}
+	return p
 }
 
 func setRates(q *pawlv1.Queue, b *stats.Brief) {

@@ -37,8 +37,8 @@ type Sources struct {
 type Queue struct {
 	Namespace, Name                                     string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
-	Looked                                              bool // the rest is known
-	OldestReady                                         time.Duration
+	Looked                                              bool             // the rest is known
+	OldestReady, MaxWait                                time.Duration    // MaxWait: of its settings
 	Blocked                                             map[string]int64 // ready tasks by what they wait for
 }
 
@@ -209,6 +209,9 @@ func addUp(queues []Queue) (sums []Queue) {
 		s := &sums[at]
 		s.Scheduled, s.Ready, s.Claimed = s.Scheduled+q.Scheduled, s.Ready+q.Ready, s.Claimed+q.Claimed
 		s.Retrying, s.Dead, s.Poisoned = s.Retrying+q.Retrying, s.Dead+q.Dead, s.Poisoned+q.Poisoned
+		if q.Looked && (!s.Looked || q.MaxWait < s.MaxWait) {
+			s.MaxWait = q.MaxWait
+		}
 		s.Looked, s.OldestReady = s.Looked || q.Looked, max(s.OldestReady, q.OldestReady)
 		for why, n := range q.Blocked {
 			s.Blocked[why] += n
@@ -226,6 +229,9 @@ func collectQueue(to chan<- prometheus.Metric, q *Queue) {
 	}
 	if q.Looked || q.Ready == 0 {
 		oldestReady.gauge(to, q.OldestReady.Seconds(), q.Namespace, q.Name)
+	}
+	if q.Looked {
+		maxWait.gauge(to, q.MaxWait.Seconds(), q.Namespace, q.Name)
 	}
 	for _, why := range slices.Sorted(keysOf(q.Blocked)) {
 		blockedTasks.gauge(to, float64(q.Blocked[why]), q.Namespace, q.Name, why)

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write testdata/page.txt and the table o
 func sources(book *stats.Book) Sources {
 	return Sources{Version: "v1", Stats: book,
 		Queues: func(context.Context) ([]Queue, error) {
-			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 1, Looked: true, OldestReady: 90 * time.Second,
+			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 1, Looked: true, OldestReady: 90 * time.Second, MaxWait: time.Minute,
 				Blocked: map[string]int64{"queue_paused": 3, "no_worker": 1}},
 				{Namespace: "default", Name: `od"d\`, Scheduled: 1}}, nil
 		},

@@ -34,6 +34,7 @@ var (
 		"leaderless, released, snoozed, dead, poisoned, discarded, expired, moved, cancelled, replayed.", "namespace", "queue", "type", "outcome")
 	queueTasks   = gather("pawl_queue_tasks", "Tasks in a queue by state.", "namespace", "queue", "state")
 	queueCount   = gather("pawl_queues", "Queues that ever had a task, in the shards that this node leads.")
+	maxWait      = gather("pawl_queue_max_wait_seconds", "How long a task of the queue may be ready before somebody should look, in seconds: its setting max_wait; of _other the least. Of queues with ready tasks those with the most.", "namespace", "queue")
 	oldestReady  = gather("pawl_queue_oldest_ready_seconds", "How long the oldest ready task has been ready, in seconds; of queues with ready tasks those with the most.", "namespace", "queue")
 	blockedTasks = gather("pawl_blocked_tasks", "Ready tasks that wait for something else than their turn, by reason as of explain; of the queues with the most ready tasks.", "namespace", "queue", "reason")
 	waitSeconds  = gather("pawl_task_wait_seconds", "From ready to claimed, in seconds.", "namespace", "queue")

@@ -25,7 +25,7 @@ func (n *Node) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
 	out := make([]metrics.Queue, len(all))
 	for i, s := range all {
 		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed, Retrying: s.Retrying,
-			Dead: s.Dead, Poisoned: s.Poisoned, Looked: s.Looked, OldestReady: s.OldestReady}
+			Dead: s.Dead, Poisoned: s.Poisoned, Looked: s.Looked, OldestReady: s.OldestReady, MaxWait: s.MaxWait}
 		for _, b := range s.Blocked {
 			if out[i].Blocked == nil {
 				out[i].Blocked = map[string]int64{}

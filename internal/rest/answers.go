@@ -219,7 +219,7 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.num("low", r.GetLow())
 	x.close('}')
 	x.float("oldest_ready_age_seconds", q.GetOldestReadyAgeSeconds())
-	x.rates(q)
+	x.lately(q)
 	x.settings(q.GetSettings())
 	x.num("version", q.GetVersion())
 	x.time("created_at", q.GetCreatedAt())
@@ -273,6 +273,7 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 	x.span("poisoned", r.GetPoisoned())
 	x.close('}')
 	x.num("max_length", s.GetMaxLength())
+	x.span("max_wait", s.GetMaxWait())
 	x.rules(s.GetMaxRunning(), s.GetRate())
 	if k := s.GetPerKey(); k != nil {
 		x.within("per_key", '{')

@@ -228,8 +228,8 @@ func limitText(q url.Values) (int32, error) {
 }
 
 // page reads the limit and the cursor of a list.
-func (x *exchange) page() (limit int32, cursor string, err error) {
-	q, err := x.query("limit", "cursor")
+func (x *exchange) page(others ...string) (limit int32, cursor string, err error) {
+	q, err := x.query(append([]string{"limit", "cursor"}, others...)...)
 	if err == nil {
 		limit, err = limitText(q)
 	}

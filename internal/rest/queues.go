@@ -26,11 +26,15 @@ var queueRoutes = []Route{
 }
 
 func listQueues(x *exchange) error {
-	limit, cursor, err := x.page()
+	limit, cursor, err := x.page("series")
 	if err != nil {
 		return err
 	}
-	got, err := x.API.Operator.ListQueues(x.ctx, &pawlv1.ListQueuesRequest{Limit: limit, Cursor: cursor})
+	series, err := spanQuery(x.r.URL.Query(), "series")
+	if err != nil {
+		return err
+	}
+	got, err := x.API.Operator.ListQueues(x.ctx, &pawlv1.ListQueuesRequest{Limit: limit, Cursor: cursor, Series: series})
 	if err != nil {
 		return err
 	}
@@ -105,6 +109,8 @@ func (r *jsonReader) settings(path string) (*pawlv1.QueueSettings, error) {
 			s.MaxLength, err = r.integer(at, 0, math.MaxInt64)
 		case "max_running":
 			s.MaxRunning, err = r.int32(at, 0, math.MaxInt32)
+		case "max_wait":
+			s.MaxWait, err = r.span(at)
 		case "rate":
 			s.Rate, err = r.rateRule(at)
 		case "per_key":

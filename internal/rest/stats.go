@@ -99,12 +99,7 @@ func (x *exchange) stats(s *pawlv1.Stats) {
 		of   []int64
 	}{{"enqueued", r.GetEnqueued()}, {"claimed", r.GetClaimed()}, {"succeeded", r.GetSucceeded()}, {"failed", r.GetFailed()}, {"crashed", r.GetCrashed()},
 		{"dead", r.GetDead()}, {"poisoned", r.GetPoisoned()}, {"discarded", r.GetDiscarded()}, {"cancelled", r.GetCancelled()}, {"replayed", r.GetReplayed()}} {
-		x.within(f.name, '[')
-		for _, n := range f.of {
-			x.comma()
-			x.b = strconv.AppendInt(x.b, n, 10)
-		}
-		x.close(']')
+		x.nums(f.name, f.of)
 	}
 	x.close('}')
 	x.within("totals", '{')
@@ -124,6 +119,15 @@ func (x *exchange) stats(s *pawlv1.Stats) {
 	x.latency("run", s.GetRun())
 	x.failing(s.GetFailing())
 	x.strs("missing_nodes", s.GetMissingNodes())
+}
+
+func (x *exchange) nums(name string, list []int64) {
+	x.within(name, '[')
+	for _, n := range list {
+		x.comma()
+		x.b = strconv.AppendInt(x.b, n, 10)
+	}
+	x.close(']')
 }
 
 func (x *exchange) failing(types []*pawlv1.FailingType) {
@@ -154,8 +158,8 @@ func (x *exchange) latency(name string, l *pawlv1.Latency) {
 	x.close('}')
 }
 
-// rates writes what happened to a queue lately, if that was asked for.
-func (x *exchange) rates(q *pawlv1.Queue) {
+// lately writes what happened to a queue lately, and who works on it, as far as it is told.
+func (x *exchange) lately(q *pawlv1.Queue) {
 	if r := q.GetRates(); r != nil {
 		x.within("rates", '{')
 		x.float("in", r.GetIn())
@@ -167,6 +171,18 @@ func (x *exchange) rates(q *pawlv1.Queue) {
 	x.latency("run", q.GetRun())
 	if q.DrainSeconds != nil {
 		x.float("drain_seconds", q.GetDrainSeconds())
+	}
+	if q.Workers != nil {
+		x.num("workers", q.GetWorkers())
+	}
+	if s := q.GetSeries(); s != nil {
+		x.within("series", '{')
+		x.span("step", s.GetStep())
+		x.time("start", s.GetStart())
+		x.nums("in", s.GetIn())
+		x.nums("out", s.GetOut())
+		x.nums("failed", s.GetFailed())
+		x.close('}')
 	}
 }
 

@@ -38,6 +38,10 @@ var statsBriefs = &method[statsArgs, []stats.Brief]{name: "stats-briefs", again:
 	return r.cfg.Stats.Briefs(time.Now(), a.Queue.Namespace, a.Names), nil
 }}
 
+var statsTrends = &method[statsArgs, []stats.Trend]{name: "stats-trends", again: true, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Trend, error) {
+	return r.cfg.Stats.Trends(time.Now(), a.Queue.Namespace, a.Names, a.Window), nil
+}}
+
 var standings = &method[string, broker.NamespaceStanding]{name: "standings", again: true, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStanding, error) {
 	return r.cfg.Broker.Standing(ctx, ns, surveyAge)
 }}
@@ -67,6 +71,18 @@ func (r *Router) Briefs(ctx context.Context, ns string, names []string) []stats.
 	for _, some := range answers {
 		for i := range some[:min(len(some), len(out))] {
 			out[i].Add(&some[i])
+		}
+	}
+	return out
+}
+
+// Trends tells the course of some queues in a window, in their order.
+func (r *Router) Trends(ctx context.Context, ns string, names []string, w stats.Window) []stats.Trend {
+	answers, _ := eachNode(ctx, r, statsTrends, ratesTime, statsArgs{Queue: stats.Queue{Namespace: ns}, Names: names, Window: w})
+	out := make([]stats.Trend, len(names))
+	for _, some := range answers {
+		for i := range some[:min(len(some), len(out))] {
+			out[i].Add(some[i])
 		}
 	}
 	return out

@@ -48,6 +48,21 @@ func (r *Router) Workers(ctx context.Context, q roster.Query, node string) (list
 	return list, ctx.Err()
 }
 
+type tallyArgs struct {
+	Namespace string
+	Queues    []string
+}
+
+var tallyWorkers = &method[tallyArgs, roster.Tally]{name: "tally-workers", again: true, run: func(_ context.Context, r *Router, a tallyArgs) (roster.Tally, error) {
+	return r.cfg.Roster.Tally(a.Namespace, a.Queues), nil
+}}
+
+// CountWorkers counts the workers that take tasks of some queues, in their order, as far as the nodes answer soon.
+func (r *Router) CountWorkers(ctx context.Context, ns string, queues []string) []int64 {
+	answers, _ := eachNode(ctx, r, tallyWorkers, ratesTime, tallyArgs{ns, queues})
+	return roster.Sum(answers, len(queues))
+}
+
 // onNodes runs a method on several nodes at the same time.
 func onNodes[A, R any](ctx context.Context, r *Router, m *method[A, R], nodes []Node, a A) ([]R, []error) {
 	ctx, cancel := context.WithTimeout(ctx, rosterTime)

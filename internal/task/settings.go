@@ -17,6 +17,7 @@ type Settings struct {
 	Lease       time.Duration       `json:"lease"`
 	Timeout     time.Duration       `json:"timeout"` // of one run; 0: none
 	Retention   Retention           `json:"retention"`
+	MaxWait     time.Duration       `json:"max_wait"`   // a task that is ready for longer needs attention
 	MaxLength   int64               `json:"max_length"` // waiting tasks at most; 0: no limit
 	Rules                           // of the queue as a whole
 	PerKey      KeyRules            `json:"per_key,omitzero"` // of each key
@@ -52,12 +53,19 @@ func (r Retention) Of(s State) time.Duration {
 
 const day = 24 * time.Hour
 
+// Bounds of Settings.MaxWait.
+const (
+	minMaxWait = time.Second
+	maxMaxWait = 365 * day
+)
+
 // DefaultSettings are those of a queue that nobody configured.
 func DefaultSettings() Settings {
 	return Settings{
 		Retry:       DefaultRetry,
 		MaxAttempts: 5,
 		Lease:       30 * time.Second,
+		MaxWait:     5 * time.Minute,
 		Retention:   Retention{Succeeded: day, Discarded: day, Cancelled: day, Dead: 14 * day, Poisoned: 14 * day},
 	}
 }
@@ -93,6 +101,9 @@ func (s Settings) Check() error {
 	}
 	if s.MaxLength < 0 {
 		return Invalid("max_length", "%d is negative", s.MaxLength)
+	}
+	if s.MaxWait < minMaxWait || s.MaxWait > maxMaxWait {
+		return Invalid("max_wait", "%v is not between %v and %v", s.MaxWait, minMaxWait, maxMaxWait)
 	}
 	if err := s.checkRules(); err != nil {
 		return err

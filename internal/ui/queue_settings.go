@@ -35,6 +35,7 @@ func settingsFacts(s *pawl.QueueSettings) []fact {
 		{"Timeout of a run", orNone(s.Timeout > 0, spanText(s.Timeout))},
 		{"Kept when succeeded", spanText(s.Keep.Succeeded)},
 		{"Kept when dead", spanText(s.Keep.Dead)},
+		{"Needs attention", "when a task is ready for more than " + spanText(s.MaxWait)},
 		{"At most waiting", orNone(s.MaxLength > 0, number(s.MaxLength))},
 		{"At most running", orNone(s.MaxRunning > 0, number(s.MaxRunning))},
 		{"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
@@ -171,6 +172,7 @@ func limitFields(s *pawl.QueueSettings) []field {
 	rate := "100/1s, or 100/1m burst 20"
 	return []field{
 		{Heading: "Limits", Name: "max_length", Label: "Waiting tasks at most", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit"},
+		{Name: "max_wait", Label: "Needs attention when a task is ready for", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m"},
 		{Name: "max_running", Label: "Running at once", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit"},
 		{Name: "rate", Label: "Rate", Kind: "text", Value: rateText(s.Rate), Placeholder: "no limit", Hint: rate},
 		{Name: "per_key.max_running", Label: "Of each key: running at once", Kind: "number", Value: numberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
@@ -229,7 +231,7 @@ func doSettings(v *visit) (done, error) {
 func (v *visit) settings(breakers map[string]pawl.Breaker) (s pawl.QueueSettings, err error) {
 	r := &reader{v: v}
 	s = pawl.QueueSettings{
-		MaxAttempts: r.count("max_attempts"), Lease: r.span("lease"), Timeout: r.span("timeout"), MaxLength: r.whole("max_length"),
+		MaxAttempts: r.count("max_attempts"), Lease: r.span("lease"), Timeout: r.span("timeout"), MaxLength: r.whole("max_length"), MaxWait: r.span("max_wait"),
 		Retry: pawl.RetryPolicy{Initial: r.retrySpan("retry.initial"), Factor: r.share("retry.factor"), Max: r.retrySpan("retry.max"), Jitter: r.share("retry.jitter")},
 		Keep: pawl.Keep{Succeeded: r.span("retention.succeeded"), Discarded: r.span("retention.discarded"), Cancelled: r.span("retention.cancelled"),
 			Dead: r.span("retention.dead"), Poisoned: r.span("retention.poisoned")},

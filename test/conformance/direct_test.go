@@ -397,7 +397,7 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 func settingsOf(s task.Settings) settings {
 	r := s.Retention
 	out := settings{Weights: weights{s.Weights[0], s.Weights[1], s.Weights[2]}, Retry: retryOf(s.Retry), MaxAttempts: s.MaxAttempts,
-		Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength,
+		Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait),
 		Retention: retention{span(r.Succeeded), span(r.Discarded), span(r.Cancelled), span(r.Dead), span(r.Poisoned)}, limits: limitsOf(s.Rules)}
 	if s.PerKey != (task.KeyRules{}) {
 		out.PerKey = new(limitsOf(s.PerKey.Rules))
@@ -468,7 +468,7 @@ func (s settings) task() task.Settings {
 	if s.MaxAttempts != 0 {
 		out.MaxAttempts = s.MaxAttempts
 	}
-	for to, from := range map[*time.Duration]span{&out.Lease: s.Lease, &out.Retention.Succeeded: s.Retention.Succeeded, &out.Retention.Discarded: s.Retention.Discarded,
+	for to, from := range map[*time.Duration]span{&out.Lease: s.Lease, &out.MaxWait: s.MaxWait, &out.Retention.Succeeded: s.Retention.Succeeded, &out.Retention.Discarded: s.Retention.Discarded,
 		&out.Retention.Cancelled: s.Retention.Cancelled, &out.Retention.Dead: s.Retention.Dead, &out.Retention.Poisoned: s.Retention.Poisoned} {
 		if from != 0 {
 			*to = from.std()

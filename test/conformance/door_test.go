@@ -398,6 +398,7 @@ type settings struct {
 	Timeout     span      `json:"timeout,omitempty"`
 	Retention   retention `json:"retention,omitzero"`
 	MaxLength   int64     `json:"max_length,omitempty"`
+	MaxWait     span      `json:"max_wait,omitempty"`
 	limits
 	PerKey   *limits             `json:"per_key,omitempty"`
 	Breaker  *breaker            `json:"breaker,omitempty"`
@@ -473,6 +474,7 @@ type lately struct {
 	Wait  passedOver `json:"wait"`
 	Run   passedOver `json:"run"`
 	Drain passedOver `json:"drain_seconds"`
+	Staff passedOver `json:"workers"`
 }
 
 // passedOver is a field that is not looked at.

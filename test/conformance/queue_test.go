@@ -2,7 +2,7 @@ package conformance
 
 import "testing"
 
-var defaultSettings = settings{Retry: defaultRetry, MaxAttempts: 5, Lease: 30 * second,
+var defaultSettings = settings{Retry: defaultRetry, MaxAttempts: 5, Lease: 30 * second, MaxWait: 5 * minute,
 	Retention: retention{Succeeded: day, Discarded: day, Cancelled: day, Dead: 14 * day, Poisoned: 14 * day}}
 
 func TestQueue(t *testing.T) {
@@ -15,7 +15,7 @@ func TestQueue(t *testing.T) {
 		}},
 		{name: "settings are replaced as a whole", tell: func(w *world) {
 			all := settings{Weights: weights{7, 2, 1}, Retry: retry{Initial: second, Factor: 3, Max: hour, Jitter: 0.5}, MaxAttempts: 7, Lease: minute, Timeout: hour,
-				Retention: retention{hour, 2 * hour, 3 * hour, 4 * hour, 5 * hour}, MaxLength: 1000}
+				Retention: retention{hour, 2 * hour, 3 * hour, 4 * hour, 5 * hour}, MaxLength: 1000, MaxWait: hour}
 			made := w.put("mail", all)
 			is(w, "the queue", made, queueInfo{Queue: "mail", Settings: all, Version: made.Version, CreatedAt: w.now()})
 			is(w, "as it is read", w.queue("mail"), made)

@@ -81,6 +81,8 @@ func TestWorkers(t *testing.T) {
 			is(w, "the word", []any{quiet.ID, quiet.Quiet.Reason, quiet.Quiet.By}, []any{id, "deploy", actor})
 			synctest.Wait()
 			is(w, "one that is quiet", claimAs("w1"), 0)
+			got, err := client.client.Claims().Poll(w.ctx(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Worker: "w1"})
+			is(w, "what it hears", []any{len(got.Claims), got.Quiet, got.QuietReason, err}, []any{0, true, "deploy", nil})
 			is(w, "another", claimAs("w2"), 1)
 			is(w, "as it is told", ok[workerInfo](w)(w.roster().Worker(w.ctx(), id)).Quiet.Reason, "deploy")
 			ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), id))
@@ -90,7 +92,7 @@ func TestWorkers(t *testing.T) {
 				_, err := w.roster().Quiet(w.ctx(), bad, "")
 				is(w, "a refusal of "+bad, err != nil, true)
 			}
-			_, err := w.roster().ResumeWorker(w.ctx(), "nobody")
+			_, err = w.roster().ResumeWorker(w.ctx(), "nobody")
 			w.refused("a resume of nobody", err, refusal{Code: "not_found"})
 		}}),
 	})

@@ -341,7 +341,7 @@ func (d *rpc) Queues(ctx context.Context, p part) (names []string, next string, 
 
 func (d *rpc) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
 	r := s.Retention
-	p := &pawlv1.QueueSettings{Retry: s.Retry.proto(), MaxAttempts: int32(s.MaxAttempts), Lease: spanProto(s.Lease), Timeout: spanProto(s.Timeout), MaxLength: s.MaxLength,
+	p := &pawlv1.QueueSettings{Retry: s.Retry.proto(), MaxAttempts: int32(s.MaxAttempts), Lease: spanProto(s.Lease), Timeout: spanProto(s.Timeout), MaxLength: s.MaxLength, MaxWait: spanProto(s.MaxWait),
 		Retention: &pawlv1.Retention{Succeeded: spanProto(r.Succeeded), Discarded: spanProto(r.Discarded), Cancelled: spanProto(r.Cancelled),
 			Dead: spanProto(r.Dead), Poisoned: spanProto(r.Poisoned)}}
 	if s.Weights != (weights{}) {
@@ -483,7 +483,7 @@ func queueProto(p *pawlv1.Queue) queueInfo {
 		Ready:       byPrio{r.GetHigh(), r.GetNormal(), r.GetLow()},
 		OldestReady: p.GetOldestReadyAgeSeconds(), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 		Settings: settings{Weights: weights{int(w.GetHigh()), int(w.GetNormal()), int(w.GetLow())}, Retry: retryProto(s.GetRetry()),
-			MaxAttempts: int(s.GetMaxAttempts()), Lease: span(s.GetLease().AsDuration()), Timeout: span(s.GetTimeout().AsDuration()), MaxLength: s.GetMaxLength(),
+			MaxAttempts: int(s.GetMaxAttempts()), Lease: span(s.GetLease().AsDuration()), Timeout: span(s.GetTimeout().AsDuration()), MaxLength: s.GetMaxLength(), MaxWait: span(s.GetMaxWait().AsDuration()),
 			Retention: retention{span(k.GetSucceeded().AsDuration()), span(k.GetDiscarded().AsDuration()), span(k.GetCancelled().AsDuration()),
 				span(k.GetDead().AsDuration()), span(k.GetPoisoned().AsDuration())}, limits: limitsProto(s.GetMaxRunning(), s.GetRate())}}
 	if each := s.GetPerKey(); each != nil {

@@ -310,7 +310,7 @@ func (d *sdk) queue(q *pawl.QueueInfo, err error) (queueInfo, error) {
 	s := q.Settings
 	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt, Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority),
 		OldestReady: q.OldestReady.Seconds(), Version: q.Version, CreatedAt: q.CreatedAt,
-		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength,
+		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait),
 			Retention: retention{span(s.Keep.Succeeded), span(s.Keep.Discarded), span(s.Keep.Cancelled), span(s.Keep.Dead), span(s.Keep.Poisoned)}}}
 	if s.Weights != nil {
 		out.Settings.Weights = weights(*s.Weights)
@@ -362,7 +362,7 @@ func (d *sdk) Queues(ctx context.Context, p part) (names []string, next string, 
 
 func (d *sdk) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
 	r := s.Retention
-	out := pawl.QueueSettings{Retry: s.Retry.policy(), MaxAttempts: s.MaxAttempts, Lease: s.Lease.std(), Timeout: s.Timeout.std(), MaxLength: s.MaxLength,
+	out := pawl.QueueSettings{Retry: s.Retry.policy(), MaxAttempts: s.MaxAttempts, Lease: s.Lease.std(), Timeout: s.Timeout.std(), MaxLength: s.MaxLength, MaxWait: s.MaxWait.std(),
 		Keep: pawl.Keep{Succeeded: r.Succeeded.std(), Discarded: r.Discarded.std(), Cancelled: r.Cancelled.std(), Dead: r.Dead.std(), Poisoned: r.Poisoned.std()}}
 	if s.Weights != (weights{}) {
 		out.Weights = new(pawl.PriorityWeights(s.Weights))

@@ -131,6 +131,108 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "of a paused queue", fmt.Sprint(s.Workers, s.Active), "0 false")
 		}}),
+		ofTheGateway(story{name: "a list of queues tells who works on each, and draws what happened to it", shards: 2, tell: func(w *world) {
+			w.fill(6, spec{Queue: "mail"})
+			w.fill(2, spec{Queue: "video"})
+			for range 3 {
+				w.ack(w.one(claimCall{Queues: []string{"mail"}, Max: 1, Worker: "w1"}))
+			}
+			w.fail(w.one(claimCall{Queues: []string{"mail", "video"}, Max: 1, Worker: "w2"}), failing{Outcome: "dead"})
+			w.pass(second)
+			tell := func(q string, workers any, step any, in, out, failed []int64) string {
+				sum := func(list []int64) (n int64) {
+					for _, x := range list {
+						n += x
+					}
+					return n
+				}
+				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed), "of", len(in), len(out), len(failed), "steps of", step)
+			}
+			want := "mail workers 2 in 6 out 4 failed 1 of 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 of 60 60 60 steps of 1m0s\n"
+
+			said := ""
+			page, err := newSDK(w.T, w.house).client.Admin().QueuesSeries(w.ctx(), pawl.PageRequest{}, time.Hour)
+			must(w.T, err)
+			for _, q := range page.Items {
+				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed)
+			}
+			is(w, "the SDK", said, want)
+
+			var list struct {
+				Items []struct {
+					Queue   string
+					Workers *int
+					Series  *struct {
+						Step            span
+						Start           time.Time
+						In, Out, Failed []int64
+					}
+				}
+			}
+			is(w, "the answer of REST", newREST(w.T, w.house).tally(w, "/queues?series=1h", &list), 200)
+			said = ""
+			for _, q := range list.Items {
+				said += tell(q.Queue, *q.Workers, q.Series.Step.std(), q.Series.In, q.Series.Out, q.Series.Failed)
+			}
+			is(w, "REST", said, want)
+			is(w, "where it begins", list.Items[0].Series.Start, w.now().Truncate(minute.std()).Add(-59*time.Minute))
+
+			rpc, said := newRPC(w.T, w.house), ""
+			got, err := rpc.operator.ListQueues(w.ctx(), &pawlv1.ListQueuesRequest{Series: durationpb.New(time.Hour)})
+			must(w.T, err)
+			for _, q := range got.GetItems() {
+				s := q.GetSeries()
+				said += tell(q.GetQueue(), q.GetWorkers(), s.GetStep().AsDuration(), s.GetIn(), s.GetOut(), s.GetFailed())
+			}
+			is(w, "gRPC", said, want)
+
+			list.Items = nil
+			is(w, "a list without", newREST(w.T, w.house).tally(w, "/queues", &list), 200)
+			is(w, "its series", list.Items[0].Series == nil && *list.Items[0].Workers == 2, true)
+			for _, bad := range []string{"series=3m", "series=x", "series=", "window=1h"} {
+				is(w, "a refusal of "+bad, newREST(w.T, w.house).tally(w, "/queues?"+bad, &list), 400)
+			}
+			one, err := newSDK(w.T, w.house).client.Admin().Queue(w.ctx(), "video")
+			must(w.T, err)
+			is(w, "one queue", fmt.Sprint(*one.Workers, one.Series == nil), "1 true")
+			for range 6 {
+				w.pass(minute)
+			}
+			one, err = newSDK(w.T, w.house).client.Admin().Queue(w.ctx(), "video")
+			must(w.T, err)
+			is(w, "long after", *one.Workers, 0)
+		}}),
+		ofTheGateway(story{name: "each queue says how long is too long", tell: func(w *world) {
+			rest := newREST(w.T, w.house)
+			one := limits{MaxRunning: 1} // the others wait, and not for want of workers
+			w.put("quick", settings{MaxWait: 10 * second, limits: one})
+			w.put("patient", settings{MaxWait: hour, limits: one})
+			w.put("usual", settings{limits: one})
+			for _, q := range []string{"quick", "patient", "usual"} {
+				w.fill(2, spec{Queue: q})
+				w.claims(claimCall{Queues: []string{q}, Max: 1, Worker: "w1", Lease: hour})
+			}
+			waits := func() (kinds []string) {
+				w.Helper()
+				for _, q := range []string{"quick", "patient", "usual"} {
+					is(w, "claims beyond the limit", len(w.claims(claimCall{Queues: []string{q}, Max: 1, Worker: "w1"})), 0)
+				}
+				var all figures
+				rest.tally(w, "/stats", &all)
+				for _, k := range all.kinds() {
+					if strings.HasPrefix(k, "oldest_wait") {
+						kinds = append(kinds, k)
+					}
+				}
+				return kinds
+			}
+			w.pass(9 * second)
+			is(w, "before", waits(), nil)
+			w.pass(3 * second)
+			is(w, "after 12 s", waits(), []string{"oldest_wait quick"})
+			w.pass(5 * minute)
+			is(w, "after 5 min", waits(), []string{"oldest_wait quick", "oldest_wait usual"})
+		}}),
 		ofTheGateway(story{name: "KEDA learns how many workers a queue needs", tell: func(w *world) {
 			scaler := newRPC(w.T, w.house).scaler
 			ref := func(metadata ...string) *keda.ScaledObjectRef {

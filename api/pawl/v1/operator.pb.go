@@ -37,6 +37,7 @@ type QueueSettings struct {
 	Rate          *Rate                  `protobuf:"bytes,9,opt,name=rate,proto3" json:"rate,omitempty"`                                                                                    // absent: no limit
 	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                                 // of each key: tasks with the same key. Without a weight
 	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`         // of single keys, instead of per_key; at most 1,000
+	MaxWait       *durationpb.Duration   `protobuf:"bytes,12,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`                                                              // a task that is ready for longer needs attention: 1s to 365d; default 5m
 	Breaker       *Breaker               `protobuf:"bytes,20,opt,name=breaker,proto3" json:"breaker,omitempty"`                                                                             // of each type; absent: none
 	Breakers      map[string]*Breaker    `protobuf:"bytes,21,rep,name=breakers,proto3" json:"breakers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single types, instead of breaker; at most 1,000
 	unknownFields protoimpl.UnknownFields
@@ -146,6 +147,13 @@ func (x *QueueSettings) GetPerKey() *KeyRules {
 func (x *QueueSettings) GetKeys() map[string]*KeyRules {
 	if x != nil {
 		return x.Keys
+	}
+	return nil
+}
+
+func (x *QueueSettings) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
 	}
 	return nil
 }
@@ -519,10 +527,12 @@ type Queue struct {
 	BreakersOpen          int32                  `protobuf:"varint,21,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // how many are not closed
 	PausedBy              string                 `protobuf:"bytes,22,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`              // as they called themselves; empty: not known
 	// Of GetQueue and ListQueues, as far as the nodes that answer have seen it:
-	Rates         *QueueRates `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`                                           // of the last minute
-	Wait          *Latency    `protobuf:"bytes,24,opt,name=wait,proto3" json:"wait,omitempty"`                                             // from ready to claimed, in the last 5 minutes
-	Run           *Latency    `protobuf:"bytes,25,opt,name=run,proto3" json:"run,omitempty"`                                               // from claimed to the end of the run, in the last 5 minutes
-	DrainSeconds  *float64    `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready or claimed, at the present rates; absent: it does not get less
+	Rates         *QueueRates  `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`                                           // of the last minute
+	Wait          *Latency     `protobuf:"bytes,24,opt,name=wait,proto3" json:"wait,omitempty"`                                             // from ready to claimed, in the last 5 minutes
+	Run           *Latency     `protobuf:"bytes,25,opt,name=run,proto3" json:"run,omitempty"`                                               // from claimed to the end of the run, in the last 5 minutes
+	DrainSeconds  *float64     `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready or claimed, at the present rates; absent: it does not get less
+	Workers       *int64       `protobuf:"varint,27,opt,name=workers,proto3,oneof" json:"workers,omitempty"`                                // that take its tasks: not those that are quiet or drain
+	Series        *QueueSeries `protobuf:"bytes,28,opt,name=series,proto3" json:"series,omitempty"`                                         // of ListQueues, if it was asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -688,6 +698,20 @@ func (x *Queue) GetDrainSeconds() float64 {
 		return *x.DrainSeconds
 	}
 	return 0
+}
+
+func (x *Queue) GetWorkers() int64 {
+	if x != nil && x.Workers != nil {
+		return *x.Workers
+	}
+	return 0
+}
+
+func (x *Queue) GetSeries() *QueueSeries {
+	if x != nil {
+		return x.Series
+	}
+	return nil
 }
 
 // QueuePart is what a queue has in one shard.
@@ -923,6 +947,7 @@ type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
 	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"` // 2m, 5m, 1h or 24h: each queue has its series of so long; absent: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -969,6 +994,13 @@ func (x *ListQueuesRequest) GetCursor() string {
 		return x.Cursor
 	}
 	return ""
+}
+
+func (x *ListQueuesRequest) GetSeries() *durationpb.Duration {
+	if x != nil {
+		return x.Series
+	}
+	return nil
 }
 
 type ListQueuesResponse struct {
@@ -3340,7 +3372,7 @@ var File_pawl_v1_operator_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x13pawl/v1/stats.proto\x1a\x12pawl/v1/task.proto\"\xf8\x05\n" +
+	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x13pawl/v1/stats.proto\x1a\x12pawl/v1/task.proto\"\xae\x06\n" +
 	"\rQueueSettings\x122\n" +
 	"\aweights\x18\x01 \x01(\v2\x18.pawl.v1.PriorityWeightsR\aweights\x12*\n" +
 	"\x05retry\x18\x02 \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x12!\n" +
@@ -3355,7 +3387,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x04rate\x18\t \x01(\v2\r.pawl.v1.RateR\x04rate\x12*\n" +
 	"\aper_key\x18\n" +
 	" \x01(\v2\x11.pawl.v1.KeyRulesR\x06perKey\x124\n" +
-	"\x04keys\x18\v \x03(\v2 .pawl.v1.QueueSettings.KeysEntryR\x04keys\x12*\n" +
+	"\x04keys\x18\v \x03(\v2 .pawl.v1.QueueSettings.KeysEntryR\x04keys\x124\n" +
+	"\bmax_wait\x18\f \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12*\n" +
 	"\abreaker\x18\x14 \x01(\v2\x10.pawl.v1.BreakerR\abreaker\x12@\n" +
 	"\bbreakers\x18\x15 \x03(\v2$.pawl.v1.QueueSettings.BreakersEntryR\bbreakers\x1aJ\n" +
 	"\tKeysEntry\x12\x10\n" +
@@ -3388,7 +3421,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xb7\x06\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\x90\a\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -3410,8 +3443,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05rates\x18\x17 \x01(\v2\x13.pawl.v1.QueueRatesR\x05rates\x12$\n" +
 	"\x04wait\x18\x18 \x01(\v2\x10.pawl.v1.LatencyR\x04wait\x12\"\n" +
 	"\x03run\x18\x19 \x01(\v2\x10.pawl.v1.LatencyR\x03run\x12(\n" +
-	"\rdrain_seconds\x18\x1a \x01(\x01H\x00R\fdrainSeconds\x88\x01\x01B\x10\n" +
-	"\x0e_drain_seconds\"\x87\x01\n" +
+	"\rdrain_seconds\x18\x1a \x01(\x01H\x00R\fdrainSeconds\x88\x01\x01\x12\x1d\n" +
+	"\aworkers\x18\x1b \x01(\x03H\x01R\aworkers\x88\x01\x01\x12,\n" +
+	"\x06series\x18\x1c \x01(\v2\x14.pawl.v1.QueueSeriesR\x06seriesB\x10\n" +
+	"\x0e_drain_secondsB\n" +
+	"\n" +
+	"\b_workers\"\x87\x01\n" +
 	"\tQueuePart\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
@@ -3429,10 +3466,11 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x0fReadyByPriority\x12\x12\n" +
 	"\x04high\x18\x01 \x01(\x03R\x04high\x12\x16\n" +
 	"\x06normal\x18\x02 \x01(\x03R\x06normal\x12\x10\n" +
-	"\x03low\x18\x03 \x01(\x03R\x03low\"A\n" +
+	"\x03low\x18\x03 \x01(\x03R\x03low\"t\n" +
 	"\x11ListQueuesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"[\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x121\n" +
+	"\x06series\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06series\"[\n" +
 	"\x12ListQueuesResponse\x12$\n" +
 	"\x05items\x18\x01 \x03(\v2\x0e.pawl.v1.QueueR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -3691,11 +3729,12 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*BreakerStatus)(nil),          // 60: pawl.v1.BreakerStatus
 	(*QueueRates)(nil),             // 61: pawl.v1.QueueRates
 	(*Latency)(nil),                // 62: pawl.v1.Latency
-	(*Filter)(nil),                 // 63: pawl.v1.Filter
-	(*Task)(nil),                   // 64: pawl.v1.Task
-	(*Error)(nil),                  // 65: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 66: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 67: pawl.v1.ExplainQueueResponse
+	(*QueueSeries)(nil),            // 63: pawl.v1.QueueSeries
+	(*Filter)(nil),                 // 64: pawl.v1.Filter
+	(*Task)(nil),                   // 65: pawl.v1.Task
+	(*Error)(nil),                  // 66: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 67: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 68: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	4,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
@@ -3706,104 +3745,107 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	1,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
 	2,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
 	54, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
-	58, // 8: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
-	55, // 9: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
-	57, // 10: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
-	1,  // 11: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
-	59, // 12: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
-	57, // 13: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	57, // 14: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	57, // 15: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	57, // 16: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	57, // 17: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	59, // 18: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	8,  // 19: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
-	9,  // 20: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
-	0,  // 21: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	59, // 22: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	7,  // 23: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
-	3,  // 24: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
-	60, // 25: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
-	61, // 26: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
-	62, // 27: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
-	62, // 28: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
-	8,  // 29: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	6,  // 30: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	6,  // 31: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	0,  // 32: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	6,  // 33: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 34: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 35: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 36: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 37: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	63, // 38: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	64, // 39: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	63, // 40: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	64, // 41: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	34, // 42: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	59, // 43: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	59, // 44: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	63, // 45: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	63, // 46: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	41, // 47: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	64, // 48: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	59, // 49: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	44, // 50: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	65, // 51: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	64, // 52: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	64, // 53: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	64, // 54: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	59, // 55: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	53, // 56: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	2,  // 57: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	58, // 58: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	10, // 59: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	12, // 60: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	14, // 61: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	16, // 62: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	18, // 63: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	20, // 64: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	24, // 65: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	22, // 66: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	26, // 67: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	66, // 68: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	28, // 69: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	30, // 70: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	32, // 71: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	35, // 72: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	37, // 73: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	39, // 74: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	42, // 75: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	45, // 76: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	47, // 77: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	49, // 78: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	51, // 79: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	11, // 80: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	13, // 81: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	15, // 82: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	17, // 83: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	19, // 84: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	21, // 85: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	25, // 86: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	23, // 87: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	27, // 88: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	67, // 89: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	29, // 90: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	31, // 91: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	33, // 92: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	36, // 93: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	38, // 94: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	40, // 95: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	43, // 96: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	46, // 97: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	48, // 98: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	50, // 99: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	52, // 100: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	80, // [80:101] is the sub-list for method output_type
-	59, // [59:80] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	57, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
+	58, // 9: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
+	55, // 10: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
+	57, // 11: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
+	1,  // 12: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
+	59, // 13: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
+	57, // 14: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	57, // 15: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	57, // 16: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	57, // 17: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	57, // 18: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	59, // 19: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	8,  // 20: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
+	9,  // 21: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
+	0,  // 22: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
+	59, // 23: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	7,  // 24: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
+	3,  // 25: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
+	60, // 26: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
+	61, // 27: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
+	62, // 28: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
+	62, // 29: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
+	63, // 30: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
+	8,  // 31: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	57, // 32: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
+	6,  // 33: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	6,  // 34: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	0,  // 35: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	6,  // 36: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 37: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 38: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 39: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
+	6,  // 40: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	64, // 41: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	65, // 42: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	64, // 43: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	65, // 44: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	34, // 45: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	59, // 46: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	59, // 47: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	64, // 48: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	64, // 49: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	41, // 50: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	65, // 51: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	59, // 52: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	44, // 53: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	66, // 54: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	65, // 55: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	65, // 56: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	65, // 57: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	59, // 58: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	53, // 59: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	2,  // 60: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	58, // 61: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	10, // 62: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	12, // 63: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	14, // 64: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	16, // 65: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	18, // 66: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	20, // 67: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	24, // 68: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	22, // 69: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	26, // 70: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	67, // 71: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	28, // 72: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	30, // 73: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	32, // 74: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	35, // 75: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	37, // 76: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	39, // 77: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	42, // 78: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	45, // 79: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	47, // 80: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	49, // 81: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	51, // 82: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	11, // 83: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	13, // 84: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	15, // 85: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	17, // 86: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	19, // 87: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	21, // 88: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	25, // 89: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	23, // 90: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	27, // 91: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	68, // 92: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	29, // 93: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	31, // 94: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	33, // 95: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	36, // 96: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	38, // 97: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	40, // 98: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	43, // 99: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	46, // 100: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	48, // 101: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	50, // 102: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	52, // 103: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	83, // [83:104] is the sub-list for method output_type
+	62, // [62:83] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }

@@ -720,6 +720,83 @@ func (x *QueueRates) GetFailed() float64 {
 	return 0
 }
 
+// QueueSeries are the events of a queue in a window of time, in at most 60 steps: enough for a small chart.
+type QueueSeries struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          *durationpb.Duration   `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`             // 2s in 2m, 10s in 5m, 1m in 1h, 30m in 24h
+	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`           // of the first step; the last one is the one that runs
+	In            []int64                `protobuf:"varint,3,rep,packed,name=in,proto3" json:"in,omitempty"`         // enqueued or replayed
+	Out           []int64                `protobuf:"varint,4,rep,packed,name=out,proto3" json:"out,omitempty"`       // ended, in whatever way
+	Failed        []int64                `protobuf:"varint,5,rep,packed,name=failed,proto3" json:"failed,omitempty"` // attempts that failed, crashed or timed out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueSeries) Reset() {
+	*x = QueueSeries{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueSeries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueSeries) ProtoMessage() {}
+
+func (x *QueueSeries) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueSeries.ProtoReflect.Descriptor instead.
+func (*QueueSeries) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *QueueSeries) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *QueueSeries) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *QueueSeries) GetIn() []int64 {
+	if x != nil {
+		return x.In
+	}
+	return nil
+}
+
+func (x *QueueSeries) GetOut() []int64 {
+	if x != nil {
+		return x.Out
+	}
+	return nil
+}
+
+func (x *QueueSeries) GetFailed() []int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
 // FailingType is a type of a queue whose attempts ended badly.
 type FailingType struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -735,7 +812,7 @@ type FailingType struct {
 
 func (x *FailingType) Reset() {
 	*x = FailingType{}
-	mi := &file_pawl_v1_stats_proto_msgTypes[9]
+	mi := &file_pawl_v1_stats_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +824,7 @@ func (x *FailingType) String() string {
 func (*FailingType) ProtoMessage() {}
 
 func (x *FailingType) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_stats_proto_msgTypes[9]
+	mi := &file_pawl_v1_stats_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +837,7 @@ func (x *FailingType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailingType.ProtoReflect.Descriptor instead.
 func (*FailingType) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FailingType) GetQueue() string {
@@ -823,7 +900,7 @@ type QueueTotals struct {
 
 func (x *QueueTotals) Reset() {
 	*x = QueueTotals{}
-	mi := &file_pawl_v1_stats_proto_msgTypes[10]
+	mi := &file_pawl_v1_stats_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +912,7 @@ func (x *QueueTotals) String() string {
 func (*QueueTotals) ProtoMessage() {}
 
 func (x *QueueTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_stats_proto_msgTypes[10]
+	mi := &file_pawl_v1_stats_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +925,7 @@ func (x *QueueTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueTotals.ProtoReflect.Descriptor instead.
 func (*QueueTotals) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{10}
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *QueueTotals) GetQueues() int64 {
@@ -928,7 +1005,7 @@ type Attention struct {
 
 func (x *Attention) Reset() {
 	*x = Attention{}
-	mi := &file_pawl_v1_stats_proto_msgTypes[11]
+	mi := &file_pawl_v1_stats_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1017,7 @@ func (x *Attention) String() string {
 func (*Attention) ProtoMessage() {}
 
 func (x *Attention) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_stats_proto_msgTypes[11]
+	mi := &file_pawl_v1_stats_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1030,7 @@ func (x *Attention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attention.ProtoReflect.Descriptor instead.
 func (*Attention) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{11}
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Attention) GetKind() string {
@@ -1002,7 +1079,7 @@ type GetQueueScaleRequest struct {
 
 func (x *GetQueueScaleRequest) Reset() {
 	*x = GetQueueScaleRequest{}
-	mi := &file_pawl_v1_stats_proto_msgTypes[12]
+	mi := &file_pawl_v1_stats_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1091,7 @@ func (x *GetQueueScaleRequest) String() string {
 func (*GetQueueScaleRequest) ProtoMessage() {}
 
 func (x *GetQueueScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_stats_proto_msgTypes[12]
+	mi := &file_pawl_v1_stats_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1104,7 @@ func (x *GetQueueScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueScaleRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueScaleRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{12}
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetQueueScaleRequest) GetQueue() string {
@@ -1069,7 +1146,7 @@ type GetQueueScaleResponse struct {
 
 func (x *GetQueueScaleResponse) Reset() {
 	*x = GetQueueScaleResponse{}
-	mi := &file_pawl_v1_stats_proto_msgTypes[13]
+	mi := &file_pawl_v1_stats_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1158,7 @@ func (x *GetQueueScaleResponse) String() string {
 func (*GetQueueScaleResponse) ProtoMessage() {}
 
 func (x *GetQueueScaleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_stats_proto_msgTypes[13]
+	mi := &file_pawl_v1_stats_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1171,7 @@ func (x *GetQueueScaleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueScaleResponse.ProtoReflect.Descriptor instead.
 func (*GetQueueScaleResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{13}
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetQueueScaleResponse) GetQueue() string {
@@ -1219,7 +1296,13 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"QueueRates\x12\x0e\n" +
 	"\x02in\x18\x01 \x01(\x01R\x02in\x12\x10\n" +
 	"\x03out\x18\x02 \x01(\x01R\x03out\x12\x16\n" +
-	"\x06failed\x18\x03 \x01(\x01R\x06failed\"\xcf\x01\n" +
+	"\x06failed\x18\x03 \x01(\x01R\x06failed\"\xa8\x01\n" +
+	"\vQueueSeries\x12-\n" +
+	"\x04step\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04step\x120\n" +
+	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x0e\n" +
+	"\x02in\x18\x03 \x03(\x03R\x02in\x12\x10\n" +
+	"\x03out\x18\x04 \x03(\x03R\x03out\x12\x16\n" +
+	"\x06failed\x18\x05 \x03(\x03R\x06failed\"\xcf\x01\n" +
 	"\vFailingType\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1a\n" +
@@ -1276,7 +1359,7 @@ func file_pawl_v1_stats_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_stats_proto_rawDescData
 }
 
-var file_pawl_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_pawl_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_pawl_v1_stats_proto_goTypes = []any{
 	(*GetStatsRequest)(nil),       // 0: pawl.v1.GetStatsRequest
 	(*GetStatsResponse)(nil),      // 1: pawl.v1.GetStatsResponse
@@ -1287,42 +1370,45 @@ var file_pawl_v1_stats_proto_goTypes = []any{
 	(*EventCounts)(nil),           // 6: pawl.v1.EventCounts
 	(*Latency)(nil),               // 7: pawl.v1.Latency
 	(*QueueRates)(nil),            // 8: pawl.v1.QueueRates
-	(*FailingType)(nil),           // 9: pawl.v1.FailingType
-	(*QueueTotals)(nil),           // 10: pawl.v1.QueueTotals
-	(*Attention)(nil),             // 11: pawl.v1.Attention
-	(*GetQueueScaleRequest)(nil),  // 12: pawl.v1.GetQueueScaleRequest
-	(*GetQueueScaleResponse)(nil), // 13: pawl.v1.GetQueueScaleResponse
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*QueueSeries)(nil),           // 9: pawl.v1.QueueSeries
+	(*FailingType)(nil),           // 10: pawl.v1.FailingType
+	(*QueueTotals)(nil),           // 11: pawl.v1.QueueTotals
+	(*Attention)(nil),             // 12: pawl.v1.Attention
+	(*GetQueueScaleRequest)(nil),  // 13: pawl.v1.GetQueueScaleRequest
+	(*GetQueueScaleResponse)(nil), // 14: pawl.v1.GetQueueScaleResponse
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_pawl_v1_stats_proto_depIdxs = []int32{
-	14, // 0: pawl.v1.GetStatsRequest.window:type_name -> google.protobuf.Duration
+	15, // 0: pawl.v1.GetStatsRequest.window:type_name -> google.protobuf.Duration
 	4,  // 1: pawl.v1.GetStatsResponse.stats:type_name -> pawl.v1.Stats
-	10, // 2: pawl.v1.GetStatsResponse.queues:type_name -> pawl.v1.QueueTotals
-	11, // 3: pawl.v1.GetStatsResponse.attention:type_name -> pawl.v1.Attention
-	14, // 4: pawl.v1.GetQueueStatsRequest.window:type_name -> google.protobuf.Duration
+	11, // 2: pawl.v1.GetStatsResponse.queues:type_name -> pawl.v1.QueueTotals
+	12, // 3: pawl.v1.GetStatsResponse.attention:type_name -> pawl.v1.Attention
+	15, // 4: pawl.v1.GetQueueStatsRequest.window:type_name -> google.protobuf.Duration
 	4,  // 5: pawl.v1.GetQueueStatsResponse.stats:type_name -> pawl.v1.Stats
-	14, // 6: pawl.v1.Stats.window:type_name -> google.protobuf.Duration
-	14, // 7: pawl.v1.Stats.step:type_name -> google.protobuf.Duration
-	15, // 8: pawl.v1.Stats.start:type_name -> google.protobuf.Timestamp
+	15, // 6: pawl.v1.Stats.window:type_name -> google.protobuf.Duration
+	15, // 7: pawl.v1.Stats.step:type_name -> google.protobuf.Duration
+	16, // 8: pawl.v1.Stats.start:type_name -> google.protobuf.Timestamp
 	5,  // 9: pawl.v1.Stats.series:type_name -> pawl.v1.Series
 	6,  // 10: pawl.v1.Stats.totals:type_name -> pawl.v1.EventCounts
 	7,  // 11: pawl.v1.Stats.wait:type_name -> pawl.v1.Latency
 	7,  // 12: pawl.v1.Stats.run:type_name -> pawl.v1.Latency
-	9,  // 13: pawl.v1.Stats.failing:type_name -> pawl.v1.FailingType
-	15, // 14: pawl.v1.FailingType.last_at:type_name -> google.protobuf.Timestamp
-	14, // 15: pawl.v1.GetQueueScaleRequest.target:type_name -> google.protobuf.Duration
-	0,  // 16: pawl.v1.StatsService.GetStats:input_type -> pawl.v1.GetStatsRequest
-	2,  // 17: pawl.v1.StatsService.GetQueueStats:input_type -> pawl.v1.GetQueueStatsRequest
-	12, // 18: pawl.v1.StatsService.GetQueueScale:input_type -> pawl.v1.GetQueueScaleRequest
-	1,  // 19: pawl.v1.StatsService.GetStats:output_type -> pawl.v1.GetStatsResponse
-	3,  // 20: pawl.v1.StatsService.GetQueueStats:output_type -> pawl.v1.GetQueueStatsResponse
-	13, // 21: pawl.v1.StatsService.GetQueueScale:output_type -> pawl.v1.GetQueueScaleResponse
-	19, // [19:22] is the sub-list for method output_type
-	16, // [16:19] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	10, // 13: pawl.v1.Stats.failing:type_name -> pawl.v1.FailingType
+	15, // 14: pawl.v1.QueueSeries.step:type_name -> google.protobuf.Duration
+	16, // 15: pawl.v1.QueueSeries.start:type_name -> google.protobuf.Timestamp
+	16, // 16: pawl.v1.FailingType.last_at:type_name -> google.protobuf.Timestamp
+	15, // 17: pawl.v1.GetQueueScaleRequest.target:type_name -> google.protobuf.Duration
+	0,  // 18: pawl.v1.StatsService.GetStats:input_type -> pawl.v1.GetStatsRequest
+	2,  // 19: pawl.v1.StatsService.GetQueueStats:input_type -> pawl.v1.GetQueueStatsRequest
+	13, // 20: pawl.v1.StatsService.GetQueueScale:input_type -> pawl.v1.GetQueueScaleRequest
+	1,  // 21: pawl.v1.StatsService.GetStats:output_type -> pawl.v1.GetStatsResponse
+	3,  // 22: pawl.v1.StatsService.GetQueueStats:output_type -> pawl.v1.GetQueueStatsResponse
+	14, // 23: pawl.v1.StatsService.GetQueueScale:output_type -> pawl.v1.GetQueueScaleResponse
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_stats_proto_init() }
@@ -1330,14 +1416,14 @@ func file_pawl_v1_stats_proto_init() {
 	if File_pawl_v1_stats_proto != nil {
 		return
 	}
-	file_pawl_v1_stats_proto_msgTypes[13].OneofWrappers = []any{}
+	file_pawl_v1_stats_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_stats_proto_rawDesc), len(file_pawl_v1_stats_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,72 @@
+package stats
+
+import "time"
+
+// Trend is the course of a queue in a window, in at most 60 steps: enough for a small chart.
+type Trend struct {
+	Last  int64  // number of the last step since 1970: the one that runs
+	Steps []Flow // the oldest first
+}
+
+// Flow is what came in a step, what left, and which attempts ended badly.
+type Flow struct {
+	_               struct{} `cbor:",toarray"`
+	In, Out, Failed uint32
+}
+
+// trend says of which rates the window's trends are made, and how many of their steps are one.
+func (w Window) trend() (rates int, merged int64) {
+	rates, _ = w.levels()
+	switch w {
+	case Minutes2:
+		return rates, 2
+	case Minutes5:
+		return rates, 1
+	}
+	return rates, 6
+}
+
+// TrendStep is how long a step of the window's trends is.
+func (w Window) TrendStep() time.Duration {
+	rates, merged := w.trend()
+	return rateLevels[rates].step * time.Duration(merged)
+}
+
+// Trends tells the course of some queues, in their order. Of those to which nothing happened, or that count as Other, no step has
+// anything.
+func (b *Book) Trends(now time.Time, namespace string, names []string, w Window) []Trend {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now.Unix())
+	b.flush()
+	rates, merged := w.trend()
+	last := rateLevels[rates].at(b.second) / merged
+	count := int64(time.Duration(w) / w.TrendStep())
+	first := last - count + 1
+	out := make([]Trend, len(names))
+	for i, name := range names {
+		out[i] = Trend{Last: last, Steps: make([]Flow, count)}
+		f := b.queues[Queue{namespace, name}]
+		if f == nil {
+			continue
+		}
+		for _, s := range f.rates[rates].behind(first*merged - 1) {
+			out[i].Steps[min(s.At/merged-first, count-1)].add(Flow{In: s.V.In(), Out: s.V.Out(), Failed: s.V.Bad()})
+		}
+	}
+	return out
+}
+
+func (f *Flow) add(o Flow) { f.In, f.Out, f.Failed = f.In+o.In, f.Out+o.Out, f.Failed+o.Failed }
+
+// Add adds what another node saw in the same window. Their clocks may differ by some steps.
+func (t *Trend) Add(o Trend) {
+	if o.Last > t.Last {
+		*t, o = o, *t
+	}
+	for i, f := range o.Steps {
+		if at := i + len(t.Steps) - len(o.Steps) - int(t.Last-o.Last); at >= 0 {
+			t.Steps[at].add(f)
+		}
+	}
+}
