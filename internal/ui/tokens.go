@@ -90,7 +90,7 @@ func newTokenForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	f := &form{Title: "New token", Button: "Make the token", Back: "/tokens", Text: "It is shown once: only its hash is kept. It can do no more than you can.", Fields: []field{
-		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : — the audit has it as who did something."},
+		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit has it as who did something."},
 		{Name: "roles", Label: "May", Kind: "ticks", Required: true, Ticks: slices.Clone(roleTicks)},
 		{Name: "queues", Label: "Queues", Kind: "text", Placeholder: "all", Hint: "Patterns with commas between, in which * stands for any characters: mail*, reports"},
 		lifeField(),

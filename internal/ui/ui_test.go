@@ -3,6 +3,8 @@ package ui_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -94,6 +96,29 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 		}
 		if found := inline.FindString(body); found != "" {
 			t.Errorf("%s has %q in it", path, found)
+		}
+	}
+}
+
+// TestLongListsFitTheBudget has more of everything than a page of a list holds.
+func TestLongListsFitTheBudget(t *testing.T) {
+	w := startWorld(t, "")
+	long := strings.Repeat("x", 40)
+	for i := range 60 {
+		name := fmt.Sprintf("%s-%d", long, i)
+		w.enqueue(t, 3, func(int) pawl.Item { return job(long, `{}`, pawl.Queue(name), pawl.Key(long), pawl.MaxAttempts(1)) })
+	}
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{long + "-1", long + "-2"}, Max: 5, Worker: long})
+	must(t, err)
+	for _, c := range claims {
+		_, err := w.client.Claims().Fail(t.Context(), c, errors.New(long))
+		must(t, err)
+	}
+	for _, path := range []string{"/", "/queues", "/tasks", "/dead"} {
+		if _, body := w.get(t, path); len(body) > 100<<10 {
+			t.Errorf("%s has %d bytes, want at most 100 KiB", path, len(body))
+		} else {
+			t.Logf("%s: %d bytes", path, len(body))
 		}
 	}
 }

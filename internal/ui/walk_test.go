@@ -382,6 +382,7 @@ func TestWidths(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	w.enqueue(t, 1000, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("newsletter")) })
 	seen := func(class string) string {
 		return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(".%s")].filter((e) => e.offsetParent !== null).length > 0)`, class))
 	}
@@ -389,11 +390,14 @@ func TestWidths(t *testing.T) {
 		width, height int
 		phone         bool
 		shown, hidden string
-	}{{1440, 900, false, "wide-only", "narrow-only"}, {390, 844, true, "narrow-only", "wide-only"}} {
+	}{{1440, 900, false, "wide-only", "narrow-only"}, {1280, 800, false, "wide-only", "narrow-only"}, {390, 844, true, "narrow-only", "wide-only"}} {
 		b.size(c.width, c.height, c.phone)
 		b.visit(w.url + "/tasks")
 		if seen(c.shown) != "true" || seen(c.hidden) != "false" {
 			t.Errorf("at a width of %d: %s seen %s, %s seen %s", c.width, c.shown, seen(c.shown), c.hidden, seen(c.hidden))
+		}
+		if b.visit(w.url + "/queues"); !c.phone && b.eval(`String([...document.querySelectorAll(".table")].some((e) => e.scrollWidth > e.clientWidth))`) == "true" {
+			t.Errorf("at a width of %d the list of queues is cut off", c.width)
 		}
 	}
 }
