@@ -28,6 +28,8 @@ type deadView struct {
 	Partial bool
 	Recent  []*pawl.TaskInfo
 	All     bulkLinks
+	Ticked  []bulkLink // for those that are ticked
+	Back    string
 }
 
 // deadQueue is a queue that has some.
@@ -55,7 +57,7 @@ const (
 
 func showDead(state pawl.State) func(*visit) (*screen, error) {
 	return func(v *visit) (*screen, error) {
-		view := deadView{State: state, Path: v.r.URL.Path, Queue: v.query("queue")}
+		view := deadView{State: state, Path: v.r.URL.Path, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(pawl.ActionReplay, pawl.ActionDiscard)}
 		title := "Dead letters"
 		if state == pawl.StatePoisoned {
 			title = "Poison"

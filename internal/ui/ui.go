@@ -85,7 +85,7 @@ func (u *UI) pages() []page {
 }
 
 func (u *UI) actions() []action {
-	return slices.Concat(queueActions, queueSettingsActions, taskActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, namespaceActions, tokenActions, settingsActions)
+	return slices.Concat(queueActions, queueSettingsActions, taskActions, selectedActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, namespaceActions, tokenActions, settingsActions)
 }
 
 // New makes a UI. It connects at the first request.

@@ -256,6 +256,31 @@ func TestPrefixWhetherStrippedOrNot(t *testing.T) {
 	}
 }
 
+func TestTickedTasksAreChecked(t *testing.T) {
+	w := startWorld(t, "")
+	const id = "0199f3c2-0000-7001-8000-000000000000"
+	for query, says := range map[string]string{"action=replay": "0 tasks are ticked", "action=replay&ids=x": "is not the id", "action=move&ids=" + id: "is for operations", "action=x&ids=" + id: "is not one",
+		"action=replay&ids=" + strings.Join(manyIDs(101), "&ids="): "101 tasks"} {
+		if resp, body := w.get(t, "/tasks/selected?"+query); resp.StatusCode != 422 || !strings.Contains(body, says) {
+			t.Errorf("%.60s: status %d, want 422 and %q", query, resp.StatusCode, says)
+		}
+	}
+	if resp, body := w.get(t, "/tasks/selected?action=discard&back="+url.QueryEscape("//evil.example")+"&ids="+id+"&ids="+id); resp.StatusCode != 200 || !strings.Contains(body, "Discard 1 ticked task") || strings.Contains(body, "evil") {
+		t.Errorf("one task that is ticked twice: status %d", resp.StatusCode)
+	}
+	if resp, body := w.post(t, "/tasks/selected", url.Values{"action": {"discard"}, "ids": {id}}); resp.StatusCode != 404 || !strings.Contains(body, "not found") {
+		t.Errorf("a task that is not there: status %d", resp.StatusCode)
+	}
+}
+
+func manyIDs(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("0199f3c2-0000-7001-8000-%012d", i)
+	}
+	return ids
+}
+
 func TestRefusalsStandBesideTheirField(t *testing.T) {
 	w := startWorld(t, "")
 	for _, c := range []struct {

@@ -52,6 +52,8 @@ func (b *browser) do(w *world, s step) {
 	}
 	if s.click != "" {
 		b.click(s.click)
+	}
+	if s.click != "" && (s.submit || s.once) {
 		b.until(`document.querySelector("dialog[open] form, #live > form") !== null`)
 	}
 	for i := 0; i+1 < len(s.fill); i += 2 {
@@ -126,6 +128,9 @@ func TestEveryAction(t *testing.T) {
 		{name: "worker-resume", click: link("/resume"), submit: true, says: "It takes tasks again."},
 		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
+		{name: "replay-ticked", at: "/dead?queue=mail", click: `td.tick input`, says: "With 1 ticked:"},
+		{name: "replay-ticked-form", click: `.of-ticked button[value="replay"]`, submit: true, says: "Replayed 1 task."},
+		{name: "replay-group", click: `tr[id^="g-"] a[href*="action=replay"]`, submit: true, says: "fingerprint:"},
 		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
 		{name: "archive", at: "/archive", click: link("/archive/restore"), submit: true, says: "Restored."},
 		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues", "mail*"}, once: true, says: "robot"},
@@ -225,6 +230,54 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.documentElement.dataset.theme === "dark"`)
 	b.visit(w.url + "/ops/queues")
 	b.until(`document.documentElement.dataset.theme === "dark"`)
+	b.check(w.url)
+}
+
+// TestTickedRows does something with single rows, while the list lives on.
+func TestTickedRows(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "/ops")
+	one := func() {
+		w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	}
+	for range 4 {
+		one()
+	}
+	b.visit(w.url + "/ops/tasks?q=queue:mail")
+	b.until(`document.querySelectorAll("td.tick input").length === 4 && document.querySelector("#live-switch span").textContent === "Live"`)
+	b.click("tbody tr:nth-child(2) .tick input")
+	b.until(`document.querySelector("#live-switch span").textContent === "Held" && document.querySelector(".ticked-count").textContent === "1"`)
+	id := b.eval(`document.querySelector("td.tick input:checked").value`)
+	one() // the rows stay where they are
+	b.key("j")
+	b.key("x")
+	b.until(`document.querySelector(".ticked-count").textContent === "2" && document.querySelector("input[data-all]").indeterminate`)
+	b.key("x")
+	b.until(`document.querySelector(".ticked-count").textContent === "1"`)
+	b.shoot("ticked")
+	if got := b.eval(`String([...document.querySelectorAll(".bulk.of-all")].some((e) => e.checkVisibility()))`); got != "false" {
+		t.Error("with ticked rows the operations over all that match are offered")
+	}
+	b.click(`.of-ticked button[value="run_now"]`)
+	b.until(`document.querySelector("dialog[open] form") !== null`)
+	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
+	b.until(`document.body.innerText.includes("Made ready 1 task.") && location.pathname + location.search === "/ops/tasks?q=queue%3Amail" && document.querySelectorAll("td.tick input").length === 5`)
+	got, err := w.client.Task(t.Context(), id)
+	must(t, err)
+	if got.State != pawl.StateReady {
+		t.Errorf("the ticked task is %s", got.State)
+	}
+	b.click("input[data-all]")
+	b.until(`document.querySelector(".ticked-count").textContent === "5"`)
+	b.click(`.of-ticked button[value="run_now"]`) // one is ready already
+	b.until(`document.querySelector("dialog[open] form") !== null`)
+	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
+	b.until(`document.body.innerText.includes("Made ready 4 tasks.") && document.body.innerText.includes("1 refused:")`)
+	b.click("tbody tr .tick input")
+	b.until(`document.querySelector("#live-switch span").textContent === "Held"`)
+	one()
+	b.click("tbody tr .tick input")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live" && document.querySelectorAll("td.tick input").length === 6`)
 	b.check(w.url)
 }
 

@@ -18,11 +18,12 @@
   let source = null, heard = false, tries = 0, retry = 0; // the stream
   let asked = Date.now(), busy = false, due = false, answered = true; // the page's own requests
   const looking = () => beat && !paused && document.visibilityState === "visible";
+  const ticked = () => part.querySelectorAll("td.tick input:checked"); // while there are any the rows stay where they are
   const streams = () => !address || heard;
 
   function refresh() {
     if (!looking()) return;
-    if (busy || document.querySelector("dialog[open]")) { due = true; return; }
+    if (busy || ticked().length || document.querySelector("dialog[open]")) { due = true; return; }
     due = false;
     asked = Date.now();
     document.body.dispatchEvent(new CustomEvent("pawl:refresh"));
@@ -61,7 +62,7 @@
     liveSwitch.setAttribute("aria-pressed", String(!paused));
     liveSwitch.classList.toggle("broken", !paused && !answered);
     liveSwitch.classList.toggle("late", late);
-    liveSwitch.querySelector("span").textContent = paused ? "Paused" : !answered ? "Reconnecting…" : late ? `Every ${fallback / 1000} s` : "Live";
+    liveSwitch.querySelector("span").textContent = paused ? "Paused" : ticked().length ? "Held" : !answered ? "Reconnecting…" : late ? `Every ${fallback / 1000} s` : "Live";
   }
   function togglePause() {
     if (!beat) return;
@@ -143,6 +144,30 @@
     for (const b of e.target.querySelectorAll?.(".buttons button") ?? []) b.disabled = false;
   });
 
+  // ---- Ticked rows
+  function showTicked() {
+    const n = ticked().length;
+    for (const e of part.querySelectorAll(".ticked-count")) e.textContent = n;
+    for (const all of part.querySelectorAll("input[data-all]")) {
+      const some = all.form.querySelectorAll("td.tick input");
+      all.checked = n > 0 && n === some.length;
+      all.indeterminate = n > 0 && !all.checked;
+    }
+    showLive();
+    if (n === 0 && due) refresh();
+  }
+  part.addEventListener("change", (e) => {
+    if (!e.target.matches(".tick input")) return;
+    if (e.target.matches("[data-all]")) for (const one of e.target.form.querySelectorAll("td.tick input")) one.checked = e.target.checked;
+    showTicked();
+  });
+  part.addEventListener("submit", (e) => {
+    if (!e.target.matches(".ticks-form")) return;
+    e.preventDefault();
+    const q = new URLSearchParams(new FormData(e.target, e.submitter));
+    htmx.ajax("GET", `${e.target.action}?${q}`, { target: dialog, swap: "innerHTML" }).then(openDialog);
+  });
+
   // ---- Copy
   function tell(text) {
     $("tell").textContent = text;
@@ -200,7 +225,7 @@
   }
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
-    const typing = e.target.matches("input, textarea, select");
+    const typing = e.target.matches("input:not([type=checkbox]), textarea, select");
     if (typing) { if (e.key === "Escape") e.target.blur(); return; }
     if (document.querySelector("dialog[open]")) return;
     const act = {
@@ -209,9 +234,10 @@
       ".": toggleTheme,
       j: () => moveRow(1),
       k: () => moveRow(-1),
+      x: () => part.querySelectorAll("tr[data-row]")[row]?.querySelector("td.tick input")?.click(),
     }[e.key];
     if (act) { e.preventDefault(); act(); return; }
-    if (e.key === " " && !e.target.matches("button, a, summary, pre, [tabindex='0']")) { e.preventDefault(); togglePause(); return; }
+    if (e.key === " " && !e.target.matches("button, input, a, summary, pre, [tabindex='0']")) { e.preventDefault(); togglePause(); return; }
     const link = [...document.querySelectorAll(".menu a[data-key]")].find((a) => a.dataset.key === e.key);
     if (link) { e.preventDefault(); link.click(); }
   });
