@@ -39,7 +39,7 @@ func GroupDead(from store.Reader, ns, queue string, s task.State) (groups []Grou
 		v, err := Show(from, ns, idAt(k))
 		corrupt(err)
 		message := Normalise(v.LastFailure().Message)
-		print := printOf(v.Type, message)
+		print := fingerprintOf(v.Type, message)
 		g := byPrint[print]
 		if g == nil {
 			g = &Group{Fingerprint: print, Type: v.Type, Message: message, Last: v.Exec.EndedAt, Sample: v.ID}
@@ -64,8 +64,8 @@ func GroupDead(from store.Reader, ns, queue string, s task.State) (groups []Grou
 	return groups, partial
 }
 
-// printOf is the fingerprint of a type and a normalised message.
-func printOf(typ, message string) uint64 { return xxhash.Sum64String(typ + "\x00" + message) }
+// fingerprintOf names what failures of one type and normalised message have in common.
+func fingerprintOf(typ, message string) uint64 { return xxhash.Sum64String(typ + "\x00" + message) }
 
 // PrintText is a fingerprint as it is written: 16 digits, hexadecimal.
 func PrintText(print uint64) string { return fmt.Sprintf("%016x", print) }

@@ -230,7 +230,7 @@ func (f *Filter) matches(from store.Reader, ns string, id task.ID, x *Exec) bool
 	if f.Error != "" || f.Fingerprint != "" {
 		v := View{Exec: x, Attempts: readAttempts(from, ns, id)}
 		message := v.LastFailure().Message
-		return strings.Contains(message, f.Error) && (f.Fingerprint == "" || PrintText(printOf(x.Type, Normalise(message))) == f.Fingerprint)
+		return strings.Contains(message, f.Error) && (f.Fingerprint == "" || PrintText(fingerprintOf(x.Type, Normalise(message))) == f.Fingerprint)
 	}
 	return true
 }

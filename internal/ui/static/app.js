@@ -94,7 +94,8 @@
     const selection = document.getSelection();
     if (e.detail.target.id !== "live" || e.detail.requestConfig.verb !== "get") return;
     if (e.detail.xhr.status >= 400 && e.detail.xhr.status !== 404) e.detail.shouldSwap = false;
-    if (selection && !selection.isCollapsed && $("live").contains(selection.anchorNode)) e.detail.shouldSwap = false;
+    if (selection && !selection.isCollapsed && part.contains(selection.anchorNode)) e.detail.shouldSwap = false;
+    if (ticked().length) { e.detail.shouldSwap = false; due = true; } // ticked while it was asked for
   });
 
   // ---- Times: "3 min ago" goes on by itself.
