@@ -12,6 +12,7 @@ var namespacePages = []page{{path: "/namespaces", template: "namespaces", nav: "
 var namespaceActions = []action{
 	{path: "/new-namespace", nav: "/namespaces", form: newNamespaceForm, do: doNewNamespace},
 	{path: "/namespaces/choose", nav: "/namespaces", form: chooseForm, do: doChoose},
+	{path: "/namespaces/{namespace}/quotas", nav: "/namespaces", form: quotasForm, do: doQuotas},
 	{path: "/namespaces/{namespace}/remove", nav: "/namespaces", form: removeNamespaceForm, do: doRemoveNamespace},
 }
 
@@ -30,6 +31,7 @@ type namespacesView struct {
 type namespaceRow struct {
 	*pawl.NamespaceInfo
 	Here bool // it is the one that pages show
+	Rows []quotaRow
 }
 
 // anywhere calls the API without the namespace that the visitor has chosen: one that is gone must not keep people from choosing another.
@@ -55,7 +57,7 @@ func showNamespaces(v *visit) (*screen, error) {
 	}
 	view := namespacesView{more: v.moreOf(page.NextCursor)}
 	for _, n := range page.Items {
-		view.Rows = append(view.Rows, namespaceRow{n, n.Name == me.Namespace})
+		view.Rows = append(view.Rows, namespaceRow{n, n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
 	}
 	return &screen{Title: "Namespaces", Data: view}, nil
 }

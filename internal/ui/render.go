@@ -91,7 +91,7 @@ func (v *visit) menu() []navItem {
 		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"},
 		{Path: "/groups", Label: "Groups", Key: "g"},
 		{Path: "/workers", Label: "Workers", Key: "w", Begins: true}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", Needs: "operate"},
-		{Path: "/cluster", Label: "Cluster", Key: "c", Begins: true}, {Path: "/namespaces", Label: "Namespaces", Key: "m", Needs: "cluster"}, {Path: "/tokens", Label: "Tokens", Key: "y", Needs: "admin"},
+		{Path: "/cluster", Label: "Cluster", Key: "c", Begins: true}, {Path: "/webhooks", Label: "Webhooks", Key: "h"}, {Path: "/namespaces", Label: "Namespaces", Key: "m", Needs: "cluster"}, {Path: "/tokens", Label: "Tokens", Key: "y", Needs: "admin"},
 		{Path: "/settings", Label: "Settings", Key: ","},
 	}
 	for i := range items {

@@ -29,6 +29,8 @@ func themeOf(r *http.Request) string {
 
 type settingsView struct {
 	Server *pawl.ServerInfo
+	Bounds *pawl.Bounds
+	Quotas []quotaRow
 	Me     *pawl.Me
 	Good   string // for which queues the token is
 	Theme  string
@@ -45,11 +47,15 @@ func showSettings(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	bounds, err := v.admin().Bounds(v.ctx)
+	if err != nil {
+		return nil, err
+	}
 	theme := themeOf(v.r)
 	if theme == "" {
 		theme = "as the system"
 	}
-	return &screen{Title: "Settings", Data: settingsView{Server: server, Me: me, Good: orAny(me.Queues), Theme: theme, Name: nameOf(v.r), Base: v.base}}, nil
+	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Me: me, Good: orAny(me.Queues), Theme: theme, Name: nameOf(v.r), Base: v.base}}, nil
 }
 
 // orAny are patterns of queues in words.

@@ -48,8 +48,8 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 }
 
 // everyPage are the addresses without names in them.
-var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/tokens", "/namespaces", "/settings",
-	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
+var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/tokens", "/namespaces", "/settings",
+	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-webhook", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
 
 func TestEmptyPagesSayWhatToType(t *testing.T) {
 	w := startWorld(t, "")

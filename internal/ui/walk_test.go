@@ -54,7 +54,7 @@ func (b *browser) do(w *world, s step) {
 		b.click(s.click)
 	}
 	if s.click != "" && (s.submit || s.once) {
-		b.until(`document.querySelector("dialog[open] form, #live > form") !== null`)
+		b.until(`document.querySelector("dialog[open] form, #live > form.form") !== null`)
 	}
 	for i := 0; i+1 < len(s.fill); i += 2 {
 		b.fill(s.fill[i], s.fill[i+1])
@@ -136,6 +136,14 @@ func TestEveryAction(t *testing.T) {
 		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues", "mail*"}, once: true, says: "robot"},
 		{name: "rotate", click: link("/tokens/robot/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "the old secret ends"},
 		{name: "revoke", click: link("/tokens/robot/revoke"), submit: true, says: "Revoked robot."},
+		{name: "new-webhook", at: "/webhooks", click: link("/new-webhook"), fill: []string{"name", "oncall", "url", "https://hooks.example.com/pawl", "events", "task.dead,queue.over", "queues", "mail*", "depth_over", "100"}, once: true, says: "hooks.example.com"},
+		{name: "webhook-edit", click: link("/webhooks/oncall/edit"), fill: []string{"wait_over", "10m"}, submit: true, says: "A task ready for longer than"},
+		{name: "webhook-pause", click: link("/webhooks/oncall/pause"), fill: []string{"reason", "it moves"}, submit: true, says: "it moves"},
+		{name: "webhook-resume", click: link("/webhooks/oncall/resume"), submit: true, says: "Resumed."},
+		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "It was not taken"},
+		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "Secret rotated"},
+		{name: "webhook-remove", click: link("/webhooks/oncall/remove"), submit: true, says: "Removed webhook oncall."},
+		{name: "quotas", at: "/namespaces", click: link("/namespaces/default/quotas"), fill: []string{"max_running", "500", "max_backlog", "50,000"}, submit: true, says: "Saved the quotas of default."},
 		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true, says: "Namespace team-a is there."},
 		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "These are the queues and tasks of team-a."},
 		{name: "choose-back", at: "/namespaces", click: link("/choose?namespace=default"), submit: true, says: "These are the queues and tasks of default."},
@@ -267,9 +275,11 @@ func TestTickedRows(t *testing.T) {
 	if got.State != pawl.StateReady {
 		t.Errorf("the ticked task is %s", got.State)
 	}
+	_, err = w.client.Cancel(t.Context(), id, "")
+	must(t, err)
 	b.click("input[data-all]")
 	b.until(`document.querySelector(".ticked-count").textContent === "5"`)
-	b.click(`.of-ticked button[value="run_now"]`) // one is ready already
+	b.click(`.of-ticked button[value="run_now"]`) // one has ended
 	b.until(`document.querySelector("dialog[open] form") !== null`)
 	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
 	b.until(`document.body.innerText.includes("Made ready 4 tasks.") && document.body.innerText.includes("1 refused:")`)
@@ -326,6 +336,10 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	must(t, err)
 	_, err = admin.AddToken(ctx, pawl.TokenSpec{Name: "nasty", Roles: []pawl.Role{pawl.RoleObserve}})
 	must(t, err)
+	_, err = admin.AddWebhook(ctx, pawl.WebhookSpec{Name: "nasty", URL: "https://hooks.example.com/?" + url.QueryEscape(nasty)})
+	must(t, err)
+	_, err = admin.PauseWebhook(ctx, "nasty", nasty)
+	must(t, err)
 	return task, made.ID
 }
 
@@ -354,7 +368,7 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		"/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
 		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
 		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
-		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
+		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks", "/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
 		"/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
 	} {
 		b.visit(w.url + path)
@@ -408,7 +422,7 @@ func TestLook(t *testing.T) {
 	pages := map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
 		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 	for _, look := range []struct {
 		name  string
 		dark  bool

@@ -166,7 +166,7 @@
     if (!e.target.matches(".ticks-form")) return;
     e.preventDefault();
     const q = new URLSearchParams(new FormData(e.target, e.submitter));
-    htmx.ajax("GET", `${e.target.action}?${q}`, { target: dialog, swap: "innerHTML" }).then(openDialog);
+    htmx.ajax("GET", `${e.target.getAttribute("action")}?${q}`, { target: dialog, swap: "innerHTML" }).then(openDialog);
   });
 
   // ---- Copy
