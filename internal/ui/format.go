@@ -29,6 +29,7 @@ func (u *UI) funcs() template.FuncMap {
 		"bytes":   sizeText,
 		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
 		"clip":    func(n int, s string) string { return clip(s, n) },
+		"now":     time.Now,
 		"words":   words,
 		"strings": func(roles []pawl.Role) (all []string) {
 			for _, r := range roles {
