@@ -240,7 +240,7 @@ func (h *hookCheck) committed(tx *store.Tx, at Stamp) {
 	}
 }
 
-func (h *hookCheck) dropped() {
+func (h *hookCheck) dropped(bool) {
 	if !h.valid {
 		h.l.w.errorf("node %d: dropped twice", h.l.id)
 	}
