@@ -82,13 +82,6 @@ type Me struct {
 	ExpiresAt     time.Time // zero: never
 }
 
-// NamespaceInfo is a namespace.
-type NamespaceInfo struct {
-	Name      string
-	CreatedAt time.Time // zero: it was there from the beginning
-	CreatedBy string
-}
-
 // Me tells what the client's token is good for.
 func (a Admin) Me(ctx context.Context) (*Me, error) {
 	p, err := operate(ctx, a, true, a.client.access.WhoAmI, &pawlv1.WhoAmIRequest{})
@@ -182,41 +175,4 @@ func tokenInfoOf(p *pawlv1.Token) *TokenInfo {
 	return &TokenInfo{Name: p.GetName(), Namespace: p.GetNamespace(), Roles: rolesOf(p.GetRoles()), Queues: p.GetQueues(), CreatedBy: p.GetCreatedBy(),
 		CreatedAt: timeOf(p.GetCreatedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), RotatedAt: timeOf(p.GetRotatedAt()), OldUntil: timeOf(p.GetOldUntil()),
 		UsedAt: timeOf(p.GetUsedAt())}
-}
-
-// Namespaces goes over the namespaces that the client may go to, by name.
-func (a Admin) Namespaces(ctx context.Context) iter.Seq2[*NamespaceInfo, error] {
-	return pages(func(cursor string) (Page[*NamespaceInfo], error) {
-		return a.NamespacesPage(ctx, PageRequest{Cursor: cursor})
-	})
-}
-
-// NamespacesPage gives one page of the namespaces.
-func (a Admin) NamespacesPage(ctx context.Context, page PageRequest) (Page[*NamespaceInfo], error) {
-	resp, err := operate(ctx, a, true, a.client.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
-	if err != nil {
-		return Page[*NamespaceInfo]{}, fmt.Errorf("list namespaces: %w", err)
-	}
-	return pageOf(resp, func(p *pawlv1.Namespace) *NamespaceInfo {
-		return &NamespaceInfo{Name: p.GetName(), CreatedAt: timeOf(p.GetCreatedAt()), CreatedBy: p.GetCreatedBy()}
-	}), nil
-}
-
-// AddNamespace makes a namespace. One that is there stays as it is. Unconfirmed are the nodes that have not said within a second that
-// they know of it: they may answer that it is not there.
-func (a Admin) AddNamespace(ctx context.Context, name string) (unconfirmed []string, err error) {
-	p, err := operate(ctx, a, true, a.client.access.AddNamespace, &pawlv1.AddNamespaceRequest{Name: name})
-	if err != nil {
-		return nil, fmt.Errorf("add namespace %q: %w", name, err)
-	}
-	return p.GetUnconfirmedNodes(), nil
-}
-
-// RemoveNamespace removes a namespace without queues, schedules and tokens; with them it is ErrWrongState.
-func (a Admin) RemoveNamespace(ctx context.Context, name string) (unconfirmed []string, err error) {
-	p, err := operate(ctx, a, false, a.client.access.RemoveNamespace, &pawlv1.RemoveNamespaceRequest{Name: name})
-	if err != nil {
-		return nil, fmt.Errorf("remove namespace %q: %w", name, err)
-	}
-	return p.GetUnconfirmedNodes(), nil
 }

@@ -80,7 +80,7 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f.StringVar(&a.reason, "reason", "", "why you do it, for the record")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
-		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newToken(a), newNamespace(a), newStats(a), newTop(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
+		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newToken(a), newNamespace(a), newWebhook(a), newStats(a), newTop(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
 		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root

@@ -27,6 +27,7 @@ type serveFlags struct {
 	auth                                                authFlags
 	tls                                                 tlsFlags
 	peers                                               peerFlags
+	hookNetworks                                        []string
 }
 
 func (s *serveFlags) add(flags *pflag.FlagSet) {
@@ -42,6 +43,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
+	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may go to beside the public internet, such as 10.1.0.0/16, also over http; may be given again")
 	s.auth.add(flags)
 	s.tls.add(flags)
 	s.peers.add(flags)
@@ -107,6 +109,10 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 
 // serve runs a node until a signal ends ctx.
 func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error {
+	hooks, err := node.ParseNetworks(s.hookNetworks)
+	if err != nil {
+		return usage("--webhook-allow-network: %v", err)
+	}
 	pair, err := s.tls.open(log)
 	if err != nil {
 		return err
@@ -118,7 +124,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

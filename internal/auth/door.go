@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,7 @@ type Door struct {
 type page struct {
 	required   bool
 	namespaces []string
+	quotas     map[string]task.Quotas
 	tokens     map[Hash]*Visitor
 }
 
@@ -94,6 +96,9 @@ func (d *Door) HasNamespace(name string) bool { return slices.Contains(d.page.Lo
 // Namespaces are all, in their order. The slice must not be changed.
 func (d *Door) Namespaces() []string { return d.page.Load().namespaces }
 
+// Quotas are those of a namespace, by this node's copy.
+func (d *Door) Quotas(ns string) task.Quotas { return d.page.Load().quotas[ns] }
+
 // Heard says that the copy was up to date at a time.
 func (d *Door) Heard(at time.Time) { d.heard.Store(&at) }
 
@@ -109,7 +114,7 @@ func (d *Door) Replace(a Access) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.page.Load()
-	p := &page{required: a.Required, namespaces: slices.Clone(a.Namespaces), tokens: make(map[Hash]*Visitor, len(a.Tokens))}
+	p := &page{required: a.Required, namespaces: slices.Clone(a.Namespaces), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Visitor, len(a.Tokens))}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}

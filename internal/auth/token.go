@@ -64,6 +64,7 @@ func (t *Token) same(o *Token) bool {
 type Access struct {
 	Required   bool // calls need a token
 	Namespaces []string
+	Quotas     map[string]task.Quotas // of namespaces that have some
 	Tokens     []Token
 }
 

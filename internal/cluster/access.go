@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -26,6 +26,16 @@ type Namespace struct {
 	Name      string     `json:"name"`
 	CreatedAt store.Time `json:"created_at"`
 	CreatedBy string     `json:"created_by,omitempty"`
+	task.Quotas
+	// RemovedBy is who removes it, while what the shards have of it goes; nil: nobody. It is not there any more.
+	RemovedBy *task.Author `json:"removed_by,omitempty"`
+}
+
+// NamespaceCall makes a namespace.
+type NamespaceCall struct {
+	By     task.Author
+	Name   string
+	Quotas task.QuotaChange // what is not in it is as by default
 }
 
 // TokenCall is what is said of a token.
@@ -54,13 +64,21 @@ func namespaceKey(name string) []byte   { return append([]byte{namespaceTable}, 
 
 // readAccess reads all that a door must know.
 func readAccess(r store.Reader) (*auth.Access, error) {
-	a := &auth.Access{Required: getNumber(r, requiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}}
+	a := &auth.Access{Required: getNumber(r, requiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{}}
 	made, err := scanRows[Namespace](r, namespaceTable)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range made {
-		a.Namespaces = append(a.Namespaces, n.Name)
+		if n.RemovedBy != nil {
+			continue
+		}
+		if n.Name != auth.DefaultNamespace {
+			a.Namespaces = append(a.Namespaces, n.Name)
+		}
+		if n.Quotas != (task.Quotas{}) {
+			a.Quotas[n.Name] = n.Quotas
+		}
 	}
 	a.Tokens, err = scanRows[auth.Token](r, tokenTable)
 	return a, err
@@ -74,22 +92,6 @@ func mayHaveTokens(r store.Reader) error {
 			PoliciesLevel, settings.Level)
 	}
 	return err
-}
-
-// hasNamespace says whether a namespace is there.
-func hasNamespace(r store.Reader, name string) bool {
-	if name == auth.DefaultNamespace {
-		return true
-	}
-	_, ok := r.Get(namespaceKey(name))
-	return ok
-}
-
-func mustHaveNamespace(r store.Reader, name string) error {
-	if !hasNamespace(r, name) {
-		return task.NotFound("namespace", name)
-	}
-	return nil
 }
 
 // AddToken makes a token. Who asks again with the same hash gets the same answer.
@@ -110,7 +112,7 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 		case exists:
 			return TokenDone{}, conflict("token %q: there is one of that name: rotate it, or revoke it first", t.Name)
 		case !t.InAll():
-			if err := mustHaveNamespace(tx, t.Namespace); err != nil {
+			if _, err := namespaceOf(tx, t.Namespace); err != nil {
 				return TokenDone{}, err
 			}
 		}
@@ -230,54 +232,144 @@ func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, err
 }
 
 // AddNamespace makes a namespace. One that is there stays as it is.
-func (c *Control) AddNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
-	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
-		if err := mayHaveTokens(tx); err != nil || hasNamespace(tx, name) {
-			return tx.Index(), err
+//
+// Errors: conflict if it is there with other quotas than are asked for; wrong_state while one of its name is being removed.
+func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, error) {
+	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
+		if err := mayHaveTokens(tx); err != nil {
+			return 0, err
+		}
+		old, there, err := getRow[Namespace](tx, namespaceKey(a.Name))
+		switch {
+		case err != nil:
+			return 0, err
+		case there && old.RemovedBy != nil:
+			return 0, wrongState("namespace %q: one of that name is being removed: `pawl ns rm %s` ends that", a.Name, a.Name)
+		case there || a.Name == auth.DefaultNamespace:
+			old.Name = a.Name
+			return tx.Index(), sameQuotas(old, a.Quotas)
 		}
 		all, err := scanRows[Namespace](tx, namespaceTable)
 		if err != nil {
 			return 0, err
 		}
 		if len(all) >= maxNamespaces {
-			return 0, task.Invalid("namespace", "%q would be one more than the %d that are allowed", name, maxNamespaces)
+			return 0, task.Invalid("namespace", "%q would be one more than the %d that are allowed", a.Name, maxNamespaces)
 		}
-		n := Namespace{Name: name, CreatedAt: tx.Now(), CreatedBy: by.Name}
-		if err := onNamespace(tx, by, task.NamespaceAdded, name, nil, &namespaceFacts{name}); err != nil {
+		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Quotas: task.DefaultQuotas().Change(a.Quotas)}
+		if err := n.Quotas.Check(); err != nil {
 			return 0, err
 		}
-		tx.Set(namespaceKey(name), encodeRow(n))
+		if err := onNamespace(tx, a.By, task.NamespaceAdded, a.Name, nil, &namespaceFacts{a.Name, n.Quotas}); err != nil {
+			return 0, err
+		}
+		tx.Set(namespaceKey(a.Name), encodeRow(n))
+		c.note(tx, change{access: true})
+		return tx.Index(), nil
+	})
+	return version, err // its shards hear of their shares when they get its queues
+}
+
+// RemoveNamespace removes a namespace in which nothing waits, runs or is dead, and what is kept of it: its ended tasks, keys, groups
+// and operations. Otherwise who makes one of its name would see them. It is not there from the first moment on. After unavailable,
+// repeat it: not all shards have removed theirs.
+//
+// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks that are on their way between shards.
+func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
+	type mark struct {
+		at     uint64
+		shards []uint32
+	}
+	marked, err := update(ctx, c, func(tx *store.Tx) (mark, error) {
+		shards, err := c.markRemoved(tx, by, name)
+		return mark{tx.Index(), shards}, err
+	})
+	if err == nil {
+		_, err = c.Confirm(ctx, marked.at) // then nothing of it comes to the shards any more
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := c.erase(ctx, name, marked.shards); err != nil {
+		if errors.Is(err, task.ErrWrongState) {
+			return 0, errors.Join(err, c.unmark(ctx, name))
+		}
+		return 0, err
+	}
+	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
+		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+		if err != nil || !there || n.RemovedBy == nil {
+			return tx.Index(), err
+		}
+		if err := onNamespace(tx, *n.RemovedBy, task.NamespaceRemoved, name, &namespaceFacts{name, n.Quotas}, nil); err != nil {
+			return 0, err
+		}
+		tx.Delete(namespaceKey(name))
+		tx.Delete(divisionKey(name))
+		tx.Delete(schedulesOfKey(name))
+		tx.Delete(watchVersionKey(name))
 		c.note(tx, change{access: true})
 		return tx.Index(), nil
 	})
 }
 
-// RemoveNamespace removes a namespace in which there is nothing any more.
-//
-// Errors: not_found; wrong_state while it has queues, schedules or tokens.
-func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
-	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
-		if name == auth.DefaultNamespace {
-			return 0, wrongState("namespace %q can't be removed: calls that name none go there", name)
+// markRemoved lets a namespace be there no more, and answers with the shards that may have something of it.
+func (c *Control) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
+	if name == auth.DefaultNamespace {
+		return nil, wrongState("namespace %q can't be removed: calls that name none go there", name)
+	}
+	n, there, err := getRow[Namespace](tx, namespaceKey(name))
+	if err == nil && !there {
+		err = task.NotFound("namespace", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, of := range []struct {
+		table byte
+		what  string
+	}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}, {hookTable, "webhooks"}} {
+		if first := firstIn(tx, of.table, name); first != "" {
+			return nil, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
 		}
-		if err := mustHaveNamespace(tx, name); err != nil {
-			return 0, err
-		}
-		for _, of := range []struct {
-			table byte
-			what  string
-		}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}} {
-			if first := firstIn(tx, of.table, name); first != "" {
-				return 0, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
-			}
-		}
-		if err := onNamespace(tx, by, task.NamespaceRemoved, name, &namespaceFacts{name}, nil); err != nil {
-			return 0, err
-		}
-		tx.Delete(namespaceKey(name))
+	}
+	settings, _, err := getRow[Settings](tx, settingsKey)
+	if err == nil && n.RemovedBy == nil {
+		n.RemovedBy = &by
+		tx.Set(namespaceKey(name), encodeRow(n))
 		c.note(tx, change{access: true})
-		return tx.Index(), nil
+	}
+	return dataShards(settings.DataShards), err
+}
+
+// unmark takes the mark away from a namespace that a shard did not want to remove.
+func (c *Control) unmark(ctx context.Context, name string) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+		if err == nil && there && n.RemovedBy != nil {
+			n.RemovedBy = nil
+			tx.Set(namespaceKey(name), encodeRow(n))
+			tx.Delete(divisionKey(name)) // some shards have forgotten their shares
+			c.note(tx, change{access: true})
+		}
+		return struct{}{}, err
 	})
+	return err
+}
+
+// erase removes what shards have of a namespace.
+func (c *Control) erase(ctx context.Context, name string, shards []uint32) error {
+	errs := make([]error, len(shards))
+	each(len(shards), func(i int) { errs[i] = c.cfg.Shards.EraseNamespace(ctx, shards[i], name) })
+	for _, err := range errs {
+		if errors.Is(err, task.ErrWrongState) {
+			return err
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return task.Unavailable(time.Second, "namespace %q: not all shards have removed what they have of it; it is not there any more, and the call may be repeated: %v", name, err)
+	}
+	return nil
 }
 
 // firstIn is the first name in a namespace's part of a table; "": there is none.
@@ -290,16 +382,6 @@ func firstIn(r store.Reader, table byte, ns string) (name string) {
 		return false
 	})
 	return name
-}
-
-// Namespaces lists those that are there, by name, but for the default one unless it was made.
-func (c *Control) Namespaces(ctx context.Context) ([]Namespace, error) {
-	all, err := view(ctx, c, func(r store.Reader) ([]Namespace, error) { return scanRows[Namespace](r, namespaceTable) })
-	if err == nil {
-		all = append(all, Namespace{Name: auth.DefaultNamespace})
-		slices.SortFunc(all, func(a, b Namespace) int { return strings.Compare(a.Name, b.Name) })
-	}
-	return all, err
 }
 
 // RequireTokens says whether all nodes are to want tokens.
@@ -349,10 +431,6 @@ func momentOf(t store.Time) *time.Time {
 	return &at
 }
 
-type namespaceFacts struct {
-	Name string `json:"name"`
-}
-
 // onToken notes what was done to a token, in its namespace; that of all is the cluster's.
 func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName, before, after *tokenFacts) error {
 	e := task.Target{Kind: task.OnToken, Name: of.Name}
@@ -361,8 +439,4 @@ func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName
 		ns = ""
 	}
 	return recordOn(tx, by, action, ns, e, before, after)
-}
-
-func onNamespace(tx *store.Tx, by task.Author, action task.Action, name string, before, after *namespaceFacts) error {
-	return recordOn(tx, by, action, "", task.Target{Kind: task.OnNamespace, Name: name}, before, after)
 }

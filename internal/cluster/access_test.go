@@ -51,7 +51,7 @@ func TestTokens(t *testing.T) {
 		if _, err := c.AddToken(bg, newToken("team", "ci")); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("for a namespace that is not there: %v", err)
 		}
-		_, err = c.AddNamespace(bg, boss, "team")
+		_, err = c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
 		must(t, err)
 		for _, ns := range []string{"team", auth.AllNamespaces} {
 			_, err = c.AddToken(bg, newToken(ns, "ci"))
@@ -105,7 +105,7 @@ func TestTokensNeedTheLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
 		_, err := c.AddToken(bg, newToken("default", "ci"))
-		_, err2 := c.AddNamespace(bg, boss, "team")
+		_, err2 := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
 		if err3 := c.RequireTokens(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
 			t.Errorf("below the level: %v, %v, %v", err, err2, err3)
 		}
@@ -142,7 +142,7 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("a schedule in a namespace that is not there: %v", err)
 		}
 		for range 2 {
-			_, err := c.AddNamespace(bg, boss, "team")
+			_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
 			must(t, err)
 		}
 		for what, fill := range map[string]struct{ fill, empty func() error }{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -28,6 +29,12 @@ type Shards interface {
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	// DropQueue removes a shard's copy of an empty queue; it refuses when the queue has tasks.
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+	// Spaces tells what namespaces use of a shard, in their order.
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
+	// PutShare replaces a namespace's share of a shard, unless the one that is there is as new, and tells what it uses.
+	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
+	// EraseNamespace removes what a shard still has of a namespace without queues. It refuses while tasks are on their way.
+	EraseNamespace(ctx context.Context, shard uint32, ns string) error
 	// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
 	// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
@@ -35,6 +42,8 @@ type Shards interface {
 	// OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none. What has ended in a shard
 	// that takes no more of the slots can't begin anew.
 	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error)
+	// CopyWatches makes a shard's copies of what the webhooks of namespaces want to hear of at least as new as these.
+	CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error
 }
 
 // Config is what a Control is made of.
@@ -67,6 +76,8 @@ type Control struct {
 	log  *slog.Logger
 	work sync.WaitGroup // repairs and moves
 
+	dividing chan struct{} // one place: who has it shares out a namespace's quotas
+
 	events events.Ring
 
 	mu     sync.Mutex
@@ -81,9 +92,13 @@ type Control struct {
 	copies  map[uint32]uint64 // up to which version nodes have said that their copies are complete
 	awaited chan struct{}     // closed when one says so; nil: nobody waits for that
 	uses    map[auth.TokenName]store.Time
+
+	post         chan struct{} // one place: something is to be sent to webhooks, or may be now
+	told         told
+	hooksDropped atomic.Uint64 // notices that were not delivered, and never will be
 }
 
-// office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues.
+// office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues and seenAt.
 type office struct {
 	stop  context.CancelFunc // ends the repair
 	began time.Time
@@ -91,6 +106,7 @@ type office struct {
 
 	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
+	seenAt  time.Time      // when what shards told long ago was forgotten last; it belongs to the Postman
 	queues  *census        // nil: not counted. It belongs to the shard's loop
 	pending []change       // of the round in flight
 	happens []events.Event // by the round in flight
@@ -120,7 +136,7 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}}
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's own work.
@@ -153,8 +169,10 @@ func (c *Control) Elected() {
 	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
 	c.wake()
 	c.events.Open()
+	c.pokePost()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
+	c.work.Go(func() { c.divideAll(ctx) })
 }
 
 // Dropped: a round of the system shard did not commit, or nobody knows, or the replica's term ended.

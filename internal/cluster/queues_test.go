@@ -324,7 +324,7 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
 		for _, ns := range []string{"a", "ab", "default"} {
-			_, err := c.AddNamespace(bg, task.Author{}, ns)
+			_, err := c.AddNamespace(bg, NamespaceCall{By: task.Author{}, Name: ns})
 			must(t, err)
 			_, err = c.PutQueue(bg, Deed{}, ns, "q-"+ns, unchanged)
 			must(t, err)

@@ -30,8 +30,10 @@ type Leader struct {
 	passed []byte           // nor before this key
 	hot    hot
 	ids    map[string]*newIDs // by namespace
+	spaces map[string]*space  // the same
 
 	transitions []Transition // of the last round: its space is used again
+	news        news
 }
 
 type queueName struct{ ns, name string }
@@ -39,7 +41,7 @@ type queueName struct{ ns, name string }
 // NewLeader starts the memory of a leader.
 func NewLeader(o Office, l task.Limits) *Leader {
 	return &Leader{office: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
-		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}}
+		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}}
 }
 
 // NextDeadline is a time before which Tick has nothing to do.
@@ -49,6 +51,7 @@ func (l *Leader) NextDeadline() store.Time { return l.next }
 type queue struct {
 	queueName
 	config   task.QueueConfig
+	space    *space
 	counts   counts
 	lanes    lanes
 	bucket   *bucket   // nil: it is full, or there is no rate
@@ -56,6 +59,7 @@ type queue struct {
 	stale    [][]byte  // rows of claimed tasks that are not
 	credit   [3]int    // smooth weighted round robin over the priorities
 	dirty    bool
+	blocked  bool // among those of its space
 }
 
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
@@ -69,6 +73,9 @@ type Round struct {
 	queues     []*queue
 	lanes      []*dirtyLane
 	breakers   []dirtyBreaker
+	tallies    []*newsTally             // that have changed
+	deaths     int                      // of tasks that became dead letters or poisoned
+	spaces     []*space                 // that may run more, while queues wait for that
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
 	Effects
@@ -160,9 +167,13 @@ func (r *Round) Seal() {
 			r.writeLane(d.q, d.l)
 		}
 	}
-	r.queues, r.lanes = nil, nil
+	for _, s := range r.spaces {
+		s.freed = false
+	}
+	r.queues, r.lanes, r.spaces = nil, nil, nil
 	r.sealBreakers()
 	r.sealGroups()
+	r.gatherNews()
 	r.l.transitions = r.Transitions
 }
 
@@ -188,7 +199,7 @@ func (r *Round) queue(ns, name string) *queue {
 	}
 	config, err := task.DecodeQueueConfig(row)
 	corrupt(err)
-	q := &queue{queueName: qn, config: config, lanes: newLanes()}
+	q := &queue{queueName: qn, config: config, space: r.spaceOf(ns), lanes: newLanes()}
 	if row, ok = r.tx.Get(queueKey(ns, tabCounts, name)); ok {
 		q.counts, err = decodeCounts(row)
 		corrupt(err)
@@ -319,6 +330,9 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
+	if dies(from, to) {
+		r.deaths++
+	}
 	if heir != (task.ID{}) {
 		r.inherit(ns, heir, q)
 	}
@@ -393,6 +407,10 @@ func (r *Round) count(q *queue, x *Exec, n int64) {
 		*c += n
 		if x.parked() {
 			q.counts.parked += n
+		}
+		if !x.State.Ended() {
+			q.counts.bytes += n * x.Size
+			q.space.counted(x, n)
 		}
 		r.touch(q)
 	}

@@ -71,6 +71,11 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 	if c.namespace, err = g.namespace(v, s); err != nil {
 		return ctx, leave, err
 	}
+	if n.countsAsRequest() {
+		if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
+			return ctx, leave, err
+		}
+	}
 	c.visitor, ctx = v, task.WithScope(ctx, v.Scope())
 	if n.lasts { // also while no token is wanted: that may change
 		ctx, leave = g.keeper.Stay(ctx, v.Visitor)

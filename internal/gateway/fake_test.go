@@ -600,6 +600,14 @@ func (f *fake) ArchivedAt(_ context.Context, place string) (*broker.ArchivedTask
 	return &f.archive[n-1], nil
 }
 
+// Spaces says that all shards are the same.
+func (f *fake) Spaces(_ context.Context, shard uint32, names []string) (spaces []task.Space, err error) {
+	for i, ns := range names {
+		spaces = append(spaces, task.Space{Namespace: ns, Use: task.Amounts{Backlog: int64(10 * (i + 1)), Bytes: 4096, Running: int64(i)}})
+	}
+	return spaces, nil
+}
+
 func (f *fake) Leader(context.Context, uint32) (node, term, index uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

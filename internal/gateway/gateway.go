@@ -35,6 +35,7 @@ type Config struct {
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
 	Tokens     Tokens         // nil: calls on tokens and namespaces are refused
+	Webhooks   Webhooks       // nil: calls on webhooks are refused
 	Limits     task.Limits    // zero fields: task.DefaultLimits
 	Logger     *slog.Logger   // nil: none
 	// Pages answers what is not the API's: the web UI. Nil: not found.
@@ -78,6 +79,7 @@ type Gateway struct {
 
 	keeper   *auth.Door
 	refusals refusals
+	rates    *rates
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -109,6 +111,9 @@ type Broker interface {
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
 	// Audit reads what operators did, of all shards, newest first, behind a place; nil: from the newest.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList, []broker.Stamp, error)
+
+	// Spaces tells what namespaces use of a shard, in their order.
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
 
 	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
@@ -196,6 +201,7 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
+	g.rates = newRates(g.limits.Payload)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}

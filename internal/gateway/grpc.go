@@ -49,6 +49,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterOperatorServiceServer(s, operators{Gateway: g})
 	pawlv1.RegisterScheduleServiceServer(s, schedulers{Gateway: g})
 	pawlv1.RegisterAccessServiceServer(s, keepers{Gateway: g})
+	pawlv1.RegisterWebhookServiceServer(s, heralds{Gateway: g})
 	pawlv1.RegisterAuditServiceServer(s, auditors{Gateway: g})
 	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})

@@ -23,9 +23,10 @@ type Tokens interface {
 	RevokeToken(ctx context.Context, c cluster.TokenCall) (behind []string, err error)
 	Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error)
 
-	AddNamespace(ctx context.Context, by task.Author, name string) (behind []string, err error)
+	AddNamespace(ctx context.Context, c cluster.NamespaceCall) (behind []string, err error)
+	SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (behind []string, err error)
 	RemoveNamespace(ctx context.Context, by task.Author, name string) (behind []string, err error)
-	Namespaces(ctx context.Context) ([]cluster.Namespace, error)
+	Namespaces(ctx context.Context) ([]cluster.NamespaceInfo, error)
 }
 
 // keepers is the AccessService.
@@ -225,6 +226,18 @@ func beyond(v visitor, r auth.Rights) error {
 	return denied("token %q has the role %s, and can't make one that has %s", v.Name, v.Roles, r.Roles)
 }
 
+// overlapOf reads how long the secret before a rotation is good.
+func overlapOf(in *durationpb.Duration) (time.Duration, error) {
+	overlap, err := spanOf("overlap", in)
+	if in == nil {
+		overlap = auth.DefaultOverlap
+	}
+	if err == nil && (overlap < 0 || overlap > auth.MaxOverlap) {
+		err = task.Invalid("overlap", "%v is not between 0s and %v (30 days)", overlap, auth.MaxOverlap)
+	}
+	return overlap, err
+}
+
 // RotateToken gives a token another secret.
 func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) (*pawlv1.RotateTokenResponse, error) {
 	tokens, err := g.tokens()
@@ -238,14 +251,8 @@ func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) 
 	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires()); err != nil {
 		return nil, err
 	}
-	if c.Overlap, err = spanOf("overlap", r.GetOverlap()); err != nil {
+	if c.Overlap, err = overlapOf(r.GetOverlap()); err != nil {
 		return nil, err
-	}
-	if r.GetOverlap() == nil {
-		c.Overlap = auth.DefaultOverlap
-	}
-	if c.Overlap < 0 || c.Overlap > auth.MaxOverlap {
-		return nil, task.Invalid("overlap", "%v is not between 0s and %v (30 days)", c.Overlap, auth.MaxOverlap)
 	}
 	secret := auth.NewSecret()
 	c.Token.Hash = auth.HashOf(secret)
@@ -282,10 +289,6 @@ func tokenProto(t *auth.Token) *pawlv1.Token {
 
 // ListNamespaces reads a page of the namespaces that the caller may go to.
 func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
 	n, err := limitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
@@ -294,37 +297,51 @@ func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesReq
 	if err != nil {
 		return nil, err
 	}
-	all, err := tokens.Namespaces(ctx)
+	all, err := g.mayGoTo(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if v := callOf(ctx).visitor; !v.InAll() {
-		all = slices.DeleteFunc(all, func(n cluster.Namespace) bool { return n.Name != v.Namespace })
-	}
-	items, next := pageBehind(all, string(behind), n, func(n cluster.Namespace) string { return n.Name })
-	out := &pawlv1.ListNamespacesResponse{}
-	for _, n := range items {
-		out.Items = append(out.Items, &pawlv1.Namespace{Name: n.Name, CreatedAt: timeProto(n.CreatedAt), CreatedBy: n.CreatedBy})
-	}
+	items, next := pageBehind(all, string(behind), n, func(n cluster.NamespaceInfo) string { return n.Name })
+	out := &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items)}
 	if next != "" {
 		out.NextCursor = encodeCursor(namespaceCursor, []byte(next))
 	}
 	return out, nil
 }
 
+// mayGoTo are the namespaces that the caller may go to.
+func (g keepers) mayGoTo(ctx context.Context) ([]cluster.NamespaceInfo, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	all, err := tokens.Namespaces(ctx)
+	if v := callOf(ctx).visitor; !v.InAll() {
+		all = slices.DeleteFunc(all, func(n cluster.NamespaceInfo) bool { return n.Name != v.Namespace })
+	}
+	return all, err
+}
+
 // AddNamespace makes a namespace.
 func (g keepers) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceRequest) (*pawlv1.AddNamespaceResponse, error) {
-	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), Tokens.AddNamespace)
+	quotas, err := quotasOf(r.GetQuotas())
+	if err != nil {
+		return nil, err
+	}
+	add := func(t Tokens, ctx context.Context, by task.Author, name string) ([]string, error) {
+		return t.AddNamespace(ctx, cluster.NamespaceCall{By: by, Name: name, Quotas: quotas})
+	}
+	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", add)
 	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
 // RemoveNamespace removes a namespace in which there is nothing.
 func (g keepers) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
-	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), Tokens.RemoveNamespace)
+	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", Tokens.RemoveNamespace)
 	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
-func (g keepers) onNamespace(ctx context.Context, done, name string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
+func (g keepers) onNamespace(ctx context.Context, done, name, reason string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err
@@ -332,7 +349,7 @@ func (g keepers) onNamespace(ctx context.Context, done, name string, do func(Tok
 	if err := auth.CheckNamespace("name", name); err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, "")
+	by, err := authorOf(ctx, reason)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/webhook"
 )
 
 // Config says what a node is to be.
@@ -66,6 +68,10 @@ type Config struct {
 	Limits    task.Limits
 	MaxQueues int
 
+	// WebhookNetworks are those that notices of webhooks may go to beside the public internet; see ParseNetworks.
+	WebhookNetworks []netip.Prefix
+	dialWebhook     func(ctx context.Context, network, address string) (net.Conn, error) // of tests; nil: the network
+
 	// MinFree is how many bytes of disk must be free for enqueues to be taken.
 	MinFree int64
 
@@ -101,6 +107,9 @@ func NewToken() string { return auth.NewSecret() }
 
 // CheckToken refuses what can't be a token.
 func CheckToken(token string) error { return auth.CheckSecret(token) }
+
+// ParseNetworks reads networks such as 10.1.0.0/16.
+func ParseNetworks(texts []string) ([]netip.Prefix, error) { return webhook.ParseNetworks(texts) }
 
 // Defaults of Config.
 const (

@@ -19,6 +19,9 @@ var accessRoutes = []Route{
 	{"GET", "/api/v1/namespaces", "AccessService/ListNamespaces", listNamespaces},
 	{"POST", "/api/v1/namespaces", "AccessService/AddNamespace", addNamespace},
 	{"DELETE", "/api/v1/namespaces/{name}", "AccessService/RemoveNamespace", removeNamespace},
+	{"GET", "/api/v1/namespaces/{name}", "AccessService/GetNamespace", getNamespace},
+	{"PATCH", "/api/v1/namespaces/{name}", "AccessService/SetQuotas", setQuotas},
+	{"GET", "/api/v1/limits", "AccessService/GetLimits", getLimits},
 }
 
 func whoAmI(x *exchange) error {
@@ -211,45 +214,4 @@ func (x *exchange) token(t *pawlv1.Token) {
 	x.time("rotated_at", t.GetRotatedAt())
 	x.time("old_until", t.GetOldUntil())
 	x.time("used_at", t.GetUsedAt())
-}
-
-func listNamespaces(x *exchange) error {
-	limit, cursor, err := x.page()
-	if err != nil {
-		return err
-	}
-	got, err := x.API.Access.ListNamespaces(x.ctx, &pawlv1.ListNamespacesRequest{Limit: limit, Cursor: cursor})
-	if err != nil {
-		return err
-	}
-	listPage(x, got.GetItems(), got.GetNextCursor(), func(n *pawlv1.Namespace) {
-		x.str("name", n.GetName())
-		x.time("created_at", n.GetCreatedAt())
-		x.opt("created_by", n.GetCreatedBy())
-	})
-	return nil
-}
-
-func addNamespace(x *exchange) error {
-	req := &pawlv1.AddNamespaceRequest{}
-	err := x.alone(func(r *jsonReader, name string) (err error) {
-		if name != "name" {
-			return unknown("", name)
-		}
-		req.Name, err = r.str(name)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	got, err := x.API.Access.AddNamespace(x.ctx, req)
-	return x.confirmed(got.GetUnconfirmedNodes(), err)
-}
-
-func removeNamespace(x *exchange) error {
-	if _, err := x.query(); err != nil {
-		return err
-	}
-	got, err := x.API.Access.RemoveNamespace(x.ctx, &pawlv1.RemoveNamespaceRequest{Name: x.r.PathValue("name")})
-	return x.confirmed(got.GetUnconfirmedNodes(), err)
 }

@@ -94,9 +94,13 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	auditShard, auditSystem,
 	listWorkers, quietWorker, resumeWorker, shardEvents, systemEvents,
 
+	takeNews,
+
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
 	statsReport, statsBriefs, standings,
+
+	spaces, putShare, eraseNamespace,
 
 	startOperation, showOperation, listOperations, pauseOperation, resumeOperation, abortOperation, countMatches, operateSome)
 

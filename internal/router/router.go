@@ -43,6 +43,9 @@ type Broker interface {
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
+	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
+	EraseNamespace(ctx context.Context, shard uint32, ns string) error
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error)
 	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
@@ -95,6 +98,8 @@ type Control interface {
 	Events(ctx context.Context, q events.Query) (events.Page, error)
 	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
+	// TakeNews takes what the webhooks of a namespace are to be told of. News that were taken before are passed over.
+	TakeNews(ctx context.Context, ns string, news []*task.News) error
 	// Audit reads a page of what operators did to queues and to the cluster.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, error)
 }

@@ -62,6 +62,16 @@ const (
 	TokenRevoked     Action = "token.revoke"
 	NamespaceAdded   Action = "namespace.add"
 	NamespaceRemoved Action = "namespace.remove"
+	QuotasSet        Action = "namespace.set"
+
+	WebhookAdded    Action = "webhook.add"
+	WebhookSet      Action = "webhook.set"
+	WebhookRemoved  Action = "webhook.remove"
+	WebhookPaused   Action = "webhook.pause"
+	WebhookResumed  Action = "webhook.resume"
+	WebhookRotated  Action = "webhook.rotate"
+	WebhookTested   Action = "webhook.test"
+	WebhookDisabled Action = "webhook.disable" // by its receiver: it answered that it is gone
 )
 
 // Actions lists all of them.
@@ -70,7 +80,8 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
-	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved}
+	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
+	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled}
 
 // Target is what an action was done to.
 type Target struct {
@@ -94,10 +105,11 @@ const (
 	OnCluster   TargetKind = "cluster"
 	OnToken     TargetKind = "token"
 	OnNamespace TargetKind = "namespace"
+	OnWebhook   TargetKind = "webhook"
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace, OnWebhook}
 
 // CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
 func CheckActions(words string) error {
