@@ -13,27 +13,28 @@ type Why string
 
 // The codes, in the order in which they decide.
 const (
-	WhyNoLeader        Why = "no_leader" // nobody leads its shard
-	WhyRunning         Why = "running"
-	WhyEnded           Why = "ended"
-	WhyNotDue          Why = "not_due" // delayed, put off, or failed and to be tried again
-	WhyUnique          Why = "unique"  // the task that holds its unique key runs
-	WhyQueuePaused     Why = "queue_paused"
-	WhyTypePaused      Why = "type_paused"
-	WhyBreakerOpen     Why = "breaker_open" // too many attempts of its type failed
-	WhyKeyPaused       Why = "key_paused"
-	WhyQueueMaxRunning Why = "queue_max_running" // its queue runs as many as it may
-	WhyQueueRate       Why = "queue_rate"        // its queue has no token left
-	WhyKeyMaxRunning   Why = "key_max_running"
-	WhyKeyRate         Why = "key_rate"
-	WhyDraining        Why = "draining"  // the leader of its shard is about to stop
-	WhyNoWorker        Why = "no_worker" // nobody asks for tasks of its queue
-	WhyNoWorkerForType Why = "no_worker_for_type"
-	WhyHigherPriority  Why = "higher_priority" // tasks of a higher priority go first
-	WhyOtherKeys       Why = "other_keys"      // other keys have their turn first
-	WhyOlderTasks      Why = "older_tasks"     // tasks of its key and priority that came before it
-	WhyWorkersBusy     Why = "workers_busy"    // nobody who takes it has a free slot
-	WhyNext            Why = "next"            // nothing holds it: the next claim gets it
+	WhyNoLeader            Why = "no_leader" // nobody leads its shard
+	WhyRunning             Why = "running"
+	WhyEnded               Why = "ended"
+	WhyNotDue              Why = "not_due" // delayed, put off, or failed and to be tried again
+	WhyUnique              Why = "unique"  // the task that holds its unique key runs
+	WhyQueuePaused         Why = "queue_paused"
+	WhyTypePaused          Why = "type_paused"
+	WhyBreakerOpen         Why = "breaker_open" // too many attempts of its type failed
+	WhyKeyPaused           Why = "key_paused"
+	WhyQueueMaxRunning     Why = "queue_max_running"     // its queue runs as many as it may
+	WhyNamespaceMaxRunning Why = "namespace_max_running" // all queues of its namespace together run as many as they may
+	WhyQueueRate           Why = "queue_rate"            // its queue has no token left
+	WhyKeyMaxRunning       Why = "key_max_running"
+	WhyKeyRate             Why = "key_rate"
+	WhyDraining            Why = "draining"  // the leader of its shard is about to stop
+	WhyNoWorker            Why = "no_worker" // nobody asks for tasks of its queue
+	WhyNoWorkerForType     Why = "no_worker_for_type"
+	WhyHigherPriority      Why = "higher_priority" // tasks of a higher priority go first
+	WhyOtherKeys           Why = "other_keys"      // other keys have their turn first
+	WhyOlderTasks          Why = "older_tasks"     // tasks of its key and priority that came before it
+	WhyWorkersBusy         Why = "workers_busy"    // nobody who takes it has a free slot
+	WhyNext                Why = "next"            // nothing holds it: the next claim gets it
 )
 
 // Explanation says why a task is not running, or by whom it runs, or how it has ended.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,15 +17,44 @@ type namespaceView struct {
 	Name      string     `json:"name"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 	CreatedBy string     `json:"created_by,omitempty"`
+	Quotas    quotaView  `json:"quotas"`
+	Usage     *usageView `json:"usage,omitempty"`
+}
+
+// quotaView are the quotas of a namespace for programs, usageView what it uses of them.
+type (
+	quotaView struct {
+		MaxBacklog           int64 `json:"max_backlog"`
+		MaxBacklogBytes      int64 `json:"max_backlog_bytes"`
+		MaxRunning           int64 `json:"max_running"`
+		MaxQueues            int64 `json:"max_queues"`
+		MaxSchedules         int64 `json:"max_schedules"`
+		MaxRequestsPerSecond int64 `json:"max_requests_per_second"`
+		MaxBytesPerSecond    int64 `json:"max_bytes_per_second"`
+	}
+	usageView struct {
+		Backlog      int64 `json:"backlog"`
+		BacklogBytes int64 `json:"backlog_bytes"`
+		Running      int64 `json:"running"`
+		Queues       int64 `json:"queues"`
+		Schedules    int64 `json:"schedules"`
+	}
+)
+
+func viewNamespace(n *pawl.NamespaceInfo) namespaceView {
+	v := namespaceView{Name: n.Name, CreatedAt: whenSet(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: quotaView(n.Quotas)}
+	if n.Usage != nil {
+		usage := usageView(*n.Usage)
+		v.Usage = &usage
+	}
+	return v
 }
 
 func newNamespace(a *app) *cobra.Command {
-	return group("ns", "List, make and remove namespaces",
+	return group("ns", "List, make, limit and remove namespaces",
 		`A namespace has queues, schedules and tasks of its own, and sees nothing of another. A token is good
 for one of them or for all; with one of the latter, --namespace chooses.`,
-		newNamespaceLs(a),
-		newNamespaceDo(a, "add", "Make a namespace", "is there", pawl.Admin.AddNamespace),
-		newNamespaceDo(a, "rm", "Remove a namespace without queues, schedules and tokens", "is removed", pawl.Admin.RemoveNamespace))
+		newNamespaceLs(a), newNamespaceShow(a), newNamespaceAdd(a), newNamespaceSet(a), newNamespaceRm(a))
 }
 
 func newNamespaceLs(a *app) *cobra.Command {
@@ -43,32 +73,157 @@ func newNamespaceLs(a *app) *cobra.Command {
 		}
 		views := make([]namespaceView, len(all))
 		for i, n := range all {
-			views[i] = namespaceView{n.Name, whenSet(n.CreatedAt), n.CreatedBy}
+			views[i] = viewNamespace(n)
 		}
 		return a.print(listView[namespaceView]{views, next}, func(w io.Writer) {
 			now := time.Now()
 			rows := make([][]string, len(all))
 			for i, n := range all {
-				rows[i] = []string{n.Name, ago(n.CreatedAt, now), n.CreatedBy}
+				u := n.Usage
+				if u == nil {
+					u = &pawl.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
+				}
+				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, bytesText),
+					ofQuota(u.Running, n.Quotas.MaxRunning, decimal), ofQuota(u.Queues, n.Quotas.MaxQueues, decimal), ofQuota(u.Schedules, n.Quotas.MaxSchedules, decimal),
+					ago(n.CreatedAt, now), n.CreatedBy}
 			}
-			columns(w, "NAME|CREATED|BY", rows)
+			columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
 		})
 	})
 	return cmd
 }
 
-func newNamespaceDo(a *app, verb, short, done string, do func(pawl.Admin, context.Context, string) ([]string, error)) *cobra.Command {
-	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1), Example: "  pawl ns " + verb + " team-a"}
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// ofQuota shows what is used, below 0 for not known, of a quota, 0 for none.
+func ofQuota(used, most int64, text func(int64) string) string {
+	out := "?"
+	if used >= 0 {
+		out = text(used)
+	}
+	if most > 0 {
+		out += " of " + text(most)
+	}
+	return out
+}
+
+func newNamespaceShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a namespace, its quotas and what it uses", Args: cobra.ExactArgs(1), Example: "  pawl ns show team-a"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		behind, err := do(client.Admin(), cmd.Context(), args[0])
+		n, err := client.Admin().Namespace(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.print(viewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
+	})
+	return cmd
+}
+
+func printNamespace(w io.Writer, n *pawl.NamespaceInfo) {
+	u := pawl.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
+	if n.Usage != nil {
+		u = *n.Usage
+	}
+	rate := func(most int64, text func(int64) string) string {
+		if most == 0 {
+			return "no limit"
+		}
+		return text(most) + "/s on each node"
+	}
+	q := n.Quotas
+	fields(w, "namespace", n.Name, "created", clock(n.CreatedAt, time.Now()), "by", n.CreatedBy,
+		"backlog", ofQuota(u.Backlog, q.MaxBacklog, decimal), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, bytesText),
+		"running", ofQuota(u.Running, q.MaxRunning, decimal), "queues", ofQuota(u.Queues, q.MaxQueues, decimal),
+		"schedules", ofQuota(u.Schedules, q.MaxSchedules, decimal), "requests", rate(q.MaxRequestsPerSecond, decimal),
+		"payload bytes", rate(q.MaxBytesPerSecond, bytesText))
+}
+
+// quotaFlags are the flags that give quotas.
+type quotaFlags struct {
+	backlog, running, queues, schedules, requests int64
+	backlogBytes, bytes                           sizeValue
+}
+
+func (q *quotaFlags) add(cmd *cobra.Command, defaults string) {
+	f := cmd.Flags()
+	f.Int64Var(&q.backlog, "max-backlog", 0, "tasks that have not ended, at most; 0: no limit"+defaults)
+	f.Var(&q.backlogBytes, "max-backlog-bytes", "bytes of their payloads, such as 1GiB; 0: no limit"+defaults)
+	f.Int64Var(&q.running, "max-running", 0, "tasks that run at once; 0: no limit")
+	f.Int64Var(&q.queues, "max-queues", 0, "queues; 0: no limit")
+	f.Int64Var(&q.schedules, "max-schedules", 0, "schedules; 0: no limit")
+	f.Int64Var(&q.requests, "max-requests", 0, "calls a second on each node, a batch counting once for each task; 0: no limit")
+	f.Var(&q.bytes, "max-bytes", "bytes of payloads a second on each node, such as 10MiB; 0: no limit")
+}
+
+// change is what was given.
+func (q *quotaFlags) change(cmd *cobra.Command) (c pawl.QuotaChange, given bool) {
+	for _, f := range []struct {
+		name string
+		v    *int64
+		to   **int64
+	}{{"max-backlog", &q.backlog, &c.MaxBacklog}, {"max-backlog-bytes", (*int64)(&q.backlogBytes), &c.MaxBacklogBytes}, {"max-running", &q.running, &c.MaxRunning},
+		{"max-queues", &q.queues, &c.MaxQueues}, {"max-schedules", &q.schedules, &c.MaxSchedules},
+		{"max-requests", &q.requests, &c.MaxRequestsPerSecond}, {"max-bytes", (*int64)(&q.bytes), &c.MaxBytesPerSecond}} {
+		if cmd.Flags().Changed(f.name) {
+			*f.to, given = f.v, true
+		}
+	}
+	return c, given
+}
+
+func newNamespaceAdd(a *app) *cobra.Command {
+	var quotas quotaFlags
+	cmd := &cobra.Command{Use: "add NAME", Short: "Make a namespace", Args: cobra.ExactArgs(1),
+		Example: "  pawl ns add team-a\n  pawl ns add team-b --max-backlog 50000 --max-running 100"}
+	quotas.add(cmd, " (default 1000000 tasks, 1GiB)")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		change, _ := quotas.change(cmd)
+		behind, err := client.Admin().AddNamespaceWith(cmd.Context(), args[0], change)
+		return a.namespaceDone(args[0], "is there", behind, err)
+	})
+	return cmd
+}
+
+func newNamespaceSet(a *app) *cobra.Command {
+	var quotas quotaFlags
+	cmd := &cobra.Command{Use: "set NAME", Short: "Change the quotas of a namespace", Args: cobra.ExactArgs(1),
+		Long:    "Change the quotas of a namespace; those that are not given stay as they are. What is there stays, also if it is more.",
+		Example: "  pawl ns set team-a --max-backlog 200000\n  pawl ns set team-a --max-running 0"}
+	quotas.add(cmd, "")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		change, given := quotas.change(cmd)
+		if !given {
+			return usage("which quota is to change?")
+		}
+		n, behind, err := client.Admin().SetQuotas(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}
 		a.warnUnconfirmed(behind)
-		return a.print(struct {
-			Name        string   `json:"name"`
-			Unconfirmed []string `json:"unconfirmed_nodes,omitempty"`
-		}{args[0], behind}, func(w io.Writer) { fmt.Fprintf(w, "namespace %q %s\n", args[0], done) })
+		return a.print(viewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
 	})
 	return cmd
+}
+
+func newNamespaceRm(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a namespace without queues, schedules and tokens", Args: cobra.ExactArgs(1),
+		Long:    "Remove a namespace without queues, schedules and tokens. What is kept of its ended tasks goes with it.",
+		Example: "  pawl ns rm team-a"}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		behind, err := client.Admin().RemoveNamespace(cmd.Context(), args[0])
+		return a.namespaceDone(args[0], "is removed", behind, err)
+	})
+	return cmd
+}
+
+// namespaceDone says what was done to a namespace.
+func (a *app) namespaceDone(name, done string, behind []string, err error) error {
+	if err != nil {
+		return err
+	}
+	a.warnUnconfirmed(behind)
+	return a.print(struct {
+		Name        string   `json:"name"`
+		Unconfirmed []string `json:"unconfirmed_nodes,omitempty"`
+	}{name, behind}, func(w io.Writer) { fmt.Fprintf(w, "namespace %q %s\n", name, done) })
 }

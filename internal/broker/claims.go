@@ -263,7 +263,7 @@ func (r *replica) feed(round *engine.Round) {
 	if len(r.claims.queues) == 0 {
 		return
 	}
-	for i := 0; i < len(round.Woken); i++ {
+	for i := 0; i < len(round.Woken) || round.WakeBlocked(); i++ {
 		q := waitingQueue{round.Woken[i].Namespace, round.Woken[i].Queue}
 		for w := r.claims.next(round, q); w != nil; w = r.claims.next(round, q) {
 			w.parked = false

@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -26,6 +26,16 @@ type Namespace struct {
 	Name      string     `json:"name"`
 	CreatedAt store.Time `json:"created_at"`
 	CreatedBy string     `json:"created_by,omitempty"`
+	task.Quotas
+	// RemovedBy is who removes it, while what the shards have of it goes; nil: nobody. It is not there any more.
+	RemovedBy *task.Author `json:"removed_by,omitempty"`
+}
+
+// NamespaceCall makes a namespace.
+type NamespaceCall struct {
+	By     task.Author
+	Name   string
+	Quotas task.QuotaChange // what is not in it is as by default
 }
 
 // TokenCall is what is said of a token.
@@ -54,13 +64,21 @@ func namespaceKey(name string) []byte   { return append([]byte{namespaceTable}, 
 
 // readAccess reads all that a door must know.
 func readAccess(r store.Reader) (*auth.Access, error) {
-	a := &auth.Access{Required: getNumber(r, requiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}}
+	a := &auth.Access{Required: getNumber(r, requiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{}}
 	made, err := scanRows[Namespace](r, namespaceTable)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range made {
-		a.Namespaces = append(a.Namespaces, n.Name)
+		if n.RemovedBy != nil {
+			continue
+		}
+		if n.Name != auth.DefaultNamespace {
+			a.Namespaces = append(a.Namespaces, n.Name)
+		}
+		if n.Quotas != (task.Quotas{}) {
+			a.Quotas[n.Name] = n.Quotas
+		}
 	}
 	a.Tokens, err = scanRows[auth.Token](r, tokenTable)
 	return a, err
@@ -76,25 +94,9 @@ func mayHaveTokens(r store.Reader) error {
 	return err
 }
 
-// hasNamespace says whether a namespace is there.
-func hasNamespace(r store.Reader, name string) bool {
-	if name == auth.DefaultNamespace {
-		return true
-	}
-	_, ok := r.Get(namespaceKey(name))
-	return ok
-}
-
-func mustHaveNamespace(r store.Reader, name string) error {
-	if !hasNamespace(r, name) {
-		return task.NotFound("namespace", name)
-	}
-	return nil
-}
-
 // AddToken makes a token. Who asks again with the same hash gets the same answer.
 //
-// Errors: conflict if there is another of that name; not_found without its namespace.
+// Errors: conflict if there is another of that name, or for that certificate; not_found without its namespace.
 func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) {
 	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
 		if err := mayHaveTokens(tx); err != nil {
@@ -110,11 +112,11 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 		case exists:
 			return TokenDone{}, conflict("token %q: there is one of that name: rotate it, or revoke it first", t.Name)
 		case !t.InAll():
-			if err := mustHaveNamespace(tx, t.Namespace); err != nil {
+			if _, err := namespaceOf(tx, t.Namespace); err != nil {
 				return TokenDone{}, err
 			}
 		}
-		gone, err := expiredTokens(tx)
+		gone, err := makeRoom(tx, &t)
 		if err != nil {
 			return TokenDone{}, err
 		}
@@ -129,14 +131,19 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 	})
 }
 
-// expiredTokens are those that expired so long ago that nobody asks about them, if there is room for another one then.
-func expiredTokens(tx *store.Tx) (gone []auth.TokenName, err error) {
+// makeRoom finds the tokens that expired so long ago that nobody asks about them, if there is room for another one then, and its
+// certificate is no other's.
+func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error) {
 	all, err := scanRows[auth.Token](tx, tokenTable)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
-		if t := &all[i]; t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
+		t := &all[i]
+		if t.Hash == made.Hash {
+			return nil, conflict("certificate %q: it is that of token %q of namespace %q: revoke that first", made.Certificate, t.Name, t.Namespace)
+		}
+		if t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())
 		}
 	}
@@ -178,11 +185,16 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 }
 
 // RotateToken gives a token another secret. The one before is good until the overlap is over.
+//
+// Errors: not_found; wrong_state for one that is for the holder of a certificate.
 func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, error) {
 	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err != nil || t.Hash == a.Token.Hash {
 			return TokenDone{t, tx.Index()}, err
+		}
+		if t.Certificate != "" {
+			return TokenDone{}, wrongState("token %q has no secret: it is for who shows the certificate %q", t.Name, t.Certificate)
 		}
 		before := factsOfToken(&t)
 		t.OldHash, t.OldUntil = auth.Hash{}, 0
@@ -230,55 +242,144 @@ func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, err
 }
 
 // AddNamespace makes a namespace. One that is there stays as it is.
-func (c *Control) AddNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
-	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
-		if err := mayHaveTokens(tx); err != nil || hasNamespace(tx, name) {
-			return tx.Index(), err
+//
+// Errors: conflict if it is there with other quotas than are asked for; wrong_state while one of its name is being removed.
+func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, error) {
+	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
+		if err := mayHaveTokens(tx); err != nil {
+			return 0, err
+		}
+		old, there, err := getRow[Namespace](tx, namespaceKey(a.Name))
+		switch {
+		case err != nil:
+			return 0, err
+		case there && old.RemovedBy != nil:
+			return 0, wrongState("namespace %q: one of that name is being removed: `pawl ns rm %s` ends that", a.Name, a.Name)
+		case there || a.Name == auth.DefaultNamespace:
+			old.Name = a.Name
+			return tx.Index(), sameQuotas(old, a.Quotas)
 		}
 		all, err := scanRows[Namespace](tx, namespaceTable)
 		if err != nil {
 			return 0, err
 		}
 		if len(all) >= maxNamespaces {
-			return 0, task.Invalid("namespace", "%q would be one more than the %d that are allowed", name, maxNamespaces)
+			return 0, task.Invalid("namespace", "%q would be one more than the %d that are allowed", a.Name, maxNamespaces)
 		}
-		n := Namespace{Name: name, CreatedAt: tx.Now(), CreatedBy: by.Name}
-		if err := onNamespace(tx, by, task.NamespaceAdded, name, nil, &namespaceFacts{name}); err != nil {
+		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Quotas: task.DefaultQuotas().Change(a.Quotas)}
+		if err := n.Quotas.Check(); err != nil {
 			return 0, err
 		}
-		tx.Set(namespaceKey(name), encodeRow(n))
+		if err := onNamespace(tx, a.By, task.NamespaceAdded, a.Name, nil, &namespaceFacts{a.Name, n.Quotas}); err != nil {
+			return 0, err
+		}
+		tx.Set(namespaceKey(a.Name), encodeRow(n))
+		c.note(tx, change{access: true})
+		return tx.Index(), nil
+	})
+	return version, err // its shards hear of their shares when they get its queues
+}
+
+// RemoveNamespace removes a namespace in which nothing waits, runs or is dead, and what is kept of it: its ended tasks, keys, groups
+// and operations. Otherwise who makes one of its name would see them. It is not there from the first moment on. After unavailable,
+// repeat it: not all shards have removed theirs.
+//
+// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks that are on their way between shards.
+func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
+	type mark struct {
+		at     uint64
+		shards []uint32
+	}
+	marked, err := update(ctx, c, func(tx *store.Tx) (mark, error) {
+		shards, err := c.markRemoved(tx, by, name)
+		return mark{tx.Index(), shards}, err
+	})
+	if err == nil {
+		_, err = c.Confirm(ctx, marked.at) // then nothing of it comes to the shards any more
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := c.erase(ctx, name, marked.shards); err != nil {
+		if errors.Is(err, task.ErrWrongState) {
+			return 0, errors.Join(err, c.unmark(ctx, name))
+		}
+		return 0, err
+	}
+	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
+		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+		if err != nil || !there || n.RemovedBy == nil {
+			return tx.Index(), err
+		}
+		if err := onNamespace(tx, *n.RemovedBy, task.NamespaceRemoved, name, &namespaceFacts{name, n.Quotas}, nil); err != nil {
+			return 0, err
+		}
+		tx.Delete(namespaceKey(name))
+		tx.Delete(divisionKey(name))
+		tx.Delete(schedulesOfKey(name))
+		tx.Delete(watchVersionKey(name))
 		c.note(tx, change{access: true})
 		return tx.Index(), nil
 	})
 }
 
-// RemoveNamespace removes a namespace in which there is nothing any more.
-//
-// Errors: not_found; wrong_state while it has queues, schedules, tokens or webhooks.
-func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
-	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
-		if name == auth.DefaultNamespace {
-			return 0, wrongState("namespace %q can't be removed: calls that name none go there", name)
+// markRemoved lets a namespace be there no more, and answers with the shards that may have something of it.
+func (c *Control) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
+	if name == auth.DefaultNamespace {
+		return nil, wrongState("namespace %q can't be removed: calls that name none go there", name)
+	}
+	n, there, err := getRow[Namespace](tx, namespaceKey(name))
+	if err == nil && !there {
+		err = task.NotFound("namespace", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, of := range []struct {
+		table byte
+		what  string
+	}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}, {hookTable, "webhooks"}} {
+		if first := firstIn(tx, of.table, name); first != "" {
+			return nil, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
 		}
-		if err := mustHaveNamespace(tx, name); err != nil {
-			return 0, err
-		}
-		for _, of := range []struct {
-			table byte
-			what  string
-		}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}, {hookTable, "webhooks"}} {
-			if first := firstIn(tx, of.table, name); first != "" {
-				return 0, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
-			}
-		}
-		if err := onNamespace(tx, by, task.NamespaceRemoved, name, &namespaceFacts{name}, nil); err != nil {
-			return 0, err
-		}
-		tx.Delete(namespaceKey(name))
-		tx.Delete(watchVersionKey(name))
+	}
+	settings, _, err := getRow[Settings](tx, settingsKey)
+	if err == nil && n.RemovedBy == nil {
+		n.RemovedBy = &by
+		tx.Set(namespaceKey(name), encodeRow(n))
 		c.note(tx, change{access: true})
-		return tx.Index(), nil
+	}
+	return dataShards(settings.DataShards), err
+}
+
+// unmark takes the mark away from a namespace that a shard did not want to remove.
+func (c *Control) unmark(ctx context.Context, name string) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+		if err == nil && there && n.RemovedBy != nil {
+			n.RemovedBy = nil
+			tx.Set(namespaceKey(name), encodeRow(n))
+			tx.Delete(divisionKey(name)) // some shards have forgotten their shares
+			c.note(tx, change{access: true})
+		}
+		return struct{}{}, err
 	})
+	return err
+}
+
+// erase removes what shards have of a namespace.
+func (c *Control) erase(ctx context.Context, name string, shards []uint32) error {
+	errs := make([]error, len(shards))
+	each(len(shards), func(i int) { errs[i] = c.cfg.Shards.EraseNamespace(ctx, shards[i], name) })
+	for _, err := range errs {
+		if errors.Is(err, task.ErrWrongState) {
+			return err
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return task.Unavailable(time.Second, "namespace %q: not all shards have removed what they have of it; it is not there any more, and the call may be repeated: %v", name, err)
+	}
+	return nil
 }
 
 // firstIn is the first name in a namespace's part of a table; "": there is none.
@@ -291,16 +392,6 @@ func firstIn(r store.Reader, table byte, ns string) (name string) {
 		return false
 	})
 	return name
-}
-
-// Namespaces lists those that are there, by name, but for the default one unless it was made.
-func (c *Control) Namespaces(ctx context.Context) ([]Namespace, error) {
-	all, err := view(ctx, c, func(r store.Reader) ([]Namespace, error) { return scanRows[Namespace](r, namespaceTable) })
-	if err == nil {
-		all = append(all, Namespace{Name: auth.DefaultNamespace})
-		slices.SortFunc(all, func(a, b Namespace) int { return strings.Compare(a.Name, b.Name) })
-	}
-	return all, err
 }
 
 // RequireTokens says whether all nodes are to want tokens.
@@ -330,16 +421,34 @@ func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) er
 	return err
 }
 
+// Refusals are how many callers a node did not let in, by reason, since it last told.
+type Refusals struct {
+	NoToken   uint64 `json:"no_token,omitempty"`
+	Malformed uint64 `json:"malformed,omitempty"`
+	Unknown   uint64 `json:"unknown,omitempty"`
+	Expired   uint64 `json:"expired,omitempty"`
+	Denied    uint64 `json:"denied,omitempty"`
+}
+
+// NoteRefusals leaves an entry in the audit. By has the name of the node, and from where the last of the callers came.
+func (c *Control) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		return struct{}{}, onCluster(tx, by, task.CallersRefused, nil, &r)
+	})
+	return err
+}
+
 // tokenFacts is what operators say of a token.
 type tokenFacts struct {
-	Roles     []string   `json:"roles"`
-	Queues    []string   `json:"queues"`
-	ExpiresAt *time.Time `json:"expires_at"`
-	RotatedAt *time.Time `json:"rotated_at"`
+	Roles       []string   `json:"roles"`
+	Queues      []string   `json:"queues"`
+	Certificate string     `json:"certificate,omitempty"`
+	ExpiresAt   *time.Time `json:"expires_at"`
+	RotatedAt   *time.Time `json:"rotated_at"`
 }
 
 func factsOfToken(t *auth.Token) *tokenFacts {
-	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
+	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
 }
 
 func momentOf(t store.Time) *time.Time {
@@ -350,10 +459,6 @@ func momentOf(t store.Time) *time.Time {
 	return &at
 }
 
-type namespaceFacts struct {
-	Name string `json:"name"`
-}
-
 // onToken notes what was done to a token, in its namespace; that of all is the cluster's.
 func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName, before, after *tokenFacts) error {
 	e := task.Target{Kind: task.OnToken, Name: of.Name}
@@ -362,8 +467,4 @@ func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName
 		ns = ""
 	}
 	return recordOn(tx, by, action, ns, e, before, after)
-}
-
-func onNamespace(tx *store.Tx, by task.Author, action task.Action, name string, before, after *namespaceFacts) error {
-	return recordOn(tx, by, action, "", task.Target{Kind: task.OnNamespace, Name: name}, before, after)
 }

@@ -51,7 +51,7 @@ func TestTokens(t *testing.T) {
 		if _, err := c.AddToken(bg, newToken("team", "ci")); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("for a namespace that is not there: %v", err)
 		}
-		_, err = c.AddNamespace(bg, boss, "team")
+		_, err = c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
 		must(t, err)
 		for _, ns := range []string{"team", auth.AllNamespaces} {
 			_, err = c.AddToken(bg, newToken(ns, "ci"))
@@ -101,11 +101,40 @@ func TestTokens(t *testing.T) {
 	})
 }
 
+// A certificate is that of one token only, which has no secret.
+func TestTokensForCertificates(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		add := newToken("default", "billing")
+		add.Token.Certificate, add.Life = "dns:billing", 0
+		add.Token.Hash = auth.HashOfCertificate(add.Token.Certificate)
+		first, err := c.AddToken(bg, add)
+		must(t, err)
+		if again, err := c.AddToken(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt || again.Token.Certificate != "dns:billing" {
+			t.Errorf("the same call again: %+v, %v", again, err)
+		}
+		other := add
+		other.Token.Name, other.Token.Namespace = "thief", auth.AllNamespaces
+		if _, err := c.AddToken(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `it is that of token "billing" of namespace "default"`) {
+			t.Errorf("another token for it: %v", err)
+		}
+		rotate := newToken("default", "billing")
+		if _, err := c.RotateToken(bg, rotate); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has no secret") {
+			t.Errorf("rotated: %v", err)
+		}
+		_, err = c.RevokeToken(bg, add)
+		must(t, err)
+		if _, err := c.AddToken(bg, other); err != nil {
+			t.Errorf("another token for it, when it is nobody's: %v", err)
+		}
+	})
+}
+
 func TestTokensNeedTheLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
 		_, err := c.AddToken(bg, newToken("default", "ci"))
-		_, err2 := c.AddNamespace(bg, boss, "team")
+		_, err2 := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
 		if err3 := c.RequireTokens(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
 			t.Errorf("below the level: %v, %v, %v", err, err2, err3)
 		}
@@ -142,7 +171,7 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("a schedule in a namespace that is not there: %v", err)
 		}
 		for range 2 {
-			_, err := c.AddNamespace(bg, boss, "team")
+			_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
 			must(t, err)
 		}
 		for what, fill := range map[string]struct{ fill, empty func() error }{

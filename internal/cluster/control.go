@@ -29,6 +29,12 @@ type Shards interface {
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	// DropQueue removes a shard's copy of an empty queue; it refuses when the queue has tasks.
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+	// Spaces tells what namespaces use of a shard, in their order.
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
+	// PutShare replaces a namespace's share of a shard, unless the one that is there is as new, and tells what it uses.
+	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
+	// EraseNamespace removes what a shard still has of a namespace without queues. It refuses while tasks are on their way.
+	EraseNamespace(ctx context.Context, shard uint32, ns string) error
 	// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
 	// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
@@ -69,6 +75,8 @@ type Control struct {
 	cfg  Config
 	log  *slog.Logger
 	work sync.WaitGroup // repairs and moves
+
+	dividing chan struct{} // one place: who has it shares out a namespace's quotas
 
 	events events.Ring
 
@@ -128,12 +136,12 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1)}
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's own work.
 func (c *Control) Close() {
-	c.Dropped()
+	c.Dropped(true)
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
@@ -164,10 +172,11 @@ func (c *Control) Elected() {
 	c.pokePost()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
+	c.work.Go(func() { c.divideAll(ctx) })
 }
 
 // Dropped: a round of the system shard did not commit, or nobody knows, or the replica's term ended.
-func (c *Control) Dropped() {
+func (c *Control) Dropped(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.office == nil {
@@ -175,7 +184,9 @@ func (c *Control) Dropped() {
 	}
 	c.office.stop()
 	c.office = nil
-	c.events.Close()
+	if over {
+		c.events.Close()
+	}
 	c.left = time.Now()
 	c.wake()
 }
@@ -189,8 +200,8 @@ func (c *Control) Committed(at uint64) {
 	}
 	happened := c.office.happens
 	c.office.happens = nil
-	if c.events.Passed(at) {
-		c.events.Add(at, happened)
+	if interest := c.events.Passed(at); interest != events.None {
+		c.events.Add(at, interest, happened)
 	}
 	if len(c.office.pending) == 0 {
 		return

@@ -129,7 +129,7 @@ func deaths(queue string, n, seq int64) *task.News {
 	return &task.News{Kind: task.NewsDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now, Shard: 1, Seq: seq}
 }
 
-func (c *Control) tell(t *testing.T, n ...*task.News) {
+func (c *Control) takes(t *testing.T, n ...*task.News) {
 	t.Helper()
 	if err := c.TakeNews(context.Background(), "default", n); err != nil {
 		t.Fatal(err)
@@ -157,8 +157,8 @@ func TestPost(t *testing.T) {
 			}
 			return v
 		}
-		c.tell(t, deaths("mail", 3, 10), deaths("sms", 2, 10))
-		c.tell(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // come twice
+		c.takes(t, deaths("mail", 3, 10), deaths("sms", 2, 10))
+		c.takes(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // come twice
 		pass(time.Second)
 		expect("news", "all", 5, 2)
 		expect("news", "mail", 3, 1)
@@ -167,7 +167,7 @@ func TestPost(t *testing.T) {
 			return webhook.Outcome{Status: 500, Error: "no"}
 		})
 		for i := range int64(20) {
-			c.tell(t, deaths("mail", 1, 20+i))
+			c.takes(t, deaths("mail", 1, 20+i))
 			pass(time.Minute)
 		}
 		v := standing("mail")
@@ -186,11 +186,11 @@ func TestPost(t *testing.T) {
 		in.answers(func(string) webhook.Outcome {
 			return webhook.Outcome{Status: 503, Error: "busy", RetryAfter: 20 * time.Minute}
 		})
-		c.tell(t, deaths("mail", 1, 100))
+		c.takes(t, deaths("mail", 1, 100))
 		pass(time.Second)
 		tries := in.triesOf("https://all")
 		in.answers(nil)
-		c.tell(t, deaths("sms", 1, 100))
+		c.takes(t, deaths("sms", 1, 100))
 		pass(19 * time.Minute)
 		if in.triesOf("https://all") != tries {
 			t.Error("it is tried although its receiver wants to be left alone")
@@ -202,7 +202,7 @@ func TestPost(t *testing.T) {
 
 		in.answers(func(string) webhook.Outcome { return webhook.Outcome{Status: 500, Error: "no"} })
 		before, _ := in.count("https://mail")
-		c.tell(t, deaths("mail", 5, 200))
+		c.takes(t, deaths("mail", 5, 200))
 		pass(28 * time.Hour)
 		in.answers(nil)
 		pass(2 * time.Hour)
@@ -305,9 +305,9 @@ func TestPostIsBounded(t *testing.T) {
 			for n := range 100 {
 				some = append(some, deaths(fmt.Sprintf("q%d", 100*i+n), 1, 1))
 			}
-			c.tell(t, some...)
+			c.takes(t, some...)
 		}
-		c.tell(t, deaths("q1", 1, 2)) // is added to what waits
+		c.takes(t, deaths("q1", 1, 2)) // is added to what waits
 		v, err := c.Webhook(t.Context(), "default", "a")
 		if err != nil || v.Pending != maxPending || v.Dropped != 200 {
 			t.Errorf("%+v, %v", v, err)
@@ -401,9 +401,9 @@ func TestPostUnderChange(t *testing.T) {
 					seq[queue]++
 					news := deaths(queue, n, seq[queue])
 					want += n
-					c.tell(t, news)
+					c.takes(t, news)
 					if dice.IntN(2) == 0 {
-						c.tell(t, news)
+						c.takes(t, news)
 					}
 				case 3:
 					pass(time.Duration(dice.IntN(200)) * time.Second)

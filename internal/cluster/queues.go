@@ -97,7 +97,7 @@ func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(
 	q.Config.Version = before.Version + 1
 	if !exists {
 		q.Config.Version += getNumber(tx, floorKey)
-		c.count(+1)
+		c.count(ns, +1)
 		deed.Action = task.QueueCreated
 	}
 	c.setQueue(tx, q, false)
@@ -137,7 +137,8 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if !founded || settings.DataShards == 0 {
 		return Queue{}, task.Unavailable(time.Second, "queue %q: there is no data shard yet", name)
 	}
-	if err := mustHaveNamespace(tx, ns); err != nil {
+	of, err := namespaceOf(tx, ns)
+	if err != nil {
 		return Queue{}, err
 	}
 	known, err := c.census(tx)
@@ -147,6 +148,9 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if known.queues >= c.cfg.MaxQueues {
 		return Queue{}, task.Invalid("queue", "%q would be one queue more than the %d that are allowed", name, c.cfg.MaxQueues)
 	}
+	if err := mayHaveOneMore(of.Quotas, task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
+		return Queue{}, err
+	}
 	return Queue{Namespace: ns, Name: name, Shard: home(ns, name, known.owners.free(settings.DataShards)),
 		Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: tx.Now().Time()}}, nil
 }
@@ -154,6 +158,7 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 // census is what a new queue needs to know of all others.
 type census struct {
 	queues int
+	of     map[string]int // by namespace
 	owners owners
 }
 
@@ -163,9 +168,10 @@ func (c *Control) census(r store.Reader) (*census, error) {
 	if o != nil && o.queues != nil {
 		return o.queues, nil
 	}
-	found := &census{owners: owners{}}
+	found := &census{of: map[string]int{}, owners: owners{}}
 	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
 		found.queues++
+		found.of[q.Namespace]++
 		found.owners.add(q)
 		return true
 	})
@@ -176,9 +182,10 @@ func (c *Control) census(r store.Reader) (*census, error) {
 }
 
 // count keeps the number of queues. It runs on the shard's loop; if the round is dropped, so is the office.
-func (c *Control) count(n int) {
+func (c *Control) count(ns string, n int) {
 	if o := c.currentOffice(); o != nil && o.queues != nil {
 		o.queues.queues += n
+		o.queues.of[ns] += n
 	}
 }
 
@@ -221,6 +228,9 @@ func (c *Control) copy(ctx context.Context, q Queue) error {
 }
 
 func (c *Control) copyTo(ctx context.Context, q Queue, shard uint32) error {
+	if err := c.mustHaveShare(ctx, q.Namespace, shard); err != nil {
+		return err
+	}
 	return c.cfg.Shards.CopyQueues(ctx, shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.copyFor(shard)})
 }
 
@@ -291,7 +301,7 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		tx.Delete(queueKey(q.Namespace, q.Name))
 		tx.Set(floorKey, encodeNumber(max(getNumber(tx, floorKey), q.Config.Version)))
 		c.note(tx, change{queue: q.name()})
-		c.count(-1)
+		c.count(q.Namespace, -1)
 		if now.Own {
 			c.recount()
 		}
@@ -377,6 +387,10 @@ func (c *Control) copyAll(ctx context.Context) error {
 	}
 	var errs []error
 	for _, p := range all.parts {
+		if err := c.mustHaveShare(ctx, p.ns, p.shard); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		if err := c.cfg.Shards.CopyQueues(ctx, p.shard, p.ns, p.configs); err != nil {
 			errs = append(errs, err)
 		}

@@ -125,7 +125,7 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 		s := w.seat()
 		s.lead()
 		synctest.Wait()
-		s.control.Dropped()
+		s.control.Dropped(true)
 		synctest.Wait()
 		before := w.calls
 		pass(time.Minute)
@@ -291,7 +291,7 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 			must(t, err)
 		}
 		tx.Close()
-		c.Dropped()
+		c.Dropped(false)
 		c.Elected()
 		for _, name := range []string{"b", "c"} {
 			_, err := c.Place(bg, "default", name)
@@ -324,7 +324,7 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
 		for _, ns := range []string{"a", "ab", "default"} {
-			_, err := c.AddNamespace(bg, task.Author{}, ns)
+			_, err := c.AddNamespace(bg, NamespaceCall{By: task.Author{}, Name: ns})
 			must(t, err)
 			_, err = c.PutQueue(bg, Deed{}, ns, "q-"+ns, unchanged)
 			must(t, err)

@@ -41,10 +41,14 @@ func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint
 			return ScheduleHome{}, err
 		}
 		if !known {
-			if err := mustHaveNamespace(tx, ns); err != nil {
+			of, err := namespaceOf(tx, ns)
+			if err == nil {
+				err = mayHaveOneMore(of.Quotas, task.QuotaSchedules, "name", name, int(getNumber(tx, schedulesOfKey(ns)))) // #nosec G115 -- at most maxSchedules
+			}
+			if err != nil {
 				return ScheduleHome{}, err
 			}
-			if err := c.countSchedules(tx, name, +1); err != nil {
+			if err := c.countSchedules(tx, ns, name, +1); err != nil {
 				return ScheduleHome{}, err
 			}
 			home.Shard = wanted
@@ -75,17 +79,19 @@ func (c *Control) ForgetSchedule(ctx context.Context, ns, name string, version u
 			return struct{}{}, err
 		}
 		tx.Delete(key)
-		return struct{}{}, c.countSchedules(tx, name, -1)
+		return struct{}{}, c.countSchedules(tx, ns, name, -1)
 	})
 	return err
 }
 
-// countSchedules keeps the number of names.
-func (c *Control) countSchedules(tx *store.Tx, name string, n int) error {
+// countSchedules keeps the numbers of names.
+func (c *Control) countSchedules(tx *store.Tx, ns, name string, n int) error {
 	count := int(getNumber(tx, schedulesKey)) + n // #nosec G115 -- at most maxSchedules
 	if count > maxSchedules {
 		return task.Invalid("name", "%q would be one schedule more than the %d that are allowed", name, maxSchedules)
 	}
-	tx.Set(schedulesKey, encodeNumber(uint64(max(count, 0)))) // #nosec G115 -- not negative
+	tx.Set(schedulesKey, encodeNumber(uint64(max(count, 0))))    // #nosec G115 -- not negative
+	of := int(getNumber(tx, schedulesOfKey(ns))) + n             // #nosec G115 -- at most maxSchedules
+	tx.Set(schedulesOfKey(ns), encodeNumber(uint64(max(of, 0)))) // #nosec G115 -- not negative
 	return nil
 }

@@ -25,6 +25,8 @@ import (
 //	a ns 0 name   → a token; of all namespaces: ns is *
 //	u ns 0 name   → when it was last used (8)
 //	x name        → Namespace
+//	m T name      → how many schedules a namespace has (8)
+//	y name        → divisionRow of a namespace
 //
 // Of webhooks:
 //
@@ -48,6 +50,7 @@ const (
 	tokenTable     = 'a'
 	usedTable      = 'u'
 	namespaceTable = 'x'
+	divisionTable  = 'y'
 
 	hookTable     = 'h'
 	standingTable = 'r'

@@ -200,7 +200,7 @@ func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, e
 		if err := h.check(); err != nil {
 			return WebhookView{}, err
 		}
-		if err := mustHaveNamespace(tx, h.Namespace); err != nil {
+		if _, err := namespaceOf(tx, h.Namespace); err != nil {
 			return WebhookView{}, err
 		}
 		if err := roomForHook(tx, h); err != nil {

@@ -46,6 +46,8 @@ type world struct {
 	onDrop func()                      // once the shard has dropped a queue
 
 	watches map[uint32]map[string]task.Watch // by shard and namespace
+	spaces  map[string]*task.Space           // by shard and namespace: what is used, and the shares that were told
+	erased  []string                         // shard and namespace
 }
 
 // seat is a node's replica of the system shard.
@@ -70,7 +72,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{},
+	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{},
 		watches: map[uint32]map[string]task.Watch{}}
 }
 
@@ -87,7 +89,7 @@ func (s *seat) lead() {
 	s.rounds.Lock()
 	defer s.rounds.Unlock()
 	if s.leader != nil {
-		s.leader.control.Dropped()
+		s.leader.control.Dropped(true)
 	}
 	s.world.leader = s
 	s.control.Elected()
@@ -147,7 +149,7 @@ func (s *seat) View(_ context.Context, fn func(store.Reader) error) error {
 	return fn(snap)
 }
 
-func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {
+func (w *world) CopyQueues(_ context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
@@ -158,6 +160,7 @@ func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs ma
 		w.fail = nil
 		return err
 	}
+	w.space(shard, ns).Queues += len(configs)
 	for name, c := range configs {
 		if key := copyKey(shard, name); w.copies[key].Version < c.Version {
 			w.copies[key] = c
@@ -192,6 +195,49 @@ func (w *world) CopyWatches(_ context.Context, shard uint32, watches map[string]
 		w.watches[shard] = map[string]task.Watch{}
 	}
 	maps.Copy(w.watches[shard], watches)
+	return nil
+}
+
+// space is what a shard has of a namespace.
+func (w *world) space(shard uint32, ns string) *task.Space {
+	s := w.spaces[copyKey(shard, ns)]
+	if s == nil {
+		s = &task.Space{Namespace: ns, Share: task.Share{Amounts: task.Unlimited}}
+		w.spaces[copyKey(shard, ns)] = s
+	}
+	return s
+}
+
+func (w *world) Spaces(_ context.Context, shard uint32, names []string) (spaces []task.Space, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, ns := range names {
+		spaces = append(spaces, *w.space(shard, ns))
+	}
+	return spaces, w.fails[shard]
+}
+
+func (w *world) PutShare(_ context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.fails[shard]; err != nil {
+		return task.Space{}, err
+	}
+	s := w.space(shard, ns)
+	if s.Share.Version < to.Version {
+		s.Share = to
+	}
+	return *s, nil
+}
+
+func (w *world) EraseNamespace(_ context.Context, shard uint32, ns string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.fails[shard]; err != nil {
+		return err
+	}
+	w.erased = append(w.erased, copyKey(shard, ns))
+	delete(w.spaces, copyKey(shard, ns))
 	return nil
 }
 

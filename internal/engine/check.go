@@ -27,6 +27,7 @@ func Check(from store.Reader, ns string) []string {
 	c.compareLanes()
 	c.compareTables()
 	c.compareCounts()
+	c.checkShare()
 	c.checkKeys()
 	return c.findings
 }
@@ -95,6 +96,9 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	q := c.countsOf(x.Queue)
 	if n := q.of(x.State, x.Priority); n != nil {
 		*n++
+	}
+	if !x.State.Ended() {
+		q.bytes += x.Size
 	}
 	switch {
 	case x.parked():

@@ -148,8 +148,13 @@ func (p *picker) pick() *queue {
 func (p *picker) undo() { copy(p.credit, p.before) }
 
 func (p *picker) runnable(name string) *queue {
-	if q := p.r.queue(p.c.Namespace, name); q != nil && q.runnable(p.r.now, p.c.Types) {
+	q := p.r.queue(p.c.Namespace, name)
+	switch {
+	case q == nil:
+	case q.runnable(p.r.now, p.c.Types):
 		return q
+	case q.space.full():
+		q.space.block(q)
 	}
 	return nil
 }

@@ -67,6 +67,11 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
 	}
 	x := r.newExec(n)
+	if n.Moved == nil {
+		if err := q.space.admit(1, met.replaced(), x.Size); err != nil {
+			return Accepted{}, err
+		}
+	}
 	if err := r.checkRunAt(&n.Spec, x); err != nil {
 		return Accepted{}, err
 	}
@@ -113,7 +118,7 @@ func closed(slots task.SlotSet, s *task.Spec) bool {
 func (r *Round) newExec(n *NewTask) *Exec {
 	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
 		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost, Unique: n.Unique,
-		Ties: tiesOf(&n.Spec)}
+		Ties: tiesOf(&n.Spec), Size: n.Spec.Size()}
 	if n.Delay > 0 {
 		x.RunAt = r.now.Add(n.Delay)
 	}

@@ -108,6 +108,7 @@ var blockers = []func(*explainer){
 	(*explainer).breakerOpen,
 	(*explainer).keyPaused,
 	(*explainer).queueFull,
+	(*explainer).namespaceFull,
 	(*explainer).queueRate,
 	(*explainer).keyFull,
 	(*explainer).keyRate,
@@ -194,6 +195,12 @@ func (e *explainer) keyPaused() {
 func (e *explainer) queueFull() {
 	if e.ready() && e.q.full() {
 		e.add(whyQueueFull(e.q.name, &e.q.config, e.q.counts.claimed, e.r.runners(e.q)))
+	}
+}
+
+func (e *explainer) namespaceFull() {
+	if s := e.q.space; e.ready() && s.full() {
+		e.add(whyNamespaceFull(s.info()))
 	}
 }
 

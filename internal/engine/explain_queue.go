@@ -61,6 +61,7 @@ type Glance struct {
 	Running []Runner   // some of the queue's tasks, if it runs as many as it may
 	Stale   map[string]bool
 	Takers  Takers
+	Full    *task.Space // how the namespace stands, if it runs as much as it may
 }
 
 // GlanceAt reads it. It costs no more than a read of one task, whatever the queue has.
@@ -72,6 +73,10 @@ func GlanceAt(r *Round, ns, name string, takers func(queue string) Takers) (*Gla
 	g := &Glance{Now: r.now, Next: r.l.next, Takers: takers(name)}
 	if q.full() {
 		g.Running = r.runners(q)
+	}
+	if q.space.full() {
+		info := q.space.info()
+		g.Full = &info
 	}
 	for _, row := range q.stale {
 		if g.Stale == nil {
@@ -327,6 +332,9 @@ func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 	}
 	if s.MaxRunning > 0 && e.counts.claimed >= int64(s.MaxRunning) {
 		add(whyQueueFull(e.name, e.config, e.counts.claimed, e.g.Running))
+	}
+	if e.g.Full != nil {
+		add(whyNamespaceFull(*e.g.Full))
 	}
 	if k := e.keys[""]; k != nil {
 		if until, empty := k.bucket.emptyUntil(s.Rate, e.g.Now); empty {

@@ -160,6 +160,13 @@ func whyQueueFull(queue string, c *task.QueueConfig, claimed int64, running []Ru
 		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --max-running N", queue)}
 }
 
+func whyNamespaceFull(s task.Space) Reason {
+	return Reason{Code: task.WhyNamespaceMaxRunning, Limit: int(s.Share.Running),
+		Detail: fmt.Sprintf("the queues of namespace %q run %s in this shard, and their share of %s here is %d", s.Namespace, count(s.Use.Running, "task"),
+			task.QuotaRunning, s.Share.Running),
+		Change: fmt.Sprintf("one of them ends; or raise the quota: pawl ns set %s --max-running N", s.Namespace)}
+}
+
 func whyQueueRate(queue string, c *task.QueueConfig, until, now store.Time) Reason {
 	rate := c.Settings.Rate
 	return Reason{Code: task.WhyQueueRate, Rate: rate, Until: until,

@@ -65,6 +65,7 @@ func (r *Round) end(q *queue, id task.ID, x *Exec) {
 	if most := q.config.Settings.MaxRunning; was != f.held || most > 0 && q.counts.claimed == int64(most)-1 {
 		r.wake(q)
 	}
+	r.roomIn(q.space)
 }
 
 // full says whether the queue runs as much as it may.
@@ -75,7 +76,7 @@ func (q *queue) full() bool {
 
 // mayRun says whether anything of the queue may run.
 func (q *queue) mayRun(now store.Time) bool {
-	if q.config.Paused || q.full() {
+	if q.config.Paused || q.full() || q.space.full() {
 		return false
 	}
 	if rate := q.config.Settings.Rate; rate.IsSet() && q.bucket != nil {

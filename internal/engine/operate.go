@@ -137,13 +137,19 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 	if e.RunAt != nil {
 		r.due(&to, store.TimeOf(*e.RunAt))
 	}
+	q := r.queueOf(ns, from)
 	if e.Payload != nil {
 		env := readEnvelope(r.tx, ns, id)
+		more := int64(len(*e.Payload) - len(env.Payload))
+		if err := q.space.admit(0, 0, more); err != nil {
+			return err
+		}
+		to.Size += more
 		env.Payload = *e.Payload
 		r.tx.Set(idKey(ns, tabEnvelope, id), env.encode())
 	}
 	r.l.hot.drop(id) // with the old payload
-	r.move(ns, id, r.queueOf(ns, from), from, &to)
+	r.move(ns, id, q, from, &to)
 	return nil
 }
 

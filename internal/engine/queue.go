@@ -14,7 +14,8 @@ import (
 func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	q := r.queue(ns, name)
 	if q == nil {
-		q = &queue{queueName: queueName{ns, name}, lanes: newLanes()}
+		q = &queue{queueName: queueName{ns, name}, space: r.spaceOf(ns), lanes: newLanes()}
+		q.space.queues++
 		r.l.queues[q.queueName] = q
 		r.touch(q)
 	} else if q.config.Version >= config.Version {
@@ -73,6 +74,7 @@ func DropQueue(r *Round, ns, name string) error {
 			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.waiting(), c.claimed, c.dead, c.poisoned)}
 	}
 	delete(r.l.queues, q.queueName)
+	q.space.dropped(q)
 	r.dropBuckets(q)
 	r.dropBreakers(q)
 	r.tx.Delete(queueKey(ns, tabQueue, name))

@@ -30,6 +30,7 @@ type Leader struct {
 	passed []byte           // nor before this key
 	hot    hot
 	ids    map[string]*newIDs // by namespace
+	spaces map[string]*space  // the same
 
 	transitions []Transition // of the last round: its space is used again
 	news        news
@@ -40,7 +41,7 @@ type queueName struct{ ns, name string }
 // NewLeader starts the memory of a leader.
 func NewLeader(o Office, l task.Limits) *Leader {
 	return &Leader{office: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
-		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}}
+		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}}
 }
 
 // NextDeadline is a time before which Tick has nothing to do.
@@ -50,6 +51,7 @@ func (l *Leader) NextDeadline() store.Time { return l.next }
 type queue struct {
 	queueName
 	config   task.QueueConfig
+	space    *space
 	counts   counts
 	lanes    lanes
 	bucket   *bucket   // nil: it is full, or there is no rate
@@ -57,6 +59,7 @@ type queue struct {
 	stale    [][]byte  // rows of claimed tasks that are not
 	credit   [3]int    // smooth weighted round robin over the priorities
 	dirty    bool
+	blocked  bool // among those of its space
 }
 
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
@@ -72,6 +75,7 @@ type Round struct {
 	breakers   []dirtyBreaker
 	tallies    []*newsTally             // that have changed
 	deaths     int                      // of tasks that became dead letters or poisoned
+	spaces     []*space                 // that may run more, while queues wait for that
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
 	Effects
@@ -163,7 +167,10 @@ func (r *Round) Seal() {
 			r.writeLane(d.q, d.l)
 		}
 	}
-	r.queues, r.lanes = nil, nil
+	for _, s := range r.spaces {
+		s.freed = false
+	}
+	r.queues, r.lanes, r.spaces = nil, nil, nil
 	r.sealBreakers()
 	r.sealGroups()
 	r.gatherNews()
@@ -192,7 +199,7 @@ func (r *Round) queue(ns, name string) *queue {
 	}
 	config, err := task.DecodeQueueConfig(row)
 	corrupt(err)
-	q := &queue{queueName: qn, config: config, lanes: newLanes()}
+	q := &queue{queueName: qn, config: config, space: r.spaceOf(ns), lanes: newLanes()}
 	if row, ok = r.tx.Get(queueKey(ns, tabCounts, name)); ok {
 		q.counts, err = decodeCounts(row)
 		corrupt(err)
@@ -400,6 +407,10 @@ func (r *Round) count(q *queue, x *Exec, n int64) {
 		*c += n
 		if x.parked() {
 			q.counts.parked += n
+		}
+		if !x.State.Ended() {
+			q.counts.bytes += n * x.Size
+			q.space.counted(x, n)
 		}
 		r.touch(q)
 	}

@@ -153,6 +153,7 @@ type Exec struct {
 	Unique      *task.Unique   // nil: it has no unique key; never changed
 	Role        Role           // in its unique key
 	Ties        *Ties          // to other tasks; nil: none
+	Size        int64          // bytes of its payload, and of those of what is to follow it
 
 	CreatedAt store.Time
 	RunAt     store.Time // when it is or was due
@@ -254,6 +255,7 @@ func (x *Exec) encode() []byte {
 		r.bytes(50, x.Ties.encode())
 	}
 	r.id(40, x.MovedTo)
+	r.num(41, uint64(x.Size)) // #nosec G115 -- not negative
 	return r
 }
 
@@ -363,6 +365,8 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.unique().OnConflict = task.OnConflict(v)
 	case 39:
 		x.Role = Role(v)
+	case 41:
+		x.Size = int64(v) // #nosec G115 -- as it was written
 	}
 }
 
@@ -546,6 +550,7 @@ type counts struct {
 	scheduled, claimed, retrying, dead, poisoned int64
 	ready                                        [3]int64 // by priority, high first
 	parked                                       int64    // of the ready: wait for the holder of their unique key
+	bytes                                        int64    // Exec.Size of all that have not ended
 
 	sweep store.Time // when the queue's full buckets are forgotten; 0: it has none
 }
@@ -579,6 +584,7 @@ func (c *counts) encode() []byte {
 	}
 	r.num(9, uint64(c.sweep))
 	r.num(10, uint64(c.parked))
+	r.num(11, uint64(c.bytes)) // #nosec G115 -- not negative
 	return r
 }
 
@@ -591,6 +597,8 @@ func decodeCounts(row []byte) (c counts, err error) {
 			c.sweep = store.Time(v)
 		} else if tag == 10 {
 			c.parked = int64(v)
+		} else if tag == 11 {
+			c.bytes = int64(v) // #nosec G115 -- as it was written
 		}
 	}, noBytes)
 	return c, err

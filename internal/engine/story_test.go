@@ -57,6 +57,14 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.queueStep(d)
 	case "slots":
 		return s.slotsStep(d)
+	case "share":
+		return s.shareStep(d)
+	case "woken":
+		var names []string
+		for _, w := range s.last.Woken {
+			names = append(names, w.Queue)
+		}
+		return strings.Join(names, " ")
 	case "delete-queue":
 		_, err := run(s.world, func(r *Round) (struct{}, error) { return struct{}{}, DropQueue(r, "default", d.CmdArgs[0].Key) })
 		return answer(err, "deleted")
@@ -356,6 +364,31 @@ func rules(d *datadriven.TestData, prefix string) (r task.Rules) {
 		r.Rate = task.Rate{Limit: number(limit), Period: duration(period), Burst: number(arg(d, prefix+"burst"))}
 	}
 	return r
+}
+
+// shareStep gives the namespace a share of the shard, if it is told one, and shows what is used of it.
+func (s *story) shareStep(d *datadriven.TestData) string {
+	share := task.Share{Version: s.index + 1, Amounts: task.Unlimited}
+	for i, name := range []string{"backlog", "bytes", "running"} {
+		if d.HasArg(name) {
+			*share.Each()[i] = int64(number(arg(d, name)))
+		}
+	}
+	i, err := run(s.world, func(r *Round) (task.Space, error) {
+		if len(d.CmdArgs) > 0 {
+			return PutShare(r, "default", share), nil
+		}
+		return Space(r, "default"), nil
+	})
+	return answer(err, "backlog %s, bytes %s, running %s; ready %d, queues %d, refused %v", ofShare(i.Use.Backlog, i.Share.Backlog),
+		ofShare(i.Use.Bytes, i.Share.Bytes), ofShare(i.Use.Running, i.Share.Running), i.Ready, i.Queues, i.Refused)
+}
+
+func ofShare(used, most int64) string {
+	if most == task.NoLimit {
+		return fmt.Sprint(used)
+	}
+	return fmt.Sprintf("%d of %d", used, most)
 }
 
 // slotsStep lets the slots of keys move away, or all of a queue, or asks how long the queue's keys, or once keys, must be asked for

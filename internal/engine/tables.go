@@ -30,6 +30,7 @@ import (
 //	b ns 0 queue 0 key                       what a key uses, or the queue as a whole: tokens, if not all are there, and claims
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
+//	S ns 0                                   the namespace's share of its quotas
 //	B ns 0 queue 0 type                      a circuit breaker that is not closed, or judged attempts lately
 //	p ns 0 schedule 0                        what operators say of a schedule
 //	P ns 0 schedule 0                        where a schedule is: its next tick
@@ -65,6 +66,7 @@ const (
 	tabUse        = 'b'
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
+	tabShare      = 'S'
 	tabBreaker    = 'B'
 	tabArchive    = 'x'
 	tabPlan       = 'p'
@@ -80,6 +82,15 @@ const (
 	tabWatch      = 'W'
 	tabNews       = 'N'
 )
+
+// No two tables have the same letter, or this would not compile.
+var _ = [...]struct{}{
+	tabEnvelope: {}, tabExec: {}, tabResult: {}, tabCheckpoint: {}, tabAttempt: {}, tabReady: {}, tabLane: {}, tabWaiting: {},
+	tabDead: {}, tabKey: {}, tabRequest: {}, tabUnique: {}, tabClaimKey: {}, tabClaimed: {}, tabOnce: {}, tabUse: {},
+	tabQueue: {}, tabCounts: {}, tabShare: {}, tabBreaker: {}, tabArchive: {}, tabPlan: {}, tabCourse: {}, tabTick: {},
+	tabGone: {}, tabOutbox: {}, tabFollow: {}, tabGroup: {}, tabMember: {}, tabOperation: {}, tabStep: {}, tabWatch: {},
+	tabNews: {},
+}
 
 var deadlines = []byte{'t'}
 

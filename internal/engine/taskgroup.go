@@ -202,16 +202,22 @@ func (r *Round) madeBefore(n *NewGroup, g *taskGroup) GroupMade {
 // roomFor refuses tasks for which the queues of this shard have no room. Those of other shards wait on their way.
 func (r *Round) roomFor(ns string, tasks []task.Spec) error {
 	wanted := map[*queue]int64{}
+	var all, size int64
+	var in *space
 	for i := range tasks {
 		q := r.queue(ns, tasks[i].Queue)
 		if q == nil || closed(q.config.Closed, &tasks[i]) {
 			continue
 		}
 		wanted[q]++
+		in, all, size = q.space, all+1, size+tasks[i].Size()
 		if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting()+wanted[q] > most {
 			return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(
 				"queue %q has no room for all tasks of the group: %d wait, max_length is %d", q.name, q.counts.waiting(), most)}
 		}
+	}
+	if in != nil {
+		return in.admit(all, 0, size)
 	}
 	return nil
 }

@@ -62,6 +62,8 @@ func (w *world) round(calls ...func(r *Round)) {
 	for _, call := range calls {
 		call(r)
 	}
+	for r.WakeBlocked() { // nobody waits
+	}
 	r.Seal()
 	w.written = tx.Size()
 	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: w.now}, tx.Seal(0)); err != nil {
@@ -194,6 +196,23 @@ func (w *world) check() error {
 		}
 		if err := sameBreakers(q, again, w.now); err != nil {
 			return err
+		}
+	}
+	return sameSpaces(w.leader, fresh)
+}
+
+// sameSpaces proves that what memory says of namespaces is what the rows say.
+func sameSpaces(l *Leader, again *Round) error {
+	for ns, s := range l.spaces {
+		got, want := s.info(), again.spaceOf(ns).info()
+		want.Refused = got.Refused
+		if got != want {
+			return fmt.Errorf("namespace %q: memory has %+v, rows %+v", ns, got, want)
+		}
+		for _, q := range s.blocked {
+			if !q.blocked || l.queues[q.queueName] != q {
+				return fmt.Errorf("queue %q waits for room in its namespace, and does not know it", q.name)
+			}
 		}
 	}
 	return nil

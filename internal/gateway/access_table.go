@@ -33,6 +33,13 @@ type need struct {
 	lasts bool       // it may go on for long, and ends when its token does
 }
 
+// countsAsRequest says whether the call takes of its namespace's requests per second. What ends or keeps a claim does not, since the task
+// would run again; nor do calls about more than a namespace, or an operator could not help.
+func (n need) countsAsRequest() bool {
+	settles := n.roles == consume && !n.lasts
+	return (n.reach == ofQueues || n.reach == ofNamespace) && !settles
+}
+
 const (
 	produce = auth.Produce
 	consume = auth.Consume
@@ -115,7 +122,10 @@ var rpcNeeds = map[string]need{
 	"AccessService/RotateToken":     {ofQueues, admin, false},
 	"AccessService/RevokeToken":     {ofQueues, admin, false},
 	"AccessService/ListNamespaces":  {anyone, 0, false}, // those that the caller may go to
+	"AccessService/GetNamespace":    {anyone, 0, false},
 	"AccessService/AddNamespace":    {ofCluster, admin, false},
+	"AccessService/SetQuotas":       {ofCluster, admin, false},
+	"AccessService/GetLimits":       {anyone, 0, false},
 	"AccessService/RemoveNamespace": {ofCluster, admin, false},
 
 	"WebhookService/ListWebhooks":          {ofNamespace, observe, false},

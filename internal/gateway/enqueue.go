@@ -23,6 +23,9 @@ func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answe
 	if err == nil {
 		err = mayEnqueue(ctx, &spec)
 	}
+	if err == nil {
+		err = g.takeBytes(ctx, 0, spec.Size())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +70,7 @@ func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, restore
 		spans := g.traceEnqueue(ctx, tasks...)
 		defer func() { spans.end(results, nil) }()
 	}
-	parts := g.placeTasks(ctx, tasks, results)
+	parts := g.placeTasks(ctx, tasks, results, restored != nil)
 	if restored != nil {
 		for _, p := range parts {
 			for i := range p.specs {
@@ -106,8 +109,8 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 	return results
 }
 
-// placeTasks reads the tasks and finds their shards. Refusals go into results.
-func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult) (parts []*shardTasks) {
+// placeTasks reads the tasks and finds their shards. Refusals go into results. Those that are restored were let in once.
+func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, restored bool) (parts []*shardTasks) {
 	ns := namespaceOf(ctx)
 	var q cluster.Queue
 	var part *shardTasks // of the task before
@@ -115,6 +118,9 @@ func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, resu
 		spec, err := specOf(t, g.limits)
 		if err == nil {
 			err = mayEnqueue(ctx, &spec)
+		}
+		if err == nil && !restored {
+			err = g.takeBytes(ctx, min(i, 1), spec.Size())
 		}
 		if err == nil && (part == nil || spec.Queue != q.Name) {
 			q, err = g.cluster.Place(ctx, ns, spec.Queue)

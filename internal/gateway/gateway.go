@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -43,9 +42,8 @@ type Config struct {
 	Pages http.Handler
 	// Metrics answers /metrics. Nil: not found.
 	Metrics http.Handler
-	// Observe is told of each call that has ended: its face (rest, grpc), its method, its code, "ok" or as of the answer, and how long
-	// it took, below 0 for streams. It must not block. Nil: nobody is told.
-	Observe func(face, method, code string, took time.Duration)
+	// Meter is told of calls. Nil: nobody is.
+	Meter Meter
 
 	Version   string // of the program
 	ClusterID string
@@ -61,6 +59,8 @@ type Config struct {
 
 	// Certificate is what the server shows at a handshake; it may change from one to the next. Nil: all is in plaintext.
 	Certificate func() *tls.Certificate
+	// ClientCertificates says which certificates of clients are taken; zero: none. It goes with Certificate.
+	ClientCertificates ClientCertificates
 
 	MaxConns int // connections at once; default 20,000
 
@@ -81,6 +81,7 @@ type Gateway struct {
 
 	keeper   *auth.Door
 	refusals refusals
+	rates    *rates
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -112,6 +113,9 @@ type Broker interface {
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
 	// Audit reads what operators did, of all shards, newest first, behind a place; nil: from the newest.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList, []broker.Stamp, error)
+
+	// Spaces tells what namespaces use of a shard, in their order.
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
 
 	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
@@ -185,8 +189,8 @@ func New(cfg Config) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Observe == nil {
-		cfg.Observe = func(string, string, string, time.Duration) {}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
 	}
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
@@ -199,6 +203,7 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
+	g.rates = newRates(g.limits.Payload)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}

@@ -40,6 +40,9 @@ func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest)
 	if err := mayGroup(ctx, group.Tasks, &group); err != nil {
 		return nil, err
 	}
+	if err := g.takeGroup(ctx, group.Tasks); err != nil {
+		return nil, err
+	}
 	group.Within = task.ScopeOf(ctx).Queues
 	made, at, err := g.cfg.Groups.MakeGroup(ctx, namespaceOf(ctx), group)
 	saw(ctx, at)
@@ -144,6 +147,9 @@ func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequ
 	}
 	if err == nil {
 		err = mayGroup(ctx, tasks, &task.Group{})
+	}
+	if err == nil {
+		err = g.takeGroup(ctx, tasks)
 	}
 	if err != nil {
 		return nil, err

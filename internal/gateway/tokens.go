@@ -23,9 +23,10 @@ type Tokens interface {
 	RevokeToken(ctx context.Context, c cluster.TokenCall) (behind []string, err error)
 	Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error)
 
-	AddNamespace(ctx context.Context, by task.Author, name string) (behind []string, err error)
+	AddNamespace(ctx context.Context, c cluster.NamespaceCall) (behind []string, err error)
+	SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (behind []string, err error)
 	RemoveNamespace(ctx context.Context, by task.Author, name string) (behind []string, err error)
-	Namespaces(ctx context.Context) ([]cluster.Namespace, error)
+	Namespaces(ctx context.Context) ([]cluster.NamespaceInfo, error)
 }
 
 // keepers is the AccessService.
@@ -46,7 +47,7 @@ func (g keepers) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.W
 	c := callOf(ctx)
 	v := c.visitor
 	return &pawlv1.WhoAmIResponse{TokenRequired: g.keeper.On(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
-		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt())}, nil
+		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt()), Certificate: v.knownBy()}, nil
 }
 
 // clockProto is a time of the wall clock; nil for the zero time.
@@ -188,7 +189,7 @@ func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawl
 	if err != nil {
 		return nil, err
 	}
-	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires()); err != nil {
+	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires() || r.GetCertificate() != "" && r.GetExpiresIn() == nil); err != nil {
 		return nil, err
 	}
 	t := &c.Token
@@ -204,14 +205,34 @@ func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawl
 	if !c.By.Covers(t.Rights) {
 		return nil, beyond(callOf(ctx).visitor, t.Rights)
 	}
-	secret := auth.NewSecret()
-	t.Hash = auth.HashOf(secret)
+	secret, err := g.proofOf(ctx, t, r.GetCertificate())
+	if err != nil {
+		return nil, err
+	}
 	made, behind, err := tokens.AddToken(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "unconfirmed", behind, "by", c.Author)
+	g.log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "certificate", made.Certificate, "unconfirmed", behind, "by", c.Author)
 	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind}, nil
+}
+
+// proofOf gives a new token that by which its callers are known: a secret, or the name of a certificate. Whose certificates there are is the
+// cluster's: in a namespace one could be taken for oneself that is another's, whose calls would go to this namespace.
+func (g keepers) proofOf(ctx context.Context, t *auth.Token, certificate string) (secret string, err error) {
+	if certificate == "" {
+		secret = auth.NewSecret()
+		t.Hash = auth.HashOf(secret)
+		return secret, nil
+	}
+	if err := auth.CheckCertificate("certificate", certificate); err != nil {
+		return "", err
+	}
+	if v := callOf(ctx).visitor; !v.InAll() || !v.Scope().All() {
+		return "", denied("token %q is limited to a namespace or to queues, and a token for a certificate is made with one that is not", v.Name)
+	}
+	t.Certificate, t.Hash = certificate, auth.HashOfCertificate(certificate)
+	return "", nil
 }
 
 // beyond refuses a token that could do more than its maker.
@@ -283,15 +304,11 @@ func (g keepers) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRequest) 
 
 func tokenProto(t *auth.Token) *pawlv1.Token {
 	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: timeProto(t.CreatedAt),
-		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt)}
+		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt), Certificate: t.Certificate}
 }
 
 // ListNamespaces reads a page of the namespaces that the caller may go to.
 func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
 	n, err := limitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
@@ -300,37 +317,51 @@ func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesReq
 	if err != nil {
 		return nil, err
 	}
-	all, err := tokens.Namespaces(ctx)
+	all, err := g.mayGoTo(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if v := callOf(ctx).visitor; !v.InAll() {
-		all = slices.DeleteFunc(all, func(n cluster.Namespace) bool { return n.Name != v.Namespace })
-	}
-	items, next := pageBehind(all, string(behind), n, func(n cluster.Namespace) string { return n.Name })
-	out := &pawlv1.ListNamespacesResponse{}
-	for _, n := range items {
-		out.Items = append(out.Items, &pawlv1.Namespace{Name: n.Name, CreatedAt: timeProto(n.CreatedAt), CreatedBy: n.CreatedBy})
-	}
+	items, next := pageBehind(all, string(behind), n, func(n cluster.NamespaceInfo) string { return n.Name })
+	out := &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items)}
 	if next != "" {
 		out.NextCursor = encodeCursor(namespaceCursor, []byte(next))
 	}
 	return out, nil
 }
 
+// mayGoTo are the namespaces that the caller may go to.
+func (g keepers) mayGoTo(ctx context.Context) ([]cluster.NamespaceInfo, error) {
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	all, err := tokens.Namespaces(ctx)
+	if v := callOf(ctx).visitor; !v.InAll() {
+		all = slices.DeleteFunc(all, func(n cluster.NamespaceInfo) bool { return n.Name != v.Namespace })
+	}
+	return all, err
+}
+
 // AddNamespace makes a namespace.
 func (g keepers) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceRequest) (*pawlv1.AddNamespaceResponse, error) {
-	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), Tokens.AddNamespace)
+	quotas, err := quotasOf(r.GetQuotas())
+	if err != nil {
+		return nil, err
+	}
+	add := func(t Tokens, ctx context.Context, by task.Author, name string) ([]string, error) {
+		return t.AddNamespace(ctx, cluster.NamespaceCall{By: by, Name: name, Quotas: quotas})
+	}
+	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", add)
 	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
 // RemoveNamespace removes a namespace in which there is nothing.
 func (g keepers) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
-	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), Tokens.RemoveNamespace)
+	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", Tokens.RemoveNamespace)
 	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
-func (g keepers) onNamespace(ctx context.Context, done, name string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
+func (g keepers) onNamespace(ctx context.Context, done, name, reason string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err
@@ -338,7 +369,7 @@ func (g keepers) onNamespace(ctx context.Context, done, name string, do func(Tok
 	if err := auth.CheckNamespace("name", name); err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, "")
+	by, err := authorOf(ctx, reason)
 	if err != nil {
 		return nil, err
 	}

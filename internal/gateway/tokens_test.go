@@ -22,6 +22,7 @@ type fakeTokens struct {
 	tokens []auth.Token
 	names  []string
 	calls  []cluster.TokenCall
+	quotas task.Quotas
 }
 
 func (f *fakeTokens) AddToken(_ context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
@@ -57,18 +58,25 @@ func (f *fakeTokens) Tokens(_ context.Context, by auth.Rights) ([]auth.Token, er
 	return slices.DeleteFunc(slices.Clone(f.tokens), func(t auth.Token) bool { return !by.Covers(t.Rights) }), nil
 }
 
-func (f *fakeTokens) AddNamespace(_ context.Context, _ task.Author, name string) ([]string, error) {
-	f.names = append(f.names, name)
+func (f *fakeTokens) AddNamespace(_ context.Context, c cluster.NamespaceCall) ([]string, error) {
+	f.names = append(f.names, c.Name)
+	f.quotas = f.quotas.Change(c.Quotas)
 	return nil, nil
+}
+
+func (f *fakeTokens) SetQuotas(_ context.Context, _ task.Author, _ string, to task.QuotaChange) ([]string, error) {
+	f.quotas = f.quotas.Change(to)
+	return []string{"n2"}, nil
 }
 
 func (f *fakeTokens) RemoveNamespace(context.Context, task.Author, string) ([]string, error) {
 	return []string{"n2"}, nil
 }
 
-func (f *fakeTokens) Namespaces(context.Context) (all []cluster.Namespace, err error) {
+func (f *fakeTokens) Namespaces(context.Context) (all []cluster.NamespaceInfo, err error) {
 	for i, name := range f.names {
-		all = append(all, cluster.Namespace{Name: name, CreatedAt: store.Time(i) * 1_000_000, CreatedBy: "boss"})
+		all = append(all, cluster.NamespaceInfo{Namespace: cluster.Namespace{Name: name, CreatedAt: store.Time(i) * 1_000_000, CreatedBy: "boss", Quotas: f.quotas},
+			Queues: 3, Schedules: i})
 	}
 	return all, nil
 }
@@ -87,6 +95,11 @@ func TestTokensOverREST(t *testing.T) {
 			`201 {"token":{"name":"ci","namespace":"team","roles":["produce","consume"],"queues":["mail.in"],"created_by":"lead","created_at":"1970-01-01T00:00:01Z","expires_at":"1970-01-01T01:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"oncall","roles":["operate"],"all_namespaces":true,"never_expires":true}`,
 			`201 {"token":{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"boss","created_at":"1970-01-01T00:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"certificate":"dns:billing"}`,
+			`201 {"token":{"name":"bill","namespace":"default","roles":["produce"],"certificate":"dns:billing","created_by":"boss","created_at":"1970-01-01T00:00:01Z"},"unconfirmed_nodes":["n2"]}`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"certificate":"dns:billing","expires_in":"1h","never_expires":true}`, `400 never_expires: is given beside expires_in`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"certificate":"billing"}`, `400 certificate: \"billing\" is no name of a certificate`},
+		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"certificate":"dns:billing"}`, `403 token \"lead\" is limited to a namespace or to queues, and a token for a certificate`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"all_namespaces":true}`, `403 token \"lead\" is limited to namespace \"team\", and can't make one that is not`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"a b","roles":["produce"]}`, `400 name: \"a b\" has a character other than`},
@@ -104,10 +117,20 @@ func TestTokensOverREST(t *testing.T) {
 		{"boss", "POST", "/api/v1/tokens/oncall/rotate", `{"overlap":"721h"}`, `400 overlap: 721h0m0s is not between`},
 		{"boss", "DELETE", "/api/v1/tokens/oncall?all_namespaces=maybe", "", `400 all_namespaces: \"maybe\" is neither true nor false`},
 		{"boss", "DELETE", "/api/v1/tokens/oncall", "", `404 token \"oncall\": not found`},
-		{"boss", "POST", "/api/v1/namespaces", `{"name":"team"}`, `200 {}`},
+		{"boss", "POST", "/api/v1/namespaces", `{"name":"team","quotas":{"max_backlog":50}}`, `200 {}`},
+		{"boss", "POST", "/api/v1/namespaces", `{"name":"team","quotas":{"max_backlog":-1}}`, `400 quotas.max_backlog: -1 is not between 0 and`},
+		{"boss", "POST", "/api/v1/namespaces", `{"name":"team","quotas":{"backlog":1}}`, `400 quotas.backlog: `},
+		{"boss", "PATCH", "/api/v1/namespaces/team", `{"quotas":{}}`, `400 quotas: none is given`},
+		{"lead", "PATCH", "/api/v1/namespaces/team", `{"quotas":{"max_running":9}}`, `403 `},
+		{"boss", "PATCH", "/api/v1/namespaces/team", `{"quotas":{"max_running":7},"reason":"noisy"}`,
+			`200 {"namespace":{"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss","quotas":{"max_backlog":50,"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,"max_bytes_per_second":0},"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":1}},"unconfirmed_nodes":["n2"]}`},
+		{"boss", "GET", "/api/v1/namespaces/nobody", "", `404 namespace \"nobody\": not found`},
+		{"lead", "GET", "/api/v1/namespaces/default", "", `404 namespace \"default\": not found`},
+		{"lead", "GET", "/api/v1/namespaces/team", "", `200 {"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss","quotas":{"max_backlog":50,"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,"max_bytes_per_second":0}}`},
+		{"lead", "GET", "/api/v1/limits", "", `200 {"limits":[{"name":"payload","value":1048576,"unit":"bytes"}`},
 		{"boss", "POST", "/api/v1/namespaces", `{"name":"-"}`, `400 name: \"-\" is no name of a namespace`},
-		{"boss", "GET", "/api/v1/namespaces?limit=1", "", `200 {"items":[{"name":"default","created_by":"boss"}],"next_cursor":"AW5kZWZhdWx0"}`},
-		{"boss", "GET", "/api/v1/namespaces?cursor=AW5kZWZhdWx0", "", `200 {"items":[{"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss"}],"next_cursor":""}`},
+		{"boss", "GET", "/api/v1/namespaces?limit=1", "", `200 {"items":[{"name":"default","created_by":"boss","quotas":{"max_backlog":50,"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,"max_bytes_per_second":0},"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":0}}],"next_cursor":"AW5kZWZhdWx0"}`},
+		{"boss", "GET", "/api/v1/namespaces?cursor=AW5kZWZhdWx0", "", `200 {"items":[{"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss","quotas":{"max_backlog":50,"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,"max_bytes_per_second":0},"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":1}}],"next_cursor":""}`},
 		{"lead", "GET", "/api/v1/namespaces", "", `200 {"items":[{"name":"team",`},
 		{"boss", "DELETE", "/api/v1/namespaces/team", "", `200 {"unconfirmed_nodes":["n2"]}`},
 		{"lead", "POST", "/api/v1/namespaces", `{"name":"mine"}`, `403 `},

@@ -14,14 +14,22 @@ import (
 type tokens struct {
 	add, rotate, revoke func(context.Context, cluster.TokenCall) (tokenAnswer, error)
 	list                func(context.Context, auth.Rights) ([]auth.Token, error)
-	make, remove        func(context.Context, namespaceArgs) ([]string, error)
-	namespaces          func(context.Context, struct{}) ([]cluster.Namespace, error)
+	make                func(context.Context, cluster.NamespaceCall) ([]string, error)
+	remove, quotas      func(context.Context, namespaceArgs) ([]string, error)
+	namespaces          func(context.Context, struct{}) ([]cluster.NamespaceInfo, error)
 	require             func(context.Context, requireArgs) (struct{}, error)
+	refused             func(context.Context, refusedArgs) (struct{}, error)
+}
+
+type refusedArgs struct {
+	By       task.Author
+	Refusals cluster.Refusals
 }
 
 type namespaceArgs struct {
-	By   task.Author
-	Name string
+	By     task.Author
+	Name   string
+	Quotas task.QuotaChange
 }
 
 type requireArgs struct {
@@ -47,27 +55,38 @@ func newTokens(r *router.Router, c *cluster.Control) *tokens {
 			return out, err
 		})
 	}
-	onNamespace := func(name string, again bool, do func(context.Context, task.Author, string) (uint64, error)) func(context.Context, namespaceArgs) ([]string, error) {
-		return router.OnSystem(r, name, again, func(ctx context.Context, a namespaceArgs) ([]string, error) {
-			version, err := do(ctx, a.By, a.Name)
-			if err != nil {
-				return nil, err
-			}
-			return c.Confirm(ctx, version)
-		})
+	onNamespace := func(name string, again bool, do func(context.Context, namespaceArgs) (uint64, error)) func(context.Context, namespaceArgs) ([]string, error) {
+		return router.OnSystem(r, name, again, func(ctx context.Context, a namespaceArgs) ([]string, error) { return confirmed(ctx, c, a, do) })
 	}
 	return &tokens{
 		add:    onToken("add-token", true, c.AddToken),
 		rotate: onToken("rotate-token", true, c.RotateToken),
 		revoke: onToken("revoke-token", false, c.RevokeToken), // a repeat would not find it
 		list:   router.OnSystem(r, "tokens", true, c.Tokens),
-		make:   onNamespace("add-namespace", true, c.AddNamespace),
-		remove: onNamespace("remove-namespace", false, c.RemoveNamespace),
-		namespaces: router.OnSystem(r, "namespaces", true, func(ctx context.Context, _ struct{}) ([]cluster.Namespace, error) {
+		make: router.OnSystem(r, "add-namespace", true, func(ctx context.Context, a cluster.NamespaceCall) ([]string, error) {
+			return confirmed(ctx, c, a, c.AddNamespace)
+		}),
+		remove: onNamespace("remove-namespace", false, func(ctx context.Context, a namespaceArgs) (uint64, error) {
+			return c.RemoveNamespace(ctx, a.By, a.Name)
+		}),
+		quotas: onNamespace("set-quotas", true, func(ctx context.Context, a namespaceArgs) (uint64, error) {
+			return c.SetQuotas(ctx, a.By, a.Name, a.Quotas)
+		}),
+		namespaces: router.OnSystem(r, "namespaces", true, func(ctx context.Context, _ struct{}) ([]cluster.NamespaceInfo, error) {
 			return c.Namespaces(ctx)
 		}),
 		require: onSystem(r, "require-tokens", func(ctx context.Context, a requireArgs) error { return c.RequireTokens(ctx, a.By, a.On) }),
+		refused: onSystem(r, "note-refusals", func(ctx context.Context, a refusedArgs) error { return c.NoteRefusals(ctx, a.By, a.Refusals) }),
 	}
+}
+
+// confirmed does what changes the tables and waits until the nodes have heard of it.
+func confirmed[A any](ctx context.Context, c *cluster.Control, args A, do func(context.Context, A) (uint64, error)) ([]string, error) {
+	version, err := do(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	return c.Confirm(ctx, version)
 }
 
 // AddToken implements gateway.Tokens.
@@ -94,17 +113,22 @@ func (t *tokens) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, erro
 }
 
 // AddNamespace implements gateway.Tokens.
-func (t *tokens) AddNamespace(ctx context.Context, by task.Author, name string) ([]string, error) {
-	return t.make(ctx, namespaceArgs{by, name})
+func (t *tokens) AddNamespace(ctx context.Context, c cluster.NamespaceCall) ([]string, error) {
+	return t.make(ctx, c)
+}
+
+// SetQuotas implements gateway.Tokens.
+func (t *tokens) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) ([]string, error) {
+	return t.quotas(ctx, namespaceArgs{by, name, to})
 }
 
 // RemoveNamespace implements gateway.Tokens.
 func (t *tokens) RemoveNamespace(ctx context.Context, by task.Author, name string) ([]string, error) {
-	return t.remove(ctx, namespaceArgs{by, name})
+	return t.remove(ctx, namespaceArgs{By: by, Name: name})
 }
 
 // Namespaces implements gateway.Tokens.
-func (t *tokens) Namespaces(ctx context.Context) ([]cluster.Namespace, error) {
+func (t *tokens) Namespaces(ctx context.Context) ([]cluster.NamespaceInfo, error) {
 	return t.namespaces(ctx, struct{}{})
 }
 
@@ -142,6 +166,34 @@ func (n *Node) requireTokens(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(requireRest):
+		}
+	}
+}
+
+// refusalsEvery is how often callers who were not let in are noted in the audit: one entry for all of them, so that nobody fills it from outside.
+const refusalsEvery = time.Minute
+
+// noteRefusals notes callers who were not let in, until ctx ends.
+func (n *Node) noteRefusals(ctx context.Context) {
+	tick := time.NewTicker(refusalsEvery)
+	defer tick.Stop()
+	told, _ := n.door.Refused()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now, source := n.door.Refused()
+		if now == told {
+			continue
+		}
+		since := func(f auth.Failure) uint64 { return now[f] - told[f] }
+		r := cluster.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
+			Denied: since(auth.FailedRights)}
+		by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Address: source}
+		if _, err := n.tokens.refused(ctx, refusedArgs{by, r}); err == nil {
+			told = now
 		}
 	}
 }

@@ -79,6 +79,21 @@ func (l later) CopyQueues(ctx context.Context, shard uint32, ns string, configs 
 	return l.n.router.CopyQueues(ctx, shard, ns, configs)
 }
 
+// Spaces implements cluster.Shards.
+func (l later) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
+	return l.n.router.Spaces(ctx, shard, names)
+}
+
+// PutShare implements cluster.Shards.
+func (l later) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+	return l.n.router.PutShare(ctx, shard, ns, to)
+}
+
+// EraseNamespace implements cluster.Shards.
+func (l later) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
+	return l.n.router.EraseNamespace(ctx, shard, ns)
+}
+
 // DropQueue implements cluster.Shards.
 func (l later) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
 	return l.n.router.DropQueue(ctx, shard, ns, name)

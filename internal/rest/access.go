@@ -19,6 +19,9 @@ var accessRoutes = []Route{
 	{"GET", "/api/v1/namespaces", "AccessService/ListNamespaces", listNamespaces},
 	{"POST", "/api/v1/namespaces", "AccessService/AddNamespace", addNamespace},
 	{"DELETE", "/api/v1/namespaces/{name}", "AccessService/RemoveNamespace", removeNamespace},
+	{"GET", "/api/v1/namespaces/{name}", "AccessService/GetNamespace", getNamespace},
+	{"PATCH", "/api/v1/namespaces/{name}", "AccessService/SetQuotas", setQuotas},
+	{"GET", "/api/v1/limits", "AccessService/GetLimits", getLimits},
 }
 
 func whoAmI(x *exchange) error {
@@ -37,6 +40,7 @@ func whoAmI(x *exchange) error {
 	x.boolean("all_namespaces", me.GetAllNamespaces())
 	x.strs("queues", me.GetQueues())
 	x.time("expires_at", me.GetExpiresAt())
+	x.opt("certificate", me.GetCertificate())
 	x.close('}')
 	return nil
 }
@@ -122,6 +126,8 @@ func addToken(x *exchange) error {
 			req.Queues, err = r.strs(name, task.MaxPatterns)
 		case "all_namespaces":
 			err = r.boolean(&req.AllNamespaces, name)
+		case "certificate":
+			req.Certificate, err = r.str(name)
 		default:
 			var known bool
 			if known, err = r.life(name, &req.ExpiresIn, &req.NeverExpires); !known {
@@ -176,7 +182,7 @@ func (x *exchange) newToken(t *pawlv1.Token, secret string, behind []string) {
 	x.within("token", '{')
 	x.token(t)
 	x.close('}')
-	x.str("secret", secret)
+	x.opt("secret", secret)
 	x.strs("unconfirmed_nodes", behind)
 	x.close('}')
 }
@@ -205,51 +211,11 @@ func (x *exchange) token(t *pawlv1.Token) {
 	x.str("namespace", t.GetNamespace())
 	x.strs("roles", t.GetRoles())
 	x.strs("queues", t.GetQueues())
+	x.opt("certificate", t.GetCertificate())
 	x.opt("created_by", t.GetCreatedBy())
 	x.time("created_at", t.GetCreatedAt())
 	x.time("expires_at", t.GetExpiresAt())
 	x.time("rotated_at", t.GetRotatedAt())
 	x.time("old_until", t.GetOldUntil())
 	x.time("used_at", t.GetUsedAt())
-}
-
-func listNamespaces(x *exchange) error {
-	limit, cursor, err := x.page()
-	if err != nil {
-		return err
-	}
-	got, err := x.API.Access.ListNamespaces(x.ctx, &pawlv1.ListNamespacesRequest{Limit: limit, Cursor: cursor})
-	if err != nil {
-		return err
-	}
-	listPage(x, got.GetItems(), got.GetNextCursor(), func(n *pawlv1.Namespace) {
-		x.str("name", n.GetName())
-		x.time("created_at", n.GetCreatedAt())
-		x.opt("created_by", n.GetCreatedBy())
-	})
-	return nil
-}
-
-func addNamespace(x *exchange) error {
-	req := &pawlv1.AddNamespaceRequest{}
-	err := x.alone(func(r *jsonReader, name string) (err error) {
-		if name != "name" {
-			return unknown("", name)
-		}
-		req.Name, err = r.str(name)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	got, err := x.API.Access.AddNamespace(x.ctx, req)
-	return x.confirmed(got.GetUnconfirmedNodes(), err)
-}
-
-func removeNamespace(x *exchange) error {
-	if _, err := x.query(); err != nil {
-		return err
-	}
-	got, err := x.API.Access.RemoveNamespace(x.ctx, &pawlv1.RemoveNamespaceRequest{Name: x.r.PathValue("name")})
-	return x.confirmed(got.GetUnconfirmedNodes(), err)
 }

@@ -100,6 +100,8 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 
 	statsReport, statsBriefs, standings,
 
+	spaces, putShare, eraseNamespace,
+
 	startOperation, showOperation, listOperations, pauseOperation, resumeOperation, abortOperation, countMatches, operateSome)
 
 func byName(methods ...server) map[string]server {

@@ -43,6 +43,9 @@ type Broker interface {
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
+	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
+	EraseNamespace(ctx context.Context, shard uint32, ns string) error
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error)
 	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)

@@ -56,12 +56,14 @@ const (
 	LevelRaised       Action = "cluster.raise_level"
 	BackupTaken       Action = "cluster.backup"
 	TokensRequired    Action = "cluster.require_tokens"
+	CallersRefused    Action = "access.refused" // by a node, at most once a minute, for all that it did not let in since then
 
 	TokenAdded       Action = "token.add"
 	TokenRotated     Action = "token.rotate"
 	TokenRevoked     Action = "token.revoke"
 	NamespaceAdded   Action = "namespace.add"
 	NamespaceRemoved Action = "namespace.remove"
+	QuotasSet        Action = "namespace.set"
 
 	WebhookAdded    Action = "webhook.add"
 	WebhookSet      Action = "webhook.set"
@@ -79,7 +81,7 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
-	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved,
+	TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
 	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled}
 
 // Target is what an action was done to.

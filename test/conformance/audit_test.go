@@ -52,9 +52,9 @@ var actionOf = map[string]task.Action{
 	"AuditService.ListAudit": read,
 
 	// Package node tests these, with tokens.
-	"AccessService.WhoAmI": read, "AccessService.ListTokens": read, "AccessService.GetToken": read, "AccessService.ListNamespaces": read,
+	"AccessService.WhoAmI": read, "AccessService.ListTokens": read, "AccessService.GetToken": read, "AccessService.ListNamespaces": read, "AccessService.GetNamespace": read, "AccessService.GetLimits": read,
 	"AccessService.AddToken": task.TokenAdded, "AccessService.RotateToken": task.TokenRotated, "AccessService.RevokeToken": task.TokenRevoked,
-	"AccessService.AddNamespace": task.NamespaceAdded, "AccessService.RemoveNamespace": task.NamespaceRemoved,
+	"AccessService.AddNamespace": task.NamespaceAdded, "AccessService.SetQuotas": task.QuotasSet, "AccessService.RemoveNamespace": task.NamespaceRemoved,
 
 	// Package node tests these, with a receiver.
 	"WebhookService.ListWebhooks": read, "WebhookService.GetWebhook": read, "WebhookService.ListWebhookDeliveries": read, "WebhookService.AddWebhook": task.WebhookAdded,

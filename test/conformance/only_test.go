@@ -55,3 +55,15 @@ func (l lateShards) KeysUntil(ctx context.Context, shard uint32, ns, name string
 func (l lateShards) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
 	return l.h.router.HoldsUnique(ctx, shard, ns, name, slots)
 }
+
+func (l lateShards) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
+	return l.h.router.Spaces(ctx, shard, names)
+}
+
+func (l lateShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+	return l.h.router.PutShare(ctx, shard, ns, to)
+}
+
+func (l lateShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
+	return l.h.router.EraseNamespace(ctx, shard, ns)
+}

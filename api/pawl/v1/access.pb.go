@@ -68,6 +68,7 @@ type WhoAmIResponse struct {
 	AllNamespaces bool                   `protobuf:"varint,5,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token is good for all
 	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns of the queues that it is limited to; none: all queues
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`              // unset: never
+	Certificate   string                 `protobuf:"bytes,8,opt,name=certificate,proto3" json:"certificate,omitempty"`                           // the name of the client certificate by which the caller was known; empty: it sent a token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -151,6 +152,13 @@ func (x *WhoAmIResponse) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *WhoAmIResponse) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
 // Token is all that is kept of a token, but for its hash.
 type Token struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -164,6 +172,7 @@ type Token struct {
 	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
 	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until when the secret before the last rotation is good
 	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`      // to the minute, and noted some minutes late; unset: not yet
+	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`          // the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -266,6 +275,13 @@ func (x *Token) GetUsedAt() *timestamppb.Timestamp {
 		return x.UsedAt
 	}
 	return nil
+}
+
+func (x *Token) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
 }
 
 type ListTokensRequest struct {
@@ -482,8 +498,12 @@ type AddTokenRequest struct {
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`                                       // at least one
 	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, at most 32; none: all queues
 	AllNamespaces bool                   `protobuf:"varint,4,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // it is good for all; else for that of the call
-	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, at most 10 years
+	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, with certificate never; at most 10 years
 	NeverExpires  bool                   `protobuf:"varint,6,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`
+	// The token has no secret, but is for who shows a client certificate of this name: "uri:spiffe://example.com/billing",
+	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token
+	// may have it, and only an admin of all namespaces and queues may make it.
+	Certificate   string `protobuf:"bytes,7,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -560,10 +580,17 @@ func (x *AddTokenRequest) GetNeverExpires() bool {
 	return false
 }
 
+func (x *AddTokenRequest) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
 type AddTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send. It is kept nowhere
+	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send. It is kept nowhere. Empty with certificate
 	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -858,6 +885,8 @@ type Namespace struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"` // unset: it was there from the beginning
 	CreatedBy     string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Quotas        *Quotas                `protobuf:"bytes,4,opt,name=quotas,proto3" json:"quotas,omitempty"`
+	Usage         *NamespaceUsage        `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have told theirs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -913,6 +942,555 @@ func (x *Namespace) GetCreatedBy() string {
 	return ""
 }
 
+func (x *Namespace) GetQuotas() *Quotas {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+func (x *Namespace) GetUsage() *NamespaceUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// Quotas are what a namespace may use; 0: as much as it likes.
+type Quotas struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	MaxBacklog           *int64                 `protobuf:"varint,1,opt,name=max_backlog,json=maxBacklog,proto3,oneof" json:"max_backlog,omitempty"`                  // tasks that have not ended
+	MaxBacklogBytes      *int64                 `protobuf:"varint,2,opt,name=max_backlog_bytes,json=maxBacklogBytes,proto3,oneof" json:"max_backlog_bytes,omitempty"` // of their payloads, and of those of what is to follow them
+	MaxRunning           *int64                 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`                  // tasks that are claimed
+	MaxQueues            *int64                 `protobuf:"varint,4,opt,name=max_queues,json=maxQueues,proto3,oneof" json:"max_queues,omitempty"`
+	MaxSchedules         *int64                 `protobuf:"varint,5,opt,name=max_schedules,json=maxSchedules,proto3,oneof" json:"max_schedules,omitempty"`
+	MaxRequestsPerSecond *int64                 `protobuf:"varint,6,opt,name=max_requests_per_second,json=maxRequestsPerSecond,proto3,oneof" json:"max_requests_per_second,omitempty"` // on each node
+	MaxBytesPerSecond    *int64                 `protobuf:"varint,7,opt,name=max_bytes_per_second,json=maxBytesPerSecond,proto3,oneof" json:"max_bytes_per_second,omitempty"`          // of payloads enqueued, on each node
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *Quotas) Reset() {
+	*x = Quotas{}
+	mi := &file_pawl_v1_access_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quotas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quotas) ProtoMessage() {}
+
+func (x *Quotas) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quotas.ProtoReflect.Descriptor instead.
+func (*Quotas) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Quotas) GetMaxBacklog() int64 {
+	if x != nil && x.MaxBacklog != nil {
+		return *x.MaxBacklog
+	}
+	return 0
+}
+
+func (x *Quotas) GetMaxBacklogBytes() int64 {
+	if x != nil && x.MaxBacklogBytes != nil {
+		return *x.MaxBacklogBytes
+	}
+	return 0
+}
+
+func (x *Quotas) GetMaxRunning() int64 {
+	if x != nil && x.MaxRunning != nil {
+		return *x.MaxRunning
+	}
+	return 0
+}
+
+func (x *Quotas) GetMaxQueues() int64 {
+	if x != nil && x.MaxQueues != nil {
+		return *x.MaxQueues
+	}
+	return 0
+}
+
+func (x *Quotas) GetMaxSchedules() int64 {
+	if x != nil && x.MaxSchedules != nil {
+		return *x.MaxSchedules
+	}
+	return 0
+}
+
+func (x *Quotas) GetMaxRequestsPerSecond() int64 {
+	if x != nil && x.MaxRequestsPerSecond != nil {
+		return *x.MaxRequestsPerSecond
+	}
+	return 0
+}
+
+func (x *Quotas) GetMaxBytesPerSecond() int64 {
+	if x != nil && x.MaxBytesPerSecond != nil {
+		return *x.MaxBytesPerSecond
+	}
+	return 0
+}
+
+// NamespaceUsage is what a namespace uses of its quotas.
+type NamespaceUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backlog       int64                  `protobuf:"varint,1,opt,name=backlog,proto3" json:"backlog,omitempty"`
+	BacklogBytes  int64                  `protobuf:"varint,2,opt,name=backlog_bytes,json=backlogBytes,proto3" json:"backlog_bytes,omitempty"`
+	Running       int64                  `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	Queues        int64                  `protobuf:"varint,4,opt,name=queues,proto3" json:"queues,omitempty"`
+	Schedules     int64                  `protobuf:"varint,5,opt,name=schedules,proto3" json:"schedules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceUsage) Reset() {
+	*x = NamespaceUsage{}
+	mi := &file_pawl_v1_access_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceUsage) ProtoMessage() {}
+
+func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
+func (*NamespaceUsage) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *NamespaceUsage) GetBacklog() int64 {
+	if x != nil {
+		return x.Backlog
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetBacklogBytes() int64 {
+	if x != nil {
+		return x.BacklogBytes
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetRunning() int64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetQueues() int64 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetSchedules() int64 {
+	if x != nil {
+		return x.Schedules
+	}
+	return 0
+}
+
+type GetNamespaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNamespaceRequest) Reset() {
+	*x = GetNamespaceRequest{}
+	mi := &file_pawl_v1_access_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNamespaceRequest) ProtoMessage() {}
+
+func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetNamespaceRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetNamespaceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNamespaceResponse) Reset() {
+	*x = GetNamespaceResponse{}
+	mi := &file_pawl_v1_access_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNamespaceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNamespaceResponse) ProtoMessage() {}
+
+func (x *GetNamespaceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNamespaceResponse.ProtoReflect.Descriptor instead.
+func (*GetNamespaceResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetNamespaceResponse) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
+type SetQuotasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // what is unset stays as it is
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetQuotasRequest) Reset() {
+	*x = SetQuotasRequest{}
+	mi := &file_pawl_v1_access_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQuotasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQuotasRequest) ProtoMessage() {}
+
+func (x *SetQuotasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQuotasRequest.ProtoReflect.Descriptor instead.
+func (*SetQuotasRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SetQuotasRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetQuotasRequest) GetQuotas() *Quotas {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+func (x *SetQuotasRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SetQuotasResponse struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Namespace        *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	UnconfirmedNodes []string               `protobuf:"bytes,2,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *SetQuotasResponse) Reset() {
+	*x = SetQuotasResponse{}
+	mi := &file_pawl_v1_access_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQuotasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQuotasResponse) ProtoMessage() {}
+
+func (x *SetQuotasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQuotasResponse.ProtoReflect.Descriptor instead.
+func (*SetQuotasResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetQuotasResponse) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
+func (x *SetQuotasResponse) GetUnconfirmedNodes() []string {
+	if x != nil {
+		return x.UnconfirmedNodes
+	}
+	return nil
+}
+
+type GetLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLimitsRequest) Reset() {
+	*x = GetLimitsRequest{}
+	mi := &file_pawl_v1_access_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLimitsRequest) ProtoMessage() {}
+
+func (x *GetLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLimitsRequest.ProtoReflect.Descriptor instead.
+func (*GetLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{20}
+}
+
+type GetLimitsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limits        []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // of this call
+	Quotas        *Quotas                `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
+	Usage         *NamespaceUsage        `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have told theirs, or the caller's token is limited to some queues
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLimitsResponse) Reset() {
+	*x = GetLimitsResponse{}
+	mi := &file_pawl_v1_access_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLimitsResponse) ProtoMessage() {}
+
+func (x *GetLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLimitsResponse.ProtoReflect.Descriptor instead.
+func (*GetLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetLimitsResponse) GetLimits() []*Limit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *GetLimitsResponse) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GetLimitsResponse) GetQuotas() *Quotas {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+func (x *GetLimitsResponse) GetUsage() *NamespaceUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// Limit is a bound of what calls may send.
+type Limit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         int64                  `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
+	Unit          string                 `protobuf:"bytes,3,opt,name=unit,proto3" json:"unit,omitempty"` // bytes, items, levels, seconds, …
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limit) Reset() {
+	*x = Limit{}
+	mi := &file_pawl_v1_access_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limit) ProtoMessage() {}
+
+func (x *Limit) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_access_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limit.ProtoReflect.Descriptor instead.
+func (*Limit) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Limit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Limit) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *Limit) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
 type ListNamespacesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // at most 1,000; default 100
@@ -923,7 +1501,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_pawl_v1_access_proto_msgTypes[14]
+	mi := &file_pawl_v1_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1513,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_access_proto_msgTypes[14]
+	mi := &file_pawl_v1_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1526,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_access_proto_rawDescGZIP(), []int{14}
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListNamespacesRequest) GetLimit() int32 {
@@ -975,7 +1553,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_pawl_v1_access_proto_msgTypes[15]
+	mi := &file_pawl_v1_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1565,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_access_proto_msgTypes[15]
+	mi := &file_pawl_v1_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1578,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_access_proto_rawDescGZIP(), []int{15}
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListNamespacesResponse) GetItems() []*Namespace {
@@ -1019,14 +1597,15 @@ func (x *ListNamespacesResponse) GetNextCursor() string {
 
 type AddNamespaceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a to z, 0 to 9, and - within it, up to 63
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // a to z, 0 to 9, and - within it, up to 63
+	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // what is unset is as by default: at most 1,000,000 tasks that have not ended, and 1 GiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AddNamespaceRequest) Reset() {
 	*x = AddNamespaceRequest{}
-	mi := &file_pawl_v1_access_proto_msgTypes[16]
+	mi := &file_pawl_v1_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1617,7 @@ func (x *AddNamespaceRequest) String() string {
 func (*AddNamespaceRequest) ProtoMessage() {}
 
 func (x *AddNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_access_proto_msgTypes[16]
+	mi := &file_pawl_v1_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1630,7 @@ func (x *AddNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*AddNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_access_proto_rawDescGZIP(), []int{16}
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AddNamespaceRequest) GetName() string {
@@ -1059,6 +1638,13 @@ func (x *AddNamespaceRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *AddNamespaceRequest) GetQuotas() *Quotas {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
 }
 
 type AddNamespaceResponse struct {
@@ -1070,7 +1656,7 @@ type AddNamespaceResponse struct {
 
 func (x *AddNamespaceResponse) Reset() {
 	*x = AddNamespaceResponse{}
-	mi := &file_pawl_v1_access_proto_msgTypes[17]
+	mi := &file_pawl_v1_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1668,7 @@ func (x *AddNamespaceResponse) String() string {
 func (*AddNamespaceResponse) ProtoMessage() {}
 
 func (x *AddNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_access_proto_msgTypes[17]
+	mi := &file_pawl_v1_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1681,7 @@ func (x *AddNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*AddNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_access_proto_rawDescGZIP(), []int{17}
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AddNamespaceResponse) GetUnconfirmedNodes() []string {
@@ -1114,7 +1700,7 @@ type RemoveNamespaceRequest struct {
 
 func (x *RemoveNamespaceRequest) Reset() {
 	*x = RemoveNamespaceRequest{}
-	mi := &file_pawl_v1_access_proto_msgTypes[18]
+	mi := &file_pawl_v1_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1712,7 @@ func (x *RemoveNamespaceRequest) String() string {
 func (*RemoveNamespaceRequest) ProtoMessage() {}
 
 func (x *RemoveNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_access_proto_msgTypes[18]
+	mi := &file_pawl_v1_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1725,7 @@ func (x *RemoveNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_access_proto_rawDescGZIP(), []int{18}
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveNamespaceRequest) GetName() string {
@@ -1158,7 +1744,7 @@ type RemoveNamespaceResponse struct {
 
 func (x *RemoveNamespaceResponse) Reset() {
 	*x = RemoveNamespaceResponse{}
-	mi := &file_pawl_v1_access_proto_msgTypes[19]
+	mi := &file_pawl_v1_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1756,7 @@ func (x *RemoveNamespaceResponse) String() string {
 func (*RemoveNamespaceResponse) ProtoMessage() {}
 
 func (x *RemoveNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_access_proto_msgTypes[19]
+	mi := &file_pawl_v1_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1769,7 @@ func (x *RemoveNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_access_proto_rawDescGZIP(), []int{19}
+	return file_pawl_v1_access_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveNamespaceResponse) GetUnconfirmedNodes() []string {
@@ -1198,7 +1784,7 @@ var File_pawl_v1_access_proto protoreflect.FileDescriptor
 const file_pawl_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"\x14pawl/v1/access.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
-	"\rWhoAmIRequest\"\xf9\x01\n" +
+	"\rWhoAmIRequest\"\x9b\x02\n" +
 	"\x0eWhoAmIResponse\x12%\n" +
 	"\x0etoken_required\x18\x01 \x01(\bR\rtokenRequired\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1207,7 +1793,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x0eall_namespaces\x18\x05 \x01(\bR\rallNamespaces\x12\x16\n" +
 	"\x06queues\x18\x06 \x03(\tR\x06queues\x129\n" +
 	"\n" +
-	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xa5\x03\n" +
+	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12 \n" +
+	"\vcertificate\x18\b \x01(\tR\vcertificate\"\xc7\x03\n" +
 	"\x05Token\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
@@ -1223,7 +1810,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"rotated_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\trotatedAt\x127\n" +
 	"\told_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x123\n" +
 	"\aused_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"h\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12 \n" +
+	"\vcertificate\x18\v \x01(\tR\vcertificate\"h\n" +
 	"\x11ListTokensRequest\x12%\n" +
 	"\x0eall_namespaces\x18\x01 \x01(\bR\rallNamespaces\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
@@ -1236,7 +1824,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"8\n" +
 	"\x10GetTokenResponse\x12$\n" +
-	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xd9\x01\n" +
+	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xfb\x01\n" +
 	"\x0fAddTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x16\n" +
@@ -1244,7 +1832,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x0eall_namespaces\x18\x04 \x01(\bR\rallNamespaces\x128\n" +
 	"\n" +
 	"expires_in\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12#\n" +
-	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\"}\n" +
+	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\x12 \n" +
+	"\vcertificate\x18\a \x01(\tR\vcertificate\"}\n" +
 	"\x10AddTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +
@@ -1264,28 +1853,76 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"B\n" +
 	"\x13RevokeTokenResponse\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes\"y\n" +
+	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes\"\xd1\x01\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
 	"\n" +
 	"created_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\x03 \x01(\tR\tcreatedBy\"E\n" +
+	"created_by\x18\x03 \x01(\tR\tcreatedBy\x12'\n" +
+	"\x06quotas\x18\x04 \x01(\v2\x0f.pawl.v1.QuotasR\x06quotas\x12-\n" +
+	"\x05usage\x18\x05 \x01(\v2\x17.pawl.v1.NamespaceUsageR\x05usage\"\xd1\x03\n" +
+	"\x06Quotas\x12$\n" +
+	"\vmax_backlog\x18\x01 \x01(\x03H\x00R\n" +
+	"maxBacklog\x88\x01\x01\x12/\n" +
+	"\x11max_backlog_bytes\x18\x02 \x01(\x03H\x01R\x0fmaxBacklogBytes\x88\x01\x01\x12$\n" +
+	"\vmax_running\x18\x03 \x01(\x03H\x02R\n" +
+	"maxRunning\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"max_queues\x18\x04 \x01(\x03H\x03R\tmaxQueues\x88\x01\x01\x12(\n" +
+	"\rmax_schedules\x18\x05 \x01(\x03H\x04R\fmaxSchedules\x88\x01\x01\x12:\n" +
+	"\x17max_requests_per_second\x18\x06 \x01(\x03H\x05R\x14maxRequestsPerSecond\x88\x01\x01\x124\n" +
+	"\x14max_bytes_per_second\x18\a \x01(\x03H\x06R\x11maxBytesPerSecond\x88\x01\x01B\x0e\n" +
+	"\f_max_backlogB\x14\n" +
+	"\x12_max_backlog_bytesB\x0e\n" +
+	"\f_max_runningB\r\n" +
+	"\v_max_queuesB\x10\n" +
+	"\x0e_max_schedulesB\x1a\n" +
+	"\x18_max_requests_per_secondB\x17\n" +
+	"\x15_max_bytes_per_second\"\x9f\x01\n" +
+	"\x0eNamespaceUsage\x12\x18\n" +
+	"\abacklog\x18\x01 \x01(\x03R\abacklog\x12#\n" +
+	"\rbacklog_bytes\x18\x02 \x01(\x03R\fbacklogBytes\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\x03R\arunning\x12\x16\n" +
+	"\x06queues\x18\x04 \x01(\x03R\x06queues\x12\x1c\n" +
+	"\tschedules\x18\x05 \x01(\x03R\tschedules\")\n" +
+	"\x13GetNamespaceRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"H\n" +
+	"\x14GetNamespaceResponse\x120\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x12.pawl.v1.NamespaceR\tnamespace\"g\n" +
+	"\x10SetQuotasRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
+	"\x06quotas\x18\x02 \x01(\v2\x0f.pawl.v1.QuotasR\x06quotas\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"r\n" +
+	"\x11SetQuotasResponse\x120\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x12.pawl.v1.NamespaceR\tnamespace\x12+\n" +
+	"\x11unconfirmed_nodes\x18\x02 \x03(\tR\x10unconfirmedNodes\"\x12\n" +
+	"\x10GetLimitsRequest\"\xb1\x01\n" +
+	"\x11GetLimitsResponse\x12&\n" +
+	"\x06limits\x18\x01 \x03(\v2\x0e.pawl.v1.LimitR\x06limits\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
+	"\x06quotas\x18\x03 \x01(\v2\x0f.pawl.v1.QuotasR\x06quotas\x12-\n" +
+	"\x05usage\x18\x04 \x01(\v2\x17.pawl.v1.NamespaceUsageR\x05usage\"E\n" +
+	"\x05Limit\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value\x12\x12\n" +
+	"\x04unit\x18\x03 \x01(\tR\x04unit\"E\n" +
 	"\x15ListNamespacesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"c\n" +
 	"\x16ListNamespacesResponse\x12(\n" +
 	"\x05items\x18\x01 \x03(\v2\x12.pawl.v1.NamespaceR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\")\n" +
+	"nextCursor\"R\n" +
 	"\x13AddNamespaceRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"C\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
+	"\x06quotas\x18\x02 \x01(\v2\x0f.pawl.v1.QuotasR\x06quotas\"C\n" +
 	"\x14AddNamespaceResponse\x12+\n" +
 	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes\",\n" +
 	"\x16RemoveNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"F\n" +
 	"\x17RemoveNamespaceResponse\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes2\x9d\x05\n" +
+	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes2\xf2\x06\n" +
 	"\rAccessService\x129\n" +
 	"\x06WhoAmI\x12\x16.pawl.v1.WhoAmIRequest\x1a\x17.pawl.v1.WhoAmIResponse\x12E\n" +
 	"\n" +
@@ -1295,7 +1932,10 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\vRotateToken\x12\x1b.pawl.v1.RotateTokenRequest\x1a\x1c.pawl.v1.RotateTokenResponse\x12H\n" +
 	"\vRevokeToken\x12\x1b.pawl.v1.RevokeTokenRequest\x1a\x1c.pawl.v1.RevokeTokenResponse\x12Q\n" +
 	"\x0eListNamespaces\x12\x1e.pawl.v1.ListNamespacesRequest\x1a\x1f.pawl.v1.ListNamespacesResponse\x12K\n" +
-	"\fAddNamespace\x12\x1c.pawl.v1.AddNamespaceRequest\x1a\x1d.pawl.v1.AddNamespaceResponse\x12T\n" +
+	"\fGetNamespace\x12\x1c.pawl.v1.GetNamespaceRequest\x1a\x1d.pawl.v1.GetNamespaceResponse\x12K\n" +
+	"\fAddNamespace\x12\x1c.pawl.v1.AddNamespaceRequest\x1a\x1d.pawl.v1.AddNamespaceResponse\x12B\n" +
+	"\tSetQuotas\x12\x19.pawl.v1.SetQuotasRequest\x1a\x1a.pawl.v1.SetQuotasResponse\x12B\n" +
+	"\tGetLimits\x12\x19.pawl.v1.GetLimitsRequest\x1a\x1a.pawl.v1.GetLimitsResponse\x12T\n" +
 	"\x0fRemoveNamespace\x12\x1f.pawl.v1.RemoveNamespaceRequest\x1a .pawl.v1.RemoveNamespaceResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
@@ -1310,7 +1950,7 @@ func file_pawl_v1_access_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_access_proto_rawDescData
 }
 
-var file_pawl_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_pawl_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_pawl_v1_access_proto_goTypes = []any{
 	(*WhoAmIRequest)(nil),           // 0: pawl.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),          // 1: pawl.v1.WhoAmIResponse
@@ -1326,54 +1966,78 @@ var file_pawl_v1_access_proto_goTypes = []any{
 	(*RevokeTokenRequest)(nil),      // 11: pawl.v1.RevokeTokenRequest
 	(*RevokeTokenResponse)(nil),     // 12: pawl.v1.RevokeTokenResponse
 	(*Namespace)(nil),               // 13: pawl.v1.Namespace
-	(*ListNamespacesRequest)(nil),   // 14: pawl.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),  // 15: pawl.v1.ListNamespacesResponse
-	(*AddNamespaceRequest)(nil),     // 16: pawl.v1.AddNamespaceRequest
-	(*AddNamespaceResponse)(nil),    // 17: pawl.v1.AddNamespaceResponse
-	(*RemoveNamespaceRequest)(nil),  // 18: pawl.v1.RemoveNamespaceRequest
-	(*RemoveNamespaceResponse)(nil), // 19: pawl.v1.RemoveNamespaceResponse
-	(*timestamppb.Timestamp)(nil),   // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
+	(*Quotas)(nil),                  // 14: pawl.v1.Quotas
+	(*NamespaceUsage)(nil),          // 15: pawl.v1.NamespaceUsage
+	(*GetNamespaceRequest)(nil),     // 16: pawl.v1.GetNamespaceRequest
+	(*GetNamespaceResponse)(nil),    // 17: pawl.v1.GetNamespaceResponse
+	(*SetQuotasRequest)(nil),        // 18: pawl.v1.SetQuotasRequest
+	(*SetQuotasResponse)(nil),       // 19: pawl.v1.SetQuotasResponse
+	(*GetLimitsRequest)(nil),        // 20: pawl.v1.GetLimitsRequest
+	(*GetLimitsResponse)(nil),       // 21: pawl.v1.GetLimitsResponse
+	(*Limit)(nil),                   // 22: pawl.v1.Limit
+	(*ListNamespacesRequest)(nil),   // 23: pawl.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),  // 24: pawl.v1.ListNamespacesResponse
+	(*AddNamespaceRequest)(nil),     // 25: pawl.v1.AddNamespaceRequest
+	(*AddNamespaceResponse)(nil),    // 26: pawl.v1.AddNamespaceResponse
+	(*RemoveNamespaceRequest)(nil),  // 27: pawl.v1.RemoveNamespaceRequest
+	(*RemoveNamespaceResponse)(nil), // 28: pawl.v1.RemoveNamespaceResponse
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 30: google.protobuf.Duration
 }
 var file_pawl_v1_access_proto_depIdxs = []int32{
-	20, // 0: pawl.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 1: pawl.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	20, // 2: pawl.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 3: pawl.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
-	20, // 4: pawl.v1.Token.old_until:type_name -> google.protobuf.Timestamp
-	20, // 5: pawl.v1.Token.used_at:type_name -> google.protobuf.Timestamp
+	29, // 0: pawl.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
+	29, // 1: pawl.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	29, // 2: pawl.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	29, // 3: pawl.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
+	29, // 4: pawl.v1.Token.old_until:type_name -> google.protobuf.Timestamp
+	29, // 5: pawl.v1.Token.used_at:type_name -> google.protobuf.Timestamp
 	2,  // 6: pawl.v1.ListTokensResponse.items:type_name -> pawl.v1.Token
 	2,  // 7: pawl.v1.GetTokenResponse.token:type_name -> pawl.v1.Token
-	21, // 8: pawl.v1.AddTokenRequest.expires_in:type_name -> google.protobuf.Duration
+	30, // 8: pawl.v1.AddTokenRequest.expires_in:type_name -> google.protobuf.Duration
 	2,  // 9: pawl.v1.AddTokenResponse.token:type_name -> pawl.v1.Token
-	21, // 10: pawl.v1.RotateTokenRequest.expires_in:type_name -> google.protobuf.Duration
-	21, // 11: pawl.v1.RotateTokenRequest.overlap:type_name -> google.protobuf.Duration
+	30, // 10: pawl.v1.RotateTokenRequest.expires_in:type_name -> google.protobuf.Duration
+	30, // 11: pawl.v1.RotateTokenRequest.overlap:type_name -> google.protobuf.Duration
 	2,  // 12: pawl.v1.RotateTokenResponse.token:type_name -> pawl.v1.Token
-	20, // 13: pawl.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
-	13, // 14: pawl.v1.ListNamespacesResponse.items:type_name -> pawl.v1.Namespace
-	0,  // 15: pawl.v1.AccessService.WhoAmI:input_type -> pawl.v1.WhoAmIRequest
-	3,  // 16: pawl.v1.AccessService.ListTokens:input_type -> pawl.v1.ListTokensRequest
-	5,  // 17: pawl.v1.AccessService.GetToken:input_type -> pawl.v1.GetTokenRequest
-	7,  // 18: pawl.v1.AccessService.AddToken:input_type -> pawl.v1.AddTokenRequest
-	9,  // 19: pawl.v1.AccessService.RotateToken:input_type -> pawl.v1.RotateTokenRequest
-	11, // 20: pawl.v1.AccessService.RevokeToken:input_type -> pawl.v1.RevokeTokenRequest
-	14, // 21: pawl.v1.AccessService.ListNamespaces:input_type -> pawl.v1.ListNamespacesRequest
-	16, // 22: pawl.v1.AccessService.AddNamespace:input_type -> pawl.v1.AddNamespaceRequest
-	18, // 23: pawl.v1.AccessService.RemoveNamespace:input_type -> pawl.v1.RemoveNamespaceRequest
-	1,  // 24: pawl.v1.AccessService.WhoAmI:output_type -> pawl.v1.WhoAmIResponse
-	4,  // 25: pawl.v1.AccessService.ListTokens:output_type -> pawl.v1.ListTokensResponse
-	6,  // 26: pawl.v1.AccessService.GetToken:output_type -> pawl.v1.GetTokenResponse
-	8,  // 27: pawl.v1.AccessService.AddToken:output_type -> pawl.v1.AddTokenResponse
-	10, // 28: pawl.v1.AccessService.RotateToken:output_type -> pawl.v1.RotateTokenResponse
-	12, // 29: pawl.v1.AccessService.RevokeToken:output_type -> pawl.v1.RevokeTokenResponse
-	15, // 30: pawl.v1.AccessService.ListNamespaces:output_type -> pawl.v1.ListNamespacesResponse
-	17, // 31: pawl.v1.AccessService.AddNamespace:output_type -> pawl.v1.AddNamespaceResponse
-	19, // 32: pawl.v1.AccessService.RemoveNamespace:output_type -> pawl.v1.RemoveNamespaceResponse
-	24, // [24:33] is the sub-list for method output_type
-	15, // [15:24] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	29, // 13: pawl.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
+	14, // 14: pawl.v1.Namespace.quotas:type_name -> pawl.v1.Quotas
+	15, // 15: pawl.v1.Namespace.usage:type_name -> pawl.v1.NamespaceUsage
+	13, // 16: pawl.v1.GetNamespaceResponse.namespace:type_name -> pawl.v1.Namespace
+	14, // 17: pawl.v1.SetQuotasRequest.quotas:type_name -> pawl.v1.Quotas
+	13, // 18: pawl.v1.SetQuotasResponse.namespace:type_name -> pawl.v1.Namespace
+	22, // 19: pawl.v1.GetLimitsResponse.limits:type_name -> pawl.v1.Limit
+	14, // 20: pawl.v1.GetLimitsResponse.quotas:type_name -> pawl.v1.Quotas
+	15, // 21: pawl.v1.GetLimitsResponse.usage:type_name -> pawl.v1.NamespaceUsage
+	13, // 22: pawl.v1.ListNamespacesResponse.items:type_name -> pawl.v1.Namespace
+	14, // 23: pawl.v1.AddNamespaceRequest.quotas:type_name -> pawl.v1.Quotas
+	0,  // 24: pawl.v1.AccessService.WhoAmI:input_type -> pawl.v1.WhoAmIRequest
+	3,  // 25: pawl.v1.AccessService.ListTokens:input_type -> pawl.v1.ListTokensRequest
+	5,  // 26: pawl.v1.AccessService.GetToken:input_type -> pawl.v1.GetTokenRequest
+	7,  // 27: pawl.v1.AccessService.AddToken:input_type -> pawl.v1.AddTokenRequest
+	9,  // 28: pawl.v1.AccessService.RotateToken:input_type -> pawl.v1.RotateTokenRequest
+	11, // 29: pawl.v1.AccessService.RevokeToken:input_type -> pawl.v1.RevokeTokenRequest
+	23, // 30: pawl.v1.AccessService.ListNamespaces:input_type -> pawl.v1.ListNamespacesRequest
+	16, // 31: pawl.v1.AccessService.GetNamespace:input_type -> pawl.v1.GetNamespaceRequest
+	25, // 32: pawl.v1.AccessService.AddNamespace:input_type -> pawl.v1.AddNamespaceRequest
+	18, // 33: pawl.v1.AccessService.SetQuotas:input_type -> pawl.v1.SetQuotasRequest
+	20, // 34: pawl.v1.AccessService.GetLimits:input_type -> pawl.v1.GetLimitsRequest
+	27, // 35: pawl.v1.AccessService.RemoveNamespace:input_type -> pawl.v1.RemoveNamespaceRequest
+	1,  // 36: pawl.v1.AccessService.WhoAmI:output_type -> pawl.v1.WhoAmIResponse
+	4,  // 37: pawl.v1.AccessService.ListTokens:output_type -> pawl.v1.ListTokensResponse
+	6,  // 38: pawl.v1.AccessService.GetToken:output_type -> pawl.v1.GetTokenResponse
+	8,  // 39: pawl.v1.AccessService.AddToken:output_type -> pawl.v1.AddTokenResponse
+	10, // 40: pawl.v1.AccessService.RotateToken:output_type -> pawl.v1.RotateTokenResponse
+	12, // 41: pawl.v1.AccessService.RevokeToken:output_type -> pawl.v1.RevokeTokenResponse
+	24, // 42: pawl.v1.AccessService.ListNamespaces:output_type -> pawl.v1.ListNamespacesResponse
+	17, // 43: pawl.v1.AccessService.GetNamespace:output_type -> pawl.v1.GetNamespaceResponse
+	26, // 44: pawl.v1.AccessService.AddNamespace:output_type -> pawl.v1.AddNamespaceResponse
+	19, // 45: pawl.v1.AccessService.SetQuotas:output_type -> pawl.v1.SetQuotasResponse
+	21, // 46: pawl.v1.AccessService.GetLimits:output_type -> pawl.v1.GetLimitsResponse
+	28, // 47: pawl.v1.AccessService.RemoveNamespace:output_type -> pawl.v1.RemoveNamespaceResponse
+	36, // [36:48] is the sub-list for method output_type
+	24, // [24:36] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_access_proto_init() }
@@ -1381,13 +2045,14 @@ func file_pawl_v1_access_proto_init() {
 	if File_pawl_v1_access_proto != nil {
 		return
 	}
+	file_pawl_v1_access_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_access_proto_rawDesc), len(file_pawl_v1_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,7 +26,10 @@ const (
 	AccessService_RotateToken_FullMethodName     = "/pawl.v1.AccessService/RotateToken"
 	AccessService_RevokeToken_FullMethodName     = "/pawl.v1.AccessService/RevokeToken"
 	AccessService_ListNamespaces_FullMethodName  = "/pawl.v1.AccessService/ListNamespaces"
+	AccessService_GetNamespace_FullMethodName    = "/pawl.v1.AccessService/GetNamespace"
 	AccessService_AddNamespace_FullMethodName    = "/pawl.v1.AccessService/AddNamespace"
+	AccessService_SetQuotas_FullMethodName       = "/pawl.v1.AccessService/SetQuotas"
+	AccessService_GetLimits_FullMethodName       = "/pawl.v1.AccessService/GetLimits"
 	AccessService_RemoveNamespace_FullMethodName = "/pawl.v1.AccessService/RemoveNamespace"
 )
 
@@ -36,8 +39,8 @@ const (
 //
 // AccessService is about who may do what: docs/access.md has the rules.
 //
-// A call shows its token in the metadata authorization, as "Bearer pawl_…". A token of all namespaces says by the metadata
-// pawl-namespace to which it goes; without that it is "default".
+// A call shows its token in the metadata authorization, as "Bearer pawl_…", or is made over a connection whose client certificate a token
+// is for. A token of all namespaces says by the metadata pawl-namespace to which it goes; without that it is "default".
 type AccessServiceClient interface {
 	// WhoAmI tells what the caller's token is good for.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
@@ -52,9 +55,15 @@ type AccessServiceClient interface {
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
 	// ListNamespaces lists the namespaces that the caller may go to.
 	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
+	// GetNamespace reads one of those.
+	GetNamespace(ctx context.Context, in *GetNamespaceRequest, opts ...grpc.CallOption) (*GetNamespaceResponse, error)
 	// AddNamespace makes a namespace. One that is there stays as it is.
 	AddNamespace(ctx context.Context, in *AddNamespaceRequest, opts ...grpc.CallOption) (*AddNamespaceResponse, error)
-	// RemoveNamespace removes a namespace without queues, schedules and tokens.
+	// SetQuotas changes what a namespace may use. What is there stays, also if it is more.
+	SetQuotas(ctx context.Context, in *SetQuotasRequest, opts ...grpc.CallOption) (*SetQuotasResponse, error)
+	// GetLimits tells what a call may send, and what the namespace of the call may use.
+	GetLimits(ctx context.Context, in *GetLimitsRequest, opts ...grpc.CallOption) (*GetLimitsResponse, error)
+	// RemoveNamespace removes a namespace without queues, schedules and tokens, with what is kept of its ended tasks.
 	RemoveNamespace(ctx context.Context, in *RemoveNamespaceRequest, opts ...grpc.CallOption) (*RemoveNamespaceResponse, error)
 }
 
@@ -136,10 +145,40 @@ func (c *accessServiceClient) ListNamespaces(ctx context.Context, in *ListNamesp
 	return out, nil
 }
 
+func (c *accessServiceClient) GetNamespace(ctx context.Context, in *GetNamespaceRequest, opts ...grpc.CallOption) (*GetNamespaceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetNamespaceResponse)
+	err := c.cc.Invoke(ctx, AccessService_GetNamespace_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessServiceClient) AddNamespace(ctx context.Context, in *AddNamespaceRequest, opts ...grpc.CallOption) (*AddNamespaceResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AddNamespaceResponse)
 	err := c.cc.Invoke(ctx, AccessService_AddNamespace_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessServiceClient) SetQuotas(ctx context.Context, in *SetQuotasRequest, opts ...grpc.CallOption) (*SetQuotasResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetQuotasResponse)
+	err := c.cc.Invoke(ctx, AccessService_SetQuotas_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessServiceClient) GetLimits(ctx context.Context, in *GetLimitsRequest, opts ...grpc.CallOption) (*GetLimitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetLimitsResponse)
+	err := c.cc.Invoke(ctx, AccessService_GetLimits_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +201,8 @@ func (c *accessServiceClient) RemoveNamespace(ctx context.Context, in *RemoveNam
 //
 // AccessService is about who may do what: docs/access.md has the rules.
 //
-// A call shows its token in the metadata authorization, as "Bearer pawl_…". A token of all namespaces says by the metadata
-// pawl-namespace to which it goes; without that it is "default".
+// A call shows its token in the metadata authorization, as "Bearer pawl_…", or is made over a connection whose client certificate a token
+// is for. A token of all namespaces says by the metadata pawl-namespace to which it goes; without that it is "default".
 type AccessServiceServer interface {
 	// WhoAmI tells what the caller's token is good for.
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
@@ -178,9 +217,15 @@ type AccessServiceServer interface {
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
 	// ListNamespaces lists the namespaces that the caller may go to.
 	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
+	// GetNamespace reads one of those.
+	GetNamespace(context.Context, *GetNamespaceRequest) (*GetNamespaceResponse, error)
 	// AddNamespace makes a namespace. One that is there stays as it is.
 	AddNamespace(context.Context, *AddNamespaceRequest) (*AddNamespaceResponse, error)
-	// RemoveNamespace removes a namespace without queues, schedules and tokens.
+	// SetQuotas changes what a namespace may use. What is there stays, also if it is more.
+	SetQuotas(context.Context, *SetQuotasRequest) (*SetQuotasResponse, error)
+	// GetLimits tells what a call may send, and what the namespace of the call may use.
+	GetLimits(context.Context, *GetLimitsRequest) (*GetLimitsResponse, error)
+	// RemoveNamespace removes a namespace without queues, schedules and tokens, with what is kept of its ended tasks.
 	RemoveNamespace(context.Context, *RemoveNamespaceRequest) (*RemoveNamespaceResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }
@@ -213,8 +258,17 @@ func (UnimplementedAccessServiceServer) RevokeToken(context.Context, *RevokeToke
 func (UnimplementedAccessServiceServer) ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNamespaces not implemented")
 }
+func (UnimplementedAccessServiceServer) GetNamespace(context.Context, *GetNamespaceRequest) (*GetNamespaceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetNamespace not implemented")
+}
 func (UnimplementedAccessServiceServer) AddNamespace(context.Context, *AddNamespaceRequest) (*AddNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AddNamespace not implemented")
+}
+func (UnimplementedAccessServiceServer) SetQuotas(context.Context, *SetQuotasRequest) (*SetQuotasResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetQuotas not implemented")
+}
+func (UnimplementedAccessServiceServer) GetLimits(context.Context, *GetLimitsRequest) (*GetLimitsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetLimits not implemented")
 }
 func (UnimplementedAccessServiceServer) RemoveNamespace(context.Context, *RemoveNamespaceRequest) (*RemoveNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveNamespace not implemented")
@@ -366,6 +420,24 @@ func _AccessService_ListNamespaces_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AccessService_GetNamespace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetNamespaceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).GetNamespace(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_GetNamespace_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).GetNamespace(ctx, req.(*GetNamespaceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AccessService_AddNamespace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AddNamespaceRequest)
 	if err := dec(in); err != nil {
@@ -380,6 +452,42 @@ func _AccessService_AddNamespace_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AccessServiceServer).AddNamespace(ctx, req.(*AddNamespaceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AccessService_SetQuotas_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetQuotasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).SetQuotas(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_SetQuotas_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).SetQuotas(ctx, req.(*SetQuotasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AccessService_GetLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).GetLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_GetLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).GetLimits(ctx, req.(*GetLimitsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -438,8 +546,20 @@ var AccessService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AccessService_ListNamespaces_Handler,
 		},
 		{
+			MethodName: "GetNamespace",
+			Handler:    _AccessService_GetNamespace_Handler,
+		},
+		{
 			MethodName: "AddNamespace",
 			Handler:    _AccessService_AddNamespace_Handler,
+		},
+		{
+			MethodName: "SetQuotas",
+			Handler:    _AccessService_SetQuotas_Handler,
+		},
+		{
+			MethodName: "GetLimits",
+			Handler:    _AccessService_GetLimits_Handler,
 		},
 		{
 			MethodName: "RemoveNamespace",

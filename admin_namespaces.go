@@ -1,0 +1,150 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// NamespaceInfo is a namespace.
+type NamespaceInfo struct {
+	Name      string
+	CreatedAt time.Time // zero: it was there from the beginning
+	CreatedBy string
+	Quotas    Quotas
+	Usage     *NamespaceUsage // nil: not all shards have told theirs
+}
+
+// Quotas are what a namespace may use; 0: as much as it likes. What is more is refused, tasks with ErrQueueFull or ErrRateLimited.
+type Quotas struct {
+	MaxBacklog           int64 // tasks that have not ended
+	MaxBacklogBytes      int64 // of their payloads, and of those of what is to follow them
+	MaxRunning           int64 // tasks that are claimed; others wait
+	MaxQueues            int64
+	MaxSchedules         int64
+	MaxRequestsPerSecond int64 // on each node; a batch counts once for each of its tasks
+	MaxBytesPerSecond    int64 // of payloads enqueued, on each node
+}
+
+// QuotaChange is new values for some quotas; nil: as it is.
+type QuotaChange struct {
+	MaxBacklog, MaxBacklogBytes, MaxRunning, MaxQueues, MaxSchedules, MaxRequestsPerSecond, MaxBytesPerSecond *int64
+}
+
+// NamespaceUsage is what a namespace uses of its quotas.
+type NamespaceUsage struct {
+	Backlog, BacklogBytes, Running, Queues, Schedules int64
+}
+
+// Bounds are what calls may send, and what a namespace may use.
+type Bounds struct {
+	Limits    []Limit
+	Namespace string
+	Quotas    Quotas
+	Usage     *NamespaceUsage // nil: not all shards have told theirs, or the client's token is limited to some queues
+}
+
+// Limit is a bound of what calls may send.
+type Limit struct {
+	Name  string
+	Value int64
+	Unit  string
+}
+
+// Namespaces goes over the namespaces that the client may go to, by name.
+func (a Admin) Namespaces(ctx context.Context) iter.Seq2[*NamespaceInfo, error] {
+	return pages(func(cursor string) (Page[*NamespaceInfo], error) {
+		return a.NamespacesPage(ctx, PageRequest{Cursor: cursor})
+	})
+}
+
+// NamespacesPage gives one page of the namespaces.
+func (a Admin) NamespacesPage(ctx context.Context, page PageRequest) (Page[*NamespaceInfo], error) {
+	resp, err := operate(ctx, a, true, a.client.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return Page[*NamespaceInfo]{}, fmt.Errorf("list namespaces: %w", err)
+	}
+	return pageOf(resp, namespaceInfoOf), nil
+}
+
+// Namespace gives one namespace, or ErrNotFound.
+func (a Admin) Namespace(ctx context.Context, name string) (*NamespaceInfo, error) {
+	p, err := operate(ctx, a, true, a.client.access.GetNamespace, &pawlv1.GetNamespaceRequest{Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("namespace %q: %w", name, err)
+	}
+	return namespaceInfoOf(p.GetNamespace()), nil
+}
+
+func namespaceInfoOf(p *pawlv1.Namespace) *NamespaceInfo {
+	return &NamespaceInfo{Name: p.GetName(), CreatedAt: timeOf(p.GetCreatedAt()), CreatedBy: p.GetCreatedBy(), Quotas: quotasFrom(p.GetQuotas()),
+		Usage: usageOf(p.GetUsage())}
+}
+
+func quotasFrom(p *pawlv1.Quotas) Quotas {
+	return Quotas{MaxBacklog: p.GetMaxBacklog(), MaxBacklogBytes: p.GetMaxBacklogBytes(), MaxRunning: p.GetMaxRunning(), MaxQueues: p.GetMaxQueues(),
+		MaxSchedules: p.GetMaxSchedules(), MaxRequestsPerSecond: p.GetMaxRequestsPerSecond(), MaxBytesPerSecond: p.GetMaxBytesPerSecond()}
+}
+
+func usageOf(p *pawlv1.NamespaceUsage) *NamespaceUsage {
+	if p == nil {
+		return nil
+	}
+	return &NamespaceUsage{Backlog: p.GetBacklog(), BacklogBytes: p.GetBacklogBytes(), Running: p.GetRunning(), Queues: p.GetQueues(), Schedules: p.GetSchedules()}
+}
+
+func (c QuotaChange) proto() *pawlv1.Quotas {
+	return &pawlv1.Quotas{MaxBacklog: c.MaxBacklog, MaxBacklogBytes: c.MaxBacklogBytes, MaxRunning: c.MaxRunning, MaxQueues: c.MaxQueues,
+		MaxSchedules: c.MaxSchedules, MaxRequestsPerSecond: c.MaxRequestsPerSecond, MaxBytesPerSecond: c.MaxBytesPerSecond}
+}
+
+// AddNamespace makes a namespace with the default quotas: 1,000,000 tasks that have not ended, and 1 GiB of their payloads. One that is
+// there stays as it is. Unconfirmed are the nodes that have not said within a second that they know of it: they may answer that it is
+// not there.
+func (a Admin) AddNamespace(ctx context.Context, name string) (unconfirmed []string, err error) {
+	return a.AddNamespaceWith(ctx, name, QuotaChange{})
+}
+
+// AddNamespaceWith makes a namespace with other quotas than the default ones. If it is there with others, that is ErrConflict.
+func (a Admin) AddNamespaceWith(ctx context.Context, name string, quotas QuotaChange) (unconfirmed []string, err error) {
+	p, err := operate(ctx, a, true, a.client.access.AddNamespace, &pawlv1.AddNamespaceRequest{Name: name, Quotas: quotas.proto()})
+	if err != nil {
+		return nil, fmt.Errorf("add namespace %q: %w", name, err)
+	}
+	return p.GetUnconfirmedNodes(), nil
+}
+
+// SetQuotas changes what a namespace may use. Lower quotas refuse new work, and leave alone what is there.
+func (a Admin) SetQuotas(ctx context.Context, name string, to QuotaChange) (n *NamespaceInfo, unconfirmed []string, err error) {
+	p, err := operate(ctx, a, true, a.client.access.SetQuotas, &pawlv1.SetQuotasRequest{Name: name, Quotas: to.proto()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("set quotas of namespace %q: %w", name, err)
+	}
+	return namespaceInfoOf(p.GetNamespace()), p.GetUnconfirmedNodes(), nil
+}
+
+// Bounds tells what calls may send, and what the client's namespace may use.
+func (a Admin) Bounds(ctx context.Context) (*Bounds, error) {
+	p, err := operate(ctx, a, true, a.client.access.GetLimits, &pawlv1.GetLimitsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("bounds: %w", err)
+	}
+	l := &Bounds{Namespace: p.GetNamespace(), Quotas: quotasFrom(p.GetQuotas()), Usage: usageOf(p.GetUsage())}
+	for _, one := range p.GetLimits() {
+		l.Limits = append(l.Limits, Limit{one.GetName(), one.GetValue(), one.GetUnit()})
+	}
+	return l, nil
+}
+
+// RemoveNamespace removes a namespace without queues, schedules and tokens, with what is kept of its ended tasks; with them it is
+// ErrWrongState.
+func (a Admin) RemoveNamespace(ctx context.Context, name string) (unconfirmed []string, err error) {
+	p, err := operate(ctx, a, false, a.client.access.RemoveNamespace, &pawlv1.RemoveNamespaceRequest{Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("remove namespace %q: %w", name, err)
+	}
+	return p.GetUnconfirmedNodes(), nil
+}

@@ -1,0 +1,412 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What the tasks of a namespace may use is shared out to the shards, each of which decides by its share alone. The simple way, the
+// same to each, would refuse work while there is room elsewhere; so shares follow the use. At no moment are they more than the quota:
+// a share is made larger only by what others have confirmed to be smaller, and a row of the system shard says what each may go by at
+// most, written before it is told.
+
+// divisionRow says what the shards may use of a namespace's quotas.
+type divisionRow struct {
+	Parts []divisionPart `json:"parts"`
+}
+
+type divisionPart struct {
+	Shard   uint32 `json:"shard"`
+	Version uint64 `json:"version"` // of the share that it was told last
+	// Most is what the shard may go by, or has in use, whether it has heard of its share or not.
+	Most task.Amounts `json:"most"`
+}
+
+// shardPart is where one shard stands while shares are made.
+type shardPart struct {
+	divisionPart
+	space   task.Space
+	known   bool // the shard has answered
+	joining bool // it gets its first queue of the namespace
+}
+
+func divisionKey(ns string) []byte { return append([]byte{divisionTable}, ns...) }
+
+// settled says whether the shard goes by what it was told last.
+func (p *shardPart) settled() bool {
+	return p.known && p.Version != 0 && p.space.Share.Version == p.Version
+}
+
+// holds says whether tasks of the namespace can come to the shard.
+func (p *shardPart) holds() bool { return p.known && (p.space.Queues > 0 || p.joining) }
+
+// division is a namespace's quotas and how its shards stand.
+type division struct {
+	ns     string
+	quotas task.Quotas
+	parts  []shardPart
+	row    divisionRow // as it is written
+}
+
+const (
+	// divideRest lies between two looks at how namespaces use their shares.
+	divideRest = time.Second
+	// askTime bounds the wait for what a shard says of its share.
+	askTime = 2 * time.Second
+)
+
+// divide shares a namespace's quotas out anew. Joining is a shard that gets its first queue of the namespace; 0: none.
+//
+// Errors: unavailable if a shard has not confirmed its share: until it does, it may go by the one before.
+func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
+	select {
+	case c.dividing <- struct{}{}:
+		defer func() { <-c.dividing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d, err := c.division(ctx, ns)
+	if err != nil || d == nil {
+		return err
+	}
+	errs := c.ask(ctx, d)
+	for i := range d.parts {
+		p := &d.parts[i]
+		p.joining = p.Shard == joining
+		p.hear()
+	}
+	want := d.shareOut()
+	lower, err := c.tell(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
+		to := least(want[i], p.Most)
+		return to, !p.settled() || least(to, p.space.Share.Amounts) != p.space.Share.Amounts
+	})
+	if err != nil {
+		return err
+	}
+	room := d.room()
+	raise, err := c.tell(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
+		to := raised(p, want[i], &room)
+		return to, p.settled() && to != p.space.Share.Amounts
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(append(append(errs, lower...), raise...)...); err != nil {
+		return task.Unavailable(time.Second, "namespace %q: its quotas are set, and not all shards have confirmed them yet: %v", ns, err)
+	}
+	return nil
+}
+
+// division reads how a namespace is shared out; nil: there is no such namespace.
+func (c *Control) division(ctx context.Context, ns string) (*division, error) {
+	return view(ctx, c, func(r store.Reader) (*division, error) {
+		n, err := namespaceOf(r, ns)
+		if errors.Is(err, task.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		settings, _, err := getRow[Settings](r, settingsKey)
+		if err != nil {
+			return nil, err
+		}
+		row, _, err := getRow[divisionRow](r, divisionKey(ns))
+		if err != nil || !n.Quotas.Tasks() && row.Parts == nil {
+			return nil, err
+		}
+		return newDivision(ns, n.Quotas, dataShards(settings.DataShards), row), nil
+	})
+}
+
+func newDivision(ns string, q task.Quotas, shards []uint32, row divisionRow) *division {
+	d := &division{ns: ns, quotas: q, row: row, parts: make([]shardPart, len(shards))}
+	for i, shard := range shards {
+		d.parts[i].divisionPart = divisionPart{Shard: shard, Most: task.Unlimited}
+		for _, p := range row.Parts {
+			if p.Shard == shard {
+				d.parts[i].divisionPart = p
+			}
+		}
+	}
+	return d
+}
+
+// ask finds out how the shards stand.
+func (c *Control) ask(ctx context.Context, d *division) []error {
+	errs := make([]error, len(d.parts))
+	each(len(d.parts), func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		p := &d.parts[i]
+		spaces, err := c.cfg.Shards.Spaces(ctx, p.Shard, []string{d.ns})
+		if err == nil {
+			p.space, p.known = spaces[0], true
+		}
+		errs[i] = err
+	})
+	return errs
+}
+
+// hear takes over what a shard goes by. While it may not have heard of its last share, it may come to go by that.
+func (p *shardPart) hear() {
+	if !p.known {
+		return
+	}
+	if p.settled() || p.Version == 0 {
+		p.Most = p.space.Share.Amounts
+	}
+	p.Most = most(p.Most, p.space.Use)
+}
+
+// tell sends those shards a new share for which there is one. What each may go by from then on is written before.
+func (c *Control) tell(ctx context.Context, d *division, of func(p *shardPart, i int) (task.Amounts, bool)) ([]error, error) {
+	told := make([]*task.Share, len(d.parts))
+	some := false
+	for i := range d.parts {
+		p := &d.parts[i]
+		if !p.known {
+			continue
+		}
+		if to, is := of(p, i); is {
+			told[i], some = &task.Share{Amounts: to}, true
+			p.Most = most(p.Most, to)
+		}
+	}
+	if !some && slices.Equal(d.row.Parts, d.written()) {
+		return nil, nil
+	}
+	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
+		row := divisionRow{d.written()}
+		for i := range d.parts {
+			if told[i] != nil {
+				row.Parts[i].Version = tx.Index()
+			}
+		}
+		if _, err := namespaceOf(tx, d.ns); err != nil {
+			return 0, err
+		}
+		tx.Set(divisionKey(d.ns), encodeRow(row))
+		return tx.Index(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.row = divisionRow{d.written()}
+	errs := make([]error, len(d.parts))
+	each(len(d.parts), func(i int) {
+		if told[i] == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		p := &d.parts[i]
+		p.Version, told[i].Version = version, version
+		space, err := c.cfg.Shards.PutShare(ctx, p.Shard, d.ns, *told[i])
+		if errs[i] = err; err == nil {
+			p.space = space
+			p.hear()
+		}
+	})
+	return errs, nil
+}
+
+// written is how the row has the parts.
+func (d *division) written() []divisionPart {
+	parts := make([]divisionPart, len(d.parts))
+	for i := range d.parts {
+		parts[i] = d.parts[i].divisionPart
+	}
+	return parts
+}
+
+// room is what no shard may go by.
+func (d *division) room() task.Amounts {
+	left := d.quotas.Whole()
+	for i := range d.parts {
+		for f, v := range left.Each() {
+			if *v != task.NoLimit {
+				*v -= min(*d.parts[i].Most.Each()[f], *v)
+			}
+		}
+	}
+	return left
+}
+
+// raised is a shard's share with what it wants more of, as far as there is room.
+func raised(p *shardPart, want task.Amounts, room *task.Amounts) task.Amounts {
+	to := p.space.Share.Amounts
+	for f, v := range to.Each() {
+		left, asked := room.Each()[f], *want.Each()[f]
+		switch {
+		case asked == task.NoLimit:
+			*v = asked
+		case asked > *v:
+			had := *p.Most.Each()[f]
+			*v = min(asked, had+*left) // what is above its share is in use: it counts already
+			*left -= max(*v-had, 0)
+		}
+	}
+	return to
+}
+
+func least(a, b task.Amounts) task.Amounts {
+	return eachOf(a, b, func(v, w int64) int64 { return min(v, w) })
+}
+func most(a, b task.Amounts) task.Amounts {
+	return eachOf(a, b, func(v, w int64) int64 { return max(v, w) })
+}
+
+func eachOf(a, b task.Amounts, of func(v, w int64) int64) task.Amounts {
+	for f, v := range a.Each() {
+		*v = of(*v, *b.Each()[f])
+	}
+	return a
+}
+
+// mustHaveShare makes sure, before a shard gets a queue, that it knows its share of the namespace.
+func (c *Control) mustHaveShare(ctx context.Context, ns string, shard uint32) error {
+	lacks, err := view(ctx, c, func(r store.Reader) (bool, error) {
+		n, err := namespaceOf(r, ns)
+		if err != nil || !n.Quotas.Tasks() {
+			return false, nil // who makes the queue finds out that there is no namespace
+		}
+		row, _, err := getRow[divisionRow](r, divisionKey(ns))
+		if err != nil {
+			return false, err
+		}
+		at := slices.IndexFunc(row.Parts, func(p divisionPart) bool { return p.Shard == shard })
+		return at < 0 || row.Parts[at].lacks(n.Quotas.Whole()), nil
+	})
+	if err != nil || !lacks {
+		return err
+	}
+	return c.divide(ctx, ns, shard)
+}
+
+// lacks says whether the shard has nothing of some quota, or may not know of it.
+func (p divisionPart) lacks(whole task.Amounts) bool {
+	for f, all := range whole.Each() {
+		if has := *p.Most.Each()[f]; has == 0 || has > *all {
+			return true
+		}
+	}
+	return false
+}
+
+// divideAll looks at how namespaces use their shares, and shares anew what is pressed for room, until ctx ends.
+func (c *Control) divideAll(ctx context.Context) {
+	seen := map[spaceName][3]uint64{}
+	for sleep(ctx, divideRest); ctx.Err() == nil; sleep(ctx, divideRest) {
+		all, err := c.divisions(ctx)
+		if err != nil {
+			continue
+		}
+		c.askAll(ctx, all)
+		for _, d := range all {
+			if !d.pressed(seen) {
+				continue
+			}
+			if err := c.divide(ctx, d.ns, 0); err != nil && ctx.Err() == nil {
+				c.log.Info("a namespace's quotas are not shared out anew", "namespace", d.ns, "error", err)
+			}
+		}
+	}
+}
+
+type spaceName struct {
+	ns    string
+	shard uint32
+}
+
+// divisions are all namespaces of which shards must know.
+func (c *Control) divisions(ctx context.Context) ([]*division, error) {
+	return view(ctx, c, func(r store.Reader) (all []*division, err error) {
+		rows, err := scanRows[Namespace](r, namespaceTable)
+		if err != nil {
+			return nil, err
+		}
+		settings, _, err := getRow[Settings](r, settingsKey)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range rows {
+			row, known, err := getRow[divisionRow](r, divisionKey(n.Name))
+			if err != nil {
+				return nil, err
+			}
+			if n.RemovedBy == nil && (known || n.Quotas.Tasks()) {
+				all = append(all, newDivision(n.Name, n.Quotas, dataShards(settings.DataShards), row))
+			}
+		}
+		return all, nil
+	})
+}
+
+// askAll asks each shard once.
+func (c *Control) askAll(ctx context.Context, all []*division) {
+	if len(all) == 0 {
+		return
+	}
+	names := make([]string, len(all))
+	for i, d := range all {
+		names[i] = d.ns
+	}
+	each(len(all[0].parts), func(at int) {
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		spaces, err := c.cfg.Shards.Spaces(ctx, all[0].parts[at].Shard, names)
+		for i := range spaces {
+			if err == nil {
+				all[i].parts[at].space, all[i].parts[at].known = spaces[i], true
+			}
+		}
+	})
+}
+
+// pressed says whether to share anew: a shard does not go by what it was told, or another division would help one that is out of room,
+// or nearly.
+func (d *division) pressed(seen map[spaceName][3]uint64) bool {
+	settled := true
+	refused := make([][3]bool, len(d.parts))
+	for i := range d.parts {
+		p := &d.parts[i]
+		settled = settled && (p.settled() || !p.known)
+		if p.known {
+			at := spaceName{d.ns, p.Shard}
+			for f, n := range p.space.Refused {
+				refused[i][f] = n != seen[at][f]
+			}
+			seen[at] = p.space.Refused
+		}
+		p.hear()
+	}
+	if !settled {
+		return true
+	}
+	want, holders := d.shareOut(), d.holders()
+	for i := range d.parts {
+		p := &d.parts[i]
+		for f, to := range want[i].Each() {
+			has, used := *p.space.Share.Each()[f], *p.space.Use.Each()[f]
+			if *to > has && p.known && (refused[i][f] || has-used < (*to-used)/int64(2*holders) || f == runningField && p.space.Ready > 0 && used >= has) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (d *division) holders() (n int) {
+	for i := range d.parts {
+		if d.parts[i].holds() {
+			n++
+		}
+	}
+	return max(n, 1)
+}

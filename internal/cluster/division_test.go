@@ -1,0 +1,293 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func quotasOf(backlog, bytes, running int64) task.QuotaChange {
+	return task.QuotaChange{task.QuotaBacklog: backlog, task.QuotaBacklogBytes: bytes, task.QuotaRunning: running}
+}
+
+// shares are what the shards go by of a namespace's backlog.
+func (w *world) shares(ns string, shards int) (all []int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for shard := range shards {
+		all = append(all, w.space(uint32(shard)+1, ns).Share.Backlog)
+	}
+	return all
+}
+
+func (w *world) use(shard uint32, ns string, fn func(*task.Space)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fn(w.space(shard, ns))
+}
+
+// The quotas are the shard's that has the queue, all of them; a queue in another gets a share before it takes its first task.
+func TestShareFollowsQueues(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.most = 100
+		c := w.openAt(PoliciesLevel, 3)
+		_, err := c.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(100, 0, 0)})
+		must(t, err)
+		first, err := c.PutQueue(bg, Deed{}, "team", "a", unchanged)
+		must(t, err)
+		if got := w.shares("team", 3)[first.Shard-1]; got != 100 {
+			t.Errorf("the shard of the only queue may have %d of 100", got)
+		}
+		w.use(first.Shard, "team", func(s *task.Space) { s.Use.Backlog = 40 })
+		other := first
+		for i := 0; other.Shard == first.Shard; i++ {
+			other, err = c.PutQueue(bg, Deed{}, "team", fmt.Sprint("b", i), unchanged)
+			must(t, err)
+		}
+		got := w.shares("team", 3)
+		if got[first.Shard-1] < 50 || got[other.Shard-1] < 15 || got[first.Shard-1]+got[other.Shard-1] != 100 {
+			t.Errorf("shares are %v; 40 are used in shard %d, and shard %d has got a queue", got, first.Shard, other.Shard)
+		}
+		// What is refused in one shard while there is room in another moves in a moment.
+		w.use(other.Shard, "team", func(s *task.Space) { s.Use.Backlog = s.Share.Backlog; s.Refused[0]++ })
+		pass(3 * time.Second)
+		if now := w.shares("team", 3); now[other.Shard-1] <= got[other.Shard-1] || now[0]+now[1]+now[2] != 100 {
+			t.Errorf("shares were %v, and after a refusal in shard %d are %v", got, other.Shard, now)
+		}
+	})
+}
+
+// A lower quota is in force when it is answered, and takes nothing from what is there.
+func TestQuotaLowered(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 2)
+		for _, name := range []string{"a", "b", "c"} {
+			_, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
+			must(t, err)
+		}
+		w.use(1, "default", func(s *task.Space) { s.Use.Backlog = 60 })
+		w.use(2, "default", func(s *task.Space) { s.Use.Backlog = 30 })
+		set := func(n int64) {
+			t.Helper()
+			_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: n})
+			must(t, err)
+		}
+		set(1000)
+		if got := w.shares("default", 2); got[0]+got[1] != 1000 || got[0] < 300 || got[1] < 300 {
+			t.Errorf("shares of 1000: %v", got)
+		}
+		set(30)
+		if got := w.shares("default", 2); got[0]+got[1] > 30 || got[0] < got[1] {
+			t.Errorf("shares of 30, with 90 in use: %v", got)
+		}
+		set(0)
+		if got := w.shares("default", 2); got[0] != task.NoLimit || got[1] != task.NoLimit {
+			t.Errorf("without a quota: %v", got)
+		}
+		w.fails[2] = errors.New("cut off")
+		_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: 50})
+		is(t, err, task.ErrUnavailable, "not all shards have confirmed")
+		if got := w.shares("default", 2)[0]; got != 0 {
+			t.Errorf("while one shard may take what it likes, the other has %d", got)
+		}
+		delete(w.fails, 2)
+		pass(3 * time.Second)
+		if got := w.shares("default", 2); got[0]+got[1] != 50 {
+			t.Errorf("after it is back: %v", got)
+		}
+		for _, bad := range []int64{-1, task.MaxQuota + 1} {
+			_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: bad})
+			is(t, err, task.ErrInvalidArgument, "quotas.max_running")
+		}
+		_, err = c.SetQuotas(bg, boss, "nobody", nil)
+		is(t, err, task.ErrNotFound)
+	})
+}
+
+// Slots to run go where tasks are ready, and with fewer of them than shards each shard has its turn.
+func TestSlotsTakeTurns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 3)
+		for _, name := range []string{"a", "b", "c"} {
+			_, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
+			must(t, err)
+			for shard := range uint32(3) {
+				w.use(shard+1, "default", func(s *task.Space) { s.Queues, s.Ready, s.Use.Backlog = 1, 100, 100 })
+			}
+		}
+		_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: 2})
+		must(t, err)
+		had := map[uint32]int{}
+		for range 60 {
+			running := int64(0)
+			for shard := range uint32(3) {
+				w.use(shard+1, "default", func(s *task.Space) {
+					s.Use.Running = max(s.Share.Running, 0)
+					had[shard+1] += int(s.Use.Running)
+					running += s.Use.Running
+				})
+			}
+			if running > 2 {
+				t.Fatalf("%d tasks run", running)
+			}
+			pass(time.Second)
+		}
+		for shard := range uint32(3) {
+			if had[shard+1] < 10 {
+				t.Errorf("in 60 s the shards ran %v tasks at once, in sums", had)
+			}
+		}
+	})
+}
+
+// TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, hear of shares late or twice and lose answers,
+// while leaders change: never is more in use than the quota. Once all is well, who wants the room gets it.
+func TestDivisionModel(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) { divisionModel(t, w, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
+	const shards, most = 4, 50
+	w.most = 100
+	w.openAt(PoliciesLevel, shards)
+	seats := []*seat{w.seat(), w.seat()}
+	seats[0].lead()
+	_, err := seats[0].control.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
+	must(t, err)
+	lossy := &lossyShards{world: w, rng: rng}
+	for _, s := range seats {
+		s.control.cfg.Shards = lossy
+	}
+	queues := 0
+	for step := range 500 {
+		leader := w.leader
+		switch rng.IntN(16) {
+		case 0:
+			seats[rng.IntN(2)].lead()
+		case 1:
+			w.mu.Lock()
+			if shard := uint32(rng.IntN(shards)) + 1; w.fails[shard] == nil {
+				w.fails[shard] = errors.New("cut off")
+			} else {
+				delete(w.fails, shard)
+			}
+			w.mu.Unlock()
+		case 2:
+			queues++
+			_, _ = leader.control.PutQueue(bg, Deed{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
+		case 3, 12, 13:
+			lossy.late()
+		case 4, 5:
+			pass(time.Second)
+		case 6:
+			w.use(uint32(rng.IntN(shards))+1, "team", func(s *task.Space) { s.Use, s.Ready = task.Amounts{}, 0 })
+		default:
+			w.use(uint32(rng.IntN(shards))+1, "team", func(s *task.Space) { live(s, rng) })
+		}
+		synctest.Wait()
+		if used := w.inUse("team", shards); used.Backlog > most || used.Bytes > 10*most || used.Running > 3 {
+			t.Fatalf("step %d: in use are %+v", step, used)
+		}
+	}
+	w.mu.Lock()
+	clear(w.fails)
+	lossy.well = true
+	w.mu.Unlock()
+	for range 30 {
+		w.use(1, "team", func(s *task.Space) {
+			if s.Queues = max(s.Queues, 1); s.Share.Version == 0 {
+				return
+			}
+			s.Use.Backlog, s.Use.Bytes, s.Ready = s.Share.Backlog, s.Share.Bytes, 100
+			s.Refused[0], s.Refused[1] = s.Refused[0]+1, s.Refused[1]+1
+		})
+		for shard := uint32(2); shard <= shards; shard++ {
+			w.use(shard, "team", func(s *task.Space) { s.Use, s.Ready = task.Amounts{}, 0 })
+		}
+		pass(time.Second)
+	}
+	if got := w.shares("team", shards)[0]; got < most-shards*2 {
+		t.Errorf("a shard that has the only work may have %d of %d: %v", got, most, w.shares("team", shards))
+	}
+}
+
+// live lets tasks come, as far as the shard's share goes, run and end.
+func live(s *task.Space, rng *rand.Rand) {
+	if s.Queues == 0 {
+		return
+	}
+	for range rng.IntN(20) {
+		switch {
+		case rng.IntN(3) > 0 && s.Use.Backlog < s.Share.Backlog && s.Use.Bytes+9 <= s.Share.Bytes:
+			s.Use.Backlog, s.Use.Bytes, s.Ready = s.Use.Backlog+1, s.Use.Bytes+9, s.Ready+1
+		case rng.IntN(2) > 0 && s.Ready > 0 && s.Use.Running < s.Share.Running:
+			s.Use.Running, s.Ready = s.Use.Running+1, s.Ready-1
+		case s.Use.Running > 0:
+			s.Use.Backlog, s.Use.Bytes, s.Use.Running = s.Use.Backlog-1, s.Use.Bytes-9, s.Use.Running-1
+		default:
+			s.Refused[0]++
+		}
+	}
+}
+
+func (w *world) inUse(ns string, shards int) (sum task.Amounts) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for shard := range shards {
+		for f, v := range sum.Each() {
+			*v += *w.space(uint32(shard)+1, ns).Use.Each()[f]
+		}
+	}
+	return sum
+}
+
+// lossyShards lose calls and answers, and bring calls again later.
+type lossyShards struct {
+	*world
+	rng   *rand.Rand
+	well  bool
+	calls []func()
+}
+
+func (l *lossyShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+	l.mu.Lock()
+	lost, later := !l.well && l.rng.IntN(2) == 0, !l.well && l.rng.IntN(4) == 0
+	if lost || later {
+		l.calls = append(l.calls, func() { _, _ = l.world.PutShare(ctx, shard, ns, to) })
+	}
+	l.mu.Unlock()
+	if lost {
+		return task.Space{}, errors.New("lost")
+	}
+	s, err := l.world.PutShare(ctx, shard, ns, to)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.well && l.rng.IntN(4) == 0 {
+		return task.Space{}, errors.New("answer lost")
+	}
+	return s, err
+}
+
+// late brings one of the calls that were lost or came once.
+func (l *lossyShards) late() {
+	l.mu.Lock()
+	if len(l.calls) == 0 {
+		l.mu.Unlock()
+		return
+	}
+	i := max(len(l.calls)-1-l.rng.IntN(6), 0) // an old one is too late for anything
+	call := l.calls[i]
+	l.calls = append(l.calls[:i], l.calls[i+1:]...)
+	l.mu.Unlock()
+	call()
+}

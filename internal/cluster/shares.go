@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// runningField is the place of tasks that run among the amounts. Their use moves from shard to shard as tasks end; that of the others
+// stays until it ends.
+const runningField = 2
+
+// shareOut says what each shard should be told. Shards that have not answered keep what they may go by, and those without a queue of
+// the namespace get nothing.
+func (d *division) shareOut() []task.Amounts {
+	want := make([]task.Amounts, len(d.parts))
+	whole := d.quotas.Whole()
+	for f, all := range whole.Each() {
+		budget := *all
+		var holders []int
+		for i := range d.parts {
+			p := &d.parts[i]
+			to := want[i].Each()[f]
+			switch {
+			case budget == task.NoLimit:
+				*to = task.NoLimit
+			case !p.known:
+				*to = *p.Most.Each()[f]
+				budget -= min(*to, budget)
+			case p.holds():
+				holders = append(holders, i)
+			}
+		}
+		if budget == task.NoLimit || len(holders) == 0 {
+			continue
+		}
+		var shares []int64
+		if f == runningField {
+			shares = d.byDemand(holders, budget)
+		} else {
+			shares = d.byUse(holders, budget, f)
+		}
+		for n, i := range holders {
+			*want[i].Each()[f] = shares[n]
+		}
+	}
+	return want
+}
+
+// byUse leaves each shard what it uses. Half of what is left is shared evenly, so that a queue that wakes up has room, half as it is
+// used now. If more is used than there is, all get less in proportion.
+func (d *division) byUse(holders []int, budget int64, f int) []int64 {
+	used := make([]int64, len(holders))
+	sum := int64(0)
+	for n, i := range holders {
+		used[n] = *d.parts[i].space.Use.Each()[f]
+		sum += used[n]
+	}
+	shares := make([]int64, len(holders))
+	left := budget
+	give := func(n int, v int64) { shares[n], left = shares[n]+v, left-v }
+	if sum >= budget {
+		for n := range holders {
+			give(n, part(budget, used[n], max(sum, 1)))
+		}
+		return rest(shares, left, func(n int) bool { return used[n] > shares[n] })
+	}
+	spare := budget - sum
+	for n := range holders {
+		give(n, used[n]+spare/2/int64(len(holders)))
+		give(n, part(spare/2, used[n]+1, sum+int64(len(holders))))
+	}
+	return rest(shares, left, func(n int) bool { return used[n] > 0 })
+}
+
+// byDemand gives each shard as much as it can use of what is fair: nobody who wants more than another gets less. What nobody wants is
+// shared evenly.
+func (d *division) byDemand(holders []int, budget int64) []int64 {
+	shares := make([]int64, len(holders))
+	for left := budget; left > 0; {
+		var hungry []int
+		for n, i := range holders {
+			if s := &d.parts[i].space; shares[n] < s.Use.Running+s.Ready {
+				hungry = append(hungry, n)
+			}
+		}
+		each := left / int64(max(len(hungry), 1))
+		if len(hungry) == 0 || each == 0 {
+			even := int64(0)
+			if len(hungry) == 0 {
+				even = left / int64(len(holders))
+			}
+			for n := range shares {
+				shares[n] += even
+			}
+			return rest(shares, left-even*int64(len(holders)), func(n int) bool { return slices.Contains(hungry, n) })
+		}
+		for _, n := range hungry {
+			s := &d.parts[holders[n]].space
+			v := min(each, s.Use.Running+s.Ready-shares[n])
+			shares[n], left = shares[n]+v, left-v
+		}
+	}
+	return shares
+}
+
+// rest gives out what does not come out even, one to each, first to those who want it. They take turns: with fewer to give than there
+// are shards, each has its time.
+func rest(shares []int64, left int64, wants func(n int) bool) []int64 {
+	from := int(turn() % uint64(len(shares))) // #nosec G115 -- below the number of shards
+	for _, all := range []bool{false, true} {
+		for step := range shares {
+			if n := (from + step) % len(shares); left > 0 && (all || wants(n)) {
+				shares[n]++
+				left--
+			}
+		}
+	}
+	shares[from] += left
+	return shares
+}
+
+// turnTime is how long it is the same shard's turn.
+const turnTime = 5 * time.Second
+
+func turn() uint64 { return uint64(time.Now().UnixNano() / int64(turnTime)) } // #nosec G115 -- after 1970
+
+// part is whole·some/all, without an overflow between.
+func part(whole, some, all int64) int64 {
+	hi, lo := bits.Mul64(uint64(whole), uint64(some))   // #nosec G115 -- not negative
+	q, _ := bits.Div64(hi%uint64(all), lo, uint64(all)) // #nosec G115 -- no more than whole
+	return int64(q)                                     // #nosec G115
+}

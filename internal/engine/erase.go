@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A namespace that is removed leaves ended tasks, keys, groups and operations behind, with deadlines that would remove them in time.
+// Who makes a namespace of its name before would see them, so they are erased.
+
+// mustBeEmpty are the tables in which nothing may be left of a namespace that is erased, and what that would be.
+var mustBeEmpty = []struct {
+	tab  byte
+	what string
+}{{tabQueue, "queues"}, {tabPlan, "schedules"}, {tabOutbox, "tasks on their way to other shards"}, {tabArchive, "dead letters on their way to the archive"}}
+
+// erasable are the tables that may have rows of a namespace without queues.
+var erasable = []byte{tabEnvelope, tabExec, tabResult, tabCheckpoint, tabAttempt, tabKey, tabRequest, tabUnique, tabClaimKey, tabClaimed, tabOnce,
+	tabUse, tabCounts, tabBreaker, tabCourse, tabTick, tabGone, tabFollow, tabGroup, tabMember, tabOperation, tabStep, tabShare, tabWatch, tabNews}
+
+// maxPassed bounds the deadlines that DeadlinesOf looks at in a call: they lie in the order of time, those of all namespaces.
+const maxPassed = 100_000
+
+// DeadlinesOf finds up to limit deadlines of a namespace behind one, and where to look on; nil: there are no more.
+func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [][]byte, next []byte) {
+	lo, passed := deadlines, 0
+	if behind != nil {
+		lo = append(bytes.Clone(behind), 0)
+	}
+	from.Scan(lo, after(deadlines), func(k, _ []byte) bool {
+		d, ok := parseDeadline(k)
+		if !ok {
+			corrupt(errDeadline(k))
+		}
+		if d.ns == ns && d.kind != onAudit {
+			keys = append(keys, bytes.Clone(k))
+		}
+		if passed++; passed == maxPassed || len(keys) == limit {
+			next = bytes.Clone(k)
+		}
+		return next == nil
+	})
+	return keys, next
+}
+
+// Erase removes deadlines, which DeadlinesOf has found, and up to limit other rows of a namespace, and says whether there may be more.
+//
+// Errors: wrong_state if it has queues, schedules, or tasks on their way.
+func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err error) {
+	for _, t := range mustBeEmpty {
+		lo, hi := tableBounds(ns, t.tab)
+		found := false
+		r.tx.Scan(lo, hi, func(_, _ []byte) bool {
+			found = true
+			return false
+		})
+		if found {
+			return false, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("namespace %q is not empty: it has %s", ns, t.what)}
+		}
+	}
+	for _, k := range deadlines {
+		r.tx.Delete(k)
+	}
+	left := limit
+	for _, tab := range erasable {
+		lo, hi := tableBounds(ns, tab)
+		var keys [][]byte
+		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
+			keys = append(keys, bytes.Clone(k))
+			left--
+			return left > 0
+		})
+		for _, k := range keys {
+			r.tx.Delete(k)
+		}
+		if left <= 0 {
+			break
+		}
+	}
+	r.l.forgetNamespace(ns)
+	return left <= 0, nil
+}
+
+// forgetNamespace throws away what memory has of a namespace.
+func (l *Leader) forgetNamespace(ns string) {
+	for id, t := range l.hot.tasks {
+		if t.ns == ns {
+			l.hot.drop(id)
+		}
+	}
+	delete(l.ids, ns)
+	delete(l.spaces, ns)
+	delete(l.news.watches, ns)
+	maps.DeleteFunc(l.news.tallies, func(n newsName, _ *newsTally) bool { return n.ns == ns })
+}

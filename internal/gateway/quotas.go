@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// GetNamespace reads one of the namespaces that the caller may go to.
+func (g keepers) GetNamespace(ctx context.Context, r *pawlv1.GetNamespaceRequest) (*pawlv1.GetNamespaceResponse, error) {
+	if err := auth.CheckNamespace("name", r.GetName()); err != nil {
+		return nil, err
+	}
+	n, err := g.namespaceInfo(ctx, r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.GetNamespaceResponse{Namespace: n}, nil
+}
+
+// namespaceInfo is a namespace that the caller may go to.
+func (g keepers) namespaceInfo(ctx context.Context, name string) (*pawlv1.Namespace, error) {
+	all, err := g.mayGoTo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range all {
+		if n.Name == name {
+			return g.withUsage(ctx, []cluster.NamespaceInfo{n})[0], nil
+		}
+	}
+	return nil, task.NotFound("namespace", name)
+}
+
+// SetQuotas changes what a namespace may use.
+func (g keepers) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest) (*pawlv1.SetQuotasResponse, error) {
+	to, err := quotasOf(r.GetQuotas())
+	if err == nil && len(to) == 0 {
+		err = task.Invalid("quotas", "none is given: what is to change?")
+	}
+	if err != nil {
+		return nil, err
+	}
+	set := func(t Tokens, ctx context.Context, by task.Author, name string) ([]string, error) {
+		return t.SetQuotas(ctx, by, name, to)
+	}
+	behind, err := g.onNamespace(ctx, "quotas set", r.GetName(), r.GetReason(), set)
+	if err != nil {
+		return nil, err
+	}
+	n, err := g.namespaceInfo(ctx, r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.SetQuotasResponse{Namespace: n, UnconfirmedNodes: behind}, nil
+}
+
+// quotasOf reads the quotas that a call gives.
+func quotasOf(p *pawlv1.Quotas) (task.QuotaChange, error) {
+	to := task.QuotaChange{}
+	if p != nil {
+		for name, v := range map[task.Quota]*int64{task.QuotaBacklog: p.MaxBacklog, task.QuotaBacklogBytes: p.MaxBacklogBytes, task.QuotaRunning: p.MaxRunning,
+			task.QuotaQueues: p.MaxQueues, task.QuotaSchedules: p.MaxSchedules, task.QuotaRequests: p.MaxRequestsPerSecond, task.QuotaBytes: p.MaxBytesPerSecond} {
+			if v != nil {
+				to[name] = *v
+			}
+		}
+	}
+	return to, task.Quotas{}.Change(to).Check()
+}
+
+func quotasProto(q task.Quotas) *pawlv1.Quotas {
+	return &pawlv1.Quotas{MaxBacklog: &q.Backlog, MaxBacklogBytes: &q.BacklogBytes, MaxRunning: &q.Running, MaxQueues: &q.Queues,
+		MaxSchedules: &q.Schedules, MaxRequestsPerSecond: &q.Requests, MaxBytesPerSecond: &q.Bytes}
+}
+
+// withUsage tells of namespaces what they use, unless a shard does not answer, or the caller's token is limited to some queues: what
+// others of its namespace use is not for it to know.
+func (g keepers) withUsage(ctx context.Context, all []cluster.NamespaceInfo) []*pawlv1.Namespace {
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = n.Name
+	}
+	var used []task.Amounts
+	if task.ScopeOf(ctx).All() {
+		used, _ = g.usage(ctx, names)
+	}
+	out := make([]*pawlv1.Namespace, len(all))
+	for i, n := range all {
+		out[i] = &pawlv1.Namespace{Name: n.Name, CreatedAt: timeProto(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: quotasProto(n.Quotas)}
+		if used != nil {
+			out[i].Usage = usageProto(used[i], &n)
+		}
+	}
+	return out
+}
+
+func usageProto(used task.Amounts, n *cluster.NamespaceInfo) *pawlv1.NamespaceUsage {
+	return &pawlv1.NamespaceUsage{Backlog: used.Backlog, BacklogBytes: used.Bytes, Running: used.Running, Queues: int64(n.Queues), Schedules: int64(n.Schedules)}
+}
+
+// usage is what the tasks of namespaces use of all shards together, in the order of the names.
+func (g *Gateway) usage(ctx context.Context, names []string) ([]task.Amounts, error) {
+	sums := make([]task.Amounts, len(names))
+	if len(names) == 0 {
+		return sums, nil
+	}
+	var mu sync.Mutex
+	shards := g.cluster.Shards()
+	errs := each(len(shards), func(i int) error {
+		spaces, err := g.broker.Spaces(ctx, shards[i], names)
+		mu.Lock()
+		defer mu.Unlock()
+		for n := range spaces {
+			for f, v := range sums[n].Each() {
+				*v += *spaces[n].Use.Each()[f]
+			}
+		}
+		return err
+	})
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return sums, nil
+}
+
+// GetLimits tells what a call may send, and what its namespace may use.
+func (g keepers) GetLimits(ctx context.Context, _ *pawlv1.GetLimitsRequest) (*pawlv1.GetLimitsResponse, error) {
+	ns := namespaceOf(ctx)
+	out := &pawlv1.GetLimitsResponse{Namespace: ns, Quotas: quotasProto(g.keeper.Quotas(ns))}
+	for _, l := range g.boundaries() {
+		out.Limits = append(out.Limits, &pawlv1.Limit{Name: l.name, Value: l.value, Unit: l.unit})
+	}
+	if g.cfg.Tokens == nil {
+		return out, nil
+	}
+	n, err := g.namespaceInfo(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	out.Quotas, out.Usage = n.Quotas, n.Usage
+	return out, nil
+}

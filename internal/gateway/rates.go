@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Rates of namespaces hold at each node's door: what they protect is the node that decodes and routes. A bucket holds a second's worth,
+// and one payload of the largest size at least.
+
+// rates are the buckets of the namespaces that have one.
+type rates struct {
+	payload int // the largest
+
+	mu      sync.Mutex
+	of      map[string]*ratesOf
+	refused map[refusedBy]int64
+}
+
+type ratesOf struct {
+	requests, bytes rate.Limiter
+}
+
+// refusedBy is a namespace, and which of its quotas refused something.
+type refusedBy struct {
+	ns    string
+	quota task.Quota
+}
+
+func newRates(payload int) *rates {
+	return &rates{payload: payload, of: map[string]*ratesOf{}, refused: map[refusedBy]int64{}}
+}
+
+// takeBytes takes what a task sends of its namespace's rates. The first task of a call is counted as a request with the call.
+func (g *Gateway) takeBytes(ctx context.Context, calls int, size int64) error {
+	ns := namespaceOf(ctx)
+	return g.rates.take(ns, g.keeper.Quotas(ns), calls, int(size))
+}
+
+// takeGroup does that for members, which come all or none.
+func (g *Gateway) takeGroup(ctx context.Context, members []task.Spec) error {
+	size := int64(0)
+	for i := range members {
+		size += members[i].Size()
+	}
+	return g.takeBytes(ctx, max(len(members)-1, 0), size)
+}
+
+// take takes tokens for some calls and bytes of a namespace, or refuses them.
+func (r *rates) take(ns string, q task.Quotas, calls, bytes int) error {
+	if q.Requests == 0 && q.Bytes == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.of[ns]
+	if b == nil {
+		b = &ratesOf{}
+		r.of[ns] = b
+	}
+	now := time.Now()
+	if err := r.takeFrom(&b.requests, now, ns, task.QuotaRequests, q.Requests, max(q.Requests, 1), calls); err != nil {
+		return err
+	}
+	return r.takeFrom(&b.bytes, now, ns, task.QuotaBytes, q.Bytes, max(q.Bytes, int64(r.payload)), bytes)
+}
+
+func (r *rates) takeFrom(l *rate.Limiter, now time.Time, ns string, quota task.Quota, most, burst int64, n int) error {
+	if most == 0 || n == 0 {
+		return nil
+	}
+	if l.Limit() != rate.Limit(most) {
+		l.SetLimitAt(now, rate.Limit(most))
+		l.SetBurstAt(now, int(burst))
+	}
+	n = min(n, int(burst))
+	if l.AllowN(now, n) {
+		return nil
+	}
+	r.refused[refusedBy{ns, quota}]++
+	wait := time.Duration((float64(n) - l.TokensAt(now)) / float64(most) * float64(time.Second))
+	return &task.Error{Code: task.CodeRateLimited, Reason: string(quota), RetryAfter: max(wait, time.Millisecond),
+		Message: fmt.Sprintf("namespace %q: more than its %s of %d on this node", ns, quota, most)}
+}
+
+// forget drops the buckets of namespaces that are gone, or have no rate any more.
+func (r *rates) forget(has func(ns string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ns := range r.of {
+		if !has(ns) {
+			delete(r.of, ns)
+		}
+	}
+}
