@@ -58,7 +58,7 @@ func TestSend(t *testing.T) {
 			{"bad", status(400), Outcome{Status: 400}, "the receiver answered 400 Bad Request"},
 			{"gone", status(410), Outcome{Status: 410, Gone: true}, "the receiver answered 410 Gone"},
 			{"redirect", func(w http.ResponseWriter, r *http.Request) {
-				http.Redirect(w, r, "https://169.254.169.254/latest", 307)
+				http.Redirect(w, r, "https://169.254.169.254/latest", http.StatusTemporaryRedirect)
 			}, Outcome{Status: 307}, "redirects are not followed"},
 			{"busy", busy(429, "120"), Outcome{Status: 429, RetryAfter: 2 * time.Minute}, "429"},
 			{"busy until", busy(503, now.Add(10*time.Minute).UTC().Format(http.TimeFormat)), Outcome{Status: 503, RetryAfter: 10 * time.Minute}, "503"},
