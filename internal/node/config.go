@@ -61,6 +61,8 @@ type Config struct {
 
 	Limits    task.Limits
 	MaxQueues int
+	// MaxConnsPerAddress bounds the API's connections from one address, but for those of this machine; default 5,000.
+	MaxConnsPerAddress int
 
 	// MinFree is how many bytes of disk must be free for enqueues to be taken.
 	MinFree int64
