@@ -89,3 +89,10 @@ func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota 
 	return &task.Error{Code: task.CodeRateLimited, Reason: string(quota), RetryAfter: max(wait, time.Millisecond),
 		Message: fmt.Sprintf("namespace %q: more than its %s of %d on this node", ns, quota, most)}
 }
+
+// Refused is how often a rate of a namespace has refused something at this node.
+func (g *Gateway) Refused(ns string, quota task.Quota) int64 {
+	g.rates.mu.Lock()
+	defer g.rates.mu.Unlock()
+	return g.rates.refused[refusedBy{ns, quota}]
+}
