@@ -33,6 +33,7 @@ type Client struct {
 	events   pawlv1.EventServiceClient
 	stats    pawlv1.StatsServiceClient
 	access   pawlv1.AccessServiceClient
+	webhook  pawlv1.WebhookServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
 	cluster  pawlv1.ClusterServiceClient
@@ -93,6 +94,9 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		way = newDirect(base, cfg.connectTo, cfg.log)
 		conn = way
 	}
+	if cfg.keys != nil {
+		conn = &sealing{connection: conn, keys: cfg.keys, ns: cfg.namespace}
+	}
 	c := &Client{
 		conn:     conn,
 		direct:   way,
@@ -105,6 +109,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		events:   pawlv1.NewEventServiceClient(conn),
 		stats:    pawlv1.NewStatsServiceClient(conn),
 		access:   pawlv1.NewAccessServiceClient(conn),
+		webhook:  pawlv1.NewWebhookServiceClient(conn),
 		group:    pawlv1.NewGroupServiceClient(conn),
 		mass:     pawlv1.NewOperationServiceClient(conn),
 		cluster:  pawlv1.NewClusterServiceClient(conn),

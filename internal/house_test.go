@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 	"api/keda":           {},
 	"api/pawl/v1":        {},
 	"cmd/pawl":           {"", "embedded", "internal/certs", "internal/node", "internal/transport"},
+	"deploy/thirdparty":  {},
 	"embedded":           {"", "internal/node"},
 	"pawltest":           {"", "internal/node"},
 	"examples":           {"", "embedded"},
@@ -33,14 +34,14 @@ var mayImport = map[string][]string{
 	"internal/backup":    {},
 	"internal/certs":     {},
 	"internal/broker":    {"internal/archive", "internal/audit", "internal/engine", "internal/events", "internal/shard", "internal/stats", "internal/store", "internal/task"},
-	"internal/cluster":   {"internal/audit", "internal/auth", "internal/events", "internal/store", "internal/task"},
+	"internal/cluster":   {"internal/audit", "internal/auth", "internal/events", "internal/store", "internal/task", "internal/webhook"},
 	"internal/contract":  {"api/pawl/v1", "internal/task"},
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/events":    {"internal/task"},
-	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/contract", "internal/events", "internal/rest", "internal/roster", "internal/stats", "internal/task"},
+	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/contract", "internal/events", "internal/rest", "internal/roster", "internal/stats", "internal/task", "internal/webhook"},
 	"internal/metrics":   {"internal/stats"},
-	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui"},
+	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
 	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/task"},
 	"internal/roster":    {"internal/task"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
@@ -54,6 +55,7 @@ var mayImport = map[string][]string{
 	"test/history":       {},
 	"internal/transport": {"internal/certs"},
 	"internal/ui":        {""},
+	"internal/webhook":   {"internal/task"},
 }
 
 // onlyIn says which packages may use a library that the others must not know.

@@ -28,6 +28,7 @@ type serveFlags struct {
 	auth                                                authFlags
 	tls                                                 tlsFlags
 	peers                                               peerFlags
+	hookNetworks                                        []string
 }
 
 func (s *serveFlags) add(flags *pflag.FlagSet) {
@@ -44,6 +45,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
+	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may go to beside the public internet, such as 10.1.0.0/16, also over http; may be given again")
 	s.auth.add(flags)
 	s.tls.add(flags)
 	s.peers.add(flags)
@@ -64,7 +66,7 @@ With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert s
 files). When the files change they are read again; nothing has to be restarted.
 
 With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
-"pawl token add" makes others.
+"pawl token add" makes others. With --client-ca callers may be known by their certificates instead.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
@@ -109,7 +111,19 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 
 // serve runs a node until a signal ends ctx.
 func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error {
+	if err := checkFaults(log); err != nil {
+		return err
+	}
+	keepFilesPrivate()
+	hooks, err := node.ParseNetworks(s.hookNetworks)
+	if err != nil {
+		return usage("--webhook-allow-network: %v", err)
+	}
 	pair, err := s.tls.open(log)
+	if err != nil {
+		return err
+	}
+	clients, err := s.tls.openClients(log)
 	if err != nil {
 		return err
 	}
@@ -120,7 +134,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: max(s.connsPerAddress, 1), BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

@@ -67,6 +67,11 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 	if err != nil || len(parcels) == 0 {
 		return last, false, nil, err
 	}
+	for _, p := range parcels {
+		if p.News != nil {
+			p.News.Shard = r.id
+		}
+	}
 	out := r.b.cfg.Carry(ctx, ns, parcels)
 	waits, _, err = change(ctx, r, func(round *engine.Round) (error, error) {
 		var first error

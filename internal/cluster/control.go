@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -41,6 +42,8 @@ type Shards interface {
 	// OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none. What has ended in a shard
 	// that takes no more of the slots can't begin anew.
 	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error)
+	// CopyWatches makes a shard's copies of what the webhooks of namespaces want to hear of at least as new as these.
+	CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error
 }
 
 // Config is what a Control is made of.
@@ -89,9 +92,13 @@ type Control struct {
 	copies  map[uint32]uint64 // up to which version nodes have said that their copies are complete
 	awaited chan struct{}     // closed when one says so; nil: nobody waits for that
 	uses    map[auth.TokenName]store.Time
+
+	post         chan struct{} // one place: something is to be sent to webhooks, or may be now
+	told         told
+	hooksDropped atomic.Uint64 // notices that were not delivered, and never will be
 }
 
-// office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues.
+// office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues and seenAt.
 type office struct {
 	stop  context.CancelFunc // ends the repair
 	began time.Time
@@ -99,6 +106,7 @@ type office struct {
 
 	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
+	seenAt  time.Time      // when what shards told long ago was forgotten last; it belongs to the Postman
 	queues  *census        // nil: not counted. It belongs to the shard's loop
 	pending []change       // of the round in flight
 	happens []events.Event // by the round in flight
@@ -128,7 +136,7 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, dividing: make(chan struct{}, 1)}
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's own work.
@@ -161,6 +169,7 @@ func (c *Control) Elected() {
 	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
 	c.wake()
 	c.events.Open()
+	c.pokePost()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
 	c.work.Go(func() { c.divideAll(ctx) })
@@ -189,8 +198,8 @@ func (c *Control) Committed(at uint64) {
 	}
 	happened := c.office.happens
 	c.office.happens = nil
-	if c.events.Passed(at) {
-		c.events.Add(at, happened)
+	if interest := c.events.Passed(at); interest != events.None {
+		c.events.Add(at, interest, happened)
 	}
 	if len(c.office.pending) == 0 {
 		return

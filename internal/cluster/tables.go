@@ -27,6 +27,18 @@ import (
 //	x name        → Namespace
 //	m T name      → how many schedules a namespace has (8)
 //	y name        → divisionRow of a namespace
+//
+// Of webhooks:
+//
+//	h ns 0 name                   → Webhook
+//	r ns 0 name                   → HookStanding
+//	d ns 0 name                   → what came of its last notices
+//	p ns 0 name 0 due(8) id(16)   → a notice that is to be sent
+//	i ns 0 name 0 kind 0 queue    → due(8) id(16) of one that was not tried yet
+//	o ns 0 name 0 queue           → a queue that is over a threshold
+//	g ns 0 kind 0 queue 0 shard(4) → what a shard told of last
+//	v ns                          → version of what they want to hear of (8)
+//	m p                           → how many notices are to be sent (8)
 const (
 	nodeTable  = 'n'
 	shardTable = 's'
@@ -39,6 +51,15 @@ const (
 	usedTable      = 'u'
 	namespaceTable = 'x'
 	divisionTable  = 'y'
+
+	hookTable     = 'h'
+	standingTable = 'r'
+	recentTable   = 'd'
+	pendingTable  = 'p'
+	untriedTable  = 'i'
+	overTable     = 'o'
+	seenTable     = 'g'
+	watchTable    = 'v'
 )
 
 const rowVersion = 1
@@ -139,6 +160,8 @@ var (
 	schedulesKey = []byte{metaTable, 't'}
 	quietsKey    = []byte{metaTable, 'w'}
 	requiredKey  = []byte{metaTable, 'a'}
+
+	pendingsKey = []byte{metaTable, 'p'}
 )
 
 func scheduleKey(ns, name string) []byte {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +44,8 @@ type world struct {
 	calls  int                         // of CopyQueues
 	room   error                       // what Room says
 	onDrop func()                      // once the shard has dropped a queue
+
+	watches map[uint32]map[string]task.Watch // by shard and namespace
 	spaces map[string]*task.Space      // by shard and namespace: what is used, and the shares that were told
 	erased []string                    // shard and namespace
 }
@@ -69,7 +72,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{}}
+	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{},
+		watches: map[uint32]map[string]task.Watch{}}
 }
 
 // seat is another node, which doesn't lead yet.
@@ -178,6 +182,20 @@ func (w *world) mustBeApart(name string) {
 		}
 		taken |= ^c.Closed
 	}
+}
+
+// CopyWatches implements Shards.
+func (w *world) CopyWatches(_ context.Context, shard uint32, watches map[string]task.Watch) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.fails[shard]; err != nil {
+		return err
+	}
+	if w.watches[shard] == nil {
+		w.watches[shard] = map[string]task.Watch{}
+	}
+	maps.Copy(w.watches[shard], watches)
+	return nil
 }
 
 // space is what a shard has of a namespace.

@@ -22,6 +22,7 @@ func Check(from store.Reader, ns string) []string {
 	c.checkSchedules()
 	c.checkFollowers()
 	c.checkOperations()
+	c.checkNews()
 	c.expectUnique()
 	c.compareLanes()
 	c.compareTables()

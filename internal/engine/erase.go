@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"maps"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -19,7 +20,7 @@ var mustBeEmpty = []struct {
 
 // erasable are the tables that may have rows of a namespace without queues.
 var erasable = []byte{tabEnvelope, tabExec, tabResult, tabCheckpoint, tabAttempt, tabKey, tabRequest, tabUnique, tabClaimKey, tabClaimed, tabOnce,
-	tabUse, tabCounts, tabBreaker, tabCourse, tabTick, tabGone, tabFollow, tabGroup, tabMember, tabOperation, tabStep, tabShare}
+	tabUse, tabCounts, tabBreaker, tabCourse, tabTick, tabGone, tabFollow, tabGroup, tabMember, tabOperation, tabStep, tabShare, tabWatch, tabNews}
 
 // maxPassed bounds the deadlines that DeadlinesOf looks at in a call: they lie in the order of time, those of all namespaces.
 const maxPassed = 100_000
@@ -93,4 +94,6 @@ func (l *Leader) forgetNamespace(ns string) {
 	}
 	delete(l.ids, ns)
 	delete(l.spaces, ns)
+	delete(l.news.watches, ns)
+	maps.DeleteFunc(l.news.tallies, func(n newsName, _ *newsTally) bool { return n.ns == ns })
 }

@@ -12,8 +12,8 @@ import (
 // courier as often as need be, and removed when the other shard has answered. There it counts once: a parcel is enqueued with a
 // request id of its own, which that shard remembers for as long as a courier may come again.
 
-// Parcel is what is on its way to another shard: a task; or, if Notice is set, what a group's home is to hear; or, if Cancel is, an order
-// to cancel that task.
+// Parcel is what is on its way to another shard: a task; or, if Notice is set, what a group's home is to hear; if Cancel is, an order
+// to cancel that task; if News is, what the system shard is to tell webhooks of.
 type Parcel struct {
 	Request task.ID
 	Spec    task.Spec
@@ -22,10 +22,11 @@ type Parcel struct {
 
 	Notice *Notice
 	Cancel task.ID
+	News   *task.News
 }
 
 // IsTask says whether the parcel is a task to be enqueued.
-func (p *Parcel) IsTask() bool { return p.Notice == nil && p.Cancel == task.ID{} }
+func (p *Parcel) IsTask() bool { return p.Notice == nil && p.Cancel == task.ID{} && p.News == nil }
 
 // Origin is what sent a task, and wants to hear what became of it: a tick of a schedule, or a parent that the task follows. A member
 // that was sent by its group's home has none: its spec names the group.

@@ -33,6 +33,7 @@ type Leader struct {
 	spaces map[string]*space  // the same
 
 	transitions []Transition // of the last round: its space is used again
+	news        news
 }
 
 type queueName struct{ ns, name string }
@@ -72,6 +73,8 @@ type Round struct {
 	queues     []*queue
 	lanes      []*dirtyLane
 	breakers   []dirtyBreaker
+	tallies    []*newsTally             // that have changed
+	deaths     int                      // of tasks that became dead letters or poisoned
 	spaces     []*space                 // that may run more, while queues wait for that
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
@@ -170,6 +173,7 @@ func (r *Round) Seal() {
 	r.queues, r.lanes, r.spaces = nil, nil, nil
 	r.sealBreakers()
 	r.sealGroups()
+	r.gatherNews()
 	r.l.transitions = r.Transitions
 }
 
@@ -326,6 +330,9 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
+	if dies(from, to) {
+		r.deaths++
+	}
 	if heir != (task.ID{}) {
 		r.inherit(ns, heir, q)
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"encoding/json"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -27,6 +29,13 @@ func (p *Parcel) encode() []byte {
 	}
 	r.id(9, p.Cancel)
 	r.id(10, p.From.Operation)
+	if p.News != nil {
+		b, err := json.Marshal(p.News)
+		if err != nil {
+			panic(err) // texts, numbers and times always have a form
+		}
+		r.bytes(11, b)
+	}
 	return r
 }
 
@@ -61,6 +70,11 @@ func decodeParcel(request task.ID, row []byte) (*Parcel, error) {
 			copy(p.Cancel[:], b)
 		case 10:
 			copy(p.From.Operation[:], b)
+		case 11:
+			p.News = &task.News{}
+			if err := json.Unmarshal(b, p.News); err != nil {
+				bad = err
+			}
 		}
 	})
 	if err == nil {

@@ -30,7 +30,7 @@ import (
 //	b ns 0 queue 0 key                       what a key uses, or the queue as a whole: tokens, if not all are there, and claims
 //	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
 //	n ns 0 queue 0                           counters of a queue
-//	N ns 0                                   the namespace's share of its quotas
+//	S ns 0                                   the namespace's share of its quotas
 //	B ns 0 queue 0 type                      a circuit breaker that is not closed, or judged attempts lately
 //	p ns 0 schedule 0                        what operators say of a schedule
 //	P ns 0 schedule 0                        where a schedule is: its next tick
@@ -42,6 +42,8 @@ import (
 //	M ns 0 group ref                         a member of a group
 //	O ns 0 id                                an operation, in its home
 //	m ns 0 operation                         the last step that the shard did for an operation
+//	W ns 0                                   what the webhooks of the namespace want to hear of, copied from the system shard
+//	N ns 0 kind 0 queue 0                    what they are to be told of a queue, as it is gathered
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
 //	A 0 …                                    the audit: see its package
@@ -64,7 +66,7 @@ const (
 	tabUse        = 'b'
 	tabQueue      = 'Q'
 	tabCounts     = 'n'
-	tabShare      = 'N'
+	tabShare      = 'S'
 	tabBreaker    = 'B'
 	tabArchive    = 'x'
 	tabPlan       = 'p'
@@ -77,7 +79,18 @@ const (
 	tabMember     = 'M'
 	tabOperation  = 'O'
 	tabStep       = 'm'
+	tabWatch      = 'W'
+	tabNews       = 'N'
 )
+
+// No two tables have the same letter, or this would not compile.
+var _ = [...]struct{}{
+	tabEnvelope: {}, tabExec: {}, tabResult: {}, tabCheckpoint: {}, tabAttempt: {}, tabReady: {}, tabLane: {}, tabWaiting: {},
+	tabDead: {}, tabKey: {}, tabRequest: {}, tabUnique: {}, tabClaimKey: {}, tabClaimed: {}, tabOnce: {}, tabUse: {},
+	tabQueue: {}, tabCounts: {}, tabShare: {}, tabBreaker: {}, tabArchive: {}, tabPlan: {}, tabCourse: {}, tabTick: {},
+	tabGone: {}, tabOutbox: {}, tabFollow: {}, tabGroup: {}, tabMember: {}, tabOperation: {}, tabStep: {}, tabWatch: {},
+	tabNews: {},
+}
 
 var deadlines = []byte{'t'}
 
@@ -102,6 +115,7 @@ const (
 	onGroup                             // members of a group are cancelled, or its rows go
 	onOperation                         // an operation that has ended is forgotten
 	onStep                              // the last step for an operation is forgotten
+	onNews                              // what webhooks are to be told of is sent, or has rested
 )
 
 // table begins a key.

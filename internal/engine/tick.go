@@ -135,6 +135,9 @@ func (r *Round) pass(d deadline) {
 	case onGroup:
 		r.groupDue(d)
 		return
+	case onNews:
+		r.newsDue(d)
+		return
 	}
 	if len(d.rest) != 16 {
 		corrupt(errDeadline(d.rest))

@@ -128,6 +128,17 @@ var rpcNeeds = map[string]need{
 	"AccessService/GetLimits":       {anyone, 0, false},
 	"AccessService/RemoveNamespace": {ofCluster, admin, false},
 
+	"WebhookService/ListWebhooks":          {ofNamespace, observe, false},
+	"WebhookService/GetWebhook":            {ofNamespace, observe, false},
+	"WebhookService/ListWebhookDeliveries": {ofNamespace, observe, false},
+	"WebhookService/PauseWebhook":          {ofNamespace, operate, false},
+	"WebhookService/ResumeWebhook":         {ofNamespace, operate, false},
+	"WebhookService/TestWebhook":           {ofNamespace, operate, false},
+	"WebhookService/AddWebhook":            {ofNamespace, admin, false},
+	"WebhookService/SetWebhook":            {ofNamespace, admin, false},
+	"WebhookService/RemoveWebhook":         {ofNamespace, admin, false},
+	"WebhookService/RotateWebhookSecret":   {ofNamespace, admin, false},
+
 	"AuditService/ListAudit": {ofNamespace, operate, false},
 
 	"RosterService/ListWorkers":  {ofQueues, observe, false},

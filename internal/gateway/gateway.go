@@ -36,6 +36,7 @@ type Config struct {
 	Admin      Admin          // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door     // who may come in; nil: everybody, to everything
 	Tokens     Tokens         // nil: calls on tokens and namespaces are refused
+	Webhooks   Webhooks       // nil: calls on webhooks are refused
 	Limits     task.Limits    // zero fields: task.DefaultLimits
 	Logger     *slog.Logger   // nil: none
 	// Pages answers what is not the API's: the web UI. Nil: not found.
@@ -60,6 +61,8 @@ type Config struct {
 
 	// Certificate is what the server shows at a handshake; it may change from one to the next. Nil: all is in plaintext.
 	Certificate func() *tls.Certificate
+	// ClientCertificates says which certificates of clients are taken; zero: none. It goes with Certificate.
+	ClientCertificates ClientCertificates
 
 	MaxConns           int // connections at once; default 20,000
 	MaxConnsPerAddress int // of these from one address, which is not this machine's own; default 5,000

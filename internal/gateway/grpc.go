@@ -37,7 +37,7 @@ const (
 
 func (g *Gateway) newGRPC() *grpc.Server {
 	s := grpc.NewServer(
-		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
+		grpc.Creds(newHandshaken()), grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
 		grpc.MaxRecvMsgSize(contract.MaxMessage), grpc.MaxSendMsgSize(contract.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),
@@ -49,6 +49,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterOperatorServiceServer(s, operators{Gateway: g})
 	pawlv1.RegisterScheduleServiceServer(s, schedulers{Gateway: g})
 	pawlv1.RegisterAccessServiceServer(s, keepers{Gateway: g})
+	pawlv1.RegisterWebhookServiceServer(s, heralds{Gateway: g})
 	pawlv1.RegisterAuditServiceServer(s, auditors{Gateway: g})
 	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})

@@ -32,6 +32,7 @@ const (
 	tokenCursor     cursorKind = 'x'
 	namespaceCursor cursorKind = 'n'
 	eventCursor     cursorKind = 'e'
+	webhookCursor   cursorKind = 'y'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/rest"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/pawlq/pawl/internal/auth"
 )
 
 const (
@@ -29,7 +32,8 @@ const (
 
 func (g *Gateway) newHTTP() *http.Server {
 	return &http.Server{
-		Handler:           g.rest,
+		Handler:           withTLS(g.rest),
+		ConnContext:       withGuest,
 		ReadHeaderTimeout: headerTimeout,
 		// There is no ReadTimeout: it would end the context of a long poll. Handlers set one for the body.
 		WriteTimeout:   rest.AnswerTimeout,
@@ -123,11 +127,13 @@ func (g *Gateway) Abort() {
 
 // door accepts connections and sends each the right way.
 type door struct {
-	max    int
-	each   int         // from one address
-	tls    *tls.Config // nil: plaintext
-	log    *slog.Logger
-	closed chan struct{}
+	max  int
+	each int         // from one address
+	tls  *tls.Config // nil: plaintext
+	// authorities vouch for clients; nil: clients show no certificates
+	authorities func() *x509.CertPool
+	log         *slog.Logger
+	closed      chan struct{}
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -139,7 +145,8 @@ type door struct {
 func newDoor(cfg Config) *door {
 	d := &door{max: cfg.MaxConns, each: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}, from: map[string]int{}}
 	if cfg.Certificate != nil {
-		d.tls = newTLS(cfg.Certificate)
+		d.tls = newTLS(cfg.Certificate, cfg.ClientCertificates)
+		d.authorities = cfg.ClientCertificates.Authorities
 	}
 	return d
 }
@@ -238,6 +245,10 @@ func (d *door) sort(c *guest, rpc, web *passage) {
 	c.sorted = true
 	d.mu.Unlock()
 	c.head = c.room[:]
+	if encrypted, ok := c.Conn.(*tls.Conn); ok && err == nil {
+		state := encrypted.ConnectionState()
+		c.state, c.shown = &state, certificateOf(state.PeerCertificates, d.authorities)
+	}
 	switch {
 	case err != nil:
 		_ = c.Close()
@@ -255,6 +266,9 @@ type guest struct {
 	door     *door
 	room     [len(preface)]byte
 	head     []byte // to be read again
+
+	state *tls.ConnectionState // of TLS; nil: plaintext
+	shown *auth.Certificate    // by the client; nil: none
 
 	sorted  bool   // it has said what it is; guarded by door.mu
 	address string // "": this machine's own

@@ -15,7 +15,7 @@ func (g *Gateway) newREST() http.Handler {
 	return rest.New(rest.Config{
 		API: rest.Services{
 			Producer: producers{Gateway: g}, Worker: workers{Gateway: g}, Operator: operators{Gateway: g}, Schedule: schedulers{Gateway: g},
-			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: keepers{Gateway: g}, Audit: auditors{Gateway: g},
+			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: keepers{Gateway: g}, Webhook: heralds{Gateway: g}, Audit: auditors{Gateway: g},
 			Roster: rollCall{Gateway: g}, Stats: statisticians{Gateway: g}, Cluster: clusters{Gateway: g}, Events: g.watchEvents,
 		},
 		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
@@ -42,7 +42,7 @@ func (g *Gateway) runWebCall(ctx context.Context, c *call, on *rest.Route, handl
 			err = g.panicked(c.web.Method+" "+c.web.URL.Path, p)
 		}
 	}()
-	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web.Header))
+	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web))
 	defer leave()
 	if err != nil {
 		return err

@@ -109,6 +109,12 @@ func (l later) HoldsUnique(ctx context.Context, shard uint32, ns, name string, s
 	return l.n.router.HoldsUnique(ctx, shard, ns, name, slots)
 }
 
+// CopyWatches implements cluster.Shards.
+func (l later) CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error {
+	_, err := l.n.watches.copy(ctx, shard, watches)
+	return err
+}
+
 // OnceUntil implements cluster.Shards.
 func (l later) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
 	return l.n.router.OnceUntil(ctx, shard, ns, name, slots)

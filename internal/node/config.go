@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -15,9 +16,11 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/webhook"
 )
 
 // Config says what a node is to be.
@@ -34,6 +37,8 @@ type Config struct {
 	Listener, PeerListener net.Listener
 	// Certificate is what clients are shown at a handshake; it may change from one to the next. Nil: they speak plaintext.
 	Certificate func() *tls.Certificate
+	// ClientCertificates says which certificates of clients are taken in place of tokens; zero: none.
+	ClientCertificates ClientCertificates
 	// Debug takes connections for profiles and metrics, without access control; nil: there are none. The node closes it like Listener.
 	Debug net.Listener
 	// APIAddress and PeerAddress are where others reach them; "": where they listen.
@@ -63,6 +68,10 @@ type Config struct {
 	MaxQueues int
 	// MaxConnsPerAddress bounds the API's connections from one address, but for those of this machine; default 5,000.
 	MaxConnsPerAddress int
+
+	// WebhookNetworks are those that notices of webhooks may go to beside the public internet; see ParseNetworks.
+	WebhookNetworks []netip.Prefix
+	dialWebhook     func(ctx context.Context, network, address string) (net.Conn, error) // of tests; nil: the network
 
 	// MinFree is how many bytes of disk must be free for enqueues to be taken.
 	MinFree int64
@@ -94,11 +103,17 @@ const (
 	TokensNever     = auth.Never
 )
 
+// ClientCertificates says which certificates clients may show.
+type ClientCertificates = gateway.ClientCertificates
+
 // NewToken makes a token that stands in no table: for Config.AdminToken.
 func NewToken() string { return auth.NewSecret() }
 
 // CheckToken refuses what can't be a token.
 func CheckToken(token string) error { return auth.CheckSecret(token) }
+
+// ParseNetworks reads networks such as 10.1.0.0/16.
+func ParseNetworks(texts []string) ([]netip.Prefix, error) { return webhook.ParseNetworks(texts) }
 
 // Defaults of Config.
 const (

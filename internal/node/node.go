@@ -29,6 +29,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/ui"
+	"github.com/pawlq/pawl/internal/webhook"
 )
 
 // Node is a running node.
@@ -65,6 +66,11 @@ type parts struct {
 	tokens     *tokens
 	door       *auth.Door
 	groups     *groups
+
+	sender   *webhook.Sender
+	watches  *watches
+	postman  *cluster.Postman
+	webhooks *webhooks
 }
 
 // state is what goroutines of a node tell each other.
@@ -278,6 +284,7 @@ func (n *Node) assemble(context.Context) error {
 	n.system = newSystem(n.router, n.control)
 	n.tokens = newTokens(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
+	n.openPost()
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Control: n.control, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
 	n.member.Store(true)
@@ -306,7 +313,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.watchClock, n.door.Watch, n.requireTokens, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.postman.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
 		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
@@ -411,7 +418,7 @@ func (n *Node) serve() {
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Stats: n.router,
 		Metrics: n.metrics, Observe: n.metrics.Request,
-		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Webhooks: n.webhooks, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, BasePath: n.cfg.BasePath, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
 	})
 	n.serves.Store(n.gateway)

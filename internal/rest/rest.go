@@ -36,6 +36,7 @@ type Services struct {
 	Group     pawlv1.GroupServiceServer
 	Operation pawlv1.OperationServiceServer
 	Access    pawlv1.AccessServiceServer
+	Webhook   pawlv1.WebhookServiceServer
 	Audit     pawlv1.AuditServiceServer
 	Roster    pawlv1.RosterServiceServer
 	Stats     pawlv1.StatsServiceServer
@@ -73,7 +74,7 @@ func (r *Route) String() string {
 
 // Routes are all of them.
 func Routes() []Route {
-	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, accessRoutes, auditRoutes, rosterRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, accessRoutes, webhookRoutes, auditRoutes, rosterRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
 }
 
 // face serves REST.

@@ -302,7 +302,7 @@ func (r *Router) Groups(ctx context.Context, ns string, before task.ID, limit in
 // Carry brings parcels of all kinds to their shards, each answered by itself: what broker.Config asks for.
 func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(parcels))
-	var tasks, orders []int
+	var tasks, orders, news []int
 	notices := map[uint32][]int{}
 	for i, p := range parcels {
 		switch {
@@ -311,6 +311,8 @@ func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel)
 			notices[home] = append(notices[home], i)
 		case p.Cancel != (task.ID{}):
 			orders = append(orders, i)
+		case p.News != nil:
+			news = append(news, i)
 		default:
 			tasks = append(tasks, i)
 		}
@@ -335,6 +337,18 @@ func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel)
 			}
 			_, err := call(ctx, r, hear, home, groupArgs{Shard: home, Namespace: ns, Notices: some})
 			for _, i := range index {
+				out[i].Err = err
+			}
+		})
+	}
+	if len(news) > 0 {
+		calls.Go(func() {
+			a := newsArgs{Namespace: ns}
+			for _, i := range news {
+				a.News = append(a.News, parcels[i].News)
+			}
+			_, err := call(ctx, r, takeNews, systemShard, a)
+			for _, i := range news {
 				out[i].Err = err
 			}
 		})

@@ -94,6 +94,8 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	auditShard, auditSystem,
 	listWorkers, quietWorker, resumeWorker, shardEvents, systemEvents,
 
+	takeNews,
+
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
 	statsReport, statsBriefs, standings,

@@ -188,7 +188,7 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem),
 		bothTravel(startOperation), bothTravel(showOperation), bothTravel(listOperations), bothTravel(pauseOperation), bothTravel(resumeOperation),
 		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome),
-		bothTravel(listWorkers), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents),
+		bothTravel(listWorkers), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNews),
 
 		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(standings), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
 		seen[check(t)] = true

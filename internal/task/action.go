@@ -56,6 +56,7 @@ const (
 	LevelRaised       Action = "cluster.raise_level"
 	BackupTaken       Action = "cluster.backup"
 	TokensRequired    Action = "cluster.require_tokens"
+	CallersRefused    Action = "access.refused" // by a node, at most once a minute, for all that it did not let in since then
 
 	TokenAdded       Action = "token.add"
 	TokenRotated     Action = "token.rotate"
@@ -63,6 +64,15 @@ const (
 	NamespaceAdded   Action = "namespace.add"
 	NamespaceRemoved Action = "namespace.remove"
 	QuotasSet        Action = "namespace.set"
+
+	WebhookAdded    Action = "webhook.add"
+	WebhookSet      Action = "webhook.set"
+	WebhookRemoved  Action = "webhook.remove"
+	WebhookPaused   Action = "webhook.pause"
+	WebhookResumed  Action = "webhook.resume"
+	WebhookRotated  Action = "webhook.rotate"
+	WebhookTested   Action = "webhook.test"
+	WebhookDisabled Action = "webhook.disable" // by its receiver: it answered that it is gone
 )
 
 // Actions lists all of them.
@@ -71,7 +81,8 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
-	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet}
+	TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
+	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled}
 
 // Target is what an action was done to.
 type Target struct {
@@ -95,10 +106,11 @@ const (
 	OnCluster   TargetKind = "cluster"
 	OnToken     TargetKind = "token"
 	OnNamespace TargetKind = "namespace"
+	OnWebhook   TargetKind = "webhook"
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace, OnWebhook}
 
 // CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
 func CheckActions(words string) error {

@@ -40,6 +40,10 @@ func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string
 	return l.h.router.DropQueue(ctx, shard, ns, name)
 }
 
+func (l lateShards) CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error {
+	return l.h.broker.CopyWatches(ctx, shard, watches)
+}
+
 func (l lateShards) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
 	return l.h.router.OnceUntil(ctx, shard, ns, name, slots)
 }

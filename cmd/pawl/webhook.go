@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+)
+
+func newWebhook(a *app) *cobra.Command {
+	return group("webhook", "Tell other programs of dead letters, breakers, schedules and thresholds",
+		`A webhook is an address that is told, by signed requests, when tasks become dead letters, breakers
+open, schedules miss their time, or queues grow over a threshold. It belongs to a namespace.
+
+Requests are signed as Standard Webhooks says (docs/webhooks.md has receivers in Go and Python). They
+go to the public internet over https, and elsewhere only if the servers run with
+--webhook-allow-network.`,
+		newWebhookAdd(a), newWebhookLs(a), newWebhookShow(a), newWebhookSet(a), newWebhookRm(a), newWebhookTest(a), newWebhookPause(a), newWebhookResume(a), newWebhookRotate(a))
+}
+
+// hookFlags say what a webhook is to be.
+type hookFlags struct {
+	events, queues []string
+	depth          int64
+	wait           time.Duration
+}
+
+func (h *hookFlags) add(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&h.events, "event", nil, "only these: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under, or all of a sort as 'task.*' (default all)")
+	flags.StringSliceVar(&h.queues, "queue", nil, "only of queues of this name, in which * stands for any characters; may be given again (default all)")
+	flags.Int64Var(&h.depth, "depth-over", 0, "tell when a queue has more ready tasks than this (0: never)")
+	periodVar(flags, &h.wait, "wait-over", 0, "tell when a task has been ready for longer than this (0s: never)")
+}
+
+func (h *hookFlags) chosen() (events []pawl.WebhookEvent) {
+	for _, e := range h.events {
+		events = append(events, pawl.WebhookEvent(e))
+	}
+	return events
+}
+
+// secretFile reads a secret that is given; "" without a file.
+func (a *app) secretFile(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	var b []byte
+	var err error
+	if path == "-" {
+		b, err = io.ReadAll(io.LimitReader(a.in, 1<<10))
+	} else {
+		b, err = os.ReadFile(path) // #nosec G304 -- its user names it
+	}
+	if err != nil {
+		return "", err
+	}
+	secret := strings.TrimSpace(string(b))
+	if secret == "" {
+		return "", usage("--secret-file %q is empty", path)
+	}
+	return secret, nil
+}
+
+func secretFlag(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "secret-file", "", "file with a secret of your own, whsec_ and 24 to 64 bytes in base64; -: standard input (default: the server makes one)")
+}
+
+func newWebhookAdd(a *app) *cobra.Command {
+	var h hookFlags
+	var file string
+	cmd := &cobra.Command{
+		Use: "add NAME URL", Short: "Make a webhook, and show its secret this once", Args: cobra.ExactArgs(2),
+		Example: `  pawl webhook add oncall https://example.com/hooks/pawl --event 'task.*,breaker.*'
+  pawl webhook add backlog https://example.com/hooks/pawl --queue 'mail*' --event 'queue.*' --depth-over 10000 --wait-over 5m`,
+	}
+	h.add(cmd.Flags())
+	secretFlag(cmd.Flags(), &file)
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		secret, err := a.secretFile(file)
+		if err != nil {
+			return err
+		}
+		made, err := client.Admin().AddWebhook(cmd.Context(), pawl.WebhookSpec{Name: args[0], URL: args[1], Events: h.chosen(), Queues: h.queues, DepthOver: h.depth,
+			WaitOver: h.wait, Secret: secret})
+		if err != nil {
+			return err
+		}
+		return a.printNewSecret(made)
+	})
+	return cmd
+}
+
+// printNewSecret shows the secret: alone on standard output, so that it can be piped into a file.
+func (a *app) printNewSecret(h *pawl.NewWebhook) error {
+	v := viewWebhook(&h.WebhookInfo)
+	v.Secret, v.Unconfirmed = h.Secret, h.Unconfirmed
+	a.warnShards(h.Unconfirmed)
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprintf(a.err, "webhook %q, %s, of %s: its secret is shown only now\n", h.Name, eventWords(h.Events), patternWords(h.Queues))
+		if !h.OldUntil.IsZero() {
+			fmt.Fprintf(a.err, "the one before signs too until %s\n", clock(h.OldUntil, time.Now()))
+		}
+		fmt.Fprintln(w, h.Secret)
+	})
+}
+
+func (a *app) warnShards(shards []uint32) {
+	if len(shards) > 0 {
+		fmt.Fprintf(a.err, "pawl: not confirmed by shards %v: what happens there is not told of until they know of it, which is soon\n", shards)
+	}
+}
+
+func eventWords(events []pawl.WebhookEvent) string {
+	words := make([]string, len(events))
+	for i, e := range events {
+		words[i] = string(e)
+	}
+	return strings.Join(words, ", ")
+}
+
+func newWebhookLs(a *app) *cobra.Command {
+	var list listFlags
+	cmd := &cobra.Command{Use: "ls", Short: "List webhooks, and how they are doing", Args: noArgs, Example: "  pawl webhook ls --watch"}
+	list.add(cmd)
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.check(); err != nil {
+			return err
+		}
+		hooks, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.WebhookInfo], error) {
+			return client.Admin().WebhooksPage(ctx, p)
+		})
+		if err != nil {
+			return err
+		}
+		views := make([]webhookView, len(hooks))
+		for i, h := range hooks {
+			views[i] = viewWebhook(h)
+		}
+		return a.print(listView[webhookView]{views, next}, func(w io.Writer) { writeWebhooks(w, hooks, time.Now()) })
+	})
+	return cmd
+}
+
+func newWebhookShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a webhook, and what came of the last notices", Args: cobra.ExactArgs(1), Example: "  pawl webhook show oncall"}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		h, err := client.Admin().Webhook(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		last, err := client.Admin().WebhookDeliveries(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		v := viewWebhook(h)
+		for _, d := range last {
+			v.Deliveries = append(v.Deliveries, viewDelivery(d))
+		}
+		return a.print(v, func(w io.Writer) {
+			now := time.Now()
+			writeWebhook(w, h, now)
+			if len(last) > 0 {
+				fmt.Fprintln(w)
+				writeDeliveries(w, last, now)
+			}
+		})
+	})
+	return cmd
+}
+
+func newWebhookSet(a *app) *cobra.Command {
+	var h hookFlags
+	var url string
+	cmd := &cobra.Command{Use: "set NAME", Short: "Change what is given of a webhook", Args: cobra.ExactArgs(1),
+		Long:    "Change what is given of a webhook; the rest stays as it is. What waits to be sent goes to the new address.",
+		Example: "  pawl webhook set oncall --url https://example.com/hooks/other\n  pawl webhook set backlog --depth-over 50000 --wait-over 0s"}
+	h.add(cmd.Flags())
+	cmd.Flags().StringVar(&url, "url", "", "the address")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		to := pawl.WebhookChange{URL: url, Events: h.chosen(), Queues: h.queues}
+		given := 0
+		for _, name := range []string{"url", "event", "queue", "depth-over", "wait-over"} {
+			if cmd.Flags().Changed(name) {
+				given++
+			}
+		}
+		if given == 0 {
+			return usage("nothing is given that is to change: --url, --event, --queue, --depth-over or --wait-over")
+		}
+		if cmd.Flags().Changed("depth-over") {
+			to.DepthOver = &h.depth
+		}
+		if cmd.Flags().Changed("wait-over") {
+			to.WaitOver = &h.wait
+		}
+		info, behind, err := client.Admin().SetWebhook(cmd.Context(), args[0], to)
+		if err != nil {
+			return err
+		}
+		a.warnShards(behind)
+		return a.printWebhook(info)
+	})
+	return cmd
+}
+
+func (a *app) printWebhook(h *pawl.WebhookInfo) error {
+	return a.print(viewWebhook(h), func(w io.Writer) { writeWebhook(w, h, time.Now()) })
+}
+
+func newWebhookRm(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook, with what was to be sent to it", Args: cobra.ExactArgs(1), Example: "  pawl webhook rm oncall"}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if _, err := client.Admin().RemoveWebhook(cmd.Context(), args[0]); err != nil {
+			return err
+		}
+		view := struct {
+			Name    string `json:"name"`
+			Removed bool   `json:"removed"`
+		}{args[0], true}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "webhook %q removed\n", args[0]) })
+	})
+	return cmd
+}
+
+func newWebhookTest(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "test NAME", Short: "Send a test notice now, and show what came of it", Args: cobra.ExactArgs(1),
+		Long: `Send a notice of the kind webhook.test now, and show what came of it. It is not tried again. The exit
+status is 1 if it was not delivered.`,
+		Example: "  pawl webhook test oncall"}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		d, err := client.Admin().TestWebhook(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if d.Outcome != pawl.WebhookDelivered {
+			return fmt.Errorf("webhook %q: the test was not delivered: %s", args[0], printable(d.Error))
+		}
+		return a.print(viewDelivery(d), func(w io.Writer) {
+			fmt.Fprintf(w, "delivered: the receiver answered %d after %s\n", d.Status, d.Took.Round(time.Millisecond))
+		})
+	})
+	return cmd
+}
+
+func newWebhookPause(a *app) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{Use: "pause NAME", Short: "Send nothing for now", Args: cobra.ExactArgs(1),
+		Long:    "Send nothing to a webhook for now. What happens meanwhile is sent when it is resumed, if that is within a day.",
+		Example: "  pawl webhook pause oncall --reason 'the receiver moves'"}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		h, err := client.Admin().PauseWebhook(cmd.Context(), args[0], reason)
+		if err != nil {
+			return err
+		}
+		return a.printWebhook(h)
+	})
+	return cmd
+}
+
+func newWebhookResume(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "resume NAME", Short: "Send again", Args: cobra.ExactArgs(1),
+		Long:    "End the pause of a webhook, or let it try again if its receiver said that it is gone. What waits is tried at once.",
+		Example: "  pawl webhook resume oncall"}
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		h, err := client.Admin().ResumeWebhook(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.printWebhook(h)
+	})
+	return cmd
+}
+
+func newWebhookRotate(a *app) *cobra.Command {
+	var overlap time.Duration
+	var file string
+	cmd := &cobra.Command{Use: "rotate NAME", Short: "Give a webhook another secret, and show it this once", Args: cobra.ExactArgs(1),
+		Long: `Give a webhook another secret, and show it this once. Notices are signed with the one before too for
+another --overlap, so that the receiver can be told.`,
+		Example: "  pawl webhook rotate oncall\n  pawl webhook rotate oncall --overlap 0s   # it has leaked"}
+	periodVar(cmd.Flags(), &overlap, "overlap", 24*time.Hour, "how long the one before signs too, at most 30d")
+	secretFlag(cmd.Flags(), &file)
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		secret, err := a.secretFile(file)
+		if err != nil {
+			return err
+		}
+		h, err := client.Admin().RotateWebhook(cmd.Context(), args[0], pawl.WebhookRotation{Secret: secret, Overlap: &overlap})
+		if err != nil {
+			return err
+		}
+		return a.printNewSecret(h)
+	})
+	return cmd
+}

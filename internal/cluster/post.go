@@ -1,0 +1,544 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// What is to be sent to a webhook is a row for each notice, in the order in which they are due. Before an attempt the row says so and is due
+// again a little later: whoever leads then goes on. So each is sent at least once, always under the same id.
+//
+// A notice that was not tried yet takes in what comes of its kind and queue. Together with the pause of a webhook whose receiver is
+// down that bounds what waits, however long it is down.
+
+const (
+	// maxPending bounds the notices that wait for a webhook, maxAllPending those for all: beyond it new ones are dropped.
+	maxPending    = 1000
+	maxAllPending = 20_000
+	// attemptLease is how long an attempt may take until another one may begin.
+	attemptLease = 30 * time.Second
+	// maxAttempts and maxNoticeAge end the attempts: the pauses between them come to a day or so. Of a webhook that is paused the age counts
+	// alone.
+	maxAttempts  = 30
+	maxNoticeAge = 26 * time.Hour
+	// firstRest, maxRest and restFactor bound the pause between two attempts for a notice.
+	firstRest  = 5 * time.Second
+	maxRest    = time.Hour
+	restFactor = 3
+	// maxHookRest bounds the pause of a webhook whose attempts fail, whatever the notice.
+	maxHookRest = 5 * time.Minute
+	// hookDown is how many failures in a row say that the receiver is down, and that what waits is to be tried when it is back.
+	hookDown = 3
+	// bringAtOnce bounds what is then tried again in one entry.
+	bringAtOnce = 200
+	// maxRecent is how many deliveries are remembered.
+	maxRecent = 20
+	// maxRecentError bounds what is remembered of why one failed, in bytes.
+	maxRecentError = 256
+)
+
+// HookStanding is how a webhook is doing.
+type HookStanding struct {
+	Pending     int64      `json:"pending,omitempty"`    // notices that are to be sent
+	Delivered   int64      `json:"delivered,omitempty"`  // notices
+	Failed      int64      `json:"failed,omitempty"`     // attempts
+	Dropped     int64      `json:"dropped,omitempty"`    // notices
+	Failures    int        `json:"failures,omitempty"`   // attempts since the last that succeeded
+	RestUntil   store.Time `json:"rest_until,omitempty"` // nothing is tried before
+	DeliveredAt store.Time `json:"delivered_at,omitempty"`
+	FailedAt    store.Time `json:"failed_at,omitempty"`
+	DroppedAt   store.Time `json:"dropped_at,omitempty"`
+	LastStatus  int        `json:"last_status,omitempty"` // of the last failure
+	LastError   string     `json:"last_error,omitempty"`
+}
+
+// Delivery is what came of a notice.
+type Delivery struct {
+	ID        string          `json:"id"`
+	Kind      task.NewsKind   `json:"kind"`
+	Queue     string          `json:"queue,omitempty"`
+	Count     int64           `json:"count,omitempty"`
+	CreatedAt store.Time      `json:"created_at"`
+	At        store.Time      `json:"at"` // of the last attempt
+	Attempts  int             `json:"attempts"`
+	Outcome   DeliveryOutcome `json:"outcome"`
+	Status    int             `json:"status,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	Took      time.Duration   `json:"took,omitempty"`
+}
+
+// DeliveryOutcome is a word of the public contract.
+type DeliveryOutcome string
+
+// What may have come of a notice.
+const (
+	Delivered DeliveryOutcome = "delivered"
+	Retrying  DeliveryOutcome = "retrying"
+	FailedFor DeliveryOutcome = "failed" // of a test, which is not tried again
+	Dropped   DeliveryOutcome = "dropped"
+)
+
+// notice is one that is to be sent.
+type notice struct {
+	News     task.News `json:"news"`
+	Attempts int       `json:"attempts,omitempty"`
+}
+
+// noticeID names a notice: when it was made, and a hash.
+type noticeID [16]byte
+
+func (id noticeID) created() store.Time { return store.Time(binary.BigEndian.Uint64(id[:8])) } // #nosec G115 -- as it was written
+func (id noticeID) String() string      { return "msg_" + hex.EncodeToString(id[:]) }
+
+// chance is a number from 0 to 1 for a step of the notice's life, the same on every try.
+func (id noticeID) chance(step int) float64 {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(id[:], uint64(step))) // #nosec G115 -- a few
+	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
+}
+
+func newNoticeID(at store.Time, hook *Webhook, n *task.News, index uint64) (id noticeID) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%d", hook.Namespace, hook.Name, n.Kind, n.Queue, index))
+	copy(id[8:], sum[:])
+	binary.BigEndian.PutUint64(id[:8], uint64(at)) // #nosec G115 -- not negative
+	return id
+}
+
+func standingKey(ns, name string) []byte { return accessKey(standingTable, ns, name) }
+func recentKey(ns, name string) []byte   { return accessKey(recentTable, ns, name) }
+
+func pendingKey(ns, name string, due store.Time, id noticeID) []byte {
+	k := binary.BigEndian.AppendUint64(hookRest(pendingTable, ns, name), uint64(max(due, 0))) // #nosec G115 -- not negative
+	return append(k, id[:]...)
+}
+
+// untriedKey is where the key of a notice stands that was not tried yet, without what all keys of its webhook begin with.
+func untriedKey(ns, name string, n *task.News) []byte {
+	k := append(hookRest(untriedTable, ns, name), n.Kind...)
+	return append(append(k, 0), n.Queue...)
+}
+
+// dueOf reads when a notice is due, and its id, of its key.
+func dueOf(k []byte) (due store.Time, id noticeID) {
+	copy(id[:], k[len(k)-16:])
+	return store.Time(binary.BigEndian.Uint64(k[len(k)-24:])), id // #nosec G115 -- as it was written
+}
+
+func standingOf(r store.Reader, ns, name string) (HookStanding, error) {
+	s, _, err := getRow[HookStanding](r, standingKey(ns, name))
+	return s, err
+}
+
+func setStanding(tx *store.Tx, ns, name string, s HookStanding) {
+	tx.Set(standingKey(ns, name), encodeRow(s))
+}
+
+// scanPending reads the keys of what waits for a webhook, as long as fn wants more.
+func scanPending(r store.Reader, ns, name string, fn func(k, v []byte) bool) {
+	lo := hookRest(pendingTable, ns, name)
+	r.Scan(lo, behind(lo), fn)
+}
+
+// oldestPending is when the first was made that waits for a webhook; 0: none does.
+func oldestPending(r store.Reader, ns, name string) (oldest store.Time) {
+	scanPending(r, ns, name, func(k, _ []byte) bool {
+		if _, id := dueOf(k); oldest == 0 || id.created() < oldest {
+			oldest = id.created()
+		}
+		return true
+	})
+	return oldest
+}
+
+// countPending keeps the number of notices that wait.
+func countPending(tx *store.Tx, s *HookStanding, n int64) {
+	s.Pending += n
+	all := int64(getNumber(tx, pendingsKey)) + n // #nosec G115 -- at most maxAllPending
+	tx.Set(pendingsKey, encodeNumber(uint64(max(all, 0))))
+}
+
+// takeIn makes a notice for a webhook, or adds it to one that waits and was not tried yet. Dropped says that there is no room.
+func takeIn(tx *store.Tx, h *Webhook, n task.News) (dropped bool, err error) {
+	untried := untriedKey(h.Namespace, h.Name, &n)
+	if rest, ok := tx.Get(untried); ok {
+		key := append(hookRest(pendingTable, h.Namespace, h.Name), rest...)
+		waits, ok, err := getRow[notice](tx, key)
+		if err != nil {
+			return false, err
+		}
+		if ok {
+			waits.News.Merge(&n)
+			tx.Set(key, encodeRow(waits))
+			return false, nil
+		}
+	}
+	s, err := standingOf(tx, h.Namespace, h.Name)
+	if err != nil {
+		return false, err
+	}
+	if s.Pending >= maxPending || getNumber(tx, pendingsKey) >= maxAllPending {
+		s.Dropped++
+		s.DroppedAt = tx.Now()
+		setStanding(tx, h.Namespace, h.Name, s)
+		return true, nil
+	}
+	id := newNoticeID(tx.Now(), h, &n, tx.Index())
+	key := pendingKey(h.Namespace, h.Name, tx.Now(), id)
+	tx.Set(key, encodeRow(notice{News: n}))
+	tx.Set(untried, key[len(key)-24:])
+	countPending(tx, &s, +1)
+	setStanding(tx, h.Namespace, h.Name, s)
+	return false, nil
+}
+
+// seen is which news a shard has told of a kind and queue last.
+type seen struct {
+	Seq int64      `json:"seq"`
+	At  store.Time `json:"at"`
+}
+
+func seenKey(n *task.News) []byte {
+	k := append(accessKey(seenTable, n.Namespace, string(n.Kind)), 0)
+	k = append(append(k, n.Queue...), 0)
+	return binary.BigEndian.AppendUint32(k, n.Shard)
+}
+
+// TakeNews takes what the webhooks of a namespace are to be told of, from a data shard. What was taken before is passed over.
+func (c *Control) TakeNews(ctx context.Context, ns string, news []*task.News) error {
+	dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
+		hooks, err := scanHooks(tx, ns)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range news {
+			was, _, err := getRow[seen](tx, seenKey(n))
+			if err != nil {
+				return nil, err
+			}
+			if n.Namespace != ns || n.Seq <= was.Seq {
+				continue
+			}
+			tx.Set(seenKey(n), encodeRow(seen{n.Seq, tx.Now()}))
+			for i := range hooks {
+				if !hooks[i].wants(n.Kind, n.Queue) {
+					continue
+				}
+				full, err := takeIn(tx, &hooks[i], *n)
+				if err != nil {
+					return nil, err
+				}
+				if full {
+					dropped = append(dropped, hooks[i].Name)
+				}
+			}
+		}
+		return dropped, nil
+	})
+	if err == nil {
+		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices wait for it already, or %d for all", maxPending, maxAllPending))
+		c.pokePost()
+	}
+	return err
+}
+
+// droppedFor tells that notices for some webhooks were dropped, each as often as it is named.
+func (c *Control) droppedFor(ns string, names []string, why string) {
+	counts := map[string]int{}
+	for _, name := range names {
+		counts[name]++
+	}
+	for name, n := range counts {
+		c.log.Warn("notices for a webhook were dropped", "namespace", ns, "webhook", name, "count", n, "reason", why)
+	}
+	c.hooksDropped.Add(uint64(len(names)))
+}
+
+// pokePost has somebody look at what is to be sent.
+func (c *Control) pokePost() {
+	select {
+	case c.post <- struct{}{}:
+	default:
+	}
+}
+
+// attempt is a notice that is about to be sent.
+type attempt struct {
+	hook    Webhook
+	secrets []string
+	key     []byte // of its row
+	id      noticeID
+	notice  notice
+}
+
+// letter is the attempt as it is sent.
+func (a *attempt) letter() webhook.Letter {
+	return webhook.Letter{URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.News)}
+}
+
+// tooOld says whether a notice is not tried any more, however often it was.
+func tooOld(id noticeID, now store.Time) bool { return now > id.created().Add(maxNoticeAge) }
+
+// nextAttempt takes the notice for a webhook that is due, if one is. What is too old goes.
+func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, error) {
+	type took struct {
+		next *attempt
+		gone []string
+	}
+	t, err := update(ctx, c, func(tx *store.Tx) (t took, err error) {
+		h, ok, err := getRow[Webhook](tx, hookKey(ns, name))
+		if err != nil || !ok {
+			return t, err
+		}
+		s, err := standingOf(tx, ns, name)
+		if err != nil {
+			return t, err
+		}
+		gone, err := dropOld(tx, &h, &s)
+		if err != nil {
+			return t, err
+		}
+		for range gone {
+			t.gone = append(t.gone, name)
+		}
+		if !h.Paused && !h.disabled() && s.RestUntil <= tx.Now() {
+			t.next, err = begin(tx, h)
+		}
+		return t, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.droppedFor(ns, t.gone, fmt.Sprintf("they were not delivered within %v, or %d attempts", maxNoticeAge, maxAttempts))
+	return t.next, nil
+}
+
+// dropOld removes notices that are not tried any more, some at a time.
+func dropOld(tx *store.Tx, h *Webhook, s *HookStanding) (gone int, err error) {
+	if s.Pending == 0 {
+		return 0, nil
+	}
+	var keys [][]byte
+	scanPending(tx, h.Namespace, h.Name, func(k, _ []byte) bool {
+		if _, id := dueOf(k); tooOld(id, tx.Now()) {
+			keys = append(keys, slices.Clone(k))
+		}
+		return len(keys) < bringAtOnce
+	})
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	for _, k := range keys {
+		n, _, err := getRow[notice](tx, k)
+		if err != nil {
+			return 0, err
+		}
+		removePending(tx, h, k, &n)
+		_, id := dueOf(k)
+		if err := remember(tx, h, deliveryOf(id, &n, tx.Now(), Dropped, webhook.Outcome{Error: "it waited for too long"})); err != nil {
+			return 0, err
+		}
+	}
+	countPending(tx, s, -int64(len(keys)))
+	s.Dropped += int64(len(keys))
+	s.DroppedAt = tx.Now()
+	setStanding(tx, h.Namespace, h.Name, *s)
+	return len(keys), nil
+}
+
+// removePending removes the row of a notice, and what leads to it.
+func removePending(tx *store.Tx, h *Webhook, key []byte, n *notice) {
+	tx.Delete(key)
+	untried := untriedKey(h.Namespace, h.Name, &n.News)
+	if rest, ok := tx.Get(untried); ok && string(rest) == string(key[len(key)-24:]) {
+		tx.Delete(untried)
+	}
+}
+
+// begin takes the first notice, if it is due: from now on it takes in nothing more, and it is due again when nobody says what came of
+// the attempt.
+func begin(tx *store.Tx, h Webhook) (*attempt, error) {
+	var key []byte
+	var a *attempt
+	var err error
+	scanPending(tx, h.Namespace, h.Name, func(k, v []byte) bool {
+		due, id := dueOf(k)
+		if due <= tx.Now() {
+			key, a = slices.Clone(k), &attempt{hook: h, id: id}
+			a.notice, err = decodeRow[notice](k, v)
+		}
+		return false
+	})
+	if err != nil || a == nil {
+		return nil, err
+	}
+	removePending(tx, &h, key, &a.notice)
+	a.notice.Attempts++
+	a.key, a.secrets = pendingKey(h.Namespace, h.Name, tx.Now().Add(attemptLease), a.id), h.secrets(tx.Now())
+	tx.Set(a.key, encodeRow(a.notice))
+	return a, nil
+}
+
+// settle notes what came of an attempt. If nobody has heard of it for so long that another one began, that one counts.
+func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) error {
+	dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
+		h, ok, err := getRow[Webhook](tx, hookKey(a.hook.Namespace, a.hook.Name))
+		if err != nil || !ok {
+			return nil, err
+		}
+		if _, ok := tx.Get(a.key); !ok {
+			return nil, nil
+		}
+		s, err := standingOf(tx, h.Namespace, h.Name)
+		if err != nil {
+			return nil, err
+		}
+		d := deliveryOf(a.id, &a.notice, tx.Now(), Delivered, o)
+		tx.Delete(a.key)
+		down := s.Failures >= hookDown
+		switch s.count(tx.Now(), o); {
+		case o.Delivered():
+			countPending(tx, &s, -1)
+			if down {
+				err = bringForward(tx, h.Namespace, h.Name)
+			}
+		case a.notice.Attempts >= maxAttempts || tooOld(a.id, tx.Now()):
+			d.Outcome = Dropped
+			dropped = append(dropped, h.Name)
+			countPending(tx, &s, -1)
+			s.Dropped++
+			s.DroppedAt = tx.Now()
+		default:
+			d.Outcome = Retrying
+			due := tx.Now().Add(max(restAfter(a.notice.Attempts, a.id.chance(a.notice.Attempts)), o.RetryAfter))
+			tx.Set(pendingKey(h.Namespace, h.Name, due, a.id), encodeRow(a.notice))
+		}
+		if err == nil && o.Gone && !h.disabled() {
+			err = c.disable(tx, h, o)
+		}
+		if err == nil {
+			err = remember(tx, &h, d)
+		}
+		setStanding(tx, h.Namespace, h.Name, s)
+		return dropped, err
+	})
+	if err == nil {
+		c.droppedFor(a.hook.Namespace, dropped, "the last attempt failed")
+	}
+	return err
+}
+
+// restAfter is the pause after so many attempts for a notice, a quarter of it by chance.
+func restAfter(attempts int, chance float64) time.Duration {
+	rest := float64(maxRest)
+	if grown := float64(firstRest) * math.Pow(restFactor, float64(attempts-1)); grown < rest {
+		rest = grown
+	}
+	return time.Duration(rest * (0.75 + 0.25*chance))
+}
+
+// count notes what came of an attempt. While they fail, the webhook rests for longer and longer, whatever the notice, so that what waits
+// for a receiver that is down isn't tried one after another.
+func (s *HookStanding) count(now store.Time, o webhook.Outcome) {
+	if o.Delivered() {
+		s.Delivered++
+		s.DeliveredAt, s.Failures, s.RestUntil = now, 0, 0
+		return
+	}
+	s.Failed++
+	s.Failures++
+	s.FailedAt, s.LastStatus, s.LastError = now, o.Status, o.Error
+	rest := min(restAfter(min(s.Failures, 10), 1), maxHookRest)
+	s.RestUntil = now.Add(max(rest, o.RetryAfter))
+}
+
+// disable ends the attempts for a webhook whose receiver says that it is gone, until somebody resumes it.
+func (c *Control) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
+	before := h
+	h.DisabledReason, h.DisabledAt = o.Error, tx.Now()
+	by := task.Author{Name: "receiver of " + h.Name, Face: task.FaceNode, Reason: "it answered 410 Gone"}
+	_, err := c.putHook(tx, by, task.WebhookDisabled, &before, h)
+	return err
+}
+
+// bringForward lets what waits for a webhook be tried now.
+func bringForward(tx *store.Tx, ns, name string) error {
+	type row struct{ key, value []byte }
+	var rows []row
+	scanPending(tx, ns, name, func(k, v []byte) bool {
+		if due, _ := dueOf(k); due > tx.Now() {
+			rows = append(rows, row{slices.Clone(k), slices.Clone(v)})
+		}
+		return len(rows) < bringAtOnce
+	})
+	for _, r := range rows {
+		_, id := dueOf(r.key)
+		tx.Delete(r.key)
+		tx.Set(pendingKey(ns, name, tx.Now(), id), r.value) // none of them is untried: those are due since they were made
+	}
+	return nil
+}
+
+func deliveryOf(id noticeID, n *notice, at store.Time, outcome DeliveryOutcome, o webhook.Outcome) Delivery {
+	return Delivery{ID: id.String(), Kind: n.News.Kind, Queue: n.News.Queue, Count: n.News.Count, CreatedAt: id.created(), At: at, Attempts: n.Attempts,
+		Outcome: outcome, Status: o.Status, Error: task.Cut(o.Error, maxRecentError), Took: o.Took}
+}
+
+// remember keeps what came of a notice, the newest first.
+func remember(tx *store.Tx, h *Webhook, d Delivery) error {
+	key := recentKey(h.Namespace, h.Name)
+	recent, _, err := getRow[[]Delivery](tx, key)
+	if err != nil {
+		return err
+	}
+	recent = slices.DeleteFunc(recent, func(o Delivery) bool { return o.ID == d.ID })
+	recent = append([]Delivery{d}, recent...)
+	tx.Set(key, encodeRow(recent[:min(len(recent), maxRecent)]))
+	return nil
+}
+
+// Deliveries tells what came of the last notices for a webhook, the newest first.
+func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, error) {
+	return view(ctx, c, func(r store.Reader) ([]Delivery, error) {
+		if _, err := getHook(r, ns, name); err != nil {
+			return nil, err
+		}
+		recent, _, err := getRow[[]Delivery](r, recentKey(ns, name))
+		return recent, err
+	})
+}
+
+// forgetPost removes all rows of a webhook but its own.
+func forgetPost(tx *store.Tx, ns, name string) error {
+	s, err := standingOf(tx, ns, name)
+	if err != nil {
+		return err
+	}
+	for _, tab := range []byte{pendingTable, untriedTable, overTable} {
+		removeRows(tx, hookRest(tab, ns, name))
+	}
+	countPending(tx, &s, -s.Pending)
+	tx.Delete(standingKey(ns, name))
+	tx.Delete(recentKey(ns, name))
+	return nil
+}
+
+// removeRows removes all rows whose keys begin alike.
+func removeRows(tx *store.Tx, prefix []byte) {
+	var keys [][]byte
+	tx.Scan(prefix, behind(prefix), func(k, _ []byte) bool {
+		keys = append(keys, slices.Clone(k))
+		return true
+	})
+	for _, k := range keys {
+		tx.Delete(k)
+	}
+}

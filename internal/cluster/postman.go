@@ -1,0 +1,287 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// PostmanConfig is what a Postman is made of.
+type PostmanConfig struct {
+	Control *Control
+	// Send makes one attempt. It returns within a bounded time, and early when ctx ends.
+	Send func(ctx context.Context, l webhook.Letter) webhook.Outcome
+	// Depths reads how many ready tasks queues have, in all shards. Missing says that a shard gave no answer.
+	Depths func(ctx context.Context, ns string, patterns []string, since bool) (all []Depth, missing bool)
+	Logger *slog.Logger // nil: none
+}
+
+const (
+	// postRest is the shortest time between two looks at what is due.
+	postRest = 50 * time.Millisecond
+	// lookEvery is how often thresholds are looked at, and which shards lack a watch.
+	lookEvery = 10 * time.Second
+	// maxTests bounds the tests at a time.
+	maxTests = 8
+	// settleTries is how often it is tried to note what came of an attempt. After that it counts as not made.
+	settleTries = 3
+)
+
+// Postman brings notices to the receivers of webhooks, where the system shard is led: for each webhook one at a time, so that one whose
+// receiver hangs holds up no other. What it must not lose is in the rows of the system shard.
+type Postman struct {
+	cfg   PostmanConfig
+	log   *slog.Logger
+	tests chan struct{}
+	work  sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[hookName]bool // webhooks that are seen to
+
+	delivered, failed atomic.Uint64
+	oldest            atomic.Int64 // when the oldest notice was made that is to be sent, in microseconds; 0: there is none, or this node does not lead
+}
+
+type hookName struct{ ns, name string }
+
+// NewPostman makes a Postman that does not run yet.
+func NewPostman(cfg PostmanConfig) *Postman {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Postman{cfg: cfg, log: cfg.Logger, tests: make(chan struct{}, maxTests), busy: map[hookName]bool{}}
+}
+
+// PostCounts are what a node has done for webhooks since it started.
+type PostCounts struct {
+	Delivered, Failed, Dropped uint64        // notices, attempts, notices
+	Oldest                     time.Duration // of the notices that are to be sent, if this node leads the system shard
+	Leads                      bool
+}
+
+// Counts tells what this node has done for webhooks.
+func (p *Postman) Counts() PostCounts {
+	c := PostCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.inOffice()}
+	if at := p.oldest.Load(); c.Leads && at != 0 {
+		c.Oldest = max(time.Since(store.Time(at).Time()), 0)
+	}
+	return c
+}
+
+// Run sends, while this node leads the system shard, until ctx ends. On return nothing of it runs.
+func (p *Postman) Run(ctx context.Context) {
+	defer p.work.Wait()
+	p.work.Go(func() { p.watchThresholds(ctx) })
+	for ctx.Err() == nil {
+		wait := lookEvery
+		if p.cfg.Control.inOffice() {
+			if next := p.lookForDue(ctx); next > 0 {
+				wait = min(wait, max(next, postRest))
+			}
+		} else {
+			p.oldest.Store(0)
+		}
+		sleep(ctx, postRest)
+		t := time.NewTimer(max(wait-postRest, 0))
+		select {
+		case <-ctx.Done():
+		case <-p.cfg.Control.post:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// lookForDue sees to the webhooks that have something due, and tells when to look again; 0: nobody knows.
+func (p *Postman) lookForDue(ctx context.Context) (next time.Duration) {
+	due, err := p.cfg.Control.dueHooks(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.log.Debug("what is to be sent to webhooks can't be read", "error", err)
+		}
+		return 0
+	}
+	p.oldest.Store(int64(due.oldest))
+	now := store.TimeOf(time.Now())
+	for _, d := range due.hooks {
+		if d.at > now {
+			if wait := d.at.Sub(now); next == 0 || wait < next {
+				next = wait
+			}
+			continue
+		}
+		p.seeTo(ctx, d.hookName)
+	}
+	return next
+}
+
+// dueHook is a webhook for which something waits, and when that may be sent.
+type dueHook struct {
+	hookName
+	at store.Time
+}
+
+type dueList struct {
+	hooks  []dueHook
+	oldest store.Time // of all notices that are to be sent, but those for webhooks that are paused or disabled
+}
+
+// dueHooks tells for which webhooks something waits.
+func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
+	return view(ctx, c, func(r store.Reader) (due dueList, err error) {
+		if getNumber(r, pendingsKey) == 0 {
+			return due, nil
+		}
+		hooks, err := scanRows[Webhook](r, hookTable)
+		for i := range hooks {
+			h := &hooks[i]
+			s, bad := standingOf(r, h.Namespace, h.Name)
+			if bad != nil {
+				return due, bad
+			}
+			if s.Pending == 0 {
+				continue
+			}
+			oldest := oldestPending(r, h.Namespace, h.Name)
+			at := oldest.Add(maxNoticeAge + time.Second) // when it goes
+			if !h.Paused && !h.disabled() {
+				at = min(at, max(firstDue(r, h), s.RestUntil))
+				if due.oldest == 0 || oldest < due.oldest {
+					due.oldest = oldest
+				}
+			}
+			due.hooks = append(due.hooks, dueHook{hookName{h.Namespace, h.Name}, at})
+		}
+		return due, err
+	})
+}
+
+// firstDue is when the first notice that waits for a webhook is due.
+func firstDue(r store.Reader, h *Webhook) (at store.Time) {
+	scanPending(r, h.Namespace, h.Name, func(k, _ []byte) bool {
+		at, _ = dueOf(k)
+		return false
+	})
+	return at
+}
+
+// seeTo sends what is due for a webhook, beside all else, unless that is being done.
+func (p *Postman) seeTo(ctx context.Context, of hookName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy[of] {
+		return
+	}
+	p.busy[of] = true
+	p.work.Go(func() {
+		defer func() {
+			p.mu.Lock()
+			delete(p.busy, of)
+			p.mu.Unlock()
+			p.cfg.Control.pokePost()
+		}()
+		for ctx.Err() == nil {
+			a, err := p.cfg.Control.nextAttempt(ctx, of.ns, of.name)
+			if err != nil || a == nil {
+				return // who looks next sees what is due
+			}
+			p.try(ctx, a)
+		}
+	})
+}
+
+// try makes an attempt, and notes what came of it.
+func (p *Postman) try(ctx context.Context, a *attempt) {
+	o := p.cfg.Send(ctx, a.letter())
+	if ctx.Err() != nil && !o.Delivered() {
+		return // cut off: whoever leads next tries it again
+	}
+	p.told(a.hook.Namespace, a.hook.Name, &a.notice, a.id, o)
+	for try := range settleTries {
+		if err := p.cfg.Control.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Control.inOffice() || try == settleTries-1 {
+			return
+		}
+		sleep(ctx, time.Second)
+	}
+}
+
+func (p *Postman) told(ns, name string, n *notice, id noticeID, o webhook.Outcome) {
+	log := p.log.With("namespace", ns, "webhook", name, "webhook_id", id.String(), "event", string(n.News.Kind), "queue", n.News.Queue, "attempt", n.Attempts, "status", o.Status,
+		"took", o.Took)
+	if o.Delivered() {
+		p.delivered.Add(1)
+		log.Debug("a notice was delivered")
+		return
+	}
+	p.failed.Add(1)
+	log.Warn("a notice was not delivered", "error", o.Error, "disabled", o.Gone)
+}
+
+// Test sends a notice to a webhook now, and tells what came of it. It is sent to one that is paused or disabled, too.
+func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (Delivery, error) {
+	select {
+	case p.tests <- struct{}{}:
+		defer func() { <-p.tests }()
+	default:
+		return Delivery{}, task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, maxTests)
+	}
+	c := p.cfg.Control
+	type found struct {
+		Webhook
+		secrets []string
+	}
+	now := store.TimeOf(time.Now())
+	h, err := view(ctx, c, func(r store.Reader) (found, error) {
+		h, err := getHook(r, ns, name)
+		return found{h, h.secrets(now)}, err
+	})
+	if err != nil {
+		return Delivery{}, err
+	}
+	at := now.Time()
+	n := &notice{News: task.News{Kind: task.NewsTest, Namespace: ns, First: at, Last: at}, Attempts: 1}
+	a := &attempt{hook: h.Webhook, secrets: h.secrets, id: testID(now, &h.Webhook), notice: *n}
+	o := p.cfg.Send(ctx, a.letter())
+	if err := ctx.Err(); err != nil {
+		return Delivery{}, err
+	}
+	p.told(ns, name, n, a.id, o)
+	d := deliveryOf(a.id, n, now, Delivered, o)
+	if !o.Delivered() {
+		d.Outcome = FailedFor
+	}
+	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		h, ok, err := getRow[Webhook](tx, hookKey(ns, name))
+		if err == nil && ok {
+			err = remember(tx, &h, d)
+		}
+		if err != nil || !ok {
+			return struct{}{}, err
+		}
+		return struct{}{}, record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns, Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
+			&testFacts{d.Outcome, d.Status})
+	})
+	d.Error = o.Error
+	return d, err
+}
+
+// testFacts is what came of a test.
+type testFacts struct {
+	Outcome DeliveryOutcome `json:"outcome"`
+	Status  int             `json:"status"`
+}
+
+func testID(at store.Time, h *Webhook) noticeID {
+	n := &task.News{Kind: task.NewsTest}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d", at))
+	return newNoticeID(at, h, n, uint64(sum[0]))
+}

@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Depth is how many ready tasks a queue has, in all shards together.
+type Depth struct {
+	Queue string
+	Ready int64
+	Wait  time.Duration // of the one that has been ready longest
+}
+
+const (
+	// A queue that was over a threshold is under it again at this part of it, so that one that stands at it is not told of all the time.
+	underPart = 0.8
+	// depthsTime bounds how long the shards are asked.
+	depthsTime = 5 * time.Second
+	// crossingsAtOnce bounds what one entry tells of.
+	crossingsAtOnce = 200
+)
+
+// over is a queue that is over a threshold of a webhook: a row, so that whoever leads next neither tells it again nor forgets that it
+// was told.
+type over struct {
+	Since store.Time `json:"since"`
+}
+
+func overKey(ns, name, queue string) []byte {
+	return append(hookRest(overTable, ns, name), queue...)
+}
+
+// exceeds says whether a queue is over a threshold of the webhook.
+func (h *Webhook) exceeds(d Depth) bool {
+	return h.DepthOver > 0 && d.Ready > h.DepthOver || h.WaitOver > 0 && d.Wait > h.WaitOver
+}
+
+// under says whether a queue that was over is so no more.
+func (h *Webhook) under(d Depth) bool {
+	return (h.DepthOver == 0 || float64(d.Ready) <= underPart*float64(h.DepthOver)) && (h.WaitOver == 0 || float64(d.Wait) <= underPart*float64(h.WaitOver))
+}
+
+func (h *Webhook) hasThreshold() bool { return h.DepthOver > 0 || h.WaitOver > 0 }
+
+// watchThresholds looks now and then how queues stand, and whether all shards know what webhooks want to hear of.
+func (p *Postman) watchThresholds(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !p.cfg.Control.inOffice() {
+			continue
+		}
+		if unconfirmed, err := p.cfg.Control.TellShards(ctx); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
+			p.log.Warn("not all shards know what webhooks want to hear of", "shards", unconfirmed, "error", err)
+		}
+		if err := p.lookAtThresholds(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("thresholds of webhooks can't be looked at", "error", err)
+		}
+		if err := p.cfg.Control.forgetSeen(ctx); err != nil && ctx.Err() == nil {
+			p.log.Debug("what shards told is not forgotten yet", "error", err)
+		}
+	}
+}
+
+// lookAtThresholds asks how the queues stand, and tells of those that have crossed a threshold.
+func (p *Postman) lookAtThresholds(ctx context.Context) error {
+	c := p.cfg.Control
+	hooks, err := view(ctx, c, func(r store.Reader) ([]Webhook, error) {
+		all, err := scanRows[Webhook](r, hookTable)
+		return slices.DeleteFunc(all, func(h Webhook) bool { return h.disabled() || !h.hasThreshold() }), err
+	})
+	if err != nil {
+		return err
+	}
+	for ns, some := range byNamespace(hooks) {
+		depths, missing := p.depths(ctx, ns, some)
+		if err := c.crossed(ctx, ns, some, depths, missing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func byNamespace(hooks []Webhook) map[string][]Webhook {
+	all := map[string][]Webhook{}
+	for _, h := range hooks {
+		all[h.Namespace] = append(all[h.Namespace], h)
+	}
+	return all
+}
+
+func (p *Postman) depths(ctx context.Context, ns string, hooks []Webhook) ([]Depth, bool) {
+	ctx, cancel := context.WithTimeout(ctx, depthsTime)
+	defer cancel()
+	patterns := map[string]bool{}
+	since := false
+	for i := range hooks {
+		since = since || hooks[i].WaitOver > 0
+		for _, q := range hooks[i].Queues {
+			patterns[q] = true
+		}
+	}
+	list := make([]string, 0, len(patterns))
+	for q := range patterns {
+		list = append(list, q)
+	}
+	return p.cfg.Depths(ctx, ns, list, since)
+}
+
+// crossing is a queue that has crossed a threshold of a webhook.
+type crossing struct {
+	hook string
+	Depth
+	over bool
+}
+
+// crossed notes which queues have crossed thresholds, in the entry that tells of it. If a shard gave no answer, what was counted is too
+// little: a queue may be over then, and none is taken to be under.
+func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depths []Depth, missing bool) error {
+	all, err := view(ctx, c, func(r store.Reader) (all []crossing, err error) {
+		for i := range hooks {
+			all = append(all, crossings(r, &hooks[i], depths, missing)...)
+		}
+		return all, nil
+	})
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(all, crossingsAtOnce) {
+		dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
+			for _, x := range some {
+				full, err := cross(tx, ns, x)
+				if err != nil {
+					return nil, err
+				}
+				if full {
+					dropped = append(dropped, x.hook)
+				}
+			}
+			return dropped, nil
+		})
+		if err != nil {
+			return err
+		}
+		c.droppedFor(ns, dropped, "too many wait for it already")
+	}
+	if len(all) > 0 {
+		c.pokePost()
+	}
+	return nil
+}
+
+// crossings are the queues that have crossed a threshold of a webhook since it was looked at last. A queue that is gone is under.
+func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []crossing) {
+	was := map[string]bool{}
+	lo := hookRest(overTable, h.Namespace, h.Name)
+	r.Scan(lo, behind(lo), func(k, _ []byte) bool {
+		was[string(k[len(lo):])] = true
+		return true
+	})
+	within := task.Scope{Queues: h.Queues}
+	for _, d := range depths {
+		switch {
+		case !within.Sees(d.Queue):
+		case !was[d.Queue]:
+			if h.exceeds(d) {
+				all = append(all, crossing{h.Name, d, true})
+			}
+		default:
+			delete(was, d.Queue)
+			if !missing && h.under(d) {
+				all = append(all, crossing{h.Name, d, false})
+			}
+		}
+	}
+	for queue := range was {
+		if !missing {
+			all = append(all, crossing{h.Name, Depth{Queue: queue}, false})
+		}
+	}
+	return all
+}
+
+// cross notes one crossing, if it is still one.
+func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
+	h, ok, err := getRow[Webhook](tx, hookKey(ns, x.hook))
+	if err != nil || !ok {
+		return false, err
+	}
+	key := overKey(ns, x.hook, x.Queue)
+	was, is, err := getRow[over](tx, key)
+	if err != nil || is == x.over {
+		return false, err
+	}
+	kind := task.NewsQueueUnder
+	if x.over {
+		kind, was.Since = task.NewsQueueOver, tx.Now()
+		tx.Set(key, encodeRow(was))
+	} else {
+		tx.Delete(key)
+	}
+	if !h.wants(kind, x.Queue) {
+		return false, nil
+	}
+	now := tx.Now().Time()
+	return takeIn(tx, &h, task.News{Kind: kind, Namespace: ns, Queue: x.Queue, Count: 1, First: now, Last: now,
+		Level: &task.NewsLevel{Depth: x.Ready, Wait: x.Wait, DepthOver: h.DepthOver, WaitOver: h.WaitOver, Since: was.Since.Time()}})
+}
+
+const (
+	// seenFor is how long it is known what a shard told last of a kind and queue: longer than a parcel may be on its way.
+	seenFor = 48 * time.Hour
+	// seenEvery is how often what is older goes.
+	seenEvery = time.Hour
+)
+
+// forgetSeen removes what is known of news so old that they don't come again.
+func (c *Control) forgetSeen(ctx context.Context) error {
+	o := c.currentOffice()
+	if o == nil || time.Since(o.seenAt) < seenEvery {
+		return nil
+	}
+	limit := store.TimeOf(time.Now().Add(-seenFor))
+	old, err := view(ctx, c, func(r store.Reader) (keys [][]byte, err error) {
+		r.Scan([]byte{seenTable}, []byte{seenTable + 1}, func(k, v []byte) bool {
+			if s, bad := decodeRow[seen](k, v); bad != nil {
+				err = bad
+			} else if s.At < limit {
+				keys = append(keys, slices.Clone(k))
+			}
+			return err == nil && len(keys) < 10*crossingsAtOnce
+		})
+		return keys, err
+	})
+	if err != nil || len(old) == 0 {
+		o.seenAt = time.Now()
+		return err
+	}
+	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		for _, k := range old {
+			if s, ok, err := getRow[seen](tx, k); err != nil {
+				return struct{}{}, err
+			} else if ok && s.At < limit {
+				tx.Delete(k)
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}

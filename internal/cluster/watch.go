@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What the webhooks of a namespace together want to hear of is copied into the data shards, with a version: they decide by their copies.
+// The leader of the system shard brings each to all shards when it changes, and again when it has taken office.
+
+const (
+	// tellTime is how long a change of a webhook waits until the shards know of it.
+	tellTime = time.Second
+	// watchesAtOnce is how many namespaces go to a shard in one call.
+	watchesAtOnce = 20
+)
+
+func watchVersionKey(ns string) []byte { return append([]byte{watchTable}, ns...) }
+
+// watchChanged gives what a namespace's webhooks want to hear of a new version.
+func watchChanged(tx *store.Tx, ns string) { tx.Set(watchVersionKey(ns), encodeNumber(tx.Index())) }
+
+// readWatches reads what webhooks want to hear of, by namespace: one that has no webhooks any more has no rules.
+func readWatches(r store.Reader) (map[string]task.Watch, error) {
+	all := map[string]task.Watch{}
+	var names []string
+	r.Scan([]byte{watchTable}, []byte{watchTable + 1}, func(k, _ []byte) bool {
+		names = append(names, string(k[1:]))
+		return true
+	})
+	for _, ns := range names {
+		all[ns] = task.Watch{Version: getNumber(r, watchVersionKey(ns))}
+	}
+	hooks, err := scanRows[Webhook](r, hookTable)
+	for i := range hooks {
+		h := &hooks[i]
+		kinds := slices.DeleteFunc(slices.Clone(h.Events), task.NewsKind.OfThreshold) // of those the system shard knows itself
+		if h.disabled() || len(kinds) == 0 {
+			continue
+		}
+		w := all[h.Namespace]
+		w.Rules = append(w.Rules, task.WatchRule{Kinds: kinds, Queues: h.Queues})
+		all[h.Namespace] = w
+	}
+	return all, err
+}
+
+// told is which versions of watches the shards are known to have, as long as this node is in office.
+type told struct {
+	mu      sync.Mutex
+	office  *office
+	version map[uint32]map[string]uint64
+}
+
+// lacks are the watches that a shard is not known to have.
+func (t *told) lacks(o *office, shard uint32, all map[string]task.Watch) map[string]task.Watch {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.office != o {
+		t.office, t.version = o, map[uint32]map[string]uint64{}
+	}
+	lack := map[string]task.Watch{}
+	for ns, w := range all {
+		if t.version[shard][ns] < w.Version {
+			lack[ns] = w
+		}
+	}
+	return lack
+}
+
+func (t *told) has(o *office, shard uint32, some map[string]task.Watch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.office != o {
+		return
+	}
+	if t.version[shard] == nil {
+		t.version[shard] = map[string]uint64{}
+	}
+	for ns, w := range some {
+		t.version[shard][ns] = max(t.version[shard][ns], w.Version)
+	}
+}
+
+// TellShards brings to the data shards what they lack of the watches, and names those that have not said in time that they have it.
+func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err error) {
+	o := c.currentOffice()
+	type rows struct {
+		watches map[string]task.Watch
+		shards  []uint32
+	}
+	is, err := view(ctx, c, func(r store.Reader) (is rows, err error) {
+		settings, _, err := getRow[Settings](r, settingsKey)
+		if err == nil {
+			is.shards = dataShards(settings.DataShards)
+			is.watches, err = readWatches(r)
+		}
+		return is, err
+	})
+	if err != nil || o == nil || len(is.watches) == 0 {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	errs := make([]error, len(is.shards))
+	each(len(is.shards), func(i int) {
+		shard := is.shards[i]
+		lack := c.told.lacks(o, shard, is.watches)
+		for names := range slices.Chunk(slices.Sorted(maps.Keys(lack)), watchesAtOnce) {
+			some := map[string]task.Watch{}
+			for _, ns := range names {
+				some[ns] = lack[ns]
+			}
+			if errs[i] = c.cfg.Shards.CopyWatches(ctx, shard, some); errs[i] != nil {
+				return
+			}
+			c.told.has(o, shard, some)
+		}
+	})
+	for i, err := range errs {
+		if err != nil {
+			unconfirmed = append(unconfirmed, is.shards[i])
+		}
+	}
+	return unconfirmed, nil
+}

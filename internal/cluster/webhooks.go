@@ -1,0 +1,467 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// Webhooks are rows of the system shard: what operators say of each, how it is doing, and what is to be sent (post.go). The data shards
+// gather what happens, by copies of what all webhooks of a namespace together want to hear of (watch.go).
+
+const (
+	// MaxWebhooks bounds those of a namespace, maxAllWebhooks those of all together: each may have one notice on its way.
+	MaxWebhooks    = 100
+	maxAllWebhooks = 1000
+	// MaxWebhookName bounds a name, in bytes.
+	MaxWebhookName = 128
+	// maxHookSecrets is how many secrets sign at a time: more rotations within their overlap end the oldest.
+	maxHookSecrets = 3
+
+	maxDepthOver = 1_000_000_000
+	minWaitOver  = time.Second
+	maxWaitOver  = 30 * 24 * time.Hour
+)
+
+// Webhook is what operators say of a webhook.
+type Webhook struct {
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	URL       string          `json:"url"`
+	Events    []task.NewsKind `json:"events"`
+	Queues    []string        `json:"queues"`               // patterns
+	DepthOver int64           `json:"depth_over,omitempty"` // 0: none
+	WaitOver  time.Duration   `json:"wait_over,omitempty"`  // 0: none
+	Secrets   []HookSecret    `json:"secrets"`              // the newest first; none in answers
+
+	CreatedBy string     `json:"created_by,omitempty"`
+	CreatedAt store.Time `json:"created_at"`
+	ChangedAt store.Time `json:"changed_at"`
+	RotatedAt store.Time `json:"rotated_at,omitempty"`
+	OldUntil  store.Time `json:"old_until,omitempty"` // until when a secret before the newest signs too
+
+	Paused         bool       `json:"paused,omitempty"`
+	PausedReason   string     `json:"paused_reason,omitempty"`
+	PausedBy       string     `json:"paused_by,omitempty"`
+	PausedAt       store.Time `json:"paused_at,omitempty"`
+	DisabledReason string     `json:"disabled_reason,omitempty"` // set: the receiver said that it is gone
+	DisabledAt     store.Time `json:"disabled_at,omitempty"`
+}
+
+// HookSecret is a secret with which notices are signed.
+type HookSecret struct {
+	Value string     `json:"value"`
+	Until store.Time `json:"until,omitempty"` // 0: for ever
+}
+
+// WebhookCall is what is said of a webhook.
+type WebhookCall struct {
+	// Hook has the name and the namespace; of a new one all that operators say.
+	Hook    Webhook
+	Change  WebhookChange // of one that is there
+	Secret  string        // of a new one, or one that is rotated
+	Overlap time.Duration // for which the secret before signs too
+	By      task.Author
+}
+
+// WebhookChange is what is to be changed of a webhook. Zero fields stay as they are.
+type WebhookChange struct {
+	URL       string
+	Events    []task.NewsKind
+	Queues    []string
+	DepthOver *int64
+	WaitOver  *time.Duration
+}
+
+// WebhookView is a webhook and how it is doing, without its secrets.
+type WebhookView struct {
+	Webhook
+	HookStanding
+	PendingSince store.Time // of the oldest notice that is to be sent; 0: there is none
+}
+
+// WebhookDone is a webhook as it is now.
+type WebhookDone struct {
+	Hook        WebhookView
+	Unconfirmed []uint32 // shards that have not said within a second that they know of it
+}
+
+func hookKey(ns, name string) []byte { return accessKey(hookTable, ns, name) }
+
+// hookRest begins the keys of a webhook's rows in a table that has several.
+func hookRest(table byte, ns, name string) []byte { return append(accessKey(table, ns, name), 0) }
+
+// disabled says whether the receiver wants no more.
+func (h *Webhook) disabled() bool { return h.DisabledReason != "" }
+
+// wants says whether the webhook is to be told of a kind in a queue.
+func (h *Webhook) wants(k task.NewsKind, queue string) bool {
+	return !h.disabled() && task.WatchRule{Kinds: h.Events, Queues: h.Queues}.Wants(k, queue)
+}
+
+// secrets are those that sign now.
+func (h *Webhook) secrets(now store.Time) (values []string) {
+	for _, s := range h.Secrets {
+		if s.Until == 0 || s.Until > now {
+			values = append(values, s.Value)
+		}
+	}
+	return values
+}
+
+// CheckWebhookName refuses what is no name of a webhook.
+func CheckWebhookName(name string) error {
+	l := task.DefaultLimits()
+	l.Name = MaxWebhookName
+	if name == "" {
+		return task.Invalid("name", "is needed")
+	}
+	return task.CheckQueue("name", name, l) // the same letters
+}
+
+// fill gives what operators left out its default.
+func (h *Webhook) fill() {
+	if len(h.Queues) == 0 {
+		h.Queues = []string{"*"}
+	}
+	if len(h.Events) > 0 {
+		return
+	}
+	for _, k := range task.NewsKinds {
+		if !k.OfThreshold() || h.DepthOver > 0 || h.WaitOver > 0 {
+			h.Events = append(h.Events, k)
+		}
+	}
+}
+
+// check refuses what operators must not say. Of the address it knows only that there is one.
+func (h *Webhook) check() error {
+	ofThreshold := slices.ContainsFunc(h.Events, task.NewsKind.OfThreshold)
+	switch {
+	case h.DepthOver < 0 || h.DepthOver > maxDepthOver:
+		return task.Invalid("depth_over", "%d is not between 0 and %d", h.DepthOver, maxDepthOver)
+	case h.WaitOver != 0 && (h.WaitOver < minWaitOver || h.WaitOver > maxWaitOver):
+		return task.Invalid("wait_over", "%v is not between %v and %v (30 days)", h.WaitOver, minWaitOver, maxWaitOver)
+	case ofThreshold && h.DepthOver == 0 && h.WaitOver == 0:
+		return task.Invalid("events", "queue.over and queue.under need a threshold: give depth_over or wait_over, or other events")
+	case !ofThreshold && h.DepthOver > 0:
+		return task.Invalid("depth_over", "%d is given, and events has neither queue.over nor queue.under", h.DepthOver)
+	case !ofThreshold && h.WaitOver > 0:
+		return task.Invalid("wait_over", "%v is given, and events has neither queue.over nor queue.under", h.WaitOver)
+	}
+	return task.Scope{Queues: h.Queues}.Check("queues", task.DefaultLimits())
+}
+
+// mayHaveWebhooks refuses webhooks while there may be a node that knows none.
+func mayHaveWebhooks(r store.Reader) error {
+	settings, _, err := getRow[Settings](r, settingsKey)
+	if err == nil && settings.Level < PoliciesLevel {
+		err = wrongState("for webhooks the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			PoliciesLevel, settings.Level)
+	}
+	return err
+}
+
+// getHook reads a webhook that must be there.
+func getHook(r store.Reader, ns, name string) (Webhook, error) {
+	h, ok, err := getRow[Webhook](r, hookKey(ns, name))
+	if err == nil && !ok {
+		err = task.NotFound("webhook", name)
+	}
+	return h, err
+}
+
+// AddWebhook makes a webhook. Who asks again with the same secret gets the same answer.
+//
+// Errors: conflict if there is another of that name; wrong_state below the feature level.
+func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
+		if err := mayHaveWebhooks(tx); err != nil {
+			return WebhookView{}, err
+		}
+		h := a.Hook
+		h.fill()
+		old, exists, err := getRow[Webhook](tx, hookKey(h.Namespace, h.Name))
+		switch {
+		case err != nil:
+			return WebhookView{}, err
+		case exists && len(old.Secrets) > 0 && old.Secrets[0].Value == a.Secret:
+			return viewHook(tx, old)
+		case exists:
+			return WebhookView{}, conflict("webhook %q: there is one of that name: change it, or remove it first", h.Name)
+		}
+		if err := h.check(); err != nil {
+			return WebhookView{}, err
+		}
+		if _, err := namespaceOf(tx, h.Namespace); err != nil {
+			return WebhookView{}, err
+		}
+		if err := roomForHook(tx, h); err != nil {
+			return WebhookView{}, err
+		}
+		h.CreatedBy, h.CreatedAt, h.ChangedAt = a.By.Name, tx.Now(), tx.Now()
+		h.Secrets = []HookSecret{{Value: a.Secret}}
+		return c.putHook(tx, a.By, task.WebhookAdded, nil, h)
+	})
+}
+
+// roomForHook refuses one webhook too many.
+func roomForHook(r store.Reader, h Webhook) error {
+	all, err := scanRows[Webhook](r, hookTable)
+	if err != nil {
+		return err
+	}
+	here := 0
+	for i := range all {
+		if all[i].Namespace == h.Namespace {
+			here++
+		}
+	}
+	switch {
+	case here >= MaxWebhooks:
+		return task.Invalid("name", "%q would be one webhook more than the %d that a namespace may have", h.Name, MaxWebhooks)
+	case len(all) >= maxAllWebhooks:
+		return task.Invalid("name", "%q would be one webhook more than the %d that all namespaces may have together", h.Name, maxAllWebhooks)
+	}
+	return nil
+}
+
+// putHook writes a webhook's row, and who wanted that. Before is nil for a new one.
+func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, before *Webhook, h Webhook) (WebhookView, error) {
+	var was *hookFacts
+	if before != nil {
+		was = factsOfHook(before)
+	}
+	if err := onHook(tx, by, action, &h, was, factsOfHook(&h)); err != nil {
+		return WebhookView{}, err
+	}
+	tx.Set(hookKey(h.Namespace, h.Name), encodeRow(h))
+	if before == nil || !slices.Equal(before.Events, h.Events) || !slices.Equal(before.Queues, h.Queues) || before.disabled() != h.disabled() {
+		watchChanged(tx, h.Namespace)
+	}
+	return viewHook(tx, h)
+}
+
+// changeHook changes a webhook that is there. What changes nothing writes nothing.
+func (c *Control) changeHook(ctx context.Context, a WebhookCall, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (WebhookView, error) {
+	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
+		before, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
+		if err != nil {
+			return WebhookView{}, err
+		}
+		h := before
+		changed, err := change(tx, &h)
+		if err != nil {
+			return WebhookView{}, err
+		}
+		if !changed {
+			return viewHook(tx, before)
+		}
+		return c.putHook(tx, a.By, action, &before, h)
+	})
+}
+
+// SetWebhook changes what is said of a webhook. What is to be sent goes to the new address.
+func (c *Control) SetWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	return c.changeHook(ctx, a, task.WebhookSet, func(tx *store.Tx, h *Webhook) (bool, error) {
+		before, to := *h, &a.Change
+		if to.URL != "" {
+			h.URL = to.URL
+		}
+		if len(to.Events) > 0 {
+			h.Events = to.Events
+		}
+		if len(to.Queues) > 0 {
+			h.Queues = to.Queues
+		}
+		if to.DepthOver != nil {
+			h.DepthOver = *to.DepthOver
+		}
+		if to.WaitOver != nil {
+			h.WaitOver = *to.WaitOver
+		}
+		if h.URL == before.URL && slices.Equal(h.Events, before.Events) && slices.Equal(h.Queues, before.Queues) && h.DepthOver == before.DepthOver && h.WaitOver == before.WaitOver {
+			return false, nil
+		}
+		h.ChangedAt = tx.Now()
+		if err := h.check(); err != nil {
+			return false, err
+		}
+		if !h.hasThreshold() {
+			removeRows(tx, hookRest(overTable, h.Namespace, h.Name))
+		}
+		return true, nil
+	})
+}
+
+// RotateWebhook gives a webhook another secret. The one before signs too until the overlap is over.
+func (c *Control) RotateWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	return c.changeHook(ctx, a, task.WebhookRotated, func(tx *store.Tx, h *Webhook) (bool, error) {
+		if h.Secrets[0].Value == a.Secret {
+			return false, nil
+		}
+		now := tx.Now()
+		secrets := []HookSecret{{Value: a.Secret}}
+		h.RotatedAt, h.OldUntil = now, 0
+		for _, old := range h.Secrets {
+			if until := now.Add(a.Overlap); a.Overlap > 0 && len(secrets) < maxHookSecrets && (old.Until == 0 || old.Until > now) {
+				if old.Until != 0 { // it must not sign longer by that
+					until = min(until, old.Until)
+				}
+				secrets = append(secrets, HookSecret{old.Value, until})
+				h.OldUntil = max(h.OldUntil, until)
+			}
+		}
+		h.Secrets = secrets
+		return true, nil
+	})
+}
+
+// PauseWebhook lets nothing be sent for now.
+func (c *Control) PauseWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	return c.changeHook(ctx, a, task.WebhookPaused, func(tx *store.Tx, h *Webhook) (bool, error) {
+		if h.Paused && h.PausedReason == a.By.Reason {
+			return false, nil
+		}
+		if !h.Paused {
+			h.PausedAt = tx.Now()
+		}
+		h.Paused, h.PausedReason, h.PausedBy = true, a.By.Reason, a.By.Name
+		return true, nil
+	})
+}
+
+// ResumeWebhook ends a pause, or lets a webhook try again that was disabled. What is to be sent is tried at once.
+func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	v, err := c.changeHook(ctx, a, task.WebhookResumed, func(tx *store.Tx, h *Webhook) (bool, error) {
+		if !h.Paused && !h.disabled() {
+			return false, nil
+		}
+		h.Paused, h.PausedReason, h.PausedBy, h.PausedAt = false, "", "", 0
+		h.DisabledReason, h.DisabledAt = "", 0
+		s, err := standingOf(tx, h.Namespace, h.Name)
+		if err != nil {
+			return false, err
+		}
+		s.Failures, s.RestUntil = 0, 0
+		setStanding(tx, h.Namespace, h.Name, s)
+		return true, bringForward(tx, h.Namespace, h.Name)
+	})
+	c.pokePost()
+	return v, err
+}
+
+// RemoveWebhook removes a webhook, with what was to be sent to it.
+func (c *Control) RemoveWebhook(ctx context.Context, a WebhookCall) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		h, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		if err := onHook(tx, a.By, task.WebhookRemoved, &h, factsOfHook(&h), nil); err != nil {
+			return struct{}{}, err
+		}
+		if err := forgetPost(tx, h.Namespace, h.Name); err != nil {
+			return struct{}{}, err
+		}
+		tx.Delete(hookKey(h.Namespace, h.Name))
+		watchChanged(tx, h.Namespace)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Webhooks lists those of a namespace, by name, without their secrets.
+func (c *Control) Webhooks(ctx context.Context, ns string) ([]WebhookView, error) {
+	return view(ctx, c, func(r store.Reader) (all []WebhookView, err error) {
+		hooks, err := scanHooks(r, ns)
+		for i := range hooks {
+			v, bad := viewHook(r, hooks[i])
+			if bad != nil {
+				return nil, bad
+			}
+			all = append(all, v)
+		}
+		return all, err
+	})
+}
+
+// scanHooks reads the webhooks of a namespace.
+func scanHooks(r store.Reader, ns string) (all []Webhook, err error) {
+	lo := accessKey(hookTable, ns, "")
+	r.Scan(lo, behind(lo), func(k, v []byte) bool {
+		var h Webhook
+		if h, err = decodeRow[Webhook](k, v); err != nil {
+			return false
+		}
+		all = append(all, h)
+		return true
+	})
+	return all, err
+}
+
+// behind is the first key behind all that begin with another, which does not end with 0xff.
+func behind(prefix []byte) []byte {
+	hi := slices.Clone(prefix)
+	hi[len(hi)-1]++
+	return hi
+}
+
+// Webhook reads one, without its secrets.
+func (c *Control) Webhook(ctx context.Context, ns, name string) (WebhookView, error) {
+	return view(ctx, c, func(r store.Reader) (WebhookView, error) {
+		h, err := getHook(r, ns, name)
+		if err != nil {
+			return WebhookView{}, err
+		}
+		return viewHook(r, h)
+	})
+}
+
+// viewHook is a webhook as it is shown.
+func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
+	h.Secrets = nil
+	v.Webhook = h
+	if v.HookStanding, err = standingOf(r, h.Namespace, h.Name); err == nil && v.Pending > 0 {
+		v.PendingSince = oldestPending(r, h.Namespace, h.Name)
+	}
+	return v, err
+}
+
+// hookFacts is what operators say of a webhook, as the audit has it: of the address only what is no secret.
+type hookFacts struct {
+	URL            string          `json:"url"`
+	Address        string          `json:"address"` // tells whether the rest of the address has changed
+	Events         []task.NewsKind `json:"events"`
+	Queues         []string        `json:"queues"`
+	DepthOver      int64           `json:"depth_over"`
+	WaitOver       string          `json:"wait_over"`
+	RotatedAt      *time.Time      `json:"rotated_at"`
+	Paused         bool            `json:"paused"`
+	PausedReason   string          `json:"paused_reason"`
+	DisabledReason string          `json:"disabled_reason"`
+}
+
+func factsOfHook(h *Webhook) *hookFacts {
+	sum := sha256.Sum256([]byte(h.URL))
+	return &hookFacts{URL: webhook.Shown(h.URL), Address: hex.EncodeToString(sum[:4]), Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver,
+		WaitOver: h.WaitOver.String(), RotatedAt: momentOf(h.RotatedAt), Paused: h.Paused, PausedReason: h.PausedReason, DisabledReason: h.DisabledReason}
+}
+
+func onHook(tx *store.Tx, by task.Author, action task.Action, h *Webhook, before, after *hookFacts) error {
+	var was, is any
+	if before != nil {
+		was = before
+	}
+	if after != nil {
+		is = after
+	}
+	return record(tx, audit.Entry{By: by, Action: action, Namespace: h.Namespace, Target: task.Target{Kind: task.OnWebhook, Name: h.Name}}, was, is)
+}

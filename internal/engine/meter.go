@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Meter is how many ready tasks a queue has in a shard, those that may not run now among them.
+type Meter struct {
+	Queue string
+	Ready int64
+	Since store.Time // when the one was that has been ready longest; 0: none is, or it was not asked for
+}
+
+// maxMeterLanes bounds the lanes of a queue that are looked at for its oldest task: of a queue with more of them it may be a younger one.
+const maxMeterLanes = 2000
+
+// Meters reads how many ready tasks the queues of a namespace have, those that patterns name, and with since how long.
+func Meters(from store.Reader, ns string, patterns []string, since bool) (all []Meter, err error) {
+	lo, hi := tableBounds(ns, tabCounts)
+	within := task.Scope{Queues: patterns}
+	from.Scan(lo, hi, func(k, v []byte) bool {
+		queue := strings.TrimSuffix(string(k[len(lo):]), "\x00")
+		if !within.Sees(queue) {
+			return true
+		}
+		c, bad := decodeCounts(v)
+		if bad != nil {
+			err = fmt.Errorf("counts row %q: %w", k, bad)
+			return false
+		}
+		all = append(all, Meter{Queue: queue, Ready: c.ready[0] + c.ready[1] + c.ready[2]})
+		return true
+	})
+	for i := range all {
+		if m := &all[i]; since && err == nil && m.Ready > 0 {
+			m.Since = oldestReady(from, ns, m.Queue)
+		}
+	}
+	return all, err
+}
+
+// oldestReady is since when the first task of any lane is ready.
+func oldestReady(from store.Reader, ns, queue string) (oldest store.Time) {
+	note := func(at store.Time) {
+		if oldest == 0 || at < oldest {
+			oldest = at
+		}
+	}
+	lanes := 0
+	prefix := queueKey(ns, tabLane, queue)
+	from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+		row, err := decodeLane(v)
+		name, ok := parseLane(k[len(prefix):])
+		if err != nil || !ok {
+			return true // who runs it will say so
+		}
+		if row.inRow.seq != 0 {
+			note(row.inRow.readyAt)
+		}
+		scanLane(from, ns, queue, name, readyTask{}, row.first, math.MaxUint64, func(t readyTask) bool {
+			note(t.readyAt)
+			return false
+		})
+		lanes++
+		return lanes < maxMeterLanes
+	})
+	return oldest
+}

@@ -1,0 +1,302 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// Webhooks is what the gateway needs of the system shard for webhooks, wherever it is led. Package cluster says what each method does
+// and refuses.
+type Webhooks interface {
+	// Check refuses an address by its form.
+	Check(field, url string) error
+	AddWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
+	SetWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
+	RemoveWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
+	RotateWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
+	PauseWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
+	ResumeWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
+	// TestWebhook waits for the receiver's answer, for some 10 s.
+	TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error)
+	Webhooks(ctx context.Context, ns string) ([]cluster.WebhookView, error)
+	Webhook(ctx context.Context, ns, name string) (cluster.WebhookView, error)
+	Deliveries(ctx context.Context, ns, name string) ([]cluster.Delivery, error)
+}
+
+// heralds is the WebhookService.
+type heralds struct {
+	pawlv1.UnimplementedWebhookServiceServer
+	*Gateway
+}
+
+func (g *Gateway) webhooks() (Webhooks, error) {
+	if g.cfg.Webhooks == nil {
+		return nil, &task.Error{Code: task.CodePermissionDenied, Message: "webhooks are not served here"}
+	}
+	return g.cfg.Webhooks, nil
+}
+
+// hookName reads which webhook of the caller's namespace is meant.
+func (g *Gateway) hookName(name string) (Webhooks, error) {
+	hooks, err := g.webhooks()
+	if err == nil {
+		err = cluster.CheckWebhookName(name)
+	}
+	return hooks, err
+}
+
+// hookCall reads what calls have in common that change a webhook.
+func (g *Gateway) hookCall(ctx context.Context, name, reason string) (hooks Webhooks, c cluster.WebhookCall, err error) {
+	if hooks, err = g.hookName(name); err != nil {
+		return nil, c, err
+	}
+	c.Hook.Namespace, c.Hook.Name = namespaceOf(ctx), name
+	c.By, err = authorOf(ctx, reason)
+	return hooks, c, err
+}
+
+// ListWebhooks reads a page of the namespace's webhooks.
+func (g heralds) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
+	hooks, err := g.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	n, err := limitOf(r.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	behind, err := decodeCursor(webhookCursor, r.GetCursor())
+	if err != nil {
+		return nil, err
+	}
+	all, err := hooks.Webhooks(ctx, namespaceOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	items, next := pageBehind(all, string(behind), n, func(h cluster.WebhookView) string { return h.Name })
+	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items))}
+	for i := range items {
+		out.Items[i] = webhookProto(ctx, &items[i])
+	}
+	if next != "" {
+		out.NextCursor = encodeCursor(webhookCursor, []byte(next))
+	}
+	return out, nil
+}
+
+// GetWebhook reads one webhook.
+func (g heralds) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequest) (*pawlv1.GetWebhookResponse, error) {
+	hooks, err := g.hookName(r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	h, err := hooks.Webhook(ctx, namespaceOf(ctx), r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.GetWebhookResponse{Webhook: webhookProto(ctx, &h)}, nil
+}
+
+// hookSecret is the secret that a call gives, or a new one.
+func hookSecret(given string) (string, error) {
+	if given == "" {
+		return webhook.NewSecret(), nil
+	}
+	return given, webhook.CheckSecret("secret", given)
+}
+
+// AddWebhook makes a webhook.
+func (g heralds) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequest) (*pawlv1.AddWebhookResponse, error) {
+	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	if err != nil {
+		return nil, err
+	}
+	h := &c.Hook
+	h.URL, h.Queues, h.DepthOver = r.GetUrl(), r.GetQueues(), r.GetDepthOver()
+	if err := hooks.Check("url", h.URL); err != nil {
+		return nil, err
+	}
+	if h.Events, err = task.ParseNewsKinds("events", r.GetEvents()); err != nil {
+		return nil, err
+	}
+	if h.WaitOver, err = spanOf("wait_over", r.GetWaitOver()); err != nil {
+		return nil, err
+	}
+	if c.Secret, err = hookSecret(r.GetSecret()); err != nil {
+		return nil, err
+	}
+	if len(h.Queues) > task.MaxPatterns {
+		return nil, task.Invalid("queues", "%d patterns, 1 to %d are allowed", len(h.Queues), task.MaxPatterns)
+	}
+	done, err := hooks.AddWebhook(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("webhook added", "webhook", h.Name, "namespace", h.Namespace, "to", webhook.Shown(h.URL), "unconfirmed_shards", done.Unconfirmed, "by", c.By)
+	return &pawlv1.AddWebhookResponse{Webhook: webhookProto(ctx, &done.Hook), Secret: c.Secret, UnconfirmedShards: done.Unconfirmed}, nil
+}
+
+// SetWebhook changes a webhook.
+func (g heralds) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequest) (*pawlv1.SetWebhookResponse, error) {
+	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	if err != nil {
+		return nil, err
+	}
+	if r.GetUrl() != "" {
+		if err := hooks.Check("url", r.GetUrl()); err != nil {
+			return nil, err
+		}
+	}
+	to := &c.Change
+	to.URL, to.Queues, to.DepthOver = r.GetUrl(), r.GetQueues(), r.DepthOver
+	if to.Events, err = task.ParseNewsKinds("events", r.GetEvents()); err != nil {
+		return nil, err
+	}
+	if r.GetWaitOver() != nil {
+		wait, err := spanOf("wait_over", r.GetWaitOver())
+		if err != nil {
+			return nil, err
+		}
+		to.WaitOver = &wait
+	}
+	if len(to.Queues) > task.MaxPatterns {
+		return nil, task.Invalid("queues", "%d patterns, 1 to %d are allowed", len(to.Queues), task.MaxPatterns)
+	}
+	done, err := hooks.SetWebhook(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("webhook changed", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "unconfirmed_shards", done.Unconfirmed, "by", c.By)
+	return &pawlv1.SetWebhookResponse{Webhook: webhookProto(ctx, &done.Hook), UnconfirmedShards: done.Unconfirmed}, nil
+}
+
+// RemoveWebhook removes a webhook.
+func (g heralds) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebhookRequest) (*pawlv1.RemoveWebhookResponse, error) {
+	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	if err != nil {
+		return nil, err
+	}
+	done, err := hooks.RemoveWebhook(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("webhook removed", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "by", c.By)
+	return &pawlv1.RemoveWebhookResponse{UnconfirmedShards: done.Unconfirmed}, nil
+}
+
+// PauseWebhook sends nothing for now.
+func (g heralds) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhookRequest) (*pawlv1.PauseWebhookResponse, error) {
+	hooks, c, err := g.hookCall(ctx, r.GetName(), r.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	done, err := hooks.PauseWebhook(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("webhook paused", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "by", c.By)
+	return &pawlv1.PauseWebhookResponse{Webhook: webhookProto(ctx, &done.Hook)}, nil
+}
+
+// ResumeWebhook sends again.
+func (g heralds) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebhookRequest) (*pawlv1.ResumeWebhookResponse, error) {
+	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	if err != nil {
+		return nil, err
+	}
+	done, err := hooks.ResumeWebhook(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("webhook resumed", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "by", c.By)
+	return &pawlv1.ResumeWebhookResponse{Webhook: webhookProto(ctx, &done.Hook)}, nil
+}
+
+// TestWebhook sends a notice now.
+func (g heralds) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRequest) (*pawlv1.TestWebhookResponse, error) {
+	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	if err != nil {
+		return nil, err
+	}
+	d, err := hooks.TestWebhook(ctx, c.By, c.Hook.Namespace, c.Hook.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.TestWebhookResponse{Delivery: deliveryProto(&d)}, nil
+}
+
+// RotateWebhookSecret gives a webhook another secret.
+func (g heralds) RotateWebhookSecret(ctx context.Context, r *pawlv1.RotateWebhookSecretRequest) (*pawlv1.RotateWebhookSecretResponse, error) {
+	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	if err != nil {
+		return nil, err
+	}
+	if c.Secret, err = hookSecret(r.GetSecret()); err != nil {
+		return nil, err
+	}
+	if c.Overlap, err = overlapOf(r.GetOverlap()); err != nil {
+		return nil, err
+	}
+	done, err := hooks.RotateWebhook(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("webhook rotated", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "by", c.By)
+	return &pawlv1.RotateWebhookSecretResponse{Webhook: webhookProto(ctx, &done.Hook), Secret: c.Secret}, nil
+}
+
+// ListWebhookDeliveries tells what came of the last notices.
+func (g heralds) ListWebhookDeliveries(ctx context.Context, r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
+	hooks, err := g.hookName(r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	all, err := hooks.Deliveries(ctx, namespaceOf(ctx), r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListWebhookDeliveriesResponse{Items: make([]*pawlv1.WebhookDelivery, len(all))}
+	for i := range all {
+		out.Items[i] = deliveryProto(&all[i])
+	}
+	return out, nil
+}
+
+// webhookProto is a webhook as the caller may see it: the whole address only with the role that may change it.
+func webhookProto(ctx context.Context, h *cluster.WebhookView) *pawlv1.Webhook {
+	url := h.URL
+	if !callOf(ctx).visitor.Roles.HasAny(auth.Admin) {
+		url = webhook.Shown(url)
+	}
+	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver), CreatedBy: h.CreatedBy,
+		CreatedAt: timeProto(h.CreatedAt), ChangedAt: timeProto(h.ChangedAt), RotatedAt: timeProto(h.RotatedAt), OldUntil: timeProto(h.OldUntil),
+		Paused: h.Paused, PausedReason: h.PausedReason, PausedBy: h.PausedBy, PausedAt: timeProto(h.PausedAt), DisabledReason: h.DisabledReason,
+		DisabledAt: timeProto(h.DisabledAt), Pending: h.Pending, PendingSince: timeProto(h.PendingSince), NextAttemptAt: timeProto(h.RestUntil),
+		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped, DeliveredAt: timeProto(h.DeliveredAt),
+		LastStatus: int32(h.LastStatus), LastError: h.LastError, FailedAt: timeProto(h.FailedAt), DroppedAt: timeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
+	for _, k := range h.Events {
+		p.Events = append(p.Events, string(k))
+	}
+	return p
+}
+
+// spanOrNil leaves out a duration of 0.
+func spanOrNil(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+func deliveryProto(d *cluster.Delivery) *pawlv1.WebhookDelivery {
+	return &pawlv1.WebhookDelivery{Id: d.ID, Event: string(d.Kind), Queue: d.Queue, Count: d.Count, CreatedAt: timeProto(d.CreatedAt), At: timeProto(d.At),
+		Attempts: int32(d.Attempts), Outcome: string(d.Outcome), Status: int32(d.Status), Error: d.Error, Took: durationpb.New(d.Took)} // #nosec G115 -- a few
+}

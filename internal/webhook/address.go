@@ -1,0 +1,164 @@
+package webhook
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// maxURL bounds an address, in bytes.
+const maxURL = 2 << 10
+
+// Networks are those to which notices may go beside the public internet. To them they may go in the clear.
+type Networks []netip.Prefix
+
+// ParseNetworks reads networks such as 10.1.0.0/16 or fd00::/8.
+func ParseNetworks(texts []string) (n Networks, err error) {
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%q is no network such as 10.1.0.0/16", text)
+		case p.Addr().Is4In6():
+			return nil, fmt.Errorf("%q is an IPv4 network in the form of IPv6: write it as IPv4", text)
+		case p != p.Masked():
+			return nil, fmt.Errorf("%q has bits set behind its mask: the network is %s", text, p.Masked())
+		}
+		n = append(n, p)
+	}
+	return n, nil
+}
+
+// contains says whether an address lies in one of the networks.
+func (n Networks) contains(a netip.Addr) bool {
+	for _, p := range n {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckURL refuses an address by its form. Where a name leads is looked at when it is dialled.
+func CheckURL(field, text string, allow Networks) error {
+	u, err := parseURL(field, text)
+	if err != nil {
+		return err
+	}
+	if u.Scheme == "http" && len(allow) == 0 {
+		return task.Invalid(field, "it is http, and only https is allowed: http needs a server with --webhook-allow-network")
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
+		if err := permitted(a, u.Scheme == "https", allow); err != nil {
+			return task.Invalid(field, "%v", err)
+		}
+	}
+	return nil
+}
+
+// parseURL reads an address in one of the forms that are allowed. What it says of others does not show them: they may hold secrets.
+func parseURL(field, text string) (*url.URL, error) {
+	switch {
+	case text == "":
+		return nil, task.Invalid(field, "is needed")
+	case len(text) > maxURL:
+		return nil, task.Invalid(field, "%d bytes, at most %d are allowed", len(text), maxURL)
+	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return nil, task.Invalid(field, "it has spaces, control characters or others than ASCII: those of a path are written as %%20, those of a host as xn--")
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, task.Invalid(field, "it is no URL such as https://example.com/hook")
+	}
+	host := u.Hostname()
+	switch {
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, task.Invalid(field, "it begins with %q, and only https is allowed", task.Cut(u.Scheme, 16))
+	case u.User != nil:
+		return nil, task.Invalid(field, "it has a user or password before its host, which is not allowed: the signature says who sends")
+	case u.Fragment != "" || strings.Contains(text, "#"):
+		return nil, task.Invalid(field, "it has a fragment behind #, which is never sent")
+	case host == "" || u.Opaque != "":
+		return nil, task.Invalid(field, "it has no host")
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, task.Invalid(field, "port %q is not between 1 and 65535", task.Cut(port, 16))
+		}
+	}
+	return u, checkHost(field, host)
+}
+
+// checkHost refuses what some resolvers take for an IPv4 address: 2130706433, 0x7f.1, 127.1, 0177.0.0.1.
+func checkHost(field, host string) error {
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a.Zone() != "" {
+			return task.Invalid(field, "host %q has a zone, which means something on one machine only", task.Cut(host, 64))
+		}
+		return nil
+	}
+	if len(host) > 253 || strings.ContainsFunc(host, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
+	}) {
+		return task.Invalid(field, "host %q has other characters than letters, digits, . - and _, or over 253", task.Cut(host, 64))
+	}
+	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
+	last := strings.ToLower(labels[len(labels)-1])
+	if last == "" || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == "" {
+		return task.Invalid(field, "host %q is neither a name nor an address such as 192.0.2.1", task.Cut(host, 64))
+	}
+	return nil
+}
+
+// Shown is the beginning of an address, which is no secret: what follows often is.
+func Shown(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	shown := u.Scheme + "://" + u.Host
+	if rest := strings.TrimPrefix(text, shown); rest != "" && rest != "/" {
+		shown += "/…"
+	}
+	return shown
+}
+
+// special are the addresses that no notice goes to unless their network is allowed: those that are not of the public internet, those
+// that hold another address within them, and those of clouds' own services.
+var special = parsed(
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
+	"192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+	"168.63.129.16/32",                                     // of a cloud, to its own machines
+	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", // within what is public of IPv6
+)
+
+// public is what is public of IPv6. Loopback, link-local, site-local, unique local, multicast, NAT64 and IPv4 in IPv6 lie outside.
+var public = parsed("2000::/3")
+
+func parsed(texts ...string) Networks {
+	n, err := ParseNetworks(texts)
+	if err != nil {
+		panic(err) // they are constants
+	}
+	return n
+}
+
+// permitted says whether notices may go to an address.
+func permitted(a netip.Addr, secure bool, allow Networks) error {
+	a = a.Unmap().WithZone("")
+	switch {
+	case !a.IsValid():
+		return fmt.Errorf("it is no address")
+	case allow.contains(a):
+		return nil
+	case special.contains(a) || a.Is6() && !public.contains(a):
+		return fmt.Errorf("%s is not an address of the public internet: to send there, start the servers with --webhook-allow-network", a)
+	case !secure:
+		return fmt.Errorf("%s is in no network of --webhook-allow-network: only https may go there", a)
+	}
+	return nil
+}
