@@ -183,22 +183,6 @@ func (s *serveFlags) listenOn() (net.Listener, error) {
 	return net.ListenTCP("tcp", addr)
 }
 
-// openDebug opens the address for profiles and metrics, which only this machine may reach: profiles tell much, and cost time.
-func (s *serveFlags) openDebug(cfg *node.Config) error {
-	if s.debug == "" {
-		return nil
-	}
-	addr, err := net.ResolveTCPAddr("tcp", s.debug)
-	if err != nil {
-		return usage("--debug-listen %q: %w", s.debug, err)
-	}
-	if !addr.IP.IsLoopback() {
-		return usage("--debug-listen %q is reached by other machines, and has no access control: give an address such as 127.0.0.1:7297", s.debug)
-	}
-	cfg.Debug, err = net.ListenTCP("tcp", addr)
-	return err
-}
-
 func closed(c io.Closer) error {
 	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err

@@ -50,6 +50,7 @@ type fake struct {
 	left     []broker.ClaimCall // given to Abandon
 	hold     chan struct{}      // if set, Settle waits until it can be read
 	panics   bool
+	meter    Meter
 	fails    error // of every call
 	cluster  error // of reads of queues
 
@@ -86,7 +87,7 @@ func fakeBreakers() []broker.BreakerInfo {
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
 	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.roster}, Events: f.events, Roster: f.roster, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
-		ClientCertificates: f.clients, Door: f.door, Pages: f.pages})
+		ClientCertificates: f.clients, Door: f.door, Pages: f.pages, Meter: f.meter})
 }
 
 func (f *fake) set(change func()) {

@@ -25,10 +25,10 @@ func (g *Gateway) newREST() http.Handler {
 // webCall runs a request of REST as a call; as unary does one of gRPC.
 func (g *Gateway) webCall(r *http.Request, on *rest.Route, handle func(context.Context) error) (came rest.Outcome) {
 	began := time.Now()
-	ctx, c := begin(r.Context())
+	ctx, c := begin(r.Context(), "rest", on.String())
 	c.web = r
 	err := g.runWebCall(ctx, c, on, handle)
-	g.observed("rest", on.String(), err, time.Since(began))
+	g.observed(c, err, time.Since(began))
 	if err != nil {
 		came.Refusal = g.refusal(err)
 	}

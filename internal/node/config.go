@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -39,8 +40,11 @@ type Config struct {
 	Certificate func() *tls.Certificate
 	// ClientCertificates says which certificates of clients are taken in place of tokens; zero: none.
 	ClientCertificates ClientCertificates
-	// Debug takes connections for profiles and metrics, without access control; nil: there are none. The node closes it like Listener.
+	// Debug takes connections for metrics and Profiles, without access control; nil: there are none. The node closes it like Listener.
 	Debug net.Listener
+	// Profiles answers below /debug/pprof/; nil: not found. They are not the node's own: a program that can make profiles of its memory
+	// takes samples all the time.
+	Profiles http.Handler
 	// APIAddress and PeerAddress are where others reach them; "": where they listen.
 	APIAddress, PeerAddress string
 	// Join are the addresses for nodes of those that form the cluster together, this one's among them or not, or of some
