@@ -93,6 +93,21 @@ alerts: ## promtool finds the alert rules good, and they fire when they should
 vuln: ## known vulnerabilities of what we stand on (needs the internet)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
+.PHONY: sbom
+sbom: ## a bill of materials of the binary (CycloneDX, JSON)
+	@$(GO) run ./deploy/thirdparty -sbom
+
+# Two copies of what is committed, in directories and with caches of their own: what differs came from the place or from the hour.
+.PHONY: reproducible
+reproducible: ## two builds from two places are the same bytes (5 min)
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	for n in one another-one; do \
+		mkdir -p $$work/$$n/src && git archive HEAD | tar -x -C $$work/$$n/src; \
+		(cd $$work/$$n/src && GOCACHE=$$work/$$n/cache CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-s -w" -o $$work/$$n/pawl ./cmd/pawl); \
+		rm -rf $$work/$$n/cache; \
+	done; \
+	sha256sum $$work/*/pawl | cut -c 1-64; cmp $$work/one/pawl $$work/another-one/pawl
+
 .PHONY: bench
 bench: ## all benchmarks
 	$(GO) test -run '^$$' -bench . ./...

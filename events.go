@@ -31,6 +31,8 @@ const (
 	// EventReset says that what happened before in the event's shard is not all known: look at the state afresh. What follows is
 	// whole again.
 	EventReset EventKind = "reset"
+	// EventChanged says that something happened: see EventFilter.Digest.
+	EventChanged EventKind = "changed"
 )
 
 // EventFilter selects events. Fields that are set must all match; a reset comes in any case.
@@ -42,6 +44,10 @@ type EventFilter struct {
 	// After is the Cursor of the last event that was seen, of an earlier stream: "" is from now on. A server keeps what happens for
 	// minutes, and not over a change of leaders: beyond that there is a reset.
 	After string
+	// Digest asks only whether something happens: instead of events come some of kind "changed", of a shard at most one in so much time,
+	// 100 ms to 10 s. Whatever happens, it costs the server next to nothing. There is no After then: after a break the stream begins with
+	// a reset. 0: events are told.
+	Digest time.Duration
 }
 
 // Event is something that happened. Fields that make no sense for its kind are zero.
@@ -72,13 +78,15 @@ const eventSilence = 45 * time.Second
 // for what was missed. Other errors end it at once: the filter is wrong, or the caller may not read events.
 func (c *Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
-		req := &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.TaskID, Cursor: f.After}
+		req := &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.TaskID, Cursor: f.After, Digest: durationOrNil(f.Digest)}
 		for _, k := range f.Kinds {
 			req.Kinds = append(req.Kinds, string(k))
 		}
+		missed := false
 		for try := 0; ; try++ {
 			began := time.Now()
-			err := c.watch(ctx, req, yield)
+			err := c.watch(ctx, req, missed, yield)
+			missed = f.Digest > 0 // nobody keeps for it what happens in between
 			switch {
 			case errors.Is(err, errEnough):
 				return
@@ -100,8 +108,8 @@ func (c *Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, er
 // errEnough: the caller's loop has ended.
 var errEnough = errors.New("enough")
 
-// watch reads one stream, and keeps the cursor in the request.
-func (c *Client) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, yield func(*Event, error) bool) error {
+// watch reads one stream, and keeps the cursor in the request. What was missed before is told as a reset.
+func (c *Client) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, missed bool, yield func(*Event, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silent := time.AfterFunc(eventSilence, cancel)
@@ -119,6 +127,10 @@ func (c *Client) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, yiel
 			return c.failed(callError(ctx, err))
 		}
 		silent.Stop() // the caller may take its time
+		if missed && !yield(&Event{Kind: EventReset}, nil) {
+			return errEnough
+		}
+		missed = false
 		for _, p := range frame.GetEvents() {
 			if !yield(eventOf(p), nil) {
 				return errEnough

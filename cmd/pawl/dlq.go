@@ -145,9 +145,9 @@ func writeGroups(w io.Writer, groups []groupView, partial bool) {
 	now := time.Now()
 	rows := make([][]string, len(groups))
 	for i, g := range groups {
-		rows[i] = []string{strconv.FormatInt(g.Count, 10), g.Queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.SampleTaskID, short(g.Message, 80)}
+		rows[i] = []string{strconv.FormatInt(g.Count, 10), g.Queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, short(g.Message, 80)}
 	}
-	columns(w, "COUNT|QUEUE|TYPE|FIRST|LAST|SAMPLE|ERROR", rows)
+	columns(w, "COUNT|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
 	if partial {
 		fmt.Fprintln(w, "there are more than one call counts: the counts are of the newest")
 	}

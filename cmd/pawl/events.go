@@ -51,6 +51,7 @@ minutes, and not over a change of leaders.
 	flags.StringVar(&f.TaskID, "task", "", "only of the task with this id")
 	flags.StringSliceVar(&kinds, "kind", nil, "only of these kinds, such as task.dead, or all of a sort: 'task.*'")
 	flags.StringVar(&f.After, "cursor", "", "behind this cursor, of an earlier event")
+	flags.DurationVar(&f.Digest, "digest", 0, "show only that something happened, at most once in so much time, such as 1s")
 	positiveVar(flags, &most, "limit", 0, "end after so many")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		if a.format == "yaml" {

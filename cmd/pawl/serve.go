@@ -64,7 +64,7 @@ With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert s
 files). When the files change they are read again; nothing has to be restarted.
 
 With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
-"pawl token add" makes others.
+"pawl token add" makes others. With --client-ca callers may be known by their certificates instead.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
@@ -109,11 +109,19 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 
 // serve runs a node until a signal ends ctx.
 func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error {
+	if err := checkFaults(log); err != nil {
+		return err
+	}
+	keepFilesPrivate()
 	hooks, err := node.ParseNetworks(s.hookNetworks)
 	if err != nil {
 		return usage("--webhook-allow-network: %v", err)
 	}
 	pair, err := s.tls.open(log)
+	if err != nil {
+		return err
+	}
+	clients, err := s.tls.openClients(log)
 	if err != nil {
 		return err
 	}
@@ -124,7 +132,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

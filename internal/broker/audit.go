@@ -49,6 +49,7 @@ type selectionFacts struct {
 	Key    string     `json:"key"`
 	Worker string     `json:"worker"`
 	Error  string     `json:"error"`
+	Print  string     `json:"fingerprint"`
 	Text   string     `json:"q"` // only how long: it may be out of a payload
 	Max    int64      `json:"max"`
 	Rate   float64    `json:"rate"`
@@ -56,7 +57,7 @@ type selectionFacts struct {
 
 func (s *Selection) facts() *selectionFacts {
 	f := &s.Filter
-	out := &selectionFacts{State: s.State, IDs: len(s.IDs), Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Max: s.Max, Rate: s.Rate}
+	out := &selectionFacts{State: s.State, IDs: len(s.IDs), Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Print: f.Fingerprint, Max: s.Max, Rate: s.Rate}
 	if f.Text != "" {
 		out.Text = fmt.Sprintf("%d bytes", len(f.Text))
 	}

@@ -26,10 +26,16 @@ func (b *Broker) Events(ctx context.Context, shardID uint32, q events.Query) (ev
 
 // tell adds what a round did to the events, if anybody reads them.
 func (r *replica) tell(round *engine.Round, at shard.Stamp) {
-	if !r.ring.Passed(at.Index) {
+	interest := r.ring.Passed(at.Index)
+	var all []events.Event
+	switch interest {
+	case events.None:
 		return
+	case events.Look: // they are not kept
+		all = r.scratch[:0]
+	case events.Keep:
+		all = make([]events.Event, 0, len(round.Transitions)+len(round.Breakers))
 	}
-	all := make([]events.Event, 0, len(round.Transitions)+len(round.Breakers))
 	for i := range round.Transitions {
 		all = addTransition(all, &round.Transitions[i])
 	}
@@ -44,8 +50,14 @@ func (r *replica) tell(round *engine.Round, at shard.Stamp) {
 	for i := range all {
 		all[i].At = now
 	}
-	r.ring.Add(at.Index, all)
+	r.ring.Add(at.Index, interest, all)
+	if interest == events.Look && cap(all) <= maxScratch {
+		r.scratch = all
+	}
 }
+
+// maxScratch is how many events are kept room for.
+const maxScratch = 1024
 
 // attemptKinds are what the end of an attempt is called that did not end the task by itself.
 var attemptKinds = map[task.Outcome]events.Kind{

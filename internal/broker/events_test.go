@@ -127,10 +127,11 @@ func TestEventsElsewhere(t *testing.T) {
 }
 
 // BenchmarkLife takes tasks through enqueue, claim and ack in batches of 100 by two callers, with readers of events that look for
-// something else.
+// something else, and with digests, which come back each second: half of them of all that happens, half of something else.
 func BenchmarkLife(b *testing.B) {
-	for _, readers := range []int{0, 1, 50} {
-		b.Run(fmt.Sprint(readers, " readers"), func(b *testing.B) {
+	for _, c := range []struct{ readers, digests int }{{0, 0}, {1, 0}, {50, 0}, {0, 1}, {0, 100}} {
+		readers := c.readers
+		b.Run(fmt.Sprint(readers, " readers ", c.digests, " digests"), func(b *testing.B) {
 			br := benchBroker(b)
 			ctx, stop := context.WithCancel(context.Background())
 			var reading sync.WaitGroup
@@ -143,6 +144,24 @@ func BenchmarkLife(b *testing.B) {
 							continue
 						}
 						q.After = page.Next
+					}
+				})
+			}
+			for n := range c.digests {
+				reading.Go(func() {
+					q := events.Query{Filter: events.Filter{Namespace: ns}, Wait: time.Second, Pulse: uint64(n + 1)} // #nosec G115
+					if n%2 == 1 {
+						q.Filter.Queue = "other"
+					}
+					for ctx.Err() == nil {
+						page, err := br.Events(ctx, one, q)
+						if q.After = page.Next; err != nil || !page.Changed {
+							continue
+						}
+						select {
+						case <-time.After(time.Second):
+						case <-ctx.Done():
+						}
 					}
 				})
 			}

@@ -42,7 +42,8 @@ type replica struct {
 	toSend   chan struct{} // parcels wait for the courier
 	results  results
 	watches  watches
-	ring     events.Ring // of what happened
+	ring     events.Ring    // of what happened
+	scratch  []events.Event // of tell
 
 	operations operations
 }

@@ -105,3 +105,6 @@ type Selection struct {
 	DryRun bool
 	By     task.Author // of the call
 }
+
+// PrintText is the fingerprint of a Group as filters have it.
+func PrintText(print uint64) string { return engine.PrintText(print) }

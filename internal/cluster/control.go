@@ -200,8 +200,8 @@ func (c *Control) Committed(at uint64) {
 	}
 	happened := c.office.happens
 	c.office.happens = nil
-	if c.events.Passed(at) {
-		c.events.Add(at, happened)
+	if interest := c.events.Passed(at); interest != events.None {
+		c.events.Add(at, interest, happened)
 	}
 	if len(c.office.pending) == 0 {
 		return

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 
@@ -65,6 +66,9 @@ func GroupDead(from store.Reader, ns, queue string, s task.State) (groups []Grou
 
 // fingerprintOf names what failures of one type and normalised message have in common.
 func fingerprintOf(typ, message string) uint64 { return xxhash.Sum64String(typ + "\x00" + message) }
+
+// PrintText is a fingerprint as it is written: 16 digits, hexadecimal.
+func PrintText(print uint64) string { return fmt.Sprintf("%016x", print) }
 
 // variable matches what differs between failures of one kind: ids, addresses, numbers, quoted values.
 var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b[0-9a-fA-F]*[0-9][0-9a-fA-F]{7,}\b|[0-9]+`)

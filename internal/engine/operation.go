@@ -230,6 +230,7 @@ type operationFacts struct {
 	Key      string          `json:"key"`
 	Worker   string          `json:"worker"`
 	Error    string          `json:"error"`
+	Print    string          `json:"fingerprint"`
 	Text     string          `json:"text"`
 	ToQueue  string          `json:"to_queue"`
 	Priority task.Priority   `json:"priority"`
@@ -241,7 +242,7 @@ type operationFacts struct {
 
 func (s *OperationSpec) facts() operationFacts {
 	f := &s.Filter
-	out := operationFacts{Action: s.Action, States: f.States, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error,
+	out := operationFacts{Action: s.Action, States: f.States, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Print: f.Fingerprint,
 		ToQueue: s.ToQueue, Priority: s.Priority, Max: s.Max, Canary: s.Canary, Rate: s.Rate, Total: s.Total}
 	if f.Text != "" {
 		out.Text = fmt.Sprintf("%d bytes", len(f.Text))

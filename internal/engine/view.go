@@ -102,6 +102,7 @@ type Filter struct {
 	Key           string
 	Worker        string
 	Error         string // part of the last failure's message
+	Fingerprint   string `json:",omitempty"` // of a Group, by PrintText
 	CreatedAfter  store.Time
 	CreatedBefore store.Time
 	Text          string // part of the payload
@@ -226,9 +227,10 @@ func (f *Filter) matches(from store.Reader, ns string, id task.ID, x *Exec) bool
 			return false
 		}
 	}
-	if f.Error != "" {
+	if f.Error != "" || f.Fingerprint != "" {
 		v := View{Exec: x, Attempts: readAttempts(from, ns, id)}
-		return strings.Contains(v.LastFailure().Message, f.Error)
+		message := v.LastFailure().Message
+		return strings.Contains(message, f.Error) && (f.Fingerprint == "" || PrintText(fingerprintOf(x.Type, Normalise(message))) == f.Fingerprint)
 	}
 	return true
 }

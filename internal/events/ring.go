@@ -48,6 +48,8 @@ type Query struct {
 	Filter Filter
 	After  Place
 	Wait   time.Duration // for the first event
+	// Pulse, if it is not 0, asks only whether something happened. It is a number of the reader's own, the same for all its questions.
+	Pulse uint64 `json:",omitempty"`
 }
 
 // Page is what happened.
@@ -55,7 +57,9 @@ type Page struct {
 	// Reset says that what happened behind the place is not all known. The page goes on from now, without events.
 	Reset  bool
 	Events []Event
-	Next   Place // where to read on
+	// Changed is the answer to a pulse: something happened that was asked for.
+	Changed bool
+	Next    Place // where to read on
 }
 
 // ErrClosed: the ring is not fed here.
@@ -64,8 +68,9 @@ var ErrClosed = errors.New("events: the shard is not led here")
 // Ring is the events of one shard, while it is led here. Passed and Add belong to the shard's loop; the rest may be called from any
 // goroutine.
 type Ring struct {
-	passed atomic.Uint64 // index of the last entry
-	armed  atomic.Bool   // somebody reads, or did
+	passed  atomic.Uint64 // index of the last entry
+	armed   atomic.Bool   // somebody reads, or did
+	feeling atomic.Int32  // pulses that have no hit
 
 	mu      sync.Mutex
 	open    bool
@@ -76,6 +81,8 @@ type Ring struct {
 	reading int
 	last    time.Time     // when the last reader left
 	news    chan struct{} // closed when there is more; nil: nobody waits
+	pulses  map[uint64]*pulse
+	dropped time.Time // when pulses whose readers have gone were last looked for
 }
 
 // entry is the events of one log entry.
@@ -95,8 +102,7 @@ func (r *Ring) Open() {
 	}
 	r.open, r.era = true, rand.Uint32()|1
 	r.passed.Store(0)
-	r.clear()
-	r.wake()
+	r.begins()
 }
 
 // Close ends the era. Who reads is told.
@@ -104,8 +110,7 @@ func (r *Ring) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = false
-	r.clear()
-	r.wake()
+	r.begins()
 }
 
 // clear forgets all. What comes is kept if somebody reads.
@@ -115,6 +120,15 @@ func (r *Ring) clear() {
 	r.base = Place{r.era, r.passed.Load(), wholeEntry}
 }
 
+// begins forgets who reads by pulses, as their places are those of another era.
+func (r *Ring) begins() {
+	r.clear()
+	for id, p := range r.pulses {
+		r.forget(id, p)
+	}
+	r.wake()
+}
+
 func (r *Ring) wake() {
 	if r.news != nil {
 		close(r.news)
@@ -122,14 +136,31 @@ func (r *Ring) wake() {
 	}
 }
 
-// Passed says that an entry was committed, and whether anybody wants to know what happened by it: Add is to be called then.
-func (r *Ring) Passed(index uint64) bool {
+// Interest is what readers want of an entry.
+type Interest int
+
+// The interests: in nothing, in whether something happened (Add only looks at the events), in the events, which Add keeps.
+const (
+	None Interest = iota
+	Look
+	Keep
+)
+
+// Passed says that an entry was committed, and asks who wants to know what happened by it: with an interest, Add is to be called.
+func (r *Ring) Passed(index uint64) Interest {
 	r.passed.Store(index)
-	return r.armed.Load()
+	switch {
+	case r.armed.Load():
+		return Keep
+	case r.feeling.Load() > 0:
+		return Look
+	}
+	return None
 }
 
-// Add takes over the events of the entry that Passed was told of, which has their indexes and numbers from here.
-func (r *Ring) Add(index uint64, events []Event) {
+// Add takes over the events of the entry that Passed was told of, which has their indexes and numbers from here. It keeps them only
+// if the interest was Keep.
+func (r *Ring) Add(index uint64, interest Interest, events []Event) {
 	if len(events) == 0 {
 		return
 	}
@@ -141,6 +172,10 @@ func (r *Ring) Add(index uint64, events []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
+		return
+	}
+	r.touch(events, e.at)
+	if interest != Keep {
 		return
 	}
 	if r.reading == 0 && e.at.Sub(r.last) > keptFor {
@@ -157,8 +192,12 @@ func (r *Ring) Add(index uint64, events []Event) {
 	r.wake()
 }
 
-// Read reads a page, waiting for the first event up to the query's time. A page without events says how far there are none.
+// Read reads a page, waiting for the first event up to the query's time. A page without events says how far there are none. A reader
+// with a pulse is told that something happened, once, however much it was.
 func (r *Ring) Read(ctx context.Context, q Query) (Page, error) {
+	if q.Pulse != 0 {
+		return r.readPulse(ctx, q)
+	}
 	leave, err := r.enter()
 	if err != nil {
 		return Page{}, err

@@ -19,14 +19,15 @@ var all = Filter{Namespace: "default"}
 
 // happen feeds the ring with events that have these reasons.
 func happen(r *Ring, index uint64, reasons ...string) {
-	if !r.Passed(index) {
+	interest := r.Passed(index)
+	if interest == None {
 		return
 	}
 	var events []Event
 	for _, reason := range reasons {
 		events = append(events, Event{Kind: TaskDead, Namespace: "default", Queue: "q", Reason: reason})
 	}
-	r.Add(index, events)
+	r.Add(index, interest, events)
 }
 
 // read reads without waiting, and tells the reasons in a line.
@@ -93,7 +94,7 @@ func TestRing(t *testing.T) {
 		time.Sleep(keptFor + time.Second)
 		happen(r, 12, "g")
 		happen(r, 13, "h")
-		if len(r.entries) != 0 || r.Passed(13) {
+		if len(r.entries) != 0 || r.Passed(13) != None {
 			t.Errorf("%d entries are kept for nobody", len(r.entries))
 		}
 		got, _ = read(t, r, all, next)
@@ -322,12 +323,13 @@ func BenchmarkAdd(b *testing.B) {
 			index := uint64(0)
 			b.ReportAllocs()
 			for b.Loop() {
-				if index++; r.Passed(index) {
+				index++
+				if interest := r.Passed(index); interest != None {
 					events := make([]Event, 10)
 					for i := range events {
 						events[i] = Event{Kind: TaskClaimed, Namespace: "default", Queue: "q", Type: "job"}
 					}
-					r.Add(index, events)
+					r.Add(index, interest, events)
 				}
 			}
 			stop()

@@ -37,7 +37,9 @@ func begin(ctx context.Context, face, method string) (context.Context, *call) {
 	return context.WithValue(ctx, callKey{}, c), c
 }
 
-func newCall() *call { return &call{namespace: auth.DefaultNamespace, visitor: visitor{auth.Anybody}} }
+func newCall() *call {
+	return &call{namespace: auth.DefaultNamespace, visitor: visitor{Visitor: auth.Anybody}}
+}
 
 func callOf(ctx context.Context) *call {
 	c, ok := ctx.Value(callKey{}).(*call)

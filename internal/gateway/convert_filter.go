@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,7 +16,7 @@ const maxNeedle = 1 << 10
 
 // filterOf reads and checks which tasks are meant.
 func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
-	f = broker.Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Text: p.GetQ()}
+	f = broker.Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Text: p.GetQ()}
 	if f.Queue != "" {
 		if err := task.CheckQueue("queue", f.Queue, l); err != nil {
 			return f, err
@@ -31,6 +32,9 @@ func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 			return f, task.Invalid(n.field, "%d bytes, at most %d are allowed", len(n.value), maxNeedle)
 		}
 	}
+	if f.Fingerprint != "" && !isPrint(f.Fingerprint) {
+		return f, task.Invalid("fingerprint", "%q is not 16 digits of 0-9 and a-f, as a group of dead letters has it", task.Cut(f.Fingerprint, 64))
+	}
 	if len(p.GetStates()) > len(task.States) {
 		return f, task.Invalid("state", "%d states, at most %d are allowed", len(p.GetStates()), len(task.States))
 	}
@@ -45,6 +49,11 @@ func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 	}
 	f.CreatedBefore, err = momentOf("created_before", p.GetCreatedBefore())
 	return f, err
+}
+
+// isPrint tells whether a text is written as fingerprints are.
+func isPrint(s string) bool {
+	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // momentOf reads a time that shards can compare; 0 if it is absent.

@@ -69,7 +69,7 @@ func (g operators) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*
 	}
 	out := &pawlv1.GroupDeadResponse{Partial: partial, Groups: make([]*pawlv1.DeadGroup, len(groups))}
 	for i, d := range groups {
-		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: fmt.Sprintf("%016x", d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
+		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: broker.PrintText(d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
 			FirstAt: timeProto(d.First), LastAt: timeProto(d.Last), SampleTaskId: d.Sample.String()}
 	}
 	return out, nil

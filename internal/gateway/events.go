@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -33,6 +35,9 @@ const (
 	shardLook = 5 * time.Second
 	// firstRead bounds the first question to each shard.
 	firstRead = 2 * time.Second
+	// minDigest and maxDigest bound how often a digest may be told.
+	minDigest = 100 * time.Millisecond
+	maxDigest = 10 * time.Second
 )
 
 // herald is the EventService.
@@ -67,6 +72,8 @@ type watcher struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	filter events.Filter
+	digest time.Duration // 0: events are told
+	pulse  uint64        // of a digest
 	cursor *eventCursorLine
 	pages  chan shardPage
 	reads  sync.WaitGroup
@@ -87,13 +94,42 @@ func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) 
 	if err != nil {
 		return nil, err
 	}
+	digest, err := digestOf(r)
+	if err != nil {
+		return nil, err
+	}
 	if g.watchers.Add(1) > maxWatchers {
 		g.watchers.Add(-1)
 		return nil, task.Unavailable(eventWait, "%d streams of events are open at this node, and no more can be", maxWatchers)
 	}
-	w := &watcher{g: g, filter: f, cursor: newEventCursorLine(places), pages: make(chan shardPage)}
+	w := &watcher{g: g, filter: f, digest: digest, cursor: newEventCursorLine(places), pages: make(chan shardPage)}
+	if digest > 0 {
+		w.pulse = rand.Uint64() | 1 // not 0
+	}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	return w, nil
+}
+
+// digestOf is how often something is told of a digest; 0: the stream is none.
+func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
+	if r.GetDigest() == nil {
+		return 0, nil
+	}
+	d, err := spanOf("digest", r.GetDigest())
+	switch {
+	case err != nil:
+		return 0, err
+	case d < minDigest || d > maxDigest:
+		return 0, task.Invalid("digest", "%s is not between %s and %s", contract.SpanText(d), contract.SpanText(minDigest), contract.SpanText(maxDigest))
+	case r.GetCursor() != "":
+		return 0, task.Invalid("cursor", "a digest has none: it tells of what happens from now on")
+	}
+	return d, nil
+}
+
+// query asks for what happened behind a place.
+func (w *watcher) query(after events.Place, wait time.Duration) events.Query {
+	return events.Query{Filter: w.filter, After: after, Wait: wait, Pulse: w.pulse}
 }
 
 func (w *watcher) close() {
@@ -153,7 +189,7 @@ func (w *watcher) shards() []uint32 {
 // now on is told.
 func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 	first := w.begin()
-	if err := send(&pawlv1.WatchEventsResponse{Cursor: w.cursor.text()}); err != nil {
+	if err := send(&pawlv1.WatchEventsResponse{Cursor: w.text()}); err != nil {
 		return err
 	}
 	for _, p := range first {
@@ -170,11 +206,11 @@ func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 			if err := w.tell(p, send); err != nil {
 				return err
 			}
-			if len(p.page.Events) == 0 && !p.page.Reset {
+			if len(p.page.Events) == 0 && !p.page.Reset && !p.page.Changed {
 				continue // it said nothing
 			}
 		case <-beat.C:
-			if err := send(&pawlv1.WatchEventsResponse{Cursor: w.cursor.text()}); err != nil {
+			if err := send(&pawlv1.WatchEventsResponse{Cursor: w.text()}); err != nil {
 				return err
 			}
 		case <-look.C:
@@ -197,7 +233,7 @@ func (w *watcher) begin() (first []shardPage) {
 	ctx, cancel := context.WithTimeout(w.ctx, firstRead)
 	defer cancel()
 	errs := each(len(shards), func(i int) (err error) {
-		pages[i], err = w.g.cfg.Events.Events(ctx, shards[i], events.Query{Filter: w.filter, After: w.cursor.at(shards[i])})
+		pages[i], err = w.g.cfg.Events.Events(ctx, shards[i], w.query(w.cursor.at(shards[i]), 0))
 		return err
 	})
 	for i, shard := range shards {
@@ -240,20 +276,23 @@ func (w *watcher) read(shard uint32, from events.Place) {
 func (w *watcher) follow(shard uint32, from events.Place) {
 	pause := pushRest
 	for w.ctx.Err() == nil {
-		page, err := w.g.cfg.Events.Events(w.ctx, shard, events.Query{Filter: w.filter, After: from, Wait: eventWait})
+		page, err := w.g.cfg.Events.Events(w.ctx, shard, w.query(from, eventWait))
 		if err != nil {
 			w.rest(pause)
 			pause = min(2*pause, pushRestMax)
 			continue
 		}
 		pause = pushRest
-		if page.Next == from {
+		if page.Next == from && !page.Changed {
 			continue
 		}
 		from = page.Next
 		select {
 		case w.pages <- shardPage{shard, page}:
 		case <-w.ctx.Done():
+		}
+		if page.Changed {
+			w.rest(w.digest)
 		}
 	}
 }
@@ -272,8 +311,11 @@ func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error
 	frame := &pawlv1.WatchEventsResponse{}
 	if p.page.Reset {
 		w.cursor.set(p.shard, p.page.Next)
-		frame.Events = append(frame.Events, &pawlv1.Event{Kind: kindReset, Shard: p.shard, Cursor: w.cursor.text(),
+		frame.Events = append(frame.Events, &pawlv1.Event{Kind: kindReset, Shard: p.shard, Cursor: w.text(),
 			Reason: "what happened in the shard before is not all known: look at the state afresh"})
+	}
+	if p.page.Changed {
+		frame.Events = append(frame.Events, &pawlv1.Event{Kind: kindChanged, Shard: p.shard})
 	}
 	for i := range p.page.Events {
 		e := &p.page.Events[i]
@@ -286,12 +328,23 @@ func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error
 	if len(frame.Events) == 0 {
 		return nil
 	}
-	frame.Cursor = w.cursor.text()
+	frame.Cursor = w.text()
 	return send(frame)
 }
 
-// kindReset is the kind of the event that tells a reader to look afresh.
-const kindReset = "reset"
+// text is the cursor of the stream; a digest has none, as nobody keeps for it what it missed.
+func (w *watcher) text() string {
+	if w.digest > 0 {
+		return ""
+	}
+	return w.cursor.text()
+}
+
+// Kinds of events that come from no task or queue: one tells a reader to look afresh, the other is that of a digest.
+const (
+	kindReset   = "reset"
+	kindChanged = "changed"
+)
 
 func eventProto(shard uint32, e *events.Event) *pawlv1.Event {
 	p := &pawlv1.Event{Kind: string(e.Kind), Time: wallProto(e.At), Queue: e.Queue, Type: e.Type, State: stateProto(e.State), Attempt: int32Of(e.Attempt),

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
@@ -62,7 +64,8 @@ func (f *fakeEvents) Events(ctx context.Context, shard uint32, q events.Query) (
 func (f *fakeEvents) happen(shard uint32, queues ...string) {
 	r := f.ring(shard)
 	f.index++
-	if !r.Passed(f.index) {
+	interest := r.Passed(f.index)
+	if interest == events.None {
 		return
 	}
 	var all []events.Event
@@ -70,7 +73,7 @@ func (f *fakeEvents) happen(shard uint32, queues ...string) {
 		all = append(all, events.Event{Kind: events.TaskDead, At: time.Now(), Namespace: "default", Queue: q, Type: "a\nb", Task: task.NewID(shard, 1, f.index), State: task.Dead, Attempt: 2,
 			Worker: "w1", Reason: "not_retryable"})
 	}
-	r.Add(f.index, all)
+	r.Add(f.index, interest, all)
 }
 
 // listener reads server-sent events.
@@ -240,6 +243,36 @@ func TestEventsReset(t *testing.T) {
 	})
 }
 
+// A digest tells that something happened, and not what, and not oftener than is asked for.
+func TestDigest(t *testing.T) {
+	document()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		l := listen(t, f, "digest=2s&queue=a&kind=task.*", "some-old-cursor")
+		for range 10 {
+			f.events.happen(1, "a", "b")
+		}
+		began := time.Now()
+		l.expect("what happens", "changed 1")
+		f.events.happen(1, "a")
+		l.expect("what happens next", "changed 1")
+		if took := time.Since(began); took < 2*time.Second || took > 3*time.Second {
+			t.Errorf("two are told in %v", took)
+		}
+		f.events.happen(2, "b")
+		f.events.happen(0, "a")
+		l.expect("what was not asked for", "")
+		f.events.happen(2, "a")
+		l.expect("in another shard", "changed 2")
+		f.events.ring(2).Open()
+		l.expect("of one with another leader", "reset 2")
+		if l.last != "" {
+			t.Errorf("a digest has the cursor %q", l.last)
+		}
+		l.end()
+	})
+}
+
 // A reader who does not read holds up nobody, and is told when it comes back.
 func TestSlowReader(t *testing.T) {
 	document()
@@ -274,7 +307,8 @@ func TestEventsAreChecked(t *testing.T) {
 	defer g.Shutdown(context.Background())
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: encodeCursor(eventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
-		{Type: strings.Repeat("x", 300)}} {
+		{Type: strings.Repeat("x", 300)}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
+		{Digest: durationpb.New(time.Second), Cursor: encodeCursor(eventCursor, []byte{})}} {
 		if w, err := g.newWatcher(ctx, bad); err == nil {
 			w.close()
 			t.Errorf("%v is taken", bad)

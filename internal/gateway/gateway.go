@@ -59,6 +59,8 @@ type Config struct {
 
 	// Certificate is what the server shows at a handshake; it may change from one to the next. Nil: all is in plaintext.
 	Certificate func() *tls.Certificate
+	// ClientCertificates says which certificates of clients are taken; zero: none. It goes with Certificate.
+	ClientCertificates ClientCertificates
 
 	MaxConns int // connections at once; default 20,000
 

@@ -37,7 +37,7 @@ const (
 
 func (g *Gateway) newGRPC() *grpc.Server {
 	s := grpc.NewServer(
-		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
+		grpc.Creds(newHandshaken()), grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
 		grpc.MaxRecvMsgSize(contract.MaxMessage), grpc.MaxSendMsgSize(contract.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),

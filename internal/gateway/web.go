@@ -42,7 +42,7 @@ func (g *Gateway) runWebCall(ctx context.Context, c *call, on *rest.Route, handl
 			err = g.panicked(c.web.Method+" "+c.web.URL.Path, p)
 		}
 	}()
-	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web.Header))
+	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web))
 	defer leave()
 	if err != nil {
 		return err

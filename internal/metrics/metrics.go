@@ -69,6 +69,7 @@ type Node struct {
 	DiskFree, DiskTotal int64
 	LogBytes            uint64
 	CertificateEnds     time.Time
+	Refused             map[string]uint64 // callers who were not let in, by reason; nil: not known
 }
 
 const (
@@ -140,6 +141,9 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	logBytes.gauge(to, float64(n.LogBytes))
 	if !n.CertificateEnds.IsZero() {
 		certificateEnds.gauge(to, float64(n.CertificateEnds.Unix()))
+	}
+	for reason, times := range n.Refused {
+		refused.counter(to, times, reason)
 	}
 }
 

@@ -59,6 +59,7 @@ var (
 	diskFree        = gather("pawl_disk_free_bytes", "Free space of the disk with the data directory, in bytes.")
 	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
 	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When the certificate ends that clients are shown, in seconds since 1970.")
+	refused         = gather("pawl_access_refused_total", "Calls that were not let in, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is good, but not for that).", "reason")
 	buildInfo       = gather("pawl_build_info", "1, with the version of the program.", "version", "go_version")
 )
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -37,6 +38,8 @@ type Config struct {
 	Listener, PeerListener net.Listener
 	// Certificate is what clients are shown at a handshake; it may change from one to the next. Nil: they speak plaintext.
 	Certificate func() *tls.Certificate
+	// ClientCertificates says which certificates of clients are taken in place of tokens; zero: none.
+	ClientCertificates ClientCertificates
 	// Debug takes connections for metrics and Profiles, without access control; nil: there are none. The node closes it like Listener.
 	Debug net.Listener
 	// Profiles answers below /debug/pprof/; nil: not found. They are not the node's own: a program that can make profiles of its memory
@@ -101,6 +104,9 @@ const (
 	TokensAlways    = auth.Always
 	TokensNever     = auth.Never
 )
+
+// ClientCertificates says which certificates clients may show.
+type ClientCertificates = gateway.ClientCertificates
 
 // NewToken makes a token that stands in no table: for Config.AdminToken.
 func NewToken() string { return auth.NewSecret() }

@@ -19,7 +19,7 @@ const headerLastEvent = "Last-Event-Id"
 
 // watchEvents answers with server-sent events. The id of each is the cursor behind it.
 func watchEvents(x *exchange) error {
-	q, err := x.query("queue", "type", "task", "kind", "cursor")
+	q, err := x.query("queue", "type", "task", "kind", "cursor", "digest")
 	if err != nil {
 		return err
 	}
@@ -27,10 +27,13 @@ func watchEvents(x *exchange) error {
 	if q.Has("kind") {
 		req.Kinds = strings.Split(q.Get("kind"), ",")
 	}
+	if req.Digest, err = spanQuery(q, "digest"); err != nil {
+		return err
+	}
 	switch last := x.r.Header[headerLastEvent]; {
 	case len(last) > 1:
 		return task.Invalid("cursor", "%s is given %d times", headerLastEvent, len(last))
-	case len(last) == 1 && last[0] != "":
+	case len(last) == 1 && last[0] != "" && req.Digest == nil:
 		req.Cursor = last[0]
 	}
 	err = x.API.Events(x.ctx, req, x.openEvents, x.sendEvents)
@@ -54,13 +57,19 @@ func (x *exchange) openEvents() {
 func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
 	x.b = x.b[:0]
 	for _, e := range frame.GetEvents() {
-		x.b = append(append(append(x.b, "id: "...), e.GetCursor()...), "\nevent: "...)
+		if e.GetCursor() != "" {
+			x.b = append(append(append(x.b, "id: "...), e.GetCursor()...), '\n')
+		}
+		x.b = append(x.b, "event: "...)
 		x.b = append(append(x.b, e.GetKind()...), "\ndata:"...)
 		x.event(e)
 		x.b = append(x.b, "\n\n"...)
 	}
 	if len(frame.GetEvents()) == 0 {
-		x.b = append(append(append(x.b, "id: "...), frame.GetCursor()...), "\n: nothing\n\n"...)
+		if frame.GetCursor() != "" {
+			x.b = append(append(append(x.b, "id: "...), frame.GetCursor()...), '\n')
+		}
+		x.b = append(x.b, ": nothing\n\n"...)
 	}
 	_ = x.conn.SetWriteDeadline(time.Now().Add(eventWriteTime)) // not on connections in memory
 	if _, err := x.w.Write(x.b); err != nil {

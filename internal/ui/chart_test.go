@@ -3,7 +3,27 @@ package ui
 import (
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl"
 )
+
+func TestSparksAreSmallAndTrue(t *testing.T) {
+	for _, c := range []struct {
+		out, failed []int64
+		area, marks string
+	}{
+		{[]int64{0, 0, 0}, []int64{0, 0, 0}, "M0 20h3V20z", ""},
+		{[]int64{1, 1000, 1000, 0, 500}, []int64{0, 2, 1, 0, 9}, "M0 20v-1h1v-19h2v20h1v-10h1V20z", "M1 20h2v3h-2zM4 20h1v3h-1z"},
+	} {
+		s := sparkOf(&pawl.QueueSeries{Step: time.Minute, Out: c.out, Failed: c.failed, In: []int64{7}})
+		if s.Area != c.area || s.Failed != c.marks || s.Width != len(c.out) {
+			t.Errorf("%v and %v are drawn as %q and %q, want %q and %q", c.out, c.failed, s.Area, s.Failed, c.area, c.marks)
+		}
+	}
+	if sparkOf(nil) != nil || sparkOf(&pawl.QueueSeries{}) != nil {
+		t.Error("nothing is drawn")
+	}
+}
 
 func TestChartScales(t *testing.T) {
 	for n, want := range map[int64]int64{0: 1, 1: 1, 3: 5, 7: 10, 11: 20, 49: 50, 501: 1000} {

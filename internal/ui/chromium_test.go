@@ -252,6 +252,16 @@ func (b *browser) visit(url string) {
 	b.loading(func() { b.call("Page.navigate", map[string]any{"url": url}, nil) })
 }
 
+// inject has a script run before those of each page, until undo.
+func (b *browser) inject(js string) (undo func()) {
+	b.t.Helper()
+	var script struct{ Identifier string }
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": js}, &script)
+	return func() {
+		b.call("Page.removeScriptToEvaluateOnNewDocument", map[string]any{"identifier": script.Identifier}, nil)
+	}
+}
+
 // loading does something that leads to another page, and waits for it.
 func (b *browser) loading(do func()) {
 	b.t.Helper()
@@ -293,8 +303,8 @@ func (b *browser) tryEval(js string) (string, error) {
 // until waits for an expression to be true.
 func (b *browser) until(js string) {
 	b.t.Helper()
-	look := `new Promise((done) => { const end = Date.now() + 45000; const look = () => { let is = false; try { is = ` + js +
-		`; } catch (e) { } if (is) done("yes"); else if (Date.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`
+	look := `new Promise((done) => { const end = performance.now() + 45000; const look = () => { let is = false; try { is = ` + js +
+		`; } catch (e) { } if (is) done("yes"); else if (performance.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`
 	got, err := b.tryEval(look)
 	for tries := 0; err != nil && tries < cap(b.loaded); tries++ { // the page went away meanwhile: another one comes
 		select {
@@ -328,7 +338,7 @@ func (b *browser) click(selector string) {
 // fill sets a field of a form.
 func (b *browser) fill(name, value string) {
 	b.t.Helper()
-	got := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector('dialog[open] [name=%[1]q], #live [name=%[1]q]'); if (!e) return "no"; e.value = %[2]s;
+	got := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector('dialog[open] [name=%[1]q], #live [name=%[1]q]'); if (!e) return "no"; if (e.type === "checkbox") { for (const c of e.form.elements[%[1]q].length ? e.form.elements[%[1]q] : [e]) c.checked = %[2]s.split(",").includes(c.value); return "yes"; } e.value = %[2]s;
 		e.dispatchEvent(new Event("input", {bubbles: true})); return "yes"; })()`, name, jsString(value)))
 	if got != "yes" {
 		b.t.Fatalf("there is no field %q at %s", name, b.eval("location.href"))

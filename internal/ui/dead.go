@@ -2,7 +2,6 @@ package ui
 
 import (
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -29,6 +28,8 @@ type deadView struct {
 	Partial bool
 	Recent  []*pawl.TaskInfo
 	All     bulkLinks
+	Ticked  []bulkLink // for those that are ticked
+	Back    string
 }
 
 // deadQueue is a queue that has some.
@@ -56,13 +57,13 @@ const (
 
 func showDead(state pawl.State) func(*visit) (*screen, error) {
 	return func(v *visit) (*screen, error) {
-		view := deadView{State: state, Path: v.r.URL.Path, Queue: v.query("queue")}
+		view := deadView{State: state, Path: v.r.URL.Path, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(pawl.ActionReplay, pawl.ActionDiscard)}
 		title := "Dead letters"
 		if state == pawl.StatePoisoned {
 			title = "Poison"
 		}
 		if err := v.deadQueues(&view); err != nil || view.Queue == "" {
-			return &screen{Title: title, Data: view}, err
+			return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds}}, err
 		}
 		filter := pawl.Filter{Queue: view.Queue, States: []pawl.State{state}}
 		view.All = v.linksOf(filter)
@@ -76,13 +77,13 @@ func showDead(state pawl.State) func(*visit) (*screen, error) {
 		}
 		for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 			f := filter
-			f.Type, f.Error = g.Type, literalOf(g.Message)
+			f.Type, f.Fingerprint = g.Type, g.Fingerprint
 			view.Groups = append(view.Groups, deadGroup{DeadGroup: g, Links: v.linksOf(f),
 				Bar: barOf([]count{{string(state), g.Count}, {"rest", max(view.Total-g.Count, 0)}})})
 		}
 		page, err := v.client.ListPage(v.ctx, filter, pawl.PageRequest{Limit: recentDead})
 		view.Recent = page.Items
-		return &screen{Title: title, Data: view}, err
+		return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds}}, err
 	}
 }
 
@@ -139,18 +140,6 @@ func (v *visit) linksOf(f pawl.Filter) bulkLinks {
 	text := url.QueryEscape(filterText(f))
 	return bulkLinks{Find: v.url("tasks", "?q="+text), Replay: v.url("operations", "new", "?action=replay&q="+text),
 		Discard: v.url("operations", "new", "?action=discard&q="+text)}
-}
-
-// literalOf is the longest part of a group's message that stands in the message of each of its tasks. The API's filter looks for a part
-// of a message; the form of the operation then says how many match.
-func literalOf(message string) string {
-	best := ""
-	for _, part := range strings.Split(strings.TrimSuffix(message, "…"), "*") { // a star stands for what differs
-		if part = strings.TrimSpace(part); len(part) > len(best) {
-			best = part
-		}
-	}
-	return best
 }
 
 type archiveView struct {

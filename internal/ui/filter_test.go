@@ -20,6 +20,7 @@ func TestFilterLanguage(t *testing.T) {
 		{"hello world", `q:"hello world"`},
 		{"payload:x", "q:x"},
 		{"type:a:b", "type:a:b"},
+		{"fingerprint:00ff00ff00ff00ff", "fingerprint:00ff00ff00ff00ff"},
 		{"after:2h", "created_after:2026-01-31T10:00:00Z"},
 		{"before:2026-01-01T00:00:00Z", "created_before:2026-01-01T00:00:00Z"},
 		{"created_after:1d", "created_after:2026-01-30T12:00:00Z"},

@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,8 +39,9 @@ type check struct{ Label string }
 // field is one value of a form. Its name is that of the API, so that refusals find their field.
 type field struct {
 	Name, Label, Hint, Value, Placeholder string
-	Kind                                  string // "text", "area", "json", "choice", "tick", "hidden", "number"
+	Kind                                  string // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number"
 	Options                               []option
+	Ticks                                 []tick
 	Required                              bool
 	Heading                               string // a new part of the form begins here
 	Refused                               string // what is wrong with it
@@ -47,6 +49,12 @@ type field struct {
 
 // option is one value of a choice.
 type option struct{ Value, Label string }
+
+// tick is one of several that can be on at once.
+type tick struct {
+	Value, Hint string
+	On          bool
+}
 
 // choices are options that are called as they are.
 func choices(first string, values ...string) []option {
@@ -93,6 +101,9 @@ func (f *form) refill(filled url.Values) {
 			continue
 		}
 		f.Fields[i].Value = filled.Get(f.Fields[i].Name)
+		for t := range f.Fields[i].Ticks {
+			f.Fields[i].Ticks[t].On = slices.Contains(filled[f.Fields[i].Name], f.Fields[i].Ticks[t].Value)
+		}
 	}
 }
 
@@ -128,10 +139,15 @@ func (v *visit) showForm(status int, f *form) error {
 	if f.Action == "" {
 		f.Action = v.base + v.here()
 	}
+	return v.showPart(status, "form", &screen{Title: f.Title, Data: f, Still: true})
+}
+
+// showPart shows what stands over a page if a script asks, and is a page of its own if not.
+func (v *visit) showPart(status int, file string, s *screen) error {
 	if v.partial() {
-		return v.render(status, "form", "live", f)
+		return v.render(status, file, "live", s.Data)
 	}
-	return v.render(status, "form", "layout", v.frame(&screen{Title: f.Title, Data: f, Still: true}))
+	return v.render(status, file, "layout", v.frame(s))
 }
 
 // badField is the error of a field that can't be read.

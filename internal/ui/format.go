@@ -29,6 +29,7 @@ func (u *UI) funcs() template.FuncMap {
 		"bytes":   sizeText,
 		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
 		"clip":    func(n int, s string) string { return clip(s, n) },
+		"now":     time.Now,
 		"words":   words,
 		"strings": func(roles []pawl.Role) (all []string) {
 			for _, r := range roles {
@@ -254,6 +255,10 @@ func documentOf(data []byte, kind string) *document {
 		return nil
 	}
 	d := &document{Size: int64(len(data)), Kind: kind}
+	if key, ok := pawl.EncryptedWith(kind); ok {
+		d.Kind, d.Text = "encrypted", "It is encrypted with key "+key+", and shown to programs that have the key only."
+		return d
+	}
 	text := data
 	if kind == "" || kind == "application/json" {
 		d.Kind = "application/json"

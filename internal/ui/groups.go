@@ -45,7 +45,7 @@ func showGroups(v *visit) (*screen, error) {
 	for _, g := range page.Items {
 		view.Rows = append(view.Rows, groupRowOf(g))
 	}
-	return &screen{Title: "Groups", Data: view}, nil
+	return &screen{Title: "Groups", Data: view, Watch: &watch{Kinds: endKinds}}, nil
 }
 
 type groupView struct {
@@ -83,7 +83,7 @@ func showGroup(v *visit) (*screen, error) {
 	if g.Name != "" {
 		title = "Group " + g.Name
 	}
-	return &screen{Title: title, Data: view}, nil
+	return &screen{Title: title, Data: view, Watch: &watch{Kinds: endKinds}}, nil
 }
 
 func groupForm(verb, text string, danger bool) func(*visit) (*form, error) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -50,6 +51,9 @@ func wordOf(a pawl.Action) (actionWord, error) {
 	return actionWord{}, badField("action", "%q is not one", clip(string(a), 40))
 }
 
+// progressBeat is that of the page of an operation under way: no event tells of its progress.
+const progressBeat = 2 * time.Second
+
 // operationsLimit is how many operations a page of the list has.
 const operationsLimit = 50
 
@@ -87,7 +91,7 @@ func showOperations(v *visit) (*screen, error) {
 	for _, o := range page.Items {
 		view.Rows = append(view.Rows, operationRowOf(o))
 	}
-	return &screen{Title: "Operations", Data: view}, nil
+	return &screen{Title: "Operations", Data: view, Watch: &watch{Kinds: []pawl.EventKind{"operation.*"}}, Beat: quickBeat}, nil
 }
 
 type operationView struct {
@@ -109,7 +113,11 @@ func showOperation(v *visit) (*screen, error) {
 	for _, reason := range slices.Sorted(maps.Keys(o.Counts.Skipped)) {
 		view.Skipped = append(view.Skipped, count{reason, o.Counts.Skipped[reason]})
 	}
-	return &screen{Title: "Operation " + string(o.Action), Data: view}, nil
+	s := &screen{Title: "Operation " + string(o.Action), Data: view, Watch: &watch{Kinds: []pawl.EventKind{"operation.*"}}}
+	if !o.State.Ended() {
+		s.Beat = progressBeat
+	}
+	return s, nil
 }
 
 func operationFacts(o *pawl.OperationInfo) []fact {

@@ -66,7 +66,7 @@ func showOverview(v *visit) (*screen, error) {
 			view.Running = append(view.Running, operationRowOf(o))
 		}
 	}
-	return &screen{Title: "Overview", Data: view}, nil
+	return &screen{Title: "Overview", Data: view, Watch: &watch{}}, nil
 }
 
 // queues shows those with most to do. If one page has all of them, the counts are theirs: the statistics' may be some seconds old.

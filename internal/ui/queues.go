@@ -21,18 +21,33 @@ var queueActions = []action{
 }
 
 // queuesLimit is how many queues a page of the list has.
-const queuesLimit = 100
+const queuesLimit = 50
+
+// sparkTime is what the small chart of a queue in a list is of.
+const sparkTime = time.Hour
 
 // queueRow is a queue in a list.
 type queueRow struct {
 	*pawl.QueueInfo
 	Bar     bar
+	Spark   *spark // nil: not asked for
 	Waiting int64
 }
 
 func rowOf(q *pawl.QueueInfo) queueRow {
-	return queueRow{QueueInfo: q, Bar: barOf(countsOf(q.Depth)), Waiting: waitingOf(q.Depth)}
+	return queueRow{QueueInfo: q, Bar: barOf(countsOf(q.Depth)), Spark: sparkOf(q.Series), Waiting: waitingOf(q.Depth)}
 }
+
+// Takers is how many workers take its tasks; "": not told.
+func (r queueRow) Takers() string {
+	if r.Workers == nil {
+		return ""
+	}
+	return number(*r.Workers)
+}
+
+// Idle tells of a queue with work that nobody takes.
+func (r queueRow) Idle() bool { return r.Workers != nil && *r.Workers == 0 && r.Depth.Ready > 0 }
 
 // waitingOf are the tasks that a purge would discard.
 func waitingOf(d pawl.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
@@ -57,7 +72,7 @@ func (v *visit) moreOf(next string) more {
 }
 
 func showQueues(v *visit) (*screen, error) {
-	page, err := v.admin().QueuesPage(v.ctx, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().QueuesSeries(v.ctx, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")}, sparkTime)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +80,7 @@ func showQueues(v *visit) (*screen, error) {
 	for _, q := range page.Items {
 		view.Rows = append(view.Rows, rowOf(q))
 	}
-	return &screen{Title: "Queues", Data: view}, nil
+	return &screen{Title: "Queues", Data: view, Watch: &watch{}}, nil
 }
 
 type queueView struct {
@@ -98,7 +113,7 @@ func showQueue(v *visit) (*screen, error) {
 	if err := v.queueStats(&view); err != nil {
 		return nil, err
 	}
-	return &screen{Title: "Queue " + q.Name, Data: view}, nil
+	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &watch{Queue: q.Name}}, nil
 }
 
 // queueStats adds what happened lately, and what follows from it.

@@ -47,14 +47,29 @@ type frame struct {
 	Name  string // of the visitor, as they call themselves
 	Query string // in the search field
 	Still bool   // it does not change by itself
+	Watch string // address of the stream that says when it changes; "": there is none
+	Beat  int64  // ms after which it is asked for anew in any case
 	Bare  bool   // without menu and search: nobody is known
 	Me    *pawl.Me
+	Space string // the namespace, where there are several
 	Can   string // what the visitor may do
 	Data  any
 }
 
 func (v *visit) frame(s *screen) *frame {
 	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, Me: v.me, Can: rights(v.me), Data: s.Data}
+	if v.several() {
+		f.Space = v.me.Namespace
+	}
+	f.Beat = slowBeat.Milliseconds()
+	if s.Watch != nil {
+		f.Watch = v.base + s.Watch.address()
+	} else {
+		f.Beat = quickBeat.Milliseconds()
+	}
+	if s.Beat > 0 {
+		f.Beat = s.Beat.Milliseconds()
+	}
 	if v.nav == "/tasks" {
 		f.Query = v.query("q")
 	}
@@ -65,6 +80,7 @@ func (v *visit) frame(s *screen) *frame {
 type navItem struct {
 	Path, Label, Key string // Key: the letter that goes there
 	Needs            string // the role that the API asks for; "": to observe
+	Begins           bool   // another sort of pages begins with it
 	Here             bool
 }
 
@@ -72,9 +88,11 @@ type navItem struct {
 func (v *visit) menu() []navItem {
 	items := []navItem{
 		{Path: "/", Label: "Overview", Key: "o"}, {Path: "/queues", Label: "Queues", Key: "q"}, {Path: "/tasks", Label: "Tasks", Key: "t"},
-		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"}, {Path: "/workers", Label: "Workers", Key: "w"},
-		{Path: "/groups", Label: "Groups", Key: "g"}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", Needs: "operate"},
-		{Path: "/cluster", Label: "Cluster", Key: "c"}, {Path: "/settings", Label: "Settings", Key: ","},
+		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"},
+		{Path: "/groups", Label: "Groups", Key: "g"},
+		{Path: "/workers", Label: "Workers", Key: "w", Begins: true}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", Needs: "operate"},
+		{Path: "/cluster", Label: "Cluster", Key: "c", Begins: true}, {Path: "/webhooks", Label: "Webhooks", Key: "h"}, {Path: "/namespaces", Label: "Namespaces", Key: "m", Needs: "cluster"}, {Path: "/tokens", Label: "Tokens", Key: "y", Needs: "admin"},
+		{Path: "/settings", Label: "Settings", Key: ","},
 	}
 	for i := range items {
 		items[i].Here = items[i].Path == v.nav

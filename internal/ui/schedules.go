@@ -59,7 +59,7 @@ func showSchedules(v *visit) (*screen, error) {
 	for _, s := range page.Items {
 		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})
 	}
-	return &screen{Title: "Schedules", Data: view}, nil
+	return &screen{Title: "Schedules", Data: view, Watch: &watch{Kinds: []pawl.EventKind{"schedule.*"}}, Beat: quickBeat}, nil
 }
 
 type scheduleView struct {
@@ -85,7 +85,7 @@ func showSchedule(v *visit) (*screen, error) {
 	}
 	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: scheduleFacts(s), Payload: documentOf(s.Task.Payload, s.Task.ContentType),
 		Ticks: ticks.Items, more: v.moreOf(ticks.NextCursor)}
-	return &screen{Title: "Schedule " + s.Name, Data: view}, nil
+	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
 
 func scheduleFacts(s *pawl.ScheduleInfo) []fact {

@@ -174,6 +174,13 @@ func (w *world) rest(t testing.TB, admin pawl.Admin) {
 	_, err = admin.PauseSchedule(ctx, "card-retry", "the bank is down")
 	must(t, err)
 	w.groups(t)
+	_, err = admin.AddWebhook(ctx, pawl.WebhookSpec{Name: "pager", URL: "https://pager.example.com/v1/pawl", Events: []pawl.WebhookEvent{pawl.WebhookTaskDead, pawl.WebhookBreakerOpened}, Queues: []string{"billing*", "mail"}})
+	must(t, err)
+	for _, spec := range []pawl.TokenSpec{{Name: "shop", Roles: []pawl.Role{pawl.RoleProduce}, Queues: []string{"mail", "billing*"}}, {Name: "oncall", Roles: []pawl.Role{pawl.RoleOperate}, AllNamespaces: true, Life: pawl.NeverExpires},
+		{Name: "encoder", Roles: []pawl.Role{pawl.RoleConsume, pawl.RoleObserve}, Queues: []string{"media"}, Life: 3 * 24 * time.Hour}} {
+		_, err := admin.AddToken(ctx, spec)
+		must(t, err)
+	}
 	_, err = admin.PauseQueue(ctx, "reports", "the warehouse is being moved")
 	must(t, err)
 	_, err = admin.Pause(ctx, "media", pawl.Hold{Key: "tenant-4", Reason: "asked us to stop"})

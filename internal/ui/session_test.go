@@ -148,27 +148,3 @@ func TestSessionInABrowser(t *testing.T) {
 	b.until(`location.pathname === "/login"`) // the page that lives on is told
 	b.check(w.url)
 }
-
-func TestNamespacesAreChosen(t *testing.T) {
-	w := startGuarded(t)
-	_, err := w.client.Admin().AddNamespace(t.Context(), "shop")
-	must(t, err)
-	_, err = w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{})
-	must(t, err)
-	if _, body := w.get(t, "/settings/you", as(w.token)...); !strings.Contains(body, `<option value="shop">`) {
-		t.Error("an admin can't choose a namespace")
-	}
-	if _, body := w.get(t, "/settings/you", as(w.tokenFor(t, "watcher", pawl.RoleObserve))...); strings.Contains(body, `<option value="shop">`) {
-		t.Error("a watcher of one namespace hears of another")
-	}
-	for namespace, sees := range map[string]bool{"default": true, "shop": false} {
-		_, body := w.get(t, "/queues", "Cookie", "__Host-pawl="+w.token+"; pawl-namespace="+namespace)
-		if got := strings.Contains(body, ">mail<"); got != sees {
-			t.Errorf("in namespace %q the queue is seen: %v, want %v", namespace, got, sees)
-		}
-	}
-	resp, _ := w.get(t, "/queues", "Cookie", "__Host-pawl="+w.token+"; pawl-namespace=gone")
-	if got := resp.Header.Get("Set-Cookie"); resp.StatusCode < 400 || !strings.HasPrefix(got, "pawl-namespace=; ") {
-		t.Errorf("a namespace that is gone: status %d, and the choice is kept: %q", resp.StatusCode, got)
-	}
-}

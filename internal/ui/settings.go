@@ -29,6 +29,10 @@ func themeOf(r *http.Request) string {
 
 type settingsView struct {
 	Server *pawl.ServerInfo
+	Bounds *pawl.Bounds
+	Quotas []quotaRow
+	Me     *pawl.Me
+	Good   string // for which queues the token is
 	Theme  string
 	Name   string
 	Base   string
@@ -39,46 +43,34 @@ func showSettings(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	me, err := v.admin().Me(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	bounds, err := v.admin().Bounds(v.ctx)
+	if err != nil {
+		return nil, err
+	}
 	theme := themeOf(v.r)
 	if theme == "" {
 		theme = "as the system"
 	}
-	return &screen{Title: "Settings", Data: settingsView{Server: server, Theme: theme, Name: nameOf(v.r), Base: v.base}}, nil
+	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Me: me, Good: orAny(me.Queues), Theme: theme, Name: nameOf(v.r), Base: v.base}}, nil
+}
+
+// orAny are patterns of queues in words.
+func orAny(queues []string) string {
+	if len(queues) == 0 {
+		return "all"
+	}
+	return strings.Join(queues, ", ")
 }
 
 func youForm(v *visit) (*form, error) {
-	f := &form{Title: "You", Button: "Save", Back: "/settings", Text: "Kept in this browser.", Fields: []field{
+	return &form{Title: "You", Button: "Save", Back: "/settings", Text: "Kept in this browser.", Fields: []field{
 		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "The audit keeps it with what you do. Nobody checks it: it is what you call yourself."},
 		{Name: "theme", Label: "Light or dark", Kind: "choice", Options: []option{{"", "as the system"}, {"light", "light"}, {"dark", "dark"}}, Value: themeOf(v.r)},
-	}}
-	if names := v.namespaces(); len(names) > 1 {
-		f.Fields = append(f.Fields, field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("that of the token", names...), Value: textCookie(v.r, namespaceCookie),
-			Hint: "Whose queues and tasks all pages show."})
-	}
-	return f, nil
-}
-
-// maxNamespaces is how many namespaces can be chosen from.
-const maxNamespaces = 1000
-
-// namespaces are those among which the visitor may choose: none, unless the token is good for all. One that is gone must not keep
-// people from choosing another, so errors are no more than nothing to choose.
-func (v *visit) namespaces() (names []string) {
-	who := of(v.r)
-	who.namespace = ""
-	client, leave, err := v.visitors.client(who)
-	if err != nil {
-		return nil
-	}
-	defer leave()
-	page, err := client.Admin().NamespacesPage(v.ctx, pawl.PageRequest{Limit: maxNamespaces})
-	if err != nil {
-		return nil
-	}
-	for _, n := range page.Items {
-		names = append(names, n.Name)
-	}
-	return names
+	}}, nil
 }
 
 // checkOwnName refuses what the API would refuse as the name of who acts.
@@ -100,12 +92,6 @@ func doYou(v *visit) (done, error) {
 	}
 	if theme != "" && theme != "light" && theme != "dark" {
 		return done{}, badField("theme", "%q is neither light nor dark", clip(theme, 20))
-	}
-	if namespace := v.value("namespace"); v.r.PostForm.Has("namespace") {
-		if err := checkOwnName(namespace); err != nil {
-			return done{}, err
-		}
-		v.keep(namespaceCookie, url.QueryEscape(namespace))
 	}
 	v.keep(nameCookie, url.QueryEscape(name))
 	v.keep(themeCookie, theme)

@@ -111,7 +111,7 @@ func showTask(v *visit) (*screen, error) {
 	if view.Why, err = v.client.Explain(v.ctx, t.ID); err != nil {
 		view.WhyNot = problemOf(err).Message
 	}
-	return &screen{Title: t.Type + " " + t.ID, Data: view}, nil
+	return &screen{Title: t.Type + " " + t.ID, Data: view, Watch: &watch{Task: t.ID}}, nil
 }
 
 // checkpointKind tells JSON from other bytes: a checkpoint says nothing of itself.

@@ -30,6 +30,8 @@ type tasksView struct {
 	States   []chip
 	Tasks    []*pawl.TaskInfo
 	Bulk     []bulkLink
+	Ticked   []bulkLink // for those that are ticked
+	Back     string
 	Refused  *problem // what is wrong with the filter
 	Filtered bool
 	Partial  bool // the search has not come to its end
@@ -57,7 +59,7 @@ func showTasks(v *visit) (*screen, error) {
 		v.redirect("/tasks/" + id.String())
 		return nil, nil
 	}
-	view := tasksView{Text: text, Filtered: text != ""}
+	view := tasksView{Text: text, Filtered: text != "", Back: v.backTo(), Ticked: tickLinks(pawl.ActionReplay, pawl.ActionRunNow, pawl.ActionSetPriority, pawl.ActionCancel, pawl.ActionDiscard)}
 	filter, terms, err := parseFilter(text, v.now)
 	if err == nil {
 		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text)
@@ -70,7 +72,7 @@ func showTasks(v *visit) (*screen, error) {
 		p := problemOf(err)
 		view.Refused = &p
 	}
-	return &screen{Title: "Tasks", Data: view}, nil
+	return &screen{Title: "Tasks", Data: view, Watch: &watch{Queue: filter.Queue, Type: filter.Type}}, nil
 }
 
 // findTasks reads a page of tasks. Where few match, the API gives short pages, and this reads on for a moment.

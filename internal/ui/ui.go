@@ -29,6 +29,7 @@ type UI struct {
 	base      string
 	log       *slog.Logger
 	visitors  *visitors
+	live      live
 	assets    *assets
 	templates map[string]*template.Template
 	handler   http.Handler
@@ -47,6 +48,9 @@ type screen struct {
 	Title string
 	Data  any  // of the template
 	Still bool // it does not change by itself
+	// Watch tells when it changes; nil: no event does.
+	Watch *watch
+	Beat  time.Duration // how often it is asked for anew in any case; 0: slowBeat, or quickBeat without a Watch
 }
 
 // action is an address that changes something: GET shows the form that asks, POST does it.
@@ -58,7 +62,17 @@ type action struct {
 }
 
 // done is what an action says when it has succeeded, and where to go then, below the base.
-type done struct{ Said, Next string }
+type done struct {
+	Said, Next string
+	Once       *secret // is shown instead
+}
+
+// secret is what is shown this once, after an action that made it.
+type secret struct {
+	Title, Text, Secret string
+	Commands, Facts     []fact
+	Next                string // where to go then, below the base
+}
 
 // raw is an address that answers something else than a page.
 type raw struct {
@@ -67,11 +81,11 @@ type raw struct {
 }
 
 func (u *UI) pages() []page {
-	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, settingsPages)
+	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, webhookPages, namespacePages, tokenPages, settingsPages)
 }
 
 func (u *UI) actions() []action {
-	return slices.Concat(queueActions, queueSettingsActions, taskActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, settingsActions)
+	return slices.Concat(queueActions, queueSettingsActions, taskActions, selectedActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, webhookActions, namespaceActions, tokenActions, settingsActions)
 }
 
 // New makes a UI. It connects at the first request.
@@ -79,7 +93,7 @@ func New(cfg Config) *UI {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger)}
+	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{end: make(chan struct{})}}
 	u.assets = newAssets(u.base)
 	u.templates = u.parse()
 	mux := http.NewServeMux()
@@ -94,6 +108,7 @@ func New(cfg Config) *UI {
 	for _, a := range rawAddresses {
 		mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, a.serve) })
 	}
+	mux.HandleFunc("GET /live", u.follow)
 	mux.HandleFunc("GET /login", u.login)
 	mux.HandleFunc("POST /login", u.login)
 	mux.HandleFunc("POST /logout", u.logout)
@@ -105,8 +120,11 @@ func New(cfg Config) *UI {
 // ServeHTTP implements http.Handler.
 func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.handler.ServeHTTP(w, r) }
 
-// Close ends the connections of all visitors.
-func (u *UI) Close() error { return u.visitors.close() }
+// Close ends the streams and the connections of all visitors. It is called once.
+func (u *UI) Close() error {
+	close(u.live.end)
+	return u.visitors.close()
+}
 
 // callTime is how long a page may take to ask for what it shows, actTime how long an action may. The server gives a request 60 s.
 const (
@@ -233,6 +251,9 @@ func (v *visit) act(a action) error {
 		}
 		f.refill(v.r.PostForm)
 		return v.showForm(http.StatusOK, f)
+	}
+	if err == nil && d.Once != nil {
+		return v.showPart(http.StatusOK, "secret", &screen{Title: d.Once.Title, Data: d.Once, Still: true})
 	}
 	if err == nil {
 		v.say(d.Said)

@@ -3,6 +3,8 @@ package ui_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -46,8 +48,8 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 }
 
 // everyPage are the addresses without names in them.
-var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/settings",
-	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/operations/new?action=replay&q=state:dead"}
+var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/tokens", "/namespaces", "/settings",
+	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-webhook", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
 
 func TestEmptyPagesSayWhatToType(t *testing.T) {
 	w := startWorld(t, "")
@@ -94,6 +96,29 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 		}
 		if found := inline.FindString(body); found != "" {
 			t.Errorf("%s has %q in it", path, found)
+		}
+	}
+}
+
+// TestLongListsFitTheBudget has more of everything than a page of a list holds.
+func TestLongListsFitTheBudget(t *testing.T) {
+	w := startWorld(t, "")
+	long := strings.Repeat("x", 40)
+	for i := range 60 {
+		name := fmt.Sprintf("%s-%d", long, i)
+		w.enqueue(t, 3, func(int) pawl.Item { return job(long, `{}`, pawl.Queue(name), pawl.Key(long), pawl.MaxAttempts(1)) })
+	}
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{long + "-1", long + "-2"}, Max: 5, Worker: long})
+	must(t, err)
+	for _, c := range claims {
+		_, err := w.client.Claims().Fail(t.Context(), c, errors.New(long))
+		must(t, err)
+	}
+	for _, path := range []string{"/", "/queues", "/tasks", "/dead"} {
+		if _, body := w.get(t, path); len(body) > 100<<10 {
+			t.Errorf("%s has %d bytes, want at most 100 KiB", path, len(body))
+		} else {
+			t.Logf("%s: %d bytes", path, len(body))
 		}
 	}
 }
@@ -229,6 +254,31 @@ func TestPrefixWhetherStrippedOrNot(t *testing.T) {
 	if at := resp.Header.Get("Location"); !strings.HasPrefix(at, "/tools/pawl/tasks/") {
 		t.Errorf("enqueue leads to %q", at)
 	}
+}
+
+func TestTickedTasksAreChecked(t *testing.T) {
+	w := startWorld(t, "")
+	const id = "0199f3c2-0000-7001-8000-000000000000"
+	for query, says := range map[string]string{"action=replay": "0 tasks are ticked", "action=replay&ids=x": "is not the id", "action=move&ids=" + id: "is for operations", "action=x&ids=" + id: "is not one",
+		"action=replay&ids=" + strings.Join(manyIDs(101), "&ids="): "101 tasks"} {
+		if resp, body := w.get(t, "/tasks/selected?"+query); resp.StatusCode != 422 || !strings.Contains(body, says) {
+			t.Errorf("%.60s: status %d, want 422 and %q", query, resp.StatusCode, says)
+		}
+	}
+	if resp, body := w.get(t, "/tasks/selected?action=discard&back="+url.QueryEscape("//evil.example")+"&ids="+id+"&ids="+id); resp.StatusCode != 200 || !strings.Contains(body, "Discard 1 ticked task") || strings.Contains(body, "evil") {
+		t.Errorf("one task that is ticked twice: status %d", resp.StatusCode)
+	}
+	if resp, body := w.post(t, "/tasks/selected", url.Values{"action": {"discard"}, "ids": {id}}); resp.StatusCode != 404 || !strings.Contains(body, "not found") {
+		t.Errorf("a task that is not there: status %d", resp.StatusCode)
+	}
+}
+
+func manyIDs(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("0199f3c2-0000-7001-8000-%012d", i)
+	}
+	return ids
 }
 
 func TestRefusalsStandBesideTheirField(t *testing.T) {

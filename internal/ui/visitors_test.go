@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // TestVisitorsComeAndGo has more visitors than there are seats, at once, and then closes the door.
@@ -54,5 +55,14 @@ func TestVisitorsComeAndGo(t *testing.T) {
 	}
 	if _, _, err := v.client(visitor{host: "late"}); err == nil {
 		t.Error("a closed door lets people in")
+	}
+}
+
+// TestManyTabsTellSlower holds what open pages cost to livePace pages a second.
+func TestManyTabsTellSlower(t *testing.T) {
+	for n, want := range map[int64]time.Duration{1: liveGap, 10: time.Second, 100: 10 * time.Second, maxLive: 50 * time.Second} {
+		if got := gapOf(n); got != want {
+			t.Errorf("with %d streams each is silent for %v, want %v", n, got, want)
+		}
 	}
 }

@@ -40,6 +40,7 @@ type step struct {
 	click  string // what opens the form
 	fill   []string
 	submit bool   // the form then leads to another page
+	once   bool   // the form then shows a secret
 	says   string // what the page says at the end
 }
 
@@ -51,7 +52,9 @@ func (b *browser) do(w *world, s step) {
 	}
 	if s.click != "" {
 		b.click(s.click)
-		b.until(`document.querySelector("dialog[open] form, #live > form") !== null`)
+	}
+	if s.click != "" && (s.submit || s.once) {
+		b.until(`document.querySelector("dialog[open] form, #live > form.form") !== null`)
 	}
 	for i := 0; i+1 < len(s.fill); i += 2 {
 		b.fill(s.fill[i], s.fill[i+1])
@@ -59,6 +62,14 @@ func (b *browser) do(w *world, s step) {
 	if s.submit {
 		b.shoot("form-" + s.name)
 		b.loading(func() { b.click("dialog[open] .buttons button[type=submit], #live .buttons button[type=submit]") })
+	}
+	if s.once {
+		b.click("dialog[open] .buttons button[type=submit]")
+		b.until(`document.querySelector("dialog[open] .once code") !== null`)
+		b.shoot("form-" + s.name)
+		b.click("dialog .once .copy")
+		b.until(`document.getElementById("tell").classList.contains("shown")`)
+		b.loading(func() { b.click("dialog .once .buttons a") })
 	}
 	if s.says != "" {
 		b.until(fmt.Sprintf(`document.body.innerText.includes(%s)`, jsString(s.says)))
@@ -117,8 +128,26 @@ func TestEveryAction(t *testing.T) {
 		{name: "worker-resume", click: link("/resume"), submit: true, says: "It takes tasks again."},
 		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
+		{name: "replay-ticked", at: "/dead?queue=mail", click: `td.tick input`, says: "With 1 ticked:"},
+		{name: "replay-ticked-form", click: `.of-ticked button[value="replay"]`, submit: true, says: "Replayed 1 task."},
+		{name: "replay-group", click: `tr[id^="g-"] a[href*="action=replay"]`, submit: true, says: "fingerprint:"},
 		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
 		{name: "archive", at: "/archive", click: link("/archive/restore"), submit: true, says: "Restored."},
+		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues", "mail*"}, once: true, says: "robot"},
+		{name: "rotate", click: link("/tokens/robot/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "the old secret ends"},
+		{name: "revoke", click: link("/tokens/robot/revoke"), submit: true, says: "Revoked robot."},
+		{name: "new-webhook", at: "/webhooks", click: link("/new-webhook"), fill: []string{"name", "oncall", "url", "https://hooks.example.com/pawl", "events", "task.dead,queue.over", "queues", "mail*", "depth_over", "100"}, once: true, says: "hooks.example.com"},
+		{name: "webhook-edit", click: link("/webhooks/oncall/edit"), fill: []string{"wait_over", "10m"}, submit: true, says: "A task ready for longer than"},
+		{name: "webhook-pause", click: link("/webhooks/oncall/pause"), fill: []string{"reason", "it moves"}, submit: true, says: "it moves"},
+		{name: "webhook-resume", click: link("/webhooks/oncall/resume"), submit: true, says: "Resumed."},
+		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "It was not taken"},
+		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "Secret rotated"},
+		{name: "webhook-remove", click: link("/webhooks/oncall/remove"), submit: true, says: "Removed webhook oncall."},
+		{name: "quotas", at: "/namespaces", click: link("/namespaces/default/quotas"), fill: []string{"max_running", "500", "max_backlog", "50,000"}, submit: true, says: "Saved the quotas of default."},
+		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true, says: "Namespace team-a is there."},
+		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "These are the queues and tasks of team-a."},
+		{name: "choose-back", at: "/namespaces", click: link("/choose?namespace=default"), submit: true, says: "These are the queues and tasks of default."},
+		{name: "namespace-remove", at: "/namespaces", click: link("/namespaces/team-a/remove"), fill: []string{"confirm", "team-a"}, submit: true, says: "Removed namespace team-a."},
 		{name: "drain", at: "/cluster", click: link("/drain"), submit: true, says: "n1: drains"},
 		{name: "undrain", click: link("/undrain"), submit: true, says: "takes replicas again"},
 	} {
@@ -196,7 +225,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("#live-switch")
 	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
 	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	b.eval(`new Promise((done) => setTimeout(done, 2500))`)
+	b.eval(`new Promise((done) => { const look = async () => (await (await fetch(location.href)).text()).includes("<b>5</b>") ? done() : look(); look(); })`)
 	if got := b.eval(`document.querySelectorAll(".figure b")[1].textContent`); got != "4" {
 		t.Errorf("a paused page says %q", got)
 	}
@@ -209,6 +238,56 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.documentElement.dataset.theme === "dark"`)
 	b.visit(w.url + "/ops/queues")
 	b.until(`document.documentElement.dataset.theme === "dark"`)
+	b.check(w.url)
+}
+
+// TestTickedRows does something with single rows, while the list lives on.
+func TestTickedRows(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "/ops")
+	one := func() {
+		w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	}
+	for range 4 {
+		one()
+	}
+	b.visit(w.url + "/ops/tasks?q=queue:mail")
+	b.until(`document.querySelectorAll("td.tick input").length === 4 && document.querySelector("#live-switch span").textContent === "Live"`)
+	b.click("tbody tr:nth-child(2) .tick input")
+	b.until(`document.querySelector("#live-switch span").textContent === "Held" && document.querySelector(".ticked-count").textContent === "1"`)
+	id := b.eval(`document.querySelector("td.tick input:checked").value`)
+	one() // the rows stay where they are
+	b.key("j")
+	b.key("x")
+	b.until(`document.querySelector(".ticked-count").textContent === "2" && document.querySelector("input[data-all]").indeterminate`)
+	b.key("x")
+	b.until(`document.querySelector(".ticked-count").textContent === "1"`)
+	b.shoot("ticked")
+	if got := b.eval(`String([...document.querySelectorAll(".bulk.of-all")].some((e) => e.checkVisibility()))`); got != "false" {
+		t.Error("with ticked rows the operations over all that match are offered")
+	}
+	b.click(`.of-ticked button[value="run_now"]`)
+	b.until(`document.querySelector("dialog[open] form") !== null`)
+	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
+	b.until(`document.body.innerText.includes("Made ready 1 task.") && location.pathname + location.search === "/ops/tasks?q=queue%3Amail" && document.querySelectorAll("td.tick input").length === 5`)
+	got, err := w.client.Task(t.Context(), id)
+	must(t, err)
+	if got.State != pawl.StateReady {
+		t.Errorf("the ticked task is %s", got.State)
+	}
+	_, err = w.client.Cancel(t.Context(), id, "")
+	must(t, err)
+	b.click("input[data-all]")
+	b.until(`document.querySelector(".ticked-count").textContent === "5"`)
+	b.click(`.of-ticked button[value="run_now"]`) // one has ended
+	b.until(`document.querySelector("dialog[open] form") !== null`)
+	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
+	b.until(`document.body.innerText.includes("Made ready 4 tasks.") && document.body.innerText.includes("1 refused:")`)
+	b.click("tbody tr .tick input")
+	b.until(`document.querySelector("#live-switch span").textContent === "Held"`)
+	one()
+	b.click("tbody tr .tick input")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live" && document.querySelectorAll("td.tick input").length === 6`)
 	b.check(w.url)
 }
 
@@ -255,6 +334,12 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	must(t, err)
 	_, err = admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionReplay, Filter: &pawl.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
 	must(t, err)
+	_, err = admin.AddToken(ctx, pawl.TokenSpec{Name: "nasty", Roles: []pawl.Role{pawl.RoleObserve}})
+	must(t, err)
+	_, err = admin.AddWebhook(ctx, pawl.WebhookSpec{Name: "nasty", URL: "https://hooks.example.com/?" + url.QueryEscape(nasty)})
+	must(t, err)
+	_, err = admin.PauseWebhook(ctx, "nasty", nasty)
+	must(t, err)
 	return task, made.ID
 }
 
@@ -283,7 +368,8 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		"/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
 		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
 		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
-		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
+		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks", "/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
+		"/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
 	} {
 		b.visit(w.url + path)
 		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") && strings.Contains(body, "could not be made") {
@@ -336,7 +422,7 @@ func TestLook(t *testing.T) {
 	pages := map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
 		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 	for _, look := range []struct {
 		name  string
 		dark  bool
@@ -363,6 +449,7 @@ func TestWidths(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	w.enqueue(t, 1000, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("newsletter")) })
 	seen := func(class string) string {
 		return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(".%s")].filter((e) => e.offsetParent !== null).length > 0)`, class))
 	}
@@ -370,11 +457,14 @@ func TestWidths(t *testing.T) {
 		width, height int
 		phone         bool
 		shown, hidden string
-	}{{1440, 900, false, "wide-only", "narrow-only"}, {390, 844, true, "narrow-only", "wide-only"}} {
+	}{{1440, 900, false, "wide-only", "narrow-only"}, {1280, 800, false, "wide-only", "narrow-only"}, {390, 844, true, "narrow-only", "wide-only"}} {
 		b.size(c.width, c.height, c.phone)
 		b.visit(w.url + "/tasks")
 		if seen(c.shown) != "true" || seen(c.hidden) != "false" {
 			t.Errorf("at a width of %d: %s seen %s, %s seen %s", c.width, c.shown, seen(c.shown), c.hidden, seen(c.hidden))
+		}
+		if b.visit(w.url + "/queues"); !c.phone && b.eval(`String([...document.querySelectorAll(".table")].some((e) => e.scrollWidth > e.clientWidth))`) == "true" {
+			t.Errorf("at a width of %d the list of queues is cut off", c.width)
 		}
 	}
 }

@@ -77,6 +77,9 @@ func TestDeadLetters(t *testing.T) {
 			if len(got) != 2 || got[0].Fingerprint == "" || got[0].Fingerprint == got[1].Fingerprint {
 				w.Fatalf("the groups are %+v", got)
 			}
+			is(w, "those of the first", w.dead(filter{Queue: "mail", Fingerprint: got[0].Fingerprint}), []string{all[2], all[0]})
+			is(w, "those of the second", w.dead(filter{Queue: "mail", Type: "send", Fingerprint: got[1].Fingerprint}), []string{all[1]})
+			is(w, "those of neither", len(w.dead(filter{Queue: "mail", Type: "other", Fingerprint: got[1].Fingerprint})), 0)
 			got[0].Fingerprint, got[1].Fingerprint = "", ""
 			is(w, "the groups", got, []group{
 				{Type: "send", Message: got[0].Message, Count: 2, FirstAt: w.at(-3 * second), LastAt: w.at(-second), Sample: all[2]},

@@ -209,7 +209,7 @@ func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) broker() broker.Filter {
-	out := broker.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Text: f.Text}
+	out := broker.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Text: f.Text}
 	for _, name := range f.States {
 		s, _ := task.ParseState(name)
 		out.States = append(out.States, s)

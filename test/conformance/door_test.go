@@ -293,6 +293,7 @@ type filter struct {
 	Key           string    `json:"key,omitempty"`
 	Worker        string    `json:"worker,omitempty"`
 	Error         string    `json:"error,omitempty"`
+	Fingerprint   string    `json:"fingerprint,omitempty"`
 	CreatedAfter  time.Time `json:"created_after,omitzero"`
 	CreatedBefore time.Time `json:"created_before,omitzero"`
 	Text          string    `json:"q,omitempty"`

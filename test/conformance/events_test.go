@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -38,6 +41,7 @@ type watching struct {
 	Queue, Type, Task string
 	Kinds             []string
 	After             string
+	Digest            time.Duration
 }
 
 type heralds interface {
@@ -149,6 +153,24 @@ func TestEvents(t *testing.T) {
 				is(w, fmt.Sprintf("a refusal of %+v", bad), err != nil, true)
 			}
 		}}),
+		ofTheGateway(story{name: "a digest tells that something happened, and no more", tell: func(w *world) {
+			w.put("a", settings{})
+			w.put("b", settings{})
+			s := w.watch(watching{Queue: "a", Kinds: []string{"task.*"}, Digest: time.Second})
+			w.fill(5, spec{Queue: "a"})
+			w.fill(5, spec{Queue: "b"})
+			s.hears("much of a queue", "changed")
+			is(w, "its cursor", s.last.Cursor, "")
+			w.fill(1, spec{Queue: "b"})
+			s.hears("another queue")
+			w.fill(2, spec{Queue: "a"})
+			s.hears("the queue again", "changed")
+			s.stop()
+			for _, bad := range []watching{{Digest: time.Minute}, {Digest: time.Millisecond}} {
+				_, err := w.door.(heralds).Watch(w.ctx(), bad)
+				is(w, fmt.Sprintf("a refusal of %+v", bad), err != nil, true)
+			}
+		}}),
 		ofTheGateway(story{name: "operations, breakers and schedules are told of", tell: func(w *world) {
 			w.put("default", settings{Breaker: &breaker{FailureRate: 100, MinAttempts: 1, Window: minute, Hold: hour, Probes: 1}})
 			w.fill(2, spec{})
@@ -174,6 +196,9 @@ func (d *rest) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 		if value != "" {
 			q.Set(name, value)
 		}
+	}
+	if f.Digest > 0 {
+		q.Set("digest", f.Digest.String())
 	}
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://house/api/v1/events?"+q.Encode(), nil)
 	if err != nil {
@@ -213,12 +238,16 @@ func (d *rest) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 }
 
 func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
-	s, err := d.events.WatchEvents(ctx, &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.Task, Kinds: f.Kinds, Cursor: f.After})
+	req := &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.Task, Kinds: f.Kinds, Cursor: f.After}
+	if f.Digest > 0 {
+		req.Digest = durationpb.New(f.Digest)
+	}
+	s, err := d.events.WatchEvents(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	first, err := s.Recv()
-	if err != nil || len(first.GetEvents()) > 0 || first.GetCursor() == "" {
+	if err != nil || len(first.GetEvents()) > 0 || (first.GetCursor() == "") != (f.Digest > 0) {
 		return nil, fmt.Errorf("the first frame is %v, %w", first, err)
 	}
 	out := make(chan happened)
@@ -243,7 +272,7 @@ func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 }
 
 func (d *sdk) Watch(ctx context.Context, f watching) (<-chan happened, error) {
-	filter := pawl.EventFilter{Queue: f.Queue, Type: f.Type, TaskID: f.Task, After: f.After}
+	filter := pawl.EventFilter{Queue: f.Queue, Type: f.Type, TaskID: f.Task, After: f.After, Digest: f.Digest}
 	for _, k := range f.Kinds {
 		filter.Kinds = append(filter.Kinds, pawl.EventKind(k))
 	}

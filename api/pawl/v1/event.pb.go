@@ -9,6 +9,7 @@ package pawlv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -24,12 +25,15 @@ const (
 
 // WatchEventsRequest selects events. Fields that are set must all match.
 type WatchEventsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // of the task
-	TaskId        string                 `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Kinds         []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`   // any of these, at most 32; task.* is all of a sort
-	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the last event, or the last frame, that was seen
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Type   string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // of the task
+	TaskId string                 `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Kinds  []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`   // any of these, at most 32; task.* is all of a sort
+	Cursor string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the last event, or the last frame, that was seen
+	// Tells, instead of what happens, that something has: an event of kind "changed", of a shard at most once in so much time, which is 100ms
+	// to 10s. It costs next to nothing, whatever happens. There is no cursor then.
+	Digest        *durationpb.Duration `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -99,6 +103,13 @@ func (x *WatchEventsRequest) GetCursor() string {
 	return ""
 }
 
+func (x *WatchEventsRequest) GetDigest() *durationpb.Duration {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
 // WatchEventsResponse is a frame. One without events says that there were none, at least every 15 s.
 type WatchEventsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -156,7 +167,7 @@ func (x *WatchEventsResponse) GetCursor() string {
 // no sense for a kind are unset. There is no payload.
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // such as task.dead; reset: what happened in the shard before is not all known, look at the state afresh
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // such as task.dead; reset: what happened in the shard before is not all known, look at the state afresh; changed: of a digest
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"` // of the shard
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
 	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // of a task, or of a breaker
@@ -322,13 +333,14 @@ var File_pawl_v1_event_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x13pawl/v1/event.proto\x12\apawl.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\x85\x01\n" +
+	"\x13pawl/v1/event.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\xb8\x01\n" +
 	"\x12WatchEventsRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x17\n" +
 	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12\x14\n" +
 	"\x05kinds\x18\x04 \x03(\tR\x05kinds\x12\x16\n" +
-	"\x06cursor\x18\x05 \x01(\tR\x06cursor\"U\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x121\n" +
+	"\x06digest\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06digest\"U\n" +
 	"\x13WatchEventsResponse\x12&\n" +
 	"\x06events\x18\x01 \x03(\v2\x0e.pawl.v1.EventR\x06events\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xa5\x03\n" +
@@ -370,20 +382,22 @@ var file_pawl_v1_event_proto_goTypes = []any{
 	(*WatchEventsRequest)(nil),    // 0: pawl.v1.WatchEventsRequest
 	(*WatchEventsResponse)(nil),   // 1: pawl.v1.WatchEventsResponse
 	(*Event)(nil),                 // 2: pawl.v1.Event
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
-	(State)(0),                    // 4: pawl.v1.State
+	(*durationpb.Duration)(nil),   // 3: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(State)(0),                    // 5: pawl.v1.State
 }
 var file_pawl_v1_event_proto_depIdxs = []int32{
-	2, // 0: pawl.v1.WatchEventsResponse.events:type_name -> pawl.v1.Event
-	3, // 1: pawl.v1.Event.time:type_name -> google.protobuf.Timestamp
-	4, // 2: pawl.v1.Event.state:type_name -> pawl.v1.State
-	0, // 3: pawl.v1.EventService.WatchEvents:input_type -> pawl.v1.WatchEventsRequest
-	1, // 4: pawl.v1.EventService.WatchEvents:output_type -> pawl.v1.WatchEventsResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	3, // 0: pawl.v1.WatchEventsRequest.digest:type_name -> google.protobuf.Duration
+	2, // 1: pawl.v1.WatchEventsResponse.events:type_name -> pawl.v1.Event
+	4, // 2: pawl.v1.Event.time:type_name -> google.protobuf.Timestamp
+	5, // 3: pawl.v1.Event.state:type_name -> pawl.v1.State
+	0, // 4: pawl.v1.EventService.WatchEvents:input_type -> pawl.v1.WatchEventsRequest
+	1, // 5: pawl.v1.EventService.WatchEvents:output_type -> pawl.v1.WatchEventsResponse
+	5, // [5:6] is the sub-list for method output_type
+	4, // [4:5] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_event_proto_init() }

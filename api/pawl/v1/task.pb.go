@@ -1401,7 +1401,8 @@ type Filter struct {
 	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // part of the last error's message
 	CreatedAfter  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
-	Q             string                 `protobuf:"bytes,10,opt,name=q,proto3" json:"q,omitempty"` // part of the payload
+	Q             string                 `protobuf:"bytes,10,opt,name=q,proto3" json:"q,omitempty"`                     // part of the payload
+	Fingerprint   string                 `protobuf:"bytes,11,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of the type and the last error's message, as groups of dead letters have it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1502,6 +1503,13 @@ func (x *Filter) GetCreatedBefore() *timestamppb.Timestamp {
 func (x *Filter) GetQ() string {
 	if x != nil {
 		return x.Q
+	}
+	return ""
+}
+
+func (x *Filter) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
 	}
 	return ""
 }
@@ -1634,7 +1642,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x06holder\x18\x05 \x01(\tR\x06holder\x12$\n" +
 	"\x05state\x18\x06 \x01(\x0e2\x0e.pawl.v1.StateR\x05state\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xbe\x02\n" +
+	"retryAfter\"\xe0\x02\n" +
 	"\x06Filter\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12&\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x12\x12\n" +
@@ -1646,7 +1654,8 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\rcreated_after\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\f\n" +
 	"\x01q\x18\n" +
-	" \x01(\tR\x01q*^\n" +
+	" \x01(\tR\x01q\x12 \n" +
+	"\vfingerprint\x18\v \x01(\tR\vfingerprint*^\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPRIORITY_HIGH\x10\x01\x12\x13\n" +

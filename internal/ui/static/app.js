@@ -8,31 +8,84 @@
     set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* private windows */ } },
   };
 
-  // ---- Live: a page asks for its changing part at each "pawl:refresh". This is the one place that says when.
-  const every = 2000;
+  // ---- Live: a page asks for its changing part at each "pawl:refresh". A stream says when something has changed, and a clock when it is
+  // time to look in any case. While there is no stream, as proxies and networks cut them, the clock goes faster.
+  const part = $("live");
+  const address = part.dataset.watch;
+  const beat = Number(part.dataset.beat);
+  const fallback = 5000, least = 1000, patience = 8000, longest = 60000;
   let paused = store.get("pawl-paused") === "yes";
-  const refresh = () => document.body.dispatchEvent(new CustomEvent("pawl:refresh"));
-  const watch = () => setInterval(() => {
-    if (!paused && document.visibilityState === "visible" && !document.querySelector("dialog[open]")) refresh();
-  }, every);
+  let source = null, heard = false, tries = 0, retry = 0; // the stream
+  let asked = Date.now(), busy = false, due = false, answered = true; // the page's own requests
+  const looking = () => beat && !paused && document.visibilityState === "visible";
+  const ticked = () => part.querySelectorAll("td.tick input:checked"); // while there are any the rows stay where they are
+  const streams = () => !address || heard;
+
+  function refresh() {
+    if (!looking()) return;
+    if (busy || ticked().length || document.querySelector("dialog[open]")) { due = true; return; }
+    due = false;
+    asked = Date.now();
+    document.body.dispatchEvent(new CustomEvent("pawl:refresh"));
+  }
+  function open() {
+    clearTimeout(retry);
+    if (!address || source || !looking()) return;
+    const own = source = new EventSource(address);
+    const lose = () => { if (own === source) lost(); };
+    own.addEventListener("hello", () => { heard = true; tries = 0; showLive(); refresh(); }); // something may have happened before
+    own.addEventListener("changed", refresh);
+    own.addEventListener("gone", () => { lose(); refresh(); }); // which finds out why
+    own.addEventListener("error", lose);
+    setTimeout(() => { if (!heard) lose(); }, patience); // a proxy may keep back what is small
+  }
+  function close() {
+    source?.close();
+    source = null;
+    heard = false;
+    clearTimeout(retry);
+  }
+  function lost() { // the browser's own way to come back knows no patience
+    close();
+    tries++;
+    retry = setTimeout(open, Math.min(least * 2 ** tries, longest) * (0.5 + Math.random()));
+    showLive();
+  }
+  function watch() {
+    open();
+    setInterval(() => { if (looking() && Date.now() - asked >= (streams() ? beat : Math.min(beat, fallback))) refresh(); }, least);
+  }
 
   const liveSwitch = $("live-switch");
-  function showLive(broken) {
+  function showLive() {
+    const late = !paused && answered && !streams() && tries > 1;
     liveSwitch.setAttribute("aria-pressed", String(!paused));
-    liveSwitch.classList.toggle("broken", Boolean(broken));
-    liveSwitch.querySelector("span").textContent = broken ? "No answer" : paused ? "Paused" : "Live";
+    liveSwitch.classList.toggle("broken", !paused && !answered);
+    liveSwitch.classList.toggle("late", late);
+    liveSwitch.querySelector("span").textContent = paused ? "Paused" : ticked().length ? "Held" : !answered ? "Reconnecting…" : late ? `Every ${fallback / 1000} s` : "Live";
   }
   function togglePause() {
+    if (!beat) return;
     paused = !paused;
     store.set("pawl-paused", paused ? "yes" : "");
+    if (paused) close(); else open();
+    tries = 0;
     showLive();
-    if (!paused) refresh();
+    refresh();
   }
   liveSwitch.addEventListener("click", togglePause);
-  document.addEventListener("htmx:sendError", () => showLive(true));
-  document.addEventListener("htmx:timeout", () => showLive(true));
-  document.addEventListener("htmx:afterRequest", (e) => { if (e.detail.xhr && e.detail.xhr.status > 0 && e.detail.xhr.status < 500) showLive(); });
-  document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible" && !paused) refresh(); });
+  document.addEventListener("visibilitychange", () => { if (looking()) { open(); refresh(); } else close(); });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (e) => { if (e.persisted) { open(); refresh(); } });
+  part.addEventListener("htmx:beforeRequest", (e) => { if (e.target === part) busy = true; });
+  part.addEventListener("htmx:afterRequest", (e) => {
+    if (e.target !== part) return;
+    const status = e.detail.xhr?.status ?? 0;
+    busy = false;
+    answered = status > 0 && status < 500;
+    showLive();
+    if (due) setTimeout(refresh, Math.max(0, asked + least - Date.now()));
+  });
 
   // What people have opened, selected or are about to read stays as it is when the rest changes.
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.nodeName === "DETAILS");
@@ -40,8 +93,9 @@
   document.addEventListener("htmx:beforeSwap", (e) => {
     const selection = document.getSelection();
     if (e.detail.target.id !== "live" || e.detail.requestConfig.verb !== "get") return;
-    if (e.detail.xhr.status >= 400 && e.detail.xhr.status !== 404) { e.detail.shouldSwap = false; showLive(true); }
-    if (selection && !selection.isCollapsed && $("live").contains(selection.anchorNode)) e.detail.shouldSwap = false;
+    if (e.detail.xhr.status >= 400 && e.detail.xhr.status !== 404) e.detail.shouldSwap = false;
+    if (selection && !selection.isCollapsed && part.contains(selection.anchorNode)) e.detail.shouldSwap = false;
+    if (ticked().length) { e.detail.shouldSwap = false; due = true; } // ticked while it was asked for
   });
 
   // ---- Times: "3 min ago" goes on by itself.
@@ -82,13 +136,37 @@
     if (first) first.focus();
     checkJSON();
   }
-  dialog.addEventListener("close", () => { dialog.replaceChildren(); });
+  dialog.addEventListener("close", () => { dialog.replaceChildren(); refresh(); }); // what it did may be seen
   document.addEventListener("htmx:beforeRequest", (e) => {
     for (const b of e.target.querySelectorAll?.(".buttons button") ?? []) b.disabled = true;
   });
   document.addEventListener("htmx:afterRequest", (e) => {
     if (e.detail.xhr?.getResponseHeader("HX-Redirect")) return;
     for (const b of e.target.querySelectorAll?.(".buttons button") ?? []) b.disabled = false;
+  });
+
+  // ---- Ticked rows
+  function showTicked() {
+    const n = ticked().length;
+    for (const e of part.querySelectorAll(".ticked-count")) e.textContent = n;
+    for (const all of part.querySelectorAll("input[data-all]")) {
+      const some = all.form.querySelectorAll("td.tick input");
+      all.checked = n > 0 && n === some.length;
+      all.indeterminate = n > 0 && !all.checked;
+    }
+    showLive();
+    if (n === 0 && due) refresh();
+  }
+  part.addEventListener("change", (e) => {
+    if (!e.target.matches(".tick input")) return;
+    if (e.target.matches("[data-all]")) for (const one of e.target.form.querySelectorAll("td.tick input")) one.checked = e.target.checked;
+    showTicked();
+  });
+  part.addEventListener("submit", (e) => {
+    if (!e.target.matches(".ticks-form")) return;
+    e.preventDefault();
+    const q = new URLSearchParams(new FormData(e.target, e.submitter));
+    htmx.ajax("GET", `${e.target.getAttribute("action")}?${q}`, { target: dialog, swap: "innerHTML" }).then(openDialog);
   });
 
   // ---- Copy
@@ -148,7 +226,7 @@
   }
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
-    const typing = e.target.matches("input, textarea, select");
+    const typing = e.target.matches("input:not([type=checkbox]), textarea, select");
     if (typing) { if (e.key === "Escape") e.target.blur(); return; }
     if (document.querySelector("dialog[open]")) return;
     const act = {
@@ -157,9 +235,10 @@
       ".": toggleTheme,
       j: () => moveRow(1),
       k: () => moveRow(-1),
+      x: () => part.querySelectorAll("tr[data-row]")[row]?.querySelector("td.tick input")?.click(),
     }[e.key];
     if (act) { e.preventDefault(); act(); return; }
-    if (e.key === " " && !e.target.matches("button, a, summary, pre, [tabindex='0']")) { e.preventDefault(); togglePause(); return; }
+    if (e.key === " " && !e.target.matches("button, input, a, summary, pre, [tabindex='0']")) { e.preventDefault(); togglePause(); return; }
     const link = [...document.querySelectorAll(".menu a[data-key]")].find((a) => a.dataset.key === e.key);
     if (link) { e.preventDefault(); link.click(); }
   });

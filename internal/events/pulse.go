@@ -1,0 +1,122 @@
+package events
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// pulseKept is how long a pulse is felt whose reader is away: longer than the longest rest and the longest wait together.
+	pulseKept = 30 * time.Second
+	// pulseGather is how long a pulse that was waited for lets more come.
+	pulseGather = 100 * time.Millisecond
+)
+
+// pulse is for a reader who only wants to know that something happened, not what. The ring keeps no events for it: it looks at each
+// until one matches, and then no further until the reader has been told.
+type pulse struct {
+	filter Filter
+	hit    bool
+	told   uint64        // index of the entry up to which its reader was told of a hit: one who asks from before has not got the answer
+	news   chan struct{} // has one when there is a hit
+	seen   time.Time     // when its reader last came
+}
+
+// readPulse waits until something has happened since the reader was last told.
+func (r *Ring) readPulse(ctx context.Context, q Query) (Page, error) {
+	p, page, err := r.feel(&q)
+	if err != nil || page.Reset || page.Changed || q.After == (Place{}) {
+		return page, err
+	}
+	wait := time.NewTimer(q.Wait)
+	defer wait.Stop()
+	select {
+	case <-p.news:
+		sleep(ctx, min(q.Wait, pulseGather))
+	case <-wait.C:
+	case <-ctx.Done():
+		return page, ctx.Err()
+	}
+	_, page, err = r.feel(&q)
+	return page, err
+}
+
+// feel finds a reader's pulse, or begins it, and takes its hit.
+func (r *Ring) feel(q *Query) (*pulse, Page, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.open {
+		return nil, Page{}, ErrClosed
+	}
+	now := time.Now()
+	p := r.pulses[q.Pulse]
+	page := Page{Next: Place{r.era, r.passed.Load(), wholeEntry}}
+	if p == nil || q.After.Era != r.era {
+		page.Reset = q.After != Place{}
+		p = r.begin(q, now)
+	}
+	p.seen = now
+	page.Changed = !page.Reset && q.After.Index < p.told
+	if p.hit {
+		p.hit, p.told, page.Changed = false, page.Next.Index, true
+		r.feeling.Add(1)
+		select {
+		case <-p.news:
+		default:
+		}
+	}
+	return p, page, nil
+}
+
+// begin feels a new pulse. mu is held.
+func (r *Ring) begin(q *Query, now time.Time) *pulse {
+	r.drop(now)
+	if r.pulses == nil {
+		r.pulses = map[uint64]*pulse{}
+	}
+	if old := r.pulses[q.Pulse]; old == nil || old.hit {
+		r.feeling.Add(1)
+	}
+	p := &pulse{filter: q.Filter, news: make(chan struct{}, 1)}
+	r.pulses[q.Pulse] = p
+	return p
+}
+
+// drop forgets pulses whose readers have gone. mu is held.
+func (r *Ring) drop(now time.Time) {
+	r.dropped = now
+	for id, p := range r.pulses {
+		if now.Sub(p.seen) > pulseKept {
+			r.forget(id, p)
+		}
+	}
+}
+
+// forget ends a pulse, and wakes its reader. mu is held.
+func (r *Ring) forget(id uint64, p *pulse) {
+	delete(r.pulses, id)
+	if !p.hit {
+		r.feeling.Add(-1)
+		p.news <- struct{}{}
+	}
+}
+
+// touch tells the readers of pulses whose filters match. mu is held.
+func (r *Ring) touch(events []Event, now time.Time) {
+	for _, p := range r.pulses {
+		if p.hit {
+			continue
+		}
+		for i := range events {
+			if p.filter.matches(&events[i]) {
+				p.hit = true
+				r.feeling.Add(-1)
+				p.news <- struct{}{}
+				break
+			}
+		}
+	}
+	if now.Sub(r.dropped) > pulseKept {
+		r.drop(now)
+	}
+}

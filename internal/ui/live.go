@@ -1,0 +1,170 @@
+package ui
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// watch is what a page shows, as far as events tell of it: one that matches means that the page is to be asked for anew. Fields that are
+// set must all match; the zero watch is all of the namespace.
+type watch struct {
+	Queue, Type, Task string
+	Kinds             []pawl.EventKind
+}
+
+// deadKinds are how dead letters and poison come and go; endKinds are how tasks end.
+var (
+	deadKinds = []pawl.EventKind{pawl.EventDead, pawl.EventPoisoned, pawl.EventDiscarded, pawl.EventCancelled, pawl.EventReplayed}
+	endKinds  = append([]pawl.EventKind{pawl.EventSucceeded}, deadKinds...)
+)
+
+const (
+	// slowBeat is how often a page is asked for anew though nothing happened: ages, rates and what others do change by time alone.
+	slowBeat = 10 * time.Second
+	// quickBeat is that of pages of which no event tells.
+	quickBeat = 4 * time.Second
+
+	// maxLive bounds the streams of a node. Who gets none asks by the clock.
+	maxLive = 500
+	// livePace is how often all streams of a node together may tell of changes, in a second: a page costs about 5 ms, and a hundred that
+	// are open must cost the broker no more than ten.
+	livePace = 10
+	// liveGap is how long a stream is silent after it told of a change, at least.
+	liveGap = time.Second
+	// liveBreath is how often a stream says something when nothing happens, liveWrite how long a browser may take for it.
+	liveBreath = 15 * time.Second
+	liveWrite  = 30 * time.Second
+)
+
+// gapOf is how long each of n streams is silent after it told of a change.
+func gapOf(n int64) time.Duration {
+	return max(liveGap, time.Duration(n)*time.Second/livePace)
+}
+
+// address is that of the stream of a watch, below the base.
+func (w *watch) address() string {
+	q := url.Values{}
+	kinds := make([]string, len(w.Kinds))
+	for i, k := range w.Kinds {
+		kinds[i] = string(k)
+	}
+	for name, value := range map[string]string{"queue": w.Queue, "type": w.Type, "task": w.Task, "kind": strings.Join(kinds, ",")} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return "/live?" + q.Encode()
+}
+
+// liveFilter is the inverse of address.
+func liveFilter(q url.Values) pawl.EventFilter {
+	f := pawl.EventFilter{Queue: q.Get("queue"), Type: q.Get("type"), TaskID: q.Get("task"), Digest: liveGap}
+	if kinds := q.Get("kind"); kinds != "" {
+		for _, k := range strings.Split(kinds, ",") {
+			f.Kinds = append(f.Kinds, pawl.EventKind(k))
+		}
+	}
+	return f
+}
+
+// live counts the streams of a node, and ends them.
+type live struct {
+	open atomic.Int64
+	end  chan struct{}
+}
+
+// follow answers with server-sent events: hello at the beginning, changed when the page is to be asked for anew, gone when the stream
+// ends for good, as the token has.
+func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+		http.Error(w, "only pages of this server follow what happens here", http.StatusForbidden)
+		return
+	}
+	defer u.live.open.Add(-1)
+	if u.live.open.Add(1) > maxLive {
+		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
+		return
+	}
+	client, leave, err := u.visitors.client(of(r))
+	if err != nil {
+		http.Error(w, "this server is stopping", http.StatusServiceUnavailable)
+		return
+	}
+	defer leave()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // or a proxy would keep events back
+	s := &liveStream{UI: u, w: w, r: r, conn: http.NewResponseController(w), changed: make(chan struct{}, 1), ended: make(chan error, 1)}
+	go s.read(client, liveFilter(r.URL.Query()))
+	s.write()
+}
+
+// liveStream is one page's stream. Read feeds it until the request ends.
+type liveStream struct {
+	*UI
+	w       http.ResponseWriter
+	r       *http.Request
+	conn    *http.ResponseController
+	changed chan struct{} // has one when something happened that the page was not told of
+	ended   chan error
+}
+
+func (s *liveStream) read(client *pawl.Client, f pawl.EventFilter) {
+	for _, err := range client.Events(s.r.Context(), f) {
+		if err != nil {
+			s.ended <- err
+			return
+		}
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *liveStream) write() {
+	said := s.say("event: hello\ndata: 1\n\n")
+	breath := time.NewTicker(liveBreath)
+	defer breath.Stop()
+	var rest <-chan time.Time // set while the stream is silent
+	for said == nil {
+		changed := s.changed
+		if rest != nil {
+			changed = nil
+		}
+		select {
+		case <-changed:
+			said = s.say("event: changed\ndata: 1\n\n")
+			rest = time.After(gapOf(s.live.open.Load()))
+		case <-rest:
+			rest = nil
+		case <-breath.C:
+			said = s.say(": nothing\n\n")
+		case err := <-s.ended:
+			if s.r.Context().Err() == nil && !errors.Is(err, pawl.ErrClosed) {
+				_ = s.say("event: gone\ndata: 1\n\n") // the page finds out why by asking
+			}
+			return
+		case <-s.live.end:
+			return
+		case <-s.r.Context().Done():
+			return
+		}
+	}
+}
+
+func (s *liveStream) say(text string) error {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(liveWrite)) // not on connections in memory
+	if _, err := io.WriteString(s.w, text); err != nil {
+		return err
+	}
+	return s.conn.Flush()
+}

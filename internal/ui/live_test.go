@@ -1,0 +1,205 @@
+package ui_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// tab is the stream of an open page.
+type tab struct {
+	t      *testing.T
+	status int
+	header http.Header
+	events chan string // their kinds; closed at the end
+	cut    context.CancelFunc
+}
+
+// follow opens a stream, and has read its hello, if it is one.
+func (w *world) follow(t *testing.T, path string, headers ...string) *tab {
+	t.Helper()
+	ctx, cut := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", w.url+path, nil)
+	must(t, err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	must(t, err)
+	s := &tab{t: t, status: resp.StatusCode, header: resp.Header, events: make(chan string, 100), cut: cut}
+	go func() {
+		defer close(s.events)
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if kind, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				s.events <- kind
+			}
+		}
+	}()
+	if s.status == http.StatusOK {
+		s.expect("hello")
+	}
+	return s
+}
+
+func (s *tab) expect(want string) {
+	s.t.Helper()
+	select {
+	case got := <-s.events:
+		if got != want {
+			s.t.Errorf("the stream says %q, want %q", got, want)
+		}
+	case <-time.After(browserTime):
+		s.t.Fatalf("the stream does not say %q", want)
+	}
+}
+
+// until does something again and again until the stream says that something changed: nobody says when a stream has begun.
+func (s *tab) until(do func()) {
+	s.t.Helper()
+	for end := time.After(browserTime); ; {
+		do()
+		select {
+		case got := <-s.events:
+			if got != "changed" {
+				s.t.Errorf("the stream says %q", got)
+			}
+			return
+		case <-end:
+			s.t.Fatal("the stream says nothing")
+		default:
+		}
+	}
+}
+
+func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
+	w := startWorld(t, "/ops")
+	mail := w.follow(t, "/ops/live?queue=mail&kind=task.enqueued", "Sec-Fetch-Site", "same-origin")
+	if got := mail.header.Get("Content-Type") + mail.header.Get("Cache-Control"); got != "text/event-streamno-store" {
+		t.Errorf("the stream is %q", got)
+	}
+	all := w.follow(t, "/live?")
+	task := w.follow(t, "/live?task=0199f3c2-0000-7001-8000-000000000000")
+	mail.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) }) })
+	all.expect("changed")
+	other := w.follow(t, "/live?queue=other")
+	all.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("other")) }) })
+	other.expect("changed")
+	for _, quiet := range []*tab{task} {
+		quiet.cut()
+		if kind, more := <-quiet.events; more {
+			t.Errorf("a stream of something else says %q", kind)
+		}
+	}
+	wrong := w.follow(t, "/live?kind=nonsense") // it says so by its end: the page asks then, and shows what is wrong
+	wrong.expect("gone")
+	if s := w.follow(t, "/live?", "Sec-Fetch-Site", "cross-site"); s.status != http.StatusForbidden {
+		t.Errorf("a page of another site follows: status %d", s.status)
+	}
+}
+
+func TestStreamsEndWithTheirToken(t *testing.T) {
+	w := startGuarded(t)
+	if s := w.follow(t, "/live?"); s.status == http.StatusOK {
+		s.expect("gone")
+	}
+	s := w.follow(t, "/live?queue=mail", as(w.tokenFor(t, "guest", pawl.RoleObserve))...)
+	_, err := w.client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "guest"})
+	must(t, err)
+	s.expect("gone")
+	if kind, more := <-s.events; more {
+		t.Errorf("behind the end the stream says %q", kind)
+	}
+}
+
+// A token that is good for some queues hears of no others.
+func TestStreamsHearWhatTheirTokenSees(t *testing.T) {
+	w := startGuarded(t)
+	made, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "narrow", Roles: []pawl.Role{pawl.RoleObserve}, Queues: []string{"mine"}})
+	must(t, err)
+	narrow, wide := w.follow(t, "/live?", as(made.Secret)...), w.follow(t, "/live?queue=theirs", as(w.token)...)
+	narrow.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mine")) }) })
+	for range 2 { // what happened in mine may be told once more
+		wide.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("theirs")) }) })
+	}
+	narrow.cut()
+	told := 0
+	for range narrow.events {
+		told++
+	}
+	if told > 1 {
+		t.Errorf("who may see one queue was told %d times of another", told)
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	w := startWorld(t, "")
+	const most = 500
+	for range most {
+		if s := w.follow(t, "/live?queue=a"); s.status != http.StatusOK {
+			t.Fatalf("status %d", s.status)
+		}
+	}
+	if s := w.follow(t, "/live?queue=a"); s.status != http.StatusServiceUnavailable {
+		t.Errorf("one stream too many has status %d", s.status)
+	}
+}
+
+// hurry makes the clocks of a page go twenty times as fast.
+const hurry = `(() => { const now = Date.now, start = now(), wait = setTimeout, every = setInterval; Date.now = () => start + 20 * (now() - start);
+	window.setTimeout = (f, ms) => wait(f, ms / 20); window.setInterval = (f, ms) => every(f, ms / 20); })()`
+
+// TestPagesFollow sees that pages learn of changes by their stream, and by the clock where streams are cut.
+func TestPagesFollow(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "/ops")
+	one := func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) }) }
+	ready := func(n string) string { return `document.querySelectorAll(".figure b")[1].textContent === "` + n + `"` }
+	says := func(word string) string {
+		return `document.querySelector("#live-switch span").textContent === "` + word + `"`
+	}
+	one()
+
+	undo := b.inject(`window.setInterval = () => 0`) // no clock
+	b.visit(w.url + "/ops/queues/mail")
+	b.until(ready("1"))
+	one()
+	b.until(ready("2"))
+	// With a form open it waits.
+	b.click(`a[data-form][href*="/pause"]`)
+	b.until(`document.querySelector("dialog[open] form") !== null`)
+	one()
+	b.key("Escape")
+	b.until(ready("3"))
+	b.check(w.url)
+	undo()
+
+	undo = b.inject(hurry + `; window.EventSource = class { constructor() { this.on = []; setTimeout(() => this.on.forEach((f) => f()), 10); } addEventListener(kind, f) { if (kind === "error") this.on.push(f); } close() {} }`)
+	b.visit(w.url + "/ops/queues/mail")
+	b.until(says("Every 5 s"))
+	one()
+	b.until(ready("4"))
+	b.check(w.url)
+	undo()
+
+	// No answer at all is said, and so is its end.
+	undo = b.inject(hurry)
+	b.visit(w.url + "/ops/queues/mail")
+	b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+	b.until(says("Reconnecting…"))
+	b.shoot("reconnecting")
+	one()
+	b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+	b.until(says("Live"))
+	b.until(ready("5"))
+	undo()
+	if _, trouble := b.noted(); len(trouble) > 0 && !strings.Contains(strings.Join(trouble, " "), "ERR_INTERNET_DISCONNECTED") {
+		t.Errorf("the page complained: %q", trouble)
+	}
+}

@@ -1,0 +1,161 @@
+package ui
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+var namespacePages = []page{{path: "/namespaces", template: "namespaces", nav: "/namespaces", show: showNamespaces}}
+
+var namespaceActions = []action{
+	{path: "/new-namespace", nav: "/namespaces", form: newNamespaceForm, do: doNewNamespace},
+	{path: "/namespaces/choose", nav: "/namespaces", form: chooseForm, do: doChoose},
+	{path: "/namespaces/{namespace}/quotas", nav: "/namespaces", form: quotasForm, do: doQuotas},
+	{path: "/namespaces/{namespace}/remove", nav: "/namespaces", form: removeNamespaceForm, do: doRemoveNamespace},
+}
+
+// maxNamespaces is how many namespaces can be chosen from, namespacesLimit how many a page of the list has.
+const (
+	maxNamespaces   = 1000
+	namespacesLimit = 100
+)
+
+type namespacesView struct {
+	Rows []namespaceRow
+	more
+}
+
+// namespaceRow is a namespace in a list.
+type namespaceRow struct {
+	*pawl.NamespaceInfo
+	Here bool // it is the one that pages show
+	Rows []quotaRow
+}
+
+// anywhere calls the API without the namespace that the visitor has chosen: one that is gone must not keep people from choosing another.
+func (v *visit) anywhere(call func(pawl.Admin) error) error {
+	who := of(v.r)
+	who.namespace = ""
+	client, leave, err := v.visitors.client(who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return call(client.Admin())
+}
+
+func showNamespaces(v *visit) (*screen, error) {
+	me, err := v.admin().Me(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	page, err := v.admin().NamespacesPage(v.ctx, pawl.PageRequest{Limit: namespacesLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := namespacesView{more: v.moreOf(page.NextCursor)}
+	for _, n := range page.Items {
+		view.Rows = append(view.Rows, namespaceRow{n, n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
+	}
+	return &screen{Title: "Namespaces", Data: view}, nil
+}
+
+func newNamespaceForm(*visit) (*form, error) {
+	return &form{Title: "New namespace", Button: "Make the namespace", Back: "/namespaces", Text: "It has queues, tasks, schedules, groups, operations, workers, tokens and an audit of its own; nothing of it is found from another.",
+		Fields: []field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "team-a", Hint: "Lower-case letters, digits and -"}, reasonField()}}, nil
+}
+
+func doNewNamespace(v *visit) (done, error) {
+	behind, err := v.admin().Because(v.value("reason")).AddNamespace(v.ctx, v.value("name"))
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: "Namespace " + v.value("name") + " is there." + unconfirmed(behind), Next: "/namespaces"}, nil
+}
+
+// unconfirmed names the nodes that have not confirmed a change.
+func unconfirmed(nodes []string) string {
+	if len(nodes) == 0 {
+		return ""
+	}
+	return " Nodes that have not confirmed it within a second: " + strings.Join(nodes, ", ") + "."
+}
+
+func removeNamespaceForm(v *visit) (*form, error) {
+	name := v.r.PathValue("namespace")
+	return &form{Title: "Remove " + clip(name, 60), Danger: true, Button: "Remove the namespace", Back: "/namespaces", Text: "Only one without queues, schedules and tokens can be removed. Ended tasks that it still keeps are seen again by whoever makes one of the same name.",
+		Fields: []field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true}, reasonField()}}, nil
+}
+
+func doRemoveNamespace(v *visit) (done, error) {
+	name := v.r.PathValue("namespace")
+	if v.value("confirm") != name {
+		return done{}, badField("confirm", "is not the name of the namespace, %q", name)
+	}
+	behind, err := v.admin().Because(v.value("reason")).RemoveNamespace(v.ctx, name)
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: "Removed namespace " + name + "." + unconfirmed(behind), Next: "/namespaces"}, nil
+}
+
+// namespaces are those among which the visitor may choose: none, unless the token is good for all. Errors are no more than nothing to
+// choose.
+func (v *visit) namespaces() (names []string) {
+	_ = v.anywhere(func(a pawl.Admin) error {
+		page, err := a.NamespacesPage(v.ctx, pawl.PageRequest{Limit: maxNamespaces})
+		for _, n := range page.Items {
+			names = append(names, n.Name)
+		}
+		return err
+	})
+	return names
+}
+
+// several tells whether there is anything to choose.
+func (v *visit) several() (many bool) {
+	if v.me == nil || !v.me.AllNamespaces {
+		return false
+	}
+	if v.me.Namespace != "default" {
+		return true
+	}
+	page, err := v.admin().NamespacesPage(v.ctx, pawl.PageRequest{Limit: 2})
+	return err == nil && len(page.Items) > 1
+}
+
+func chooseForm(v *visit) (*form, error) {
+	chosen := textCookie(v.r, namespaceCookie)
+	if now := v.query("namespace"); now != "" {
+		chosen = now
+	}
+	return &form{Title: "Namespace", Button: "Show it", Back: "/", Text: "Whose queues and tasks all pages show, and where what you do is done. Kept in this browser.",
+		Fields: []field{{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("", v.namespaces()...), Value: chosen}}}, nil
+}
+
+func doChoose(v *visit) (done, error) {
+	namespace := v.value("namespace")
+	if err := checkOwnName(namespace); err != nil {
+		return done{}, err
+	}
+	if err := v.enter(namespace); err != nil {
+		return done{}, err
+	}
+	v.keep(namespaceCookie, url.QueryEscape(namespace))
+	return done{Said: "These are the queues and tasks of " + namespace + ".", Next: "/"}, nil
+}
+
+// enter asks the API whether the visitor may go to a namespace.
+func (v *visit) enter(namespace string) error {
+	who := of(v.r)
+	who.namespace = namespace
+	client, leave, err := v.visitors.client(who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, err = client.Admin().Me(v.ctx)
+	return err
+}

@@ -1,0 +1,92 @@
+package ui
+
+import (
+	"strconv"
+
+	"github.com/pawlq/pawl"
+)
+
+// quota is one of what a namespace may use.
+type quota struct {
+	field, label, hint string
+	of                 func(*pawl.Quotas) int64
+	used               func(*pawl.NamespaceUsage) int64 // nil: it is a pace
+	set                func(*pawl.QuotaChange, *int64)
+	bytes              bool
+}
+
+// quotas are in the order in which they are shown.
+var quotas = []quota{
+	{"max_backlog", "Tasks that have not ended", "", func(q *pawl.Quotas) int64 { return q.MaxBacklog }, func(u *pawl.NamespaceUsage) int64 { return u.Backlog }, func(c *pawl.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
+	{"max_backlog_bytes", "Bytes of their payloads", "", func(q *pawl.Quotas) int64 { return q.MaxBacklogBytes }, func(u *pawl.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *pawl.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
+	{"max_running", "Tasks that run", "Others wait.", func(q *pawl.Quotas) int64 { return q.MaxRunning }, func(u *pawl.NamespaceUsage) int64 { return u.Running }, func(c *pawl.QuotaChange, n *int64) { c.MaxRunning = n }, false},
+	{"max_queues", "Queues", "", func(q *pawl.Quotas) int64 { return q.MaxQueues }, func(u *pawl.NamespaceUsage) int64 { return u.Queues }, func(c *pawl.QuotaChange, n *int64) { c.MaxQueues = n }, false},
+	{"max_schedules", "Schedules", "", func(q *pawl.Quotas) int64 { return q.MaxSchedules }, func(u *pawl.NamespaceUsage) int64 { return u.Schedules }, func(c *pawl.QuotaChange, n *int64) { c.MaxSchedules = n }, false},
+	{"max_requests_per_second", "Requests a second", "On each node; a batch counts once for each task.", func(q *pawl.Quotas) int64 { return q.MaxRequestsPerSecond }, nil, func(c *pawl.QuotaChange, n *int64) { c.MaxRequestsPerSecond = n }, false},
+	{"max_bytes_per_second", "Bytes enqueued a second", "Of payloads, on each node.", func(q *pawl.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *pawl.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
+}
+
+// quotaRow is a quota and what is used of it.
+type quotaRow struct {
+	Label, Used, Most string
+	Percent           int64 // -1: there is none, or nothing is known
+}
+
+// quotaRows are the quotas of a namespace.
+func quotaRows(q *pawl.Quotas, u *pawl.NamespaceUsage) (rows []quotaRow) {
+	for _, k := range quotas {
+		words := func(n int64) string {
+			if k.bytes {
+				return sizeText(n)
+			}
+			return shortNumber(n)
+		}
+		row := quotaRow{Label: k.label, Used: "", Most: "as many as it likes", Percent: -1}
+		most := k.of(q)
+		if most > 0 {
+			row.Most = words(most)
+		}
+		if k.used != nil && u != nil {
+			row.Used = words(k.used(u))
+			if most > 0 {
+				row.Percent = min(k.used(u)*100/most, 100)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func quotasForm(v *visit) (*form, error) {
+	n, err := v.admin().Namespace(v.ctx, v.r.PathValue("namespace"))
+	if err != nil {
+		return nil, err
+	}
+	f := &form{Title: "Quotas of " + n.Name, Wide: true, Button: "Save", Back: "/namespaces", Text: "What is more is refused. Lower quotas refuse new work, and leave alone what is there. 0 or nothing: as much as it likes."}
+	for _, k := range quotas {
+		value := ""
+		if most := k.of(&n.Quotas); most > 0 {
+			value = strconv.FormatInt(most, 10)
+		}
+		f.Fields = append(f.Fields, field{Name: k.field, Label: k.label, Kind: "number", Value: value, Placeholder: "no quota", Hint: k.hint})
+	}
+	f.Fields = append(f.Fields, reasonField())
+	return f, nil
+}
+
+func doQuotas(v *visit) (done, error) {
+	r := &reader{v: v}
+	var change pawl.QuotaChange
+	for _, k := range quotas {
+		most := r.whole(k.field)
+		k.set(&change, &most)
+	}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	n, behind, err := v.admin().Because(v.value("reason")).SetQuotas(v.ctx, v.r.PathValue("namespace"), change)
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: "Saved the quotas of " + n.Name + "." + unconfirmed(behind), Next: "/namespaces"}, nil
+}

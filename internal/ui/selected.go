@@ -1,0 +1,153 @@
+package ui
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/pawlq/pawl"
+)
+
+// What is done with ticked tasks is done with each of them, by the calls for one task: they are at most those of a page. What is done
+// with all that match a filter is an operation.
+var selectedActions = []action{{path: "/tasks/selected", nav: "/tasks", form: selectedForm, do: doSelected}}
+
+const (
+	// maxSelected is how many tasks can be ticked: no page of a list has more.
+	maxSelected = 100
+	// selectedAtOnce is how many calls are made at once.
+	selectedAtOnce = 8
+)
+
+// verb is what can be done with ticked tasks.
+type verb struct {
+	action pawl.Action
+	said   string // of those with which it is done
+	call   func(v *visit, id string) error
+}
+
+var verbs = []verb{
+	{pawl.ActionReplay, "Replayed", func(v *visit, id string) error {
+		_, err := v.admin().Because(v.value("reason")).RetryTask(v.ctx, id)
+		return err
+	}},
+	{pawl.ActionRunNow, "Made ready", func(v *visit, id string) error {
+		_, err := v.admin().Because(v.value("reason")).RunTaskNow(v.ctx, id)
+		return err
+	}},
+	{pawl.ActionSetPriority, "Set the priority of", func(v *visit, id string) error {
+		_, err := v.client.Update(v.ctx, id, pawl.Change{Priority: pawl.Priority(v.value("priority"))})
+		return err
+	}},
+	{pawl.ActionCancel, "Cancelled", func(v *visit, id string) error {
+		_, err := v.client.Cancel(v.ctx, id, v.value("reason"))
+		return err
+	}},
+	{pawl.ActionDiscard, "Discarded", func(v *visit, id string) error {
+		_, err := v.admin().DiscardTask(v.ctx, id, v.value("reason"))
+		return err
+	}},
+}
+
+// tickLinks are the buttons for ticked tasks; Label is what it says, URL the action.
+func tickLinks(of ...pawl.Action) (links []bulkLink) {
+	for _, a := range actions {
+		if slices.Contains(of, a.action) {
+			links = append(links, bulkLink{Label: a.label, URL: string(a.action), Danger: a.danger})
+		}
+	}
+	return links
+}
+
+// selection is what was ticked, and what is to be done with it.
+type selection struct {
+	verb verb
+	word actionWord
+	ids  []string
+	back string // where it was ticked
+}
+
+func (v *visit) selection() (s selection, err error) {
+	from := v.r.URL.Query()
+	if v.r.PostForm != nil {
+		from = v.r.PostForm
+	}
+	if s.word, err = wordOf(pawl.Action(from.Get("action"))); err != nil {
+		return s, err
+	}
+	at := slices.IndexFunc(verbs, func(w verb) bool { return w.action == s.word.action })
+	if at < 0 {
+		return s, badField("action", "%q is for operations, not for single tasks", s.word.action)
+	}
+	s.verb, s.back = verbs[at], ownPath(from.Get("back"))
+	for _, some := range from["ids"] {
+		for _, text := range splitList(some) {
+			id, err := uuid.Parse(text)
+			if err != nil {
+				return s, badField("ids", "%q is not the id of a task", clip(text, 40))
+			}
+			s.ids = append(s.ids, id.String())
+		}
+	}
+	slices.Sort(s.ids)
+	if s.ids = slices.Compact(s.ids); len(s.ids) == 0 || len(s.ids) > maxSelected {
+		return s, badField("ids", "%d tasks are ticked, want 1 to %d", len(s.ids), maxSelected)
+	}
+	return s, nil
+}
+
+func selectedForm(v *visit) (*form, error) {
+	s, err := v.selection()
+	if err != nil {
+		return nil, err
+	}
+	what := plural(len(s.ids), "ticked task")
+	f := &form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " + s.word.of + what, Back: s.back, Action: v.base + "/tasks/selected",
+		Fields: []field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden", Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
+	if s.word.action == pawl.ActionSetPriority {
+		f.Fields = append(f.Fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
+	} else {
+		f.Fields = append(f.Fields, reasonField())
+	}
+	return f, nil
+}
+
+func doSelected(v *visit) (done, error) {
+	s, err := v.selection()
+	if err != nil {
+		return done{}, err
+	}
+	errs := make([]error, len(s.ids))
+	var calls sync.WaitGroup
+	turns := make(chan struct{}, selectedAtOnce)
+	for i, id := range s.ids {
+		turns <- struct{}{}
+		calls.Go(func() {
+			errs[i] = s.verb.call(v, id)
+			<-turns
+		})
+	}
+	calls.Wait()
+	refused := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(refused) == len(s.ids) {
+		return done{}, refused[0]
+	}
+	said := fmt.Sprintf("%s %s.", s.verb.said, plural(len(s.ids)-len(refused), "task"))
+	if len(refused) > 0 {
+		said += fmt.Sprintf(" %s refused: %s", number(len(refused)), problemOf(refused[0]).Message)
+	}
+	return done{Said: said, Next: s.back}, nil
+}
+
+// backTo is the address of the page, for what is ticked on it.
+func (v *visit) backTo() string {
+	path := v.here()
+	if len(path) > maxFilterText {
+		return (&url.URL{Path: v.r.URL.Path}).String()
+	}
+	return path
+}

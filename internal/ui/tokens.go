@@ -1,0 +1,221 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+var tokenPages = []page{{path: "/tokens", template: "tokens", nav: "/tokens", show: showTokens}}
+
+var tokenActions = []action{
+	{path: "/new-token", nav: "/tokens", form: newTokenForm, do: doNewToken},
+	{path: "/tokens/{token}/rotate", nav: "/tokens", form: rotateForm, do: doRotate},
+	{path: "/tokens/{token}/revoke", nav: "/tokens", form: revokeForm, do: doRevoke},
+}
+
+const (
+	// tokensLimit is how many tokens a page of the list has.
+	tokensLimit = 100
+	// endsSoon is how long before its end a token is pointed at.
+	endsSoon = 7 * 24 * time.Hour
+)
+
+// tokenRow is a token in a list.
+type tokenRow struct {
+	*pawl.TokenInfo
+	Good  string // for which queues
+	State string // "", "expired", "ends soon"
+	Mine  bool
+	Query string // which tells it from one of the same name in another namespace
+}
+
+type tokensView struct {
+	Rows     []tokenRow
+	Required bool // whether calls need one
+	more
+}
+
+func showTokens(v *visit) (*screen, error) {
+	me, err := v.admin().Me(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	page, err := v.admin().TokensPage(v.ctx, false, pawl.PageRequest{Limit: tokensLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := tokensView{Required: me.TokenRequired, more: v.moreOf(page.NextCursor)}
+	for _, t := range page.Items {
+		view.Rows = append(view.Rows, v.tokenRow(t, me))
+	}
+	return &screen{Title: "Tokens", Data: view}, nil
+}
+
+func (v *visit) tokenRow(t *pawl.TokenInfo, me *pawl.Me) tokenRow {
+	row := tokenRow{TokenInfo: t, Good: orAny(t.Queues), Mine: me.TokenRequired && t.Name == me.Name && (t.Namespace == pawl.AllNamespaces) == me.AllNamespaces}
+	if t.Namespace == pawl.AllNamespaces {
+		row.Query = "?all=yes"
+	}
+	switch left := t.ExpiresAt.Sub(v.now); {
+	case t.ExpiresAt.IsZero():
+	case left <= 0:
+		row.State = "expired"
+	case left < endsSoon:
+		row.State = "ends soon"
+	}
+	return row
+}
+
+// roleTicks say what each role is good for.
+var roleTicks = []tick{
+	{Value: string(pawl.RoleObserve), Hint: "read"},
+	{Value: string(pawl.RoleOperate), Hint: "observe, and cancel, retry, pause, settings, schedules"},
+	{Value: string(pawl.RoleProduce), Hint: "enqueue"},
+	{Value: string(pawl.RoleConsume), Hint: "claim, and settle what was claimed"},
+	{Value: string(pawl.RoleAdmin), Hint: "all of that, and tokens"},
+}
+
+// lifeField asks how long a token lives.
+func lifeField() field {
+	return field{Name: "expires_in", Label: "Good for", Kind: "text", Placeholder: "90d", Hint: "At most 10 years, or never."}
+}
+
+func newTokenForm(v *visit) (*form, error) {
+	me, err := v.admin().Me(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &form{Title: "New token", Button: "Make the token", Back: "/tokens", Text: "It is shown once: only its hash is kept. It can do no more than you can.", Fields: []field{
+		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit has it as who did something."},
+		{Name: "roles", Label: "May", Kind: "ticks", Required: true, Ticks: slices.Clone(roleTicks)},
+		{Name: "queues", Label: "Queues", Kind: "text", Placeholder: "all", Hint: "Patterns with commas between, in which * stands for any characters: mail*, reports"},
+		lifeField(),
+	}}
+	if me.AllNamespaces {
+		f.Fields = append(f.Fields, field{Name: "all_namespaces", Label: "Good for all namespaces", Kind: "tick", Hint: "Otherwise for " + me.Namespace + "."})
+	}
+	f.Fields = append(f.Fields, reasonField())
+	return f, nil
+}
+
+// life reads how long a token lives; 0: as long as the server says.
+func (r *reader) life(name string) time.Duration {
+	if r.text(name) == "never" {
+		return pawl.NeverExpires
+	}
+	return r.span(name)
+}
+
+func doNewToken(v *visit) (done, error) {
+	r := &reader{v: v}
+	t := pawl.TokenSpec{Name: r.text("name"), Queues: splitList(r.text("queues")), AllNamespaces: r.text("all_namespaces") != "", Life: r.life("expires_in")}
+	for _, role := range v.r.PostForm["roles"] {
+		t.Roles = append(t.Roles, pawl.Role(role))
+	}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	made, err := v.admin().Because(r.text("reason")).AddToken(v.ctx, t)
+	if err != nil {
+		return done{}, err
+	}
+	return shownOnce("Token "+made.Name, made), nil
+}
+
+// splitList reads a list with commas between.
+func splitList(s string) (all []string) {
+	for _, part := range strings.Split(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
+// shownOnce shows the secret of a token that was made or rotated.
+func shownOnce(title string, t *pawl.NewToken) done {
+	once := &secret{Title: title, Text: "Copy it now: nobody can show it again.", Secret: t.Secret, Next: "/tokens", Commands: []fact{
+		{"For commands", "export PAWL_TOKEN=" + t.Secret}, {"For REST", "Authorization: Bearer " + t.Secret}}}
+	if !t.OldUntil.IsZero() {
+		once.Facts = append(once.Facts, fact{"The one before is good until", t.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
+	}
+	if len(t.Unconfirmed) > 0 {
+		once.Facts = append(once.Facts, fact{"Not confirmed within a second by", strings.Join(t.Unconfirmed, ", ")})
+	}
+	return done{Once: once}
+}
+
+// tokenName is the token that a request is for.
+func (v *visit) tokenName() pawl.TokenName {
+	return pawl.TokenName{Name: v.r.PathValue("token"), AllNamespaces: v.query("all") != ""}
+}
+
+// tokenForm asks about one token.
+func (v *visit) tokenForm(f *form) (*form, error) {
+	t, err := v.admin().Token(v.ctx, v.tokenName())
+	if err != nil {
+		return nil, err
+	}
+	me, err := v.admin().Me(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	row := v.tokenRow(t, me)
+	roles := make([]string, len(t.Roles))
+	for i, role := range t.Roles {
+		roles[i] = string(role)
+	}
+	f.Title += " " + t.Name
+	f.Back = "/tokens"
+	f.Facts = []fact{{"May", strings.Join(roles, ", ")}, {"Queues", row.Good}, {"Last used", agoText(t.UsedAt, v.now)}}
+	if row.Mine {
+		f.Text += " It is the token that you are here with: log in anew then."
+	}
+	return f, nil
+}
+
+func agoText(t, now time.Time) string {
+	if t.IsZero() {
+		return "not yet"
+	}
+	return momentOf(t, now).Text
+}
+
+func rotateForm(v *visit) (*form, error) {
+	return v.tokenForm(&form{Title: "Rotate", Button: "Make a new secret", Text: "It gets another secret, which is shown once. The one before is good for a while.",
+		Fields: []field{{Name: "overlap", Label: "The one before is good for", Kind: "text", Placeholder: "24h", Hint: "0s: it ends at once. At most 30 days."}, lifeField(), reasonField()}})
+}
+
+func doRotate(v *visit) (done, error) {
+	r := &reader{v: v}
+	how := pawl.Rotation{Life: r.life("expires_in")}
+	if r.text("overlap") != "" {
+		overlap := r.span("overlap")
+		how.Overlap = &overlap
+	}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	made, err := v.admin().Because(r.text("reason")).RotateToken(v.ctx, v.tokenName(), how)
+	if err != nil {
+		return done{}, err
+	}
+	return shownOnce("New secret of "+made.Name, made), nil
+}
+
+func revokeForm(v *visit) (*form, error) {
+	return v.tokenForm(&form{Title: "Revoke", Danger: true, Button: "Revoke it", Text: "Whoever has it is let in nowhere any more, and what goes on with it ends: workers lose their streams, and their tasks are claimed by others.",
+		Fields: []field{reasonField()}})
+}
+
+func doRevoke(v *visit) (done, error) {
+	behind, err := v.admin().Because(v.value("reason")).RevokeToken(v.ctx, v.tokenName())
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: fmt.Sprintf("Revoked %s.", v.r.PathValue("token")) + unconfirmed(behind), Next: "/tokens"}, nil
+}

@@ -1,0 +1,276 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+var webhookPages = []page{
+	{path: "/webhooks", template: "webhooks", nav: "/webhooks", show: showWebhooks},
+	{path: "/webhooks/{webhook}", template: "webhook", nav: "/webhooks", show: showWebhook},
+}
+
+var webhookActions = []action{
+	{path: "/new-webhook", nav: "/webhooks", form: newWebhookForm, do: doNewWebhook},
+	{path: "/webhooks/{webhook}/edit", nav: "/webhooks", form: editWebhookForm, do: doEditWebhook},
+	{path: "/webhooks/{webhook}/test", nav: "/webhooks", form: webhookForm("Test", "Send it", "A notice of the kind webhook.test is sent now, once.", false), do: doTestWebhook},
+	{path: "/webhooks/{webhook}/pause", nav: "/webhooks", form: webhookForm("Pause", "Pause", "Nothing is sent for now. What happens meanwhile is sent when it is resumed.", false, reasonField()), do: doPauseWebhook},
+	{path: "/webhooks/{webhook}/resume", nav: "/webhooks", form: webhookForm("Resume", "Resume", "What waits is sent now.", false, reasonField()), do: doResumeWebhook},
+	{path: "/webhooks/{webhook}/rotate", nav: "/webhooks", form: webhookForm("Rotate the secret of", "Make a new secret", "It gets another secret, which is shown once. Notices are signed with the one before too, for a while.", false,
+		field{Name: "overlap", Label: "The one before signs for", Kind: "text", Placeholder: "24h", Hint: "0s: it ends at once. At most 30 days."}, reasonField()), do: doRotateWebhook},
+	{path: "/webhooks/{webhook}/remove", nav: "/webhooks", form: webhookForm("Remove", "Remove the webhook", "With what was to be sent to it.", true, reasonField()), do: doRemoveWebhook},
+}
+
+// webhooksLimit is how many webhooks a page of the list has.
+const webhooksLimit = 50
+
+// webhookRow is a webhook in a list.
+type webhookRow struct {
+	*pawl.WebhookInfo
+	State string
+	Why   string // of the state
+	Kinds string
+	Good  string // for which queues
+}
+
+func webhookRowOf(w *pawl.WebhookInfo) webhookRow {
+	row := webhookRow{WebhookInfo: w, State: "active", Kinds: "all", Good: orAny(w.Queues)}
+	if len(w.Events) > 0 {
+		kinds := make([]string, len(w.Events))
+		for i, e := range w.Events {
+			kinds[i] = string(e)
+		}
+		row.Kinds = strings.Join(kinds, ", ")
+	}
+	switch {
+	case w.DisabledReason != "":
+		row.State, row.Why = "refused", w.DisabledReason
+	case w.Paused:
+		row.State, row.Why = "paused", w.PausedReason
+	case w.Failures > 0:
+		row.State, row.Why = "failed", w.LastError
+	}
+	return row
+}
+
+type webhooksView struct {
+	Rows []webhookRow
+	more
+}
+
+func showWebhooks(v *visit) (*screen, error) {
+	page, err := v.admin().WebhooksPage(v.ctx, pawl.PageRequest{Limit: webhooksLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := webhooksView{more: v.moreOf(page.NextCursor)}
+	for _, w := range page.Items {
+		view.Rows = append(view.Rows, webhookRowOf(w))
+	}
+	return &screen{Title: "Webhooks", Data: view}, nil
+}
+
+type webhookView struct {
+	webhookRow
+	Facts []fact
+	Sent  []*pawl.WebhookDelivery
+}
+
+func (v *visit) webhook() (*pawl.WebhookInfo, error) {
+	return v.admin().Webhook(v.ctx, v.r.PathValue("webhook"))
+}
+
+func showWebhook(v *visit) (*screen, error) {
+	w, err := v.webhook()
+	if err != nil {
+		return nil, err
+	}
+	sent, err := v.admin().WebhookDeliveries(v.ctx, w.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &screen{Title: "Webhook " + w.Name, Data: webhookView{webhookRow: webhookRowOf(w), Facts: webhookFacts(w), Sent: sent}}, nil
+}
+
+func webhookFacts(w *pawl.WebhookInfo) []fact {
+	row := webhookRowOf(w)
+	facts := []fact{{"Address", w.URL}, {"Tells of", row.Kinds}, {"Queues", row.Good}}
+	add := func(is bool, name, value string) {
+		if is {
+			facts = append(facts, fact{name, value})
+		}
+	}
+	add(w.DepthOver > 0, "More ready tasks than", number(w.DepthOver))
+	add(w.WaitOver > 0, "A task ready for longer than", spanText(w.WaitOver))
+	add(w.CreatedBy != "", "Made by", w.CreatedBy)
+	add(w.LastStatus > 0, "Last refusal", number(w.LastStatus))
+	return facts
+}
+
+// webhookTicks say what a webhook can be told of.
+var webhookTicks = []tick{
+	{Value: string(pawl.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(pawl.WebhookTaskPoisoned), Hint: "a payload can't be read"},
+	{Value: string(pawl.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(pawl.WebhookBreakerClosed), Hint: "it closed again"},
+	{Value: string(pawl.WebhookScheduleMissed), Hint: "ticks were late"},
+	{Value: string(pawl.WebhookQueueOver), Hint: "a queue is over a threshold, below"}, {Value: string(pawl.WebhookQueueUnder), Hint: "it is under it again"},
+}
+
+func webhookFields(w *pawl.WebhookInfo) []field {
+	ticks := slices.Clone(webhookTicks)
+	for i := range ticks {
+		ticks[i].On = slices.ContainsFunc(w.Events, func(e pawl.WebhookEvent) bool {
+			sort, all := strings.CutSuffix(string(e), "*")
+			return string(e) == ticks[i].Value || all && strings.HasPrefix(ticks[i].Value, sort)
+		})
+	}
+	depth := ""
+	if w.DepthOver > 0 {
+		depth = fmt.Sprint(w.DepthOver)
+	}
+	return []field{
+		{Name: "url", Label: "Address", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl", Hint: "In the public internet over https, unless the servers run with --webhook-allow-network."},
+		{Name: "events", Label: "Tell of", Kind: "ticks", Ticks: ticks, Hint: "None ticked: of all."},
+		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Patterns with commas between, in which * stands for any characters: mail*, reports"},
+		{Name: "depth_over", Label: "More ready tasks than", Kind: "number", Value: depth, Placeholder: "no threshold"},
+		{Name: "wait_over", Label: "A task ready for longer than", Kind: "text", Value: fieldSpan(w.WaitOver), Placeholder: "no threshold", Hint: "Such as 10m."},
+		reasonField(),
+	}
+}
+
+func newWebhookForm(*visit) (*form, error) {
+	fields := append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall", Hint: "Letters, digits and . _ - :"}}, webhookFields(&pawl.WebhookInfo{})...)
+	return &form{Title: "New webhook", Button: "Make the webhook", Back: "/webhooks", Text: "An address that is told of what goes wrong, by signed requests. The secret that signs them is shown once.", Fields: fields}, nil
+}
+
+// webhookEvents are the kinds that are ticked.
+func (v *visit) webhookEvents() (events []pawl.WebhookEvent) {
+	for _, e := range v.r.PostForm["events"] {
+		events = append(events, pawl.WebhookEvent(e))
+	}
+	return events
+}
+
+func doNewWebhook(v *visit) (done, error) {
+	r := &reader{v: v}
+	spec := pawl.WebhookSpec{Name: r.text("name"), URL: r.text("url"), Events: v.webhookEvents(), Queues: splitList(r.text("queues")), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	made, err := v.admin().Because(r.text("reason")).AddWebhook(v.ctx, spec)
+	if err != nil {
+		return done{}, err
+	}
+	return signingSecret("Webhook "+made.Name, made), nil
+}
+
+// signingSecret shows the secret of a webhook that was made or rotated.
+func signingSecret(title string, w *pawl.NewWebhook) done {
+	once := &secret{Title: title, Text: "Give it to the receiver now: it tells by it who sends. Nobody can show it again.", Secret: w.Secret, Next: "/webhooks/" + w.Name}
+	if !w.OldUntil.IsZero() {
+		once.Facts = append(once.Facts, fact{"The one before signs until", w.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
+	}
+	return done{Once: once}
+}
+
+func editWebhookForm(v *visit) (*form, error) {
+	w, err := v.webhook()
+	if err != nil {
+		return nil, err
+	}
+	return &form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Notices that wait are sent to the new address.", Fields: webhookFields(w)}, nil
+}
+
+func doEditWebhook(v *visit) (done, error) {
+	r := &reader{v: v}
+	depth, wait := r.whole("depth_over"), r.span("wait_over")
+	change := pawl.WebhookChange{URL: r.text("url"), Events: v.webhookEvents(), Queues: splitList(r.text("queues")), DepthOver: &depth, WaitOver: &wait}
+	if len(change.Queues) == 0 {
+		change.Queues = []string{"*"}
+	}
+	if len(change.Events) == 0 { // nil would leave them as they are
+		for _, t := range webhookTicks {
+			if over := strings.HasPrefix(t.Value, "queue."); !over || depth > 0 || wait > 0 {
+				change.Events = append(change.Events, pawl.WebhookEvent(t.Value))
+			}
+		}
+	}
+	if r.err == nil && change.URL == "" {
+		r.fail(badField("url", "is needed"))
+	}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	name := v.r.PathValue("webhook")
+	if _, _, err := v.admin().Because(r.text("reason")).SetWebhook(v.ctx, name, change); err != nil {
+		return done{}, err
+	}
+	return v.webhookDone("Saved."), nil
+}
+
+func (v *visit) webhookDone(said string) done {
+	return done{Said: said, Next: "/webhooks/" + v.r.PathValue("webhook")}
+}
+
+func webhookForm(verb, button, text string, danger bool, fields ...field) func(*visit) (*form, error) {
+	return func(v *visit) (*form, error) {
+		w, err := v.webhook()
+		if err != nil {
+			return nil, err
+		}
+		return &form{Title: verb + " " + w.Name, Text: text, Button: button, Danger: danger, Back: "/webhooks/" + w.Name,
+			Facts: []fact{{"Address", clip(w.URL, 200)}, {"Waits to be sent", plural(w.Pending, "notice")}}, Fields: slices.Clone(fields)}, nil
+	}
+}
+
+func doTestWebhook(v *visit) (done, error) {
+	d, err := v.admin().TestWebhook(v.ctx, v.r.PathValue("webhook"))
+	if err != nil {
+		return done{}, err
+	}
+	if d.Outcome == pawl.WebhookDelivered {
+		return v.webhookDone(fmt.Sprintf("The receiver took it: status %d after %s.", d.Status, spanText(d.Took))), nil
+	}
+	return v.webhookDone("It was not taken: " + d.Error), nil
+}
+
+func doPauseWebhook(v *visit) (done, error) {
+	if _, err := v.admin().PauseWebhook(v.ctx, v.r.PathValue("webhook"), v.value("reason")); err != nil {
+		return done{}, err
+	}
+	return v.webhookDone("Paused."), nil
+}
+
+func doResumeWebhook(v *visit) (done, error) {
+	if _, err := v.admin().Because(v.value("reason")).ResumeWebhook(v.ctx, v.r.PathValue("webhook")); err != nil {
+		return done{}, err
+	}
+	return v.webhookDone("Resumed."), nil
+}
+
+func doRotateWebhook(v *visit) (done, error) {
+	r := &reader{v: v}
+	var how pawl.WebhookRotation
+	if r.text("overlap") != "" {
+		overlap := r.span("overlap")
+		how.Overlap = &overlap
+	}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	made, err := v.admin().Because(r.text("reason")).RotateWebhook(v.ctx, v.r.PathValue("webhook"), how)
+	if err != nil {
+		return done{}, err
+	}
+	return signingSecret("New secret of "+made.Name, made), nil
+}
+
+func doRemoveWebhook(v *visit) (done, error) {
+	name := v.r.PathValue("webhook")
+	if _, err := v.admin().Because(v.value("reason")).RemoveWebhook(v.ctx, name); err != nil {
+		return done{}, err
+	}
+	return done{Said: "Removed webhook " + name + ".", Next: "/webhooks"}, nil
+}
