@@ -87,8 +87,11 @@ func TestPulse(t *testing.T) {
 		expect("who comes back", h.feel(0), "reset")
 		expect("and then", h.feel(time.Second), "quiet")
 
-		time.AfterFunc(time.Second, r.Open)
-		expect("another era while it waits", h.feel(time.Minute), "reset")
+		time.AfterFunc(time.Second, r.Open) // in the same office: it goes on
+		expect("no other era", h.feel(2*time.Second), "quiet")
+		r.Close()
+		r.Open()
+		expect("another era", h.feel(time.Minute), "reset")
 		time.AfterFunc(time.Second, r.Close)
 		expect("the end while it waits", h.feel(time.Minute), "closed")
 		if len(r.pulses) != 0 || r.feeling.Load() != 0 {
