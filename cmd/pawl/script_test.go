@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 //	status N CMD...     runs CMD and wants exit status N
 //	collector           takes the spans that servers and commands export from here on
 //	spans               writes what it has got, a line each: service, kind, name
+//	receiver            takes what is posted from here on at $HOOK, into the file notices; it answers paths /STATUS with that
 //	fetch PATH FILE     gets a path from the server, with the token of PAWL_TOKEN_FILE, into a file
 //	keep NAME           puts the last standard output into the environment
 func TestScripts(t *testing.T) {
@@ -46,6 +47,7 @@ func TestScripts(t *testing.T) {
 
 			"collector": startCollector,
 			"spans":     func(ts *testscript.TestScript, _ bool, _ []string) { writeSpans(ts) },
+			"receiver":  startReceiver,
 			"fetch":     fetch,
 			"keep": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))

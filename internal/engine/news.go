@@ -310,15 +310,16 @@ func (r *Round) newsDue(d deadline) {
 	if t == nil || t.closes != d.at {
 		return
 	}
-	if t.count == 0 {
+	_, waits := readParcel(r.tx, name.ns, t.sent)
+	switch {
+	case waits:
+		t.closes = r.now.Add(newsRetry)
+	case t.count == 0:
 		delete(r.l.news.tallies, name)
 		r.tx.Delete(name.key())
 		return
-	}
-	t.closes = r.now.Add(newsEvery)
-	if _, waits := readParcel(r.tx, name.ns, t.sent); waits {
-		t.closes = r.now.Add(newsRetry)
-	} else {
+	default:
+		t.closes = r.now.Add(newsEvery)
 		t.sent = t.parcel()
 		r.send(name.ns, &Parcel{Request: t.sent, News: t.told(int64(r.now))})
 		t.count, t.first, t.last, t.fingerprint, t.samples = 0, 0, 0, 0, nil

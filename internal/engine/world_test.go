@@ -25,6 +25,8 @@ type world struct {
 	broke  []broken // of all rounds since somebody looked
 	ids    uint64
 	told   map[task.ID]task.State // as the transitions tell it
+
+	written int // bytes of the last round
 }
 
 type broken struct {
@@ -63,6 +65,7 @@ func (w *world) round(calls ...func(r *Round)) {
 	for r.WakeBlocked() { // nobody waits
 	}
 	r.Seal()
+	w.written = tx.Size()
 	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: w.now}, tx.Seal(0)); err != nil {
 		w.t.Fatal(err)
 	}

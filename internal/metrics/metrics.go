@@ -30,6 +30,8 @@ type Sources struct {
 	Workers func() []Workers
 	// Node tells of the node itself.
 	Node func() Node
+	// Webhooks tells what the node has done for webhooks; nil: nobody does.
+	Webhooks func() Webhooks
 	// Process adds the figures of the Go runtime and of the process.
 	Process bool
 	Logger  *slog.Logger // nil: none
@@ -72,6 +74,13 @@ type Workers struct {
 	Namespace  string
 	Queues     map[string]int // how many take tasks of a queue
 	Busy, Free int            // slots
+}
+
+// Webhooks is what a node has done for webhooks since it started.
+type Webhooks struct {
+	Delivered, Failed, Dropped uint64        // notices, attempts, notices
+	Oldest                     time.Duration // of the notices that are to be sent
+	Leads                      bool          // the node leads the system shard, which sends them
 }
 
 // Node is how the node stands. What is 0 is not known.
@@ -145,6 +154,15 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, w := range p.src.Workers() {
 		collectWorkers(to, &w)
+	}
+	if p.src.Webhooks != nil {
+		w := p.src.Webhooks()
+		hookDeliveries.counter(to, w.Delivered, "delivered")
+		hookDeliveries.counter(to, w.Failed, "failed")
+		hookDropped.counter(to, w.Dropped)
+		if w.Leads {
+			hookOldest.gauge(to, w.Oldest.Seconds())
+		}
 	}
 	n := p.src.Node()
 	if n.DiskTotal > 0 {

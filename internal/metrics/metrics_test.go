@@ -40,6 +40,9 @@ func sources(book *stats.Book) Sources {
 		},
 		Node: func() Node {
 			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, LogBytes: 1 << 20, CertificateEnds: time.Unix(1_800_000_000, 0), Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}}
+		},
+		Webhooks: func() Webhooks {
+			return Webhooks{Delivered: 12, Failed: 3, Dropped: 1, Oldest: 90 * time.Second, Leads: true}
 		}}
 }
 

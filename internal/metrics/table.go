@@ -48,6 +48,10 @@ var (
 	workers     = gather("pawl_workers", "Workers connected to this node that take tasks of a queue; quiet ones and those that drain are not in it.", "namespace", "queue")
 	workerSlots = gather("pawl_worker_slots", "Slots of the workers connected to this node, by state: busy, free.", "namespace", "state")
 
+	hookDeliveries = gather("pawl_webhook_deliveries_total", "Attempts of this node to send notices to webhooks, tests included, by outcome: delivered, failed.", "outcome")
+	hookDropped    = gather("pawl_webhook_dropped_total", "Notices for webhooks that were not delivered within about a day, or for which there was no room, and never will be.")
+	hookOldest     = gather("pawl_webhook_oldest_undelivered_seconds", "Age of the oldest notice that is to be sent, but to webhooks that are paused or disabled, in seconds; told by the leader of the system shard.")
+
 	quotas       = gather("pawl_namespace_quota", "What a namespace may use, of the whole cluster, by quota: max_backlog, max_backlog_bytes, max_running; those that are set.", "namespace", "quota")
 	quotaUsage   = gather("pawl_namespace_usage", "What the tasks of a namespace use of its quota in the shards that this node leads; of quotas that are set.", "namespace", "quota")
 	quotaRefused = gather("pawl_quota_refused_total", "What this node has refused since a quota of its namespace was used up; of max_running how often a claim found that.", "namespace", "quota")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,7 @@ type network struct {
 	certs string                   // directory of the nodes' certificates; "": they have none
 	wrong map[string]time.Duration // how far the wall clocks of nodes are ahead
 	admin string                   // token of all nodes, which want tokens then; "": they want none
+	hooks *receiver                // of notices; nil: there is none
 }
 
 func newNetwork(t *testing.T) *network {
@@ -91,6 +93,9 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 			Elapsed: func() time.Duration { return time.Since(w.began) }}}
 	if w.admin != "" {
 		cfg.Tokens, cfg.AdminToken = TokensAlways, func() string { return w.admin }
+	}
+	if w.hooks != nil {
+		cfg.WebhookNetworks, cfg.dialWebhook = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, w.hooks.dial
 	}
 	if w.certs != "" {
 		at := func(file string) string { return filepath.Join(w.certs, file) }

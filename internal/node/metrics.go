@@ -18,7 +18,7 @@ const (
 
 // newMetrics makes the metrics page. What it shows is asked for when somebody scrapes it.
 func (n *Node) newMetrics() *metrics.Page {
-	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Namespaces: n.quotaMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics,
+	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Namespaces: n.quotaMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics, Webhooks: n.hookMetrics,
 		Process: true, Logger: n.cfg.Logger})
 }
 
@@ -138,4 +138,11 @@ func (n *Node) nodeMetrics() (m metrics.Node) {
 		m.Refused[reason] = n.door.Failed(auth.Failure(f))
 	}
 	return m
+}
+
+func (n *Node) hookMetrics() metrics.Webhooks {
+	if n.postman == nil {
+		return metrics.Webhooks{}
+	}
+	return metrics.Webhooks(n.postman.Counts())
 }

@@ -1,0 +1,512 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// inbox is the receivers of all webhooks, by their addresses: what each has taken, and how it answers.
+type inbox struct {
+	mu     sync.Mutex
+	taken  map[string]map[string]int64 // by address and id, how many it told of
+	tries  map[string]int              // by address
+	times  map[string][]time.Time      // of the tries for an id
+	answer func(url string) webhook.Outcome
+}
+
+func newInbox() *inbox {
+	return &inbox{taken: map[string]map[string]int64{}, tries: map[string]int{}, times: map[string][]time.Time{}}
+}
+
+func (in *inbox) send(ctx context.Context, l webhook.Letter) (o webhook.Outcome) {
+	in.mu.Lock()
+	answer := in.answer
+	in.tries[l.URL]++
+	in.times[l.ID] = append(in.times[l.ID], time.Now())
+	in.mu.Unlock()
+	if answer != nil {
+		o = answer(l.URL)
+	}
+	if ctx.Err() != nil || o.Status == hangs { // the answer is lost, and perhaps the request
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+		return webhook.Outcome{Error: "no answer"}
+	}
+	if o.Delivered() {
+		var body struct{ Data struct{ Count int64 } }
+		if err := json.Unmarshal(l.Body, &body); err != nil {
+			panic(err)
+		}
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		if in.taken[l.URL] == nil {
+			in.taken[l.URL] = map[string]int64{}
+		}
+		in.taken[l.URL][l.ID] = body.Data.Count
+	}
+	return o
+}
+
+const hangs = -1
+
+// count is how many things an address was told of, and by how many notices.
+func (in *inbox) count(url string) (things int64, notices int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, n := range in.taken[url] {
+		things += n
+	}
+	return things, len(in.taken[url])
+}
+
+// triesOf is how often something was sent to an address, timesOf when a notice was.
+func (in *inbox) triesOf(url string) int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.tries[url]
+}
+
+func (in *inbox) timesOf(id string) []time.Time {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.times[id])
+}
+
+func (in *inbox) answers(fn func(url string) webhook.Outcome) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.answer = fn
+}
+
+// post has a seat send notices, until the test ends.
+func (s *seat) post(in *inbox, depths func() ([]Depth, bool)) *Postman {
+	p := NewPostman(PostmanConfig{Control: s.control, Send: in.send, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { p.Run(ctx) })
+	s.t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	return p
+}
+
+func noDepths() ([]Depth, bool) { return nil, false }
+
+var operator = task.Author{Name: "lena", Face: task.FaceGRPC}
+
+// hook makes a webhook whose address is its name.
+func hook(t *testing.T, c *Control, h Webhook) {
+	t.Helper()
+	h.Namespace, h.URL = "default", "https://"+h.Name
+	if _, err := c.AddWebhook(context.Background(), WebhookCall{Hook: h, Secret: webhook.NewSecret(), By: operator}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hookCall(name string) WebhookCall {
+	return WebhookCall{Hook: Webhook{Namespace: "default", Name: name}, By: operator}
+}
+
+// deaths is news of n dead letters, the seq-th of its queue.
+func deaths(queue string, n, seq int64) *task.News {
+	now := time.Now()
+	return &task.News{Kind: task.NewsDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now, Shard: 1, Seq: seq}
+}
+
+func (c *Control) takes(t *testing.T, n ...*task.News) {
+	t.Helper()
+	if err := c.TakeNews(context.Background(), "default", n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 2), newInbox()
+		w.leader.post(in, noDepths)
+		hook(t, c, Webhook{Name: "all"})
+		hook(t, c, Webhook{Name: "mail", Queues: []string{"mail"}, Events: []task.NewsKind{task.NewsDead}})
+		expect := func(what, url string, things int64, notices int) {
+			t.Helper()
+			synctest.Wait()
+			if a, b := in.count("https://" + url); a != things || b != notices {
+				t.Errorf("%s: %s was told of %d by %d notices, want %d by %d", what, url, a, b, things, notices)
+			}
+		}
+		standing := func(name string) WebhookView {
+			t.Helper()
+			v, err := c.Webhook(t.Context(), "default", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		c.takes(t, deaths("mail", 3, 10), deaths("sms", 2, 10))
+		c.takes(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // come twice
+		pass(time.Second)
+		expect("news", "all", 5, 2)
+		expect("news", "mail", 3, 1)
+
+		in.answers(func(url string) webhook.Outcome {
+			return webhook.Outcome{Status: 500, Error: "no"}
+		})
+		for i := range int64(20) {
+			c.takes(t, deaths("mail", 1, 20+i))
+			pass(time.Minute)
+		}
+		v := standing("mail")
+		if v.Pending < 1 || v.Pending > 12 || v.Failures < 5 || v.RestUntil <= v.FailedAt || v.PendingSince == 0 || v.Secrets != nil {
+			t.Errorf("while it fails: %+v", v)
+		}
+		in.answers(nil)
+		pass(maxHookRest)
+		if a, b := in.count("https://mail"); a != 23 || b > 14 {
+			t.Errorf("when it is back it was told of %d by %d notices", a, b)
+		}
+		if v := standing("mail"); v.Pending != 0 || v.Failures != 0 || v.Dropped != 0 || v.RestUntil != 0 || v.LastError != "no" {
+			t.Errorf("when it is back: %+v", v)
+		}
+
+		in.answers(func(string) webhook.Outcome {
+			return webhook.Outcome{Status: 503, Error: "busy", RetryAfter: 20 * time.Minute}
+		})
+		c.takes(t, deaths("mail", 1, 100))
+		pass(time.Second)
+		tries := in.triesOf("https://all")
+		in.answers(nil)
+		c.takes(t, deaths("sms", 1, 100))
+		pass(19 * time.Minute)
+		if in.triesOf("https://all") != tries {
+			t.Error("it is tried although its receiver wants to be left alone")
+		}
+		pass(2 * time.Minute)
+		if n, _ := in.count("https://all"); n != 27 {
+			t.Errorf("a receiver that was busy was told of %d", n)
+		}
+
+		in.answers(func(string) webhook.Outcome { return webhook.Outcome{Status: 500, Error: "no"} })
+		before, _ := in.count("https://mail")
+		c.takes(t, deaths("mail", 5, 200))
+		pass(28 * time.Hour)
+		in.answers(nil)
+		pass(2 * time.Hour)
+		if after, _ := in.count("https://mail"); after != before {
+			t.Errorf("after a day it is told of %d", after-before)
+		}
+		if v := standing("mail"); v.Pending != 0 || v.Dropped != 1 || v.DroppedAt == 0 {
+			t.Errorf("after a day: %+v", v)
+		}
+		last, err := c.Deliveries(t.Context(), "default", "mail")
+		if err != nil || len(last) > maxRecent || last[0].Outcome != Dropped || last[0].Attempts < 15 || last[0].Attempts > maxAttempts {
+			t.Errorf("after a day: %+v, %v", last[:1], err)
+		}
+		times := in.timesOf(last[0].ID)
+		for i := 1; i < len(times); i++ {
+			if gap := times[i].Sub(times[i-1]); gap < 3*time.Second || gap > maxRest+maxHookRest {
+				t.Errorf("attempt %d came after %v", i, gap)
+			}
+		}
+		if span := times[len(times)-1].Sub(times[0]); span < 18*time.Hour || span > maxNoticeAge {
+			t.Errorf("it was tried for %v", span)
+		}
+	})
+}
+
+// What must not be said of a webhook is refused, and names the field.
+func TestWebhookRules(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old := w.open(1)
+		if _, err := old.AddWebhook(t.Context(), WebhookCall{Hook: Webhook{Namespace: "default", Name: "a", URL: "https://a"}, Secret: "s", By: operator}); !errors.Is(err, task.ErrWrongState) ||
+			!strings.Contains(err.Error(), "raise-level") {
+			t.Errorf("below the level: %v", err)
+		}
+	})
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		add := func(h Webhook, secret string) error {
+			h.Namespace, h.URL = "default", "https://a"
+			_, err := c.AddWebhook(t.Context(), WebhookCall{Hook: h, Secret: secret, By: operator})
+			return err
+		}
+		for want, h := range map[string]Webhook{
+			"depth_over: -1 is not between":                       {Name: "a", DepthOver: -1, Events: []task.NewsKind{task.NewsQueueOver}},
+			"wait_over: 1ms is not between":                       {Name: "a", WaitOver: time.Millisecond, Events: []task.NewsKind{task.NewsQueueOver}},
+			"events: queue.over and queue.under need a threshold": {Name: "a", Events: []task.NewsKind{task.NewsQueueUnder}},
+			"depth_over: 5 is given, and events":                  {Name: "a", DepthOver: 5, Events: []task.NewsKind{task.NewsDead}},
+			"wait_over: 5s is given, and events":                  {Name: "a", WaitOver: 5 * time.Second, Events: []task.NewsKind{task.NewsDead}},
+			"queues: \"(x)\" is no pattern":                       {Name: "a", Queues: []string{"(x)"}},
+			"queues: 33 patterns":                                 {Name: "a", Queues: slices.Repeat([]string{"x"}, 33)},
+		} {
+			if err := add(h, "s"); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v, want %q", h, err, want)
+			}
+		}
+		if err := add(Webhook{Name: "a"}, "s"); err != nil {
+			t.Fatal(err)
+		}
+		if err := add(Webhook{Name: "a"}, "s"); err != nil {
+			t.Errorf("asked for again with the same secret: %v", err)
+		}
+		if err := add(Webhook{Name: "a"}, "other"); !errors.Is(err, task.ErrConflict) {
+			t.Errorf("another of the name: %v", err)
+		}
+		zero := int64(0)
+		five := int64(5)
+		set := hookCall("a")
+		set.Change = WebhookChange{DepthOver: &five}
+		if _, err := c.SetWebhook(t.Context(), set); err == nil || !strings.Contains(err.Error(), "depth_over: 5") {
+			t.Errorf("a threshold nobody is to be told of: %v", err)
+		}
+		set.Change.Events = []task.NewsKind{task.NewsQueueOver}
+		if v, err := c.SetWebhook(t.Context(), set); err != nil || v.DepthOver != 5 || len(v.Queues) != 1 {
+			t.Errorf("a threshold: %+v, %v", v, err)
+		}
+		set.Change = WebhookChange{DepthOver: &zero}
+		if _, err := c.SetWebhook(t.Context(), set); err == nil || !strings.Contains(err.Error(), "need a threshold") {
+			t.Errorf("no threshold any more: %v", err)
+		}
+		for i := range MaxWebhooks - 1 {
+			if err := add(Webhook{Name: fmt.Sprint("h", i)}, "s"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := add(Webhook{Name: "one-too-many"}, "s"); err == nil || !strings.Contains(err.Error(), "the 100 that a namespace may have") {
+			t.Errorf("one too many: %v", err)
+		}
+		if err := c.RemoveWebhook(t.Context(), hookCall("none")); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("removing none: %v", err)
+		}
+	})
+}
+
+// There is room for so many notices, and what is beyond is counted.
+func TestPostIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		hook(t, c, Webhook{Name: "a"})
+		for i := range 12 {
+			var some []*task.News
+			for n := range 100 {
+				some = append(some, deaths(fmt.Sprintf("q%d", 100*i+n), 1, 1))
+			}
+			c.takes(t, some...)
+		}
+		c.takes(t, deaths("q1", 1, 2)) // is added to what waits
+		v, err := c.Webhook(t.Context(), "default", "a")
+		if err != nil || v.Pending != maxPending || v.Dropped != 200 {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if err := c.RemoveWebhook(t.Context(), hookCall("a")); err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		for _, tab := range []byte{hookTable, standingTable, recentTable, pendingTable, untriedTable, overTable} {
+			w.state.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
+		}
+		if n := getNumber(w.state, pendingsKey); left != 0 || n != 0 {
+			t.Errorf("removed, %d rows are left, and %d notices wait", left, n)
+		}
+	})
+}
+
+// Shards hear what webhooks want to hear of when it changes, and again from each new leader; one that can't be reached hears of it later.
+func TestShardsAreTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 2)
+		w.leader.post(newInbox(), noDepths)
+		w.mu.Lock()
+		w.fails[2] = errors.New("no leader")
+		w.mu.Unlock()
+		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
+		behind, err := c.TellShards(t.Context())
+		if err != nil || fmt.Sprint(behind) != "[2]" {
+			t.Errorf("unconfirmed: %v, %v", behind, err)
+		}
+		wants := func(shard uint32) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			watch := w.watches[shard]["default"]
+			return watch.Wants(task.NewsDead, "mail") && !watch.Wants(task.NewsDead, "sms") && !watch.Wants(task.NewsQueueOver, "mail")
+		}
+		if !wants(1) || wants(2) {
+			t.Errorf("shard 1 knows %t, shard 2 %t", wants(1), wants(2))
+		}
+		w.mu.Lock()
+		w.fails = map[uint32]error{}
+		w.mu.Unlock()
+		pass(2 * lookEvery)
+		if !wants(2) {
+			t.Error("shard 2 never hears of it")
+		}
+		if err := c.RemoveWebhook(t.Context(), hookCall("a")); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * lookEvery)
+		if wants(1) || wants(2) {
+			t.Error("the shards still believe that it is there")
+		}
+	})
+}
+
+// Leaders come and go, receivers fail and hang, webhooks rest: in the end each webhook was told of all that happened, and of nothing twice
+// but under the same id.
+func TestPostUnderChange(t *testing.T) {
+	for seed := range uint64(6) {
+		inBubble(t, func(t *testing.T, w *world) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			in := newInbox()
+			first := w.openAt(PoliciesLevel, 1)
+			seats := []*seat{w.leader, w.seat(), w.seat()}
+			for _, s := range seats {
+				s.post(in, noDepths)
+			}
+			for _, name := range []string{"a", "b", "c"} {
+				hook(t, first, Webhook{Name: name})
+			}
+			var luck sync.Mutex
+			in.answers(func(url string) webhook.Outcome {
+				luck.Lock()
+				defer luck.Unlock()
+				switch n := rng.IntN(10); {
+				case url == "https://c" || n < 4:
+					return webhook.Outcome{Status: 200}
+				case n < 6:
+					return webhook.Outcome{Status: hangs}
+				}
+				return webhook.Outcome{Status: 500, Error: "no"}
+			})
+			dice := rand.New(rand.NewPCG(seed, 2))
+			want, seq := int64(0), map[string]int64{}
+			for range 150 {
+				c := w.leader.control
+				switch dice.IntN(6) {
+				case 0, 1, 2:
+					queue, n := fmt.Sprint("q", dice.IntN(4)), 1+dice.Int64N(5)
+					seq[queue]++
+					news := deaths(queue, n, seq[queue])
+					want += n
+					c.takes(t, news)
+					if dice.IntN(2) == 0 {
+						c.takes(t, news)
+					}
+				case 3:
+					pass(time.Duration(dice.IntN(200)) * time.Second)
+				case 4:
+					seats[dice.IntN(3)].lead()
+				case 5:
+					call := hookCall("b")
+					call.By.Reason = "now and then"
+					var err error
+					if dice.IntN(2) == 0 {
+						_, err = c.PauseWebhook(t.Context(), call)
+					} else {
+						_, err = c.ResumeWebhook(t.Context(), call)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			in.answers(nil)
+			if _, err := w.leader.control.ResumeWebhook(t.Context(), hookCall("b")); err != nil {
+				t.Fatal(err)
+			}
+			pass(2 * time.Hour) // one that failed often, while others did not, has a long rest
+			for _, name := range []string{"a", "b", "c"} {
+				if n, _ := in.count("https://" + name); n != want {
+					t.Errorf("seed %d: %s was told of %d, and there were %d", seed, name, n, want)
+				}
+				v, err := w.leader.control.Webhook(t.Context(), "default", name)
+				if err != nil || v.Pending != 0 || v.Dropped != 0 {
+					t.Errorf("seed %d: %s: %+v, %v", seed, name, v, err)
+				}
+			}
+			if n := getNumber(w.state, pendingsKey); n != 0 {
+				t.Errorf("seed %d: %d notices are counted, and none waits", seed, n)
+			}
+		})
+	}
+}
+
+// A queue is told of when it crosses a threshold, and not again before it was under it; nothing is taken to be under while a shard is silent.
+func TestCrossings(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		var mu sync.Mutex
+		var depths []Depth
+		missing := false
+		at := func(m bool, d ...Depth) {
+			mu.Lock()
+			depths, missing = d, m
+			mu.Unlock()
+			pass(lookEvery + time.Second)
+		}
+		w.leader.post(in, func() ([]Depth, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			return depths, missing
+		})
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, WaitOver: time.Minute, Events: []task.NewsKind{task.NewsQueueOver, task.NewsQueueUnder}})
+		notices := 0
+		expect := func(what string, more int) {
+			t.Helper()
+			notices += more
+			if _, n := in.count("https://a"); n != notices {
+				t.Errorf("%s: %d notices, want %d", what, n, notices)
+			}
+		}
+		at(false, Depth{Queue: "q", Ready: 10})
+		expect("at it", 0)
+		at(false, Depth{Queue: "q", Ready: 11})
+		expect("over it", 1)
+		at(false, Depth{Queue: "q", Ready: 9})
+		expect("nearly under it", 0)
+		at(true, Depth{Queue: "q", Ready: 1})
+		expect("under it, as far as is known", 0)
+		at(true, Depth{Queue: "r", Ready: 20})
+		expect("another one, with a silent shard", 1)
+		at(false, Depth{Queue: "q", Ready: 8}, Depth{Queue: "r", Ready: 20})
+		expect("under it", 1)
+		at(false, Depth{Queue: "q", Ready: 1, Wait: 61 * time.Second}, Depth{Queue: "r", Ready: 20})
+		expect("one waits for long", 1)
+		at(false, Depth{Queue: "r", Ready: 20})
+		expect("the queue is gone", 1)
+		next := w.seat()
+		next.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "r", Ready: 30}}, false })
+		next.lead()
+		pass(3 * lookEvery)
+		expect("another leader", 0)
+	})
+}
+
+// Notices are found in the order in which they are due, whatever their ids.
+func TestPendingKeys(t *testing.T) {
+	h := &Webhook{Namespace: "default", Name: "a"}
+	a, b := newNoticeID(5, h, deaths("q", 1, 1), 1), newNoticeID(6, h, deaths("q", 1, 1), 1)
+	if a.created() != 5 || a == b || !strings.HasPrefix(a.String(), "msg_") {
+		t.Errorf("ids %s and %s", a, b)
+	}
+	keys := []string{string(pendingKey("default", "a", 9, a)), string(pendingKey("default", "a", 10, b)), string(pendingKey("default", "a", 300, a)), string(pendingKey("default", "ab", 1, a))}
+	if !slices.IsSorted(keys) {
+		t.Errorf("keys %x", keys)
+	}
+	if due, id := dueOf([]byte(keys[2])); due != store.Time(300) || id != a {
+		t.Errorf("%d %s", due, id)
+	}
+}

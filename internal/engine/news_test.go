@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// watch has the shard hear what webhooks want to hear of.
+func (w *world) watch(rules ...task.WatchRule) {
+	w.round(func(r *Round) { PutWatch(r, "default", task.Watch{Version: w.index, Rules: rules}) })
+}
+
+func allOf(queues ...string) task.WatchRule {
+	return task.WatchRule{Kinds: task.NewsKinds, Queues: queues}
+}
+
+// die makes dead letters in a queue, all in one round, or poisoned tasks.
+func (w *world) die(queue string, n int, f FailRequest) {
+	w.t.Helper()
+	for range n {
+		if _, err := w.enqueue(task.Spec{Type: "job", Queue: queue, MaxAttempts: 1}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	claims := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: n, Lease: time.Hour})
+	w.round(func(r *Round) {
+		for _, c := range claims {
+			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, f); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	})
+}
+
+var deadly = FailRequest{Fall: FallDead, Failure: Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}
+
+// sent is the news that wait in the outbox.
+func (w *world) sent() (all []*Parcel) {
+	return slices.DeleteFunc(Outbox(w.store, "default", task.ID{}, 1000), func(p *Parcel) bool { return p.News == nil })
+}
+
+// deliver takes the news out of the outbox, as a courier does who has brought them.
+func (w *world) deliverNews() (all []*task.News) {
+	for _, p := range w.sent() {
+		w.round(func(r *Round) { Delivered(r, "default", p.Request, Accepted{}, nil) })
+		all = append(all, p.News)
+	}
+	return all
+}
+
+func newsLine(all []*task.News) (line string) {
+	for _, n := range all {
+		line += fmt.Sprintf("%s %s %d of %d; ", n.Kind, n.Queue, len(n.Samples), n.Count)
+	}
+	return line
+}
+
+func TestNewsAreGathered(t *testing.T) {
+	w := newWorld(t)
+	expect := func(what, want string) []*task.News {
+		t.Helper()
+		got := w.deliverNews()
+		if newsLine(got) != want {
+			t.Errorf("%s: got %q, want %q", what, newsLine(got), want)
+		}
+		if err := w.check(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		return got
+	}
+	w.die("mail", 2, deadly)
+	w.pass(time.Hour)
+	expect("nobody wants to hear of it", "")
+	w.watch(allOf("ma*"))
+	w.die("sms", 2, deadly)
+	w.die("mail", 7, deadly)
+	w.pass(4 * time.Second)
+	expect("it settles", "")
+	w.die("mail", 1, deadly)
+	w.takeOffice()
+	w.pass(time.Second)
+	got := expect("the first", "task.dead mail 5 of 8; ")
+	if n := got[0]; len(got) == 1 {
+		s := n.Samples[4]
+		if s.Error != "disk 7 is full" || s.Type != "job" || s.Reason != task.ReasonNotRetryable || s.Attempt != 1 || len(s.Task) != 36 || n.Last.Sub(n.First) != 4*time.Second ||
+			n.Fingerprint != fmt.Sprintf("%016x", fingerprintOf("job", Normalise(deadly.Failure.Message))) {
+			t.Errorf("it tells %+v", n)
+		}
+	}
+	w.die("mail", 1, deadly)
+	w.die("mail", 1, FailRequest{Fall: FallPoison})
+	w.pass(6 * time.Second)
+	expect("poison is apart, and a queue is told of once a minute", "task.poisoned mail 1 of 1; ")
+	w.pass(54 * time.Second)
+	w.die("mail", 1, deadly)
+	expect("a minute after the first", "task.dead mail 1 of 1; ")
+	w.pass(10 * time.Minute)
+	expect("the last", "task.dead mail 1 of 1; ")
+	w.pass(2 * time.Minute)
+	rows := 0
+	w.store.Scan([]byte{tabNews}, []byte{tabNews + 1}, func(_, _ []byte) bool { rows++; return true })
+	if rows != 0 {
+		t.Errorf("%d rows stay when nothing happens any more", rows)
+	}
+
+	w.die("mail", 1, deadly)
+	w.pass(5 * time.Second)
+	w.die("mail", 2, deadly)
+	w.pass(5 * time.Minute)
+	if waits := w.sent(); len(waits) != 1 {
+		t.Errorf("%d parcels are on their way for one queue", len(waits))
+	}
+	expect("what waits for the courier", "task.dead mail 1 of 1; ")
+	w.pass(10 * time.Second)
+	expect("what came behind it", "task.dead mail 2 of 2; ")
+
+	w.watch()
+	w.die("mail", 2, deadly)
+	w.pass(time.Hour)
+	expect("nobody wants to hear of it any more", "")
+	w.round(func(r *Round) { PutWatch(r, "default", task.Watch{Version: 1, Rules: []task.WatchRule{allOf("*")}}) })
+	w.die("mail", 2, deadly)
+	w.pass(time.Hour)
+	expect("an older copy changes nothing", "")
+}
+
+// Whatever happens when, all that die in queues that are watched are told of, once, in their order, and no queue more than once a minute.
+func TestNewsAddUp(t *testing.T) {
+	for seed := range uint64(8) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(t)
+		w.watch(allOf("a", "b"))
+		type name struct {
+			kind  task.NewsKind
+			queue string
+		}
+		want, got := map[name]int64{}, map[name]int64{}
+		last := map[name]*task.News{}
+		take := func() {
+			for _, n := range w.deliverNews() {
+				of := name{n.Kind, n.Queue}
+				got[of] += n.Count
+				if before := last[of]; before != nil && (n.Seq < before.Seq+time.Minute.Microseconds() || n.First.Before(before.Last)) {
+					t.Errorf("seed %d: %s %s was told %v after the one before, of %v to %v", seed, n.Kind, n.Queue, time.Duration(n.Seq-before.Seq)*time.Microsecond, n.First, before.Last)
+				}
+				last[of] = n
+			}
+		}
+		for range 300 {
+			switch rng.IntN(5) {
+			case 0, 1:
+				queue, n := []string{"a", "b", "c"}[rng.IntN(3)], 1+rng.IntN(8)
+				of := name{task.NewsDead, queue}
+				f := deadly
+				if rng.IntN(3) == 0 {
+					of.kind, f = task.NewsPoisoned, FailRequest{Fall: FallPoison}
+				}
+				w.die(queue, n, f)
+				if queue != "c" {
+					want[of] += int64(n)
+				}
+			case 2:
+				w.pass(time.Duration(rng.IntN(90_000)) * time.Millisecond)
+			case 3:
+				take()
+			case 4:
+				w.takeOffice()
+			}
+		}
+		if err := w.check(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		for range 3 {
+			w.pass(2 * time.Minute)
+			take()
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("seed %d: told of %v, and %v died", seed, got, want)
+		}
+	}
+}
+
+func TestMeters(t *testing.T) {
+	w := newWorld(t)
+	for i, queue := range []string{"mail-1", "mail-1", "mail-2", "sms"} {
+		w.now = w.now.Add(time.Second)
+		if _, err := w.enqueue(task.Spec{Type: fmt.Sprint("t", i), Queue: queue, Priority: task.Priority(1 + i%3)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line := func(patterns []string, since bool) (s string) {
+		all, err := Meters(w.store, "default", patterns, since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			if m.Since != 0 {
+				s += fmt.Sprintf("%s %d %v; ", m.Queue, m.Ready, w.now.Sub(m.Since))
+			} else {
+				s += fmt.Sprintf("%s %d; ", m.Queue, m.Ready)
+			}
+		}
+		return s
+	}
+	for _, c := range []struct {
+		patterns []string
+		since    bool
+		want     string
+	}{{[]string{"mail*"}, true, "mail-1 2 3s; mail-2 1 1s; "}, {[]string{"*"}, false, "mail-1 2; mail-2 1; sms 1; "}, {[]string{"x"}, true, ""}} {
+		if got := line(c.patterns, c.since); got != c.want {
+			t.Errorf("%v: %q, want %q", c.patterns, got, c.want)
+		}
+	}
+	w.claim(ClaimRequest{Queues: []Share{{Queue: "mail-1"}}, Lease: time.Hour})
+	if got := line([]string{"mail-1"}, true); got != "mail-1 1 3s; " && got != "mail-1 1 2s; " {
+		t.Errorf("after a claim: %q", got)
+	}
+}
+
+// BenchmarkDeath takes tasks to the dead letters, ten in a round: without webhooks, with one that does not want to hear of them, and with
+// one that does.
+func BenchmarkDeath(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		rules []task.WatchRule
+	}{{"none", nil}, {"other", []task.WatchRule{allOf("other")}}, {"one", []task.WatchRule{allOf("*")}}} {
+		b.Run(c.name, func(b *testing.B) {
+			s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			w := &world{t: b, store: s, now: dawn}
+			w.takeOffice()
+			w.putQueue("default", task.DefaultSettings(), false)
+			if c.rules != nil {
+				w.watch(c.rules...)
+			}
+			const batch = 10
+			bytes := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				w.enqueueMany(batch, []byte(`{}`))
+				claims := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: batch, Lease: time.Hour})
+				b.StartTimer()
+				w.now += 1000
+				w.round(func(r *Round) {
+					for _, c := range claims {
+						if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, deadly); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+				bytes += w.written
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/task")
+			b.ReportMetric(float64(bytes)/float64(b.N*batch), "bytes/task")
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// fakeWebhooks remembers one webhook, and calls shard 2 behind.
+type fakeWebhooks struct {
+	hook  cluster.WebhookView
+	calls []cluster.WebhookCall
+}
+
+func (f *fakeWebhooks) Check(field, url string) error { return webhook.CheckURL(field, url, nil) }
+
+func (f *fakeWebhooks) did(c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	f.calls = append(f.calls, c)
+	if f.hook.Name != c.Hook.Name {
+		return cluster.WebhookDone{}, task.NotFound("webhook", c.Hook.Name)
+	}
+	return cluster.WebhookDone{Hook: f.hook, Unconfirmed: []uint32{2}}, nil
+}
+
+func (f *fakeWebhooks) AddWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	f.hook.Webhook = c.Hook
+	f.hook.CreatedAt, f.hook.ChangedAt, f.hook.CreatedBy = 1_000_000, 1_000_000, c.By.Name
+	return f.did(c)
+}
+
+func (f *fakeWebhooks) SetWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	return f.did(c)
+}
+
+func (f *fakeWebhooks) RemoveWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	return f.did(c)
+}
+
+func (f *fakeWebhooks) RotateWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	f.hook.RotatedAt, f.hook.OldUntil = 2_000_000, store.Time(2_000_000).Add(c.Overlap)
+	return f.did(c)
+}
+
+func (f *fakeWebhooks) PauseWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	f.hook.Paused, f.hook.PausedReason, f.hook.PausedBy, f.hook.PausedAt = true, c.By.Reason, c.By.Name, 3_000_000
+	return f.did(c)
+}
+
+// ResumeWebhook brings it to a state in which every field is set.
+func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	f.hook.HookStanding = cluster.HookStanding{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
+		DroppedAt: 6_000_000, LastStatus: 500, LastError: "no"}
+	f.hook.PendingSince, f.hook.DisabledReason, f.hook.DisabledAt = 7_000_000, "gone", 8_000_000
+	return f.did(c)
+}
+
+func (f *fakeWebhooks) TestWebhook(_ context.Context, _ task.Author, _, name string) (cluster.Delivery, error) {
+	return cluster.Delivery{ID: "msg_1", Kind: task.NewsTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: cluster.FailedFor, Status: 500, Error: "no", Took: time.Second}, nil
+}
+
+func (f *fakeWebhooks) Webhooks(context.Context, string) ([]cluster.WebhookView, error) {
+	return []cluster.WebhookView{f.hook, {Webhook: cluster.Webhook{Name: "z", URL: "https://z.example/x", Events: []task.NewsKind{task.NewsDead}, Queues: []string{"*"}, CreatedAt: 1, ChangedAt: 1}}}, nil
+}
+
+func (f *fakeWebhooks) Webhook(_ context.Context, _, name string) (cluster.WebhookView, error) {
+	if name != f.hook.Name {
+		return cluster.WebhookView{}, task.NotFound("webhook", name)
+	}
+	return f.hook, nil
+}
+
+func (f *fakeWebhooks) Deliveries(context.Context, string, string) ([]cluster.Delivery, error) {
+	return []cluster.Delivery{{ID: "msg_2", Kind: task.NewsDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: cluster.Delivered, Status: 204, Took: time.Millisecond}}, nil
+}
+
+// The calls on webhooks by REST, each answer held against openapi.json.
+func TestWebhooksOverREST(t *testing.T) {
+	k, fake := newKeys(), &fakeWebhooks{}
+	k.cut("boss", auth.Rights{Namespace: "team", Roles: auth.Admin})
+	k.cut("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
+	k.cut("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
+	k.cut("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
+	f := newFake()
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Webhooks: fake, Node: "n1"})
+	t.Cleanup(func() { g.Shutdown(context.Background()) })
+	given := webhook.NewSecret()
+	for _, c := range []struct{ who, method, path, body, want string }{
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"https://example.com/x?token=hidden","events":["queue.*","task.dead"],"queues":["mail*"],"depth_over":5,"wait_over":"1m30s"}`,
+			`201 {"webhook":{"name":"oncall","url":"https://example.com/x?token=hidden","events":["task.dead","queue.over","queue.under"],"queues":["mail*"],"depth_over":5,"wait_over":"1m30s",` +
+				`"created_by":"boss","created_at":"1970-01-01T00:00:01Z","changed_at":"1970-01-01T00:00:01Z","paused":false,"pending":0,"failures":0,"delivered":0,"failed":0,"dropped":0},"secret":"…","unconfirmed_shards":[2]}`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"http://example.com/x"}`, `400 url: it is http, and only https is allowed`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"","url":"https://example.com/x"}`, `400 name: is needed`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"` + strings.Repeat("a", 129) + `","url":"https://example.com/x"}`, `at most 128`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","events":["task.born"]}`, `400 events: \"task.born\" is none of`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","secret":"whsec_c2hvcnQ="}`, `400 secret: it has 5 bytes, 24 to 64 are allowed`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","namespace":"b"}`, `400 namespace: `},
+		{"ops", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x"}`, `403 `},
+		{"lead", "GET", "/api/v1/webhooks", "", `403 token \"lead\" is limited to the queues mail*, and this call is about more than queues`},
+		{"boss", "GET", "/api/v1/webhooks/oncall", "", `"url":"https://example.com/x?token=hidden"`},
+		{"ops", "GET", "/api/v1/webhooks/oncall", "", `200 {"name":"oncall","url":"https://example.com/…",`},
+		{"eye", "GET", "/api/v1/webhooks?limit=1", "", `200 {"items":[{"name":"oncall","url":"https://example.com/…",`},
+		{"eye", "GET", "/api/v1/webhooks?limit=1", "", `"next_cursor":"AXlvbmNhbGw"`},
+		{"eye", "GET", "/api/v1/webhooks?cursor=AXlvbmNhbGw", "", `200 {"items":[{"name":"z",`},
+		{"eye", "GET", "/api/v1/webhooks/none", "", `404 webhook \"none\": not found`},
+		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"url":"https://example.com/y","depth_over":0,"wait_over":"0s","events":["task.*"],"queues":["*"]}`, `200 {"webhook":{`},
+		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"url":"https://10.0.0.1/"}`, `400 url: 10.0.0.1 is not an address of the public internet`},
+		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"secret":"x"}`, `400 secret: `},
+		{"ops", "POST", "/api/v1/webhooks/oncall/pause", `{"reason":"it moves"}`, `"paused":true,"paused_reason":"it moves","paused_by":"ops","paused_at":"1970-01-01T00:00:03Z"`},
+		{"ops", "POST", "/api/v1/webhooks/oncall/resume", ``, `"disabled_reason":"gone","disabled_at":"1970-01-01T00:00:08Z","pending":2,"pending_since":"1970-01-01T00:00:07Z","next_attempt_at":"1970-01-01T00:00:09Z",` +
+			`"failures":3,"delivered":5,"failed":4,"dropped":1,"delivered_at":"1970-01-01T00:00:04Z","last_status":500,"last_error":"no","failed_at":"1970-01-01T00:00:05Z","dropped_at":"1970-01-01T00:00:06Z"}`},
+		{"eye", "POST", "/api/v1/webhooks/oncall/test", ``, `403 `},
+		{"ops", "POST", "/api/v1/webhooks/oncall/test", ``, `200 {"id":"msg_1","event":"webhook.test","created_at":"1970-01-01T00:00:01Z","at":"1970-01-01T00:00:01Z","attempts":1,"outcome":"failed","status":500,"error":"no","took":"1s"}`},
+		{"boss", "POST", "/api/v1/webhooks/oncall/rotate", `{"overlap":"2h","secret":"` + given + `"}`, `"rotated_at":"1970-01-01T00:00:02Z","old_until":"1970-01-01T02:00:02Z"`},
+		{"boss", "POST", "/api/v1/webhooks/oncall/rotate", `{"overlap":"721h"}`, `400 overlap: 721h0m0s is not between`},
+		{"eye", "GET", "/api/v1/webhooks/oncall/deliveries", "", `200 {"items":[{"id":"msg_2","event":"task.dead","queue":"mail","count":3,"created_at":"1970-01-01T00:00:01Z","at":"1970-01-01T00:00:02Z","attempts":2,"outcome":"delivered","status":204,"took":"1ms"}],"next_cursor":""}`},
+		{"boss", "DELETE", "/api/v1/webhooks/oncall", "", `200 {"unconfirmed_shards":[2]}`},
+		{"boss", "DELETE", "/api/v1/webhooks/none", "", `404 webhook \"none\": not found`},
+	} {
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+		r.Header.Set(headerToken, "Bearer "+k.secret[c.who])
+		if c.body != "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		w := serveChecked(t, g.Handler(), r, []byte(c.body))
+		got := fmt.Sprintf("%d %s", w.Code, w.Body)
+		if _, detail, refused := strings.Cut(w.Body.String(), `"detail":"`); refused {
+			got = fmt.Sprintf("%d %s", w.Code, detail)
+		}
+		if head, rest, ok := strings.Cut(got, `"secret":"`); ok {
+			secret, tail, _ := strings.Cut(rest, `"`)
+			if webhook.CheckSecret("secret", secret) != nil || w.Header().Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: the secret %q is none, or may be kept by others: %v", c.path, secret, w.Header())
+			}
+			got = head + `"secret":"…"` + tail
+		}
+		if !strings.Contains(got, c.want) || strings.HasPrefix(c.want, "2") && !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s %s %s: got\n%s, want\n%s", c.who, c.method, c.path, c.body, got, c.want)
+		}
+		if c.who != "boss" && strings.Contains(got, "hidden") {
+			t.Errorf("%s sees what may be a secret: %s", c.who, got)
+		}
+	}
+}
+
+// What gRPC says is what the system shard is told.
+func TestWebhooksOverGRPC(t *testing.T) {
+	k, fake := newKeys(), &fakeWebhooks{}
+	k.cut("boss", auth.Everything)
+	f := newFake()
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Webhooks: fake, Node: "n1"})
+	conn := dialGateway(t, g)
+	t.Cleanup(func() { g.Shutdown(context.Background()) })
+	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewWebhookServiceClient(conn)
+	made, err := c.AddWebhook(ctx, &pawlv1.AddWebhookRequest{Name: "a", Url: "https://example.com/", DepthOver: 3, WaitOver: durationpb.New(time.Minute)})
+	if err != nil || made.GetSecret() == "" || len(made.GetUnconfirmedShards()) != 1 {
+		t.Fatalf("%v, %v", made, err)
+	}
+	depth := int64(7)
+	if _, err := c.SetWebhook(ctx, &pawlv1.SetWebhookRequest{Name: "a", DepthOver: &depth, Events: []string{"queue.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RotateWebhookSecret(ctx, &pawlv1.RotateWebhookSecretRequest{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	add, set, turn := fake.calls[0], fake.calls[1], fake.calls[2]
+	if add.Hook.DepthOver != 3 || add.Hook.WaitOver != time.Minute || add.Hook.Namespace != "default" || add.By.Name != "boss" || add.Secret != made.GetSecret() {
+		t.Errorf("added: %+v", add)
+	}
+	if *set.Change.DepthOver != 7 || set.Change.WaitOver != nil || len(set.Change.Events) != 2 || set.Change.URL != "" {
+		t.Errorf("set: %+v", set.Change)
+	}
+	if turn.Overlap != auth.DefaultOverlap || turn.Secret == add.Secret || turn.Secret == "" {
+		t.Errorf("rotated: %+v", turn)
+	}
+}

@@ -1,0 +1,441 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl"
+)
+
+// receiver is another program, which is told of things: a server in memory, by the paths of its webhooks.
+type receiver struct {
+	pipe *bufconn.Listener
+
+	mu      sync.Mutex
+	got     []notice
+	secrets map[string][]string // by path; the signature of each must be there
+	answer  func(path string, n int) int
+	asked   map[string]int // requests, by path
+	bad     []string
+}
+
+// notice is one that was taken.
+type notice struct {
+	ID, Path string
+	At       time.Time
+	Body     struct {
+		Type string
+		Data struct {
+			Namespace, Webhook, Queue, Fingerprint string
+			Count                                  int64
+			Depth                                  int64
+			Tasks                                  []struct {
+				TaskID string `json:"task_id"`
+				Reason string
+				Error  string
+			}
+			Schedules []struct {
+				Schedule string
+				Ticks    int
+			}
+			Breakers []struct{ Type string }
+		}
+	}
+}
+
+// newReceiver starts one that takes everything. It must be made within the bubble of the test.
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{pipe: bufconn.Listen(64 << 10), secrets: map[string][]string{}, asked: map[string]int{}}
+	srv := &http.Server{Handler: r}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(r.pipe) })
+	t.Cleanup(func() {
+		_ = srv.Close()
+		serving.Wait()
+	})
+	return r
+}
+
+func (r *receiver) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	if strings.HasPrefix(address, "nowhere") {
+		return nil, errors.New("no such host")
+	}
+	return r.pipe.DialContext(ctx)
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.asked[q.URL.Path]
+	r.asked[q.URL.Path]++
+	if r.answer != nil {
+		if code := r.answer(q.URL.Path, n); code != 0 {
+			w.WriteHeader(code)
+			return
+		}
+	}
+	for _, secret := range r.secrets[q.URL.Path] {
+		hook, bad := verifier.NewWebhook(secret)
+		if bad == nil {
+			bad = hook.Verify(body, q.Header)
+		}
+		err = errors.Join(err, bad)
+	}
+	got := notice{ID: q.Header.Get("webhook-id"), Path: q.URL.Path, At: time.Now()}
+	if err = errors.Join(err, json.Unmarshal(body, &got.Body)); err != nil || len(r.secrets[q.URL.Path]) == 0 {
+		r.bad = append(r.bad, fmt.Sprintf("%s: %v", body, err))
+	}
+	r.got = append(r.got, got)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// answers has requests answered with a status; 0: as if nothing was said.
+func (r *receiver) answers(fn func(path string, n int) int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = fn
+}
+
+func (r *receiver) knows(path string, secrets ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secrets[path] = secrets
+}
+
+// told are the notices of a kind that a path has taken, each once, however often it came, and how many things they tell of.
+func (r *receiver) told(path, kind string) (notices []notice, count int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.got {
+		if n.Path == path && n.Body.Type == kind && !slices.ContainsFunc(notices, func(o notice) bool { return o.ID == n.ID }) {
+			notices = append(notices, n)
+			count += n.Body.Data.Count
+		}
+	}
+	return notices, count
+}
+
+func (r *receiver) check(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, bad := range r.bad {
+		t.Errorf("a notice that can't be believed: %s", bad)
+	}
+}
+
+// hook makes a webhook for a path of the receiver.
+func (w *network) hook(path string, spec pawl.WebhookSpec) *pawl.NewWebhook {
+	w.t.Helper()
+	spec.URL = "http://receiver.test" + path
+	if spec.Name == "" {
+		spec.Name = strings.Trim(path, "/")
+	}
+	made, err := w.anyone().Admin().AddWebhook(w.t.Context(), spec)
+	if err != nil || len(made.Unconfirmed) > 0 {
+		w.t.Fatalf("webhook %s: %+v, %v", path, made, err)
+	}
+	w.hooks.knows(path, made.Secret)
+	return made
+}
+
+// die makes so many dead letters in a queue.
+func (w *network) die(queue string, n int) {
+	w.t.Helper()
+	for range n {
+		w.until("a task", func() error {
+			_, err := w.anyone().Enqueue(w.t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue(queue))
+			return err
+		})
+		w.until("its end", func() error {
+			claims, err := w.anyone().Claims().Claim(w.t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 1})
+			if err != nil || len(claims) != 1 {
+				return fmt.Errorf("%d claims, %w", len(claims), err)
+			}
+			_, err = w.anyone().Claims().Fail(w.t.Context(), claims[0], pawl.DeadLetter(errors.New("boom 42\nand more")))
+			return err
+		})
+	}
+}
+
+// Each dead letter is told of, whichever leader dies between death and delivery.
+func TestWebhooksOutliveLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.hooks = newReceiver(t)
+		dirs := w.grow()
+		w.addShard()
+		w.hook("/all", pawl.WebhookSpec{})
+		w.hook("/mail", pawl.WebhookSpec{Queues: []string{"mail*"}, Events: []pawl.WebhookEvent{"task.*"}})
+		w.hook("/breakers", pawl.WebhookSpec{Events: []pawl.WebhookEvent{"breaker.*"}})
+
+		w.die("mail-1", 3)
+		w.die("sms", 2)
+		first := w.leaderOf(1)
+		w.crash(first) // what it has gathered is in the others' rows, too
+		w.die("mail-1", 4)
+		w.start(first, dirs[first], "n1", "n2", "n3")
+		w.until("three voters each", w.replicated(3))
+		pass(time.Minute)
+		w.die("mail-1", 5)
+		pass(6 * time.Second)
+		second := w.leaderOf(systemShard)
+		w.crash(second) // perhaps with notices on their way
+		w.die("mail-2", 6)
+		w.start(second, dirs[second], "n1", "n2", "n3")
+		pass(3 * time.Minute)
+
+		for _, c := range []struct {
+			path string
+			want int64
+		}{{"/all", 20}, {"/mail", 18}, {"/breakers", 0}} {
+			notices, n := w.hooks.told(c.path, "task.dead")
+			if n != c.want {
+				t.Errorf("%s was told of %d dead letters by %d notices, want %d: %+v", c.path, n, len(notices), c.want, notices)
+			}
+			for _, n := range notices {
+				if d := n.Body.Data; d.Namespace != "default" || d.Webhook != strings.Trim(c.path, "/") || len(d.Tasks) == 0 || d.Tasks[0].Error != "boom 42" ||
+					d.Tasks[0].Reason != "not_retryable" || len(d.Fingerprint) != 16 {
+					t.Errorf("%s was told %+v", c.path, n)
+				}
+			}
+		}
+		w.hooks.check(t)
+		h, err := w.anyone().Admin().Webhook(t.Context(), "mail")
+		if err != nil || h.Pending != 0 || h.Dropped != 0 || h.Delivered < 3 {
+			t.Errorf("then it is %+v, %v", h, err)
+		}
+	})
+}
+
+// A receiver that is down for an hour is told of everything when it is back, by few notices, and one that answers hears nothing of that.
+func TestReceiverDownForAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.hooks = newReceiver(t)
+		w.start("n1", t.TempDir()) // an hour of three nodes takes a minute
+		w.hook("/down", pawl.WebhookSpec{})
+		w.hook("/up", pawl.WebhookSpec{})
+		w.hooks.answers(func(path string, _ int) int {
+			if path == "/down" {
+				return http.StatusBadGateway
+			}
+			return 0
+		})
+		for range 12 {
+			w.die("mail", 2)
+			w.die("sms", 1)
+			pass(5 * time.Minute)
+		}
+		if notices, n := w.hooks.told("/up", "task.dead"); n != 36 || len(notices) != 24 {
+			t.Errorf("the one that is up was told of %d dead letters by %d notices", n, len(notices))
+		}
+		h, err := w.anyone().Admin().Webhook(t.Context(), "down")
+		if err != nil || h.Pending == 0 || h.Failures < 10 || h.LastStatus != http.StatusBadGateway || !strings.Contains(h.LastError, "502 Bad Gateway") {
+			t.Errorf("down for an hour: %+v, %v", h, err)
+		}
+		w.hooks.answers(nil)
+		pass(6 * time.Minute)
+		notices, n := w.hooks.told("/down", "task.dead")
+		if n != 36 || len(notices) > 24 {
+			t.Errorf("the one that was down was told of %d dead letters by %d notices", n, len(notices))
+		}
+		last, err := w.anyone().Admin().WebhookDeliveries(t.Context(), "down")
+		if err != nil || len(last) == 0 || len(last) > 20 || last[0].Outcome != pawl.WebhookDelivered || !slices.ContainsFunc(last, func(d *pawl.WebhookDelivery) bool { return d.Attempts > 1 }) {
+			t.Errorf("its deliveries: %v", err)
+			for _, d := range last {
+				t.Logf("%+v", *d)
+			}
+		}
+		w.hooks.check(t)
+	})
+}
+
+// One that hangs, or is gone, holds up no other.
+func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.hooks = newReceiver(t)
+		w.start("n1", t.TempDir())
+		w.hook("/ok", pawl.WebhookSpec{})
+		w.hook("/gone", pawl.WebhookSpec{})
+		if _, err := w.anyone().Admin().AddWebhook(t.Context(), pawl.WebhookSpec{Name: "nowhere", URL: "http://nowhere.test/secret"}); err != nil {
+			t.Fatal(err)
+		}
+		w.hooks.answers(func(path string, _ int) int {
+			if path == "/gone" {
+				return http.StatusGone
+			}
+			return 0
+		})
+		w.die("mail", 1)
+		pass(6 * time.Second)
+		if _, n := w.hooks.told("/ok", "task.dead"); n != 1 {
+			t.Errorf("%d after 6 s", n)
+		}
+		admin := w.anyone().Admin()
+		gone, err := admin.Webhook(t.Context(), "gone")
+		if err != nil || gone.DisabledAt.IsZero() || !strings.Contains(gone.DisabledReason, "410 Gone") {
+			t.Errorf("the one that is gone: %+v, %v", gone, err)
+		}
+		nowhere, err := admin.Webhook(t.Context(), "nowhere")
+		if err != nil || nowhere.Failures == 0 || strings.Contains(nowhere.LastError, "secret") || nowhere.Pending != 1 {
+			t.Errorf("the one that is nowhere: %+v, %v", nowhere, err)
+		}
+		w.hooks.answers(nil)
+		if gone, err = admin.ResumeWebhook(t.Context(), "gone"); err != nil || gone.DisabledReason != "" {
+			t.Errorf("resumed: %+v, %v", gone, err)
+		}
+		pass(time.Second)
+		if _, n := w.hooks.told("/gone", "task.dead"); n != 1 {
+			t.Errorf("the one that was gone was told of %d", n)
+		}
+		actions := ""
+		for e, err := range admin.Audit(t.Context(), pawl.AuditFilter{TargetKind: "webhook", Target: "gone"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			actions += " " + e.Action
+		}
+		if actions != " webhook.resume webhook.disable webhook.add" {
+			t.Errorf("the record has%s", actions)
+		}
+		w.hooks.check(t)
+	})
+}
+
+// A queue over a threshold is told of once, and once when it is under it again, whoever leads.
+func TestThresholds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.hooks = newReceiver(t)
+		dirs := w.grow()
+		w.hook("/deep", pawl.WebhookSpec{Queues: []string{"mail"}, Events: []pawl.WebhookEvent{"queue.*"}, DepthOver: 5})
+		w.hook("/slow", pawl.WebhookSpec{Events: []pawl.WebhookEvent{pawl.WebhookQueueOver}, WaitOver: time.Minute})
+		told := func(path string, over, under int) {
+			t.Helper()
+			a, _ := w.hooks.told(path, "queue.over")
+			b, _ := w.hooks.told(path, "queue.under")
+			if len(a) != over || len(b) != under {
+				t.Errorf("%s was told %d times of over and %d times of under, want %d and %d", path, len(a), len(b), over, under)
+			}
+		}
+		fill := func(n int) {
+			for range n {
+				if _, err := w.anyone().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		drain := func(n int) {
+			claims, err := w.anyone().Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: n, Lease: time.Hour})
+			if err != nil || len(claims) != n {
+				t.Fatalf("%d claims, %v", len(claims), err)
+			}
+		}
+		fill(5)
+		pass(15 * time.Second)
+		told("/deep", 0, 0)
+		fill(1)
+		pass(15 * time.Second)
+		told("/deep", 1, 0)
+		leader := w.leaderOf(systemShard)
+		w.crash(leader)
+		pass(30 * time.Second)
+		w.start(leader, dirs[leader], "n1", "n2", "n3")
+		pass(15 * time.Second)
+		told("/deep", 1, 0)
+		told("/slow", 1, 0)
+		drain(1)
+		pass(15 * time.Second)
+		told("/deep", 1, 0) // 5 are not under it yet
+		drain(1)
+		pass(15 * time.Second)
+		told("/deep", 1, 1)
+		fill(3)
+		pass(15 * time.Second)
+		told("/deep", 2, 1)
+		drain(7)
+		pass(15 * time.Second)
+		told("/deep", 2, 2)
+		told("/slow", 1, 0)
+		w.hooks.check(t)
+	})
+}
+
+// What waits for a webhook that is paused comes when it is resumed; secrets that overlap both sign; what is removed is told nothing more.
+func TestSteeringWebhooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.hooks = newReceiver(t)
+		w.form()
+		admin := w.nodes["n2"].client().Admin()
+		old := w.hook("/a", pawl.WebhookSpec{})
+		if _, err := admin.PauseWebhook(t.Context(), "a", "it moves"); err != nil {
+			t.Fatal(err)
+		}
+		w.die("mail", 2)
+		pass(2 * time.Minute)
+		if _, n := w.hooks.told("/a", "task.dead"); n != 0 {
+			t.Errorf("paused, it was told of %d", n)
+		}
+		if d, err := admin.TestWebhook(t.Context(), "a"); err != nil || d.Outcome != pawl.WebhookDelivered || d.Status != http.StatusNoContent {
+			t.Errorf("a test: %+v, %v", d, err)
+		}
+		fresh, err := w.nodes["n3"].client().Admin().RotateWebhook(t.Context(), "a", pawl.WebhookRotation{})
+		if err != nil || fresh.Secret == old.Secret || fresh.OldUntil.IsZero() {
+			t.Fatalf("rotated: %+v, %v", fresh, err)
+		}
+		w.hooks.knows("/a", fresh.Secret, old.Secret)
+		if h, err := admin.ResumeWebhook(t.Context(), "a"); err != nil || h.Paused {
+			t.Errorf("resumed: %+v, %v", h, err)
+		}
+		pass(time.Second)
+		if _, n := w.hooks.told("/a", "task.dead"); n != 2 {
+			t.Errorf("resumed, it was told of %d", n)
+		}
+		w.die("mail", 1) // is in the rest after the last
+		if _, _, err := admin.SetWebhook(t.Context(), "a", pawl.WebhookChange{URL: "http://receiver.test/b", Queues: []string{"sms"}}); err != nil {
+			t.Fatal(err)
+		}
+		w.hooks.knows("/b", fresh.Secret)
+		w.die("sms", 1)
+		w.die("mail", 1)
+		pass(2 * time.Minute)
+		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
+			t.Errorf("with another address and queue it was told of %d", n)
+		}
+		if _, err := admin.RemoveWebhook(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.die("sms", 3)
+		pass(2 * time.Minute)
+		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
+			t.Errorf("removed, it was told of %d", n)
+		}
+		if _, err := admin.Webhook(t.Context(), "a"); !errors.Is(err, pawl.ErrNotFound) {
+			t.Errorf("removed, it is %v", err)
+		}
+		w.hooks.check(t)
+		for name, s := range w.nodes {
+			if problems, _, err := s.broker.Check(t.Context(), 1); err == nil && len(problems) > 0 {
+				t.Errorf("%s: %v", name, problems)
+			}
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package webhook
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// serve is a receiver in memory, and a sender that reaches it whatever the host.
+func serve(t *testing.T, h http.HandlerFunc) *Sender {
+	pipe := bufconn.Listen(64 << 10)
+	srv := &http.Server{Handler: h}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(pipe) })
+	t.Cleanup(func() {
+		_ = srv.Close()
+		serving.Wait()
+	})
+	return NewSender(Config{Version: "1", Allow: Networks{netip.MustParsePrefix("192.0.2.0/24")},
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }})
+}
+
+func letter(url string) Letter {
+	return Letter{URL: url, Secrets: []string{NewSecret()}, ID: "msg_1", Body: []byte(`{}`)}
+}
+
+func TestSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for _, c := range []struct {
+			name  string
+			serve http.HandlerFunc
+			want  Outcome
+			error string
+		}{
+			{"ok", func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != "POST" || r.Header.Get("Content-Type") != "application/json" || r.UserAgent() != "Pawl/1" || r.Header.Get("Authorization") != "" {
+					t.Errorf("%s %v", r.Method, r.Header)
+				}
+			}, Outcome{Status: 200}, ""},
+			{"accepted", status(202), Outcome{Status: 202}, ""},
+			{"bad", status(400), Outcome{Status: 400}, "the receiver answered 400 Bad Request"},
+			{"gone", status(410), Outcome{Status: 410, Gone: true}, "the receiver answered 410 Gone"},
+			{"redirect", func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "https://169.254.169.254/latest", http.StatusTemporaryRedirect)
+			}, Outcome{Status: 307}, "redirects are not followed"},
+			{"busy", busy(429, "120"), Outcome{Status: 429, RetryAfter: 2 * time.Minute}, "429"},
+			{"busy until", busy(503, now.Add(10*time.Minute).UTC().Format(http.TimeFormat)), Outcome{Status: 503, RetryAfter: 10 * time.Minute}, "503"},
+			{"busy for long", busy(503, "999999999"), Outcome{Status: 503, RetryAfter: time.Hour}, "503"},
+			{"busy, it says nonsense", busy(503, "-5"), Outcome{Status: 503}, "503"},
+			{"Retry-After of another status", busy(500, "120"), Outcome{Status: 500}, "500"},
+			{"says much", func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(500)
+				_, _ = io.WriteString(w, "out of order\x1b[31m\r\n\x00\xff"+strings.Repeat("x", 1<<20))
+			}, Outcome{Status: 500}, "500 Internal Server Error: out of order[31m xxx"},
+			{"hangs", func(_ http.ResponseWriter, r *http.Request) { hang(r) }, Outcome{Took: 10 * time.Second}, "no answer within 10s"},
+			{"hangs within its body", func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(500)
+				_ = http.NewResponseController(w).Flush()
+				hang(r)
+			}, Outcome{Status: 500, Took: 10 * time.Second}, "500"},
+			{"ends", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Outcome{}, "EOF"},
+		} {
+			s := serve(t, c.serve)
+			got := s.Send(t.Context(), letter("http://receiver.test/secret?token=secret"))
+			if (got.Error == "") != (c.error == "") || !strings.Contains(got.Error, c.error) || strings.Contains(got.Error, "secret") || len(got.Error) > maxError || strings.ContainsAny(got.Error, "\x1b\r\n\x00") {
+				t.Errorf("%s: %q, want %q", c.name, got.Error, c.error)
+			}
+			if got.Error = ""; got != c.want {
+				t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+			}
+		}
+	})
+}
+
+// hang waits until the caller has left, which a server hears of when it has read the request.
+func hang(r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func busy(code int, after string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", after)
+		w.WriteHeader(code)
+	}
+}
+
+// names answers questions for addresses: each with the next of its list, over and over.
+type names struct {
+	asked   atomic.Int64
+	answers []string
+}
+
+func (n *names) resolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go n.serve(there)
+		return here, nil
+	}}
+}
+
+func (n *names) serve(c net.Conn) {
+	defer c.Close()
+	for {
+		var size [2]byte
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			return
+		}
+		b := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if _, err := io.ReadFull(c, b); err != nil {
+			return
+		}
+		var m dnsmessage.Message
+		if err := m.Unpack(b); err != nil {
+			return
+		}
+		m.Response, m.Additionals = true, nil
+		q := m.Questions[0]
+		if a := netip.MustParseAddr(n.answers[int(n.asked.Load())%len(n.answers)]); q.Type == dnsmessage.TypeA && a.Is4() {
+			n.asked.Add(1)
+			m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AResource{A: a.As4()}}}
+		} else if q.Type == dnsmessage.TypeAAAA && a.Is6() {
+			n.asked.Add(1)
+			m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}}}
+		}
+		b, err := m.Pack()
+		if err != nil {
+			return
+		}
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)); err != nil {
+			return
+		}
+	}
+}
+
+// A name is looked at behind its address, at each dial: one that leads to a good address first and to a bad one then is refused then.
+func TestNamesAreLookedAtWhenDialled(t *testing.T) {
+	var reached atomic.Int64
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer srv.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	port := srv.Listener.Addr().(*net.TCPAddr).Port
+	send := func(n *names, allow ...string) Outcome {
+		s := NewSender(Config{Allow: networks(t, allow...), Resolver: n.resolver(), Roots: roots})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		return s.Send(ctx, letter(fmt.Sprintf("https://example.com:%d/hook", port)))
+	}
+	for _, answer := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "::ffff:127.0.0.1", "fd00::1", "64:ff9b::7f00:1", "0.0.0.0"} {
+		if o := send(&names{answers: []string{answer}}); o.Delivered() || !strings.Contains(o.Error, "not an address of the public internet") {
+			t.Errorf("a name for %s: %+v", answer, o)
+		}
+	}
+	if n := reached.Load(); n != 0 {
+		t.Fatalf("the receiver was reached %d times", n)
+	}
+	if o := send(&names{answers: []string{"127.0.0.1"}}, "127.0.0.0/8"); !o.Delivered() || reached.Load() != 1 {
+		t.Errorf("a name for a network that is allowed: %+v", o)
+	}
+	// It leads into the allowed network first, and elsewhere on the same machine then.
+	rebinding := &names{answers: []string{"127.0.0.1", "127.0.0.2"}}
+	s := NewSender(Config{Allow: networks(t, "127.0.0.1/32"), Resolver: rebinding.resolver(), Roots: roots})
+	to := letter(fmt.Sprintf("https://example.com:%d/hook", port))
+	if o := s.Send(t.Context(), to); !o.Delivered() {
+		t.Errorf("first: %+v", o)
+	}
+	if o := s.Send(t.Context(), to); o.Delivered() || !strings.Contains(o.Error, "127.0.0.2 is not an address of the public internet") {
+		t.Errorf("then: %+v", o)
+	}
+	if n := reached.Load(); n != 2 {
+		t.Errorf("the receiver was reached %d times, want 2", n)
+	}
+}
+
+// No proxy of the environment is asked to go where the sender must not.
+func TestNoProxy(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	asked := ""
+	s := NewSender(Config{Allow: networks(t, "192.0.2.0/24"), Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+		asked = address
+		return nil, errors.New("no way")
+	}})
+	if o := s.Send(t.Context(), letter("http://example.com/x")); o.Error != "no way" || asked != "example.com:80" {
+		t.Errorf("%+v by %s", o, asked)
+	}
+}
