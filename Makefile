@@ -10,10 +10,14 @@ BUF := .cache/buf/node_modules/.bin/buf
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
+# Packages are tested in this order: those that take longest first, since who begins last ends last. Tests of real processes wait more
+# than they work, so that more of them run at a time than there are processors.
+LONGEST := ./test ./cmd/pawl ./internal/ui ./internal/shard
+
 .PHONY: test
 test: tools ## all tests, each benchmark once
 	$(GO) vet ./...
-	$(GO) test ./...
+	$(GO) test -parallel 4 $(LONGEST) ./...
 	set -o pipefail; $(GO) test -short -run '^$$' -bench . -benchtime 1x ./... | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
 
 # The tests of failing disks inject the failures with strace, those of cut networks make networks with ip, and those of the web UI
@@ -50,14 +54,22 @@ $(BUF):
 	npm install --prefix .cache/buf --no-save --no-audit --no-fund --loglevel=error @bufbuild/buf@$(BUF_VERSION)
 
 # On one processor each: Go 1.26 runs the timers of a synctest bubble from several threads with one race context, which
-# now and then crashes the race detector. It sees races on one processor too.
+# now and then crashes the race detector. It sees races on one processor too. The engine has no goroutines: what runs it has tests of its own.
+RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
+
 .PHONY: race
 race: ## the tests of everything concurrent, under the race detector
-	$(GO) test -race -cpu 1 ./internal/... .
+	$(GO) test -race -cpu 1 $(RACY) $$($(GO) list ./internal/... | grep -v /internal/engine$$) .
+
+SIMULATIONS := 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership'
 
 .PHONY: soak-simulator
 soak-simulator: ## many seeds of the simulations of a shard's replicas (20 min; PAWL_SEEDS=n for more or fewer)
-	PAWL_SEEDS=$${PAWL_SEEDS:-200} $(GO) test -count 1 -timeout 60m -v -run 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership' ./internal/shard
+	PAWL_SEEDS=$${PAWL_SEEDS:-200} $(GO) test -count 1 -timeout 60m -v -run $(SIMULATIONS) ./internal/shard
+
+.PHONY: soak-race
+soak-race: ## some seeds of them under the race detector (20 min)
+	PAWL_SEEDS=$${PAWL_SEEDS:-20} $(GO) test -race -cpu 1 -count 1 -timeout 60m -v -run $(SIMULATIONS) ./internal/shard
 
 .PHONY: soak
 soak: soak-simulator ## all at length: those, and the real binary against kills, bad disks, cut networks, a million tasks (30 min; root, strace and ip for all of it)
@@ -80,6 +92,21 @@ alerts: ## promtool finds the alert rules good, and they fire when they should
 .PHONY: vuln
 vuln: ## known vulnerabilities of what we stand on (needs the internet)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
+
+.PHONY: sbom
+sbom: ## a bill of materials of the binary (CycloneDX, JSON)
+	@$(GO) run ./deploy/thirdparty -sbom
+
+# Two copies of what is committed, in directories and with caches of their own: what differs came from the place or from the hour.
+.PHONY: reproducible
+reproducible: ## two builds from two places are the same bytes (5 min)
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	for n in one another-one; do \
+		mkdir -p $$work/$$n/src && git archive HEAD | tar -x -C $$work/$$n/src; \
+		(cd $$work/$$n/src && GOCACHE=$$work/$$n/cache CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-s -w" -o $$work/$$n/pawl ./cmd/pawl); \
+		rm -rf $$work/$$n/cache; \
+	done; \
+	sha256sum $$work/*/pawl | cut -c 1-64; cmp $$work/one/pawl $$work/another-one/pawl
 
 .PHONY: bench
 bench: ## all benchmarks

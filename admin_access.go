@@ -35,7 +35,11 @@ type TokenSpec struct {
 	Roles         []Role   // at least one
 	Queues        []string // patterns: names in which * stands for any characters; nil: all queues
 	AllNamespaces bool
-	Life          time.Duration // 0: 90 days; at most 10 years; NeverExpires
+	Life          time.Duration // 0: 90 days, with Certificate never; at most 10 years; NeverExpires
+	// Certificate makes a token without a secret, for who shows a client certificate of that name: "uri:spiffe://example.com/billing",
+	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token may
+	// have it, and only an admin of all namespaces and queues may make it.
+	Certificate string
 }
 
 // TokenName names a token: that of the client's namespace, or that of all namespaces.
@@ -56,12 +60,14 @@ type TokenInfo struct {
 	RotatedAt time.Time // zero: never
 	OldUntil  time.Time // until when the secret before the last rotation is good
 	UsedAt    time.Time // to the minute, and noted some minutes late; zero: not yet
+	// Certificate is the name of the client certificate whose holder it is for; "": it has a secret.
+	Certificate string
 }
 
 // NewToken is a token that was made or rotated. The secret is shown this once.
 type NewToken struct {
 	TokenInfo
-	Secret      string   // for WithToken
+	Secret      string   // for WithToken; "" with Certificate
 	Unconfirmed []string // nodes that have not said within a second that they know of it
 }
 
@@ -80,6 +86,7 @@ type Me struct {
 	AllNamespaces bool
 	Queues        []string  // nil: all
 	ExpiresAt     time.Time // zero: never
+	Certificate   string    // the name of the client certificate by which the client is known; "": it sends a token
 }
 
 // Me tells what the client's token is good for.
@@ -89,7 +96,7 @@ func (a Admin) Me(ctx context.Context) (*Me, error) {
 		return nil, fmt.Errorf("who am I: %w", err)
 	}
 	return &Me{TokenRequired: p.GetTokenRequired(), Name: p.GetName(), Roles: rolesOf(p.GetRoles()), Namespace: p.GetNamespace(), AllNamespaces: p.GetAllNamespaces(),
-		Queues: p.GetQueues(), ExpiresAt: timeOf(p.GetExpiresAt())}, nil
+		Queues: p.GetQueues(), ExpiresAt: timeOf(p.GetExpiresAt()), Certificate: p.GetCertificate()}, nil
 }
 
 func rolesOf(names []string) (roles []Role) {
@@ -109,19 +116,21 @@ func life(d time.Duration) (in *durationpb.Duration, never bool) {
 
 // AddToken makes a token. It can't do more than the client's own.
 func (a Admin) AddToken(ctx context.Context, t TokenSpec) (*NewToken, error) {
-	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces}
+	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: t.Certificate}
 	for _, role := range t.Roles {
 		req.Roles = append(req.Roles, string(role))
 	}
 	req.ExpiresIn, req.NeverExpires = life(t.Life)
-	p, err := operate(ctx, a, false, a.client.access.AddToken, req) // a repeat would have another secret
+	// A repeat would have another secret.
+	p, err := operate(ctx, a, t.Certificate != "", a.client.access.AddToken, req)
 	if err != nil {
 		return nil, fmt.Errorf("add token %q: %w", t.Name, err)
 	}
 	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, nil
 }
 
-// RotateToken gives a token another secret; the one before is good for a while, so that those who have it can be told.
+// RotateToken gives a token another secret; the one before is good for a while, so that those who have it can be told. One that is for a
+// certificate has none: ErrWrongState.
 func (a Admin) RotateToken(ctx context.Context, of TokenName, r Rotation) (*NewToken, error) {
 	req := &pawlv1.RotateTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces}
 	req.ExpiresIn, req.NeverExpires = life(r.Life)
@@ -174,5 +183,5 @@ func (a Admin) TokensPage(ctx context.Context, allNamespaces bool, page PageRequ
 func tokenInfoOf(p *pawlv1.Token) *TokenInfo {
 	return &TokenInfo{Name: p.GetName(), Namespace: p.GetNamespace(), Roles: rolesOf(p.GetRoles()), Queues: p.GetQueues(), CreatedBy: p.GetCreatedBy(),
 		CreatedAt: timeOf(p.GetCreatedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), RotatedAt: timeOf(p.GetRotatedAt()), OldUntil: timeOf(p.GetOldUntil()),
-		UsedAt: timeOf(p.GetUsedAt())}
+		UsedAt: timeOf(p.GetUsedAt()), Certificate: p.GetCertificate()}
 }

@@ -36,6 +36,7 @@ type Claim struct {
 	Parent         *Parent // what it follows, with the result; nil: nothing
 	GroupID        string  // of the group that it is a member of; "": none
 
+	locked     error // why what it holds could not be decrypted; nil: it could, or was not encrypted
 	saved      saved // by earlier attempts, or by this one
 	result     []byte
 	resultType string
@@ -120,6 +121,9 @@ func (c *Claim) Checkpoint(ctx context.Context, v any) error {
 // LastCheckpoint decodes the newest checkpoint, of this or an earlier attempt, into v and reports whether there is one.
 func (c *Claim) LastCheckpoint(v any) (bool, error) {
 	own := c.saved.checkpoint()
+	if c.locked != nil {
+		return false, c.locked
+	}
 	if len(own) == 0 {
 		return false, nil
 	}
@@ -131,6 +135,9 @@ func (c *Claim) LastCheckpoint(v any) (bool, error) {
 
 // Decode decodes the payload from JSON into v. The error, returned by a handler, poisons the task.
 func (c *Claim) Decode(v any) error {
+	if c.locked != nil {
+		return c.locked
+	}
 	if len(c.Payload) == 0 {
 		return nil
 	}

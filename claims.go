@@ -73,6 +73,7 @@ func (s Claims) Poll(ctx context.Context, r ClaimRequest) (Polled, error) {
 	for i, p := range resp.GetTasks() {
 		out.Claims[i] = new(Claim)
 		out.Claims[i].set(p, s)
+		s.client.lock(out.Claims[i])
 	}
 	return out, nil
 }
@@ -139,7 +140,7 @@ func (s Claims) Extend(ctx context.Context, c *Claim, e Extension) (Extended, er
 	if e.Progress != nil {
 		req.Progress = &pawlv1.Progress{Percent: e.Progress.Percent, Message: cutText(e.Progress.Message, maxProgressText)}
 	}
-	resp, err := call(ctx, s.client, true, s.client.worker.Extend, req)
+	resp, err := call(context.WithValue(ctx, claimTypeKey{}, c.Type), s.client, true, s.client.worker.Extend, req)
 	if err != nil {
 		return Extended{}, fmt.Errorf("extend %q: %w", c.ID, err)
 	}

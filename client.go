@@ -94,6 +94,9 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 		way = newDirect(base, cfg.connectTo, cfg.log)
 		conn = way
 	}
+	if cfg.keys != nil {
+		conn = &sealing{connection: conn, keys: cfg.keys, ns: cfg.namespace}
+	}
 	c := &Client{
 		conn:     conn,
 		direct:   way,

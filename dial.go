@@ -46,6 +46,7 @@ type dialConfig struct {
 	plaintext bool
 	token     func() (string, error) // nil: none
 	namespace string
+	keys      *Keyring // nil: nothing is encrypted
 	actor     string
 	reason    string
 	log       *slog.Logger
@@ -64,6 +65,9 @@ type dialConfig struct {
 // WithTLS encrypts all connections, with the nodes of a cluster too. A nil config means the system's roots; for a private
 // authority, give its certificate as RootCAs. Each node must show a certificate for the host of the address by which it is
 // reached, unless ServerName names one that all of them have. An address "https://host:port" does the same as WithTLS(nil).
+//
+// A server that was told whose certificates it may take (pawl serve --client-ca) knows a client by its own, Certificates or
+// GetClientCertificate, in place of a token. The latter is asked at each handshake, so that a file that was renewed is taken up.
 func WithTLS(config *tls.Config) DialOption {
 	return func(c *dialConfig) {
 		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}

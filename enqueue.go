@@ -66,7 +66,7 @@ func ResultOf[R any](ctx context.Context, ref *Ref) (R, error) {
 // Calls that run at the same time are gathered into batches; a lone call goes out at once. If the error is ErrUnavailable or
 // that of ctx, the task may or may not have been accepted: repeat with the same RequestID or IdempotencyKey.
 func (c *Client) Enqueue(ctx context.Context, args Args, opts ...Option) (*Ref, error) {
-	spec, err := newSpec(args, opts)
+	spec, err := c.newSpec(args, opts)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
@@ -115,7 +115,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 		calls, at, size = calls[:0], at[:0], 0
 	}
 	for i, item := range items {
-		spec, err := newSpec(item.Args, item.Options)
+		spec, err := c.newSpec(item.Args, item.Options)
 		if err != nil {
 			out[i].Err = fmt.Errorf("enqueue: item %d: %w", i, err)
 			continue
@@ -136,10 +136,15 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 }
 
 // newSpec makes the request for one task, with a request id.
-func newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
+func (c *Client) newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 	spec, err := describe(args, opts)
 	if err != nil {
 		return nil, err
+	}
+	if _, encrypts := c.conn.(*sealing); encrypts { // here, or it would sink those of the same request
+		if err := checkSealable(spec); err != nil {
+			return nil, err
+		}
 	}
 	if spec.RequestId == "" {
 		id, err := uuid.NewV7()

@@ -132,6 +132,9 @@ func callError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if own, ok := errors.AsType[*Error](err); ok { // of a keyring: the call was not made
+		return own
+	}
 	st, ok := status.FromError(err)
 	if !ok {
 		return &Error{Code: codeInternal, Message: err.Error()}

@@ -27,3 +27,22 @@ func TakeMap(m *pawlv1.GetMapResponse) (nodes, leaders int) {
 	c.take(m, true)
 	return len(c.addrs), len(c.leaders)
 }
+
+// HoldsSealed says whether a message is one in which a keyring looks for what it encrypts.
+var HoldsSealed = holds
+
+// OpenSealed decrypts a payload of a queue.
+func OpenSealed(k *Keyring, queue string, payload []byte) ([]byte, error) {
+	data, _, err := k.open(forPayload("ns", queue, "t"), payload)
+	return data, err
+}
+
+// SealAndOpen is what a payload costs.
+func SealAndOpen(k *Keyring, payload []byte) error {
+	at := forPayload("ns", "q", "t")
+	sealed, _, err := k.seal(at, "r", "", payload)
+	if err == nil {
+		_, _, err = k.open(at, sealed)
+	}
+	return err
+}

@@ -1,6 +1,7 @@
 package pawl_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,20 +74,22 @@ type fake struct {
 }
 
 type fakeTask struct {
-	spec     *pawlv1.TaskSpec
-	id       string
-	state    pawlv1.State
-	fence    int64
-	attempt  int32
-	token    string
-	settled  map[string]*pawlv1.Settled // first answers, by token
-	result   []byte
-	reason   string
-	progress *pawlv1.Progress
-	check    []byte
-	extends  []time.Time
-	leaseEnd time.Time
-	log      []*pawlv1.Attempt
+	spec    *pawlv1.TaskSpec
+	id      string
+	state   pawlv1.State
+	fence   int64
+	attempt int32
+	token   string
+	settled map[string]*pawlv1.Settled // first answers, by token
+	result  []byte
+	// resultType is the result's content type.
+	resultType string
+	reason     string
+	progress   *pawlv1.Progress
+	check      []byte
+	extends    []time.Time
+	leaseEnd   time.Time
+	log        []*pawlv1.Attempt
 }
 
 // start runs a fake and a client of it, until the test ends.
@@ -295,7 +298,8 @@ func (f *fake) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.G
 
 func (t *fakeTask) info() *pawlv1.Task {
 	return &pawlv1.Task{
-		TaskId: t.id, Type: t.spec.Type, Queue: t.spec.Queue, State: t.state, Reason: t.reason, Payload: t.spec.Payload, Result: t.result,
+		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.Queue, "default"), State: t.state, Reason: t.reason, Payload: t.spec.Payload, ContentType: t.spec.ContentType,
+		Result: t.result, ResultContentType: t.resultType,
 		Attempts: t.attempt, Fence: t.fence, AttemptLog: slices.Clone(t.log), Progress: t.progress, Checkpoint: t.check,
 		Headers: t.spec.Headers, Tags: t.spec.Tags, Priority: t.spec.Priority,
 	}
@@ -372,7 +376,7 @@ func (f *fake) claim() *pawlv1.ClaimedTask {
 	t.leaseEnd = time.Now().Add(f.lease)
 	t.state, t.token = pawlv1.State_STATE_CLAIMED, t.id+"."+strconv.FormatInt(t.fence, 10)
 	return &pawlv1.ClaimedTask{
-		TaskId: t.id, Type: t.spec.Type, Queue: t.spec.Queue, Payload: t.spec.Payload, ContentType: t.spec.ContentType,
+		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.Queue, "default"), Payload: t.spec.Payload, ContentType: t.spec.ContentType,
 		Attempt: t.attempt, MaxAttempts: 5, ClaimToken: t.token, Fence: t.fence, Lease: durationpb.New(f.lease),
 		LeaseExpiresAt: timestamppb.New(time.Now().Add(f.lease)), Timeout: t.spec.Timeout, Headers: t.spec.Headers, Checkpoint: t.check,
 	}
@@ -420,7 +424,7 @@ func (f *fake) ack(r *pawlv1.AckRequest) *pawlv1.Settled {
 	if len(r.Result) > 1<<20 {
 		return &pawlv1.Settled{TaskId: r.TaskId, ClaimToken: r.ClaimToken, Error: &pawlv1.Error{Code: "payload_too_large"}}
 	}
-	return f.end(r.TaskId, r.ClaimToken, pawlv1.State_STATE_SUCCEEDED, func(t *fakeTask) { t.result = r.Result })
+	return f.end(r.TaskId, r.ClaimToken, pawlv1.State_STATE_SUCCEEDED, func(t *fakeTask) { t.result, t.resultType = r.Result, r.ContentType })
 }
 
 func (f *fake) fail(r *pawlv1.FailRequest) *pawlv1.Settled {

@@ -173,7 +173,7 @@ func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enq
 	req := &pawlv1.AddGroupTasksRequest{GroupId: id}
 	out, at := make([]Enqueued, len(items)), make([]int, 0, len(items)) // req.Tasks[n] is items[at[n]]
 	for i, item := range items {
-		spec, err := newSpec(item.Args, item.Options)
+		spec, err := c.newSpec(item.Args, item.Options)
 		if err != nil {
 			out[i].Err = fmt.Errorf("add to group %q: item %d: %w", id, i, err)
 			continue

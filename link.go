@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -28,6 +29,8 @@ const (
 	maxReconnect   = 5 * time.Second
 	// steady is how long a stream must last for the next reconnect to begin with short pauses again.
 	steady = 5 * time.Second
+	// unwantedFor is how long a worker that was served asks to be let in again: a token is exchanged in that time, if somebody does it.
+	unwantedFor = time.Minute
 	// firstResend and maxResend bound the pauses before an end that the broker could not take is told again.
 	firstResend = 100 * time.Millisecond
 	maxResend   = 5 * time.Second
@@ -42,9 +45,10 @@ type outbox struct {
 }
 
 // link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error
-// only if the broker refuses the worker before it ever served it.
+// only if the broker refuses the worker, either before it ever served it, or for as long as unwantedFor because of its token.
 func (s *shift) link(ctx context.Context, closing <-chan struct{}) error {
 	served := false
+	var unwanted time.Time // since when its token is refused
 	for try := 0; ; try++ {
 		start := time.Now()
 		heard, err := s.session(ctx, closing)
@@ -63,7 +67,20 @@ func (s *shift) link(ctx context.Context, closing <-chan struct{}) error {
 			return err
 		}
 		pause := max(backoffAfter(try, firstReconnect, maxReconnect), min(retryAfter(err), maxReconnect))
-		if err != nil && !errors.Is(err, io.EOF) {
+		switch {
+		case !notLetIn(err):
+			unwanted = time.Time{}
+		case unwanted.IsZero():
+			unwanted = time.Now()
+		}
+		switch {
+		case !unwanted.IsZero():
+			if since := time.Since(unwanted); since >= unwantedFor {
+				return fmt.Errorf("refused for %s: %w", since.Round(time.Second), err)
+			}
+			s.cfg.Logger.Error("the broker does not let the worker in any more: it ends unless its token is good again soon", "worker", s.cfg.Name, "error", err,
+				"again_in", pause, "ends_in", time.Until(unwanted.Add(unwantedFor)).Round(time.Second))
+		case err != nil && !errors.Is(err, io.EOF):
 			s.cfg.Logger.Warn("work stream broke", "worker", s.cfg.Name, "error", err, "again_in", pause)
 		}
 		if !sleep(ctx, closing, pause) {
@@ -72,9 +89,14 @@ func (s *shift) link(ctx context.Context, closing <-chan struct{}) error {
 	}
 }
 
+// notLetIn reports whether the worker was refused for what it may do.
+func notLetIn(err error) bool {
+	return errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermissionDenied)
+}
+
 // final reports whether repeating can't help: the broker doesn't want this worker.
 func final(err error) bool {
-	return errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermissionDenied) || errors.Is(err, ErrClosed)
+	return notLetIn(err) || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrClosed)
 }
 
 func sleep(ctx context.Context, closing <-chan struct{}, d time.Duration) bool {

@@ -115,6 +115,7 @@ func (s *shift) run(ctx context.Context) error {
 	case <-ctx.Done():
 		err = s.drain(closing, refused)
 	case err = <-refused:
+		s.giveUp()
 	}
 	end()
 	background.Wait()
@@ -124,6 +125,15 @@ func (s *shift) run(ctx context.Context) error {
 	}
 	s.stop(ErrDraining)
 	return err
+}
+
+// giveUp ends the contexts of handlers whose broker wants to hear nothing more. Their tasks run again when their leases have ended.
+func (s *shift) giveUp() {
+	s.mu.Lock()
+	s.quiet = true
+	s.mu.Unlock()
+	s.stop(ErrDraining)
+	s.wait(drainGrace, s.idle)
 }
 
 // accept takes what the broker pushed.
@@ -153,6 +163,7 @@ func (s *shift) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 func (s *shift) newHold(p *pawlv1.ClaimedTask, now time.Time) *hold {
 	h := &hold{}
 	h.claim.set(p, s)
+	s.client.lock(&h.claim)
 	h.ctx, h.cancel = context.WithCancelCause(s.client.observe.arrive(s.base, &h.claim))
 	if h.claim.Timeout > 0 {
 		h.ctx, h.free = context.WithTimeout(h.ctx, h.claim.Timeout)
@@ -196,7 +207,9 @@ func (s *shift) attempt(h *hold, handlers *sync.WaitGroup) (err error) {
 		s.finish(h, errGoexit)
 		handlers.Go(func() { s.slot(handlers) })
 	}()
-	err = s.handle(ctx, &h.claim)
+	if err = h.claim.locked; err == nil {
+		err = s.handle(ctx, &h.claim)
+	}
 	returned = true
 	return err
 }

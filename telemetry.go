@@ -3,6 +3,8 @@ package pawl
 import (
 	"context"
 	"errors"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,10 +83,11 @@ var verbs = [...]struct {
 	verbSettle:    {"settle", trace.SpanKindClient, semconv.MessagingOperationTypeSettle},
 }
 
-// telemetry makes a client's spans and metrics, and takes trace context along in tasks. While no provider is set, a call costs it one span that
-// records nothing: some 100 ns. Its methods may be called by any number of goroutines.
+// telemetry makes a client's spans and metrics, and takes trace context along in tasks. While no provider is set, and no trace goes along, it
+// costs a call some nanoseconds. Its methods may be called by any number of goroutines.
 type telemetry struct {
 	tracer trace.Tracer
+	global bool // tracer is that of the global provider
 	carry  propagation.TextMapPropagator
 	fields []string // that carry writes
 	w3c    bool     // carry has nothing to say without a span
@@ -123,7 +126,7 @@ func newTelemetry(cfg *dialConfig) (*telemetry, error) {
 	t.fields = t.carry.Fields()
 	tracers, meters := cfg.tracers, cfg.meters
 	if tracers == nil {
-		tracers = otel.GetTracerProvider()
+		tracers, t.global = otel.GetTracerProvider(), true
 	}
 	if meters == nil {
 		meters = otel.GetMeterProvider()
@@ -161,26 +164,51 @@ func (t *telemetry) operation(v verb, queue string) *operation {
 	return op
 }
 
+// noTracers is the global provider of a program that has set none; nil: it had set one before this package came to be. A span of it, which
+// records nothing, takes a microsecond to make.
+var noTracers = func() trace.TracerProvider {
+	p := otel.GetTracerProvider()
+	if t := reflect.TypeOf(p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global") {
+		return p
+	}
+	return nil
+}()
+
+// noSpan is that of an operation that nobody traces.
+var noSpan = trace.SpanFromContext(context.Background())
+
+// untraced says whether a span would go nowhere, and has no trace to take along.
+func (t *telemetry) untraced(ctx context.Context) bool {
+	return t.global && noTracers != nil && otel.GetTracerProvider() == noTracers && !trace.SpanContextFromContext(ctx).IsValid()
+}
+
 // observed is one operation that is under way, or has ended.
 type observed struct {
 	t     *telemetry
-	op    *operation
+	op    *operation // nil: nobody looks at it
 	span  trace.Span
 	began time.Time // zero: nobody measures
 }
 
 // begin starts a span. The context that it returns has it.
 func (t *telemetry) begin(ctx context.Context, v verb, queue string, more ...trace.SpanStartOption) (context.Context, observed) {
+	untraced, measured := t.untraced(ctx), t.operations.Enabled(ctx)
+	o := observed{t: t, span: noSpan}
+	if untraced && !measured {
+		return ctx, o
+	}
+	if measured {
+		o.began = time.Now()
+	}
 	op := t.operation(v, queue)
-	o := observed{t: t, op: op}
+	if o.op = op; untraced {
+		return ctx, o
+	}
 	start := op.start
 	if len(more) > 0 {
 		start = append(start[:len(start):len(start)], more...)
 	}
 	ctx, o.span = t.tracer.Start(ctx, op.name, start...)
-	if t.operations.Enabled(ctx) {
-		o.began = time.Now()
-	}
 	return ctx, o
 }
 

@@ -71,8 +71,9 @@ func NewWorker(client *Client, mux *Mux, cfg WorkerConfig) *Worker {
 // still runs a second later is left behind. The contexts of handlers have the values of ctx, but don't end with it.
 //
 // A connection that breaks is made anew for ever; meanwhile handlers go on, and what they end with is told afterwards. Run returns an error if
-// the configuration is wrong, if the broker refuses the worker when it first comes, or if, at the end, it could not be told how some
-// tasks ended: those run again after their lease.
+// the configuration is wrong, if the broker refuses the worker when it first comes, if for a minute it does not let it in any more
+// (ErrUnauthenticated, ErrPermissionDenied: its token was revoked, or has expired), or if, at the end, it could not be told how some
+// tasks ended: those run again after their lease. A program should end then, so that what runs it tells somebody.
 func (w *Worker) Run(ctx context.Context) error {
 	hello, err := w.hello()
 	if err != nil {

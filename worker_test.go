@@ -400,19 +400,74 @@ func TestRefusedWorker(t *testing.T) {
 		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
 		wantErr(t, "Run", pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(t.Context()), pawl.ErrPermissionDenied)
 
-		// Once served, a worker comes again whatever it is told.
+		// Once served, a worker comes again when its token is good again, however often.
 		f.set(func() { f.greet = nil })
 		work(t, client, mux, pawl.WorkerConfig{})
-		enqueue(t, client)
-		synctest.Wait()
-		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
-		f.cut()
-		time.Sleep(time.Minute)
-		f.set(func() { f.greet = nil })
-		if _, err := enqueue(t, client).Wait(t.Context()); err != nil {
-			t.Error(err)
+		for range 3 {
+			enqueue(t, client)
+			synctest.Wait()
+			f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.Unauthenticated, "no") } })
+			f.cut()
+			time.Sleep(50 * time.Second)
+			f.set(func() { f.greet = nil })
+			if _, err := enqueue(t, client).Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 	})
+}
+
+// A worker that was served, and is not let in for a minute, ends with what it was told, and so do the contexts of its handlers. One that
+// the broker has no time for stays.
+func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
+	for name, c := range map[string]struct {
+		code codes.Code
+		want error
+	}{
+		"unauthenticated":   {codes.Unauthenticated, pawl.ErrUnauthenticated},
+		"permission denied": {codes.PermissionDenied, pawl.ErrPermissionDenied},
+		"unavailable":       {codes.Unavailable, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, client := start(t)
+				f.set(func() { f.lease = time.Hour })
+				causes := make(chan error, 1)
+				w := pawl.NewWorker(client, untilDone(causes), pawl.WorkerConfig{})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- w.Run(ctx) }()
+				enqueue(t, client)
+				synctest.Wait()
+				f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(c.code, "no") } })
+				f.cut()
+				began := time.Now()
+				time.Sleep(59 * time.Second)
+				if len(done) > 0 {
+					t.Fatalf("it ended too early: %v", <-done)
+				}
+				time.Sleep(10 * time.Second)
+				if c.want == nil {
+					if len(done) > 0 || len(causes) > 0 {
+						t.Error("it ended")
+					}
+					f.set(func() { f.greet = nil })
+					cancel()
+					wantErr(t, "Run", <-done, nil)
+					return
+				}
+				synctest.Wait()
+				if len(done) == 0 {
+					t.Fatalf("it goes on after %v", time.Since(began))
+				}
+				wantErr(t, "Run", <-done, c.want)
+				if cause := <-causes; cause != pawl.ErrDraining {
+					t.Errorf("the handler's context ended by %v", cause)
+				}
+			})
+		})
+	}
 }
 
 // While two frames wait for their answers, endings gather.

@@ -261,7 +261,7 @@ func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
-	n := count(t, "PAWL_PAYMENTS", 10_000)
+	n := count(t, "PAWL_PAYMENTS", 3_000)
 	client, err := pawl.Dial(s.addr)
 	if err != nil {
 		t.Fatal(err)

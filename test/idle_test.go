@@ -20,8 +20,9 @@ import (
 const (
 	// fewWorkers is what the latency of many is compared with.
 	fewWorkers = 100
-	// probes are the tasks of which the latency is measured, probePause the time between them.
+	// probes are the tasks of which the latency is measured, probePause the time between them; fewProbes are they with -short.
 	probes     = 500
+	fewProbes  = 20
 	probePause = 10 * time.Millisecond
 	// idleTime is how long the server's work is counted while nothing happens.
 	idleTime = 10 * time.Second
@@ -29,11 +30,14 @@ const (
 	shortIdle = time.Second
 )
 
-// BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default), each with a connection and a
+// BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default, few with -short), each with a connection and a
 // stream of its own, to a server in a process of its own, in plaintext and over TLS. It prints what they cost the server while
 // they wait, and how long a task takes from its enqueue to one of them, beside the same with 100 workers.
 func BenchmarkIdleWorkers(b *testing.B) {
 	n := 500
+	if testing.Short() {
+		n = fewWorkers + 20
+	}
 	if text := os.Getenv("PAWL_IDLE_WORKERS"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < fewWorkers {
@@ -134,7 +138,11 @@ func (p *pool) join(conn *grpc.ClientConn) {
 
 // latency is how long tasks take from their enqueue to a worker, in order.
 func (p *pool) latency(client *pawl.Client) (all []time.Duration) {
-	for range probes {
+	n := probes
+	if testing.Short() {
+		n = fewProbes
+	}
+	for range n {
 		sent, _ := json.Marshal(time.Now().UnixNano())
 		if _, err := client.Enqueue(context.Background(), pawl.RawTask{Type: "probe", Payload: sent}, pawl.Queue("idle")); err != nil {
 			p.b.Fatal(err)

@@ -38,7 +38,7 @@ func TestOperationsThroughKills(t *testing.T) {
 	s.start()
 	client := s.dial(pawl.WithRetryFor(startLimit))
 	admin := client.Admin()
-	many := count(t, "PAWL_OPERATE", 3000)
+	many := count(t, "PAWL_OPERATE", 1500)
 	fillQueue(t, client, "from", many)
 	fillQueue(t, client, "to", 1)
 	if _, err := admin.SpreadQueue(t.Context(), "from", pawl.Onto{Shards: []int{1}}, "test"); err != nil {
@@ -47,7 +47,7 @@ func TestOperationsThroughKills(t *testing.T) {
 	if _, err := admin.SpreadQueue(t.Context(), "to", pawl.Onto{Shards: []int{2}}, "test"); err != nil {
 		t.Fatal(err)
 	}
-	o, err := admin.StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "from"}, ToQueue: "to", Rate: float64(many) / 10})
+	o, err := admin.StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "from"}, ToQueue: "to", Rate: float64(many) / 5})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,15 +26,18 @@ const (
 )
 
 func newCert(a *app) *cobra.Command {
-	return group("cert", "Make and show the certificates of nodes and servers",
+	return group("cert", "Make and show the certificates of nodes, servers and clients",
 		`The nodes of a cluster know each other by certificates of the cluster's own authority. Make the
 authority once, then a certificate for each node, and give each node its own two files and ca.crt.
 Keep ca.key away from the nodes: whoever has it can join the cluster.
 
 Clients know a server by its host names and IP addresses. Its certificate comes from a public
 authority, or from one of your own: make that in another directory than the nodes', and give its
-ca.crt to clients.`,
-		newCertCA(a), newCertNode(a), newCertServer(a), newCertShow(a))
+ca.crt to clients.
+
+A server may know its clients by certificates, too ("pawl serve --client-ca"), by an authority that
+is neither of those: whoever has its key can be any client.`,
+		newCertCA(a), newCertNode(a), newCertServer(a), newCertClient(a), newCertShow(a))
 }
 
 func newCertCA(a *app) *cobra.Command {
@@ -79,6 +82,17 @@ not be able to vouch for nodes.`
 	return cmd
 }
 
+func newCertClient(a *app) *cobra.Command {
+	cmd := newCertOf(a, "client", certs.NewClient)
+	cmd.Short = "Make a client's certificate: NAME.crt and NAME.key"
+	cmd.Long = `Make a client's certificate: NAME.crt and NAME.key, for "pawl --client-cert NAME.crt --client-key NAME.key". A
+server that was started with --client-ca knows it as uri:pawl://client/NAME, as subject:CN=NAME, and by each --host as
+dns:HOST; it may do what the token may that is made for one of these.`
+	cmd.Example = `  pawl cert client billing --ca /etc/pawl/clients-ca --out billing
+  pawl token add billing --role produce --certificate uri:pawl://client/billing`
+	return cmd
+}
+
 // newCertOf makes the command that makes certificates of a kind.
 func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair, error)) *cobra.Command {
 	var ca, out string
@@ -114,7 +128,9 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 // certView is what "pawl cert show" tells.
 type certView struct {
 	Node        string    `json:"node,omitempty"`
-	Server      bool      `json:"server"` // it may be shown to clients
+	Server      bool      `json:"server"`          // it may be shown to clients
+	Client      bool      `json:"client"`          // it may be shown to servers
+	Names       []string  `json:"names,omitempty"` // of a client, for pawl token add --certificate
 	Authority   bool      `json:"authority"`
 	Subject     string    `json:"subject"`
 	Issuer      string    `json:"issuer"`
@@ -150,7 +166,7 @@ func viewCert(path string) (certView, error) {
 	}
 	sum := sha256.Sum256(c.Raw)
 	v := certView{
-		Authority: c.IsCA, Server: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth), Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
+		Authority: c.IsCA, Server: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth), Client: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth), Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
 		From: c.NotBefore, Until: c.NotAfter, Fingerprint: hex.EncodeToString(sum[:]),
 	}
 	for _, u := range c.URIs {
@@ -162,11 +178,14 @@ func viewCert(path string) (certView, error) {
 	for _, ip := range c.IPAddresses {
 		v.Hosts = append(v.Hosts, ip.String())
 	}
+	if v.Client && v.Node == "" {
+		v.Names = certs.Names(c)
+	}
 	return v, nil
 }
 
 func writeCert(w io.Writer, v certView) {
-	kind, now := "none of an authority, a node or a server", time.Now()
+	kind, now := "none of an authority, a node, a server or a client", time.Now()
 	switch {
 	case v.Authority:
 		kind = "authority"
@@ -174,12 +193,14 @@ func writeCert(w io.Writer, v certView) {
 		kind = "node " + v.Node
 	case v.Server:
 		kind = "server"
+	case v.Client:
+		kind = "client"
 	}
 	until := clock(v.Until, now)
 	if now.After(v.Until) {
 		until += ", expired"
 	}
-	fields(w, "whose", kind, "subject", v.Subject, "issuer", v.Issuer, "uris", strings.Join(v.URIs, ", "),
+	fields(w, "whose", kind, "names", strings.Join(v.Names, ", "), "subject", v.Subject, "issuer", v.Issuer, "uris", strings.Join(v.URIs, ", "),
 		"hosts", strings.Join(v.Hosts, ", "), "from", clock(v.From, now), "until", until, "sha256", v.Fingerprint)
 }
 

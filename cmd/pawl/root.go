@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/certs"
 )
 
 const (
@@ -32,10 +33,12 @@ type app struct {
 
 	server    string
 	tlsCA     string
+	cert, key string // that it shows
 	plaintext bool
 	token     string
 	tokenFile string
 	namespace string
+	keys      string // file with payload keys
 	actor     string
 	reason    string
 	format    string
@@ -72,16 +75,19 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	f := root.PersistentFlags()
 	f.StringVar(&a.server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), defaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
 	f.StringVar(&a.tlsCA, "tls-ca", os.Getenv("PAWL_TLS_CA"), "use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
+	f.StringVar(&a.cert, "client-cert", os.Getenv("PAWL_CLIENT_CERT"), "certificate to show the server, over TLS, in place of a token; read again when it changes (env PAWL_CLIENT_CERT)")
+	f.StringVar(&a.key, "client-key", os.Getenv("PAWL_CLIENT_KEY"), "key of that certificate (env PAWL_CLIENT_KEY)")
 	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
 	f.StringVar(&a.token, "token", "", "token to call the server with; other users of the machine may see it here: better in env PAWL_TOKEN, or --token-file")
 	f.StringVar(&a.tokenFile, "token-file", "", "file with that token, for its owner only; read again when it changes (env PAWL_TOKEN_FILE)")
 	f.StringVar(&a.namespace, "namespace", os.Getenv("PAWL_NAMESPACE"), "namespace to work in, for tokens that are good for all (env PAWL_NAMESPACE)")
+	f.StringVar(&a.keys, "payload-keys", os.Getenv("PAWL_PAYLOAD_KEYS"), "file with keys that encrypt payloads and decrypt them, for its owner only: see pawl payload-key (env PAWL_PAYLOAD_KEYS)")
 	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "who you are, for the record (env PAWL_ACTOR; default USER@HOST)")
 	f.StringVar(&a.reason, "reason", "", "why you do it, for the record")
 	f.StringVarP(&a.format, "output", "o", "table", "how answers are written: table, json or yaml")
 	root.AddCommand(
 		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newToken(a), newNamespace(a), newWebhook(a), newStats(a), newTop(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
-		newBackup(a), newRestore(a), newRecover(a), newCert(a), newBench(a), newDemo(a), newVersion(a),
+		newBackup(a), newRestore(a), newRecover(a), newCert(a), newPayloadKey(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	return root
 }
@@ -125,26 +131,58 @@ func (a *app) calls(run func(cmd *cobra.Command, client *pawl.Client, args []str
 }
 
 func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
-	encrypted := a.tlsCA != "" || strings.Contains(a.server, "https://")
-	switch {
-	case a.plaintext && encrypted:
-		return nil, usage("--plaintext goes neither with --tls-ca nor with https:// in --server (%q)", a.server)
-	case a.plaintext:
-		opts = append(opts, pawl.WithPlaintext())
-	case a.tlsCA != "":
-		roots, err := readRoots(a.tlsCA)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-ca %q: %w", a.tlsCA, err)
-		}
-		opts = append(opts, pawl.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}))
+	way, err := a.way()
+	if err != nil {
+		return nil, err
 	}
+	opts = append(opts, way...)
 	token, err := a.credential()
 	if err != nil {
 		return nil, err
 	}
 	opts = append(opts, token, pawl.WithNamespace(a.namespace))
+	if a.keys != "" {
+		ring, err := readKeys(a.keys)
+		if err != nil {
+			return nil, fmt.Errorf("--payload-keys: %w", err)
+		}
+		opts = append(opts, pawl.WithKeyring(ring))
+	}
 	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason), pawl.WithTracerProvider(a.tracers)}, opts...)...)
+}
+
+// way is how connections are made: over TLS, showing a certificate or none, or in plaintext.
+func (a *app) way() ([]pawl.DialOption, error) {
+	encrypted := a.tlsCA != "" || strings.Contains(a.server, "https://")
+	switch {
+	case a.plaintext && encrypted:
+		return nil, usage("--plaintext goes neither with --tls-ca nor with https:// in --server (%q)", a.server)
+	case (a.cert == "") != (a.key == ""):
+		return nil, usage("--client-cert %q and --client-key %q go together: give both, or neither", a.cert, a.key)
+	case a.cert != "" && !encrypted:
+		return nil, usage("--client-cert %q is shown over TLS only: write https:// before the server's address, or name its authority with --tls-ca", a.cert)
+	case a.plaintext:
+		return []pawl.DialOption{pawl.WithPlaintext()}, nil
+	case a.tlsCA == "" && a.cert == "":
+		return nil, nil // https:// alone says the rest
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.tlsCA != "" {
+		roots, err := readRoots(a.tlsCA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca %q: %w", a.tlsCA, err)
+		}
+		config.RootCAs = roots
+	}
+	if a.cert != "" {
+		pair, err := certs.OpenClient(a.cert, a.key, slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		if err != nil {
+			return nil, fmt.Errorf("--client-cert: %w", err)
+		}
+		config.GetClientCertificate = pair.Show
+	}
+	return []pawl.DialOption{pawl.WithTLS(config)}, nil
 }
 
 // credential is the token of the flags, or else of the environment. It is no flag's default, which the help would show.

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -22,6 +24,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 //	status N CMD...     runs CMD and wants exit status N
 //	collector           takes the spans that servers and commands export from here on
 //	spans               writes what it has got, a line each: service, kind, name
+//	fetch PATH FILE     gets a path from the server, with the token of PAWL_TOKEN_FILE, into a file
 //	keep NAME           puts the last standard output into the environment
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -43,6 +46,7 @@ func TestScripts(t *testing.T) {
 
 			"collector": startCollector,
 			"spans":     func(ts *testscript.TestScript, _ bool, _ []string) { writeSpans(ts) },
+			"fetch":     fetch,
 			"keep": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 			},
@@ -119,4 +123,19 @@ func status(ts *testscript.TestScript, _ bool, args []string) {
 	if got != want {
 		ts.Fatalf("%q ended with status %d, want %d", args[1:], got, want)
 	}
+}
+
+func fetch(ts *testscript.TestScript, _ bool, args []string) {
+	r, err := http.NewRequest("GET", "http://"+ts.Getenv("PAWL_SERVER")+args[0], nil)
+	ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile(ts.Getenv("PAWL_TOKEN_FILE"))))
+	resp, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	if resp.StatusCode != http.StatusOK {
+		ts.Fatalf("%s: %s", resp.Status, body)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o600))
 }

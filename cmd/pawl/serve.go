@@ -64,7 +64,7 @@ With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert s
 files). When the files change they are read again; nothing has to be restarted.
 
 With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
-"pawl token add" makes others.
+"pawl token add" makes others. With --client-ca callers may be known by their certificates instead.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
@@ -109,11 +109,19 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 
 // serve runs a node until a signal ends ctx.
 func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error {
+	if err := checkFaults(log); err != nil {
+		return err
+	}
+	keepFilesPrivate()
 	hooks, err := node.ParseNetworks(s.hookNetworks)
 	if err != nil {
 		return usage("--webhook-allow-network: %v", err)
 	}
 	pair, err := s.tls.open(log)
+	if err != nil {
+		return err
+	}
+	clients, err := s.tls.openClients(log)
 	if err != nil {
 		return err
 	}
@@ -124,7 +132,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log),
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))
@@ -171,22 +179,6 @@ func (s *serveFlags) listenOn() (net.Listener, error) {
 		return nil, err
 	}
 	return net.ListenTCP("tcp", addr)
-}
-
-// openDebug opens the address for profiles and metrics, which only this machine may reach: profiles tell much, and cost time.
-func (s *serveFlags) openDebug(cfg *node.Config) error {
-	if s.debug == "" {
-		return nil
-	}
-	addr, err := net.ResolveTCPAddr("tcp", s.debug)
-	if err != nil {
-		return usage("--debug-listen %q: %w", s.debug, err)
-	}
-	if !addr.IP.IsLoopback() {
-		return usage("--debug-listen %q is reached by other machines, and has no access control: give an address such as 127.0.0.1:7297", s.debug)
-	}
-	cfg.Debug, err = net.ListenTCP("tcp", addr)
-	return err
 }
 
 func closed(c io.Closer) error {

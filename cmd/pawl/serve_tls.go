@@ -11,12 +11,40 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// tlsFlags say what the server shows its clients.
-type tlsFlags struct{ cert, key string }
+// tlsFlags say what the server shows its clients, and what it wants to see of them.
+type tlsFlags struct{ cert, key, clientCA, clientAuth string }
 
 func (t *tlsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS, with this certificate (PEM, those between it and its authority behind it)")
 	flags.StringVar(&t.key, "tls-key", "", "key of that certificate")
+	flags.StringVar(&t.clientCA, "client-ca", "", "take client certificates by the authorities of this file (PEM) in place of tokens: see pawl token add --certificate")
+	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require for clients without a certificate to be cut off")
+}
+
+// The words of --client-auth.
+const (
+	clientAuthOptional = "optional"
+	clientAuthRequire  = "require"
+)
+
+// openClients reads whose certificates clients may show.
+func (t *tlsFlags) openClients(log *slog.Logger) (c node.ClientCertificates, err error) {
+	if t.clientAuth != clientAuthOptional && t.clientAuth != clientAuthRequire {
+		return c, usage("--client-auth %q is neither %s nor %s", t.clientAuth, clientAuthOptional, clientAuthRequire)
+	}
+	switch {
+	case t.clientCA == "" && t.clientAuth == clientAuthRequire:
+		return c, usage("--client-auth %s goes with --client-ca: whose certificates are good?", t.clientAuth)
+	case t.clientCA == "":
+		return c, nil
+	case !t.on():
+		return c, usage("--client-ca %q goes with --tls-cert and --tls-key: certificates are shown over TLS only", t.clientCA)
+	}
+	authorities, err := certs.OpenAuthorities(t.clientCA, log)
+	if err != nil {
+		return c, fmt.Errorf("--client-ca: %w", err)
+	}
+	return node.ClientCertificates{Authorities: authorities.Now, Required: t.clientAuth == clientAuthRequire}, nil
 }
 
 func (t *tlsFlags) on() bool { return t.cert != "" }

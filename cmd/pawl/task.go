@@ -158,7 +158,7 @@ func (a *app) printTasks(tasks []*pawl.TaskInfo, next string, payload bool) erro
 		for i, t := range tasks {
 			rows[i] = []string{t.ID, t.Type, t.Queue, string(t.State), string(t.Priority), attempts(t), ago(t.CreatedAt, now), due(t, now)}
 			if payload {
-				rows[i] = append(rows[i], short(string(t.Payload), 60))
+				rows[i] = append(rows[i], short(previewOf(t.Payload, t.ContentType), 60))
 			}
 		}
 		columns(w, head, rows)
@@ -216,7 +216,7 @@ func writeTask(w io.Writer, t *pawl.TaskInfo, now time.Time) {
 		"Lease until", clock(t.LeaseExpiresAt, now), "Ended", clock(t.EndedAt, now), "Expires", clock(t.ExpiresAt, now),
 		"Kept until", clock(t.KeptUntil, now), "Timeout", period(t.Timeout),
 		"Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
-		"Payload", preview(t.Payload), "Result", preview(t.Result), "Checkpoint", preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
+		"Payload", previewOf(t.Payload, t.ContentType), "Result", previewOf(t.Result, t.ResultContentType), "Checkpoint", preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
 	fields(w, followerFields(t.Then)...)
 	if len(t.AttemptLog) == 0 {
 		return
@@ -234,6 +234,14 @@ func writeTask(w io.Writer, t *pawl.TaskInfo, now time.Time) {
 		rows[i] = []string{strconv.Itoa(at.Attempt), ago(at.StartedAt, now), took, span(at.Waited), at.Worker, string(at.Outcome), problem}
 	}
 	columns(w, "ATTEMPT|STARTED|TOOK|WAITED|WORKER|OUTCOME|ERROR", rows)
+}
+
+// previewOf is preview, of what may be encrypted.
+func previewOf(data []byte, contentType string) string {
+	if key, ok := pawl.EncryptedWith(contentType); ok && len(data) > 0 {
+		return fmt.Sprintf("%s, encrypted with key %s (--payload-keys)", count(int64(len(data)), "byte"), key)
+	}
+	return preview(data)
 }
 
 // preview shows the beginning of bytes, if they are text.

@@ -26,13 +26,14 @@ type tokenView struct {
 	RotatedAt   *time.Time  `json:"rotated_at,omitempty"`
 	OldUntil    *time.Time  `json:"old_until,omitempty"`
 	UsedAt      *time.Time  `json:"used_at,omitempty"`
+	Certificate string      `json:"certificate,omitempty"`
 	Secret      string      `json:"secret,omitempty"`
 	Unconfirmed []string    `json:"unconfirmed_nodes,omitempty"`
 }
 
 func viewToken(t *pawl.TokenInfo) tokenView {
 	return tokenView{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles, Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt,
-		ExpiresAt: whenSet(t.ExpiresAt), RotatedAt: whenSet(t.RotatedAt), OldUntil: whenSet(t.OldUntil), UsedAt: whenSet(t.UsedAt)}
+		ExpiresAt: whenSet(t.ExpiresAt), RotatedAt: whenSet(t.RotatedAt), OldUntil: whenSet(t.OldUntil), UsedAt: whenSet(t.UsedAt), Certificate: t.Certificate}
 }
 
 func whenSet(t time.Time) *time.Time {
@@ -92,14 +93,19 @@ func newTokenAdd(a *app) *cobra.Command {
   consume   claim tasks and settle them
   observe   read
   operate   cancel, retry, pause, purge, settings, schedules; and read
-  admin     all of that, and tokens; with --all-namespaces also namespaces and the cluster`,
+  admin     all of that, and tokens; with --all-namespaces also namespaces and the cluster
+
+With --certificate it has no secret, but is for who shows a client certificate of that name, which "pawl cert show"
+tells: uri:, dns:, email: or subject: and the name. It does not expire, unless told so: certificates do.`,
 		Example: `  pawl token add shop --role produce --queue 'mail*'
   pawl token add mailer --role consume --queue mail --expires-in 365d
+  pawl token add billing --role produce --certificate uri:spiffe://example.com/billing
   pawl token add oncall --role operate --all-namespaces`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; may be given again")
 	flags.StringSliceVar(&t.Queues, "queue", nil, "limit it to queues of this name, in which * stands for any characters; may be given again (default all)")
+	flags.StringVar(&t.Certificate, "certificate", "", "it is for who shows the client certificate of this name, and has no secret")
 	allVar(flags, &t.AllNamespaces, "it is good for all namespaces; else for that of --namespace")
 	life.add(flags)
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
@@ -108,6 +114,9 @@ func newTokenAdd(a *app) *cobra.Command {
 		}
 		if t.Life, err = life.life(cmd.Flags()); err != nil {
 			return err
+		}
+		if t.Certificate != "" && !cmd.Flags().Changed("expires-in") {
+			t.Life = pawl.NeverExpires
 		}
 		t.Name = args[0]
 		for _, r := range roles {
@@ -129,6 +138,11 @@ func (a *app) printNewToken(t *pawl.NewToken) error {
 	a.warnUnconfirmed(t.Unconfirmed)
 	return a.print(v, func(w io.Writer) {
 		now := time.Now()
+		if t.Certificate != "" {
+			fmt.Fprintf(w, "token %q of %s, %s, good for %s, expires %s, is for who shows the certificate %s\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues),
+				expiryWords(t.ExpiresAt, now), t.Certificate)
+			return
+		}
 		fmt.Fprintf(a.err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
 		if !t.OldUntil.IsZero() {
 			fmt.Fprintf(a.err, "the one before is good until %s\n", clock(t.OldUntil, now))
@@ -220,7 +234,7 @@ func newTokenShow(a *app) *cobra.Command {
 		return a.print(viewToken(t), func(w io.Writer) {
 			now := time.Now()
 			fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now),
-				"Used", clock(t.UsedAt, now), "Created", clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", clock(t.RotatedAt, now), "Old one until", clock(t.OldUntil, now))
+				"Used", clock(t.UsedAt, now), "Created", clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", clock(t.RotatedAt, now), "Old one until", clock(t.OldUntil, now), "Certificate", t.Certificate)
 		})
 	})
 	return cmd
@@ -300,7 +314,8 @@ func newTokenWhoami(a *app) *cobra.Command {
 			AllNamespaces bool        `json:"all_namespaces"`
 			Queues        []string    `json:"queues,omitempty"`
 			ExpiresAt     *time.Time  `json:"expires_at,omitempty"`
-		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, whenSet(me.ExpiresAt)}
+			Certificate   string      `json:"certificate,omitempty"`
+		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, whenSet(me.ExpiresAt), me.Certificate}
 		return a.print(view, func(w io.Writer) {
 			if !me.TokenRequired {
 				fmt.Fprintln(w, "anybody: the server wants no tokens")
@@ -310,7 +325,7 @@ func newTokenWhoami(a *app) *cobra.Command {
 			if me.AllNamespaces {
 				reach = namespaceWords(pawl.AllNamespaces)
 			}
-			fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()))
+			fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
 		})
 	})
 	return cmd

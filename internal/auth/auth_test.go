@@ -119,7 +119,7 @@ func TestDoor(t *testing.T) {
 			return v
 		}
 		stays := func(v *Visitor) func() error {
-			ctx, leave := d.Stay(t.Context(), v)
+			ctx, leave := d.Stay(t.Context(), v, nil)
 			return func() error { synctest.Wait(); leave(); return context.Cause(ctx) }
 		}
 		enters("before anything was heard", secret, task.CodeUnavailable)
@@ -226,7 +226,7 @@ func TestDoorModes(t *testing.T) {
 	if err != nil || v != Anybody {
 		t.Errorf("the cluster wants no tokens: %v, %v", v, err)
 	}
-	ctx, leave := d.Stay(t.Context(), v)
+	ctx, leave := d.Stay(t.Context(), v, nil)
 	defer leave()
 	d.Replace(Access{Required: true})
 	if context.Cause(ctx) != ErrRevoked || !d.On() {

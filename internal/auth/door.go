@@ -46,7 +46,8 @@ type Door struct {
 	page  atomic.Pointer[page]
 	heard atomic.Pointer[time.Time] // when the page was known to be what the system shard has
 
-	failed [failures]atomic.Int64
+	failed [failures]atomic.Uint64
+	source atomic.Pointer[string] // of the last of them
 
 	mu     sync.Mutex // of the writers of page, too
 	guests map[*guest]bool
@@ -183,10 +184,15 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	if v.expired(now) {
 		return nil, d.refuse(FailedExpired, "token %q: it expired at %s", v.Name, v.expiresAt.UTC().Format(time.RFC3339))
 	}
+	v.use(now)
+	return v, nil
+}
+
+// use notes that the visitor's token was used.
+func (v *Visitor) use(now time.Time) {
 	if minute := now.Unix() / 60; v.used.Load() != minute {
 		v.used.Store(minute)
 	}
-	return v, nil
 }
 
 // isAdmin says whether a token is the one that the node itself was given.
@@ -200,6 +206,14 @@ func (d *Door) isAdmin(hash Hash) bool {
 
 func (v *Visitor) expired(now time.Time) bool {
 	return !v.expiresAt.IsZero() && !now.Before(v.expiresAt)
+}
+
+// Certificate is the name of the certificate by which the visitor was known; "": it showed a token, or none was wanted.
+func (v *Visitor) Certificate() string {
+	if v.token == nil {
+		return ""
+	}
+	return v.token.Certificate
 }
 
 // ExpiresAt is when the visitor's token expires; zero: never.
@@ -233,8 +247,22 @@ func (d *Door) refuse(f Failure, format string, args ...any) error {
 // Denied counts a caller who is known and may not do what it wants.
 func (d *Door) Denied() { d.failed[FailedRights].Add(1) }
 
+// From notes from where the caller came that was refused last.
+func (d *Door) From(address string) { d.source.Store(&address) }
+
+// Refused is how many callers were refused since the start, for each reason, and from where the last one came.
+func (d *Door) Refused() (counts [failures]uint64, source string) {
+	for f := range counts {
+		counts[f] = d.failed[f].Load()
+	}
+	if at := d.source.Load(); at != nil {
+		source = *at
+	}
+	return counts, source
+}
+
 // Failed is how many callers were refused for a reason, since the start.
-func (d *Door) Failed(f Failure) int64 { return d.failed[f].Load() }
+func (d *Door) Failed(f Failure) uint64 { return d.failed[f].Load() }
 
 // Uses are the tokens that were used since they were last told of, to the minute.
 func (d *Door) Uses() (uses []Use, told func()) {
@@ -258,18 +286,19 @@ func (d *Door) Uses() (uses []Use, told func()) {
 
 // guest is a call that lasts.
 type guest struct {
-	v   *Visitor
-	end context.CancelCauseFunc
+	v    *Visitor
+	cert *Certificate // by which it came in; nil: by a token
+	end  context.CancelCauseFunc
 }
 
 // ErrRevoked is the cause of the end of a call whose token is not good any more.
-var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "the token was revoked or replaced, or has expired, while the call went on"}
+var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "the token was revoked or replaced, or it or the certificate has expired, while the call went on"}
 
 // Stay gives the context of a call that lasts. It ends, with a refusal as its cause, when the visitor's token is revoked or has
-// expired, and when this node can't tell any more. Leave must be called at the end.
-func (d *Door) Stay(ctx context.Context, v *Visitor) (_ context.Context, leave func()) {
+// expired, or the certificate by which it came in (nil: by a token), and when this node can't tell any more. Leave must be called at the end.
+func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.Context, leave func()) {
 	ctx, end := context.WithCancelCause(ctx)
-	g := &guest{v, end}
+	g := &guest{v, c, end}
 	d.mu.Lock()
 	d.guests[g] = true
 	d.check(g, time.Now())
@@ -314,7 +343,7 @@ func (d *Door) check(g *guest, now time.Time) {
 		if !d.isAdmin(g.v.hash) {
 			g.end(ErrRevoked)
 		}
-	case g.v.gone.Load() || g.v.expired(now):
+	case g.v.gone.Load() || g.v.expired(now) || g.cert != nil && g.cert.Good(now) != nil:
 		g.end(ErrRevoked)
 	case d.stale(now):
 		g.end(errStale)

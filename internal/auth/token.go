@@ -37,13 +37,15 @@ func CheckName(name string) error {
 type Token struct {
 	Name string `json:"name"` // the only one in its namespace
 	Rights
-	Hash      Hash       `json:"hash"`
-	OldHash   Hash       `json:"old_hash"`            // of the token that it has replaced
-	OldUntil  store.Time `json:"old_until,omitempty"` // until when that is good; 0: there is none
-	CreatedBy string     `json:"created_by,omitempty"`
-	CreatedAt store.Time `json:"created_at"`
-	RotatedAt store.Time `json:"rotated_at,omitempty"`
-	ExpiresAt store.Time `json:"expires_at,omitempty"` // 0: never
+	// Certificate is the name of the client certificate whose holder the token is for; "": it is for who sends its secret.
+	Certificate string     `json:"certificate,omitempty"`
+	Hash        Hash       `json:"hash"`                // of the secret, or HashOfCertificate
+	OldHash     Hash       `json:"old_hash"`            // of the token that it has replaced
+	OldUntil    store.Time `json:"old_until,omitempty"` // until when that is good; 0: there is none
+	CreatedBy   string     `json:"created_by,omitempty"`
+	CreatedAt   store.Time `json:"created_at"`
+	RotatedAt   store.Time `json:"rotated_at,omitempty"`
+	ExpiresAt   store.Time `json:"expires_at,omitempty"` // 0: never
 	// UsedAt is when it was last used, to the minute; 0: it was not, or not yet noted. It is kept apart from the rest.
 	UsedAt store.Time `json:"used_at,omitempty"`
 }

@@ -133,9 +133,11 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	r.setDeadline(r.leader.NextDeadline())
 }
 
-func (r *replica) dropped() {
+func (r *replica) dropped(over bool) {
 	r.leader = nil
-	r.ring.Close()
+	if over {
+		r.ring.Close() // else what is in it was committed, and what did not happen is not
+	}
 	r.served = nil
 	r.claims.again()
 	r.results.again()

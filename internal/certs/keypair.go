@@ -10,14 +10,18 @@ import (
 	"time"
 )
 
-// KeyPair is the certificate of a server that clients know by its hosts, with its key, as two files have them.
+// KeyPair is a certificate with its key, as two files have them.
 type KeyPair struct{ files *Files[*tls.Certificate] }
 
-// OpenKeyPair reads a certificate, with those between it and its authority behind it, and its key. What every client would
-// refuse is refused here.
+// OpenKeyPair reads the certificate of a server that clients know by its hosts, with those between it and its authority behind it, and
+// its key. What every client would refuse is refused here.
 func OpenKeyPair(certFile, keyFile string, log *slog.Logger) (*KeyPair, error) {
+	return openPair(certFile, keyFile, log, checkServer)
+}
+
+func openPair(certFile, keyFile string, log *slog.Logger, check func(*x509.Certificate, time.Time) error) (*KeyPair, error) {
 	files, err := OpenFiles(log, func() (*tls.Certificate, time.Time, error) {
-		cert, err := readKeyPair(certFile, keyFile, time.Now())
+		cert, err := readKeyPair(certFile, keyFile, time.Now(), check)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
@@ -32,12 +36,12 @@ func OpenKeyPair(certFile, keyFile string, log *slog.Logger) (*KeyPair, error) {
 // Now is the certificate for a handshake, which must not be changed.
 func (k *KeyPair) Now() *tls.Certificate { return k.files.Now() }
 
-func readKeyPair(certFile, keyFile string, now time.Time) (*tls.Certificate, error) {
+func readKeyPair(certFile, keyFile string, now time.Time, check func(*x509.Certificate, time.Time) error) (*tls.Certificate, error) {
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("certificate %q with key %q: %w", certFile, keyFile, err)
 	}
-	if err := checkServer(cert.Leaf, now); err != nil {
+	if err := check(cert.Leaf, now); err != nil {
 		return nil, fmt.Errorf("certificate %q: %w", certFile, err)
 	}
 	return &cert, nil
@@ -45,15 +49,24 @@ func readKeyPair(certFile, keyFile string, now time.Time) (*tls.Certificate, err
 
 // checkServer says why clients would refuse a server's certificate, as far as that doesn't depend on whom they trust.
 func checkServer(c *x509.Certificate, now time.Time) error {
+	if err := checkTime(c, now); err != nil {
+		return err
+	}
 	switch usage := c.ExtKeyUsage; {
-	case now.After(c.NotAfter):
-		return fmt.Errorf("it expired at %s, and it is %s", c.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
-	case now.Before(c.NotBefore):
-		return fmt.Errorf("it is not valid before %s, and it is %s", c.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case len(c.DNSNames) == 0 && len(c.IPAddresses) == 0:
 		return errors.New("it names no host, so that no client can check whose it is: make one with hosts, as `pawl cert server --host` does")
 	case len(usage) > 0 && !slices.Contains(usage, x509.ExtKeyUsageServerAuth) && !slices.Contains(usage, x509.ExtKeyUsageAny):
 		return errors.New("it is not one for servers: its extended key usage lacks server authentication")
+	}
+	return nil
+}
+
+func checkTime(c *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("it expired at %s, and it is %s", c.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("it is not valid before %s, and it is %s", c.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func mayHaveTokens(r store.Reader) error {
 
 // AddToken makes a token. Who asks again with the same hash gets the same answer.
 //
-// Errors: conflict if there is another of that name; not_found without its namespace.
+// Errors: conflict if there is another of that name, or for that certificate; not_found without its namespace.
 func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) {
 	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
 		if err := mayHaveTokens(tx); err != nil {
@@ -116,7 +116,7 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 				return TokenDone{}, err
 			}
 		}
-		gone, err := expiredTokens(tx)
+		gone, err := makeRoom(tx, &t)
 		if err != nil {
 			return TokenDone{}, err
 		}
@@ -131,14 +131,19 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 	})
 }
 
-// expiredTokens are those that expired so long ago that nobody asks about them, if there is room for another one then.
-func expiredTokens(tx *store.Tx) (gone []auth.TokenName, err error) {
+// makeRoom finds the tokens that expired so long ago that nobody asks about them, if there is room for another one then, and its
+// certificate is no other's.
+func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error) {
 	all, err := scanRows[auth.Token](tx, tokenTable)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
-		if t := &all[i]; t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
+		t := &all[i]
+		if t.Hash == made.Hash {
+			return nil, conflict("certificate %q: it is that of token %q of namespace %q: revoke that first", made.Certificate, t.Name, t.Namespace)
+		}
+		if t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())
 		}
 	}
@@ -180,11 +185,16 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 }
 
 // RotateToken gives a token another secret. The one before is good until the overlap is over.
+//
+// Errors: not_found; wrong_state for one that is for the holder of a certificate.
 func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, error) {
 	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err != nil || t.Hash == a.Token.Hash {
 			return TokenDone{t, tx.Index()}, err
+		}
+		if t.Certificate != "" {
+			return TokenDone{}, wrongState("token %q has no secret: it is for who shows the certificate %q", t.Name, t.Certificate)
 		}
 		before := factsOfToken(&t)
 		t.OldHash, t.OldUntil = auth.Hash{}, 0
@@ -411,16 +421,34 @@ func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) er
 	return err
 }
 
+// Refusals are how many callers a node did not let in, by reason, since it last told.
+type Refusals struct {
+	NoToken   uint64 `json:"no_token,omitempty"`
+	Malformed uint64 `json:"malformed,omitempty"`
+	Unknown   uint64 `json:"unknown,omitempty"`
+	Expired   uint64 `json:"expired,omitempty"`
+	Denied    uint64 `json:"denied,omitempty"`
+}
+
+// NoteRefusals leaves an entry in the audit. By has the name of the node, and from where the last of the callers came.
+func (c *Control) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		return struct{}{}, onCluster(tx, by, task.CallersRefused, nil, &r)
+	})
+	return err
+}
+
 // tokenFacts is what operators say of a token.
 type tokenFacts struct {
-	Roles     []string   `json:"roles"`
-	Queues    []string   `json:"queues"`
-	ExpiresAt *time.Time `json:"expires_at"`
-	RotatedAt *time.Time `json:"rotated_at"`
+	Roles       []string   `json:"roles"`
+	Queues      []string   `json:"queues"`
+	Certificate string     `json:"certificate,omitempty"`
+	ExpiresAt   *time.Time `json:"expires_at"`
+	RotatedAt   *time.Time `json:"rotated_at"`
 }
 
 func factsOfToken(t *auth.Token) *tokenFacts {
-	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
+	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
 }
 
 func momentOf(t store.Time) *time.Time {

@@ -101,6 +101,35 @@ func TestTokens(t *testing.T) {
 	})
 }
 
+// A certificate is that of one token only, which has no secret.
+func TestTokensForCertificates(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		add := newToken("default", "billing")
+		add.Token.Certificate, add.Life = "dns:billing", 0
+		add.Token.Hash = auth.HashOfCertificate(add.Token.Certificate)
+		first, err := c.AddToken(bg, add)
+		must(t, err)
+		if again, err := c.AddToken(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt || again.Token.Certificate != "dns:billing" {
+			t.Errorf("the same call again: %+v, %v", again, err)
+		}
+		other := add
+		other.Token.Name, other.Token.Namespace = "thief", auth.AllNamespaces
+		if _, err := c.AddToken(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `it is that of token "billing" of namespace "default"`) {
+			t.Errorf("another token for it: %v", err)
+		}
+		rotate := newToken("default", "billing")
+		if _, err := c.RotateToken(bg, rotate); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has no secret") {
+			t.Errorf("rotated: %v", err)
+		}
+		_, err = c.RevokeToken(bg, add)
+		must(t, err)
+		if _, err := c.AddToken(bg, other); err != nil {
+			t.Errorf("another token for it, when it is nobody's: %v", err)
+		}
+	})
+}
+
 func TestTokensNeedTheLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)

@@ -141,7 +141,7 @@ func NewControl(cfg Config) *Control {
 
 // Close ends the Control's own work.
 func (c *Control) Close() {
-	c.Dropped()
+	c.Dropped(true)
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *Control) Elected() {
 }
 
 // Dropped: a round of the system shard did not commit, or nobody knows, or the replica's term ended.
-func (c *Control) Dropped() {
+func (c *Control) Dropped(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.office == nil {
@@ -184,7 +184,9 @@ func (c *Control) Dropped() {
 	}
 	c.office.stop()
 	c.office = nil
-	c.events.Close()
+	if over {
+		c.events.Close()
+	}
 	c.left = time.Now()
 	c.wake()
 }

@@ -206,7 +206,7 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		join(t, c, "n2", 3)
 		// A round that was dropped ends an office, but not what was heard in it.
 		pass(time.Minute)
-		c.Dropped()
+		c.Dropped(true)
 		c.Elected()
 		if d := c.silent(3); d < time.Minute {
 			t.Errorf("silent for %v", d)

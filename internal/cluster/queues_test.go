@@ -125,7 +125,7 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 		s := w.seat()
 		s.lead()
 		synctest.Wait()
-		s.control.Dropped()
+		s.control.Dropped(true)
 		synctest.Wait()
 		before := w.calls
 		pass(time.Minute)
@@ -291,7 +291,7 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 			must(t, err)
 		}
 		tx.Close()
-		c.Dropped()
+		c.Dropped(false)
 		c.Elected()
 		for _, name := range []string{"b", "c"} {
 			_, err := c.Place(bg, "default", name)

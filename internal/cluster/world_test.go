@@ -89,7 +89,7 @@ func (s *seat) lead() {
 	s.rounds.Lock()
 	defer s.rounds.Unlock()
 	if s.leader != nil {
-		s.leader.control.Dropped()
+		s.leader.control.Dropped(true)
 	}
 	s.world.leader = s
 	s.control.Elected()

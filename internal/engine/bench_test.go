@@ -77,6 +77,14 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// size is how much a benchmark is about: n, and a twentieth with -short, which is to see that it still runs.
+func size(n int) int {
+	if testing.Short() {
+		return n / 20
+	}
+	return n
+}
+
 // BenchmarkLife takes tasks through enqueue, claim and ack, each in a round of its own, over a backlog.
 func BenchmarkLife(b *testing.B) {
 	for _, backlog := range []int{0, 1_000, 1_000_000} {
@@ -121,7 +129,7 @@ func name(backlog int) string {
 // BenchmarkKeys is BenchmarkLife with 100,000 keys that wait, each with limits, as fairly as they share. plain: the same tasks
 // without keys and limits.
 func BenchmarkKeys(b *testing.B) {
-	const keys = 100_000
+	keys := size(100_000)
 	for _, limited := range []bool{false, true} {
 		b.Run(map[bool]string{false: "plain", true: "limited"}[limited], func(b *testing.B) {
 			w := benchWorld(b)

@@ -64,7 +64,7 @@ func BenchmarkProbe(b *testing.B) {
 	s.Breaker = task.DefaultBreaker
 	s.Breaker.MinAttempts, s.Breaker.Probes = 1, 1
 	w.putQueue("default", s, false)
-	enqueueBroken(w, 100_000, func(i int) (string, string) { return "job", strconv.Itoa(i) })
+	enqueueBroken(w, size(100_000), func(i int) (string, string) { return "job", strconv.Itoa(i) })
 	fail := func(f FailRequest, verb func(r *Round, h Hold, f FailRequest) (Settled, error)) {
 		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
 		if len(got) != 1 {

@@ -372,7 +372,7 @@ func BenchmarkSchedules(b *testing.B) {
 			}
 		})
 	}
-	const many = 10_000
+	many := size(10_000)
 	for i := range many {
 		put(fmt.Sprintf("s%d", i))
 	}

@@ -93,10 +93,13 @@ type entry struct {
 	bytes  int
 }
 
-// Open begins a new era, as the shard is led here from now on.
+// Open begins a new era, as the shard is led here from now on. A ring that is open goes on.
 func (r *Ring) Open() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.open {
+		return
+	}
 	r.open, r.era = true, rand.Uint32()|1
 	r.passed.Store(0)
 	r.begins()

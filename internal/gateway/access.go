@@ -34,12 +34,15 @@ const bearer = "bearer "
 // shown is what a call shows of its caller.
 type shown struct {
 	tokens, namespaces []string
+	certificate        *auth.Certificate // at the handshake; nil: none
 }
 
-func shownByREST(h http.Header) shown { return shown{h[headerToken], h[headerNamespace]} }
+func shownByREST(r *http.Request) shown {
+	return shown{r.Header[headerToken], r.Header[headerNamespace], certificateOfREST(r.Context())}
+}
 
 func shownByGRPC(ctx context.Context) shown {
-	return shown{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace)}
+	return shown{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace), certificateOfGRPC(ctx)}
 }
 
 // token reads the token; "" for none. What is no token the door refuses.
@@ -78,24 +81,40 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 	}
 	c.visitor, ctx = v, task.WithScope(ctx, v.Scope())
 	if n.lasts { // also while no token is wanted: that may change
-		ctx, leave = g.keeper.Stay(ctx, v.Visitor)
+		ctx, leave = g.keeper.Stay(ctx, v.Visitor, v.certificate)
 	}
 	return ctx, leave, nil
 }
 
 // visitor is who makes a call.
-type visitor struct{ *auth.Visitor }
+type visitor struct {
+	*auth.Visitor
+	certificate *auth.Certificate // by which it is known; nil: by a token, or not at all
+}
 
+// knownBy is the name of the certificate by which the visitor is known; "": by none.
+func (v visitor) knownBy() string {
+	if v.certificate == nil {
+		return ""
+	}
+	return v.Certificate()
+}
+
+// visitor finds out who calls. A token that was sent decides alone: it was chosen for this call, and a certificate is shown with all.
 func (g *Gateway) visitor(s shown) (visitor, error) {
 	if !g.keeper.On() {
-		return visitor{auth.Anybody}, nil
+		return visitor{Visitor: auth.Anybody}, nil
 	}
 	token, err := s.token()
 	if err != nil {
 		return visitor{}, err
 	}
+	if token == "" && len(s.tokens) == 0 && s.certificate != nil {
+		v, err := g.keeper.AdmitCertificate(s.certificate)
+		return visitor{v, s.certificate}, err
+	}
 	v, err := g.keeper.Admit(token)
-	return visitor{v}, err
+	return visitor{Visitor: v}, err
 }
 
 // may says whether the visitor's roles and the reach of its token are enough for a call.
@@ -250,6 +269,8 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error) {
 	if !ok || e.Code == task.CodeUnavailable {
 		return
 	}
+	face, address := sourceOf(ctx, c)
+	g.keeper.From(address)
 	r := &g.refusals
 	r.mu.Lock()
 	now := time.Now()
@@ -261,7 +282,6 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error) {
 	passed := r.passed
 	r.logged, r.passed = now, 0
 	r.mu.Unlock()
-	face, address := sourceOf(ctx, c)
 	g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", passed)
 }
 

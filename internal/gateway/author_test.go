@@ -41,12 +41,12 @@ func TestAuthors(t *testing.T) {
 		web := httptest.NewRequest(http.MethodPost, "/", nil)
 		web.RemoteAddr = "10.1.2.3:4567"
 		web.Header["Pawl-Actor"], web.Header["Pawl-Reason"] = c.said["actor"], c.said["reason"]
-		rest, call := begin(t.Context())
+		rest, call := begin(t.Context(), "rest", "test")
 		call.web = web
 
 		md := metadata.MD{"pawl-actor": c.said["actor"], "pawl-reason-bin": c.said["reason"]}
 		rpc := peer.NewContext(metadata.NewIncomingContext(t.Context(), md), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}})
-		rpc, _ = begin(rpc)
+		rpc, _ = begin(rpc, "grpc", "test")
 
 		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceGRPC: rpc} {
 			got, err := authorOf(ctx, c.reason)

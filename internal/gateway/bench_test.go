@@ -72,7 +72,7 @@ func make1K() []byte {
 func BenchmarkEnqueueBatch(b *testing.B) {
 	g := newIdle()
 	wire, _ := proto.Marshal(batchOf(1000))
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
 		r := &pawlv1.EnqueueBatchRequest{}
@@ -94,7 +94,7 @@ func BenchmarkEnqueueBatch(b *testing.B) {
 func BenchmarkEnqueueBatchService(b *testing.B) {
 	g := newIdle()
 	r := batchOf(1000)
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := (producers{Gateway: g}).EnqueueBatch(ctx, r); err != nil {
@@ -110,7 +110,7 @@ func BenchmarkSettle(b *testing.B) {
 	for range 100 {
 		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()})
 	}
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := (workers{Gateway: g}).Settle(ctx, r); err != nil {

@@ -19,6 +19,9 @@ type call struct {
 	namespace string
 	visitor   visitor
 	web       *http.Request // nil: it came by gRPC
+	// Of who serves the call: how it is counted.
+	face, method string
+	kind         callKind
 
 	mu     sync.Mutex
 	stamps []broker.Stamp // one a shard, the latest
@@ -28,12 +31,15 @@ type callKey struct{}
 
 // begin makes the call of a request, which is nobody's until it is admitted. The namespace comes from its credential, never from its
 // body.
-func begin(ctx context.Context) (context.Context, *call) {
+func begin(ctx context.Context, face, method string) (context.Context, *call) {
 	c := newCall()
+	c.face, c.method = face, method
 	return context.WithValue(ctx, callKey{}, c), c
 }
 
-func newCall() *call { return &call{namespace: auth.DefaultNamespace, visitor: visitor{auth.Anybody}} }
+func newCall() *call {
+	return &call{namespace: auth.DefaultNamespace, visitor: visitor{Visitor: auth.Anybody}}
+}
 
 func callOf(ctx context.Context) *call {
 	c, ok := ctx.Value(callKey{}).(*call)

@@ -25,6 +25,7 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 	if err != nil {
 		return nil, err
 	}
+	waits(ctx, wait)
 	me := g.roster.Begin(roster.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: rosterShares(c.Queues), Types: c.Types})
 	defer me.Done()
 	got, quiet, err := g.takeAs(ctx, me, c, wait)

@@ -58,6 +58,7 @@ func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest,
 		return err
 	}
 	defer w.close()
+	g.streams(callOf(ctx))
 	open()
 	if err := w.run(send); err != nil {
 		return err

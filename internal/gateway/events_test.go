@@ -305,7 +305,7 @@ func TestEventsAreChecked(t *testing.T) {
 	f := newFake(1)
 	g := newGateway(f)
 	defer g.Shutdown(context.Background())
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: encodeCursor(eventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
 		{Type: strings.Repeat("x", 300)}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
 		{Digest: durationpb.New(time.Second), Cursor: encodeCursor(eventCursor, []byte{})}} {
@@ -337,7 +337,7 @@ func TestEventsAreChecked(t *testing.T) {
 func TestEventsAskWhoKnows(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	defer g.Shutdown(context.Background())
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	for want, r := range map[string]*pawlv1.WatchEventsRequest{
 		"[0 1 2]": {}, "[1 2]": {Kinds: []string{"task.*", "breaker.opened"}}, "[0]": {Kinds: []string{"queue.paused"}},
 		"[2]": {TaskId: task.NewID(2, 1, 1).String()},

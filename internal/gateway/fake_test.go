@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/engine"
@@ -48,10 +50,14 @@ type fake struct {
 	left     []broker.ClaimCall // given to Abandon
 	hold     chan struct{}      // if set, Settle waits until it can be read
 	panics   bool
+	meter    Meter
 	fails    error // of every call
 	cluster  error // of reads of queues
 
 	certificate func() *tls.Certificate // nil: plaintext
+	clients     ClientCertificates
+	door        *auth.Door   // nil: nobody needs a token
+	pages       http.Handler // nil: there are none
 }
 
 type fakeTask struct {
@@ -80,7 +86,8 @@ func fakeBreakers() []broker.BreakerInfo {
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.roster}, Events: f.events, Roster: f.roster, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate})
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.roster}, Events: f.events, Roster: f.roster, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
+		ClientCertificates: f.clients, Door: f.door, Pages: f.pages, Meter: f.meter})
 }
 
 func (f *fake) set(change func()) {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -43,9 +42,8 @@ type Config struct {
 	Pages http.Handler
 	// Metrics answers /metrics. Nil: not found.
 	Metrics http.Handler
-	// Observe is told of each call that has ended: its face (rest, grpc), its method, its code, "ok" or as of the answer, and how long
-	// it took, below 0 for streams. It must not block. Nil: nobody is told.
-	Observe func(face, method, code string, took time.Duration)
+	// Meter is told of calls. Nil: nobody is.
+	Meter Meter
 
 	Version   string // of the program
 	ClusterID string
@@ -61,6 +59,8 @@ type Config struct {
 
 	// Certificate is what the server shows at a handshake; it may change from one to the next. Nil: all is in plaintext.
 	Certificate func() *tls.Certificate
+	// ClientCertificates says which certificates of clients are taken; zero: none. It goes with Certificate.
+	ClientCertificates ClientCertificates
 
 	MaxConns int // connections at once; default 20,000
 
@@ -189,8 +189,8 @@ func New(cfg Config) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Observe == nil {
-		cfg.Observe = func(string, string, string, time.Duration) {}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
 	}
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns

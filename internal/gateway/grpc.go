@@ -37,7 +37,7 @@ const (
 
 func (g *Gateway) newGRPC() *grpc.Server {
 	s := grpc.NewServer(
-		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
+		grpc.Creds(newHandshaken()), grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
 		grpc.MaxRecvMsgSize(contract.MaxMessage), grpc.MaxSendMsgSize(contract.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),
@@ -67,10 +67,12 @@ func (g *Gateway) newGRPC() *grpc.Server {
 // unary begins a call, ends it with its trailers and the status of its error, and keeps a panic from ending more than it.
 func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
 	caller, began := ctx, time.Now()
-	ctx, c := begin(ctx)
+	ctx, c := begin(ctx, "grpc", rpcName(info.FullMethod))
 	defer func() {
 		if p := recover(); p != nil {
-			answer, err = nil, g.statusOf(caller, g.panicked(info.FullMethod, p))
+			err = g.panicked(info.FullMethod, p)
+			g.observed(c, err, time.Since(began))
+			answer, err = nil, g.statusOf(caller, err)
 		}
 	}()
 	ctx, leave, err := g.admit(ctx, c, needOfRPC(info.FullMethod), shownByGRPC(ctx))
@@ -80,7 +82,7 @@ func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	}
 	answer, err = handle(ctx, req)
 	err = shownOut(ctx, err)
-	g.observed("grpc", rpcName(info.FullMethod), err, time.Since(began))
+	g.observed(c, err, time.Since(began))
 	if md := g.trailer(c); md != nil {
 		_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
 	}
@@ -91,20 +93,22 @@ func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 }
 
 func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	ctx, c := begin(s.Context())
+	ctx, c := begin(s.Context(), "grpc", rpcName(info.FullMethod))
+	g.streams(c)
 	defer func() {
 		s.SetTrailer(g.trailer(c))
 		if p := recover(); p != nil {
-			err = g.statusOf(ctx, g.panicked(info.FullMethod, p))
+			err = g.panicked(info.FullMethod, p)
 		}
+		g.observed(c, err, -1)
+		err = g.statusOf(s.Context(), err)
 	}()
 	ctx, leave, err := g.admit(ctx, c, needOfRPC(info.FullMethod), shownByGRPC(ctx))
 	defer leave()
 	if err == nil {
 		err = shownOut(ctx, handle(srv, &callStream{s, ctx}))
 	}
-	g.observed("grpc", rpcName(info.FullMethod), err, -1)
-	return g.statusOf(s.Context(), err)
+	return err
 }
 
 // shownOut is how a call has ended: if its token did before it, by that.

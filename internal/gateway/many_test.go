@@ -20,7 +20,7 @@ import (
 func spread() (*fake, *Gateway, context.Context) {
 	f := newFake(1, 2, 3)
 	f.home = map[string]uint32{"a": 1, "b": 2, "c": 3}
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	return f, newGateway(f), ctx
 }
 
@@ -191,7 +191,7 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	put(t, g, ctx, "a", 3, "1")
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
@@ -208,7 +208,7 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 func TestClaimTooLargeForOneMessage(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	put(t, g, ctx, "a", 400, "1")
 	for _, x := range f.tasks {
 		x.view.Checkpoint = make([]byte, 64<<10)

@@ -96,6 +96,7 @@ func (g mass) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (
 	if err != nil {
 		return nil, err
 	}
+	waits(ctx, wait)
 	p, err := g.operation(ctx, "", func(ns string) (broker.OperationView, broker.Stamp, error) {
 		return g.cfg.Operations.Operation(ctx, ns, id, wait)
 	})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/rest"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/pawlq/pawl/internal/auth"
 )
 
 const (
@@ -26,7 +29,8 @@ const (
 
 func (g *Gateway) newHTTP() *http.Server {
 	return &http.Server{
-		Handler:           g.rest,
+		Handler:           withTLS(g.rest),
+		ConnContext:       withGuest,
 		ReadHeaderTimeout: headerTimeout,
 		// There is no ReadTimeout: it would end the context of a long poll. Handlers set one for the body.
 		WriteTimeout:   rest.AnswerTimeout,
@@ -120,10 +124,12 @@ func (g *Gateway) Abort() {
 
 // door accepts connections and sends each the right way.
 type door struct {
-	max    int
-	tls    *tls.Config // nil: plaintext
-	log    *slog.Logger
-	closed chan struct{}
+	max int
+	tls *tls.Config // nil: plaintext
+	// authorities vouch for clients; nil: clients show no certificates
+	authorities func() *x509.CertPool
+	log         *slog.Logger
+	closed      chan struct{}
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -134,7 +140,8 @@ type door struct {
 func newDoor(cfg Config) *door {
 	d := &door{max: cfg.MaxConns, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}}
 	if cfg.Certificate != nil {
-		d.tls = newTLS(cfg.Certificate)
+		d.tls = newTLS(cfg.Certificate, cfg.ClientCertificates)
+		d.authorities = cfg.ClientCertificates.Authorities
 	}
 	return d
 }
@@ -229,6 +236,10 @@ func (d *door) sort(c *guest, rpc, web *passage) {
 	c.sorted = true
 	d.mu.Unlock()
 	c.head = c.room[:]
+	if encrypted, ok := c.Conn.(*tls.Conn); ok && err == nil {
+		state := encrypted.ConnectionState()
+		c.state, c.shown = &state, certificateOf(state.PeerCertificates, d.authorities)
+	}
 	switch {
 	case err != nil:
 		_ = c.Close()
@@ -246,6 +257,9 @@ type guest struct {
 	door     *door
 	room     [len(preface)]byte
 	head     []byte // to be read again
+
+	state *tls.ConnectionState // of TLS; nil: plaintext
+	shown *auth.Certificate    // by the client; nil: none
 
 	sorted bool // it has said what it is; guarded by door.mu
 }

@@ -22,6 +22,7 @@ func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawl
 	if err != nil {
 		return nil, err
 	}
+	waits(ctx, wait)
 	switch r.GetConsistency() {
 	case pawlv1.Consistency_CONSISTENCY_UNSPECIFIED, pawlv1.Consistency_CONSISTENCY_LINEARIZABLE:
 	case pawlv1.Consistency_CONSISTENCY_STALE:

@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/contract"
@@ -19,37 +22,74 @@ const (
 	protoHTTP2 = "h2"
 )
 
-// newTLS is how clients are answered whose connections are encrypted, each with the certificate of the moment. A client that
+// greeter is how clients are answered whose connections are encrypted, each with the certificate of the moment. A client that
 // can HTTP/1.1 gets that, since it may want REST; who asks for HTTP/2 alone wants gRPC. Who asks for neither is refused, and
 // who asks for nothing is sorted by its first bytes, as without TLS.
 //
-// Nothing is resumed: a session would outlive the certificate that it began with, and workers stay for long anyway.
-func newTLS(certificate func() *tls.Certificate) *tls.Config {
-	speaking := func(proto string) *tls.Config {
-		return &tls.Config{
-			MinVersion:             tls.VersionTLS12,
-			NextProtos:             []string{proto},
-			SessionTicketsDisabled: true,
-			GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate(), nil },
-		}
-	}
-	web, rpc := speaking(protoHTTP1), speaking(protoHTTP2)
-	outer := rpc.Clone() // of a connection until its first message has come
+// Nothing is resumed: a session would outlive the certificates that it began with, and workers stay for long anyway.
+type greeter struct {
+	certificate func() *tls.Certificate
+	clients     ClientCertificates
+	greetings   atomic.Pointer[greetings]
+}
+
+// greetings are what clients are answered while the same authorities vouch for them.
+type greetings struct {
+	authorities *x509.CertPool
+	web, rpc    *tls.Config
+}
+
+// newTLS is the configuration of connections until their first message has come.
+func newTLS(certificate func() *tls.Certificate, clients ClientCertificates) *tls.Config {
+	g := &greeter{certificate: certificate, clients: clients}
+	outer := g.speaking(protoHTTP2, nil)
 	outer.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		now := g.now()
 		if slices.Contains(hello.SupportedProtos, protoHTTP1) {
-			return web, nil
+			return now.web, nil
 		}
-		return rpc, nil
+		return now.rpc, nil
 	}
 	return outer
 }
 
+func (g *greeter) now() *greetings {
+	var authorities *x509.CertPool
+	if g.clients.Authorities != nil {
+		authorities = g.clients.Authorities()
+	}
+	now := g.greetings.Load()
+	if now == nil || now.authorities != authorities {
+		now = &greetings{authorities, g.speaking(protoHTTP1, authorities), g.speaking(protoHTTP2, authorities)}
+		g.greetings.Store(now)
+	}
+	return now
+}
+
+func (g *greeter) speaking(proto string, authorities *x509.CertPool) *tls.Config {
+	c := &tls.Config{
+		MinVersion:             tls.VersionTLS12,
+		NextProtos:             []string{proto},
+		SessionTicketsDisabled: true,
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return g.certificate(), nil },
+		ClientCAs:              authorities,
+	}
+	switch {
+	case authorities == nil:
+	case g.clients.Required:
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	default:
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return c
+}
+
 const (
-	// plainAnswer is the pause between an answer in plaintext and the end of the connection, for the client to read it: what is
+	// lastWord is the pause between an answer to a handshake that failed and the end of the connection, for the client to read it: what is
 	// closed while its bytes lie unread takes the answer along.
-	plainAnswer = time.Second
-	// maxPlain bounds what is read meanwhile.
-	maxPlain = 64 << 10
+	lastWord = time.Second
+	// maxUnread bounds what is read meanwhile.
+	maxUnread = 64 << 10
 )
 
 // plainRefusal answers a request in plaintext. To a client of gRPC it is no HTTP/2, which the SDK explains (pawl.plain).
@@ -62,18 +102,20 @@ var plainRefusal = func() []byte {
 // failed says why a connection got no further than its handshake, and tells a client that speaks plaintext.
 func (d *door) failed(c *guest, err error) {
 	d.log.Debug("TLS handshake failed", "address", c.raw.RemoteAddr().String(), "reason", err)
-	var plain tls.RecordHeaderError
-	if !errors.As(err, &plain) || plain.Conn == nil || !startsHTTP(plain.RecordHeader) {
-		return
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return // nobody listens
 	}
-	_ = c.raw.SetDeadline(time.Now().Add(plainAnswer))
-	if _, err := c.raw.Write(plainRefusal); err != nil {
-		return
+	_ = c.raw.SetDeadline(time.Now().Add(lastWord))
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) && plain.Conn != nil && startsHTTP(plain.RecordHeader) {
+		if _, err := c.raw.Write(plainRefusal); err != nil {
+			return
+		}
 	}
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
-	_, _ = io.CopyN(io.Discard, c.raw, maxPlain)
+	_, _ = io.CopyN(io.Discard, c.raw, maxUnread)
 }
 
 // startsHTTP reports whether a connection begins like a request of HTTP in plaintext: with a method, in capitals.

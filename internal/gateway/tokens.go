@@ -47,7 +47,7 @@ func (g keepers) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.W
 	c := callOf(ctx)
 	v := c.visitor
 	return &pawlv1.WhoAmIResponse{TokenRequired: g.keeper.On(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
-		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt())}, nil
+		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt()), Certificate: v.knownBy()}, nil
 }
 
 // clockProto is a time of the wall clock; nil for the zero time.
@@ -189,7 +189,7 @@ func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawl
 	if err != nil {
 		return nil, err
 	}
-	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires()); err != nil {
+	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires() || r.GetCertificate() != "" && r.GetExpiresIn() == nil); err != nil {
 		return nil, err
 	}
 	t := &c.Token
@@ -205,14 +205,34 @@ func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawl
 	if !c.By.Covers(t.Rights) {
 		return nil, beyond(callOf(ctx).visitor, t.Rights)
 	}
-	secret := auth.NewSecret()
-	t.Hash = auth.HashOf(secret)
+	secret, err := g.proofOf(ctx, t, r.GetCertificate())
+	if err != nil {
+		return nil, err
+	}
 	made, behind, err := tokens.AddToken(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "unconfirmed", behind, "by", c.Author)
+	g.log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "certificate", made.Certificate, "unconfirmed", behind, "by", c.Author)
 	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind}, nil
+}
+
+// proofOf gives a new token that by which its callers are known: a secret, or the name of a certificate. Whose certificates there are is the
+// cluster's: in a namespace one could be taken for oneself that is another's, whose calls would go to this namespace.
+func (g keepers) proofOf(ctx context.Context, t *auth.Token, certificate string) (secret string, err error) {
+	if certificate == "" {
+		secret = auth.NewSecret()
+		t.Hash = auth.HashOf(secret)
+		return secret, nil
+	}
+	if err := auth.CheckCertificate("certificate", certificate); err != nil {
+		return "", err
+	}
+	if v := callOf(ctx).visitor; !v.InAll() || !v.Scope().All() {
+		return "", denied("token %q is limited to a namespace or to queues, and a token for a certificate is made with one that is not", v.Name)
+	}
+	t.Certificate, t.Hash = certificate, auth.HashOfCertificate(certificate)
+	return "", nil
 }
 
 // beyond refuses a token that could do more than its maker.
@@ -284,7 +304,7 @@ func (g keepers) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRequest) 
 
 func tokenProto(t *auth.Token) *pawlv1.Token {
 	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: timeProto(t.CreatedAt),
-		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt)}
+		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt), Certificate: t.Certificate}
 }
 
 // ListNamespaces reads a page of the namespaces that the caller may go to.

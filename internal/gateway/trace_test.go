@@ -43,9 +43,9 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	} {
 		web := httptest.NewRequest(http.MethodPost, "/", nil)
 		web.Header["Traceparent"], web.Header["Tracestate"] = c.parent, c.state
-		rest, call := begin(t.Context())
+		rest, call := begin(t.Context(), "rest", "test")
 		call.web = web
-		rpc, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}))
+		rpc, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}), "grpc", "test")
 		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceGRPC: rpc} {
 			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
 			joinCall(ctx, spec, nil)

@@ -25,10 +25,10 @@ func (g *Gateway) newREST() http.Handler {
 // webCall runs a request of REST as a call; as unary does one of gRPC.
 func (g *Gateway) webCall(r *http.Request, on *rest.Route, handle func(context.Context) error) (came rest.Outcome) {
 	began := time.Now()
-	ctx, c := begin(r.Context())
+	ctx, c := begin(r.Context(), "rest", on.String())
 	c.web = r
 	err := g.runWebCall(ctx, c, on, handle)
-	g.observed("rest", on.String(), err, time.Since(began))
+	g.observed(c, err, time.Since(began))
 	if err != nil {
 		came.Refusal = g.refusal(err)
 	}
@@ -42,7 +42,7 @@ func (g *Gateway) runWebCall(ctx context.Context, c *call, on *rest.Route, handl
 			err = g.panicked(c.web.Method+" "+c.web.URL.Path, p)
 		}
 	}()
-	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web.Header))
+	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web))
 	defer leave()
 	if err != nil {
 		return err

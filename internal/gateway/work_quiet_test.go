@@ -27,7 +27,7 @@ func one(t *testing.T, f *fake) roster.Info {
 // quiet has the gateway make a worker quiet, or resume.
 func steer(t *testing.T, g *Gateway, id string, quiet bool) *pawlv1.Worker {
 	t.Helper()
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	if quiet {
 		got, err := rollCall{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
 		if err != nil {
@@ -156,7 +156,7 @@ func TestInstancesAreChecked(t *testing.T) {
 
 // claimBy claims one task by a single call.
 func claimBy(g *Gateway, worker, key string, wait time.Duration) (*pawlv1.ClaimResponse, error) {
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	return workers{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
 }
 
@@ -213,7 +213,7 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 			t.Errorf("one that resumes gets %v, %v", a.r, a.err)
 		}
 		for _, c := range got.Tasks {
-			ctx, _ := begin(context.Background())
+			ctx, _ := begin(context.Background(), "grpc", "test")
 			if _, err := (workers{Gateway: s.g}).Ack(ctx, &pawlv1.AckRequest{TaskId: c.TaskId, ClaimToken: c.ClaimToken}); err != nil {
 				t.Fatal(err)
 			}
@@ -232,7 +232,7 @@ func TestWorkersWithinAScope(t *testing.T) {
 	f.roster.Join(roster.Hello{Namespace: "default", Name: "both", Queues: []roster.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0, nil)
 	f.roster.Join(roster.Hello{Namespace: "default", Name: "mail", Queues: []roster.Share{{Queue: "mail"}}}, "mail", 0, nil)
 	f.roster.Join(roster.Hello{Namespace: "default", Name: "sms", Queues: []roster.Share{{Queue: "sms"}}}, "sms", 0, nil)
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
 	list, err := rollCall{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
 	if err != nil || len(list.Items) != 2 || len(list.Items[0].Queues) != 1 {

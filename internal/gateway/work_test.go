@@ -71,7 +71,7 @@ func startShift(t *testing.T, f *fake, first *pawlv1.WorkRequest) *shift {
 	ctx, cut := context.WithCancel(context.Background())
 	s := &shift{t: t, f: f, g: newGateway(f), cut: cut, ended: make(chan error, 1),
 		stream: &pipeStream{in: make(chan *pawlv1.WorkRequest), closed: make(chan struct{}), out: make(chan *pawlv1.WorkResponse)}}
-	s.stream.ctx, _ = begin(ctx)
+	s.stream.ctx, _ = begin(ctx, "grpc", "test")
 	go func() {
 		err := workers{Gateway: s.g}.Work(s.stream)
 		cut() // as gRPC does
@@ -112,7 +112,7 @@ func (s *shift) enqueue(queue string, n int) {
 	for range n {
 		specs = append(specs, &pawlv1.TaskSpec{Type: "a", Queue: queue})
 	}
-	ctx, _ := begin(context.Background())
+	ctx, _ := begin(context.Background(), "grpc", "test")
 	got, err := producers{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
 	if err != nil || got.Results[0].Error != nil {
 		s.t.Fatal(got, err)

@@ -69,6 +69,7 @@ type Node struct {
 	DiskFree, DiskTotal int64
 	LogBytes            uint64
 	CertificateEnds     time.Time
+	Refused             map[string]uint64 // callers who were not let in, by reason; nil: not known
 }
 
 const (
@@ -87,6 +88,8 @@ type Page struct {
 	handler  http.Handler
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	polls    *prometheus.HistogramVec
+	streams  *prometheus.GaugeVec
 	commit   *prometheus.HistogramVec
 	fsync    *prometheus.HistogramVec
 }
@@ -96,9 +99,9 @@ func New(src Sources) *Page {
 	if src.Logger == nil {
 		src.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Page{src: src, requests: newRequests(), duration: newDuration(), commit: newShardTimes(commitSeconds), fsync: newShardTimes(fsyncSeconds)}
+	p := &Page{src: src, requests: newRequests(), duration: newCallTimes(requestSeconds), polls: newCallTimes(pollSeconds), streams: newStreams(), commit: newShardTimes(commitSeconds), fsync: newShardTimes(fsyncSeconds)}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(p, p.requests, p.duration, p.commit, p.fsync)
+	registry.MustRegister(p, p.requests, p.duration, p.polls, p.streams, p.commit, p.fsync)
 	if src.Process {
 		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
@@ -138,6 +141,9 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	logBytes.gauge(to, float64(n.LogBytes))
 	if !n.CertificateEnds.IsZero() {
 		certificateEnds.gauge(to, float64(n.CertificateEnds.Unix()))
+	}
+	for reason, times := range n.Refused {
+		refused.counter(to, times, reason)
 	}
 }
 
@@ -258,12 +264,22 @@ func collectWorkers(to chan<- prometheus.Metric, w *Workers) {
 	workerSlots.gauge(to, float64(w.Free), w.Namespace, "free")
 }
 
-// Request counts a call of the API that has ended. Below 0, how long it took is not told: of streams.
-func (p *Page) Request(face, method, code string, took time.Duration) {
+// Called counts a call of the API that has ended. Below 0, how long it took is not told: of streams. One that waits was asked to wait
+// for something.
+func (p *Page) Called(face, method, code string, took time.Duration, waits bool) {
 	p.requests.WithLabelValues(face, method, code).Inc()
-	if took >= 0 {
+	switch {
+	case took < 0:
+	case waits:
+		p.polls.WithLabelValues(face, method).Observe(took.Seconds())
+	default:
 		p.duration.WithLabelValues(face, method).Observe(took.Seconds())
 	}
+}
+
+// Streams counts the streams that are open: 1 is one more, -1 one less.
+func (p *Page) Streams(face, method string, by int) {
+	p.streams.WithLabelValues(face, method).Add(float64(by))
 }
 
 // Shard is where a replica says how long things take.

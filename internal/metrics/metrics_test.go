@@ -35,7 +35,7 @@ func sources(book *stats.Book) Sources {
 			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
 		},
 		Node: func() Node {
-			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, LogBytes: 1 << 20, CertificateEnds: time.Unix(1_800_000_000, 0)}
+			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, LogBytes: 1 << 20, CertificateEnds: time.Unix(1_800_000_000, 0), Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}}
 		}}
 }
 
@@ -62,9 +62,13 @@ func scenario() *Page {
 	book.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: 40 * time.Millisecond})
 	book.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: time.Hour, Skipped: 3, Reason: "missed"})
 	p := New(sources(book))
-	p.Request("grpc", "ProducerService/Enqueue", "ok", 3*time.Millisecond)
-	p.Request("rest", "GET /api/v1/tasks/{id}", "not_found", 200*time.Microsecond)
-	p.Request("grpc", "WorkerService/Work", "ok", -1)
+	p.Called("grpc", "ProducerService/Enqueue", "ok", 3*time.Millisecond, false)
+	p.Called("rest", "GET /api/v1/tasks/{id}", "not_found", 200*time.Microsecond, false)
+	p.Called("rest", "GET /api/v1/tasks/{id}", "ok", 20*time.Second, true)
+	p.Streams("grpc", "WorkerService/Work", 1)
+	p.Streams("grpc", "WorkerService/Work", 1)
+	p.Streams("grpc", "WorkerService/Work", -1)
+	p.Called("grpc", "WorkerService/Work", "ok", -1, false)
 	p.Shard(1).Saved(2 * time.Millisecond)
 	p.Shard(1).Committed(4 * time.Millisecond)
 	return p

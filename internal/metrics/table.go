@@ -59,13 +59,16 @@ var (
 	diskFree        = gather("pawl_disk_free_bytes", "Free space of the disk with the data directory, in bytes.")
 	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
 	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When the certificate ends that clients are shown, in seconds since 1970.")
+	refused         = gather("pawl_access_refused_total", "Calls that were not let in, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is good, but not for that).", "reason")
 	buildInfo       = gather("pawl_build_info", "1, with the version of the program.", "version", "go_version")
 )
 
 // What is counted here. The calls of a batch are one.
 var (
 	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "Calls of the API, by face (grpc, rest), method and code: ok, or as of the answer."}
-	requestSeconds = prometheus.HistogramOpts{Name: "pawl_request_duration_seconds", Help: "How long calls of the API took, in seconds, the wait of long polls included; streams are not in it.", Buckets: callBuckets}
+	requestSeconds = prometheus.HistogramOpts{Name: "pawl_request_duration_seconds", Help: "How long calls of the API took, in seconds. Those that were asked to wait for something are in pawl_poll_duration_seconds, streams in neither.", Buckets: callBuckets}
+	pollSeconds    = prometheus.HistogramOpts{Name: "pawl_poll_duration_seconds", Help: "How long calls took that were asked to wait for something, a task to claim or the end of one, their wait included, in seconds.", Buckets: callBuckets}
+	openStreams    = prometheus.GaugeOpts{Name: "pawl_streams", Help: "Streams that are open, by face (grpc, rest) and method: of workers, and of those who watch events."}
 	commitSeconds  = prometheus.HistogramOpts{Name: "pawl_raft_commit_seconds", Help: "From the start of a round of calls until it was logged by a majority and applied, in seconds, told by the leader.", Buckets: diskBuckets}
 	fsyncSeconds   = prometheus.HistogramOpts{Name: "pawl_raft_fsync_seconds", Help: "How long entries took to be written to the log and synced, in seconds.", Buckets: diskBuckets}
 	callBuckets    = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
@@ -78,8 +81,12 @@ func newRequests() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(requestsTotal, []string{"face", "method", "code"})
 }
 
-func newDuration() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(requestSeconds, []string{"face", "method"})
+func newCallTimes(opts prometheus.HistogramOpts) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(opts, []string{"face", "method"})
+}
+
+func newStreams() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(openStreams, []string{"face", "method"})
 }
 
 func newShardTimes(opts prometheus.HistogramOpts) *prometheus.HistogramVec {

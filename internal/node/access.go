@@ -18,6 +18,12 @@ type tokens struct {
 	remove, quotas      func(context.Context, namespaceArgs) ([]string, error)
 	namespaces          func(context.Context, struct{}) ([]cluster.NamespaceInfo, error)
 	require             func(context.Context, requireArgs) (struct{}, error)
+	refused             func(context.Context, refusedArgs) (struct{}, error)
+}
+
+type refusedArgs struct {
+	By       task.Author
+	Refusals cluster.Refusals
 }
 
 type namespaceArgs struct {
@@ -70,6 +76,7 @@ func newTokens(r *router.Router, c *cluster.Control) *tokens {
 			return c.Namespaces(ctx)
 		}),
 		require: onSystem(r, "require-tokens", func(ctx context.Context, a requireArgs) error { return c.RequireTokens(ctx, a.By, a.On) }),
+		refused: onSystem(r, "note-refusals", func(ctx context.Context, a refusedArgs) error { return c.NoteRefusals(ctx, a.By, a.Refusals) }),
 	}
 }
 
@@ -159,6 +166,34 @@ func (n *Node) requireTokens(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(requireRest):
+		}
+	}
+}
+
+// refusalsEvery is how often callers who were not let in are noted in the audit: one entry for all of them, so that nobody fills it from outside.
+const refusalsEvery = time.Minute
+
+// noteRefusals notes callers who were not let in, until ctx ends.
+func (n *Node) noteRefusals(ctx context.Context) {
+	tick := time.NewTicker(refusalsEvery)
+	defer tick.Stop()
+	told, _ := n.door.Refused()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now, source := n.door.Refused()
+		if now == told {
+			continue
+		}
+		since := func(f auth.Failure) uint64 { return now[f] - told[f] }
+		r := cluster.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
+			Denied: since(auth.FailedRights)}
+		by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Address: source}
+		if _, err := n.tokens.refused(ctx, refusedArgs{by, r}); err == nil {
+			told = now
 		}
 	}
 }

@@ -376,3 +376,90 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 		}
 	})
 }
+
+// Callers who were not let in are counted by reason, and noted in the audit once a minute.
+func TestRefusedCallersAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admin := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		pass(time.Second)
+		weak, err := s.as(admin, "").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "weak", Roles: []pawl.Role{pawl.RoleProduce}, Life: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range []string{NewToken(), NewToken(), "guess", weak.Secret} {
+			s.web(token, "GET", "/api/v1/queues", "")
+		}
+		for range 361 {
+			pass(10 * time.Second)
+		}
+		s.web(weak.Secret, "GET", "/api/v1/queues", "")
+		noted := s.web(admin, "GET", "/api/v1/audit?action=access.refused", "").Body.String()
+		for _, want := range []string{`"malformed":1`, `"unknown":2`, `"denied":1`, `"actor":"n1"`, `"address":"192.0.2.1"`} {
+			if strings.Count(noted, `"access.refused"`) != 1 || !strings.Contains(noted, want) {
+				t.Errorf("the audit has no %s, or more than one entry: %s", want, noted)
+			}
+		}
+		page := s.web(admin, "GET", "/metrics", "").Body.String()
+		for reason, want := range map[string]int{"none": 0, "malformed": 1, "unknown": 2, "denied": 1, "expired": 1} {
+			if line := fmt.Sprintf("pawl_access_refused_total{reason=%q} %d\n", reason, want); !strings.Contains(page, line) {
+				t.Errorf("the page has no %q", line)
+			}
+		}
+	})
+}
+
+// Whatever claim token somebody shows for a task of another namespace, the answer is that for a task that there is not: a token that was
+// copied or guessed tells nothing.
+func TestClaimTokensTellNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admin := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		for _, ns := range []string{"a", "b"} {
+			if _, err := s.as(admin, "").Admin().AddNamespace(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		owner, err := s.as(admin, "b").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "owner", Roles: []pawl.Role{pawl.RoleAdmin}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		thief, err := s.as(admin, "a").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "thief", Roles: []pawl.Role{pawl.RoleAdmin}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := s.as(owner.Secret, "")
+		ref, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Worker: "w"})
+		if err != nil || len(claims) != 1 {
+			t.Fatalf("%d claims, %v", len(claims), err)
+		}
+		good := claims[0].Token
+		nowhere := ref.ID[:len(ref.ID)-6] + "000000"
+		seed := rand.Uint64()
+		random := rand.New(rand.NewPCG(seed, 1))
+		tokens := []string{good, "", "x", strings.Repeat("A", 100)}
+		for range 200 {
+			b := []byte(good)
+			for range 1 + random.IntN(3) {
+				b[random.IntN(len(b))] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[random.IntN(64)]
+			}
+			tokens = append(tokens, string(b[:len(b)-random.IntN(2)]))
+		}
+		for _, token := range tokens {
+			for _, verb := range []string{"ack", "fail", "extend", "release"} {
+				body := fmt.Sprintf(`{"claim_token":%q}`, token)
+				theirs, nobodys := s.web(thief.Secret, "POST", "/api/v1/tasks/"+ref.ID+"/"+verb, body), s.web(thief.Secret, "POST", "/api/v1/tasks/"+nowhere+"/"+verb, body)
+				if a, b := strings.ReplaceAll(theirs.Body.String(), ref.ID, "ID"), strings.ReplaceAll(nobodys.Body.String(), nowhere, "ID"); a != b || theirs.Code != nobodys.Code || theirs.Code < 400 {
+					t.Fatalf("seed %d: %s with %q: %d %s of a task of others, %d %s of none", seed, verb, token, theirs.Code, a, nobodys.Code, b)
+				}
+			}
+		}
+		if err := client.Claims().Ack(t.Context(), claims[0]); err != nil {
+			t.Errorf("the holder's ack: %v", err)
+		}
+	})
+}

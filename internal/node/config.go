@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -36,8 +38,13 @@ type Config struct {
 	Listener, PeerListener net.Listener
 	// Certificate is what clients are shown at a handshake; it may change from one to the next. Nil: they speak plaintext.
 	Certificate func() *tls.Certificate
-	// Debug takes connections for profiles and metrics, without access control; nil: there are none. The node closes it like Listener.
+	// ClientCertificates says which certificates of clients are taken in place of tokens; zero: none.
+	ClientCertificates ClientCertificates
+	// Debug takes connections for metrics and Profiles, without access control; nil: there are none. The node closes it like Listener.
 	Debug net.Listener
+	// Profiles answers below /debug/pprof/; nil: not found. They are not the node's own: a program that can make profiles of its memory
+	// takes samples all the time.
+	Profiles http.Handler
 	// APIAddress and PeerAddress are where others reach them; "": where they listen.
 	APIAddress, PeerAddress string
 	// Join are the addresses for nodes of those that form the cluster together, this one's among them or not, or of some
@@ -97,6 +104,9 @@ const (
 	TokensAlways    = auth.Always
 	TokensNever     = auth.Never
 )
+
+// ClientCertificates says which certificates clients may show.
+type ClientCertificates = gateway.ClientCertificates
 
 // NewToken makes a token that stands in no table: for Config.AdminToken.
 func NewToken() string { return auth.NewSecret() }

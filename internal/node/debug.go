@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/pprof"
 	"time"
 )
 
@@ -23,11 +22,9 @@ func (n *Node) serveDebug() {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", n.metrics)
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	if n.cfg.Profiles != nil {
+		mux.Handle("GET /debug/pprof/", n.cfg.Profiles)
+	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
 	n.serving.Go(func() {
 		if err := server.Serve(n.cfg.Debug); !errors.Is(err, http.ErrServerClosed) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/metrics"
 )
 
@@ -85,6 +86,10 @@ func (n *Node) nodeMetrics() (m metrics.Node) {
 	m.LogBytes = n.replicas.log.DiskBytes()
 	if n.gateway != nil {
 		m.CertificateEnds = n.gateway.CertificateEnds()
+	}
+	m.Refused = map[string]uint64{}
+	for f, reason := range auth.FailureNames {
+		m.Refused[reason] = n.door.Failed(auth.Failure(f))
 	}
 	return m
 }

@@ -313,7 +313,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.postman.Run, n.watchClock, n.door.Watch, n.requireTokens, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.postman.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
 		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
@@ -417,8 +417,8 @@ func (n *Node) serve() {
 	}})
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Stats: n.router,
-		Metrics: n.metrics, Observe: n.metrics.Request,
-		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Webhooks: n.webhooks, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		Metrics: n.metrics, Meter: n.metrics,
+		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Webhooks: n.webhooks, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, BasePath: n.cfg.BasePath, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
 	})
 	n.serves.Store(n.gateway)

@@ -40,6 +40,7 @@ func whoAmI(x *exchange) error {
 	x.boolean("all_namespaces", me.GetAllNamespaces())
 	x.strs("queues", me.GetQueues())
 	x.time("expires_at", me.GetExpiresAt())
+	x.opt("certificate", me.GetCertificate())
 	x.close('}')
 	return nil
 }
@@ -125,6 +126,8 @@ func addToken(x *exchange) error {
 			req.Queues, err = r.strs(name, task.MaxPatterns)
 		case "all_namespaces":
 			err = r.boolean(&req.AllNamespaces, name)
+		case "certificate":
+			req.Certificate, err = r.str(name)
 		default:
 			var known bool
 			if known, err = r.life(name, &req.ExpiresIn, &req.NeverExpires); !known {
@@ -179,7 +182,7 @@ func (x *exchange) newToken(t *pawlv1.Token, secret string, behind []string) {
 	x.within("token", '{')
 	x.token(t)
 	x.close('}')
-	x.str("secret", secret)
+	x.opt("secret", secret)
 	x.strs("unconfirmed_nodes", behind)
 	x.close('}')
 }
@@ -208,6 +211,7 @@ func (x *exchange) token(t *pawlv1.Token) {
 	x.str("namespace", t.GetNamespace())
 	x.strs("roles", t.GetRoles())
 	x.strs("queues", t.GetQueues())
+	x.opt("certificate", t.GetCertificate())
 	x.opt("created_by", t.GetCreatedBy())
 	x.time("created_at", t.GetCreatedAt())
 	x.time("expires_at", t.GetExpiresAt())

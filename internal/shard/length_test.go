@@ -12,4 +12,5 @@ const (
 	memberSeeds = 8
 	reshapes    = 40
 	slowDisks   = 6
+	meetsAll    = true // a batch must meet all troubles that it is for
 )

@@ -365,7 +365,7 @@ func (l *loop) abandonOffice(cause error) {
 		delete(l.reads, id)
 		r.refuse(cause)
 	}
-	l.cfg.Hooks.Dropped()
+	l.cfg.Hooks.Dropped(true)
 }
 
 // apply makes a committed entry part of the state, or only its position if its guard doesn't hold.

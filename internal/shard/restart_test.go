@@ -13,8 +13,12 @@ import (
 )
 
 // BenchmarkRestart is how long a shard with a million rows of 1 KiB takes from the start to the first answer after it
-// was killed: it reads the log, and applies what the state had not flushed.
+// was killed: it reads the log, and applies what the state had not flushed. With -short it has some thousand rows.
 func BenchmarkRestart(b *testing.B) {
+	rows := uint64(1_000_000)
+	if testing.Short() {
+		rows = 10_000
+	}
 	dir := b.TempDir()
 	open := func() (*Shard, func()) {
 		log, err := raftlog.Open(raftlog.Config{Dir: filepath.Join(dir, "raft")})
@@ -36,7 +40,7 @@ func BenchmarkRestart(b *testing.B) {
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
-			for next.Load() < 1_000_000 {
+			for next.Load() < rows {
 				if _, _, err := Update(context.Background(), s, setRows(&next, 50)); err != nil {
 					b.Error(err)
 				}

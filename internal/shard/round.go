@@ -103,7 +103,7 @@ func (l *loop) abandon(r *round) {
 	l.calls.putBack(r.rest)
 	l.calls.putBack(r.calls)
 	l.calls.signal()
-	l.cfg.Hooks.Dropped()
+	l.cfg.Hooks.Dropped(false)
 	l.cfg.Hooks.Elected(l.office.Office)
 }
 

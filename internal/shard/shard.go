@@ -46,8 +46,9 @@ type Hooks struct {
 	// round that wrote nothing.
 	Committed func(tx *store.Tx, at Stamp)
 	// Dropped: a round didn't commit, or nobody knows whether it did, or the leader's term ended. All memory must be
-	// thrown away. Elected follows, at once if the leader is still in office, with the same term then.
-	Dropped func()
+	// thrown away. Elected follows: at once and with the same term if the office is not over, which is so when it is certain that
+	// the round did not happen.
+	Dropped func(over bool)
 }
 
 // Config says what a shard runs on. Neither Log nor State is closed by the shard.
@@ -144,7 +145,7 @@ func (h *Hooks) setDefaults() {
 		h.Committed = func(*store.Tx, Stamp) {}
 	}
 	if h.Dropped == nil {
-		h.Dropped = func() {}
+		h.Dropped = func(bool) {}
 	}
 }
 

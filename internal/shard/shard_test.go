@@ -78,7 +78,7 @@ func startBench(t *testing.T, f fixture) *bench {
 			}
 		},
 		Committed: func(_ *store.Tx, at Stamp) { b.note("committed %d", at.Index) },
-		Dropped:   func() { b.note("dropped") },
+		Dropped:   func(bool) { b.note("dropped") },
 	}
 	if b.Shard, b.loop, err = prepare(cfg); err != nil {
 		t.Fatal(err)

@@ -56,6 +56,7 @@ const (
 	LevelRaised       Action = "cluster.raise_level"
 	BackupTaken       Action = "cluster.backup"
 	TokensRequired    Action = "cluster.require_tokens"
+	CallersRefused    Action = "access.refused" // by a node, at most once a minute, for all that it did not let in since then
 
 	TokenAdded       Action = "token.add"
 	TokenRotated     Action = "token.rotate"
@@ -80,7 +81,7 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
-	TokensRequired, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
+	TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
 	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled}
 
 // Target is what an action was done to.

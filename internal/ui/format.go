@@ -255,6 +255,10 @@ func documentOf(data []byte, kind string) *document {
 		return nil
 	}
 	d := &document{Size: int64(len(data)), Kind: kind}
+	if key, ok := pawl.EncryptedWith(kind); ok {
+		d.Kind, d.Text = "encrypted", "It is encrypted with key "+key+", and shown to programs that have the key only."
+		return d
+	}
 	text := data
 	if kind == "" || kind == "application/json" {
 		d.Kind = "application/json"

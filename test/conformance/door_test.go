@@ -81,7 +81,7 @@ func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) 
 // stamped adds to a refusal, or to none, what is wrong with how an answer tells of which shard, log index and time it is.
 // An answer for which no shard was asked need not tell it.
 func stamped(call string, err error, field func(name string) string) error {
-	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/") || strings.Contains(call, " /workers")
+	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/") || strings.Contains(call, " /workers") || accessCalls.MatchString(call)
 	if r, refused := errors.AsType[*refusal](err); refused {
 		shardless = shardless || !decidedByShard[r.Code]
 	}

@@ -86,7 +86,7 @@ func successOf(call string) int {
 	switch {
 	case call == "POST /tasks", call == "POST /operations", strings.HasSuffix(call, "/trigger"):
 		return http.StatusAccepted
-	case call == "POST /schedules", call == "POST /groups":
+	case call == "POST /schedules", call == "POST /groups", call == "POST /tokens":
 		return http.StatusCreated
 	}
 	return http.StatusOK

@@ -33,6 +33,7 @@ type rpc struct {
 	roster   pawlv1.RosterServiceClient
 	events   pawlv1.EventServiceClient
 	stats    pawlv1.StatsServiceClient
+	access   pawlv1.AccessServiceClient
 	scaler   keda.ExternalScalerClient
 }
 
@@ -44,7 +45,7 @@ func newRPC(t *testing.T, h *house) *rpc {
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
 		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewRosterServiceClient(conn), pawlv1.NewEventServiceClient(conn),
-		pawlv1.NewStatsServiceClient(conn), keda.NewExternalScalerClient(conn)}
+		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), keda.NewExternalScalerClient(conn)}
 }
 
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.

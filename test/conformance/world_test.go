@@ -105,7 +105,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.broker.Start()
 	h.heedQuiet(t)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Roster: h.roster, Stats: h.router, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Roster: h.roster, Stats: h.router, Tokens: onlyTokens{h.control}, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {

@@ -68,6 +68,7 @@ type WhoAmIResponse struct {
 	AllNamespaces bool                   `protobuf:"varint,5,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token is good for all
 	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns of the queues that it is limited to; none: all queues
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`              // unset: never
+	Certificate   string                 `protobuf:"bytes,8,opt,name=certificate,proto3" json:"certificate,omitempty"`                           // the name of the client certificate by which the caller was known; empty: it sent a token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -151,6 +152,13 @@ func (x *WhoAmIResponse) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *WhoAmIResponse) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
 // Token is all that is kept of a token, but for its hash.
 type Token struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -164,6 +172,7 @@ type Token struct {
 	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
 	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until when the secret before the last rotation is good
 	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`      // to the minute, and noted some minutes late; unset: not yet
+	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`          // the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -266,6 +275,13 @@ func (x *Token) GetUsedAt() *timestamppb.Timestamp {
 		return x.UsedAt
 	}
 	return nil
+}
+
+func (x *Token) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
 }
 
 type ListTokensRequest struct {
@@ -482,8 +498,12 @@ type AddTokenRequest struct {
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`                                       // at least one
 	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, at most 32; none: all queues
 	AllNamespaces bool                   `protobuf:"varint,4,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // it is good for all; else for that of the call
-	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, at most 10 years
+	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, with certificate never; at most 10 years
 	NeverExpires  bool                   `protobuf:"varint,6,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`
+	// The token has no secret, but is for who shows a client certificate of this name: "uri:spiffe://example.com/billing",
+	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token
+	// may have it, and only an admin of all namespaces and queues may make it.
+	Certificate   string `protobuf:"bytes,7,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -560,10 +580,17 @@ func (x *AddTokenRequest) GetNeverExpires() bool {
 	return false
 }
 
+func (x *AddTokenRequest) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
 type AddTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send. It is kept nowhere
+	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send. It is kept nowhere. Empty with certificate
 	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1757,7 +1784,7 @@ var File_pawl_v1_access_proto protoreflect.FileDescriptor
 const file_pawl_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"\x14pawl/v1/access.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
-	"\rWhoAmIRequest\"\xf9\x01\n" +
+	"\rWhoAmIRequest\"\x9b\x02\n" +
 	"\x0eWhoAmIResponse\x12%\n" +
 	"\x0etoken_required\x18\x01 \x01(\bR\rtokenRequired\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1766,7 +1793,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x0eall_namespaces\x18\x05 \x01(\bR\rallNamespaces\x12\x16\n" +
 	"\x06queues\x18\x06 \x03(\tR\x06queues\x129\n" +
 	"\n" +
-	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xa5\x03\n" +
+	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12 \n" +
+	"\vcertificate\x18\b \x01(\tR\vcertificate\"\xc7\x03\n" +
 	"\x05Token\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
@@ -1782,7 +1810,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"rotated_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\trotatedAt\x127\n" +
 	"\told_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x123\n" +
 	"\aused_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"h\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12 \n" +
+	"\vcertificate\x18\v \x01(\tR\vcertificate\"h\n" +
 	"\x11ListTokensRequest\x12%\n" +
 	"\x0eall_namespaces\x18\x01 \x01(\bR\rallNamespaces\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
@@ -1795,7 +1824,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"8\n" +
 	"\x10GetTokenResponse\x12$\n" +
-	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xd9\x01\n" +
+	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xfb\x01\n" +
 	"\x0fAddTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x16\n" +
@@ -1803,7 +1832,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x0eall_namespaces\x18\x04 \x01(\bR\rallNamespaces\x128\n" +
 	"\n" +
 	"expires_in\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12#\n" +
-	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\"}\n" +
+	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\x12 \n" +
+	"\vcertificate\x18\a \x01(\tR\vcertificate\"}\n" +
 	"\x10AddTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +

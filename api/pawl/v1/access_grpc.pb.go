@@ -39,8 +39,8 @@ const (
 //
 // AccessService is about who may do what: docs/access.md has the rules.
 //
-// A call shows its token in the metadata authorization, as "Bearer pawl_…". A token of all namespaces says by the metadata
-// pawl-namespace to which it goes; without that it is "default".
+// A call shows its token in the metadata authorization, as "Bearer pawl_…", or is made over a connection whose client certificate a token
+// is for. A token of all namespaces says by the metadata pawl-namespace to which it goes; without that it is "default".
 type AccessServiceClient interface {
 	// WhoAmI tells what the caller's token is good for.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
@@ -201,8 +201,8 @@ func (c *accessServiceClient) RemoveNamespace(ctx context.Context, in *RemoveNam
 //
 // AccessService is about who may do what: docs/access.md has the rules.
 //
-// A call shows its token in the metadata authorization, as "Bearer pawl_…". A token of all namespaces says by the metadata
-// pawl-namespace to which it goes; without that it is "default".
+// A call shows its token in the metadata authorization, as "Bearer pawl_…", or is made over a connection whose client certificate a token
+// is for. A token of all namespaces says by the metadata pawl-namespace to which it goes; without that it is "default".
 type AccessServiceServer interface {
 	// WhoAmI tells what the caller's token is good for.
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)

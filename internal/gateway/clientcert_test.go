@@ -1,0 +1,293 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// guild is a gateway that takes certificates of clients, by an authority of their own, and tokens.
+type guild struct {
+	*keys
+	t     *testing.T
+	l     *pipes
+	vault *vault
+	ca    certs.Pair
+	pool  atomic.Pointer[x509.CertPool]
+}
+
+func newGuild(t *testing.T, required bool) *guild {
+	g := &guild{keys: newKeys(), t: t}
+	g.ca = g.authority()
+	g.trust(g.ca)
+	f := newFake()
+	f.door, f.clients = g.door, ClientCertificates{Authorities: g.pool.Load, Required: required}
+	_, g.l, g.vault = serveTLS(t, f)
+	g.tell()
+	return g
+}
+
+func (g *guild) authority() certs.Pair {
+	g.t.Helper()
+	ca, err := certs.NewAuthority(time.Now().AddDate(0, 0, -10), 1000)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return ca
+}
+
+func (g *guild) trust(ca certs.Pair) {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca.Cert)
+	g.pool.Store(pool)
+}
+
+// certify makes a certificate by an authority, which is good for two seconds more.
+func (g *guild) certify(ca certs.Pair, name string, hosts ...string) *tls.Certificate {
+	g.t.Helper()
+	pair, err := certs.NewClient(ca, time.Now().Add(2*time.Second-24*time.Hour), 1, name, hosts)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return &cert
+}
+
+// admit makes a token for who shows a certificate, for ever or until a time.
+func (g *guild) admit(name, certificate string, r auth.Rights, until ...time.Time) {
+	t := auth.Token{Name: name, Rights: r, Certificate: certificate, Hash: auth.HashOfCertificate(certificate), CreatedAt: store.TimeOf(time.Now())}
+	for _, end := range until {
+		t.ExpiresAt = store.TimeOf(end)
+	}
+	g.tokens = append(g.tokens, t)
+	g.tell()
+}
+
+// revoke ends a token.
+func (g *guild) revoke(name string) {
+	g.tokens = slices.DeleteFunc(slices.Clone(g.tokens), func(t auth.Token) bool { return t.Name == name })
+	g.tell()
+}
+
+// config is how a client comes that shows a certificate; nil: none.
+func (g *guild) config(cert *tls.Certificate) *tls.Config {
+	c := g.vault.client("n1")
+	if cert != nil {
+		// Also to a server that did not ask for one by that authority.
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
+	}
+	return c
+}
+
+// me tells by both faces who the holder of a certificate is, who may send a token besides, and what is said to who is nobody.
+func (g *guild) me(cert *tls.Certificate, token string) string {
+	g.t.Helper()
+	client := web(g.t, g.l, g.config(cert))
+	r, err := http.NewRequest("GET", "https://n1/api/v1/me", nil)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return "no connection"
+	}
+	body, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	client.CloseIdleConnections()
+
+	conn := dialTLS(g.t, g.l, g.config(cert))
+	defer conn.Close()
+	who, err := pawlv1.NewAccessServiceClient(conn).WhoAmI(with(g.t.Context(), token, ""), &pawlv1.WhoAmIRequest{})
+	switch {
+	case (err == nil) != (resp.StatusCode == 200) || err == nil && !strings.Contains(string(body), fmt.Sprintf("%q", who.GetName())):
+		g.t.Errorf("REST says %s, gRPC %v, %v", body, who, err)
+	case err != nil && (status.Code(err) != codes.Unauthenticated || resp.StatusCode != http.StatusUnauthorized):
+		g.t.Errorf("refused with %d and %v", resp.StatusCode, err)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return who.GetName() + " by " + strings.TrimPrefix(who.GetCertificate(), "uri:pawl://client/")
+}
+
+func (g *guild) is(what, got, want string) {
+	g.t.Helper()
+	if !strings.Contains(got, want) {
+		g.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// Who shows a certificate that a token is for is that token, over both faces; who shows another, or none, is nobody.
+func TestClientCertificates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuild(t, false)
+		team := auth.Rights{Namespace: "team", Roles: auth.Produce}
+		g.admit("billing", "uri:pawl://client/billing", team)
+		g.admit("host", "dns:mail.example.com", team)
+		g.admit("subject", "subject:CN=plain", team)
+		g.admit("late", "uri:pawl://client/late", team, time.Now())
+		secret := g.cut("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
+		billing := g.certify(g.ca, "billing")
+
+		g.is("by its URI", g.me(billing, ""), "billing by billing")
+		g.is("by a host", g.me(g.certify(g.ca, "other", "mail.example.com"), ""), "host by dns:mail.example.com")
+		g.is("by its subject", g.me(g.certify(g.ca, "plain"), ""), "subject by subject:CN=plain")
+		g.is("a token that was sent decides", g.me(billing, secret), "oncall by ")
+		g.is("also if it is nobody's", g.me(billing, auth.NewSecret()), "the token is not known")
+		g.is("also if it is none", g.me(billing, "x"), "what was sent is no token")
+		g.is("one without a token", g.me(g.certify(g.ca, "nobody"), ""), "no token is made for the certificate (uri:pawl://client/nobody subject:CN=nobody)")
+		g.is("that of two tokens", g.me(g.certify(g.ca, "plain", "mail.example.com"), ""), `is that of two tokens, "host" and "subject"`)
+		g.is("a token that has expired", g.me(g.certify(g.ca, "late"), ""), `token "late", of the certificate "uri:pawl://client/late": it expired`)
+		g.is("another authority", g.me(g.certify(g.authority(), "billing"), ""), "no connection")
+		g.is("none", g.me(nil, ""), "a token is needed")
+		g.is("a token without a certificate", g.me(nil, secret), "oncall by ")
+
+		server := g.vault.cert.Load()
+		g.is("a server's, by the authority of servers", g.me(server, ""), "no connection")
+	})
+}
+
+// With --client-auth require who shows no certificate gets no further than the handshake, whatever its token.
+func TestClientCertificatesRequired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuild(t, true)
+		secret := g.cut("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
+		g.is("a certificate alone", g.me(g.certify(g.ca, "billing"), ""), "no token is made for the certificate")
+		g.is("a certificate and a token", g.me(g.certify(g.ca, "billing"), secret), "oncall by ")
+		g.is("a token alone", g.me(nil, secret), "no connection")
+	})
+}
+
+// A connection outlives what its certificate was good for: each call is asked again, those that last end, and nothing is resumed.
+func TestClientCertificatesEnd(t *testing.T) {
+	for what, end := range map[string]func(*guild){
+		"the token is revoked":         func(g *guild) { g.revoke("billing") },
+		"the certificate has expired":  func(*guild) { time.Sleep(2*time.Second + 1) },
+		"its authority is not trusted": func(g *guild) { g.trust(g.authority()) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGuild(t, false)
+				watching(t, g)
+				g.admit("billing", "uri:pawl://client/billing", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume})
+				config := g.config(g.certify(g.ca, "billing"))
+				config.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+				conn := dialTLS(t, g.l, config)
+				whoAmI := func(c *grpc.ClientConn) codes.Code {
+					_, err := pawlv1.NewAccessServiceClient(c).WhoAmI(t.Context(), &pawlv1.WhoAmIRequest{})
+					return status.Code(err)
+				}
+				stream, err := pawlv1.NewWorkerServiceClient(conn).Work(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}, Grant: 1}); err != nil {
+					t.Fatal(err)
+				}
+				if code := whoAmI(conn); code != codes.OK {
+					t.Fatalf("before: %v", code)
+				}
+				resumed := config.Clone()
+				resumed.NextProtos = []string{"h2"}
+				if _, err := shake(t, g.l, resumed); err != nil {
+					t.Fatal(err)
+				}
+				end(g)
+				g.tell()
+				began := time.Now()
+				if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
+					t.Errorf("the stream ended with %v", err)
+				}
+				if took := time.Since(began); took > 2*time.Second { // a look each second
+					t.Errorf("the stream ended after %v", took)
+				}
+				if code := whoAmI(conn); code != codes.Unauthenticated {
+					t.Errorf("over the connection of before: %v", code)
+				}
+				if c, err := shake(t, g.l, resumed); err == nil && c.ConnectionState().DidResume {
+					t.Error("a session was resumed")
+				}
+			})
+		})
+	}
+}
+
+// watching has the door look at calls that last, and hear of tokens, until the test ends.
+func watching(t *testing.T, g *guild) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() { defer close(ended); g.door.Watch(t.Context()) }()
+	t.Cleanup(func() { <-ended })
+}
+
+// What an authority of nodes or servers certified is no client's, even if its authority is that of clients.
+func TestCertificatesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuild(t, false)
+		g.admit("n1", "uri:pawl://node/n1", auth.Everything)
+		pair, err := certs.NewServer(g.ca, time.Now(), 30, "n1", []string{"n1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.is("a server's", g.me(&cert, ""), "no connection")
+	})
+}
+
+// The names of certificates are such as tokens may have.
+func TestNamesOfCertificatesAreTaken(t *testing.T) {
+	g := &guild{t: t}
+	for _, name := range certs.Names(g.certify(g.authority(), "billing", "Mail.Example.com").Leaf) {
+		if err := auth.CheckCertificate("certificate", name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"", "billing", "CN=billing", "uri:", "dns:Mail.example.com", "ip:10.0.0.1", "subject:a\nb", "uri:" + strings.Repeat("a", 512)} {
+		if err := auth.CheckCertificate("certificate", name); err == nil || !strings.Contains(err.Error(), "certificate: ") {
+			t.Errorf("%.20q: %v", name, err)
+		}
+	}
+}
+
+// Pages that come over TLS are told so, also behind the listener that sorts connections: browsers then stay with it.
+func TestHandlersKnowOfTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "TLS: %v", r.TLS != nil) })
+		_, l, v := serveTLS(t, f)
+		resp, err := web(t, l, v.client("n1")).Get("https://n1/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if body, _ := io.ReadAll(resp.Body); string(body) != "TLS: true" {
+			t.Errorf("a page is told: %s", body)
+		}
+	})
+}

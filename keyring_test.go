@@ -1,0 +1,315 @@
+package pawl_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+func payloadKey(id string) pawl.PayloadKey {
+	return pawl.PayloadKey{ID: id, Secret: bytes.Repeat([]byte(id[len(id)-1:]), 32)}
+}
+
+// ring is a keyring of keys; the first encrypts.
+func ring(t testing.TB, ids ...string) *pawl.Keyring {
+	t.Helper()
+	return ringOf(t, pawl.KeyringConfig{}, ids...)
+}
+
+func ringOf(t testing.TB, cfg pawl.KeyringConfig, ids ...string) *pawl.Keyring {
+	t.Helper()
+	for _, id := range ids {
+		cfg.Keys = append(cfg.Keys, payloadKey(id))
+	}
+	k, err := pawl.NewKeyring(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// sealedBy starts a fake and a client with a keyring, in the namespace team.
+func sealedBy(t testing.TB, k *pawl.Keyring) (*fake, *pawl.Client) {
+	return start(t, pawl.WithKeyring(k), pawl.WithNamespace("team"))
+}
+
+// also is another client of a fake.
+func also(t testing.TB, f *fake, opts ...pawl.DialOption) *pawl.Client {
+	t.Helper()
+	client, err := pawl.Dial("fake", append([]pawl.DialOption{pawl.WithDialer(f.dial), pawl.WithNamespace("team"), pawl.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// What a task holds is encrypted wherever the broker has it, and plain to handlers and callers who have the key.
+func TestKeyringRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := sealedBy(t, ring(t, "k1"))
+		tries := 0
+		work(t, client, handle(func(ctx context.Context, task *pawl.Task[welcome]) error {
+			if tries++; tries == 1 {
+				if err := task.Checkpoint(ctx, "secret-checkpoint"); err != nil {
+					return err
+				}
+				return errors.New("again")
+			}
+			var saved string
+			if ok, err := task.LastCheckpoint(&saved); err != nil || !ok || saved != "secret-checkpoint" {
+				t.Errorf("the checkpoint is %q, %v, %v", saved, ok, err)
+			}
+			return task.SetResult("secret-result for " + task.Args.To)
+		}), pawl.WorkerConfig{})
+		ref, err := client.Enqueue(t.Context(), welcome{To: "secret-payload"}, pawl.Then(welcome{To: "secret-then"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		f.set(func() { // the fake itself repeats nothing
+			f.ready = append(f.ready, f.tasks[ref.ID])
+			f.pump()
+		})
+		info, err := ref.Wait(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var payload welcome
+		var result string
+		if err := errors.Join(info.DecodePayload(&payload), info.DecodeResult(&result)); err != nil || payload.To != "secret-payload" || result != "secret-result for secret-payload" {
+			t.Errorf("payload %+v, result %q, %v", payload, result, err)
+		}
+		got := f.task(t, ref.ID)
+		for what, data := range map[string][]byte{"payload": got.spec.Payload, "then": got.spec.Then[0].Payload, "result": got.result, "checkpoint": got.check} {
+			if len(data) == 0 || bytes.Contains(data, []byte("secret")) {
+				t.Errorf("the broker's %s: %q", what, data)
+			}
+		}
+		if id, ok := pawl.EncryptedWith(got.spec.ContentType); !ok || id != "k1" {
+			t.Errorf("the content type is %q", got.spec.ContentType)
+		}
+	})
+}
+
+// A payload that lies in another place than it was encrypted for poisons its task; one whose key is not there is tried again; who takes
+// no plain ones poisons them.
+func TestKeyringRefusals(t *testing.T) {
+	poisoned := func(says string) func(*testing.T, *fakeTask) {
+		return func(t *testing.T, got *fakeTask) {
+			if last := got.log[len(got.log)-1]; got.state != pawlv1.State_STATE_POISONED || !strings.Contains(last.GetError().GetMessage(), says) {
+				t.Errorf("%v with %q, want poisoned with %q", got.state, last.GetError().GetMessage(), says)
+			}
+		}
+	}
+	failed := func(says string) func(*testing.T, *fakeTask) {
+		return func(t *testing.T, got *fakeTask) {
+			if last := got.log[len(got.log)-1]; got.state == pawlv1.State_STATE_POISONED || !strings.Contains(last.GetError().GetMessage(), says) {
+				t.Errorf("%v with %q, want a failure with %q", got.state, last.GetError().GetMessage(), says)
+			}
+		}
+	}
+	ran := func(t *testing.T, got *fakeTask) {
+		if got.state != pawlv1.State_STATE_SUCCEEDED {
+			t.Errorf("%v, want succeeded", got.state)
+		}
+	}
+	for name, c := range map[string]struct {
+		producer pawl.DialOption
+		worker   pawl.DialOption
+		change   func(f *fake, task *fakeTask) // of what the broker has
+		want     func(*testing.T, *fakeTask)
+	}{
+		"as it is":               {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), nil, ran},
+		"with an older key":      {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k2", "k1")), nil, ran},
+		"without the key":        {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k2")), nil, failed(`encrypted with key "k1", which the keyring lacks`)},
+		"without a keyring":      {pawl.WithKeyring(ring(t, "k1")), pawl.WithRetryFor(0), nil, failed(`encrypted with key "k1", and the client has no keyring`)},
+		"plain":                  {pawl.WithRetryFor(0), pawl.WithKeyring(ring(t, "k1")), nil, ran},
+		"plain, and not allowed": {pawl.WithRetryFor(0), pawl.WithKeyring(ringOf(t, pawl.KeyringConfig{OnlyEncrypted: true}, "k1")), nil, poisoned("not encrypted")},
+		"another's payload": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(f *fake, task *fakeTask) {
+			task.spec.Payload = f.tasks["t1"].spec.Payload
+		}, poisoned("it is not what was encrypted for")},
+		"another queue": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+			task.spec.Queue = "elsewhere"
+		}, poisoned("it is not what was encrypted for")},
+		"another queue, from which tasks are moved": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ringOf(t, pawl.KeyringConfig{AcceptFrom: []string{"x", "default"}}, "k1")),
+			func(_ *fake, task *fakeTask) { task.spec.Queue = "elsewhere" }, ran},
+		"one bit": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+			task.spec.Payload[len(task.spec.Payload)-1] ^= 1
+		}, poisoned("it is not what was encrypted for")},
+		"cut": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+			task.spec.Payload = task.spec.Payload[:10]
+		}, poisoned("has not the form")},
+		"another's checkpoint": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+			task.check = []byte(`{"pawl_encrypted":"AQJrMQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`)
+		}, poisoned("checkpoint: it is not what was encrypted")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, _ := start(t)
+				producer := also(t, f, c.producer)
+				if _, err := producer.Enqueue(t.Context(), pawl.RawTask{Type: "other", Payload: []byte(`{"to":"theirs"}`)}); err != nil {
+					t.Fatal(err)
+				}
+				ref, err := producer.Enqueue(t.Context(), welcome{To: "ours"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.set(func() {
+					f.ready = slices.DeleteFunc(f.ready, func(x *fakeTask) bool { return x.id == "t1" })
+					if c.change != nil {
+						c.change(f, f.tasks[ref.ID])
+					}
+				})
+				worker := also(t, f, c.worker)
+				work(t, worker, handle(func(_ context.Context, task *pawl.Task[welcome]) error {
+					if task.Args.To != "ours" {
+						t.Errorf("a handler got %+v", task.Args)
+					}
+					return nil
+				}), pawl.WorkerConfig{Queues: pawl.Strict{"default", "elsewhere"}})
+				synctest.Wait()
+				f.set(func() { c.want(t, f.tasks[ref.ID]) })
+			})
+		})
+	}
+}
+
+// A repeat of a request is the same on the wire, and so is one of an idempotency key; else nobody sees that two payloads are the same.
+func TestKeyringRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := sealedBy(t, ring(t, "k1"))
+		to := "a"
+		send := func(opts ...pawl.Option) []byte {
+			t.Helper()
+			if _, err := client.Enqueue(t.Context(), welcome{To: to}, opts...); err != nil {
+				t.Fatal(err)
+			}
+			return f.enqueues[len(f.enqueues)-1][0].Payload
+		}
+		if bytes.Equal(send(), send()) {
+			t.Error("two tasks with the same payload look the same")
+		}
+		for what, opt := range map[string]pawl.Option{
+			"request id": pawl.RequestID("0192f3a1-0000-7000-8000-000000000001"), "idempotency key": pawl.IdempotencyKey("a"), "unique payload": pawl.Unique{},
+		} {
+			first := send(opt)
+			if !bytes.Equal(first, send(opt)) {
+				t.Errorf("%s: a repeat is another payload", what)
+			}
+			if bytes.Equal(first, send(opt, pawl.Queue("other"))) {
+				t.Errorf("%s: another queue has the same payload", what)
+			}
+			to = "b" // with the same salt both would have one key and one nonce: who has both would have what they differ in
+			if head := 2 + len("k1") + 24; bytes.Equal(first[:head], send(opt)[:head]) {
+				t.Errorf("%s: another payload is encrypted with the same salt", what)
+			}
+			to = "a"
+		}
+		f.set(func() {
+			f.after = func(method string) error {
+				if method == "EnqueueBatch" || method == "Enqueue" {
+					f.after = nil
+					return errUnavailable
+				}
+				return nil
+			}
+		})
+		before := len(f.enqueues)
+		send()
+		if n := len(f.enqueues); n != before+2 || !bytes.Equal(f.enqueues[n-1][0].Payload, f.enqueues[n-2][0].Payload) {
+			t.Errorf("a call that is made again sends another payload (%d requests)", n-before)
+		}
+	})
+}
+
+// What the broker would refuse if it could read it is refused here.
+func TestKeyringChecksJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := sealedBy(t, ring(t, "k1"))
+		_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a", Payload: []byte("{")})
+		wantErr(t, "broken JSON", err, pawl.ErrInvalidArgument)
+		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a", Payload: []byte("{"), ContentType: "text/plain"}); err != nil {
+			t.Error(err)
+		}
+		if len(f.enqueues) != 1 {
+			t.Errorf("%d requests", len(f.enqueues))
+		}
+	})
+}
+
+func TestNewKeyring(t *testing.T) {
+	good := payloadKey("k1")
+	for what, keys := range map[string][]pawl.PayloadKey{
+		"none": nil, "no id": {{Secret: good.Secret}}, "a space": {{ID: "a b", Secret: good.Secret}}, "a long id": {{ID: strings.Repeat("a", 65), Secret: good.Secret}},
+		"a short secret": {{ID: "a", Secret: good.Secret[:31]}}, "twice": {good, good}, "too many": slices.Repeat([]pawl.PayloadKey{good}, 101),
+	} {
+		if _, err := pawl.NewKeyring(pawl.KeyringConfig{Keys: keys}); !errors.Is(err, pawl.ErrInvalidArgument) {
+			t.Errorf("%s: %v", what, err)
+		} else if strings.Contains(err.Error(), string(good.Secret[:8])) {
+			t.Errorf("%s: the error tells the secret: %v", what, err)
+		}
+	}
+	for contentType, want := range map[string]string{"": "-", "application/json": "-", "application/vnd.pawl.encrypted; key=k1": "k1", "application/vnd.pawl.encrypted": "",
+		"application/vnd.pawl.encrypted2; key=k1": "-"} {
+		id, ok := pawl.EncryptedWith(contentType)
+		if !ok {
+			id = "-"
+		}
+		if id != want {
+			t.Errorf("%q: %q, want %q", contentType, id, want)
+		}
+	}
+}
+
+// Each field of bytes in the contract is one that a keyring encrypts, or not a task's.
+func TestKeyringKnowsEveryField(t *testing.T) {
+	notOfTasks := []string{"pawl.v1.BackupResponse.data"}
+	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
+		d := m.Descriptor()
+		if d.ParentFile().Package() != "pawl.v1" || pawl.HoldsSealed(m.New().Interface()) {
+			return true
+		}
+		for i := range d.Fields().Len() {
+			if f := d.Fields().Get(i); f.Kind() == protoreflect.BytesKind && !slices.Contains(notOfTasks, string(f.FullName())) {
+				t.Errorf("%s: would it be encrypted?", f.FullName())
+			}
+		}
+		return true
+	})
+}
+
+// FuzzKeyring opens any bytes: they are refused, and nothing panics.
+func FuzzKeyring(f *testing.F) {
+	f.Add([]byte("\x01\x02k1"), "default")
+	f.Add(append([]byte("\x01\x02k1"), make([]byte, 60)...), "")
+	f.Fuzz(func(t *testing.T, payload []byte, queue string) {
+		k := ring(t, "k1")
+		if data, err := pawl.OpenSealed(k, queue, payload); err == nil {
+			t.Errorf("%x was opened as %q", payload, data)
+		}
+	})
+}
+
+var benchPayload = []byte(strings.Repeat("x", 1024))
+
+func BenchmarkKeyring(b *testing.B) {
+	k := ring(b, "k1")
+	b.SetBytes(int64(len(benchPayload)))
+	for b.Loop() {
+		if err := pawl.SealAndOpen(k, benchPayload); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,368 @@
+package conformance
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// accessCalls are the calls on tokens and namespaces, which tell of no moment of a shard.
+var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI)Request$`)
+
+// keyInfo is a token as it is told.
+type keyInfo struct {
+	Name      string    `json:"name"`
+	Namespace string    `json:"namespace"`
+	Roles     []string  `json:"roles"`
+	Queues    []string  `json:"queues"`
+	CreatedBy string    `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+	RotatedAt time.Time `json:"rotated_at"`
+	OldUntil  time.Time `json:"old_until"`
+	UsedAt    time.Time `json:"used_at"`
+}
+
+// newKey is a token that was made or rotated.
+type newKey struct {
+	Token       keyInfo  `json:"token"`
+	Secret      string   `json:"secret"`
+	Unconfirmed []string `json:"unconfirmed_nodes"`
+}
+
+type keySpec struct {
+	Name    string   `json:"name"`
+	Roles   []string `json:"roles"`
+	Queues  []string `json:"queues,omitempty"`
+	Expires span     `json:"expires_in,omitempty"`
+}
+
+type identity struct {
+	Required  bool      `json:"token_required"`
+	Name      string    `json:"name"`
+	Roles     []string  `json:"roles"`
+	Namespace string    `json:"namespace"`
+	All       bool      `json:"all_namespaces"`
+	Queues    []string  `json:"queues"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+type keepers interface {
+	WhoAmI(ctx context.Context) (identity, error)
+	AddKey(ctx context.Context, k keySpec) (newKey, error)
+	RotateKey(ctx context.Context, name string, overlap span) (newKey, error)
+	RevokeKey(ctx context.Context, name string) error
+	Key(ctx context.Context, name string) (keyInfo, error)
+	Keys(ctx context.Context) ([]keyInfo, error)
+	AddSpace(ctx context.Context, name string) error
+	RemoveSpace(ctx context.Context, name string) error
+	Spaces(ctx context.Context) ([]string, error)
+}
+
+func (w *world) keys() keepers { return w.door.(keepers) }
+
+func (w *world) keyNames() string {
+	w.Helper()
+	var names []string
+	for _, k := range ok[[]keyInfo](w)(w.keys().Keys(w.ctx())) {
+		names = append(names, k.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestAccess(t *testing.T) {
+	tellAll(t, []story{
+		ofTheGateway(story{name: "where no token is needed everybody is who may do all", tell: func(w *world) {
+			me := ok[identity](w)(w.keys().WhoAmI(w.ctx()))
+			is(w, "who", []any{me.Required, me.Name, me.Namespace, me.All, len(me.Queues), slices.Contains(me.Roles, "admin")}, []any{false, "", "default", true, 0, true})
+		}}),
+		ofTheGateway(story{name: "a token is made, shown, listed, rotated and revoked", tell: func(w *world) {
+			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop", Roles: []string{"produce", "observe"}, Queues: []string{"mail", "shop-*"}, Expires: 30 * day}))
+			is(w, "the token", []any{made.Token.Name, made.Token.Namespace, made.Token.Roles, made.Token.Queues, made.Token.CreatedBy},
+				[]any{"shop", "default", []string{"produce", "observe"}, []string{"mail", "shop-*"}, actor})
+			is(w, "its life", made.Token.ExpiresAt.Sub(made.Token.CreatedAt), 30*day.std())
+			is(w, "the secret, and who does not know of it", []any{len(made.Secret) > 40, len(made.Unconfirmed)}, []any{true, 0})
+			is(w, "as it is shown", ok[keyInfo](w)(w.keys().Key(w.ctx(), "shop")), made.Token)
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "ops", Roles: []string{"operate"}}))
+			is(w, "the list", w.keyNames(), "ops shop")
+			w.pass(hour)
+			turned := ok[newKey](w)(w.keys().RotateKey(w.ctx(), "shop", 2*hour))
+			is(w, "another secret", turned.Secret != made.Secret && len(turned.Secret) > 40, true)
+			is(w, "how long the old one is good", turned.Token.OldUntil.Sub(turned.Token.RotatedAt), 2*hour.std())
+			is(w, "its roles", turned.Token.Roles, made.Token.Roles)
+			w.done(w.keys().RevokeKey(w.ctx(), "shop"))
+			is(w, "the list after", w.keyNames(), "ops")
+			_, err := w.keys().Key(w.ctx(), "shop")
+			w.refused("one that was revoked", err, refusal{Code: "not_found"})
+			_, err = w.keys().RotateKey(w.ctx(), "shop", hour)
+			w.refused("a rotation of it", err, refusal{Code: "not_found"})
+			w.refused("a second revocation", w.keys().RevokeKey(w.ctx(), "shop"), refusal{Code: "not_found"})
+		}}),
+		ofTheGateway(story{name: "a bad token is refused, and none is made", tell: func(w *world) {
+			for what, c := range map[string]struct {
+				spec  keySpec
+				field string
+			}{
+				"no name":         {keySpec{Roles: []string{"produce"}}, "name"},
+				"an odd name":     {keySpec{Name: "a b", Roles: []string{"produce"}}, "name"},
+				"no role":         {keySpec{Name: "a"}, "roles"},
+				"an unknown role": {keySpec{Name: "a", Roles: []string{"king"}}, "roles"},
+				"a life too long": {keySpec{Name: "a", Roles: []string{"produce"}, Expires: 4000 * day}, "expires_in"},
+			} {
+				_, err := w.keys().AddKey(w.ctx(), c.spec)
+				w.refused(what, err, refusal{Code: "invalid_argument", Field: c.field})
+			}
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "a", Roles: []string{"produce"}}))
+			_, err := w.keys().AddKey(w.ctx(), keySpec{Name: "a", Roles: []string{"observe"}})
+			w.refused("a name that is taken", err, refusal{Code: "conflict"})
+			is(w, "what there is", w.keyNames(), "a")
+		}}),
+		ofTheGateway(story{name: "namespaces come and go", tell: func(w *world) {
+			is(w, "at first", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default"})
+			w.done(w.keys().AddSpace(w.ctx(), "team-a"))
+			is(w, "with another", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default", "team-a"})
+			w.done(w.keys().AddSpace(w.ctx(), "team-a")) // a repeat
+			is(w, "still", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default", "team-a"})
+			w.refused("a bad name", w.keys().AddSpace(w.ctx(), "Team A"), refusal{Code: "invalid_argument", Field: "name"})
+			w.refused("one that is not there", w.keys().RemoveSpace(w.ctx(), "team-b"), refusal{Code: "not_found"})
+			w.done(w.keys().RemoveSpace(w.ctx(), "team-a"))
+			is(w, "after", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default"})
+		}}),
+	})
+}
+
+// done wants a call without an answer not to be refused.
+func (w *world) done(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// onlyTokens are those of a house that is the only node.
+type onlyTokens struct{ *cluster.Control }
+
+func (o onlyTokens) AddToken(ctx context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+	done, err := o.Control.AddToken(ctx, c)
+	return done.Token, nil, err
+}
+
+func (o onlyTokens) RotateToken(ctx context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+	done, err := o.Control.RotateToken(ctx, c)
+	return done.Token, nil, err
+}
+
+func (o onlyTokens) RevokeToken(ctx context.Context, c cluster.TokenCall) ([]string, error) {
+	_, err := o.Control.RevokeToken(ctx, c)
+	return nil, err
+}
+
+func (o onlyTokens) AddNamespace(ctx context.Context, c cluster.NamespaceCall) ([]string, error) {
+	_, err := o.Control.AddNamespace(ctx, c)
+	return nil, err
+}
+
+func (o onlyTokens) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) ([]string, error) {
+	_, err := o.Control.SetQuotas(ctx, by, name, to)
+	return nil, err
+}
+
+func (o onlyTokens) RemoveNamespace(ctx context.Context, by task.Author, name string) ([]string, error) {
+	_, err := o.Control.RemoveNamespace(ctx, by, name)
+	return nil, err
+}
+
+func (d *rest) WhoAmI(ctx context.Context) (me identity, err error) {
+	return me, d.query(ctx, "GET", "/me", nil, &me)
+}
+func (d *rest) AddKey(ctx context.Context, k keySpec) (made newKey, err error) {
+	return made, d.call(ctx, "POST", "/tokens", k, &made)
+}
+func (d *rest) RotateKey(ctx context.Context, name string, overlap span) (made newKey, err error) {
+	return made, d.call(ctx, "POST", "/tokens/"+name+"/rotate", fields{"overlap": overlap}, &made)
+}
+func (d *rest) RevokeKey(ctx context.Context, name string) error {
+	return d.query(ctx, "DELETE", "/tokens/"+name, nil, &map[string]any{})
+}
+func (d *rest) Key(ctx context.Context, name string) (k keyInfo, err error) {
+	return k, d.query(ctx, "GET", "/tokens/"+name, nil, &k)
+}
+func (d *rest) Keys(ctx context.Context) ([]keyInfo, error) {
+	var list struct {
+		Items []keyInfo `json:"items"`
+		Next  string    `json:"next_cursor"`
+	}
+	return list.Items, d.query(ctx, "GET", "/tokens", nil, &list)
+}
+func (d *rest) AddSpace(ctx context.Context, name string) error {
+	return d.call(ctx, "POST", "/namespaces", fields{"name": name}, &map[string]any{})
+}
+func (d *rest) RemoveSpace(ctx context.Context, name string) error {
+	return d.query(ctx, "DELETE", "/namespaces/"+name, nil, &map[string]any{})
+}
+func (d *rest) Spaces(ctx context.Context) (names []string, err error) {
+	var list struct {
+		Items []map[string]any `json:"items"`
+		Next  string           `json:"next_cursor"`
+	}
+	err = d.query(ctx, "GET", "/namespaces", nil, &list)
+	for _, n := range list.Items {
+		names = append(names, n["name"].(string))
+	}
+	return names, err
+}
+
+func (d *rpc) WhoAmI(ctx context.Context) (identity, error) {
+	p, err := ask(ctx, d.access.WhoAmI, &pawlv1.WhoAmIRequest{})
+	return identity{p.GetTokenRequired(), p.GetName(), p.GetRoles(), p.GetNamespace(), p.GetAllNamespaces(), p.GetQueues(), timeOf(p.GetExpiresAt())}, err
+}
+func (d *rpc) AddKey(ctx context.Context, k keySpec) (newKey, error) {
+	p, err := ask(ctx, d.access.AddToken, &pawlv1.AddTokenRequest{Name: k.Name, Roles: k.Roles, Queues: k.Queues, ExpiresIn: spanProto(k.Expires)})
+	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
+}
+func (d *rpc) RotateKey(ctx context.Context, name string, overlap span) (newKey, error) {
+	p, err := ask(ctx, d.access.RotateToken, &pawlv1.RotateTokenRequest{Name: name, Overlap: durationpb.New(overlap.std())})
+	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
+}
+func (d *rpc) RevokeKey(ctx context.Context, name string) error {
+	_, err := ask(ctx, d.access.RevokeToken, &pawlv1.RevokeTokenRequest{Name: name})
+	return err
+}
+func (d *rpc) Key(ctx context.Context, name string) (keyInfo, error) {
+	p, err := ask(ctx, d.access.GetToken, &pawlv1.GetTokenRequest{Name: name})
+	return keyProto(p.GetToken()), err
+}
+func (d *rpc) Keys(ctx context.Context) (all []keyInfo, err error) {
+	p, err := ask(ctx, d.access.ListTokens, &pawlv1.ListTokensRequest{})
+	for _, t := range p.GetItems() {
+		all = append(all, keyProto(t))
+	}
+	return all, err
+}
+func (d *rpc) AddSpace(ctx context.Context, name string) error {
+	_, err := ask(ctx, d.access.AddNamespace, &pawlv1.AddNamespaceRequest{Name: name})
+	return err
+}
+func (d *rpc) RemoveSpace(ctx context.Context, name string) error {
+	_, err := ask(ctx, d.access.RemoveNamespace, &pawlv1.RemoveNamespaceRequest{Name: name})
+	return err
+}
+func (d *rpc) Spaces(ctx context.Context) (names []string, err error) {
+	p, err := ask(ctx, d.access.ListNamespaces, &pawlv1.ListNamespacesRequest{})
+	for _, n := range p.GetItems() {
+		names = append(names, n.GetName())
+	}
+	return names, err
+}
+
+func keyProto(p *pawlv1.Token) keyInfo {
+	return keyInfo{p.GetName(), p.GetNamespace(), p.GetRoles(), p.GetQueues(), p.GetCreatedBy(), timeOf(p.GetCreatedAt()), timeOf(p.GetExpiresAt()),
+		timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), timeOf(p.GetUsedAt())}
+}
+
+func (d *sdk) WhoAmI(ctx context.Context) (identity, error) {
+	me, err := d.client.Admin().Me(ctx)
+	if err != nil {
+		return identity{}, refusedBySDK(err)
+	}
+	return identity{me.TokenRequired, me.Name, rolesText(me.Roles), me.Namespace, me.AllNamespaces, me.Queues, me.ExpiresAt}, nil
+}
+func (d *sdk) AddKey(ctx context.Context, k keySpec) (newKey, error) {
+	spec := pawl.TokenSpec{Name: k.Name, Queues: k.Queues, Life: k.Expires.std()}
+	for _, r := range k.Roles {
+		spec.Roles = append(spec.Roles, pawl.Role(r))
+	}
+	return newKeySDK(d.client.Admin().AddToken(ctx, spec))
+}
+func (d *sdk) RotateKey(ctx context.Context, name string, overlap span) (newKey, error) {
+	over := overlap.std()
+	return newKeySDK(d.client.Admin().RotateToken(ctx, pawl.TokenName{Name: name}, pawl.Rotation{Overlap: &over}))
+}
+func (d *sdk) RevokeKey(ctx context.Context, name string) error {
+	_, err := d.client.Admin().RevokeToken(ctx, pawl.TokenName{Name: name})
+	return refusedBySDK(err)
+}
+func (d *sdk) Key(ctx context.Context, name string) (keyInfo, error) {
+	t, err := d.client.Admin().Token(ctx, pawl.TokenName{Name: name})
+	if err != nil {
+		return keyInfo{}, refusedBySDK(err)
+	}
+	return keySDK(t), nil
+}
+func (d *sdk) Keys(ctx context.Context) (all []keyInfo, err error) {
+	for t, err := range d.client.Admin().Tokens(ctx, false) {
+		if err != nil {
+			return nil, refusedBySDK(err)
+		}
+		all = append(all, keySDK(t))
+	}
+	return all, nil
+}
+func (d *sdk) AddSpace(ctx context.Context, name string) error {
+	_, err := d.client.Admin().AddNamespace(ctx, name)
+	return refusedBySDK(err)
+}
+func (d *sdk) RemoveSpace(ctx context.Context, name string) error {
+	_, err := d.client.Admin().RemoveNamespace(ctx, name)
+	return refusedBySDK(err)
+}
+func (d *sdk) Spaces(ctx context.Context) (names []string, err error) {
+	for n, err := range d.client.Admin().Namespaces(ctx) {
+		if err != nil {
+			return nil, refusedBySDK(err)
+		}
+		names = append(names, n.Name)
+	}
+	return names, nil
+}
+
+func newKeySDK(t *pawl.NewToken, err error) (newKey, error) {
+	if err != nil {
+		return newKey{}, refusedBySDK(err)
+	}
+	return newKey{keySDK(&t.TokenInfo), t.Secret, t.Unconfirmed}, nil
+}
+
+func keySDK(t *pawl.TokenInfo) keyInfo {
+	return keyInfo{t.Name, t.Namespace, rolesText(t.Roles), t.Queues, t.CreatedBy, t.CreatedAt, t.ExpiresAt, t.RotatedAt, t.OldUntil, t.UsedAt}
+}
+
+func rolesText(roles []pawl.Role) (names []string) {
+	for _, r := range roles {
+		names = append(names, string(r))
+	}
+	return names
+}
+
+func (d *turns) WhoAmI(ctx context.Context) (identity, error) { return d.next().(keepers).WhoAmI(ctx) }
+func (d *turns) AddKey(ctx context.Context, k keySpec) (newKey, error) {
+	return d.next().(keepers).AddKey(ctx, k)
+}
+func (d *turns) RotateKey(ctx context.Context, name string, overlap span) (newKey, error) {
+	return d.next().(keepers).RotateKey(ctx, name, overlap)
+}
+func (d *turns) RevokeKey(ctx context.Context, name string) error {
+	return d.next().(keepers).RevokeKey(ctx, name)
+}
+func (d *turns) Key(ctx context.Context, name string) (keyInfo, error) {
+	return d.next().(keepers).Key(ctx, name)
+}
+func (d *turns) Keys(ctx context.Context) ([]keyInfo, error) { return d.next().(keepers).Keys(ctx) }
+func (d *turns) AddSpace(ctx context.Context, name string) error {
+	return d.next().(keepers).AddSpace(ctx, name)
+}
+func (d *turns) RemoveSpace(ctx context.Context, name string) error {
+	return d.next().(keepers).RemoveSpace(ctx, name)
+}
+func (d *turns) Spaces(ctx context.Context) ([]string, error) { return d.next().(keepers).Spaces(ctx) }
