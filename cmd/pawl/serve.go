@@ -18,6 +18,7 @@ import (
 
 // serveFlags are the settings of a server.
 type serveFlags struct {
+	connsPerAddress                                     int
 	config, data, listen, basePath, logFormat, logLevel string
 	debug                                               string
 	shards                                              int
@@ -35,6 +36,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.config, "config", "", "YAML file with settings, named as the flags (env PAWL_CONFIG)")
 	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
 	flags.StringVar(&s.listen, "listen", defaultServer, "address to serve on")
+	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "clients' connections from one address, but for those of this machine")
 	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
 	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
@@ -131,7 +133,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: max(s.connsPerAddress, 1), BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
 		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {

@@ -165,7 +165,12 @@ func (b *Broker) replicaWithRoom(id uint32) (*replica, error) {
 
 // change runs a call in a round of the shard.
 func change[T any](ctx context.Context, r *replica, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
-	out, at, err := shard.Update(ctx, r.shard, func(tx *store.Tx) (T, error) { return fn(r.round(tx)) })
+	return changeOf(ctx, r, "", fn)
+}
+
+// changeOf is change for a namespace: those that call much take turns with those that call little.
+func changeOf[T any](ctx context.Context, r *replica, ns string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
+	out, at, err := shard.UpdateOf(ctx, r.shard, ns, func(tx *store.Tx) (T, error) { return fn(r.round(tx)) })
 	return out, at, r.refusal(err)
 }
 

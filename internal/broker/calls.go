@@ -44,7 +44,7 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 
 // withQueues runs a call in a shard that has a copy of each of the queues, bringing it there if need be.
 func withQueues[T any](ctx context.Context, r *replica, ns string, queues []string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
-	out, at, err := change(ctx, r, func(round *engine.Round) (out T, err error) {
+	out, at, err := changeOf(ctx, r, ns, func(round *engine.Round) (out T, err error) {
 		for _, q := range queues {
 			if !engine.HasQueue(round, ns, q) {
 				return out, engine.ErrUnknownQueue
@@ -60,7 +60,7 @@ func withQueues[T any](ctx context.Context, r *replica, ns string, queues []stri
 			return out, at, err
 		}
 	}
-	out, at, err = change(ctx, r, fn)
+	out, at, err = changeOf(ctx, r, ns, fn)
 	if errors.Is(err, engine.ErrUnknownQueue) {
 		err = task.Unavailable(time.Second, "shard %d: a queue was deleted at this moment", r.id)
 	}
@@ -107,7 +107,7 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 	}
 	scope := task.ScopeOf(ctx)
 	out, at, err := inPieces(len(calls), settleBytes, func(from int, more func(*engine.Round) bool) ([]Settled, Stamp, error) {
-		return change(ctx, r, func(round *engine.Round) ([]Settled, error) {
+		return changeOf(ctx, r, calls[from].Hold.Namespace, func(round *engine.Round) ([]Settled, error) {
 			out := make([]Settled, 0, len(calls)-from)
 			for i := from; i < len(calls) && more(round); i++ {
 				c := &calls[i]

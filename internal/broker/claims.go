@@ -76,7 +76,7 @@ func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait ti
 
 // claimOnce puts a claim into a round and waits for its answer; not done means that it has to be asked again.
 func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <-chan time.Time) (d delivery, done bool, err error) {
-	again, at, err := change(ctx, r, func(round *engine.Round) (again []Claimed, err error) {
+	again, at, err := changeOf(ctx, r, w.call.Namespace, func(round *engine.Round) (again []Claimed, err error) {
 		w.call.Entropy = rand.Uint64()
 		r.asks.note(w, round.Now())
 		got, repeat := engine.ClaimTasks(round, &w.call)
@@ -141,7 +141,7 @@ func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 	for {
 		w := newWaiter(c)
 		w.watch = true
-		ready, _, err := change(ctx, r, func(round *engine.Round) (bool, error) {
+		ready, _, err := changeOf(ctx, r, w.call.Namespace, func(round *engine.Round) (bool, error) {
 			r.asks.note(w, round.Now())
 			if engine.Runnable(round, &w.call) {
 				return true, nil

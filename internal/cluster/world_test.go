@@ -46,8 +46,8 @@ type world struct {
 	onDrop func()                      // once the shard has dropped a queue
 
 	watches map[uint32]map[string]task.Watch // by shard and namespace
-	spaces map[string]*task.Space      // by shard and namespace: what is used, and the shares that were told
-	erased []string                    // shard and namespace
+	spaces  map[string]*task.Space           // by shard and namespace: what is used, and the shares that were told
+	erased  []string                         // shard and namespace
 }
 
 // seat is a node's replica of the system shard.

@@ -100,12 +100,9 @@ func releaseOf(ns string, r *pawlv1.ReleaseRequest) (s broker.Settle, err error)
 	return s, err
 }
 
-// maxDelay is how far a task may be put off.
-const maxDelay = 365 * 24 * time.Hour
-
 func delayOf(field string, d time.Duration, bad error) (time.Duration, error) {
-	if bad != nil || d < 0 || d > maxDelay {
-		return 0, task.Invalid(field, "%v is not between 0 and %v", d, maxDelay)
+	if bad != nil || d < 0 || d > task.MaxDelay {
+		return 0, task.Invalid(field, "%v is not between 0 and %v", d, task.MaxDelay)
 	}
 	return d, nil
 }

@@ -62,7 +62,8 @@ type Config struct {
 	// ClientCertificates says which certificates of clients are taken; zero: none. It goes with Certificate.
 	ClientCertificates ClientCertificates
 
-	MaxConns int // connections at once; default 20,000
+	MaxConns           int // connections at once; default 20,000
+	MaxConnsPerAddress int // of these from one address, which is not this machine's own; default 5,000
 
 	// BasePath is a prefix such as "/pawl" that paths may have, of a proxy that does not strip it; "": none.
 	BasePath string
@@ -194,6 +195,9 @@ func New(cfg Config) *Gateway {
 	}
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
+	}
+	if cfg.MaxConnsPerAddress == 0 {
+		cfg.MaxConnsPerAddress = defaultMaxConnsPerAddress
 	}
 	if cfg.Roster == nil {
 		cfg.Roster = roster.New()

@@ -23,10 +23,21 @@ func (g *Gateway) boundaries() []boundary {
 		{"name", int64(g.limits.Name), "bytes"},
 		{"batch", int64(g.limits.Batch), "tasks"},
 		{"body", contract.MaxMessage, "bytes"},
+		{"http_headers", maxHTTPHeaders, "bytes"}, // with the URL
 		{"checkpoint", task.MaxCheckpoint, "bytes"},
 		{"error_text", task.MaxErrorText, "bytes"},
+		{"once_result", task.MaxOnceResult, "bytes"},
+		{"task_headers", task.MaxHeaderBytes, "bytes"},
+		{"tags", task.MaxTags, "tags"},
+		{"attempts", contract.MaxAttempts, "attempts"},
+		{"delay", seconds(task.MaxDelay), "seconds"},
+		{"page", contract.MaxPage, "items"},
+		{"wait", seconds(contract.MaxWait), "seconds"},
 		{"claim", task.MaxClaim, "tasks"},
+		{"claim_bytes", contract.MaxClaimBytes, "bytes"},
 		{"lease", seconds(task.MaxLease), "seconds"},
 		{"run", seconds(task.MaxRun), "seconds"},
+		{"connections", int64(g.door.max), "connections"},
+		{"connections_per_address", int64(g.door.each), "connections"},
 	}
 }

@@ -24,7 +24,7 @@ type rates struct {
 }
 
 type ratesOf struct {
-	requests, bytes rate.Limiter
+	requests, bytes *rate.Limiter // nil: not asked yet
 }
 
 // refusedBy is a namespace, and which of its quotas refused something.
@@ -71,15 +71,16 @@ func (r *rates) take(ns string, q task.Quotas, calls, bytes int) error {
 	return r.takeFrom(&b.bytes, now, ns, task.QuotaBytes, q.Bytes, max(q.Bytes, int64(r.payload)), bytes)
 }
 
-func (r *rates) takeFrom(l *rate.Limiter, now time.Time, ns string, quota task.Quota, most, burst int64, n int) error {
+// takeFrom takes from one bucket. One that begins, or whose rate is another now, is full.
+func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota task.Quota, most, burst int64, n int) error {
 	if most == 0 || n == 0 {
 		return nil
 	}
-	if l.Limit() != rate.Limit(most) {
-		l.SetLimitAt(now, rate.Limit(most))
-		l.SetBurstAt(now, int(burst))
+	if *bucket == nil || (*bucket).Limit() != rate.Limit(most) {
+		*bucket = rate.NewLimiter(rate.Limit(most), int(burst))
 	}
-	n = min(n, int(burst))
+	l := *bucket
+	n = min(n, int(burst)) // what is larger than the bucket, since much is to follow, takes all of it
 	if l.AllowN(now, n) {
 		return nil
 	}
@@ -89,13 +90,9 @@ func (r *rates) takeFrom(l *rate.Limiter, now time.Time, ns string, quota task.Q
 		Message: fmt.Sprintf("namespace %q: more than its %s of %d on this node", ns, quota, most)}
 }
 
-// forget drops the buckets of namespaces that are gone, or have no rate any more.
-func (r *rates) forget(has func(ns string) bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for ns := range r.of {
-		if !has(ns) {
-			delete(r.of, ns)
-		}
-	}
+// Refused is how often a rate of a namespace has refused something at this node.
+func (g *Gateway) Refused(ns string, quota task.Quota) int64 {
+	g.rates.mu.Lock()
+	defer g.rates.mu.Unlock()
+	return g.rates.refused[refusedBy{ns, quota}]
 }

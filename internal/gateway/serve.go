@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 
 const (
 	defaultMaxConns = 20_000
+	// defaultMaxConnsPerAddress leaves room for others whatever one machine does, and lets a proxy have thousands of clients.
+	defaultMaxConnsPerAddress = 5_000
 	// headerTimeout is how long a connection may take for its first bytes, and a request for its headers.
 	headerTimeout  = 5 * time.Second
 	idleTimeout    = 120 * time.Second
@@ -124,8 +127,9 @@ func (g *Gateway) Abort() {
 
 // door accepts connections and sends each the right way.
 type door struct {
-	max int
-	tls *tls.Config // nil: plaintext
+	max  int
+	each int         // from one address
+	tls  *tls.Config // nil: plaintext
 	// authorities vouch for clients; nil: clients show no certificates
 	authorities func() *x509.CertPool
 	log         *slog.Logger
@@ -135,10 +139,11 @@ type door struct {
 	listener net.Listener
 	shut     bool
 	guests   map[*guest]bool
+	from     map[string]int // guests by address, but for those of this machine
 }
 
 func newDoor(cfg Config) *door {
-	d := &door{max: cfg.MaxConns, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}}
+	d := &door{max: cfg.MaxConns, each: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}, from: map[string]int{}}
 	if cfg.Certificate != nil {
 		d.tls = newTLS(cfg.Certificate, cfg.ClientCertificates)
 		d.authorities = cfg.ClientCertificates.Authorities
@@ -209,11 +214,15 @@ func (d *door) isShut() bool {
 func (d *door) admit(conn net.Conn, rpc, web *passage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.shut || len(d.guests) >= d.max {
+	address := originOf(conn)
+	if d.shut || len(d.guests) >= d.max || address != "" && d.from[address] >= d.each {
 		_ = conn.Close()
 		return
 	}
-	c := &guest{Conn: conn, raw: conn, door: d}
+	if address != "" {
+		d.from[address]++
+	}
+	c := &guest{Conn: conn, raw: conn, door: d, address: address}
 	if d.tls != nil {
 		c.Conn = tls.Server(conn, d.tls)
 	}
@@ -261,7 +270,23 @@ type guest struct {
 	state *tls.ConnectionState // of TLS; nil: plaintext
 	shown *auth.Certificate    // by the client; nil: none
 
-	sorted bool // it has said what it is; guarded by door.mu
+	sorted  bool   // it has said what it is; guarded by door.mu
+	address string // "": this machine's own
+}
+
+// originOf is what counts as the one address of a connection: of IPv6 the network, of which a machine has many addresses. "" is this
+// machine, or no address.
+func originOf(conn net.Conn) string {
+	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil || at.Addr().Unmap().IsLoopback() {
+		return ""
+	}
+	ip := at.Addr().Unmap()
+	if ip.Is4() {
+		return ip.String()
+	}
+	network, _ := ip.WithZone("").Prefix(64) // of 128 bits
+	return network.String()
 }
 
 func (c *guest) Read(b []byte) (int, error) {
@@ -274,10 +299,24 @@ func (c *guest) Read(b []byte) (int, error) {
 }
 
 func (c *guest) Close() error {
-	c.door.mu.Lock()
-	delete(c.door.guests, c)
-	c.door.mu.Unlock()
+	c.door.leave(c)
 	return c.Conn.Close()
+}
+
+// leave counts a guest no more. It may leave twice.
+func (d *door) leave(c *guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.guests[c] {
+		return
+	}
+	delete(d.guests, c)
+	if c.address == "" {
+		return
+	}
+	if d.from[c.address]--; d.from[c.address] == 0 {
+		delete(d.from, c.address)
+	}
 }
 
 // passage is the listener of one of the servers.

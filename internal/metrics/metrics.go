@@ -24,6 +24,8 @@ type Sources struct {
 	Queues func(ctx context.Context) ([]Queue, error)
 	// Shards tells of the replicas of this node.
 	Shards func(ctx context.Context) []Shard
+	// Namespaces tells of those with quotas.
+	Namespaces func(ctx context.Context) []Namespace
 	// Workers tells of the workers connected to this node.
 	Workers func() []Workers
 	// Node tells of the node itself.
@@ -55,6 +57,14 @@ type Shard struct {
 	Applied       uint64
 	Bytes         uint64            // of its state on disk
 	Lag           map[string]uint64 // of the other replicas, by node, in entries; if it leads
+}
+
+// Namespace is how a namespace stands, by quota.
+type Namespace struct {
+	Name    string
+	Quotas  map[string]int64 // of the whole cluster
+	Usage   map[string]int64 // of the shards that this node leads
+	Refused map[string]int64 // by this node
 }
 
 // Workers are those of a namespace.
@@ -129,6 +139,9 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	p.collectQueues(ctx, to)
 	for _, s := range p.src.Shards(ctx) {
 		collectShard(to, &s)
+	}
+	for _, n := range p.src.Namespaces(ctx) {
+		collectNamespace(to, &n)
 	}
 	for _, w := range p.src.Workers() {
 		collectWorkers(to, &w)
@@ -253,6 +266,20 @@ func collectShard(to chan<- prometheus.Metric, s *Shard) {
 	storeBytes.gauge(to, float64(s.Bytes), id)
 	for _, node := range slices.Sorted(keysOf(s.Lag)) {
 		lag.gauge(to, float64(s.Lag[node]), id, node)
+	}
+}
+
+func collectNamespace(to chan<- prometheus.Metric, n *Namespace) {
+	for _, of := range []struct {
+		m  *metric
+		by map[string]int64
+	}{{quotas, n.Quotas}, {quotaUsage, n.Usage}} {
+		for _, quota := range slices.Sorted(keysOf(of.by)) {
+			of.m.gauge(to, float64(of.by[quota]), n.Name, quota)
+		}
+	}
+	for _, quota := range slices.Sorted(keysOf(n.Refused)) {
+		quotaRefused.counter(to, uint64(max(n.Refused[quota], 0)), n.Name, quota) // #nosec G115 -- not negative
 	}
 }
 

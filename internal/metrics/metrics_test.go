@@ -31,6 +31,10 @@ func sources(book *stats.Book) Sources {
 			return []Shard{{ID: 0, Leads: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}},
 				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}}
 		},
+		Namespaces: func(context.Context) []Namespace {
+			return []Namespace{{Name: "team-a", Quotas: map[string]int64{"max_backlog": 1000, "max_running": 5}, Usage: map[string]int64{"max_backlog": 850, "max_running": 5},
+				Refused: map[string]int64{"max_backlog": 3, "max_requests_per_second": 12}}}
+		},
 		Workers: func() []Workers {
 			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
 		},

@@ -48,6 +48,10 @@ var (
 	workers     = gather("pawl_workers", "Workers connected to this node that take tasks of a queue; quiet ones and those that drain are not in it.", "namespace", "queue")
 	workerSlots = gather("pawl_worker_slots", "Slots of the workers connected to this node, by state: busy, free.", "namespace", "state")
 
+	quotas       = gather("pawl_namespace_quota", "What a namespace may use, of the whole cluster, by quota: max_backlog, max_backlog_bytes, max_running; those that are set.", "namespace", "quota")
+	quotaUsage   = gather("pawl_namespace_usage", "What the tasks of a namespace use of its quota in the shards that this node leads; of quotas that are set.", "namespace", "quota")
+	quotaRefused = gather("pawl_quota_refused_total", "What this node has refused since a quota of its namespace was used up; of max_running how often a claim found that.", "namespace", "quota")
+
 	isLeader      = gather("pawl_raft_is_leader", "1 if this node leads the shard, else 0. Shard 0 is the system shard.", "shard")
 	hasLeader     = gather("pawl_raft_has_leader", "1 if this node's replica of the shard knows a leader, else 0.", "shard")
 	leaderChanges = gather("pawl_raft_leader_changes_total", "New leaders that this node's replica of the shard has seen.", "shard")

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // as is a client with a token, in a namespace ("": the token's).
@@ -247,7 +248,7 @@ var passing = regexp.MustCompile(`"oldest_ready_age_seconds".*?"settings"|,"used
 func (e *estate) answers() string {
 	var b strings.Builder
 	for _, path := range []string{"tasks?fields=payload", "queues", "groups", "groups/" + e.group, "groups/" + e.group + "/members", "schedules", "schedules/" + e.schedule + "/history",
-		"operations", "audit", "archive", "tasks/" + e.task, "tasks/" + e.claimed, "tasks/" + e.dead, "tokens"} {
+		"operations", "audit", "archive", "limits", "namespaces", "tasks/" + e.task, "tasks/" + e.claimed, "tasks/" + e.dead, "tokens"} {
 		w := e.s.web(e.token, "GET", "/api/v1/"+path, "")
 		fmt.Fprintf(&b, "%s: %d %s\n", path, w.Code, w.Body)
 	}
@@ -363,6 +364,13 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 			c := steps[random.IntN(len(steps))]
 			if w := s.web(token["a"], c[0], c[1], c[2]); w.Code < 300 {
 				done++
+			}
+			if random.IntN(5) == 0 { // of all of them, often less than there is
+				quota := task.AllQuotas[random.IntN(len(task.AllQuotas))]
+				body := fmt.Sprintf(`{"quotas":{"%s":%d}}`, quota, []int{0, 1, 10, 1000}[random.IntN(4)])
+				if w := s.web(admin, "PATCH", "/api/v1/namespaces/a", body); w.Code != 200 {
+					t.Errorf("%s: %d %s", body, w.Code, w.Body)
+				}
 			}
 			if random.IntN(20) == 0 {
 				pass(time.Second)

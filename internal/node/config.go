@@ -70,6 +70,8 @@ type Config struct {
 
 	Limits    task.Limits
 	MaxQueues int
+	// MaxConnsPerAddress bounds the API's connections from one address, but for those of this machine; default 5,000.
+	MaxConnsPerAddress int
 
 	// WebhookNetworks are those that notices of webhooks may go to beside the public internet; see ParseNetworks.
 	WebhookNetworks []netip.Prefix

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 
 // newMetrics makes the metrics page. What it shows is asked for when somebody scrapes it.
 func (n *Node) newMetrics() *metrics.Page {
-	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics,
+	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Namespaces: n.quotaMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics,
 		Process: true, Logger: n.cfg.Logger})
 }
 
@@ -70,6 +71,51 @@ func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
 		}
 	}
 	return lag
+}
+
+// quotaMetrics tells of the namespaces that have quotas.
+func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
+	var names []string
+	for _, ns := range n.door.Namespaces() {
+		if q := n.door.Quotas(ns); q != (task.Quotas{}) {
+			names = append(names, ns)
+			out = append(out, n.quotaMetric(ns, q))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	for _, id := range n.broker.Led() {
+		spaces, err := n.broker.Spaces(ctx, id, names)
+		if err != nil {
+			continue // another node leads it by now, and tells of it
+		}
+		for i := range spaces {
+			for f, quota := range task.ShareQuotas {
+				if _, is := out[i].Quotas[string(quota)]; is {
+					out[i].Usage[string(quota)] += *spaces[i].Use.Each()[f]
+					out[i].Refused[string(quota)] += int64(spaces[i].Refused[f]) // #nosec G115 -- far below
+				}
+			}
+		}
+	}
+	return out
+}
+
+// quotaMetric is what is known of a namespace without its shards.
+func (n *Node) quotaMetric(ns string, q task.Quotas) metrics.Namespace {
+	m := metrics.Namespace{Name: ns, Quotas: map[string]int64{}, Usage: map[string]int64{}, Refused: map[string]int64{}}
+	for _, quota := range task.ShareQuotas {
+		if most := *q.Of(quota); most > 0 {
+			m.Quotas[string(quota)], m.Usage[string(quota)] = most, 0
+		}
+	}
+	for _, quota := range []task.Quota{task.QuotaRequests, task.QuotaBytes} {
+		if *q.Of(quota) > 0 && n.gateway != nil {
+			m.Refused[string(quota)] = n.gateway.Refused(ns, quota)
+		}
+	}
+	return m
 }
 
 func (n *Node) workerMetrics() (out []metrics.Workers) {

@@ -10,9 +10,6 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// maxWaiting is how many calls may wait for a round. More would wait longer than their callers do.
-const maxWaiting = 1 << 16
-
 var (
 	// ErrUnknown: the call may have taken effect, or may yet, or never will.
 	ErrUnknown = errors.New("outcome unknown")
@@ -62,8 +59,14 @@ type Stamp struct {
 // ErrStopped, ErrBusy and ErrTooLarge say that the call had no effect, as does the context's own error; ErrUnknown that it
 // may have had one. An error that wraps both ErrUnknown and the context's means that the context ended too late.
 func Update[T any](ctx context.Context, s *Shard, fn func(*store.Tx) (T, error)) (T, Stamp, error) {
+	return UpdateOf(ctx, s, "", fn)
+}
+
+// UpdateOf is Update for one of several owners, whose calls take turns.
+func UpdateOf[T any](ctx context.Context, s *Shard, owner string, fn func(*store.Tx) (T, error)) (T, Stamp, error) {
 	var out T
 	c := newCall(ctx)
+	c.owner = owner
 	c.update = func(tx *store.Tx) (err error) {
 		out, err = fn(tx)
 		return err
@@ -116,6 +119,7 @@ type call struct {
 	state  atomic.Int32
 	done   chan struct{}
 	update func(*store.Tx) error // nil: a view
+	owner  string                // calls of several take turns
 	wrote  bool
 
 	refusal error // what update returned
@@ -178,99 +182,6 @@ func (s *Shard) do(c *call) error {
 	}
 	<-c.done // answered at this very moment
 	return c.err
-}
-
-// queue holds the calls that wait for the loop.
-type queue struct {
-	wake chan struct{} // has a token when there may be calls
-
-	mu      sync.Mutex
-	updates []*call
-	views   []*call
-	closed  error // what calls get that come too late
-}
-
-func newQueue() *queue { return &queue{wake: make(chan struct{}, 1)} }
-
-func (q *queue) push(c *call) error {
-	q.mu.Lock()
-	err := q.closed
-	switch {
-	case err != nil:
-	case len(q.updates)+len(q.views) >= maxWaiting:
-		err = ErrBusy
-	case c.update == nil:
-		q.views = append(q.views, c)
-	default:
-		q.updates = append(q.updates, c)
-	}
-	q.mu.Unlock()
-	if err == nil {
-		q.signal()
-	}
-	return err
-}
-
-func (q *queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// takeUpdates returns at most n of the waiting updates, oldest first.
-func (q *queue) takeUpdates(n int) []*call {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n = min(n, len(q.updates))
-	out := q.updates[:n:n]
-	if q.updates = q.updates[n:]; len(q.updates) == 0 {
-		q.updates = nil
-	}
-	return out
-}
-
-// putBack makes calls the first ones that wait.
-func (q *queue) putBack(calls []*call) {
-	if len(calls) == 0 {
-		return
-	}
-	q.mu.Lock()
-	q.updates = append(calls[:len(calls):len(calls)], q.updates...)
-	q.mu.Unlock()
-}
-
-func (q *queue) takeViews() []*call {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	out := q.views
-	q.views = nil
-	return out
-}
-
-func (q *queue) hasUpdates() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.updates) > 0
-}
-
-// refuse answers all waiting calls with err.
-func (q *queue) refuse(err error) {
-	q.mu.Lock()
-	calls := append(q.views, q.updates...)
-	q.views, q.updates = nil, nil
-	q.mu.Unlock()
-	for _, c := range calls {
-		c.answer(Stamp{}, err)
-	}
-}
-
-// close refuses all calls from now on.
-func (q *queue) close(err error) {
-	q.mu.Lock()
-	q.closed = err
-	q.mu.Unlock()
-	q.refuse(err)
 }
 
 // view is a snapshot that several calls read.

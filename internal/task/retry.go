@@ -30,10 +30,10 @@ func (r Retry) Delay(n int, chance float64) time.Duration {
 // Check refuses a policy outside the rules.
 func (r Retry) Check(field string) error {
 	switch {
-	case r.Initial < 0 || r.Initial > maxDelay:
-		return Invalid(field+".initial", "%v is not between 0 and %v", r.Initial, maxDelay)
-	case r.Max < r.Initial || r.Max > maxDelay:
-		return Invalid(field+".max", "%v is not between initial (%v) and %v", r.Max, r.Initial, maxDelay)
+	case r.Initial < 0 || r.Initial > MaxDelay:
+		return Invalid(field+".initial", "%v is not between 0 and %v", r.Initial, MaxDelay)
+	case r.Max < r.Initial || r.Max > MaxDelay:
+		return Invalid(field+".max", "%v is not between initial (%v) and %v", r.Max, r.Initial, MaxDelay)
 	case !(r.Factor >= 1 && r.Factor <= 100):
 		return Invalid(field+".factor", "%v is not between 1 and 100", r.Factor)
 	case !(r.Jitter >= 0 && r.Jitter <= 1):

@@ -80,11 +80,11 @@ const (
 	MaxOnceResult   = 64 << 10  // bytes
 	DefaultOnceTTL  = day
 
-	maxDelay       = 365 * day
+	MaxDelay       = 365 * day
 	maxAttempts    = 1000
-	maxTags        = 32
+	MaxTags        = 32
 	maxHeaders     = 64
-	maxHeaderBytes = 16 << 10
+	MaxHeaderBytes = 16 << 10
 )
 
 // DefaultQueue is the queue of a task that names none.
@@ -160,8 +160,8 @@ func (s *Spec) checkNames(l Limits) error {
 	if err := CheckQueue("queue", s.Queue, l); err != nil {
 		return err
 	}
-	if len(s.Tags) > maxTags {
-		return Invalid("tags", "%d tags, at most %d are allowed", len(s.Tags), maxTags)
+	if len(s.Tags) > MaxTags {
+		return Invalid("tags", "%d tags, at most %d are allowed", len(s.Tags), MaxTags)
 	}
 	for _, tag := range s.Tags {
 		if tag == "" {
@@ -178,14 +178,14 @@ func (s *Spec) checkTimes() error {
 	switch {
 	case s.Delay != 0 && !s.RunAt.IsZero():
 		return Invalid("delay", "%v is given beside run_at: only one of them is allowed", s.Delay)
-	case s.Delay < 0 || s.Delay > maxDelay:
-		return Invalid("delay", "%v is not between 0 and %v", s.Delay, maxDelay)
+	case s.Delay < 0 || s.Delay > MaxDelay:
+		return Invalid("delay", "%v is not between 0 and %v", s.Delay, MaxDelay)
 	case !s.RunAt.IsZero() && (s.RunAt.Year() < 1970 || s.RunAt.Year() > 9999):
 		return Invalid("run_at", "the year %d is not between 1970 and 9999", s.RunAt.Year())
 	case s.Timeout < 0 || s.Timeout > MaxRun:
 		return Invalid("timeout", "%v is not between 0 and %v", s.Timeout, MaxRun)
-	case s.ExpiresIn < 0 || s.ExpiresIn > maxDelay:
-		return Invalid("expires_in", "%v is not between 0 and %v", s.ExpiresIn, maxDelay)
+	case s.ExpiresIn < 0 || s.ExpiresIn > MaxDelay:
+		return Invalid("expires_in", "%v is not between 0 and %v", s.ExpiresIn, MaxDelay)
 	case s.IdempotencyTTL != 0 && s.IdempotencyKey == "":
 		return Invalid("idempotency_ttl", "%v is given without idempotency_key", s.IdempotencyTTL)
 	case s.IdempotencyTTL < 0 || s.IdempotencyTTL > MaxHold:
@@ -199,8 +199,8 @@ func (s *Spec) checkTimes() error {
 
 // CheckRunAt refuses a due time too far from now.
 func CheckRunAt(field string, at, now time.Time) error {
-	if at.Sub(now) > maxDelay {
-		return Invalid(field, "%s is more than %v away", at.Format(time.RFC3339), maxDelay)
+	if at.Sub(now) > MaxDelay {
+		return Invalid(field, "%s is more than %v away", at.Format(time.RFC3339), MaxDelay)
 	}
 	return nil
 }
@@ -267,8 +267,8 @@ func checkHeaders(headers map[string]string) error {
 			return Invalid("headers", "the value of %q is not UTF-8", clip(name))
 		}
 	}
-	if size > maxHeaderBytes {
-		return Invalid("headers", "%d bytes, at most %d are allowed", size, maxHeaderBytes)
+	if size > MaxHeaderBytes {
+		return Invalid("headers", "%d bytes, at most %d are allowed", size, MaxHeaderBytes)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ func TestWithTrace(t *testing.T) {
 	for i := range maxHeaders {
 		many[strconv.Itoa(i)] = ""
 	}
-	large := map[string]string{"h": strings.Repeat("x", maxHeaderBytes-5)}
+	large := map[string]string{"h": strings.Repeat("x", MaxHeaderBytes-5)}
 	for name, c := range map[string]struct{ headers, of, want map[string]string }{
 		"none":            {nil, trace, map[string]string{"traceparent": "00-1", "tracestate": "a=b"}},
 		"others":          {map[string]string{"a": "1"}, trace, map[string]string{"a": "1", "traceparent": "00-1", "tracestate": "a=b"}},

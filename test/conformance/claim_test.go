@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // types are those of some claims, in their order.
@@ -302,6 +304,20 @@ func TestWaitForATask(t *testing.T) {
 		}}
 	}
 	tellAll(t, []story{
+		woken("a task of another queue ends in a namespace that is full", func(w *world) func() {
+			w.quota(task.QuotaChange{task.QuotaRunning: 1})
+			w.enqueue(spec{})
+			w.enqueue(spec{Queue: "mail"})
+			c := w.one(from("mail"))
+			return func() { w.ack(c) }
+		}),
+		woken("a namespace may run more", func(w *world) func() {
+			w.quota(task.QuotaChange{task.QuotaRunning: 1})
+			w.enqueue(spec{})
+			w.enqueue(spec{Queue: "mail"})
+			w.one(from("mail"))
+			return func() { w.quota(task.QuotaChange{task.QuotaRunning: 2}) }
+		}),
 		woken("an enqueue wakes a waiting claim", func(w *world) func() { return func() { w.enqueue(spec{}) } }),
 		woken("so does a batch", func(w *world) func() { return func() { w.fill(3, spec{}) } }),
 		woken("so does a delayed task that becomes due", func(w *world) func() { w.enqueue(spec{Delay: 5 * second}); return func() {} }),

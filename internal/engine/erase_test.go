@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// rowsOf are the rows of a namespace, its deadlines among them, but for the audit.
+func rowsOf(from store.Reader, ns string) (keys []string) {
+	from.Scan([]byte{0}, []byte{0xff, 0xff}, func(k, _ []byte) bool {
+		d, isDeadline := parseDeadline(k)
+		switch {
+		case k[0] == deadlines[0] && isDeadline:
+			if d.ns == ns && d.kind != onAudit {
+				keys = append(keys, fmt.Sprintf("%q", k))
+			}
+		case bytes.HasPrefix(k[1:], []byte(ns+"\x00")):
+			keys = append(keys, fmt.Sprintf("%q", k))
+		}
+		return true
+	})
+	return keys
+}
+
+// eraseAll erases a namespace, a few rows at a time.
+func (w *world) eraseAll(ns string, few int) error {
+	var behind []byte
+	for {
+		keys, next := DeadlinesOf(w.store, ns, behind, few)
+		more, err := run(w, func(r *Round) (bool, error) { return Erase(r, ns, keys, few) })
+		if err != nil || !more && next == nil {
+			return err
+		}
+		if next != nil {
+			behind = next
+		}
+	}
+}
+
+// Whatever was done in a namespace, once it has no queue nothing of it is left, and nothing of another is gone. What is done in it then
+// is as in a new one.
+func TestErase(t *testing.T) {
+	for seed := range uint64(4) {
+		d := &duel{world: newWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, now: dawn},
+			rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID][]task.Token{}}
+		for _, q := range d.queues {
+			d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
+		}
+		d.round(func(r *Round) {
+			PutQueue(r, "other", "a", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+			s := task.Spec{Type: "t", Queue: "a", IdempotencyKey: "k", IdempotencyTTL: time.Hour}
+			s.Fill()
+			if _, err := Enqueue(r, &NewTask{Spec: s, Namespace: "other", ID: d.newID()}); err != nil {
+				t.Fatal(err)
+			}
+			PutShare(r, "default", task.Share{Version: 1, Amounts: task.Amounts{Backlog: 1 << 40, Bytes: 1 << 40, Running: 1 << 40}})
+		})
+		for range 400 {
+			d.step(d.verbs())
+			if err := d.compare(); err != nil { // which tells the model of ids
+				t.Fatal(err)
+			}
+		}
+		if err := d.eraseAll("default", 7); !errors.Is(err, task.ErrWrongState) {
+			t.Fatalf("erased with queues: %v", err)
+		}
+		d.endAll(t)
+		others, busy := rowsOf(d.store, "other"), rowsOf(d.store, "default")
+		if err := d.eraseAll("default", 7); err != nil {
+			t.Fatal(err)
+		}
+		if left := rowsOf(d.store, "default"); len(left) > 0 || len(busy) < 100 {
+			t.Fatalf("seed %d: %d of %d rows are left: %.500s", seed, len(left), len(busy), left)
+		}
+		if now := rowsOf(d.store, "other"); len(now) != len(others) {
+			t.Errorf("seed %d: of another namespace there are %d rows, there were %d", seed, len(now), len(others))
+		}
+		d.told = nil
+		d.round(func(r *Round) {
+			PutQueue(r, "default", "a", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+		})
+		s := task.Spec{Type: "t", Queue: "a", IdempotencyKey: "k", IdempotencyTTL: time.Hour}
+		s.Fill()
+		a, err := d.enqueue(s)
+		if err != nil || a.Duplicate {
+			t.Errorf("seed %d: the first task of the new one: %+v, %v", seed, a, err)
+		}
+		d.pass(48 * time.Hour)
+		for _, ns := range []string{"default", "other"} {
+			if found := Check(d.store, ns); len(found) > 0 {
+				t.Errorf("seed %d: %s: %q", seed, ns, found)
+			}
+		}
+	}
+}
+
+// endAll ends all tasks of the default namespace, and removes its queues.
+func (d *duel) endAll(t *testing.T) {
+	for range 5 { // what ends may let others begin
+		var ids []task.ID
+		lo, hi := tableBounds("default", tabExec)
+		d.store.Scan(lo, hi, func(k, _ []byte) bool {
+			ids = append(ids, idAt(k))
+			return true
+		})
+		for _, id := range ids {
+			d.round(func(r *Round) {
+				if x, err := r.exec("default", id); err == nil && x.State.Ended() {
+					_ = Discard(r, "default", id, x.EndedAt)
+				} else {
+					_ = Cancel(r, "default", id)
+				}
+			})
+		}
+	}
+	for _, q := range d.queues {
+		if _, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, DropQueue(r, "default", q) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

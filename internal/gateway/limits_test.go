@@ -1,0 +1,239 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // so that servers take it
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// docs/limits.md has a row for each bound that GetLimits tells, with its value.
+func TestLimitsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([0-9,]+) ").FindAllStringSubmatch(string(page), -1) {
+		rows[m[1]] = strings.ReplaceAll(m[2], ",", "")
+	}
+	for _, b := range newGateway(newFake()).boundaries() {
+		if rows[b.name] != fmt.Sprint(b.value) {
+			t.Errorf("docs/limits.md says of %s %q, it is %d %s", b.name, rows[b.name], b.value, b.unit)
+		}
+		delete(rows, b.name)
+	}
+	if len(rows) > 0 {
+		t.Errorf("docs/limits.md has rows for what there is not: %v", rows)
+	}
+	for _, q := range task.AllQuotas {
+		if access, err := os.ReadFile("../../docs/access.md"); err != nil || !bytes.Contains(access, []byte("`"+string(q)+"`")) {
+			t.Errorf("docs/access.md says nothing of %s (%v)", q, err)
+		}
+	}
+}
+
+// A URL, headers or metadata that are too long are refused before anything is made of them.
+func TestLongHeadersAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		long := strings.Repeat("x", maxHTTPHeaders+8<<10)
+		for what, head := range map[string]string{"a URL": "GET /api/v1/tasks?q=" + long + " HTTP/1.1\r\nHost: x\r\n\r\n",
+			"a header": "GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + long + "\r\n\r\n"} {
+			c, _ := l.dial(t.Context(), "")
+			go io.WriteString(c, head)
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+				t.Errorf("%s of %d bytes: %v, %v", what, len(long), resp, err)
+			}
+			c.Close()
+		}
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", long)
+		_, err := pawlv1.NewAccessServiceClient(dial(t, l)).WhoAmI(ctx, &pawlv1.WhoAmIRequest{})
+		if err == nil {
+			t.Error("metadata: no error")
+		}
+	})
+}
+
+// What unpacks to more than a message may be is refused by what it unpacks to, and REST takes nothing that is packed.
+func TestPackedBodiesAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_, l := serve(t, f)
+		bomb := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 30<<20)}} // 30 KB packed
+		_, err := pawlv1.NewProducerServiceClient(dial(t, l)).Enqueue(t.Context(), bomb, grpc.UseCompressor("gzip"))
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("gRPC: %v", err)
+		}
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, _ = z.Write([]byte(`{"type":"a"}`))
+		_ = z.Close()
+		c, _ := l.dial(t.Context(), "")
+		go fmt.Fprintf(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.Bytes())
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != 400 {
+			t.Fatalf("REST: %v, %v", resp, err)
+		}
+		if body, _ := io.ReadAll(resp.Body); !strings.Contains(string(body), "Content-Encoding") {
+			t.Errorf("REST: %s", body)
+		}
+		c.Close()
+	})
+}
+
+// Who does not read its answer is cut off.
+func TestDeafCallersAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := serve(t, newFake())
+		c, _ := l.dial(t.Context(), "") // a pipe: nothing is written that is not read
+		_, _ = io.WriteString(c, "GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+		pass(rest.AnswerTimeout + time.Second)
+		g.door.mu.Lock()
+		left := len(g.door.guests)
+		g.door.mu.Unlock()
+		if left != 0 {
+			t.Errorf("%d connections are open after %v", left, rest.AnswerTimeout)
+		}
+		c.Close()
+	})
+}
+
+// conn is a connection from an address.
+type connFrom struct {
+	net.Conn
+	from string
+}
+
+func (c connFrom) RemoteAddr() net.Addr {
+	a, err := net.ResolveTCPAddr("tcp", c.from)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// One address can't take all connections, whichever ports it has, or which addresses of its network; this machine's own may.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	d := newDoor(Config{MaxConns: 100, MaxConnsPerAddress: 2})
+	p := newPassage(nil, d.closed)
+	open := func(from string) net.Conn {
+		here, there := net.Pipe()
+		t.Cleanup(func() { here.Close(); there.Close() })
+		d.admit(connFrom{there, from}, p, p)
+		return here
+	}
+	count := func() int {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.guests)
+	}
+	for i, c := range []struct {
+		from string
+		want int
+	}{{"192.0.2.1:1", 1}, {"192.0.2.1:2", 2}, {"192.0.2.1:3", 2}, {"192.0.2.2:3", 3}, {"[2001:db8::1]:1", 4}, {"[2001:db8::2]:1", 5}, {"[2001:db8::3]:1", 5},
+		{"[::ffff:192.0.2.1]:9", 5}, {"127.0.0.1:1", 6}, {"127.0.0.1:2", 7}, {"127.0.0.1:3", 8}, {"[::1]:3", 9}} {
+		if open(c.from); count() != c.want {
+			t.Errorf("after %d, from %s: %d connections, want %d", i, c.from, count(), c.want)
+		}
+	}
+	d.mu.Lock()
+	var one *guest
+	for g := range d.guests {
+		if g.address == "192.0.2.1" {
+			one = g
+		}
+	}
+	d.mu.Unlock()
+	_ = one.Close()
+	_ = one.Close()
+	if open("192.0.2.1:4"); count() != 9 {
+		t.Errorf("after one has gone: %d connections", count())
+	}
+	d.close()
+}
+
+// The rates of a namespace: what is refused, when it may come again, and what is never refused.
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		k := newKeys()
+		k.cut("boss", auth.Everything)
+		k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
+		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Tokens: &fakeTokens{}, Node: "n1", Limits: task.Limits{Payload: 100}})
+		t.Cleanup(func() { g.Shutdown(context.Background()) })
+		quotas := func(q task.Quotas) {
+			k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
+			k.door.Heard(time.Now())
+		}
+		call := func(who, method, path, body string) (code int, answer string, after string) {
+			r, _ := http.NewRequest(method, path, strings.NewReader(body))
+			r.Header.Set(headerToken, "Bearer "+k.secret[who])
+			if body != "" {
+				r.Header.Set("Content-Type", "application/json")
+			}
+			w := serveChecked(t, g.Handler(), r, []byte(body))
+			return w.Code, w.Body.String(), w.Header().Get("Retry-After")
+		}
+		one := `{"type":"a","queue":"q","payload":"x"}`
+		quotas(task.Quotas{Requests: 4})
+		for i, want := range []int{202, 202, 202, 202, 429, 429} {
+			code, answer, after := call("team", "POST", "/api/v1/tasks", one)
+			if code != want || want == 429 && (after != "1" || !strings.Contains(answer, `"code":"rate_limited","reason":"max_requests_per_second"`)) {
+				t.Errorf("call %d of 4 a second: %d %s, Retry-After %q", i+1, code, answer, after)
+			}
+		}
+		for _, free := range [][4]string{{"boss", "POST", "/api/v1/tasks", one}, {"team", "GET", "/api/v1/me", ""}, {"team", "GET", "/api/v1/limits", ""},
+			{"team", "POST", "/api/v1/tasks/ack", `{"items":[{"task_id":"018f0000-0000-7000-8000-000000000001","claim_token":"AQEBAAAAAAAAAAc"}]}`}} {
+			if code, answer, _ := call(free[0], free[1], free[2], free[3]); code == 429 {
+				t.Errorf("%v is refused, too: %s", free, answer)
+			}
+		}
+		pass(time.Second) // four more
+		batch := `{"tasks":[` + one + strings.Repeat(","+one, 9) + `]}`
+		if _, answer, _ := call("team", "POST", "/api/v1/tasks/batch", batch); strings.Count(answer, `"task_id"`) != 4 || strings.Count(answer, `rate_limited`) != 6 {
+			t.Errorf("a batch of 10 with tokens for 4: %s", answer)
+		}
+		pass(time.Minute)
+		quotas(task.Quotas{Bytes: 10})
+		large := `{"type":"a","queue":"q","payload":"` + strings.Repeat("x", 95) + `"}`
+		for i, want := range []int{202, 429} {
+			if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != want || want == 429 && !strings.Contains(answer, "max_bytes_per_second") {
+				t.Errorf("payload %d of 97 bytes, at 10 a second: %d %s", i+1, code, answer)
+			}
+		}
+		pass(11 * time.Second)
+		k.door.Heard(time.Now())
+		if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != 202 {
+			t.Errorf("11 s later: %d %s", code, answer)
+		}
+		quotas(task.Quotas{})
+		for range 100 {
+			if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != 202 {
+				t.Fatalf("without a quota: %d %s", code, answer)
+			}
+		}
+	})
+}

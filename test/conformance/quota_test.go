@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// quota sets quotas of the namespace, which only the system shard's admin can.
+func (w *world) quota(to task.QuotaChange) {
+	w.Helper()
+	_, err := w.house.control.SetQuotas(w.ctx(), task.Author{}, namespace, to)
+	must(w.T, err)
+}
+
+// What a namespace may use is the same by every way in.
+func TestQuotas(t *testing.T) {
+	tellAll(t, []story{
+		{name: "a full namespace takes no more until some have ended, and sinks no other task of a batch", tell: func(w *world) {
+			full := refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second}
+			w.quota(task.QuotaChange{task.QuotaBacklog: 2})
+			w.enqueue(spec{IdempotencyKey: "k"})
+			got := w.batch([]spec{{Type: "a", Queue: "mail"}, {Type: "b"}, {Type: "c", IdempotencyKey: "c"}})
+			is(w, "the first", got[0].Err, nil)
+			w.refused("the second", got[1].Err, full)
+			w.refused("the third", got[2].Err, full)
+			is(w, "what is stored", len(w.list(filter{})), 2)
+			is(w, "a repeat", w.enqueue(spec{IdempotencyKey: "k"}).Duplicate, true)
+			c := w.claim()
+			_, err := w.door.Enqueue(w.ctx(), spec{Type: "d"})
+			w.refused("while one runs", err, full)
+			w.ack(c)
+			w.enqueue(spec{})
+			w.quota(task.QuotaChange{task.QuotaBacklog: 1})
+			w.ack(w.one(from("mail")))
+			w.ack(w.claim())
+			is(w, "what was accepted before the quota fell", len(w.list(filter{States: []string{"succeeded"}})), 3)
+		}},
+		{name: "bytes of payloads are counted", tell: func(w *world) {
+			w.quota(task.QuotaChange{task.QuotaBacklogBytes: 10})
+			id := w.enqueue(spec{Payload: `"12345"`}).ID
+			_, err := w.door.Enqueue(w.ctx(), spec{Type: "a", Payload: `"12"`})
+			w.refused("four more", err, refusal{Code: "queue_full", Reason: "max_backlog_bytes", RetryAfter: second})
+			w.enqueue(spec{Payload: `"1"`})
+			is(w, "the first", w.state(id), "ready")
+		}},
+		{name: "no more tasks run than the namespace may, whichever queues they are from", tell: func(w *world) {
+			w.quota(task.QuotaChange{task.QuotaRunning: 1})
+			w.enqueue(spec{})
+			w.enqueue(spec{Queue: "mail"})
+			c := w.claim()
+			is(w, "from another queue", len(w.claims(from("mail"))), 0)
+			w.ack(c)
+			w.ack(w.one(from("mail")))
+		}},
+		{name: "the last queue that there may be", tell: func(w *world) {
+			w.quota(task.QuotaChange{task.QuotaQueues: 1})
+			w.enqueue(spec{})
+			_, err := w.door.Enqueue(w.ctx(), spec{Type: "a", Queue: "mail"})
+			w.refused("another queue", err, refusal{Code: "invalid_argument", Reason: "max_queues", Field: "queue"})
+			w.enqueue(spec{})
+		}},
+	})
+}
