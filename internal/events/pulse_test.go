@@ -87,7 +87,7 @@ func TestPulse(t *testing.T) {
 		expect("who comes back", h.feel(0), "reset")
 		expect("and then", h.feel(time.Second), "quiet")
 
-		time.AfterFunc(time.Second, r.Open)
+		time.AfterFunc(time.Second, func() { r.Close(); r.Open() })
 		expect("another era while it waits", h.feel(time.Minute), "reset")
 		time.AfterFunc(time.Second, r.Close)
 		expect("the end while it waits", h.feel(time.Minute), "closed")

@@ -264,6 +264,7 @@ func TestDigest(t *testing.T) {
 		l.expect("what was not asked for", "")
 		f.events.happen(2, "a")
 		l.expect("in another shard", "changed 2")
+		f.events.ring(2).Close()
 		f.events.ring(2).Open()
 		l.expect("of one with another leader", "reset 2")
 		if l.last != "" {

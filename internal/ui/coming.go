@@ -22,10 +22,10 @@ func runsOf(s *pawl.ScheduleInfo) (runs []run) {
 	if err != nil { // the server knew it; this page shows UTC then
 		zone = time.UTC
 	}
-	_, before := s.UpdatedAt.In(zone).Zone()
 	if s.PlannedAt.IsZero() {
 		return nil
 	}
+	before := 0 // seconds between the zone and UTC at the run before
 	for i, at := range append([]time.Time{s.PlannedAt}, s.Coming...) {
 		local := at.In(zone)
 		_, offset := local.Zone()
