@@ -65,10 +65,11 @@ type ScheduleInfo struct {
 
 	CreatedAt time.Time
 	UpdatedAt time.Time
-	NextRunAt time.Time // zero while it is paused
-	PlannedAt time.Time // NextRunAt without its jitter
-	Pause     *Pause    // nil: it is not paused
-	Last      *Tick     // the newest entry of its ledger; nil: it has none
+	NextRunAt time.Time   // zero while it is paused
+	PlannedAt time.Time   // NextRunAt without its jitter
+	Coming    []time.Time // up to four ticks behind PlannedAt; not in lists, nor while it is paused
+	Pause     *Pause      // nil: it is not paused
+	Last      *Tick       // the newest entry of its ledger; nil: it has none
 }
 
 // ScheduledTask is the task that each tick enqueues.
@@ -280,6 +281,9 @@ func scheduleOf(p *pawlv1.Schedule) *ScheduleInfo {
 		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())], Owner: s.GetOwner(),
 		Task:      scheduledTaskOf(s.GetTask()),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
+	for _, at := range p.GetComing() {
+		out.Coming = append(out.Coming, timeOf(at))
+	}
 	if p.GetPaused() {
 		out.Pause = &Pause{At: timeOf(p.GetPausedAt()), Reason: p.GetPausedReason(), By: p.GetPausedBy()}
 	}

@@ -49,7 +49,7 @@ func TestScheduleCalls(t *testing.T) {
 			Timeout: durationpb.New(time.Second), ExpiresIn: durationpb.New(time.Second), Retention: durationpb.New(0), Key: "k", Cost: 2,
 			Tags: []string{"t"}, Headers: map[string]string{"a": "b"}}}}
 	wantInfo := `{i1 nightly 30 2 * * * Europe/Berlin 0 1000000000 all skip billing {report e30=  reports high 3 {1000000000 0 0 -1} 1000000000 1000000000 0 k null 2 [t] {b} null 0 0001-01-01T00:00:00Z  0} ` +
-		when + ` ` + when + ` 0001-01-01T00:00:00Z 0001-01-01T00:00:00Z {` + when + ` fire lena} ` + wantTick + `}`
+		when + ` ` + when + ` 0001-01-01T00:00:00Z 0001-01-01T00:00:00Z null {` + when + ` fire lena} ` + wantTick + `}`
 	all := pawl.Schedule{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: time.Second, Missed: pawl.MissedAll, Overlap: pawl.OverlapSkip,
 		Owner: "billing", Task: pawl.RawTask{Type: "report", Payload: []byte("1")}, Options: []pawl.Option{pawl.Queue("reports"), pawl.High}}
 	wantAll := `spec:{name:"nightly"cron:"302***"time_zone:"Europe/Berlin"jitter:{seconds:1}missed:MISSED_ALLoverlap:OVERLAP_SKIPowner:"billing"` +

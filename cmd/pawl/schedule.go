@@ -134,7 +134,11 @@ func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
 	if s.Jitter > 0 {
 		planned = clock(s.PlannedAt, now)
 	}
-	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", clock(s.NextRunAt, now), "Planned for", planned,
+	then := make([]string, len(s.Coming))
+	for i, at := range s.Coming {
+		then[i] = clock(at, now)
+	}
+	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "),
 		"Paused", paused, "Last tick", last, "Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
 		"Created", clock(s.CreatedAt, now), "Changed", clock(s.UpdatedAt, now)}
 	fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)

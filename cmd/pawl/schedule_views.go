@@ -47,16 +47,17 @@ type scheduledTaskView struct {
 
 type scheduleView struct {
 	scheduleSpecView
-	ScheduleID    string    `json:"schedule_id"`
-	Paused        bool      `json:"paused"`
-	PausedReason  string    `json:"paused_reason,omitempty"`
-	PausedBy      string    `json:"paused_by,omitempty"`
-	PausedAt      time.Time `json:"paused_at,omitzero"`
-	CreatedAt     time.Time `json:"created_at,omitzero"`
-	UpdatedAt     time.Time `json:"updated_at,omitzero"`
-	NextRunAt     time.Time `json:"next_run_at,omitzero"`
-	NextPlannedAt time.Time `json:"next_planned_at,omitzero"`
-	Last          *tickView `json:"last,omitempty"`
+	ScheduleID    string      `json:"schedule_id"`
+	Paused        bool        `json:"paused"`
+	PausedReason  string      `json:"paused_reason,omitempty"`
+	PausedBy      string      `json:"paused_by,omitempty"`
+	PausedAt      time.Time   `json:"paused_at,omitzero"`
+	CreatedAt     time.Time   `json:"created_at,omitzero"`
+	UpdatedAt     time.Time   `json:"updated_at,omitzero"`
+	NextRunAt     time.Time   `json:"next_run_at,omitzero"`
+	NextPlannedAt time.Time   `json:"next_planned_at,omitzero"`
+	Coming        []time.Time `json:"coming,omitempty"`
+	Last          *tickView   `json:"last,omitempty"`
 }
 
 type tickView struct {
@@ -73,7 +74,7 @@ type tickView struct {
 
 func viewSchedule(s *pawl.ScheduleInfo) scheduleView {
 	v := scheduleView{scheduleSpecView: viewScheduleSpec(s), ScheduleID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
-		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt}
+		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt, Coming: s.Coming}
 	if s.Pause != nil {
 		v.Paused, v.PausedReason, v.PausedBy, v.PausedAt = true, s.Pause.Reason, s.Pause.By, s.Pause.At
 	}

@@ -44,6 +44,7 @@ type ScheduleView struct {
 	UpdatedAt store.Time
 	Next      store.Time   // when the next tick fires; 0: never, or not while it is paused
 	Planned   store.Time   // the next tick, without its jitter
+	Coming    []store.Time // up to comingTicks behind it; not in lists
 	PausedAt  store.Time   // 0: it is not paused
 	Reason    string       // of the pause
 	PausedBy  string       // "": not known
@@ -314,7 +315,22 @@ func ShowSchedule(from store.Reader, ns, name string) (*ScheduleView, error) {
 	if !ok {
 		return nil, task.NotFound("schedule", name)
 	}
-	return scheduleView(from, ns, p, c), nil
+	return scheduleView(from, ns, p, c).ahead(p, c), nil
+}
+
+// comingTicks is how many ticks behind the next one are told.
+const comingTicks = 4
+
+// ahead adds the ticks behind the next one.
+func (v *ScheduleView) ahead(p *plan, c *course) *ScheduleView {
+	w := p.rule()
+	for at := v.Planned.Time(); v.Planned != 0 && len(v.Coming) < comingTicks; {
+		if at = w.Next(c.began.Time(), at); at.IsZero() {
+			break
+		}
+		v.Coming = append(v.Coming, store.TimeOf(at))
+	}
+	return v
 }
 
 // SchedulePage is a page of a list. It may end early, but is empty only at the end.
@@ -344,7 +360,7 @@ func ListSchedules(from store.Reader, ns string, s task.Scope, behind string, li
 }
 
 func (r *Round) scheduleView(ns string, p *plan, c *course) *ScheduleView {
-	return scheduleView(r.tx, ns, p, c)
+	return scheduleView(r.tx, ns, p, c).ahead(p, c)
 }
 
 func scheduleView(from store.Reader, ns string, p *plan, c *course) *ScheduleView {

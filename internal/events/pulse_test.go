@@ -89,9 +89,8 @@ func TestPulse(t *testing.T) {
 
 		time.AfterFunc(time.Second, r.Open) // in the same office: it goes on
 		expect("no other era", h.feel(2*time.Second), "quiet")
-		r.Close()
-		r.Open()
-		expect("another era", h.feel(time.Minute), "reset")
+		time.AfterFunc(time.Second, func() { r.Close(); r.Open() })
+		expect("another era while it waits", h.feel(time.Minute), "reset")
 		time.AfterFunc(time.Second, r.Close)
 		expect("the end while it waits", h.feel(time.Minute), "closed")
 		if len(r.pulses) != 0 || r.feeling.Load() != 0 {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net/http"
+	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/contract"
@@ -244,6 +245,14 @@ func (x *exchange) schedule(s *pawlv1.Schedule) {
 	x.time("updated_at", s.GetUpdatedAt())
 	x.time("next_run_at", s.GetNextRunAt())
 	x.time("next_planned_at", s.GetNextPlannedAt())
+	if len(s.GetComing()) > 0 {
+		x.within("coming", '[')
+		for _, at := range s.GetComing() {
+			x.comma()
+			x.b = append(at.AsTime().AppendFormat(append(x.b, '"'), time.RFC3339Nano), '"')
+		}
+		x.close(']')
+	}
 	if t := s.GetLast(); t != nil {
 		x.within("last", '{')
 		x.tick(t)

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +23,23 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 	}
 	if sparkOf(nil) != nil || sparkOf(&pawl.QueueSeries{}) != nil {
 		t.Error("nothing is drawn")
+	}
+}
+
+// TestRunsSayWhenClocksChange goes over the night in which Vienna's clocks go back.
+func TestRunsSayWhenClocksChange(t *testing.T) {
+	day := func(d int, hour int) time.Time { return time.Date(2026, 10, d, hour, 30, 0, 0, time.UTC) }
+	runs := runsOf(&pawl.ScheduleInfo{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1), Coming: []time.Time{day(25, 2), day(26, 2)}})
+	want := []run{
+		{day(24, 1), "Sat 24 Oct 2026 03:30:00 CEST", "24 Oct 01:30:00", ""},
+		{day(25, 2), "Sun 25 Oct 2026 03:30:00 CET", "25 Oct 02:30:00", "clocks change by -60 min"},
+		{day(26, 2), "Mon 26 Oct 2026 03:30:00 CET", "26 Oct 02:30:00", ""},
+	}
+	if !slices.Equal(runs, want) {
+		t.Errorf("got %+v, want %+v", runs, want)
+	}
+	if runs := runsOf(&pawl.ScheduleInfo{}); runs != nil {
+		t.Errorf("a paused one has %v", runs)
 	}
 }
 

@@ -25,6 +25,8 @@ type form struct {
 	Back   string // where to go instead, below the base
 	Sample []*pawl.TaskInfo
 	Check  *check // a second button, which shows something first
+	// Preview is an address, below the base, that shows what the form would do while it is filled in; "": there is none.
+	Preview string
 
 	Refused *problem // why it was not done
 	Action  string   // where it is sent

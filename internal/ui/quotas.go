@@ -26,7 +26,7 @@ var quotas = []quota{
 	{"max_bytes_per_second", "Bytes enqueued a second", "Of payloads, on each node.", func(q *pawl.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *pawl.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
 }
 
-// quotaRow is a quota and what is used of it.
+// quotaRow is a quota, and what is used of it; Used is "" where nothing is known, and of a pace.
 type quotaRow struct {
 	Label, Used, Most string
 	Percent           int64 // -1: there is none, or nothing is known
@@ -41,10 +41,10 @@ func quotaRows(q *pawl.Quotas, u *pawl.NamespaceUsage) (rows []quotaRow) {
 			}
 			return shortNumber(n)
 		}
-		row := quotaRow{Label: k.label, Used: "", Most: "as many as it likes", Percent: -1}
+		row := quotaRow{Label: k.label, Most: "no quota", Percent: -1}
 		most := k.of(q)
 		if most > 0 {
-			row.Most = words(most)
+			row.Most = "at most " + words(most)
 		}
 		if k.used != nil && u != nil {
 			row.Used = words(k.used(u))

@@ -66,6 +66,7 @@ type scheduleView struct {
 	scheduleRow
 	Facts   []fact
 	Payload *document
+	Runs    []run
 	Ticks   []*pawl.Tick
 	more
 }
@@ -83,7 +84,7 @@ func showSchedule(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: scheduleFacts(s), Payload: documentOf(s.Task.Payload, s.Task.ContentType),
+	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: scheduleFacts(s), Payload: documentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
 		Ticks: ticks.Items, more: v.moreOf(ticks.NextCursor)}
 	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
@@ -127,7 +128,7 @@ func scheduleFields(s *pawl.ScheduleInfo) []field {
 func newScheduleForm(*visit) (*form, error) {
 	fields := scheduleFields(&pawl.ScheduleInfo{})
 	fields = append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report", Hint: "Letters, digits and . _ - :"}}, fields...)
-	return &form{Title: "New schedule", Wide: true, Button: "Make the schedule", Back: "/schedules", Text: "It enqueues a task at times of the clock, or at intervals.", Fields: fields}, nil
+	return &form{Title: "New schedule", Wide: true, Button: "Make the schedule", Back: "/schedules", Preview: "/schedule-preview", Text: "It enqueues a task at times of the clock, or at intervals.", Fields: fields}, nil
 }
 
 func editScheduleForm(v *visit) (*form, error) {
@@ -135,7 +136,7 @@ func editScheduleForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name,
+	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview",
 		Text: "What this form does not show of the task, such as headers and what follows it, stays as it is.", Fields: scheduleFields(s)}, nil
 }
 

@@ -22,8 +22,9 @@ var taskActions = []action{
 	{path: "/tasks/{task}/edit", nav: "/tasks", form: editTaskForm, do: doEditTask},
 }
 
-// rawAddresses give what pages cut off, as plain text.
+// rawAddresses give what pages cut off, as plain text, and what a form shows while it is filled in.
 var rawAddresses = []raw{
+	{path: "/schedule-preview", serve: previewSchedule},
 	{path: "/tasks/{task}/payload", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Payload })},
 	{path: "/tasks/{task}/result", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Result })},
 	{path: "/tasks/{task}/checkpoint", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Checkpoint })},

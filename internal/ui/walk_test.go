@@ -217,6 +217,16 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("#live .buttons button")
 	b.until(`document.querySelector("#live .wrong-says") !== null && document.querySelector("#live [name=payload]").value === '{"a": 1}'`)
 
+	// The next runs of a schedule are shown as it is written, and what is wrong with it.
+	b.visit(w.url + "/ops/new-schedule")
+	b.fill("cron", "0 3 * * *")
+	b.fill("time_zone", "Europe/Vienna")
+	b.until(`document.querySelectorAll(".preview .runs li").length === 5 && /03:00:00 CES?T/.test(document.querySelector(".preview").innerText)`)
+	b.shoot("form-preview")
+	b.fill("cron", "61 3 * * *")
+	b.until(`document.querySelector(".preview .wrong-says")?.textContent.includes("61")`)
+	b.visit(w.url + "/ops/queues")
+
 	// The page follows what happens, until it is paused; what is open stays open.
 	b.visit(w.url + "/ops/queues/mail")
 	b.until(`document.querySelector(".figure b").parentElement.parentElement.children[1].querySelector("b").textContent === "3"`)
@@ -366,7 +376,7 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		"/tasks", "/tasks?q=" + text, "/tasks?q=" + url.QueryEscape(nasty), "/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done,
 		"/tasks/" + task + "/edit", "/tasks/" + task + "/retry", "/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result",
 		"/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
-		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
+		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/schedule-preview?cron=" + url.QueryEscape(nasty) + "&time_zone=" + url.QueryEscape(nasty), "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
 		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
 		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks", "/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
 		"/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",

@@ -58,16 +58,17 @@ func (s schedule) filled() schedule {
 // scheduleInfo is everything that is told of a schedule.
 type scheduleInfo struct {
 	schedule
-	ID           string    `json:"schedule_id"`
-	Paused       bool      `json:"paused"`
-	PausedReason string    `json:"paused_reason"`
-	PausedBy     string    `json:"paused_by"`
-	PausedAt     time.Time `json:"paused_at"`
-	CreatedAt    time.Time `json:"created_at"`
-	UpdatedAt    time.Time `json:"updated_at"`
-	NextRunAt    time.Time `json:"next_run_at"`
-	PlannedAt    time.Time `json:"next_planned_at"`
-	Last         *tick     `json:"last"`
+	ID           string      `json:"schedule_id"`
+	Paused       bool        `json:"paused"`
+	PausedReason string      `json:"paused_reason"`
+	PausedBy     string      `json:"paused_by"`
+	PausedAt     time.Time   `json:"paused_at"`
+	CreatedAt    time.Time   `json:"created_at"`
+	UpdatedAt    time.Time   `json:"updated_at"`
+	NextRunAt    time.Time   `json:"next_run_at"`
+	PlannedAt    time.Time   `json:"next_planned_at"`
+	Coming       []time.Time `json:"coming"`
+	Last         *tick       `json:"last"`
 }
 
 // putAnswer is the answer to a schedule that is put.
@@ -239,6 +240,9 @@ func scheduleOfProto(p *pawlv1.Schedule) scheduleInfo {
 		Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"), Overlap: word(s.GetOverlap(), "OVERLAP_"), Owner: s.GetOwner(),
 		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
+	for _, at := range p.GetComing() {
+		out.Coming = append(out.Coming, timeOf(at))
+	}
 	if p.GetLast() != nil {
 		out.Last = new(tickOfProto(p.GetLast()))
 	}
@@ -337,7 +341,7 @@ func scheduleOfSDK(s *pawl.ScheduleInfo) scheduleInfo {
 		Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload), ContentType: t.ContentType, Queue: t.Queue,
 			Priority: string(t.Priority), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
 			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
-		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt}
+		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming}
 	if t.Retry != nil {
 		out.Task.Retry = retryPolicy(*t.Retry)
 	}
@@ -449,6 +453,9 @@ func scheduleOf(v *broker.ScheduleView) scheduleInfo {
 			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
 		ID: v.ID.String(), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), CreatedAt: when(v.CreatedAt), UpdatedAt: when(v.UpdatedAt),
 		NextRunAt: when(v.Next), PlannedAt: when(v.Planned)}
+	for _, at := range v.Coming {
+		out.Coming = append(out.Coming, when(at))
+	}
 	if t.Retry != nil {
 		out.Task.Retry = retryOf(*t.Retry)
 	}

@@ -293,18 +293,19 @@ func (x *ScheduleSpec) GetTask() *TaskSpec {
 
 // Schedule is everything known of a schedule.
 type Schedule struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *ScheduleSpec          `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	ScheduleId    string                 `protobuf:"bytes,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // another of the same name has another
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	NextRunAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`             // absent: it is paused
-	NextPlannedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=next_planned_at,json=nextPlannedAt,proto3" json:"next_planned_at,omitempty"` // next_run_at without its jitter
-	Paused        bool                   `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
-	PausedReason  string                 `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
-	PausedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	Last          *Tick                  `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest entry of its ledger
-	PausedBy      string                 `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Spec          *ScheduleSpec            `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	ScheduleId    string                   `protobuf:"bytes,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // another of the same name has another
+	CreatedAt     *timestamppb.Timestamp   `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt     *timestamppb.Timestamp   `protobuf:"bytes,4,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	NextRunAt     *timestamppb.Timestamp   `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`             // absent: it is paused
+	NextPlannedAt *timestamppb.Timestamp   `protobuf:"bytes,6,opt,name=next_planned_at,json=nextPlannedAt,proto3" json:"next_planned_at,omitempty"` // next_run_at without its jitter
+	Paused        bool                     `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
+	PausedReason  string                   `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
+	PausedAt      *timestamppb.Timestamp   `protobuf:"bytes,9,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
+	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest entry of its ledger
+	PausedBy      string                   `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
+	Coming        []*timestamppb.Timestamp `protobuf:"bytes,12,rep,name=coming,proto3" json:"coming,omitempty"`                     // up to four ticks behind the next one, without their jitter; not in lists, nor while it is paused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +415,13 @@ func (x *Schedule) GetPausedBy() string {
 		return x.PausedBy
 	}
 	return ""
+}
+
+func (x *Schedule) GetComing() []*timestamppb.Timestamp {
+	if x != nil {
+		return x.Coming
+	}
+	return nil
 }
 
 // Tick is an entry of a ledger: one tick, or several that were skipped for the same reason.
@@ -1339,7 +1347,7 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x06missed\x18\x06 \x01(\x0e2\x0f.pawl.v1.MissedR\x06missed\x12*\n" +
 	"\aoverlap\x18\a \x01(\x0e2\x10.pawl.v1.OverlapR\aoverlap\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12%\n" +
-	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\x82\x04\n" +
+	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\xb6\x04\n" +
 	"\bSchedule\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.pawl.v1.ScheduleSpecR\x04spec\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\tR\n" +
@@ -1355,7 +1363,8 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\tpaused_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bpausedAt\x12!\n" +
 	"\x04last\x18\n" +
 	" \x01(\v2\r.pawl.v1.TickR\x04last\x12\x1b\n" +
-	"\tpaused_by\x18\v \x01(\tR\bpausedBy\"\xe6\x02\n" +
+	"\tpaused_by\x18\v \x01(\tR\bpausedBy\x122\n" +
+	"\x06coming\x18\f \x03(\v2\x1a.google.protobuf.TimestampR\x06coming\"\xe6\x02\n" +
 	"\x04Tick\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x129\n" +
 	"\n" +
@@ -1498,42 +1507,43 @@ var file_pawl_v1_schedule_proto_depIdxs = []int32{
 	24, // 9: pawl.v1.Schedule.next_planned_at:type_name -> google.protobuf.Timestamp
 	24, // 10: pawl.v1.Schedule.paused_at:type_name -> google.protobuf.Timestamp
 	5,  // 11: pawl.v1.Schedule.last:type_name -> pawl.v1.Tick
-	24, // 12: pawl.v1.Tick.planned_at:type_name -> google.protobuf.Timestamp
-	24, // 13: pawl.v1.Tick.until:type_name -> google.protobuf.Timestamp
-	24, // 14: pawl.v1.Tick.decided_at:type_name -> google.protobuf.Timestamp
-	2,  // 15: pawl.v1.Tick.outcome:type_name -> pawl.v1.TickOutcome
-	22, // 16: pawl.v1.Tick.late:type_name -> google.protobuf.Duration
-	4,  // 17: pawl.v1.ListSchedulesResponse.items:type_name -> pawl.v1.Schedule
-	4,  // 18: pawl.v1.GetScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	3,  // 19: pawl.v1.PutScheduleRequest.spec:type_name -> pawl.v1.ScheduleSpec
-	4,  // 20: pawl.v1.PutScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	4,  // 21: pawl.v1.PutScheduleResponse.before:type_name -> pawl.v1.Schedule
-	4,  // 22: pawl.v1.PauseScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	4,  // 23: pawl.v1.ResumeScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	25, // 24: pawl.v1.TriggerScheduleResponse.state:type_name -> pawl.v1.State
-	26, // 25: pawl.v1.TriggerScheduleResponse.status:type_name -> pawl.v1.Status
-	5,  // 26: pawl.v1.ListScheduleHistoryResponse.items:type_name -> pawl.v1.Tick
-	6,  // 27: pawl.v1.ScheduleService.ListSchedules:input_type -> pawl.v1.ListSchedulesRequest
-	8,  // 28: pawl.v1.ScheduleService.GetSchedule:input_type -> pawl.v1.GetScheduleRequest
-	10, // 29: pawl.v1.ScheduleService.PutSchedule:input_type -> pawl.v1.PutScheduleRequest
-	12, // 30: pawl.v1.ScheduleService.DeleteSchedule:input_type -> pawl.v1.DeleteScheduleRequest
-	14, // 31: pawl.v1.ScheduleService.PauseSchedule:input_type -> pawl.v1.PauseScheduleRequest
-	16, // 32: pawl.v1.ScheduleService.ResumeSchedule:input_type -> pawl.v1.ResumeScheduleRequest
-	18, // 33: pawl.v1.ScheduleService.TriggerSchedule:input_type -> pawl.v1.TriggerScheduleRequest
-	20, // 34: pawl.v1.ScheduleService.ListScheduleHistory:input_type -> pawl.v1.ListScheduleHistoryRequest
-	7,  // 35: pawl.v1.ScheduleService.ListSchedules:output_type -> pawl.v1.ListSchedulesResponse
-	9,  // 36: pawl.v1.ScheduleService.GetSchedule:output_type -> pawl.v1.GetScheduleResponse
-	11, // 37: pawl.v1.ScheduleService.PutSchedule:output_type -> pawl.v1.PutScheduleResponse
-	13, // 38: pawl.v1.ScheduleService.DeleteSchedule:output_type -> pawl.v1.DeleteScheduleResponse
-	15, // 39: pawl.v1.ScheduleService.PauseSchedule:output_type -> pawl.v1.PauseScheduleResponse
-	17, // 40: pawl.v1.ScheduleService.ResumeSchedule:output_type -> pawl.v1.ResumeScheduleResponse
-	19, // 41: pawl.v1.ScheduleService.TriggerSchedule:output_type -> pawl.v1.TriggerScheduleResponse
-	21, // 42: pawl.v1.ScheduleService.ListScheduleHistory:output_type -> pawl.v1.ListScheduleHistoryResponse
-	35, // [35:43] is the sub-list for method output_type
-	27, // [27:35] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	24, // 12: pawl.v1.Schedule.coming:type_name -> google.protobuf.Timestamp
+	24, // 13: pawl.v1.Tick.planned_at:type_name -> google.protobuf.Timestamp
+	24, // 14: pawl.v1.Tick.until:type_name -> google.protobuf.Timestamp
+	24, // 15: pawl.v1.Tick.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 16: pawl.v1.Tick.outcome:type_name -> pawl.v1.TickOutcome
+	22, // 17: pawl.v1.Tick.late:type_name -> google.protobuf.Duration
+	4,  // 18: pawl.v1.ListSchedulesResponse.items:type_name -> pawl.v1.Schedule
+	4,  // 19: pawl.v1.GetScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	3,  // 20: pawl.v1.PutScheduleRequest.spec:type_name -> pawl.v1.ScheduleSpec
+	4,  // 21: pawl.v1.PutScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	4,  // 22: pawl.v1.PutScheduleResponse.before:type_name -> pawl.v1.Schedule
+	4,  // 23: pawl.v1.PauseScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	4,  // 24: pawl.v1.ResumeScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	25, // 25: pawl.v1.TriggerScheduleResponse.state:type_name -> pawl.v1.State
+	26, // 26: pawl.v1.TriggerScheduleResponse.status:type_name -> pawl.v1.Status
+	5,  // 27: pawl.v1.ListScheduleHistoryResponse.items:type_name -> pawl.v1.Tick
+	6,  // 28: pawl.v1.ScheduleService.ListSchedules:input_type -> pawl.v1.ListSchedulesRequest
+	8,  // 29: pawl.v1.ScheduleService.GetSchedule:input_type -> pawl.v1.GetScheduleRequest
+	10, // 30: pawl.v1.ScheduleService.PutSchedule:input_type -> pawl.v1.PutScheduleRequest
+	12, // 31: pawl.v1.ScheduleService.DeleteSchedule:input_type -> pawl.v1.DeleteScheduleRequest
+	14, // 32: pawl.v1.ScheduleService.PauseSchedule:input_type -> pawl.v1.PauseScheduleRequest
+	16, // 33: pawl.v1.ScheduleService.ResumeSchedule:input_type -> pawl.v1.ResumeScheduleRequest
+	18, // 34: pawl.v1.ScheduleService.TriggerSchedule:input_type -> pawl.v1.TriggerScheduleRequest
+	20, // 35: pawl.v1.ScheduleService.ListScheduleHistory:input_type -> pawl.v1.ListScheduleHistoryRequest
+	7,  // 36: pawl.v1.ScheduleService.ListSchedules:output_type -> pawl.v1.ListSchedulesResponse
+	9,  // 37: pawl.v1.ScheduleService.GetSchedule:output_type -> pawl.v1.GetScheduleResponse
+	11, // 38: pawl.v1.ScheduleService.PutSchedule:output_type -> pawl.v1.PutScheduleResponse
+	13, // 39: pawl.v1.ScheduleService.DeleteSchedule:output_type -> pawl.v1.DeleteScheduleResponse
+	15, // 40: pawl.v1.ScheduleService.PauseSchedule:output_type -> pawl.v1.PauseScheduleResponse
+	17, // 41: pawl.v1.ScheduleService.ResumeSchedule:output_type -> pawl.v1.ResumeScheduleResponse
+	19, // 42: pawl.v1.ScheduleService.TriggerSchedule:output_type -> pawl.v1.TriggerScheduleResponse
+	21, // 43: pawl.v1.ScheduleService.ListScheduleHistory:output_type -> pawl.v1.ListScheduleHistoryResponse
+	36, // [36:44] is the sub-list for method output_type
+	28, // [28:36] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_schedule_proto_init() }

@@ -204,6 +204,18 @@
   }
   document.addEventListener("input", (e) => { if (e.target.matches("textarea[data-json]")) checkJSON(); });
 
+  // ---- Forms that show what they would do
+  function preview(form) {
+    clearTimeout(preview.timer);
+    preview.timer = setTimeout(() => {
+      const filled = new FormData(form);
+      const q = new URLSearchParams(["cron", "every", "time_zone"].map((name) => [name, filled.get(name) ?? ""]));
+      htmx.ajax("GET", `${form.dataset.preview}?${q}`, { target: form.querySelector(".preview"), swap: "innerHTML" });
+    }, 250);
+  }
+  document.addEventListener("input", (e) => { if (e.target.matches("form[data-preview] [name=cron], form[data-preview] [name=every], form[data-preview] [name=time_zone]")) preview(e.target.form); });
+  for (const form of document.querySelectorAll("form[data-preview]")) preview(form);
+
   // ---- Light and dark
   const systemDark = matchMedia("(prefers-color-scheme: dark)");
   function toggleTheme() {

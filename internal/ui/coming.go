@@ -1,0 +1,66 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// run is a tick to come.
+type run struct {
+	At    time.Time
+	Local string // by the clocks of the schedule's time zone
+	UTC   string
+	Shift string // how clocks have changed since the run before; "": they have not
+}
+
+// runsOf are the next ticks of a schedule.
+func runsOf(s *pawl.ScheduleInfo) (runs []run) {
+	zone, err := time.LoadLocation(s.TimeZone)
+	if err != nil { // the server knew it; this page shows UTC then
+		zone = time.UTC
+	}
+	if s.PlannedAt.IsZero() {
+		return nil
+	}
+	before := 0 // seconds between the zone and UTC at the run before
+	for i, at := range append([]time.Time{s.PlannedAt}, s.Coming...) {
+		local := at.In(zone)
+		_, offset := local.Zone()
+		r := run{At: at, Local: local.Format("Mon 2 Jan 2006 15:04:05 MST"), UTC: at.UTC().Format("2 Jan 15:04:05")}
+		if i > 0 && offset != before {
+			r.Shift = fmt.Sprintf("clocks change by %+d min", (offset-before)/60)
+		}
+		before = offset
+		runs = append(runs, r)
+	}
+	return runs
+}
+
+// previewView is what a schedule that is being written would do.
+type previewView struct {
+	Runs    []run
+	Refused string
+}
+
+// previewSchedule shows the next ticks of what stands in a form, before it is sent.
+func previewSchedule(v *visit) error {
+	r := &reader{v: v}
+	v.r.PostForm = v.r.URL.Query() // the fields of the form
+	s := pawl.Schedule{Name: "preview", Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
+	var view previewView
+	switch {
+	case r.err != nil:
+		view.Refused = problemOf(r.err).Message
+	case s.Cron != "" || s.Every > 0:
+		change, err := v.admin().TrySchedule(v.ctx, s)
+		if err != nil {
+			view.Refused = problemOf(err).Message
+		} else {
+			view.Runs = runsOf(change.Schedule)
+		}
+	}
+	return v.render(http.StatusOK, "preview", "live", view)
+}
