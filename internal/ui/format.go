@@ -123,9 +123,9 @@ func spanText(d time.Duration) string {
 	case d%(24*time.Hour) == 0:
 		return fmt.Sprintf("%d d", d/(24*time.Hour))
 	case d < time.Millisecond:
-		return d.Round(time.Microsecond).String()
+		return fmt.Sprintf("%d µs", d.Round(time.Microsecond)/time.Microsecond)
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		return fmt.Sprintf("%d ms", d.Round(time.Millisecond)/time.Millisecond)
 	case d < time.Minute:
 		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + " s"
 	}

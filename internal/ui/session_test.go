@@ -42,6 +42,21 @@ func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
 	}
 }
 
+// Every page of a server that wants no tokens says so, and none of one that does.
+func TestPagesSayThatTheDoorIsOpen(t *testing.T) {
+	const open = "no access control"
+	w, guarded := startWorld(t, ""), startGuarded(t)
+	token := guarded.tokenFor(t, "root", pawl.RoleAdmin)
+	for _, path := range everyPage {
+		if resp, body := w.get(t, path); resp.StatusCode == 200 && !strings.Contains(body, open) {
+			t.Errorf("%s does not say that there is %s", path, open)
+		}
+		if _, body := guarded.get(t, path, as(token)...); strings.Contains(body, open) {
+			t.Errorf("%s: with tokens it says that there is %s", path, open)
+		}
+	}
+}
+
 func TestLogin(t *testing.T) {
 	w := startGuarded(t)
 	for _, token := range []string{"", "nonsense", "pawl_" + strings.Repeat("a", 49), "two words", strings.Repeat("x", 300)} {
