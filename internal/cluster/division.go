@@ -81,9 +81,9 @@ func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 		p.hear()
 	}
 	want := d.shareOut()
+	first := d.atOnce(want)
 	lower, err := c.tell(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
-		to := least(want[i], p.Most)
-		return to, !p.settled() || least(to, p.space.Share.Amounts) != p.space.Share.Amounts
+		return first[i], !p.settled() || least(first[i], p.space.Share.Amounts) != p.space.Share.Amounts
 	})
 	if err != nil {
 		return err
@@ -236,6 +236,33 @@ func (d *division) room() task.Amounts {
 		}
 	}
 	return left
+}
+
+// atOnce is what shards may be told while nothing is confirmed: not more than each may go by already; and those that were never told, not
+// more than what the others leave, since a share that is lowered may not come.
+func (d *division) atOnce(want []task.Amounts) []task.Amounts {
+	left := d.quotas.Whole()
+	for i := range d.parts {
+		for f, v := range left.Each() {
+			if has := *d.parts[i].Most.Each()[f]; has != task.NoLimit && *v != task.NoLimit {
+				*v -= min(has, *v)
+			}
+		}
+	}
+	to := slices.Clone(want)
+	for i := range to {
+		for f, v := range to[i].Each() {
+			has, left := *d.parts[i].Most.Each()[f], left.Each()[f]
+			switch {
+			case has != task.NoLimit:
+				*v = min(*v, has)
+			case *left != task.NoLimit:
+				*v = min(*v, *left)
+				*left -= *v
+			}
+		}
+	}
+	return to
 }
 
 // raised is a shard's share with what it wants more of, as far as there is room.

@@ -147,7 +147,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 }
 
 // TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, hear of shares late or twice and lose answers,
-// while leaders change: never is more in use than the quota. Once all is well, who wants the room gets it.
+// while leaders change: never is more in use than the quota, or could come to be by shares on their way. Once all is well, who wants the room gets it.
 func TestDivisionModel(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -197,6 +197,9 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 		synctest.Wait()
 		if used := w.inUse("team", shards); used.Backlog > most || used.Bytes > 10*most || used.Running > 3 {
 			t.Fatalf("step %d: in use are %+v", step, used)
+		}
+		if could := lossy.couldUse("team", shards); could.Backlog > most || could.Bytes > 10*most || could.Running > 3 {
+			t.Fatalf("step %d: shards may come to use %+v", step, could)
 		}
 	}
 	w.mu.Lock()
@@ -256,14 +259,25 @@ type lossyShards struct {
 	*world
 	rng   *rand.Rand
 	well  bool
-	calls []func()
+	calls []lateShare
+}
+
+// lateShare is a share that may still come to its shard.
+var debugShares = false
+
+type lateShare struct {
+	shard uint32
+	to    task.Share
 }
 
 func (l *lossyShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
 	l.mu.Lock()
 	lost, later := !l.well && l.rng.IntN(2) == 0, !l.well && l.rng.IntN(4) == 0
+	if debugShares {
+		fmt.Println("PUT", shard, to, "lost", lost, "later", later)
+	}
 	if lost || later {
-		l.calls = append(l.calls, func() { _, _ = l.world.PutShare(ctx, shard, ns, to) })
+		l.calls = append(l.calls, lateShare{shard, to})
 	}
 	l.mu.Unlock()
 	if lost {
@@ -289,5 +303,28 @@ func (l *lossyShards) late() {
 	call := l.calls[i]
 	l.calls = append(l.calls[:i], l.calls[i+1:]...)
 	l.mu.Unlock()
-	call()
+	if debugShares {
+		fmt.Println("LATE", call)
+	}
+	_, _ = l.world.PutShare(bg, call.shard, "team", call.to)
+}
+
+// couldUse is what shards may come to use by what they have heard, and by what may still come to them.
+func (l *lossyShards) couldUse(ns string, shards int) (sum task.Amounts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for shard := uint32(1); shard <= uint32(shards); shard++ {
+		s := l.space(shard, ns)
+		could := s.Use
+		if s.Share.Version > 0 {
+			could = most(could, s.Share.Amounts)
+		}
+		for _, c := range l.calls {
+			if c.shard == shard && c.to.Version > s.Share.Version {
+				could = most(could, c.to.Amounts)
+			}
+		}
+		sum = eachOf(sum, could, func(v, w int64) int64 { return v + w })
+	}
+	return sum
 }
