@@ -23,8 +23,11 @@ type divisionRow struct {
 type divisionPart struct {
 	Shard   uint32 `json:"shard"`
 	Version uint64 `json:"version"` // of the share that it was told last
-	// Most is what the shard may go by, or has in use, whether it has heard of its share or not.
+	// Most is what the shard may go by, or has in use, whether it has heard of its share or not. It has no bound until a share is
+	// confirmed.
 	Most task.Amounts `json:"most"`
+	// Told is the most of what it was told and has not confirmed.
+	Told task.Amounts `json:"told,omitzero"`
 }
 
 // shardPart is where one shard stands while shares are made.
@@ -159,7 +162,7 @@ func (p *shardPart) hear() {
 		return
 	}
 	if p.settled() || p.Version == 0 {
-		p.Most = p.space.Share.Amounts
+		p.Most, p.Told = p.space.Share.Amounts, task.Amounts{}
 	}
 	p.Most = most(p.Most, p.space.Use)
 }
@@ -175,7 +178,7 @@ func (c *Control) tell(ctx context.Context, d *division, of func(p *shardPart, i
 		}
 		if to, is := of(p, i); is {
 			told[i], some = &task.Share{Amounts: to}, true
-			p.Most = most(p.Most, to)
+			p.Most, p.Told = most(p.Most, to), most(p.Told, to)
 		}
 	}
 	if !some && slices.Equal(d.row.Parts, d.written()) {
@@ -238,31 +241,40 @@ func (d *division) room() task.Amounts {
 	return left
 }
 
-// atOnce is what shards may be told while nothing is confirmed: not more than each may go by already; and those that were never told, not
-// more than what the others leave, since a share that is lowered may not come.
+// atOnce is what shards may be told while nothing is confirmed: not more than each may go by already; and those that have confirmed
+// nothing yet, not more than what the others leave, since a share that is lowered may not come.
 func (d *division) atOnce(want []task.Amounts) []task.Amounts {
 	left := d.quotas.Whole()
 	for i := range d.parts {
 		for f, v := range left.Each() {
-			if has := *d.parts[i].Most.Each()[f]; has != task.NoLimit && *v != task.NoLimit {
-				*v -= min(has, *v)
+			if *v != task.NoLimit {
+				*v -= min(d.parts[i].could(f), *v)
 			}
 		}
 	}
 	to := slices.Clone(want)
 	for i := range to {
+		p := &d.parts[i]
 		for f, v := range to[i].Each() {
-			has, left := *d.parts[i].Most.Each()[f], left.Each()[f]
+			could, left := p.could(f), left.Each()[f]
 			switch {
-			case has != task.NoLimit:
-				*v = min(*v, has)
+			case *p.Most.Each()[f] != task.NoLimit:
+				*v = min(*v, could)
 			case *left != task.NoLimit:
-				*v = min(*v, *left)
-				*left -= *v
+				*v = min(*v, could+*left)
+				*left -= max(*v-could, 0)
 			}
 		}
 	}
 	return to
+}
+
+// could is what the shard may go by of one quota by all that it was told.
+func (p *divisionPart) could(f int) int64 {
+	if most := *p.Most.Each()[f]; most != task.NoLimit {
+		return most
+	}
+	return *p.Told.Each()[f]
 }
 
 // raised is a shard's share with what it wants more of, as far as there is room.
