@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl/internal/task"
@@ -17,6 +18,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		w.must(w.CopyQueues(context.Background(), one, ns, map[string]task.QueueConfig{"a": {Version: 100, Settings: s}}))
 		line := func(what string, attrs ...string) {
 			t.Helper()
+			synctest.Wait() // who is answered may run on before the line is written
 			log := w.log.String()
 			at := strings.LastIndex(log, what)
 			if at < 0 {
@@ -35,6 +37,7 @@ func TestBreakersAreLogged(t *testing.T) {
 			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: FailDead, Failure: Failure{Message: message}}})
 		}
 		fail("smtp closed")
+		synctest.Wait()
 		if strings.Contains(w.log.String(), "breaker") {
 			t.Errorf("the log: %s", w.log.String())
 		}
@@ -44,7 +47,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		line("breaker opened", "times=2", `error="smtp is gone"`)
 		w.pass(20 * time.Second)
 		w.enqueue(task.Spec{Queue: "a"})
-		got := <-w.claim(context.Background(), call("a"), 0)
+		got := <-w.claim(context.Background(), call("a"), time.Minute)
 		w.settle(Settle{Verb: Ack, Hold: hold(got[0])})
 		line("breaker closed", "queue=a", "type=job", "by=probes")
 		fail("again")
