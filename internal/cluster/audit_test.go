@@ -50,7 +50,7 @@ func TestAuditOfQueues(t *testing.T) {
 		put(nobody, 1)
 		put(lena, 2)
 		put(lena, 2)
-		w.fails[1] = errors.New("no answer")
+		w.cut(1, errors.New("no answer"))
 		other := w.seat()
 		if err := s.control.DropQueue(ctx, lena, "default", "mail"); err == nil {
 			t.Error("a shard that gave no answer has dropped the queue")
@@ -58,7 +58,7 @@ func TestAuditOfQueues(t *testing.T) {
 		if got, want := s.noted(), []string{"lena queue.put mail"}; !slices.Equal(got, want) {
 			t.Errorf("noted %q, want %q", got, want)
 		}
-		delete(w.fails, 1)
+		w.cut(1, nil)
 		other.lead()
 		pass(time.Minute) // it finishes what was begun
 		if got, want := other.noted(), []string{"lena queue.put mail", "lena queue.delete mail"}; !slices.Equal(got, want) {

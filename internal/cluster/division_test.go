@@ -90,13 +90,13 @@ func TestQuotaLowered(t *testing.T) {
 		if got := w.shares("default", 2); got[0] != task.NoLimit || got[1] != task.NoLimit {
 			t.Errorf("without a quota: %v", got)
 		}
-		w.fails[2] = errors.New("cut off")
+		w.cut(2, errors.New("cut off"))
 		_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: 50})
 		is(t, err, task.ErrUnavailable, "not all shards have confirmed")
 		if got := w.shares("default", 2)[0]; got != 0 {
 			t.Errorf("while one shard may take what it likes, the other has %d", got)
 		}
-		delete(w.fails, 2)
+		w.cut(2, nil)
 		pass(3 * time.Second)
 		if got := w.shares("default", 2); got[0]+got[1] != 50 {
 			t.Errorf("after it is back: %v", got)
@@ -160,14 +160,15 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	const shards, most = 4, 50
 	w.most = 100
 	w.openAt(PoliciesLevel, shards)
+	lossy := &lossyShards{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), well: true}
 	seats := []*seat{w.seat(), w.seat()}
-	seats[0].lead()
-	_, err := seats[0].control.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
-	must(t, err)
-	lossy := &lossyShards{world: w, rng: rng}
 	for _, s := range seats {
 		s.control.cfg.Shards = lossy
 	}
+	seats[0].lead()
+	_, err := seats[0].control.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
+	must(t, err)
+	lossy.be(false)
 	queues := 0
 	for step := range 500 {
 		leader := w.leader
@@ -175,13 +176,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 		case 0:
 			seats[rng.IntN(2)].lead()
 		case 1:
-			w.mu.Lock()
-			if shard := uint32(rng.IntN(shards)) + 1; w.fails[shard] == nil {
-				w.fails[shard] = errors.New("cut off")
-			} else {
-				delete(w.fails, shard)
-			}
-			w.mu.Unlock()
+			w.cut(uint32(rng.IntN(shards))+1, []error{nil, errors.New("cut off")}[rng.IntN(2)])
 		case 2:
 			queues++
 			_, _ = leader.control.PutQueue(bg, Deed{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
@@ -202,10 +197,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 			t.Fatalf("step %d: shards may come to use %+v", step, could)
 		}
 	}
-	w.mu.Lock()
-	clear(w.fails)
-	lossy.well = true
-	w.mu.Unlock()
+	lossy.be(true)
 	for range 30 {
 		w.use(1, "team", func(s *task.Space) {
 			if s.Queues = max(s.Queues, 1); s.Share.Version == 0 {
@@ -257,14 +249,21 @@ func (w *world) inUse(ns string, shards int) (sum task.Amounts) {
 // lossyShards lose calls and answers, and bring calls again later.
 type lossyShards struct {
 	*world
-	rng   *rand.Rand
+	rng   *rand.Rand // under world.mu
 	well  bool
 	calls []lateShare
 }
 
-// lateShare is a share that may still come to its shard.
-var debugShares = false
+// be lets nothing be lost any more, and all shards answer; or things go wrong again.
+func (l *lossyShards) be(well bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.well = well; well {
+		clear(l.fails)
+	}
+}
 
+// lateShare is a share that may still come to its shard.
 type lateShare struct {
 	shard uint32
 	to    task.Share
@@ -273,9 +272,6 @@ type lateShare struct {
 func (l *lossyShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
 	l.mu.Lock()
 	lost, later := !l.well && l.rng.IntN(2) == 0, !l.well && l.rng.IntN(4) == 0
-	if debugShares {
-		fmt.Println("PUT", shard, to, "lost", lost, "later", later)
-	}
 	if lost || later {
 		l.calls = append(l.calls, lateShare{shard, to})
 	}
@@ -303,9 +299,6 @@ func (l *lossyShards) late() {
 	call := l.calls[i]
 	l.calls = append(l.calls[:i], l.calls[i+1:]...)
 	l.mu.Unlock()
-	if debugShares {
-		fmt.Println("LATE", call)
-	}
 	_, _ = l.world.PutShare(bg, call.shard, "team", call.to)
 }
 

@@ -331,7 +331,7 @@ func TestShardsAreTold(t *testing.T) {
 		c := w.openAt(PoliciesLevel, 2)
 		w.leader.post(newInbox(), noDepths)
 		w.mu.Lock()
-		w.fails[2] = errors.New("no leader")
+		w.cut(2, errors.New("no leader"))
 		w.mu.Unlock()
 		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
 		behind, err := c.TellShards(t.Context())

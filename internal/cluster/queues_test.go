@@ -97,14 +97,14 @@ func TestElectionBringsCopies(t *testing.T) {
 		if _, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(7)); err == nil {
 			t.Fatal("the copy was to fail")
 		}
-		w.fails[1] = task.ErrUnavailable
+		w.cut(1, task.ErrUnavailable)
 		w.open(1)
 		pass(time.Minute)
 		w.mu.Lock()
 		if w.calls > 20 {
 			t.Errorf("%d tries in a minute", w.calls)
 		}
-		delete(w.fails, 1)
+		w.cut(1, nil)
 		w.mu.Unlock()
 		pass(maxRepairPause)
 		synctest.Wait()
@@ -121,7 +121,7 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 		if _, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged); err != nil {
 			t.Fatal(err)
 		}
-		w.fails[1] = task.ErrUnavailable
+		w.cut(1, task.ErrUnavailable)
 		s := w.seat()
 		s.lead()
 		synctest.Wait()
@@ -185,7 +185,7 @@ func TestUseBetweenDeletions(t *testing.T) {
 		w.onDrop = func() {
 			ensure(t, c, 1, "a")
 			w.mu.Lock()
-			w.fails[1] = task.ErrUnavailable
+			w.cut(1, task.ErrUnavailable)
 			w.mu.Unlock()
 			is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 		}
@@ -203,12 +203,12 @@ func TestNextLeaderEndsADeletion(t *testing.T) {
 			c := w.open(1)
 			_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 			must(t, err)
-			w.fails[1] = task.ErrUnavailable
+			w.cut(1, task.ErrUnavailable)
 			is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 			if q, err := c.Queue(bg, "default", "a"); err != nil || q.Name != "a" {
 				t.Errorf("a queue whose deletion is not done: %+v, %v", q, err)
 			}
-			delete(w.fails, 1)
+			w.cut(1, nil)
 			w.full["a"] = full
 			c = w.open(1)
 			_, err = c.Queue(bg, "default", "a")

@@ -184,6 +184,15 @@ func (w *world) mustBeApart(name string) {
 	}
 }
 
+// cut lets all calls to a shard fail; with nil they are answered again.
+func (w *world) cut(shard uint32, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fails[shard] = err; err == nil {
+		delete(w.fails, shard)
+	}
+}
+
 // CopyWatches implements Shards.
 func (w *world) CopyWatches(_ context.Context, shard uint32, watches map[string]task.Watch) error {
 	w.mu.Lock()

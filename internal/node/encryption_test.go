@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,16 +54,22 @@ func TestEncryptedLife(t *testing.T) {
 			}
 		}
 		secret := func(s string) pawl.RawTask { return pawl.RawTask{Type: "t", Payload: []byte(`"secret ` + s + `"`)} }
+		var mu sync.Mutex
 		seen := map[string]int{}
+		saw := func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[text]++
+		}
 		mux := pawl.NewMux()
 		mux.HandleFunc("t", func(ctx context.Context, c *pawl.Claim) error {
 			var text string
 			must(c.Decode(&text))
-			seen[text]++
+			saw(text)
 			if c.Parent != nil && c.Parent.TaskID != "" {
 				parent, err := pawl.ParentResult[string](c)
 				must(err)
-				seen["parent: "+parent]++
+				saw("parent: " + parent)
 			}
 			if c.Attempt == 1 && text == "secret steps" {
 				must(c.Checkpoint(ctx, "secret checkpoint"))
@@ -131,6 +138,8 @@ func TestEncryptedLife(t *testing.T) {
 		op, err := client.Admin().StartOperation(ctx, pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "first"}, ToQueue: "second"})
 		must(err)
 		pass(3 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
 		for _, want := range []string{"secret steps", "parent: result of secret steps", "secret then", "secret member", "secret late member", "secret complete", "secret tick", "secret batch",
 			"secret edited", "secret moved"} {
 			if seen[want] == 0 {
