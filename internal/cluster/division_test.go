@@ -146,6 +146,29 @@ func TestSlotsTakeTurns(t *testing.T) {
 	})
 }
 
+// Before anything is confirmed, nobody is told of what another may come to have.
+func TestNothingIsToldTwice(t *testing.T) {
+	none, all, half := task.Amounts{}, task.Amounts{Backlog: 50, Bytes: 500, Running: 3}, task.Amounts{Backlog: 25, Bytes: 250, Running: 1}
+	for name, c := range map[string]struct {
+		first task.Amounts // what the first shard may go by at most
+		told  task.Amounts // what it was told, and did not confirm
+		wants task.Amounts // for it
+		left  task.Amounts // for the other, which has heard of nothing and is to have all
+	}{
+		"it heard of nothing":                   {task.Unlimited, none, none, all},
+		"what it was told may still come":       {task.Unlimited, all, none, none},
+		"it has confirmed":                      {all, none, none, none},
+		"it has confirmed half":                 {half, none, half, task.Amounts{Backlog: 25, Bytes: 250, Running: 2}},
+		"it heard of nothing, and gets a share": {task.Unlimited, none, half, task.Amounts{Backlog: 25, Bytes: 250, Running: 2}},
+	} {
+		row := divisionRow{[]divisionPart{{Shard: 1, Version: 4, Most: c.first, Told: c.told}, {Shard: 2, Most: task.Unlimited}}}
+		d := newDivision("team", task.Quotas{Backlog: 50, BacklogBytes: 500, Running: 3}, []uint32{1, 2}, row)
+		if got := d.atOnce([]task.Amounts{c.wants, all}); got[0] != c.wants || got[1] != c.left {
+			t.Errorf("%s: told are %+v and %+v, want %+v and %+v", name, got[0], got[1], c.wants, c.left)
+		}
+	}
+}
+
 // TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, hear of shares late or twice and lose answers,
 // while leaders change: never is more in use than the quota, or could come to be by shares on their way. Once all is well, who wants the room gets it.
 func TestDivisionModel(t *testing.T) {
