@@ -330,9 +330,7 @@ func TestShardsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
 		w.leader.post(newInbox(), noDepths)
-		w.mu.Lock()
 		w.cut(2, errors.New("no leader"))
-		w.mu.Unlock()
 		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
 		behind, err := c.TellShards(t.Context())
 		if err != nil || fmt.Sprint(behind) != "[2]" {

@@ -104,8 +104,8 @@ func TestElectionBringsCopies(t *testing.T) {
 		if w.calls > 20 {
 			t.Errorf("%d tries in a minute", w.calls)
 		}
-		w.cut(1, nil)
 		w.mu.Unlock()
+		w.cut(1, nil)
 		pass(maxRepairPause)
 		synctest.Wait()
 		if got := w.copyOf(1, "a"); got.Settings.MaxLength != 7 {
@@ -184,9 +184,7 @@ func TestUseBetweenDeletions(t *testing.T) {
 		must(t, err)
 		w.onDrop = func() {
 			ensure(t, c, 1, "a")
-			w.mu.Lock()
 			w.cut(1, task.ErrUnavailable)
-			w.mu.Unlock()
 			is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 		}
 		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")

@@ -257,9 +257,7 @@ func TestSpreadSaga(t *testing.T) {
 					s.lead()
 					c = s.control
 				case 1:
-					w.mu.Lock()
-					w.fails[1+rnd.Uint32N(5)] = task.Unavailable(time.Second, "no answer")
-					w.mu.Unlock()
+					w.cut(1+rnd.Uint32N(5), task.Unavailable(time.Second, "no answer"))
 				case 2:
 					w.heal()
 				case 3:
