@@ -158,19 +158,25 @@ func (w *network) hook(path string, spec pawl.WebhookSpec) *pawl.NewWebhook {
 func (w *network) die(queue string, n int) {
 	w.t.Helper()
 	for range n {
-		w.until("a task", func() error {
-			_, err := w.anyone().Enqueue(w.t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue(queue))
-			return err
-		})
-		w.until("its end", func() error {
-			claims, err := w.anyone().Claims().Claim(w.t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 1})
-			if err != nil || len(claims) != 1 {
-				return fmt.Errorf("%d claims, %w", len(claims), err)
-			}
-			_, err = w.anyone().Claims().Fail(w.t.Context(), claims[0], pawl.DeadLetter(errors.New("boom 42\nand more")))
-			return err
-		})
+		w.fail(queue, pawl.DeadLetter(errors.New("boom 42\nand more")))
 	}
+}
+
+// fail lets a task of a queue end with an error.
+func (w *network) fail(queue string, how error) {
+	w.t.Helper()
+	w.until("a task", func() error {
+		_, err := w.anyone().Enqueue(w.t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue(queue))
+		return err
+	})
+	w.until("its end", func() error {
+		claims, err := w.anyone().Claims().Claim(w.t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 1})
+		if err != nil || len(claims) != 1 {
+			return fmt.Errorf("%d claims, %w", len(claims), err)
+		}
+		_, err = w.anyone().Claims().Fail(w.t.Context(), claims[0], how)
+		return err
+	})
 }
 
 // Each dead letter is told of, whichever leader dies between death and delivery.
@@ -220,6 +226,57 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 		if err != nil || h.Pending != 0 || h.Dropped != 0 || h.Delivered < 3 {
 			t.Errorf("then it is %+v, %v", h, err)
 		}
+	})
+}
+
+// What is not a death is told of by the same way: breakers, tasks that nobody can read, schedules that missed their time.
+func TestWebhooksTellOfAllKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.hooks = newReceiver(t)
+		dir := t.TempDir()
+		w.start("n1", dir)
+		w.hook("/all", pawl.WebhookSpec{})
+		w.hook("/mail", pawl.WebhookSpec{Queues: []string{"mail"}})
+		admin := w.anyone().Admin()
+		_, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Breaker: &pawl.Breaker{MinAttempts: 2, FailureRate: 100, Hold: time.Hour, MaxHold: time.Hour}})
+		if err == nil {
+			_, err = admin.PutSchedule(t.Context(), pawl.Schedule{Name: "tick", Every: time.Minute, Missed: pawl.MissedSkip, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue("ticks")}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.die("mail", 2)
+		if _, err := w.anyone().Admin().CloseBreaker(t.Context(), "mail", "", ""); err != nil {
+			t.Fatal(err)
+		}
+		w.fail("sms", pawl.Poison(errors.New("no JSON")))
+		pass(10 * time.Second)
+		w.crash("n1")
+		pass(10 * time.Minute)
+		w.start("n1", dir)
+		pass(time.Minute)
+		for _, c := range []struct {
+			path, kind, queue string
+			count             int64
+		}{
+			{"/all", "task.dead", "mail", 2}, {"/all", "breaker.opened", "mail", 1}, {"/all", "breaker.closed", "mail", 1}, {"/all", "task.poisoned", "sms", 1},
+			{"/all", "schedule.missed", "ticks", 9}, {"/mail", "breaker.opened", "mail", 1}, {"/mail", "task.poisoned", "", 0}, {"/mail", "schedule.missed", "", 0},
+		} {
+			notices, n := w.hooks.told(c.path, c.kind)
+			if n != c.count || n > 0 && notices[0].Body.Data.Queue != c.queue {
+				t.Errorf("%s was told of %d times %s, want %d: %+v", c.path, n, c.kind, c.count, notices)
+			}
+		}
+		opened, _ := w.hooks.told("/all", "breaker.opened")
+		missed, _ := w.hooks.told("/all", "schedule.missed")
+		if len(opened) != 1 || len(opened[0].Body.Data.Breakers) != 1 || opened[0].Body.Data.Breakers[0].Type != "job" {
+			t.Errorf("of the breaker: %+v", opened)
+		}
+		if len(missed) != 1 || len(missed[0].Body.Data.Schedules) != 1 || missed[0].Body.Data.Schedules[0].Schedule != "tick" {
+			t.Errorf("of the schedule: %+v", missed)
+		}
+		w.hooks.check(t)
 	})
 }
 
