@@ -77,6 +77,7 @@ type Control struct {
 	work sync.WaitGroup // repairs and moves
 
 	dividing chan struct{} // one place: who has it shares out a namespace's quotas
+	divided  chan struct{} // one place: some namespace has quotas
 
 	events events.Ring
 
@@ -136,7 +137,7 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1)}
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's own work.

@@ -77,6 +77,10 @@ func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 	if err != nil || d == nil {
 		return err
 	}
+	select {
+	case c.divided <- struct{}{}: // there is something for divideAll
+	default:
+	}
 	errs := c.ask(ctx, d)
 	for i := range d.parts {
 		p := &d.parts[i]
@@ -338,12 +342,20 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 	return false
 }
 
-// divideAll looks at how namespaces use their shares, and shares anew what is pressed for room, until ctx ends.
+// divideAll looks at how namespaces use their shares, and shares anew what is pressed for room, until ctx ends. While no namespace has
+// quotas it waits for the first that does.
 func (c *Control) divideAll(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
 	for sleep(ctx, divideRest); ctx.Err() == nil; sleep(ctx, divideRest) {
 		all, err := c.divisions(ctx)
 		if err != nil {
+			continue
+		}
+		if len(all) == 0 {
+			select {
+			case <-c.divided:
+			case <-ctx.Done():
+			}
 			continue
 		}
 		c.askAll(ctx, all)
