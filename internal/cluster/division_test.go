@@ -71,6 +71,7 @@ func TestQuotaLowered(t *testing.T) {
 			_, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
 			must(t, err)
 		}
+		pass(time.Minute) // nobody has a quota, and nobody looks
 		w.use(1, "default", func(s *task.Space) { s.Use.Backlog = 60 })
 		w.use(2, "default", func(s *task.Space) { s.Use.Backlog = 30 })
 		set := func(n int64) {
