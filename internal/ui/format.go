@@ -24,6 +24,8 @@ func (u *UI) funcs() template.FuncMap {
 		"find":    u.find,
 		"ago":     func(t time.Time) moment { return momentOf(t, time.Now()) },
 		"span":    spanText,
+		"offset":  offsetText,
+		"day":     dayText,
 		"num":     number,
 		"short":   shortNumber,
 		"bytes":   sizeText,
@@ -91,61 +93,111 @@ func momentOf(t, now time.Time) moment {
 		return moment{}
 	}
 	m := moment{Set: true, Machine: t.UTC().Format(time.RFC3339Nano), Long: t.UTC().Format("Mon 2 Jan 2006 15:04:05.000 MST"), Direction: "past"}
-	if t.After(now) {
-		m.Direction = "future"
-		m.Text = "in " + coarse(t.Sub(now))
-	} else {
-		m.Text = coarse(now.Sub(t)) + " ago"
+	switch away := t.Sub(now); {
+	case away.Abs() < 500*time.Millisecond:
+		m.Text = "now"
+	case away > 0:
+		m.Direction, m.Text = "future", "in "+coarse(away)
+	default:
+		m.Text = coarse(-away) + " ago"
 	}
 	return m
 }
 
-// coarse is a duration in its largest unit, as app.js writes it too.
+// coarse is a duration in its largest unit, rounded, as app.js writes it too.
 func coarse(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+	for _, u := range []struct {
+		unit  time.Duration
+		below int64
+		name  string
+	}{{time.Second, 60, "s"}, {time.Minute, 60, "min"}, {time.Hour, 48, "h"}} {
+		if n := int64(d.Round(u.unit) / u.unit); n < u.below {
+			return fmt.Sprintf("%d %s", n, u.name)
+		}
 	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	return fmt.Sprintf("%d days", d.Round(day)/day)
 }
 
-// spanText is a duration as the API and the CLI write it, but in days where it is of whole days.
+const day = 24 * time.Hour
+
+// spanText is a duration in its two largest units: 3 ms, 48.7 s, 1 min 9 s, 2 h, 14 days.
 func spanText(d time.Duration) string {
 	switch {
+	case d < 0:
+		return "−" + spanText(-d)
 	case d == 0:
 		return "0 s"
-	case d < 0:
-		return "none"
-	case d%(24*time.Hour) == 0:
-		return fmt.Sprintf("%d d", d/(24*time.Hour))
 	case d < time.Millisecond:
 		return fmt.Sprintf("%d µs", d.Round(time.Microsecond)/time.Microsecond)
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Round(time.Millisecond)/time.Millisecond)
 	case d < time.Minute:
 		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + " s"
+	case d < time.Hour:
+		return twoUnits(d.Round(time.Second), time.Minute, "min", time.Second, "s")
+	case d < day:
+		return twoUnits(d.Round(time.Minute), time.Hour, "h", time.Minute, "min")
+	case d.Round(time.Hour) < 2*day:
+		return twoUnits(d.Round(time.Hour), day, "day", time.Hour, "h")
 	}
-	s := d.Round(time.Second).String()
-	s = strings.TrimSuffix(s, "0s")
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
+	return twoUnits(d.Round(time.Hour), day, "days", time.Hour, "h")
+}
+
+func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+	text := fmt.Sprintf("%d %s", d/large, largeName)
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf(" %d %s", rest, smallName)
 	}
-	return s
+	return text
+}
+
+// offsetText is how far a clock is off, with its sign.
+func offsetText(d time.Duration) string {
+	if d = d.Round(100 * time.Microsecond); d == 0 {
+		return "0 ms"
+	}
+	sign := "+"
+	if d < 0 {
+		sign, d = "−", -d
+	}
+	if d < time.Second {
+		return sign + strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + " ms"
+	}
+	return sign + spanText(d)
+}
+
+// dayText is a time to come: by the clock within a day, by the calendar beyond it.
+func dayText(t time.Time) string { return dayFrom(t, time.Now()) }
+
+func dayFrom(t, now time.Time) string {
+	t = t.UTC()
+	switch {
+	case t.Sub(now) < day && now.Sub(t) < day:
+		return t.Format("15:04 MST")
+	case t.Year() == now.UTC().Year():
+		return t.Format("2 Jan")
+	}
+	return t.Format("2 Jan 2006")
 }
 
 // fieldSpan is a duration as a form holds it, so that parseSpan reads it back; "" for none.
 func fieldSpan(d time.Duration) string {
-	if d == 0 {
+	switch {
+	case d == 0:
 		return ""
-	}
-	if d == pawl.NoWait {
+	case d == pawl.NoWait:
 		return "0s"
+	case d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
 	}
-	return strings.ReplaceAll(spanText(d), " ", "")
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // number groups digits: 1,204.

@@ -100,16 +100,16 @@
 
   // ---- Times: "3 min ago" goes on by itself.
   function coarse(s) {
-    if (s < 60) return `${Math.floor(s)} s`;
-    if (s < 3600) return `${Math.floor(s / 60)} min`;
-    if (s < 48 * 3600) return `${Math.floor(s / 3600)} h`;
-    return `${Math.floor(s / 86400)} days`;
+    if (s < 59.5) return `${Math.round(s)} s`;
+    if (s < 59.5 * 60) return `${Math.round(s / 60)} min`;
+    if (s < 47.5 * 3600) return `${Math.round(s / 3600)} h`;
+    return `${Math.round(s / 86400)} days`;
   }
   function tick() {
     const now = Date.now();
     for (const t of document.querySelectorAll("time[datetime]")) {
       const d = (now - Date.parse(t.dateTime)) / 1000;
-      const text = d >= 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
+      const text = Math.abs(d) < 0.5 ? "now" : d > 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
       if (t.textContent !== text) t.textContent = text;
     }
   }
