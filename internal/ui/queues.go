@@ -72,7 +72,7 @@ func (v *visit) moreOf(next string) more {
 }
 
 func showQueues(v *visit) (*screen, error) {
-	page, err := v.admin().QueuesSeries(v.ctx, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")}, sparkTime)
+	page, err := v.admin().QueuesWhere(v.ctx, pawl.QueueFilter{Series: sparkTime}, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}

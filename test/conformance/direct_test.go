@@ -431,7 +431,7 @@ func (l limits) task() task.Rules {
 func retryOf(r task.Retry) retry { return retry{span(r.Initial), r.Factor, span(r.Max), r.Jitter} }
 
 func (d *direct) Queues(ctx context.Context, p part) (names []string, next string, err error) {
-	queues, err := d.queues.Queues(ctx, namespace, p.Cursor, limitOf(p)+1)
+	queues, err := d.queues.Queues(ctx, namespace, cluster.QueueQuery{After: p.Cursor, Limit: limitOf(p) + 1})
 	if err != nil {
 		return nil, "", refused(err)
 	}
