@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -31,10 +32,10 @@ type alarm struct {
 }
 
 const (
-	// busyQueues is how many queues the overview lists: those with most to do among the first busyAmong, so that thousands of queues
-	// don't make the page slow.
+	// busyQueues is how many queues the overview lists: those with most to do. Up to busyAmong are all read, and then the counts are
+	// theirs: with more, the counts and the choice are of the last survey of all queues, some seconds old.
 	busyQueues = 8
-	busyAmong  = 1000
+	busyAmong  = 100
 	maxAlarms  = 12
 	maxFailing = 8
 )
@@ -69,7 +70,7 @@ func showOverview(v *visit) (*screen, error) {
 	return &screen{Title: "Overview", Data: view, Watch: &watch{}}, nil
 }
 
-// queues shows those with most to do. If one page has all of them, the counts are theirs: the statistics' may be some seconds old.
+// queues shows those with most to do.
 func (v *visit) queues(view *overviewView) error {
 	page, err := v.admin().QueuesPage(v.ctx, pawl.PageRequest{Limit: busyAmong})
 	if err != nil {
@@ -77,8 +78,10 @@ func (v *visit) queues(view *overviewView) error {
 	}
 	if page.NextCursor == "" {
 		view.add(page.Items)
+	} else if page, err = v.admin().QueuesWhere(v.ctx, pawl.QueueFilter{Most: true}, pawl.PageRequest{Limit: busyQueues}); err != nil {
+		return err
 	}
-	slices.SortStableFunc(page.Items, func(a, b *pawl.QueueInfo) int { return int(busyness(b.Depth) - busyness(a.Depth)) })
+	slices.SortStableFunc(page.Items, func(a, b *pawl.QueueInfo) int { return cmp.Compare(busyness(b.Depth), busyness(a.Depth)) })
 	for _, q := range page.Items[:min(len(page.Items), busyQueues)] {
 		view.Busy = append(view.Busy, rowOf(q))
 	}
