@@ -478,3 +478,76 @@ func TestWidths(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysActOnTheirRow: x, j, k and Enter act on the row that was chosen, wherever refreshes have moved it, and on none if it went away.
+func TestKeysActOnTheirRow(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "/ops")
+	one := func() {
+		w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	}
+	rows := func(n int) { b.until(fmt.Sprintf(`document.querySelectorAll("tbody tr").length === %d`, n)) }
+	focused := `(document.activeElement.closest("[data-row]")?.id ?? "")`
+	ticked := `String([...document.querySelectorAll("td.tick input:checked")].map((e) => "t-" + e.value))`
+	says := func(text string) {
+		b.until(`document.getElementById("tell").classList.contains("shown") && document.getElementById("tell").textContent.includes("` + text + `")`)
+	}
+	for range 5 {
+		one()
+	}
+	b.visit(w.url + "/ops/tasks?q=queue:mail+state:scheduled")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+	b.key("x")
+	says("No row is chosen")
+	ids := strings.Split(b.eval(`String([...document.querySelectorAll("tbody tr")].map((r) => r.id))`), ",")
+	for range 3 {
+		b.key("j")
+	}
+	b.until(focused + ` === "` + ids[2] + `"`)
+	one()
+	one() // they come first: what was chosen is now two rows below
+	rows(7)
+	b.key("x")
+	if got := b.eval(ticked); got != ids[2] {
+		t.Errorf("after a refresh x ticks %s, the focus was on %s", got, ids[2])
+	}
+	b.key("x")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+	one()
+	rows(8)
+	b.key("j")
+	b.until(focused + ` === "` + ids[3] + `"`)
+	b.key("k")
+	b.key("k")
+	b.until(focused + ` === "` + ids[1] + `"`)
+	one()
+	rows(9)
+	if got := b.eval(`document.activeElement.textContent + " " + ` + focused); got != "a "+ids[1] {
+		t.Errorf("after a refresh the focus is on %q, want the task of %s", got, ids[1])
+	}
+	b.eval(`document.activeElement.blur()`)
+	b.loading(func() { b.key("Enter") })
+	if got := b.eval("location.pathname"); got != "/ops/tasks/"+ids[1][2:] {
+		t.Errorf("Enter opens %s, the row was %s", got, ids[1])
+	}
+
+	for _, key := range []string{"x", "j", "k", "Enter"} {
+		b.visit(w.url + "/ops/tasks?q=queue:mail+state:scheduled")
+		b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+		b.key("j")
+		b.key("j")
+		gone := b.eval(focused)
+		before := b.eval(`document.querySelectorAll("tbody tr").length`)
+		_, err := w.client.Cancel(t.Context(), gone[2:], "")
+		must(t, err)
+		b.until(`document.querySelectorAll("tbody tr").length < ` + before)
+		b.key(key)
+		says("no longer here")
+		if got := b.eval(ticked + ` + ` + focused + ` + location.pathname`); got != "/ops/tasks" {
+			t.Errorf("when its row had gone, %s did %q", key, got)
+		}
+		b.key("j") // on with the row that took its place
+		b.until(focused + ` === document.querySelectorAll("tbody tr")[1].id`)
+	}
+	b.check(w.url)
+}
