@@ -123,6 +123,45 @@ func TestLongListsFitTheBudget(t *testing.T) {
 	}
 }
 
+// TestDeadLettersOfManyQueues: the page is of all queues, leads to those with most, and costs as much as with few.
+func TestDeadLettersOfManyQueues(t *testing.T) {
+	w := startWorld(t, "")
+	const queues = 300
+	w.enqueue(t, queues, func(i int) pawl.Item {
+		return job("mail.send", `{}`, pawl.Queue(fmt.Sprintf("team-%03d.mail.of.the.eastern.region", i)), pawl.MaxAttempts(1))
+	})
+	w.enqueue(t, 5, func(int) pawl.Item { return job("card.charge", `{}`, pawl.Queue("billing"), pawl.MaxAttempts(1)) })
+	for i := 0; i <= queues; i += 60 {
+		from := pawl.Strict{"billing"}
+		for j := i; j < min(i+60, queues); j++ {
+			from = append(from, fmt.Sprintf("team-%03d.mail.of.the.eastern.region", j))
+		}
+		claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: from, Max: 100, Worker: "w"})
+		must(t, err)
+		ends := make([]pawl.Settlement, len(claims))
+		for k, c := range claims {
+			ends[k] = pawl.Settlement{Claim: c, Err: fmt.Errorf("%s gave up after %d tries", c.Type, k)}
+		}
+		_, err = w.client.Claims().SettleAll(t.Context(), ends)
+		must(t, err)
+	}
+	resp, body := w.get(t, "/dead")
+	if n := strings.Count(body, `<a class="chip"`); resp.StatusCode != 200 || n != 14 || len(body) > 60<<10 {
+		t.Errorf("status %d, %d chips, %d bytes; want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
+	}
+	for _, want := range []string{"All 305 of all queues", "the most of 300 queues", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page of all queues has no %s", want)
+		}
+	}
+	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `All 5 of <a href="/queues/billing">`) || strings.Count(body, `id="t-`) != 5 {
+		t.Error("the page of one queue does not list its own")
+	}
+	if resp, _ := w.get(t, "/dead?queue=nothing"); resp.StatusCode != 404 {
+		t.Errorf("the page of a queue that is not there has status %d", resp.StatusCode)
+	}
+}
+
 // newest is the id of the newest task that matches.
 func (w *world) newest(t testing.TB, f pawl.Filter) string {
 	t.Helper()
