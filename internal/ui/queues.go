@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -53,7 +55,12 @@ func (r queueRow) Idle() bool { return r.Workers != nil && *r.Workers == 0 && r.
 func waitingOf(d pawl.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
 
 type queuesView struct {
-	Rows []queueRow
+	Rows    []queueRow
+	Like    string // what is looked for in the names
+	Having  string // kept by the search field
+	Unlike  string // the list whatever the names
+	Picks   []chip
+	Refused *problem // what is wrong with the search
 	more
 }
 
@@ -71,17 +78,57 @@ func (v *visit) moreOf(next string) more {
 	return m
 }
 
+// queuePicks are what an operator looks for in many queues.
+var queuePicks = []struct {
+	having pawl.QueueTrait
+	most   bool
+	label  string
+}{{"", false, "all"}, {"", true, "most to do"}, {pawl.QueueDead, false, "with dead letters"}, {pawl.QueuePoisoned, false, "with poison"},
+	{pawl.QueueNoWorker, false, "without workers, but work"}, {pawl.QueuePaused, false, "paused"}}
+
+// queueFilter reads from the address which queues are asked for. A word without a star is looked for anywhere in names.
+func (v *visit) queueFilter() pawl.QueueFilter {
+	f := pawl.QueueFilter{Pattern: strings.TrimSpace(v.query("like")), Having: pawl.QueueTrait(v.query("having")), Most: v.query("order") == "most", Series: sparkTime}
+	if f.Pattern != "" && !strings.Contains(f.Pattern, "*") {
+		f.Pattern = "*" + f.Pattern + "*"
+	}
+	return f
+}
+
+func (v *visit) queuePicks(f pawl.QueueFilter) (chips []chip) {
+	for _, p := range queuePicks {
+		order := ""
+		if p.most {
+			order = "most"
+		}
+		chips = append(chips, chip{Label: p.label, URL: v.base + v.here("having", string(p.having), "order", order, "cursor", ""), On: p.having == f.Having && p.most == (f.Most && f.Having == "")})
+	}
+	return chips
+}
+
 func showQueues(v *visit) (*screen, error) {
-	page, err := v.admin().QueuesWhere(v.ctx, pawl.QueueFilter{Series: sparkTime}, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
+	f := v.queueFilter()
+	view := &queuesView{Like: v.query("like"), Having: string(f.Having), Unlike: v.base + v.here("like", "", "cursor", ""), Picks: v.queuePicks(f)}
+	s := &screen{Title: "Queues", Watch: &watch{}}
+	page, err := v.admin().QueuesWhere(v.ctx, f, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
+	if errors.Is(err, pawl.ErrInvalidArgument) {
+		p := problemOf(err)
+		view.Refused, s.Data = &p, view
+		return s, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	view := queuesView{more: v.moreOf(page.NextCursor)}
+	view.more = v.moreOf(page.NextCursor)
 	for _, q := range page.Items {
 		view.Rows = append(view.Rows, rowOf(q))
 	}
-	return &screen{Title: "Queues", Data: view, Watch: &watch{}}, nil
+	s.Data = view
+	return s, nil
 }
+
+// Filtered tells of a list that is not of all queues.
+func (q *queuesView) Filtered() bool { return q.Like != "" || q.Having != "" || q.Later }
 
 type queueView struct {
 	queueRow

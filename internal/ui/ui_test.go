@@ -157,6 +157,24 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `All 5 of <a href="/queues/billing">`) || strings.Count(body, `id="t-`) != 5 {
 		t.Error("the page of one queue does not list its own")
 	}
+	names := func(path string) (found []string) {
+		_, body := w.get(t, path)
+		for _, m := range regexp.MustCompile(`<tr data-row id="q-([^"]*)"`).FindAllStringSubmatch(body, -1) {
+			found = append(found, m[1])
+		}
+		return found
+	}
+	for path, want := range map[string]int{"/queues": 50, "/queues?like=team-1": 50, "/queues?like=team-00*": 10, "/queues?like=bill": 1, "/queues?like=bill&having=paused": 0, "/queues?having=dead&order=most": 50, "/queues?having=no_worker": 0} {
+		if got := names(path); len(got) != want {
+			t.Errorf("%s lists %d queues, want %d", path, len(got), want)
+		}
+	}
+	if got := names("/queues?having=dead&order=most"); got[0] != "billing" {
+		t.Errorf("the first of those with most dead letters is %s", got[0])
+	}
+	if resp, body := w.get(t, "/queues?like=a%20b"); resp.StatusCode != 200 || !strings.Contains(body, "can&#39;t be listed") && !strings.Contains(body, "can't be listed") {
+		t.Errorf("a pattern that is none: status %d", resp.StatusCode)
+	}
 	if resp, _ := w.get(t, "/dead?queue=nothing"); resp.StatusCode != 404 {
 		t.Errorf("the page of a queue that is not there has status %d", resp.StatusCode)
 	}
