@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -131,7 +130,7 @@ func operationFacts(o *pawl.OperationInfo) []fact {
 	add(o.ToQueue != "", "To queue", o.ToQueue)
 	add(o.Priority != "", "Priority", string(o.Priority))
 	add(o.Max > 0, "At most", plural(o.Max, "task"))
-	add(o.Rate > 0, "Rate", strconv.FormatFloat(o.Rate, 'g', -1, 64)+" a second")
+	add(o.Rate > 0, "Rate", paceText(o.Rate))
 	add(o.Canary > 0, "Canary", "pauses after "+plural(o.Canary, "task"))
 	add(o.StoppedBy != nil, "Stopped by", byWhom(o.StoppedBy))
 	add(o.ResumedBy != nil, "Resumed by", byWhom(o.ResumedBy))
@@ -168,7 +167,7 @@ func (v *visit) operationOf() (pawl.Operation, error) {
 	}
 	o.Filter = &filter
 	if v.r.PostForm != nil {
-		o.Max, o.Rate, o.Canary = r.whole("max"), r.share("rate"), r.whole("canary")
+		o.Max, o.Rate, o.Canary = r.whole("max"), r.pace("rate"), r.whole("canary")
 	}
 	return o, r.err
 }
@@ -186,11 +185,11 @@ func newOperationForm(v *visit) (*form, error) {
 	}
 	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Count again"},
 		Facts: []fact{{"Which", orAll(text)}}, Fields: operationFields(o, text)}
-	if opErr != nil {
+	if o.Filter == nil {
 		f.refuse(opErr)
 		return f, nil
 	}
-	try := o
+	try := o // without what can't be read
 	if try.Action == pawl.ActionMove && try.ToQueue == "" {
 		try.ToQueue = "default" // which one does not change the count
 	}
@@ -203,6 +202,9 @@ func newOperationForm(v *visit) (*form, error) {
 		return f, nil
 	}
 	f.count(p, o, word)
+	if opErr != nil {
+		f.refuse(opErr)
+	}
 	return f, nil
 }
 
@@ -239,7 +241,7 @@ func operationFields(o pawl.Operation, text string) []field {
 		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
 	}
 	return append(fields,
-		field{Name: "rate", Label: "Tasks a second at most", Kind: "number", Placeholder: "as fast as goes"},
+		field{Name: "rate", Label: "Rate at most", Kind: "text", Placeholder: "as fast as goes", Hint: rateHint},
 		field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "It pauses after so many tasks, for you to look."},
 		field{Name: "max", Label: "Tasks at most", Kind: "number", Placeholder: "all that match"},
 		reasonField())

@@ -51,17 +51,6 @@ func orNone(is bool, text string) string {
 	return text
 }
 
-func rateText(r pawl.Rate) string {
-	if r.Limit == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%d/%s", r.Limit, fieldSpan(r.Period))
-	if r.Burst > 0 && r.Burst != r.Limit {
-		text += fmt.Sprintf(" burst %d", r.Burst)
-	}
-	return text
-}
-
 func limitsText(l pawl.Limits) string {
 	var all []string
 	if l.MaxRunning > 0 {
@@ -169,7 +158,7 @@ func limitFields(s *pawl.QueueSettings) []field {
 	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
 		keys = append(keys, keyLine(key, s.Keys[key]))
 	}
-	rate := "100/1s, or 100/1m burst 20"
+	rate := "Such as 50/s, or 100/1m burst 20."
 	return []field{
 		{Heading: "Limits", Name: "max_length", Label: "Waiting tasks at most", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit"},
 		{Name: "max_wait", Label: "Needs attention when a task is ready for", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m"},
@@ -258,46 +247,6 @@ func (r *reader) retrySpan(name string) time.Duration {
 		return pawl.NoWait
 	}
 	return d
-}
-
-// rate reads "100/1s" or "100/1m burst 20".
-func (r *reader) rate(name string) pawl.Rate {
-	s := r.text(name)
-	if s == "" {
-		return pawl.Rate{}
-	}
-	rate, err := parseRate(s)
-	if err != nil {
-		r.fail(badField(name, "%v", err))
-	}
-	return rate
-}
-
-func parseRate(s string) (rate pawl.Rate, err error) {
-	bad := fmt.Errorf("%q is not a rate such as 100/1s or 100/1m burst 20", clip(s, 60))
-	words := strings.Fields(s)
-	if len(words) != 1 && (len(words) != 3 || words[1] != "burst") {
-		return rate, bad
-	}
-	limit, period, ok := strings.Cut(words[0], "/")
-	if !ok {
-		return rate, bad
-	}
-	if period == "s" || period == "m" || period == "h" {
-		period = "1" + period
-	}
-	if rate.Limit, err = strconv.Atoi(limit); err != nil {
-		return rate, bad
-	}
-	if rate.Period, err = parseSpan(period); err != nil {
-		return rate, bad
-	}
-	if len(words) == 3 {
-		if rate.Burst, err = strconv.Atoi(words[2]); err != nil {
-			return rate, bad
-		}
-	}
-	return rate, nil
 }
 
 func (r *reader) weights(name string) *pawl.PriorityWeights {

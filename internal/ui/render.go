@@ -117,8 +117,8 @@ func (v *visit) render(status int, file, part string, data any) error {
 
 // problem is an error as people see it.
 type problem struct {
-	Code, Message, Field, Reason string
-	Status                       int
+	Title, Code, Message, Field, Reason string
+	Status                              int
 }
 
 func problemOf(err error) problem {

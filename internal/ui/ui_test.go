@@ -346,12 +346,12 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 		field string
 		says  string
 	}{
-		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "type"},
+		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "is empty"},
 		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload", "is not JSON"},
 		{"/enqueue", url.Values{"type": {"a"}, "queue": {"no/slash"}}, "queue", "no/slash"},
 		{"/enqueue", url.Values{"type": {"a"}, "run_at": {"tomorrow"}}, "run_at", "tomorrow"},
 		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"61 * * * *"}, "task.type": {"a"}}, "cron", "61"},
-		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"@daily"}, "task.type": {""}}, "task.type", "task.type"},
+		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"@daily"}, "task.type": {""}}, "task.type", "is empty"},
 		{"/new-queue", url.Values{"queue": {"a b"}}, "queue", "a b"},
 		{"/settings/you", url.Values{"name": {"Müller"}}, "name", "ASCII"},
 	} {
@@ -365,6 +365,35 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 			if values[0] != "" && !strings.Contains(body, htmlEscaper.Replace(values[0])) {
 				t.Errorf("%s: what was filled into %s, %q, is gone", c.path, name, values[0])
 			}
+		}
+	}
+}
+
+// TestARefusedOperationKeepsItsCount: who mistypes a rate still sees what the button is for.
+func TestARefusedOperationKeepsItsCount(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	resp, body := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"abc"}, "canary": {"many"}})
+	if resp.StatusCode != 422 {
+		t.Errorf("status %d, want 422", resp.StatusCode)
+	}
+	for _, want := range []string{"<dt>Match now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "The newest of them", `<strong>Not done</strong> <span>see “Rate at most”, “Canary” below</span>`,
+		`<p class="wrong-says" role="alert">&#34;abc&#34; is not a rate such as 50/s or 100/1m</p>`, `<p class="wrong-says" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the form has no %s", want)
+		}
+	}
+	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"100/1m"}}); resp.StatusCode != 303 {
+		t.Errorf("a rate of 100/1m: status %d, want 303", resp.StatusCode)
+	}
+}
+
+func TestFiltersThatFindNothingSayWhy(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	for q, want := range map[string]string{"queue:mial": "There is no queue mial", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "a part of a task", "state:dedd": "there are scheduled, ready"} {
+		if _, body := w.get(t, "/tasks?q="+url.QueryEscape(q)); !strings.Contains(body, want) {
+			t.Errorf("%q does not say %q", q, want)
 		}
 	}
 }
