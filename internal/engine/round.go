@@ -304,10 +304,10 @@ func readEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
 // move takes a task from one place in its life to another: it keeps counters, lanes and deadlines in step with the row,
 // so that no verb has to. From is the row as it was, nil for a new task; to is the row as it shall be.
 func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
-	if from != nil {
-		if !from.State.CanBecome(to.State) {
-			panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
-		}
+	if from == nil {
+		r.tx.Set(listedKey(ns, q.name, id), nil)
+	} else if !from.State.CanBecome(to.State) {
+		panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
 	}
 	var heir task.ID
 	if to.Unique != nil {
