@@ -18,8 +18,9 @@ type Filter struct {
 	Tag           string
 	Key           string
 	Worker        string
-	Error         string // part of the last failure's message
-	Fingerprint   string `json:",omitempty"` // of a Group, by PrintText
+	Error         string  // part of the last failure's message
+	Fingerprint   string  `json:",omitempty"` // of a Group, by PrintText
+	Operation     task.ID `json:",omitzero"`  // the last that changed the task
 	CreatedAfter  store.Time
 	CreatedBefore store.Time
 	Text          string // part of the payload
@@ -136,6 +137,7 @@ func (f *Filter) matches(from store.Reader, ns string, id task.ID, x *Exec) bool
 		f.Type != "" && x.Type != f.Type,
 		f.Key != "" && x.Key != f.Key,
 		f.Worker != "" && x.Claim.Worker != f.Worker,
+		f.Operation != (task.ID{}) && x.Operation != f.Operation,
 		f.CreatedAfter != 0 && x.CreatedAt <= f.CreatedAfter,
 		f.CreatedBefore != 0 && x.CreatedAt >= f.CreatedBefore,
 		len(f.States) > 0 && !hasState(f.States, x.State):

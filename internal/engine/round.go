@@ -75,6 +75,7 @@ type Round struct {
 	breakers   []dirtyBreaker
 	tallies    []*newsTally             // that have changed
 	deaths     int                      // of tasks that became dead letters or poisoned
+	operated   operated                 // what an operation changes at the moment
 	spaces     []*space                 // that may run more, while queues wait for that
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
@@ -326,6 +327,9 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	r.enter(ns, id, q, to)
 	if from != nil && from.State == task.Ready && !from.parked() {
 		q.lanes.forget(q.flowOf(from.Key, r.now))
+	}
+	if id == r.operated.id {
+		to.Operation = r.operated.by
 	}
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
