@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// accessCalls are the calls on tokens and namespaces, which tell of no moment of a shard.
-var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI)Request$`)
+// accessCalls are the calls on tokens, namespaces and webhooks, which tell of no moment of a shard.
+var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me|webhooks)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI|Webhook|Webhooks|WebhookSecret|WebhookDeliveries)Request$`)
 
 // keyInfo is a token as it is told.
 type keyInfo struct {

@@ -56,7 +56,6 @@ var actionOf = map[string]task.Action{
 	"AccessService.AddToken": task.TokenAdded, "AccessService.RotateToken": task.TokenRotated, "AccessService.RevokeToken": task.TokenRevoked,
 	"AccessService.AddNamespace": task.NamespaceAdded, "AccessService.SetQuotas": task.QuotasSet, "AccessService.RemoveNamespace": task.NamespaceRemoved,
 
-	// Package node tests these, with a receiver.
 	"WebhookService.ListWebhooks": read, "WebhookService.GetWebhook": read, "WebhookService.ListWebhookDeliveries": read, "WebhookService.AddWebhook": task.WebhookAdded,
 	"WebhookService.SetWebhook": task.WebhookSet, "WebhookService.RemoveWebhook": task.WebhookRemoved, "WebhookService.PauseWebhook": task.WebhookPaused,
 	"WebhookService.ResumeWebhook": task.WebhookResumed, "WebhookService.TestWebhook": task.WebhookTested, "WebhookService.RotateWebhookSecret": task.WebhookRotated,
