@@ -93,6 +93,7 @@ func (r *replica) elected(o shard.Office) {
 	}
 	r.asks.begin(o.Began)
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
+	r.leader.KeepAudit(r.b.cfg.AuditKeep)
 	r.ring.Open()
 	r.setDeadline(0)
 	poke(r.toFile)

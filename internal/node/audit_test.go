@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/shard"
@@ -101,6 +102,7 @@ func TestAuditOfCluster(t *testing.T) {
 		twice("lead", func() error { return admin.TransferLeader(ctx, 1, "n2") })
 		twice("shards", func() error { return admin.AddShards(ctx, 2) })
 		twice("replication", func() error { return admin.SetReplication(ctx, 1) })
+		twice("audit retention", func() error { return admin.SetAuditRetention(ctx, 48*time.Hour) })
 		twice("level", func() error { _, err := admin.RaiseLevel(ctx); return err }) // it is the highest: no change
 		if _, err := admin.Backup(ctx, io.Discard, nil); err != nil {
 			t.Error(err)
@@ -119,6 +121,7 @@ func TestAuditOfCluster(t *testing.T) {
 			`cluster.lead shard 1  → {"preferred_leader":"n2"}`,
 			`cluster.add_shards cluster {"data_shards":1} → {"data_shards":2}`,
 			`cluster.replication cluster {"replication":3} → {"replication":1}`,
+			`cluster.audit_retention cluster {"audit_retention":"2160h0m0s"} → {"audit_retention":"48h0m0s"}`,
 			`cluster.backup cluster  → {"shards":3}`,
 		}
 		if !slices.Equal(got, want) {

@@ -45,7 +45,8 @@ type house struct {
 	copy    *cluster.Copy
 	roster  *roster.Roster
 	router  *router.Router
-	keeper  *auth.Door // lets everybody in, and knows the namespaces
+	heard   *cluster.Copy // of the system shard's tables, as a node follows them
+	keeper  *auth.Door    // lets everybody in, and knows the namespaces
 	hooks   onlyHooks
 	told    *receiver // of notices
 	pipe    *bufconn.Listener
@@ -59,7 +60,7 @@ func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.L
 // build starts a house that ends with its test. The archive needs a real directory.
 func build(t *testing.T, shards int, archiveDir string) *house {
 	t.Helper()
-	h := &house{pipe: bufconn.Listen(pipeBuffer), roster: roster.New(), keeper: auth.NewDoor(auth.Config{Mode: auth.Never})}
+	h := &house{pipe: bufconn.Listen(pipeBuffer), roster: roster.New(), heard: cluster.NewCopy(nil), keeper: auth.NewDoor(auth.Config{Mode: auth.Never})}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
 	fs := vfs.NewMem()
@@ -80,6 +81,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	book := stats.New(time.Now())
 	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log, Stats: book,
 		Namespaces:  h.keeper.Namespaces,
+		AuditKeep:   h.heard.AuditKeep,
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
 		Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
 			return h.router.Carry(ctx, ns, parcels)
@@ -131,13 +133,12 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 
 // hear has the roster hear which workers are to be quiet, and the gateway which namespaces there are, as the copy of a node does.
 func (h *house) hear(t *testing.T) {
-	heard := cluster.NewCopy(nil)
-	heard.OnQuiet(router.TellRoster(h.roster))
-	heard.OnAccess(h.keeper.Replace)
+	h.heard.OnQuiet(router.TellRoster(h.roster))
+	h.heard.OnAccess(h.keeper.Replace)
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() {
-		heard.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
+		h.heard.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
 			return h.control.Changes(ctx, after, cluster.Report{Node: 1}, wait)
 		})
 	})
