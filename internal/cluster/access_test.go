@@ -128,6 +128,12 @@ func TestTokensAskedForAgain(t *testing.T) {
 		if err != nil || again.Token.Hash != third.Token.Hash || again.Token.OldHash != done.Token.OldHash || again.Token.OldUntil != done.Token.OldUntil {
 			t.Errorf("a repeat: %+v, %v", again, err)
 		}
+		for n, want := range []error{nil, task.ErrConflict} { // the time runs from the first answer on
+			pass(againWithin * 6 / 10)
+			if _, err := c.RotateToken(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
+				t.Errorf("a repeat %d minutes later: %v, want %v", 6*(n+1), err, want)
+			}
+		}
 	})
 }
 

@@ -174,6 +174,36 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 	})
 }
 
+// How long the audit is kept is heard of by data shards, also after a restart. A jump of the clock lets nothing go for an hour.
+func TestAuditRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dir := t.TempDir()
+		s := w.start("n1", dir)
+		if err := s.client().Admin().As("lena").SetAuditRetention(t.Context(), 48*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		id, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"})
+		if err == nil {
+			_, err = s.client().Admin().As("lena").DiscardTask(t.Context(), id.ID, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.crash("n1")
+		pass(49 * time.Hour)
+		s = w.start("n1", dir)
+		noted := func() int { return len(auditOf(t, s, pawl.AuditFilter{Actor: "lena", Action: "task.*"})) }
+		if n := noted(); n != 1 {
+			t.Errorf("after a jump of the clock there are %d entries, want 1", n)
+		}
+		pass(61 * time.Minute)
+		if n := noted(); n != 0 {
+			t.Errorf("an hour later there are %d entries, want none", n)
+		}
+	})
+}
+
 // Numbers travel in the form of before to nodes that know no authors, and both are read.
 func TestCountsOfTwoForms(t *testing.T) {
 	for _, a := range []countArgs{{N: 3}, {N: 3, By: task.Author{Name: "lena", Face: task.FaceREST}}} {
