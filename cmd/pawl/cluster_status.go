@@ -34,8 +34,8 @@ the system shard: it knows nodes, shards and queues.`,
 
 func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
 	s := info.Settings
-	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d\n\n", count(int64(len(info.Nodes)), "node"), count(int64(s.DataShards), "data shard"),
-		s.Replication, s.Level)
+	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s\n\n", count(int64(len(info.Nodes)), "node"), count(int64(s.DataShards), "data shard"),
+		s.Replication, s.Level, days(s.AuditRetention))
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
 	writeShards(w, info.Shards)

@@ -213,7 +213,7 @@ func TestClusterAddWithoutPeers(t *testing.T) {
 }
 
 func TestClusterStatus(t *testing.T) {
-	const want = `3 nodes, 2 data shards, replication 3, feature level 1
+	const want = `3 nodes, 2 data shards, replication 3, feature level 1, audit kept for 90d
 
 NODE  STATE    ALIVE        VERSION  CLIENTS AT     NODES AT       DISK FREE      CLOCK   REPLICAS  LEADS
 n1    active   yes          0.1.0    10.0.0.1:7295  10.0.0.1:7296  12.5GiB (25%)  +1.5ms  0-2       0-1
