@@ -32,6 +32,8 @@ type Leader struct {
 	ids    map[string]*newIDs // by namespace
 	spaces map[string]*space  // the same
 
+	auditKept func() time.Duration // nil: as by default
+
 	transitions []Transition // of the last round: its space is used again
 	news        news
 }

@@ -18,9 +18,10 @@ import (
 type direct struct {
 	broker *router.Router
 	queues router.Directory
+	hooks  onlyHooks
 }
 
-func newDirect(h *house) *direct { return &direct{h.router, h.router.Directory()} }
+func newDirect(h *house) *direct { return &direct{h.router, h.router.Directory(), h.hooks} }
 
 // refused puts an error in the suite's words.
 func refused(err error) error {
