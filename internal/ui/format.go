@@ -104,18 +104,17 @@ func momentOf(t, now time.Time) moment {
 	return m
 }
 
-// coarse is a duration in its largest unit, rounded, as app.js writes it too.
+// coarse is a duration in its largest unit, to the nearest, as app.js writes it too: what ends in 90 days less a moment ends in 90 days.
 func coarse(d time.Duration) string {
 	for _, u := range []struct {
-		unit  time.Duration
-		below int64
-		name  string
-	}{{time.Second, 60, "s"}, {time.Minute, 60, "min"}, {time.Hour, 48, "h"}} {
-		if n := int64(d.Round(u.unit) / u.unit); n < u.below {
-			return fmt.Sprintf("%d %s", n, u.name)
+		unit, below time.Duration
+		name        string
+	}{{time.Second, time.Minute, "s"}, {time.Minute, time.Hour, "min"}, {time.Hour, 48 * time.Hour, "h"}} {
+		if n := d.Round(u.unit); n < u.below {
+			return fmt.Sprintf("%d %s", n/u.unit, u.name)
 		}
 	}
-	return fmt.Sprintf("%d days", d.Round(day)/day)
+	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 }
 
 const day = 24 * time.Hour
