@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -98,6 +99,65 @@ type operationView struct {
 	Skipped []count
 	Facts   []fact
 	Find    string // the filter in text form
+	Became  []outcomeLink
+	Next    []bulkLink // what can be done when it has ended
+}
+
+// outcomeLink leads to tasks that an operation has changed, by how they stand now.
+type outcomeLink struct{ Label, State, URL string }
+
+// outcomes are how tasks can stand that an operation has changed.
+var outcomes = []struct {
+	label  string
+	states []pawl.State
+}{
+	{"wait", []pawl.State{pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying}}, {"run", []pawl.State{pawl.StateClaimed}}, {"succeeded", []pawl.State{pawl.StateSucceeded}},
+	{"dead", []pawl.State{pawl.StateDead, pawl.StatePoisoned}}, {"cancelled", []pawl.State{pawl.StateCancelled}}, {"discarded", []pawl.State{pawl.StateDiscarded}},
+}
+
+// changed are the tasks in some states that no operation has changed since this one.
+func changed(o *pawl.OperationInfo, states ...pawl.State) pawl.Filter {
+	f := pawl.Filter{Operation: o.ID, States: states}
+	if o.Filter != nil && o.Action != pawl.ActionMove {
+		f.Queue = o.Filter.Queue // not needed, but then only its tasks are looked at
+	}
+	return f
+}
+
+func (v *visit) became(o *pawl.OperationInfo) (links []outcomeLink) {
+	for _, out := range outcomes {
+		links = append(links, outcomeLink{out.label, string(out.states[0]), v.linksOf(changed(o, out.states...)).Find})
+	}
+	return links
+}
+
+// afterwards is what can be done when an operation has ended: nothing undoes it, but what it ended can be replayed.
+func (v *visit) afterwards(o *pawl.OperationInfo) (links []bulkLink) {
+	if !o.State.Ended() {
+		return nil
+	}
+	add := func(label string, action pawl.Action, f pawl.Filter) {
+		links = append(links, bulkLink{Label: label, URL: v.url("operations", "new", "?action="+string(action)+"&q="+url.QueryEscape(filterText(f)))})
+	}
+	switch o.Action {
+	case pawl.ActionCancel, pawl.ActionDiscard:
+		if o.Counts.Done > 0 {
+			add("Replay what it ended", pawl.ActionReplay, changed(o, pawl.StateCancelled, pawl.StateDiscarded))
+		}
+	case pawl.ActionReplay, pawl.ActionRunNow:
+		if o.Counts.Done > 0 {
+			add("Replay those that are dead again", pawl.ActionReplay, changed(o, pawl.StateDead))
+			add("Cancel those that still wait", pawl.ActionCancel, changed(o, pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying))
+		}
+	case pawl.ActionSetPriority:
+		if o.Counts.Done > 0 {
+			add("Set their priority again", pawl.ActionSetPriority, changed(o))
+		}
+	}
+	if o.Filter != nil && (o.Counts.Failed > 0 || o.State != pawl.OperationDone) {
+		add("The same once more", o.Action, *o.Filter)
+	}
+	return links
 }
 
 func showOperation(v *visit) (*screen, error) {
@@ -105,7 +165,7 @@ func showOperation(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := operationView{operationRow: operationRowOf(o), Facts: operationFacts(o)}
+	view := operationView{operationRow: operationRowOf(o), Facts: operationFacts(o), Became: v.became(o), Next: v.afterwards(o)}
 	if o.Operation.Filter != nil {
 		view.Find = filterText(*o.Operation.Filter)
 	}

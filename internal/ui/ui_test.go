@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -385,6 +386,33 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	}
 	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"100/1m"}}); resp.StatusCode != 303 {
 		t.Errorf("a rate of 100/1m: status %d, want 303", resp.StatusCode)
+	}
+}
+
+// TestOperationsLeadOn: from an operation one comes to what became of its tasks, and to what can be done with them.
+func TestOperationsLeadOn(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	o, err := w.client.Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: "mail"}})
+	must(t, err)
+	_, err = w.client.Admin().WaitOperation(t.Context(), o.ID, nil)
+	must(t, err)
+	_, body := w.get(t, "/operations/"+o.ID)
+	links := map[string]string{}
+	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*)</a>`).FindAllStringSubmatch(body, -1) {
+		links[m[2]] = html.UnescapeString(m[1])
+	}
+	if resp, list := w.get(t, links["cancelled"]); resp.StatusCode != 200 || strings.Count(list, `id="t-`) != 3 {
+		t.Errorf("what was cancelled is at %q: status %d, %d tasks", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))
+	}
+	if resp, list := w.get(t, links["succeeded"]); resp.StatusCode != 200 || !strings.Contains(list, "No task matches") {
+		t.Errorf("what succeeded is at %q: status %d", links["succeeded"], resp.StatusCode)
+	}
+	if _, form := w.get(t, links["Replay what it ended…"]); !strings.Contains(form, "Replay 3 tasks</button>") {
+		t.Errorf("what can be replayed is at %q: %.300s", links["Replay what it ended…"], form)
+	}
+	if links["The same once more…"] != "" {
+		t.Error("what is done can be done once more")
 	}
 }
 
