@@ -21,6 +21,7 @@ type overviewView struct {
 	Alarms  []alarm
 	Failing []pawl.FailingType
 	Running []operationRow
+	Hello   []fact // commands, where nothing was enqueued yet
 }
 
 // alarm is something that wants attention.
@@ -57,6 +58,9 @@ func showOverview(v *visit) (*screen, error) {
 	}
 	if err := v.queues(view); err != nil {
 		return nil, err
+	}
+	if view.Totals.Queues == 0 {
+		view.Hello = v.hello()
 	}
 	page, err := v.admin().OperationsPage(v.ctx, pawl.PageRequest{Limit: operationsLimit})
 	if err != nil {

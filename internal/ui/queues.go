@@ -61,6 +61,7 @@ type queuesView struct {
 	Unlike  string // the list whatever the names
 	Picks   []chip
 	Refused *problem // what is wrong with the search
+	Hello   []fact   // commands, where there are none
 	more
 }
 
@@ -122,6 +123,9 @@ func showQueues(v *visit) (*screen, error) {
 	view.more = v.moreOf(page.NextCursor)
 	for _, q := range page.Items {
 		view.Rows = append(view.Rows, rowOf(q))
+	}
+	if len(view.Rows) == 0 {
+		view.Hello = v.hello()
 	}
 	s.Data = view
 	return s, nil

@@ -189,28 +189,19 @@ const maxCopied = 2 << 10
 
 // commands are the task as others would type it.
 func (v *visit) commands(t *pawl.TaskInfo) []fact {
-	server := "http://"
-	if v.r.TLS != nil || v.r.Header.Get("X-Forwarded-Proto") == "https" {
-		server = "https://"
-	}
-	server += v.r.Host + v.base
+	c := v.caller()
 	facts := []fact{
-		{"Look, curl", "curl " + quoteShell(server+"/api/v1/tasks/"+t.ID)},
-		{"Look, CLI", "pawl task show " + t.ID},
+		{"Look, curl", c.curl + " " + quoteShell(c.url+"/api/v1/tasks/"+t.ID)},
+		{"Look, CLI", c.command("pawl task show " + t.ID)},
 	}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxCopied {
 		payload := json.RawMessage(t.Payload)
 		if len(payload) == 0 {
 			payload = json.RawMessage("null")
 		}
-		body, err := json.Marshal(struct {
-			Type    string          `json:"type"`
-			Queue   string          `json:"queue"`
-			Payload json.RawMessage `json:"payload"`
-		}{t.Type, t.Queue, payload})
-		if err == nil {
-			facts = append(facts, fact{"Again, curl", "curl -d " + quoteShell(string(body)) + " " + quoteShell(server+"/api/v1/tasks")},
-				fact{"Again, CLI", "pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue)})
+		if call, err := c.enqueue(t.Type, t.Queue, payload); err == nil {
+			facts = append(facts, fact{"Again, curl", call},
+				fact{"Again, CLI", c.command("pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue))})
 		}
 	}
 	return facts

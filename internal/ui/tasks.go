@@ -38,6 +38,7 @@ type tasksView struct {
 	Partial  bool   // the search has not come to its end
 	NoQueue  string // the queue that the filter names, if there is none of that name
 	PartOfID bool   // the filter looks like a part of a task's id
+	Hello    []fact // commands, where there are none
 	more
 }
 
@@ -108,6 +109,7 @@ var shownID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f-]*|….*)?$`)
 
 // whyNone says what may be wrong with a filter that no task matches.
 func (v *visit) whyNone(view *tasksView, filter pawl.Filter) error {
+	view.Hello = v.hello()
 	view.PartOfID = shownID.MatchString(filter.Text)
 	if filter.Queue == "" {
 		return nil

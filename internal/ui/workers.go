@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,6 +29,7 @@ type workersView struct {
 	Silent []fact // nodes that gave no answer, and why
 	Slots  int
 	Busy   int
+	Hello  string // the command, where there are none
 	more
 }
 
@@ -78,6 +80,9 @@ func showWorkers(v *visit) (*screen, error) {
 	}
 	for _, node := range slices.Sorted(maps.Keys(page.Silent)) {
 		view.Silent = append(view.Silent, fact{node, page.Silent[node]})
+	}
+	if len(view.Rows) == 0 {
+		view.Hello = v.caller().command("pawl work --type mail.welcome --queue " + quoteShell(cmp.Or(view.Queue, "mail")) + " --exec cat")
 	}
 	return &screen{Title: "Workers", Data: view}, nil
 }
