@@ -36,6 +36,21 @@ type form struct {
 // fact is a line that tells a name and a value.
 type fact struct{ Name, Value string }
 
+// linkedFact is a fact whose value has a page.
+type linkedFact struct {
+	fact
+	URL string // "": it has none
+}
+
+// linked gives the values of some facts their pages, by the names of the facts.
+func linked(facts []fact, pages map[string]string) []linkedFact {
+	out := make([]linkedFact, len(facts))
+	for i, f := range facts {
+		out[i] = linkedFact{f, pages[f.Name]}
+	}
+	return out
+}
+
 // check is a button that asks for the form again, as it is filled in.
 type check struct{ Label string }
 

@@ -40,6 +40,8 @@ func (u *UI) funcs() template.FuncMap {
 			return all
 		},
 		"rate":   paceText,
+		"median": medianText,
+		"failed": failedText,
 		"share":  func(part float64) string { return decimal(part*100) + " %" },
 		"reads":  func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
 		"plural": plural,
@@ -273,6 +275,33 @@ func paceText(perSecond float64) string {
 		return decimal(perSecond) + "/s"
 	}
 	return decimal(perSecond*60) + "/min"
+}
+
+// medianText is how long something took; a dash where it never happened.
+func medianText(l pawl.Latency) string {
+	if l.Count == 0 {
+		return "–"
+	}
+	return spanText(l.P50) + " · " + spanText(l.P95)
+}
+
+// failedText is the share of the attempts that failed; a dash where none ended.
+func failedText(s *pawl.Stats) string {
+	if s.Totals.Succeeded+s.Totals.Failed+s.Totals.Crashed == 0 {
+		return "–"
+	}
+	return decimal(s.FailureRate*100) + " %"
+}
+
+// longNumber is a count within a sentence of the API, of which nothing groups the digits yet.
+var longNumber = regexp.MustCompile(`(^|\s)(\d{4,})( [a-z])`)
+
+// groupDigits makes counts within a sentence easier to read.
+func groupDigits(s string) string {
+	return longNumber.ReplaceAllStringFunc(s, func(m string) string {
+		at := longNumber.FindStringSubmatch(m)
+		return at[1] + number(at[2]) + at[3]
+	})
 }
 
 // instant is a time within a sentence of the API.

@@ -30,6 +30,27 @@ func TestDurationsReadAlike(t *testing.T) {
 	}
 }
 
+func TestWhatWasNotMeasuredIsADash(t *testing.T) {
+	if got := medianText(pawl.Latency{}); got != "–" {
+		t.Errorf("what never happened took %s", got)
+	}
+	if got := medianText(pawl.Latency{Count: 3, P50: time.Millisecond, P95: 70 * time.Second}); got != "1 ms · 1 min 10 s" {
+		t.Errorf("the median reads %s", got)
+	}
+	if got := failedText(&pawl.Stats{}); got != "–" {
+		t.Errorf("of no attempts failed %s", got)
+	}
+	if got := failedText(&pawl.Stats{Totals: pawl.EventCounts{Succeeded: 2}}); got != "0 %" {
+		t.Errorf("of two good attempts failed %s", got)
+	}
+	for text, want := range map[string]string{"queue q1 has 100001 ready tasks, and no worker asks": "queue q1 has 100,001 ready tasks, and no worker asks",
+		"since 2026-01-02 10:00:00": "since 2026-01-02 10:00:00", "999 tasks": "999 tasks"} {
+		if got := groupDigits(text); got != want {
+			t.Errorf("%q reads %q, want %q", text, got, want)
+		}
+	}
+}
+
 // TestFieldsReadWhatTheyHold: what a form is filled with is what it sends, if nobody changes it.
 func TestFieldsReadWhatTheyHold(t *testing.T) {
 	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute, 36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {

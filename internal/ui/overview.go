@@ -54,7 +54,11 @@ func showOverview(v *visit) (*screen, error) {
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats), Failing: stats.Failing[:min(len(stats.Failing), maxFailing)],
 		Counts: countsOf(pawl.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
 	for _, a := range stats.Attention[:min(len(stats.Attention), maxAlarms)] {
-		view.Alarms = append(view.Alarms, v.alarm(a))
+		one := v.alarm(a)
+		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst
+			one.URL = v.find("queue", stats.Failing[0].Queue, "type", stats.Failing[0].Type, "state", "retrying,dead")
+		}
+		view.Alarms = append(view.Alarms, one)
 	}
 	if err := v.queues(view); err != nil {
 		return nil, err
@@ -157,7 +161,7 @@ func throughput(label string, s *pawl.Stats) chart {
 
 // alarm says where what wants attention is seen.
 func (v *visit) alarm(a pawl.Attention) alarm {
-	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: a.Detail}
+	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: groupDigits(a.Detail)}
 	if a.Severity == "critical" {
 		out.State = "dead"
 	}

@@ -25,6 +25,9 @@ var queueActions = []action{
 // queuesLimit is how many queues a page of the list has.
 const queuesLimit = 50
 
+// queueWorkers is how many workers the page of a queue lists.
+const queueWorkers = 5
+
 // sparkTime is what the small chart of a queue in a list is of.
 const sparkTime = time.Hour
 
@@ -145,7 +148,8 @@ type queueView struct {
 	Stats    *pawl.Stats
 	Windows  []chip
 	Chart    chart
-	Drain    string // how long until what is ready is done
+	Drain    string      // how long until what is ready is done
+	Workers  []workerRow // some of them
 	Scale    *pawl.QueueScale
 }
 
@@ -163,6 +167,13 @@ func showQueue(v *visit) (*screen, error) {
 	}
 	if err := v.queueStats(&view); err != nil {
 		return nil, err
+	}
+	workers, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: q.Name}, pawl.PageRequest{Limit: queueWorkers})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range workers.Items {
+		view.Workers = append(view.Workers, workerRowOf(w))
 	}
 	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &watch{Queue: q.Name}}, nil
 }

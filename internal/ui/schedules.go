@@ -64,7 +64,7 @@ func showSchedules(v *visit) (*screen, error) {
 
 type scheduleView struct {
 	scheduleRow
-	Facts   []fact
+	Facts   []linkedFact
 	Payload *document
 	Runs    []run
 	Ticks   []*pawl.Tick
@@ -84,7 +84,7 @@ func showSchedule(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: scheduleFacts(s), Payload: documentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
+	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: linked(scheduleFacts(s), map[string]string{"Queue": v.url("queues", s.Task.Queue), "Type": v.find("queue", s.Task.Queue, "type", s.Task.Type)}), Payload: documentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
 		Ticks: ticks.Items, more: v.moreOf(ticks.NextCursor)}
 	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }

@@ -56,7 +56,7 @@ type taskView struct {
 	Checkpoint *document
 	Attempts   []attemptRow
 	Cut        int // attempts that are not shown
-	Facts      []fact
+	Facts      []linkedFact
 	Headers    []fact
 	Commands   []fact
 	Can        can
@@ -106,7 +106,7 @@ func showTask(v *visit) (*screen, error) {
 		return nil, err
 	}
 	view := taskView{TaskInfo: t, Can: canOf(t.State), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
-		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: taskFacts(t), Commands: v.commands(t)}
+		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker), "Key": v.find("queue", t.Queue, "key", t.Key)}), Commands: v.commands(t)}
 	view.Attempts, view.Cut = attemptRows(t.AttemptLog, v.now)
 	view.Headers = headerFacts(t.Headers)
 	if view.Why, err = v.client.Explain(v.ctx, t.ID); err != nil {
@@ -130,6 +130,9 @@ func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow, cut int)
 		}
 		a := log[i]
 		row := attemptRow{Attempt: a, Outcome: string(a.Outcome)}
+		if a.NextRunAt.Before(now) {
+			row.NextRunAt = time.Time{} // it is history, which the next attempt tells
+		}
 		if a.EndedAt.IsZero() {
 			row.Outcome, row.Took = "running", now.Sub(a.StartedAt).Round(time.Second)
 		} else {

@@ -67,6 +67,17 @@ func queuesText(q pawl.Queues) string {
 	return ""
 }
 
+// queueNames are the queues that a worker takes tasks of.
+func queueNames(q pawl.Queues) []string {
+	switch q := q.(type) {
+	case pawl.Strict:
+		return q
+	case pawl.Weighted:
+		return slices.Sorted(maps.Keys(q))
+	}
+	return nil
+}
+
 func showWorkers(v *visit) (*screen, error) {
 	page, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: v.query("queue")}, pawl.PageRequest{Limit: workersLimit, Cursor: v.query("cursor")})
 	if err != nil {
@@ -92,7 +103,7 @@ const maxTasksShown = 100
 
 type workerView struct {
 	workerRow
-	Facts []fact
+	Facts []linkedFact
 	Shown []pawl.RunningTask
 	Cut   int
 }
@@ -108,7 +119,12 @@ func showWorker(v *visit) (*screen, error) {
 	if types == "" {
 		types = "all"
 	}
-	view.Facts = []fact{{"Queues", view.Takes}, {"Types", clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
+	facts := []fact{{"Queues", view.Takes}, {"Types", clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
+	pages := map[string]string{"Node": v.url("cluster")}
+	if names := queueNames(w.Queues); len(names) == 1 {
+		pages["Queues"] = v.url("queues", names[0])
+	}
+	view.Facts = linked(slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" }), pages)
 	return &screen{Title: "Worker " + w.Name, Data: view}, nil
 }
 
