@@ -62,6 +62,7 @@ type field struct {
 	Ticks                                 []tick
 	Required                              bool
 	Heading                               string // a new part of the form begins here
+	Fold                                  string // the rest of the form, from here on, is folded away under this word
 	Refused                               string // what is wrong with it
 }
 
@@ -149,6 +150,19 @@ func eachError(err error) []error {
 		return all.Unwrap()
 	}
 	return []error{err}
+}
+
+// Folded tells whether the fields that can be folded away are: none of them is filled in, or refused.
+func (f *form) Folded() bool {
+	for i := len(f.Fields) - 1; i >= 0; i-- {
+		if f.Fields[i].Value != "" || f.Fields[i].Refused != "" {
+			return false
+		}
+		if f.Fields[i].Fold != "" {
+			return true
+		}
+	}
+	return true
 }
 
 // fieldOf is the field that an error of the API is about; nil: none that is seen.

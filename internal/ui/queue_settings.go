@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -130,17 +129,7 @@ func runFields(s *pawl.QueueSettings) []field {
 	if w := s.Weights; w != nil {
 		weights = fmt.Sprintf("%d:%d:%d", w.High, w.Normal, w.Low)
 	}
-	jitter := ""
-	switch {
-	case s.Retry.Jitter > 0:
-		jitter = strconv.FormatFloat(s.Retry.Jitter, 'g', -1, 64)
-	case s.Retry.Jitter == pawl.NoJitter:
-		jitter = "0"
-	}
-	factor := ""
-	if s.Retry.Factor > 0 {
-		factor = strconv.FormatFloat(s.Retry.Factor, 'g', -1, 64)
-	}
+	factor, jitter := retryTexts(s.Retry)
 	return []field{
 		{Heading: "Runs", Name: "max_attempts", Label: "Attempts", Kind: "number", Value: numberText(int64(s.MaxAttempts)), Placeholder: "5"},
 		{Name: "lease", Label: "Lease", Kind: "text", Value: fieldSpan(s.Lease), Placeholder: "30s", Hint: "How long a worker that vanished is waited for."},
@@ -221,7 +210,7 @@ func (v *visit) settings(breakers map[string]pawl.Breaker) (s pawl.QueueSettings
 	r := &reader{v: v}
 	s = pawl.QueueSettings{
 		MaxAttempts: r.count("max_attempts"), Lease: r.span("lease"), Timeout: r.span("timeout"), MaxLength: r.whole("max_length"), MaxWait: r.span("max_wait"),
-		Retry: pawl.RetryPolicy{Initial: r.retrySpan("retry.initial"), Factor: r.share("retry.factor"), Max: r.retrySpan("retry.max"), Jitter: r.share("retry.jitter")},
+		Retry: r.retry("retry."),
 		Keep: pawl.Keep{Succeeded: r.span("retention.succeeded"), Discarded: r.span("retention.discarded"), Cancelled: r.span("retention.cancelled"),
 			Dead: r.span("retention.dead"), Poisoned: r.span("retention.poisoned")},
 		Limits:   pawl.Limits{MaxRunning: r.count("max_running"), Rate: r.rate("rate")},
@@ -230,23 +219,11 @@ func (v *visit) settings(breakers map[string]pawl.Breaker) (s pawl.QueueSettings
 		Weights:  r.weights("weights"),
 		Breakers: breakers,
 	}
-	if r.text("retry.jitter") != "" && s.Retry.Jitter == 0 {
-		s.Retry.Jitter = pawl.NoJitter
-	}
 	if r.text("breaker") != "" {
 		s.Breaker = &pawl.Breaker{FailureRate: r.count("breaker.failure_rate"), MinAttempts: r.count("breaker.min_attempts"), Window: r.span("breaker.window"),
 			Hold: r.span("breaker.hold"), MaxHold: r.span("breaker.max_hold"), Probes: r.count("breaker.probes")}
 	}
 	return s, r.err
-}
-
-// retrySpan reads a duration of which 0 is not the same as nothing.
-func (r *reader) retrySpan(name string) time.Duration {
-	d := r.span(name)
-	if d == 0 && r.text(name) != "" {
-		return pawl.NoWait
-	}
-	return d
 }
 
 func (r *reader) weights(name string) *pawl.PriorityWeights {

@@ -416,6 +416,68 @@ func TestOperationsLeadOn(t *testing.T) {
 	}
 }
 
+// TestEverythingOfATask: the form can say what a producer can, and what it does not ask for of a schedule stays.
+func TestEverythingOfATask(t *testing.T) {
+	w := startWorld(t, "")
+	form := url.Values{"type": {"a"}, "queue": {"mail"}, "retry.initial": {"5s"}, "retry.jitter": {"0"}, "retention": {"3d"}, "unique.key": {"user-7"}, "headers": {"tenant: 7\n\nlocale:de"}}
+	resp, body := w.post(t, "/enqueue", form)
+	if resp.StatusCode != 303 {
+		t.Fatalf("status %d: %s", resp.StatusCode, body)
+	}
+	task, err := w.client.Task(t.Context(), strings.TrimPrefix(resp.Header.Get("Location"), "/tasks/"))
+	must(t, err)
+	if task.Headers["tenant"] != "7" || task.Headers["locale"] != "de" || task.Unique == nil || task.Unique.Key != "user-7" {
+		t.Errorf("the task has headers %v and the unique key %+v", task.Headers, task.Unique)
+	}
+	form.Set("unique.on_conflict", "reject")
+	form.Set("headers", "tenant 7")
+	if resp, body := w.post(t, "/enqueue", form); resp.StatusCode != 422 || !strings.Contains(body, "is not a name, a colon and a value") || !strings.Contains(body, `<details class="fold" open>`) {
+		t.Errorf("a header without a colon: status %d, or it is folded away", resp.StatusCode)
+	}
+	if _, body := w.get(t, "/enqueue"); !strings.Contains(body, `<details class="fold"><summary>More`) {
+		t.Error("what few tasks have is not folded away")
+	}
+	keep := 36 * time.Hour
+	before := pawl.Schedule{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Retry(pawl.RetryPolicy{Initial: pawl.NoWait, Factor: 3}), pawl.Retention(keep),
+		pawl.Cost(4), pawl.Header("tenant", "all"), pawl.Then(pawl.RawTask{Type: "c"}), pawl.Unique{Key: "k", OnConflict: pawl.OnConflictReject, States: []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateClaimed, pawl.StateRetrying, pawl.StateDead}}}}
+	_, err = w.client.Admin().CreateSchedule(t.Context(), before)
+	must(t, err)
+	was, err := w.client.Admin().Schedule(t.Context(), "s")
+	must(t, err)
+	_, body = w.get(t, "/schedules/s/edit")
+	w.postAsFilled(t, "/schedules/s/edit", body)
+	is, err := w.client.Admin().Schedule(t.Context(), "s")
+	must(t, err)
+	if fmt.Sprintf("%+v %+v %+v", *is.Task.Retry, *is.Task.Retention, *is.Task.Unique) != fmt.Sprintf("%+v %+v %+v", *was.Task.Retry, *was.Task.Retention, *was.Task.Unique) ||
+		is.Task.Cost != 4 || is.Task.Headers["tenant"] != "all" || len(is.Task.Then) != 1 {
+		t.Errorf("saved as it was, the task is %+v, want %+v", is.Task, was.Task)
+	}
+}
+
+var filledField = regexp.MustCompile(`(?s)<(?:input|textarea)[^>]* name="([^"]+)"(?:[^>]* value="([^"]*)")?[^>]*>(?:([^<]*)</textarea>)?|<select[^>]* name="([^"]+)">(.*?)</select>`)
+
+// postAsFilled sends a form back as it came.
+func (w *world) postAsFilled(t testing.TB, path, body string) {
+	t.Helper()
+	form := url.Values{}
+	_, body, _ = strings.Cut(body, `<form class="form`)
+	for _, m := range filledField.FindAllStringSubmatch(body, -1) {
+		name, value := m[1], m[2]+m[3]
+		if m[4] != "" {
+			name = m[4]
+			chosen := regexp.MustCompile(`value="([^"]*)" selected`).FindStringSubmatch(m[5])
+			if chosen == nil {
+				chosen = regexp.MustCompile(`value="([^"]*)"`).FindStringSubmatch(m[5])
+			}
+			value = chosen[1]
+		}
+		form.Set(html.UnescapeString(name), html.UnescapeString(value))
+	}
+	if resp, body := w.post(t, path, form); resp.StatusCode != 303 {
+		t.Fatalf("%s sent back as it came, %v: status %d %s", path, form, resp.StatusCode, body)
+	}
+}
+
 func TestFiltersThatFindNothingSayWhy(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
