@@ -111,7 +111,7 @@ var outcomes = []struct {
 	label  string
 	states []pawl.State
 }{
-	{"wait", []pawl.State{pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying}}, {"run", []pawl.State{pawl.StateClaimed}}, {"succeeded", []pawl.State{pawl.StateSucceeded}},
+	{"waiting", []pawl.State{pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying}}, {"running", []pawl.State{pawl.StateClaimed}}, {"succeeded", []pawl.State{pawl.StateSucceeded}},
 	{"dead", []pawl.State{pawl.StateDead, pawl.StatePoisoned}}, {"cancelled", []pawl.State{pawl.StateCancelled}}, {"discarded", []pawl.State{pawl.StateDiscarded}},
 }
 
