@@ -1136,14 +1136,14 @@ func (x *GetQueueScaleRequest) GetSlots() int32 {
 	return 0
 }
 
-// GetQueueScaleResponse says how many workers a queue needs: enough slots for what comes in and for the backlog within the target, and
+// GetQueueScaleResponse says how many workers a queue needs, 0 of one that has had no task yet: enough slots for what comes in and for the backlog within the target, and
 // no fewer than run tasks now.
 type GetQueueScaleResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Queue            string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Workers          int64                  `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"`
 	Slots            float64                `protobuf:"fixed64,3,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks that should run at once
-	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // there is something to do: a scaler may go to 0 workers when there is not
+	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // something waits, runs, or came in the last minute: a scaler may go to 0 workers when nothing does
 	Backlog          int64                  `protobuf:"varint,5,opt,name=backlog,proto3" json:"backlog,omitempty"` // ready tasks that nothing but workers holds back
 	Running          int64                  `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
 	ArrivalPerSecond float64                `protobuf:"fixed64,7,opt,name=arrival_per_second,json=arrivalPerSecond,proto3" json:"arrival_per_second,omitempty"` // in the last minute
