@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,6 +154,8 @@ func (f findings) add(m *matter, subject string, value float64, format string, a
 	f[m].lines = append(f[m].lines, &pawlv1.Attention{Kind: m.kind, Severity: m.severity, Subject: subject, Value: value, Detail: fmt.Sprintf(format, args...)})
 }
 
+func (f findings) last(m *matter) *pawlv1.Attention { return f[m].lines[len(f[m].lines)-1] }
+
 // list is what was found, the gravest first, and many of one matter in one line.
 func (f findings) list() (list []*pawlv1.Attention) {
 	for _, m := range matters {
@@ -177,7 +180,7 @@ func (of *found) told(m *matter) []*pawlv1.Attention {
 	n, total := int64(len(of.lines))+of.others, of.value
 	names := make([]string, 0, apart)
 	for i, l := range of.lines {
-		total += l.Value
+		n, total = n+l.More, total+l.Value
 		if i < apart && !slices.Contains(names, l.Subject) {
 			names = append(names, l.Subject)
 		}
@@ -203,32 +206,58 @@ func (s *situation) ofCluster(now time.Time, f findings) {
 	if left := s.certificate.Sub(now); !s.certificate.IsZero() && left < lastDays {
 		f.add(&certificateEnds, "", left.Seconds(), "the certificate that clients are shown ends in %s", left.Truncate(time.Minute))
 	}
-	for _, name := range s.away {
-		f.add(&nodeAway, name, 0, "node %s gives no answer", name)
-	}
+	s.ofAway(f)
 	if !s.known {
 		f.add(&noLeader, "0", 0, "the system shard could not be asked how the cluster stands")
 		return
 	}
+	s.ofShards(f)
 	for _, n := range s.overview.Nodes {
-		if n.Heard && !n.Alive && !slices.Contains(s.away, n.Name) {
-			f.add(&nodeAway, n.Name, n.Silent.Seconds(), "node %s was last heard of %s ago", n.Name, n.Silent.Truncate(time.Second))
-		}
 		if free, total := float64(n.Report.DiskFree), float64(n.Report.DiskTotal); total > 0 && free < total*shortDisk {
 			f.add(&diskFull, n.Name, free, "the disk of node %s has %.1f of %.1f GiB free", n.Name, free/(1<<30), total/(1<<30))
 		}
 	}
-	for _, sh := range s.overview.Shards {
-		name := strconv.FormatUint(uint64(sh.ID), 10)
-		switch {
-		case sh.Known && sh.Leader == 0:
-			f.add(&noLeader, name, 0, "shard %s has no leader", name)
-		case sh.Under:
-			f.add(&fewReplicas, name, 0, "shard %s has fewer replicas that answer than it should: %s", name, cmp.Or(sh.Problem, "they are made"))
+}
+
+// ofAway looks at nodes that are away: not heard of, or without an answer just now.
+func (s *situation) ofAway(f findings) {
+	told := map[string]bool{}
+	for _, p := range s.overview.Problems() {
+		if p.Kind == cluster.NodeAway {
+			f.add(&nodeAway, p.Node, p.For.Seconds(), "%s", p.Text)
+			told[p.Node] = true
 		}
+	}
+	for _, name := range s.away {
+		if !told[name] {
+			f.add(&nodeAway, name, 0, "node %s gives no answer", name)
+		}
+	}
+}
+
+// ofShards looks at shards, all that have the same trouble at once.
+func (s *situation) ofShards(f findings) {
+	for _, p := range s.overview.Problems() {
+		m := &noLeader
+		switch p.Kind {
+		case cluster.NoLeader:
+		case cluster.FewReplicas:
+			m = &fewReplicas
+		default:
+			continue
+		}
+		f.add(m, strconv.FormatUint(uint64(p.Shards[0]), 10), 0, "%s", p.Text)
+		f.last(m).More = int64(len(p.Shards) - 1)
+	}
+	names := map[uint32]string{}
+	for _, n := range s.overview.Nodes {
+		names[n.Number] = n.Name
+	}
+	for _, sh := range s.overview.Shards {
 		for _, m := range sh.Members {
 			if m.Lag > lagEntries {
-				f.add(&replicaLags, name, float64(m.Lag), "the replica of shard %s on node %d is %d entries behind", name, m.Node, m.Lag)
+				f.add(&replicaLags, strconv.FormatUint(uint64(sh.ID), 10), float64(m.Lag), "the replica of shard %d on node %s is %s entries behind", sh.ID,
+					cmp.Or(names[m.Node], strconv.FormatUint(uint64(m.Node), 10)), grouped(int64(min(m.Lag, math.MaxInt64)))) // #nosec G115 -- bounded
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -34,8 +35,12 @@ func (g *Gateway) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))
 	}
+	slices.SortFunc(out.Nodes, func(a, b *pawlv1.ClusterNode) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, s := range o.Shards {
 		out.Shards = append(out.Shards, names.shard(s))
+	}
+	for _, p := range o.Problems() {
+		out.Problems = append(out.Problems, p.Text)
 	}
 	return out
 }
@@ -67,6 +72,7 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
 		}
 	}
+	slices.SortStableFunc(p.Members, func(a, b *pawlv1.ShardMember) int { return strings.Compare(a.GetNode(), b.GetNode()) })
 	return p
 }
 
