@@ -251,6 +251,31 @@ func TestFormsAndKeys(t *testing.T) {
 	b.check(w.url)
 }
 
+// TestLabelsAlign: fields that stand beside each other have their labels in one line, and what is filled in, too.
+func TestLabelsAlign(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	for _, width := range []int{1440, 820, 390} {
+		b.size(width, 900, false)
+		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail", "/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook", "/namespaces/default/quotas"} {
+			b.visit(w.url + path)
+			got := b.eval(`(() => {
+				const fields = [...document.querySelectorAll(".fields > .field")].map((f) => ({ box: f.getBoundingClientRect(), label: f.querySelector("label"), input: f.querySelector("input, select, textarea") }));
+				const bad = [];
+				for (const f of fields) for (const g of fields) {
+					if (g.box.left <= f.box.left || g.box.top >= f.box.bottom || f.box.top >= g.box.bottom) continue;
+					for (const part of ["label", "input"]) if (f[part].type !== "checkbox" && g[part].type !== "checkbox" && Math.abs(f[part].getBoundingClientRect().top - g[part].getBoundingClientRect().top) > 1) bad.push(f.label.innerText + " and " + g.label.innerText + ": " + part);
+				}
+				return bad.slice(0, 3).join("; ");
+			})()`)
+			if got != "" {
+				t.Errorf("%s at %d: not in line: %s", path, width, got)
+			}
+		}
+	}
+}
+
 // TestTickedRows does something with single rows, while the list lives on.
 func TestTickedRows(t *testing.T) {
 	b := startBrowser(t)
