@@ -109,9 +109,22 @@ func (v *visit) render(status int, file, part string, data any) error {
 	h := v.w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Vary", "HX-Request")
+	h.Set("Vary", "HX-Request, Accept-Encoding")
+	page := b.Bytes()
+	if status == http.StatusOK && v.partial() && v.r.Method == http.MethodGet {
+		tag := tagOf(page)
+		h.Set("ETag", tag)
+		if v.r.Header.Get("If-None-Match") == tag {
+			v.w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	if file != "secret" && len(page) >= leastZipped && mayZip(v.r) {
+		h.Set("Content-Encoding", "gzip")
+		page = zip(page)
+	}
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(b.Bytes()) // if this fails, the caller is gone
+	_, _ = v.w.Write(page) // if this fails, the caller is gone
 	return nil
 }
 

@@ -77,6 +77,10 @@
   document.addEventListener("visibilitychange", () => { if (looking()) { open(); refresh(); } else close(); });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (e) => { if (e.persisted) { open(); refresh(); } });
+  // A refresh says what the page shows already, by its tag, and gets nothing if that is still so.
+  let tag = "";
+  part.addEventListener("htmx:configRequest", (e) => { if (e.target === part && tag) e.detail.headers["If-None-Match"] = tag; });
+  part.addEventListener("htmx:afterSwap", (e) => { if (e.target === part) tag = e.detail.xhr.getResponseHeader("ETag") ?? ""; });
   part.addEventListener("htmx:beforeRequest", (e) => { if (e.target === part) busy = true; });
   part.addEventListener("htmx:afterRequest", (e) => {
     if (e.target !== part) return;
