@@ -50,14 +50,16 @@ type frame struct {
 	Watch string // address of the stream that says when it changes; "": there is none
 	Beat  int64  // ms after which it is asked for anew in any case
 	Bare  bool   // without menu and search: nobody is known
-	Me    *pawl.Me
-	Space string // the namespace, where there are several
-	Can   string // what the visitor may do
-	Data  any
+	// NoKeys: the visitor wants no single letters to do anything.
+	NoKeys bool
+	Me     *pawl.Me
+	Space  string // the namespace, where there are several
+	Can    string // what the visitor may do
+	Data   any
 }
 
 func (v *visit) frame(s *screen) *frame {
-	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, Me: v.me, Can: rights(v.me), Data: s.Data}
+	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Data: s.Data}
 	if v.several() {
 		f.Space = v.me.Namespace
 	}

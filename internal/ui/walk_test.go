@@ -242,6 +242,39 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("#live-switch")
 	b.until(`document.querySelectorAll(".figure b")[1].textContent === "5"`)
 
+	// Space is the browser's; l pauses.
+	b.size(1440, 400, false)
+	b.eval(`document.activeElement.blur()`)
+	b.key(" ")
+	b.until(`scrollY > 50 && document.querySelector("#live-switch span").textContent === "Live"`)
+	b.key("l")
+	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
+	b.key("l")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+	b.size(1440, 900, false)
+
+	// Letters can be switched off, and on again.
+	keys := func(word string) {
+		b.visit(w.url + "/ops/settings/you")
+		b.fill("keys", word)
+		b.loading(func() { b.click("#live .buttons button") })
+		b.visit(w.url + "/ops/queues")
+	}
+	keys("off")
+	for _, key := range []string{"t", "l", ".", "?", "/", "j", "x", "n"} {
+		b.key(key)
+	}
+	if got := b.eval(`location.pathname + document.activeElement.id + String(document.getElementById("help").open) + document.querySelector("#live-switch span").textContent + (document.documentElement.dataset.theme ?? "")`); got != "/ops/queuesfalseLive" {
+		t.Errorf("keys that are switched off did something: %s", got)
+	}
+	b.click("#help-switch")
+	b.until(`document.getElementById("help").innerText.includes("switched off")`)
+	b.key("Escape")
+	keys("on")
+	b.key("l")
+	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
+	b.key("l")
+
 	// Light and dark are kept.
 	b.dark(false)
 	b.key(".")
@@ -289,7 +322,7 @@ func TestTickedRows(t *testing.T) {
 	b.visit(w.url + "/ops/tasks?q=queue:mail")
 	b.until(`document.querySelectorAll("td.tick input").length === 4 && document.querySelector("#live-switch span").textContent === "Live"`)
 	b.click("tbody tr:nth-child(2) .tick input")
-	b.until(`document.querySelector("#live-switch span").textContent === "Held" && document.querySelector(".ticked-count").textContent === "1"`)
+	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 ticked" && document.querySelector(".ticked-count").textContent === "1"`)
 	id := b.eval(`document.querySelector("td.tick input:checked").value`)
 	one() // the rows stay where they are
 	b.key("j")
@@ -319,7 +352,7 @@ func TestTickedRows(t *testing.T) {
 	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
 	b.until(`document.body.innerText.includes("Made ready 4 tasks.") && document.body.innerText.includes("1 refused:")`)
 	b.click("tbody tr .tick input")
-	b.until(`document.querySelector("#live-switch span").textContent === "Held"`)
+	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 ticked"`)
 	one()
 	b.click("tbody tr .tick input")
 	b.until(`document.querySelector("#live-switch span").textContent === "Live" && document.querySelectorAll("td.tick input").length === 6`)
