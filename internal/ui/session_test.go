@@ -153,7 +153,7 @@ func TestSessionInABrowser(t *testing.T) {
 	b.fill("token", watcher)
 	b.loading(func() { b.click("#live .buttons button") })
 	b.until(`location.pathname === "/queues/mail"`)
-	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Workers" {
+	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Tasks,Dead letters" {
 		t.Errorf("a watcher is offered %q", got)
 	}
 	if got := b.eval(`document.cookie.includes("__Host-pawl")`); got != "false" {

@@ -58,7 +58,7 @@ func foldedFields(in string, t *pawl.ScheduledTask) []field {
 		{Name: in + "retry.max", Label: "Up to", Kind: "text", Value: fieldSpan(retry.Max)},
 		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "A share from 0 to 1."},
 		{Name: in + "retention", Label: "Kept after its end", Kind: "text", Placeholder: "the queue's", Value: retention},
-		{Name: in + "unique.on_conflict", Label: "While another one has its unique key", Kind: "choice", Value: conflict,
+		{Name: in + "unique.on_conflict", Label: "If its unique key is taken", Kind: "choice", Value: conflict,
 			Options: []option{{"", "it has no unique key"}, {"keep", "keep that one"}, {"replace", "replace that one, if it waits"}, {"keep_last", "keep that one, with this payload"}, {"reject", "refuse this one"}}},
 		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "its type and payload", Value: unique.Key},
 		{Name: in + "headers", Label: "Headers", Kind: "area", Value: headersText(t.Headers), Placeholder: "tenant: 7", Hint: "One a line: name: value."},
