@@ -110,8 +110,10 @@ func (v *visit) readForm() error {
 
 // value is what was filled in, without space around it and with the line ends of Unix.
 func (v *visit) value(name string) string {
-	return strings.TrimSpace(strings.ReplaceAll(v.r.PostForm.Get(name), "\r\n", "\n"))
+	return tidyValue(v.r.PostForm.Get(name))
 }
+
+func tidyValue(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
 // refill puts in what was filled in before.
 func (f *form) refill(filled url.Values) {
@@ -205,11 +207,17 @@ func badField(name, format string, args ...any) error {
 // reader reads the values of a form and keeps what is wrong with them: at each field the first error.
 type reader struct {
 	v     *visit
+	from  url.Values // nil: the form that was sent
 	err   error // of one field, or errors.Join of several
 	wrong []error
 }
 
-func (r *reader) text(name string) string { return r.v.value(name) }
+func (r *reader) text(name string) string {
+	if r.from != nil {
+		return tidyValue(r.from.Get(name))
+	}
+	return r.v.value(name)
+}
 
 func (r *reader) fail(err error) {
 	if slices.ContainsFunc(r.wrong, func(e error) bool { return problemOf(e).Field == problemOf(err).Field }) {

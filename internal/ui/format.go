@@ -18,36 +18,38 @@ import (
 // funcs are what templates can call. Addresses are made here, so that none of them forgets the prefix.
 func (u *UI) funcs() template.FuncMap {
 	return template.FuncMap{
-		"url":     u.url,
-		"at":      func(path string) string { return u.base + path },
-		"asset":   u.assets.url,
-		"find":    u.find,
-		"ago":     func(t time.Time) moment { return momentOf(t, time.Now()) },
-		"span":    spanText,
-		"offset":  offsetText,
-		"day":     dayText,
-		"num":     number,
-		"short":   shortNumber,
-		"bytes":   sizeText,
-		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
-		"clip":    func(n int, s string) string { return clip(s, n) },
-		"now":     time.Now,
-		"words":   words,
+		// Addresses.
+		"url":   u.url,                                             // of a page, by the parts of its path
+		"at":    func(path string) string { return u.base + path }, // of a path below the base
+		"asset": u.assets.url,                                      // of a file in static/
+		"find":  u.find,                                            // of the tasks that a filter selects
+		// Times and durations.
+		"ago":    func(t time.Time) moment { return momentOf(t, time.Now()) },
+		"day":    dayText,
+		"now":    time.Now,
+		"span":   spanText,
+		"offset": offsetText,
+		"median": medianText,
+		// Numbers.
+		"num":    number,      // 1,204
+		"short":  shortNumber, // 12.3k
+		"bytes":  sizeText,
+		"rate":   paceText,
+		"failed": failedText,
+		"plural": plural, // 1 task, 1,204 tasks
+		// Texts.
+		"clip":  func(n int, s string) string { return clip(s, n) },                        // at most n characters
+		"words": words,                                                                     // a list with commas
+		"reads": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") }, // a word of the API
+		"tidy":  tidy,                                                                      // a sentence of the API
+		// What templates need to call others.
 		"strings": func(roles []pawl.Role) (all []string) {
 			for _, r := range roles {
 				all = append(all, string(r))
 			}
 			return all
 		},
-		"rate":   paceText,
-		"median": medianText,
-		"failed": failedText,
-		"share":  func(part float64) string { return decimal(part*100) + " %" },
-		"reads":  func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
-		"plural": plural,
-		"tidy":   tidy,
-		"dict":   dict,
-		"list":   func(items ...any) []any { return items },
+		"dict": dict,
 	}
 }
 
