@@ -211,6 +211,9 @@ func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
 
 func (f filter) broker() broker.Filter {
 	out := broker.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Text: f.Text}
+	if f.Operation != "" {
+		out.Operation, _ = task.ParseID(f.Operation)
+	}
 	for _, name := range f.States {
 		s, _ := task.ParseState(name)
 		out.States = append(out.States, s)

@@ -299,7 +299,7 @@ func (d *rest) List(ctx context.Context, f filter, p part) (page, error) {
 // query is the filter, but for its queue, and which part of the list is wanted.
 func (f filter) query(p part) url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "q": f.Text,
+	for name, value := range map[string]string{"type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text,
 		"state": strings.Join(f.States, ","), "cursor": p.Cursor} {
 		if value != "" {
 			q.Set(name, value)

@@ -205,7 +205,7 @@ func (d *rpc) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) proto() *pawlv1.Filter {
-	p := &pawlv1.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint,
+	p := &pawlv1.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
 		CreatedAfter: timeProto(f.CreatedAfter), CreatedBefore: timeProto(f.CreatedBefore), Q: f.Text}
 	for _, s := range f.States {
 		p.States = append(p.States, number[pawlv1.State](pawlv1.State_value, "STATE_", s))

@@ -185,7 +185,7 @@ func (d *sdk) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) sdk() pawl.Filter {
-	out := pawl.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint,
+	out := pawl.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
 		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, Text: f.Text}
 	for _, s := range f.States {
 		out.States = append(out.States, pawl.State(s))
