@@ -22,7 +22,7 @@ func newCluster(a *app) *cobra.Command {
 after the other: a command that moves them is done when that is decided, and "pawl cluster status"
 shows how far it is. A command that can't be taken back asks first.`,
 		newClusterStatus(a), newClusterAdd(a), newClusterDrain(a), newClusterRemove(a), newClusterMove(a), newClusterTransfer(a),
-		newClusterAddShards(a), newClusterReplication(a), newClusterRaiseLevel(a))
+		newClusterAddShards(a), newClusterReplication(a), newClusterAuditRetention(a), newClusterRaiseLevel(a))
 }
 
 // yesFlag belongs to every command that can't be taken back.
@@ -158,6 +158,29 @@ func waitedFor(info *pawl.ClusterInfo, shards []uint32) string {
 		lines[i] = printable(lines[i])
 	}
 	return strings.Join(lines, "\n")
+}
+
+// shardProblems says what is amiss with shards, a line for all that have the same.
+func shardProblems(shards []pawl.ShardStatus) (lines []string) {
+	var texts []string // in the order of their first shards
+	having := map[string][]uint32{}
+	for _, s := range shards {
+		text := s.Problem
+		if s.Leader == "" {
+			text = strings.TrimSuffix("no leader answers: "+s.Problem, ": ")
+		}
+		if text == "" {
+			continue
+		}
+		if having[text] == nil {
+			texts = append(texts, text)
+		}
+		having[text] = append(having[text], s.Shard)
+	}
+	for _, text := range texts {
+		lines = append(lines, shardNames(having[text])+": "+text)
+	}
+	return lines
 }
 
 // stuckText gives a text that stays the same, once.
@@ -346,6 +369,39 @@ func newClusterReplication(a *app) *cobra.Command {
 			Replication int `json:"replication"`
 		}{n}
 		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "each shard is to have %s\n", count(int64(n), "replica")) })
+	})
+	return cmd
+}
+
+func newClusterAuditRetention(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "audit-retention PERIOD", Short: "Set how long entries of the audit are kept", Args: cobra.ExactArgs(1),
+		Long: `Set how long entries of the audit are kept, 1 day to 10 years; 90 days unless it was set. It holds within
+a day, and is in the audit itself. A shorter time removes what is older, which nothing brings back.`,
+		Example: "  pawl cluster audit-retention 365d",
+	}
+	yes := yesFlag(cmd.Flags())
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		d, err := parsePeriod(args[0])
+		if err != nil {
+			return usage("PERIOD %v", err)
+		}
+		info, err := client.Admin().Cluster(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if was := info.Settings.AuditRetention; d < was {
+			if err := a.surely(cmd.Context(), *yes, "entries of the audit older than %s will be removed, now those older than %s are", days(d), days(was)); err != nil {
+				return err
+			}
+		}
+		if err := client.Admin().SetAuditRetention(cmd.Context(), d); err != nil {
+			return err
+		}
+		view := struct {
+			AuditRetention string `json:"audit_retention"`
+		}{period(d)}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "entries of the audit are kept for %s\n", days(d)) })
 	})
 	return cmd
 }

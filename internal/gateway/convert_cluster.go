@@ -3,6 +3,9 @@ package gateway
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -30,12 +33,16 @@ func (g *Gateway) namesOf(o cluster.Overview) nodeNames {
 func (g *Gateway) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	names := g.namesOf(o)
 	out := &pawlv1.GetClusterResponse{Settings: &pawlv1.ClusterSettings{Replication: int32Of(o.Settings.Replication),
-		Level: int32Of(o.Settings.Level), DataShards: int32Of(o.Settings.DataShards)}}
+		Level: int32Of(o.Settings.Level), DataShards: int32Of(o.Settings.DataShards), AuditRetention: durationpb.New(o.Settings.AuditKeep())}}
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))
 	}
+	slices.SortFunc(out.Nodes, func(a, b *pawlv1.ClusterNode) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, s := range o.Shards {
 		out.Shards = append(out.Shards, names.shard(s))
+	}
+	for _, p := range o.Problems() {
+		out.Problems = append(out.Problems, p.Text)
 	}
 	return out
 }
@@ -67,6 +74,7 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
 		}
 	}
+	slices.SortStableFunc(p.Members, func(a, b *pawlv1.ShardMember) int { return strings.Compare(a.GetNode(), b.GetNode()) })
 	return p
 }
 

@@ -181,6 +181,16 @@ func TestFormsAndKeys(t *testing.T) {
 	w.enqueue(t, 3, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.visit(w.url + "/ops/queues")
 
+	// Times go on by themselves, in the words that pages come with.
+	for _, left := range []struct {
+		seconds int
+		want    string
+	}{{90*86400 - 300, "in 90 days"}, {47*3600 + 1500, "in 47 h"}, {3600 - 20, "in 1 h"}} {
+		b.eval(fmt.Sprintf(`{ const t = document.createElement("time"); t.id = "probe"; t.dateTime = new Date(Date.now() + %d * 1000).toISOString(); document.body.append(t); }`, left.seconds))
+		b.until(fmt.Sprintf(`document.getElementById("probe").textContent === %q`, left.want))
+		b.eval(`document.getElementById("probe").remove()`)
+	}
+
 	// A form that is refused says so, and keeps what was filled in.
 	b.click(`main a[data-form][href*="/new-queue"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null`)

@@ -110,11 +110,11 @@
   });
 
   // ---- Times: "3 min ago" goes on by itself.
-  function coarse(s) {
-    if (s < 60) return `${Math.floor(s)} s`;
-    if (s < 3600) return `${Math.floor(s / 60)} min`;
-    if (s < 48 * 3600) return `${Math.floor(s / 3600)} h`;
-    return `${Math.floor(s / 86400)} days`;
+  function coarse(s) { // as coarse in format.go
+    for (const [unit, below, name] of [[1, 60, "s"], [60, 60, "min"], [3600, 48, "h"], [86400, Infinity, "days"]]) {
+      const n = Math.round(s / unit);
+      if (n < below) return `${n} ${name}`;
+    }
   }
   function tick() {
     const now = Date.now();
