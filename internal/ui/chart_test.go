@@ -15,14 +15,15 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 		s    pawl.QueueSeries
 		want spark
 	}{
-		{"nothing", pawl.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded in 5 min"}},
+		{"nothing", pawl.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded"}},
 		{"success", pawl.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000, 1000, 0, 500}, Poisoned: none},
-			spark{Label: "0 came, 2,501 succeeded, 12 attempts failed in 5 min", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
-		{"arrivals alone", pawl.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "150 came, 0 succeeded in 5 min", Came: "M0 20h1v-20h1v10h1v10h2"}},
-		{"poison", pawl.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, spark{Label: "0 came, 0 succeeded, 7 poisoned in 5 min", Failed: "M2 20h1v3h-1z"}},
-		{"cancelled", pawl.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded, 400 ended otherwise in 5 min"}},
+			spark{Label: "0 came, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
+		{"arrivals alone", pawl.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "150 came, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
+		{"poison", pawl.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, spark{Label: "0 came, 0 succeeded, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
+		{"cancelled", pawl.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded, 400 ended otherwise"}},
 	} {
 		c.s.Step, c.want.Width = time.Minute, 5
+		c.want.Label += " in " + spanText(5*time.Minute)
 		if got := *sparkOf(&c.s); got != c.want {
 			t.Errorf("%s is drawn as %+v, want %+v", c.name, got, c.want)
 		}

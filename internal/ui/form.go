@@ -208,7 +208,7 @@ func badField(name, format string, args ...any) error {
 type reader struct {
 	v     *visit
 	from  url.Values // nil: the form that was sent
-	err   error // of one field, or errors.Join of several
+	err   error      // of one field, or errors.Join of several
 	wrong []error
 }
 
