@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -40,6 +41,9 @@ type TokenSpec struct {
 	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token may
 	// have it, and only an admin of all namespaces and queues may make it.
 	Certificate string
+	// RequestID is a UUID that a call which is made again after a lost answer has again, within 10 minutes: it gets another secret, and the
+	// one that was lost ends. "": one of its own, so that the client repeats the call by itself.
+	RequestID string
 }
 
 // TokenName names a token: that of the client's namespace, or that of all namespaces.
@@ -75,6 +79,8 @@ type NewToken struct {
 type Rotation struct {
 	Life    time.Duration  // from now on. 0: 90 days; at most 10 years; NeverExpires
 	Overlap *time.Duration // how long the secret before is still good; nil: 24 h; at most 30 days
+	// RequestID is as in TokenSpec. The secret before the rotation stays good, however often it is asked for.
+	RequestID string
 }
 
 // Me is what the client's token is good for.
@@ -114,15 +120,31 @@ func life(d time.Duration) (in *durationpb.Duration, never bool) {
 	return durationOrNil(d), false
 }
 
-// AddToken makes a token. It can't do more than the client's own.
+// requestID is the one that a call gives, or a new one.
+func requestID(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("request id: %w", err)
+	}
+	return id.String(), nil
+}
+
+// AddToken makes a token. It can't do more than the client's own. A repeat after a lost answer has another secret, in place of the lost
+// one.
 func (a Admin) AddToken(ctx context.Context, t TokenSpec) (*NewToken, error) {
-	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: t.Certificate}
+	request, err := requestID(t.RequestID)
+	if err != nil {
+		return nil, err
+	}
+	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: t.Certificate, RequestId: request}
 	for _, role := range t.Roles {
 		req.Roles = append(req.Roles, string(role))
 	}
 	req.ExpiresIn, req.NeverExpires = life(t.Life)
-	// A repeat would have another secret.
-	p, err := operate(ctx, a, t.Certificate != "", a.client.access.AddToken, req)
+	p, err := operate(ctx, a, true, a.client.access.AddToken, req)
 	if err != nil {
 		return nil, fmt.Errorf("add token %q: %w", t.Name, err)
 	}
@@ -130,14 +152,18 @@ func (a Admin) AddToken(ctx context.Context, t TokenSpec) (*NewToken, error) {
 }
 
 // RotateToken gives a token another secret; the one before is good for a while, so that those who have it can be told. One that is for a
-// certificate has none: ErrWrongState.
+// certificate has none: ErrWrongState. A repeat after a lost answer has another secret, in place of the lost one.
 func (a Admin) RotateToken(ctx context.Context, of TokenName, r Rotation) (*NewToken, error) {
-	req := &pawlv1.RotateTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces}
+	request, err := requestID(r.RequestID)
+	if err != nil {
+		return nil, err
+	}
+	req := &pawlv1.RotateTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces, RequestId: request}
 	req.ExpiresIn, req.NeverExpires = life(r.Life)
 	if r.Overlap != nil {
 		req.Overlap = durationpb.New(*r.Overlap)
 	}
-	p, err := operate(ctx, a, false, a.client.access.RotateToken, req)
+	p, err := operate(ctx, a, true, a.client.access.RotateToken, req)
 	if err != nil {
 		return nil, fmt.Errorf("rotate token %q: %w", of.Name, err)
 	}

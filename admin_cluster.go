@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -20,6 +22,8 @@ type ClusterSettings struct {
 	Replication int // replicas of each shard, if there are as many nodes
 	Level       int // the feature level that all nodes work at
 	DataShards  int // shards 1 to this
+	// AuditRetention is how long entries of the audit are kept.
+	AuditRetention time.Duration
 }
 
 // NodeInfo is how a node stands.
@@ -71,7 +75,7 @@ func (a Admin) Cluster(ctx context.Context) (*ClusterInfo, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	s := resp.GetSettings()
-	out := &ClusterInfo{Settings: ClusterSettings{Replication: int(s.GetReplication()), Level: int(s.GetLevel()), DataShards: int(s.GetDataShards())}}
+	out := &ClusterInfo{Settings: ClusterSettings{Replication: int(s.GetReplication()), Level: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
 	for _, p := range resp.GetNodes() {
 		out.Nodes = append(out.Nodes, nodeOf(p))
 	}
@@ -172,6 +176,15 @@ func (a Admin) AddShards(ctx context.Context, total int) error {
 func (a Admin) SetReplication(ctx context.Context, n int) error {
 	if _, err := operate(ctx, a, true, a.client.cluster.SetReplication, &pawlv1.SetReplicationRequest{Replication: clampInt32(n)}); err != nil {
 		return fmt.Errorf("set replication: %w", err)
+	}
+	return nil
+}
+
+// SetAuditRetention sets how long entries of the audit are kept: 1 day to 10 years. It holds within a day: entries that are older then go, and
+// nothing brings them back.
+func (a Admin) SetAuditRetention(ctx context.Context, d time.Duration) error {
+	if _, err := operate(ctx, a, true, a.client.cluster.SetAuditRetention, &pawlv1.SetAuditRetentionRequest{Retention: durationpb.New(d)}); err != nil {
+		return fmt.Errorf("set audit retention: %w", err)
 	}
 	return nil
 }

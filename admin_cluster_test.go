@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -30,12 +32,12 @@ func TestAdminClusterCalls(t *testing.T) {
 		repeats bool
 	}{
 		{"GetCluster", func(a pawl.Admin) (any, error) { return a.Cluster(ctx) }, ``, &pawlv1.GetClusterResponse{
-			Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 2, DataShards: 4},
+			Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 2, DataShards: 4, AuditRetention: durationpb.New(time.Hour)},
 			Nodes: []*pawlv1.ClusterNode{{Name: "n1", Number: 7, State: "draining", Alive: true, Heard: true, SilentSeconds: 1.5, Version: "v", PeerAddress: "p:1",
 				ApiAddress: "a:1", DiskFreeBytes: 5, DiskTotalBytes: 10, ClockOffsetSeconds: -0.001, Replicas: []uint32{0, 1}, Leads: []uint32{1}}},
 			Shards: []*pawlv1.ClusterShard{{Shard: 1, Leader: "n1", Term: 2, Applied: 3, UnderReplicated: true, Problem: "x", LastStep: "y", Preferred: "n2",
 				Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true}, {Node: "n2", Leaving: true, Snapshotting: true, Lag: 9}}}},
-		}, `{{3 2 4} [{n1 7 draining true true 1500000000 v p:1 a:1 5 10 -1000000 [0 1] [1]}] ` +
+		}, `{{3 2 4 3600000000000} [{n1 7 draining true true 1500000000 v p:1 a:1 5 10 -1000000 [0 1] [1]}] ` +
 			`[{1 n1 2 3 [{n1 true true false false 0} {n2 false false true true 9}] true x y n2}]}`, true},
 		{"GetMap", func(a pawl.Admin) (any, error) { return a.ClusterMap(ctx) }, ``, &pawlv1.GetMapResponse{Version: 5,
 			Nodes: []*pawlv1.MapNode{{Name: "n1", ApiAddress: "a:1"}}, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"}, {Shard: 2}}, Node: "n2", ClusterId: "c"},
@@ -51,6 +53,8 @@ func TestAdminClusterCalls(t *testing.T) {
 		{"AddShards", func(a pawl.Admin) (any, error) { return none(a.AddShards(ctx, 1<<40)) }, `total:2147483647`, &pawlv1.AddShardsResponse{}, `null`, true},
 		{"SetReplication", func(a pawl.Admin) (any, error) { return none(a.SetReplication(ctx, 5)) }, `replication:5`,
 			&pawlv1.SetReplicationResponse{}, `null`, true},
+		{"SetAuditRetention", func(a pawl.Admin) (any, error) { return none(a.SetAuditRetention(ctx, 48*time.Hour)) }, `retention:{seconds:172800}`,
+			&pawlv1.SetAuditRetentionResponse{}, `null`, true},
 		{"RaiseLevel", func(a pawl.Admin) (any, error) { return a.RaiseLevel(ctx) }, ``, &pawlv1.RaiseLevelResponse{Level: 2}, `2`, true},
 		{"VerifyShard", func(a pawl.Admin) (any, error) { return a.VerifyShard(ctx, 3) }, `shard:3`, &pawlv1.VerifyShardResponse{Shard: 3, Index: 8, Rows: 9,
 			Replicas: []*pawlv1.ReplicaHash{{Node: "n1", Hash: "00000000000000ff"}, {Node: "n2"}}, Equal: true, Problems: []string{"p"}},

@@ -269,7 +269,7 @@ func operatorOf(p *pawlv1.Operator) *Operator {
 
 // filterInfoOf is the inverse of Filter.proto.
 func filterInfoOf(p *pawlv1.Filter) *Filter {
-	f := &Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(),
+	f := &Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(),
 		CreatedAfter: timeOf(p.GetCreatedAfter()), CreatedBefore: timeOf(p.GetCreatedBefore()), Text: p.GetQ()}
 	for _, s := range p.GetStates() {
 		f.States = append(f.States, stateOf(s))

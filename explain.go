@@ -16,8 +16,9 @@ const (
 	WhyNoLeader            Why = "no_leader" // nobody leads its shard
 	WhyRunning             Why = "running"
 	WhyEnded               Why = "ended"
-	WhyNotDue              Why = "not_due" // delayed, put off, or failed and to be tried again
-	WhyUnique              Why = "unique"  // the task that holds its unique key runs
+	WhyOnItsWay            Why = "on_its_way" // what follows it, or itself as it was moved, has not come to its queue yet
+	WhyNotDue              Why = "not_due"    // delayed, put off, or failed and to be tried again
+	WhyUnique              Why = "unique"     // the task that holds its unique key runs
 	WhyQueuePaused         Why = "queue_paused"
 	WhyTypePaused          Why = "type_paused"
 	WhyBreakerOpen         Why = "breaker_open" // too many attempts of its type failed
@@ -59,12 +60,12 @@ type Reason struct {
 	Type    string
 	Key     string
 	Cause   string // what was said of a pause; the reason of an end; how the attempt ended that is repeated, or "delay"
-	Error   string // of the last attempt
+	Error   string // of the last attempt; of the last try to bring what is on its way
 	Limit   int    // tasks that may run at once
 	Rate    Rate
 	Running []Runner // up to 10 of the tasks that use up the limit; of a task that runs, itself
 	Types   []string // that workers take, up to 10
-	Count   int64    // what goes first: tasks, of WhyOtherKeys the keys. Of a queue: the ready tasks that wait for this
+	Count   int64    // what goes first: tasks, of WhyOtherKeys the keys; of WhyOnItsWay the tries in vain. Of a queue: the ready tasks that wait for this
 	More    bool     // there are more than Count, or than Types
 	Shard   uint32   // of a queue that is shared out: whose reason it is; 0: that of all
 }

@@ -112,6 +112,7 @@ type Filter struct {
 	Worker        string
 	Error         string // part of the last error's message
 	Fingerprint   string // of a DeadGroup: of the type, and the last error's message without what differs
+	Operation     string // id of the last operation that changed the task
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
 	Text          string // part of the payload
@@ -122,7 +123,7 @@ func (f Filter) proto() (*pawlv1.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.Filter{Queue: f.Queue, States: states, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint,
+	return &pawlv1.Filter{Queue: f.Queue, States: states, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
 		CreatedAfter: timestampOrNil(f.CreatedAfter), CreatedBefore: timestampOrNil(f.CreatedBefore), Q: f.Text}, nil
 }
 

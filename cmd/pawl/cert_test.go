@@ -46,7 +46,7 @@ func TestCert(t *testing.T) {
 		}
 	}
 	text, status := cert(t, "show", filepath.Join(out, "n1.crt"))
-	for _, w := range []string{"node n1", "pawl://node/n1", "n1.example.com, 10.0.0.1, ::1", "(in 824d)", "pawl cluster authority"} {
+	for _, w := range []string{"node n1", "pawl://node/n1", "n1.example.com, 10.0.0.1, ::1", "(in 825d)", "pawl cluster authority"} {
 		if status != exitDone || !strings.Contains(text, w) {
 			t.Errorf("show: %d, want %q in\n%s", status, w, text)
 		}
@@ -55,7 +55,7 @@ func TestCert(t *testing.T) {
 		t.Fatalf("cert server: %d, %s", status, text)
 	}
 	text, status = cert(t, "show", filepath.Join(out, "s1.crt"))
-	for _, w := range []string{"whose    server", "pawl.example.com, 10.0.0.1", "(in 824d)"} {
+	for _, w := range []string{"whose    server", "pawl.example.com, 10.0.0.1", "(in 825d)"} {
 		if status != exitDone || !strings.Contains(text, w) {
 			t.Errorf("show: %d, want %q in\n%s", status, w, text)
 		}

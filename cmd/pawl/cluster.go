@@ -22,7 +22,7 @@ func newCluster(a *app) *cobra.Command {
 after the other: a command that moves them is done when that is decided, and "pawl cluster status"
 shows how far it is. A command that can't be taken back asks first.`,
 		newClusterStatus(a), newClusterAdd(a), newClusterDrain(a), newClusterRemove(a), newClusterMove(a), newClusterTransfer(a),
-		newClusterAddShards(a), newClusterReplication(a), newClusterRaiseLevel(a))
+		newClusterAddShards(a), newClusterReplication(a), newClusterAuditRetention(a), newClusterRaiseLevel(a))
 }
 
 // yesFlag belongs to every command that can't be taken back.
@@ -346,6 +346,39 @@ func newClusterReplication(a *app) *cobra.Command {
 			Replication int `json:"replication"`
 		}{n}
 		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "each shard is to have %s\n", count(int64(n), "replica")) })
+	})
+	return cmd
+}
+
+func newClusterAuditRetention(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "audit-retention PERIOD", Short: "Set how long entries of the audit are kept", Args: cobra.ExactArgs(1),
+		Long: `Set how long entries of the audit are kept, 1 day to 10 years; 90 days unless it was set. It holds within
+a day, and is in the audit itself. A shorter time removes what is older, which nothing brings back.`,
+		Example: "  pawl cluster audit-retention 365d",
+	}
+	yes := yesFlag(cmd.Flags())
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		d, err := parsePeriod(args[0])
+		if err != nil {
+			return usage("PERIOD %v", err)
+		}
+		info, err := client.Admin().Cluster(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if was := info.Settings.AuditRetention; d < was {
+			if err := a.surely(cmd.Context(), *yes, "entries of the audit older than %s will be removed, now those older than %s are", days(d), days(was)); err != nil {
+				return err
+			}
+		}
+		if err := client.Admin().SetAuditRetention(cmd.Context(), d); err != nil {
+			return err
+		}
+		view := struct {
+			AuditRetention string `json:"audit_retention"`
+		}{period(d)}
+		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "entries of the audit are kept for %s\n", days(d)) })
 	})
 	return cmd
 }

@@ -34,8 +34,8 @@ the system shard: it knows nodes, shards and queues.`,
 
 func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
 	s := info.Settings
-	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d\n\n", count(int64(len(info.Nodes)), "node"), count(int64(s.DataShards), "data shard"),
-		s.Replication, s.Level)
+	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s\n\n", count(int64(len(info.Nodes)), "node"), count(int64(s.DataShards), "data shard"),
+		s.Replication, s.Level, days(s.AuditRetention))
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
 	writeShards(w, info.Shards)
@@ -231,6 +231,8 @@ type clusterSettingsView struct {
 	Replication int `json:"replication"`
 	Level       int `json:"level"`
 	DataShards  int `json:"data_shards"`
+
+	AuditRetention string `json:"audit_retention"`
 }
 
 type nodeView struct {
@@ -272,7 +274,8 @@ type memberView struct {
 }
 
 func viewCluster(info *pawl.ClusterInfo) clusterView {
-	v := clusterView{Settings: clusterSettingsView(info.Settings), Nodes: []nodeView{}, Shards: []shardView{}}
+	s := info.Settings
+	v := clusterView{Settings: clusterSettingsView{s.Replication, s.Level, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{}}
 	for _, n := range info.Nodes {
 		v.Nodes = append(v.Nodes, viewNode(n))
 	}

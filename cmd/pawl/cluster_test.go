@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -37,7 +38,7 @@ type office struct {
 // newOffice makes a cluster of two nodes that are well, and of n3, which is dead.
 func newOffice() *office {
 	o := &office{verified: map[uint32]*pawlv1.VerifyShardResponse{}, cluster: &pawlv1.GetClusterResponse{
-		Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 1, DataShards: 2},
+		Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 1, DataShards: 2, AuditRetention: durationpb.New(90 * 24 * time.Hour)},
 		Nodes: []*pawlv1.ClusterNode{
 			{Name: "n1", Number: 1, State: "active", Alive: true, Heard: true, SilentSeconds: 0.2, Version: "0.1.0", PeerAddress: "10.0.0.1:7296",
 				ApiAddress: "10.0.0.1:7295", DiskFreeBytes: 25 << 29, DiskTotalBytes: 50 << 30, ClockOffsetSeconds: 0.0015, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1}},
@@ -103,6 +104,11 @@ func (o *office) TransferLeader(_ context.Context, r *pawlv1.TransferLeaderReque
 func (o *office) AddShards(_ context.Context, r *pawlv1.AddShardsRequest) (*pawlv1.AddShardsResponse, error) {
 	o.ask("shards %d", r.GetTotal())
 	return &pawlv1.AddShardsResponse{}, nil
+}
+
+func (o *office) SetAuditRetention(_ context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
+	o.ask("audit retention %v", r.GetRetention().AsDuration())
+	return &pawlv1.SetAuditRetentionResponse{}, nil
 }
 
 func (o *office) SetReplication(_ context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
@@ -175,6 +181,10 @@ func TestClusterCommands(t *testing.T) {
 		{"cluster add-shards 2", "shards 2", 0, "2 data shards"},
 		{"cluster add-shards many", "", 2, `TOTAL "many" is not a whole number`},
 		{"cluster replication 5 -o yaml", "replication 5", 0, "replication: 5"},
+		{"cluster audit-retention 365d -o yaml", "audit retention 8760h0m0s", 0, "audit_retention: 8760h"},
+		{"cluster audit-retention 30d", "", 1, "entries of the audit older than 30d will be removed, now those older than 90d are: not confirmed"},
+		{"cluster audit-retention 30d -y", "audit retention 720h0m0s", 0, "entries of the audit are kept for 30d"},
+		{"cluster audit-retention soon", "", 2, `PERIOD "soon"`},
 		{"cluster raise-level", "", 1, "the feature level, now 1, will be the highest that 3 nodes can work at, and never less again: not confirmed"},
 		{"cluster raise-level --yes", "level", 0, "the feature level is 2"},
 		{"cluster add", "", 0, "pawl serve --node n4 --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join 10.0.0.1:7296,10.0.0.2:7296 "},
@@ -203,7 +213,7 @@ func TestClusterAddWithoutPeers(t *testing.T) {
 }
 
 func TestClusterStatus(t *testing.T) {
-	const want = `3 nodes, 2 data shards, replication 3, feature level 1
+	const want = `3 nodes, 2 data shards, replication 3, feature level 1, audit kept for 90d
 
 NODE  STATE    ALIVE        VERSION  CLIENTS AT     NODES AT       DISK FREE      CLOCK   REPLICAS  LEADS
 n1    active   yes          0.1.0    10.0.0.1:7295  10.0.0.1:7296  12.5GiB (25%)  +1.5ms  0-2       0-1

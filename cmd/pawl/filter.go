@@ -25,6 +25,7 @@ func (f *filterFlags) add(flags *pflag.FlagSet, withState bool) {
 	flags.StringVar(&f.Worker, "worker", "", "only held last by this worker")
 	flags.StringVar(&f.Error, "error", "", "only whose last error contains this text")
 	flags.StringVar(&f.Fingerprint, "fingerprint", "", "only whose type and last error have this fingerprint, as pawl dlq groups shows it")
+	flags.StringVar(&f.Operation, "operation", "", "only that this operation was the last to change")
 	flags.StringVar(&f.after, "created-after", "", "only created after this time: RFC 3339, or an age such as 2h")
 	flags.StringVar(&f.before, "created-before", "", "only created before this time: RFC 3339, or an age such as 7d")
 	flags.StringVar(&f.Text, "q", "", "only whose payload contains this text")
@@ -58,7 +59,7 @@ func (f *filterFlags) read(now time.Time) (pawl.Filter, error) {
 
 // given reports whether any flag narrows the choice.
 func (f *filterFlags) given() bool {
-	return len(f.states) > 0 || strings.Join([]string{f.Queue, f.Type, f.Tag, f.Key, f.Worker, f.Error, f.Fingerprint, f.Text, f.after, f.before}, "") != ""
+	return len(f.states) > 0 || strings.Join([]string{f.Queue, f.Type, f.Tag, f.Key, f.Worker, f.Error, f.Fingerprint, f.Operation, f.Text, f.after, f.before}, "") != ""
 }
 
 // readMoment reads a time, or an age that lies before now.

@@ -106,7 +106,7 @@ func (a *app) printOperation(o *pawl.OperationInfo) error {
 		now := time.Now()
 		fields(w, "ID", o.ID, "Action", what(o), "Filter", filterWords(o.Filter), "State", operationState(o), "Why", o.Why, "Stopped by", actorOf(o.StoppedBy),
 			"Progress", far(o), "Waits for", o.WaitsFor, "Rate", rateWords(o.Rate), "Started", clock(o.CreatedAt, now), "By", actorOf(o.Author),
-			"Reason", o.Reason, "Paused", clock(o.PausedAt, now), "Ended", clock(o.EndedAt, now))
+			"Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID, "Paused", clock(o.PausedAt, now), "Ended", clock(o.EndedAt, now))
 		writeRest(w, &o.Counts)
 	})
 }
@@ -162,7 +162,7 @@ func rateWords(perSecond float64) string {
 // filterWords is a filter as its flags say it.
 func filterWords(f *pawl.Filter) string {
 	var words []string
-	for _, w := range [][2]string{{"queue", f.Queue}, {"type", f.Type}, {"tag", f.Tag}, {"key", f.Key}, {"worker", f.Worker}, {"error", f.Error}, {"fingerprint", f.Fingerprint}, {"q", f.Text}} {
+	for _, w := range [][2]string{{"queue", f.Queue}, {"type", f.Type}, {"tag", f.Tag}, {"key", f.Key}, {"worker", f.Worker}, {"error", f.Error}, {"fingerprint", f.Fingerprint}, {"operation", f.Operation}, {"q", f.Text}} {
 		if w[1] != "" {
 			words = append(words, w[0]+"="+w[1])
 		}
@@ -223,7 +223,7 @@ func viewOperation(o *pawl.OperationInfo) operationView {
 
 func viewFilter(f *pawl.Filter) map[string]any {
 	v := map[string]any{"state": f.States}
-	for name, value := range map[string]string{"queue": f.Queue, "type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "q": f.Text} {
+	for name, value := range map[string]string{"queue": f.Queue, "type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text} {
 		if value != "" {
 			v[name] = value
 		}

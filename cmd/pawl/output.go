@@ -126,21 +126,24 @@ func ago(t, now time.Time) string {
 	}
 }
 
-// span is a duration in its one largest unit.
+// spanUnits are the units of a span, each up to what is easier to read in the next.
+var spanUnits = []struct {
+	unit, below time.Duration
+	name        string
+}{{time.Millisecond, time.Second, "ms"}, {time.Second, 2 * time.Minute, "s"}, {time.Minute, 2 * time.Hour, "m"}, {time.Hour, 48 * time.Hour, "h"}}
+
+// span is a duration in its one largest unit, to the nearest: what ends in 90 days less a moment ends in 90d.
 func span(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
+	if d < time.Millisecond {
 		return "0s"
-	case d < time.Second:
-		return strconv.Itoa(int(d.Milliseconds())) + "ms"
-	case d < 2*time.Minute:
-		return strconv.Itoa(int(d.Round(time.Second).Seconds())) + "s"
-	case d < 2*time.Hour:
-		return strconv.Itoa(int(d.Round(time.Minute).Minutes())) + "m"
-	case d < 48*time.Hour:
-		return strconv.Itoa(int(d.Round(time.Hour).Hours())) + "h"
 	}
-	return strconv.Itoa(int(d.Hours()/24)) + "d"
+	for _, u := range spanUnits {
+		if n := d.Round(u.unit); n < u.below {
+			return strconv.FormatInt(int64(n/u.unit), 10) + u.name
+		}
+	}
+	const day = 24 * time.Hour
+	return strconv.FormatInt(int64(d.Round(day)/day), 10) + "d"
 }
 
 // period writes a duration as the API does, without units that are zero: "30s", "1h30m".

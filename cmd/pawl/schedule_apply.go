@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/pawlq/pawl"
 )
@@ -86,13 +85,9 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 	if len(text) > maxScheduleFile {
 		return file, usage("%s: more than %d bytes", name, maxScheduleFile)
 	}
-	var loose any
-	if err := yaml.Unmarshal(text, &loose); err != nil {
+	plain, err := yamlToJSON(text)
+	if err != nil {
 		return file, usage("%s: %v", name, err)
-	}
-	plain, err := json.Marshal(loose)
-	if err != nil { // JSON has no such keys
-		return file, usage("%s: a key of an object is not a text", name)
 	}
 	if err := decodeObject(plain, &file); err != nil {
 		return file, usage("%s: %w", name, err)

@@ -114,7 +114,11 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	if err := checkFaults(log); err != nil {
 		return err
 	}
+	if s.connsPerAddress < 1 {
+		return usage("--max-connections-per-address %d: at least 1", s.connsPerAddress)
+	}
 	keepFilesPrivate()
+	giveHeapRoom()
 	hooks, err := node.ParseNetworks(s.hookNetworks)
 	if err != nil {
 		return usage("--webhook-allow-network: %v", err)
@@ -133,7 +137,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: max(s.connsPerAddress, 1), BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
 		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {

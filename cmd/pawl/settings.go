@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"strings"
 
@@ -53,18 +52,17 @@ func readSettings(path string) (map[string]string, error) {
 	if err != nil {
 		return nil, usage("--config: %w", err)
 	}
-	var raw map[string]any
+	var raw map[string]*exactValue
 	if err := yaml.Unmarshal(data, &raw); err != nil {
 		return nil, usage("%s: %w", path, err)
 	}
 	out := make(map[string]string, len(raw))
 	for name, value := range raw {
-		switch value.(type) {
-		case string, int, bool, float64:
-			out[strings.ReplaceAll(name, "_", "-")] = fmt.Sprint(value)
-		default:
-			return nil, usage("%s: %s: want one value, found %T", path, name, value)
+		text, ok := value.text()
+		if !ok {
+			return nil, usage("%s: %s: want one value, a text, a number, true or false", path, name)
 		}
+		out[strings.ReplaceAll(name, "_", "-")] = text
 	}
 	return out, nil
 }

@@ -109,7 +109,7 @@ func ratesText(q *pawl.QueueInfo) string {
 		s += fmt.Sprintf(", %.1f/s attempts failed", q.Rates.Failed)
 	}
 	if q.Drain != nil && *q.Drain > 0 {
-		s += ", empty in " + brief(*q.Drain)
+		s += ", empty in " + span(*q.Drain)
 	}
 	return s
 }

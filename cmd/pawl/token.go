@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -74,6 +76,29 @@ func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
 	return l.expiresIn, nil
 }
 
+// requestVar is the flag that asks again for a secret whose answer was lost.
+func requestVar(flags *pflag.FlagSet, id *string) {
+	flags.StringVar(id, "request-id", "", "that of a call whose answer was lost: its secret ends, and another is shown; within 10m, with the same flags")
+}
+
+// askingFor runs a call for a secret under a request id, a new one unless it is given. When no answer comes, the secret may have been made:
+// the error then says how to get another one in its place.
+func askingFor(id *string, call func() (*pawl.NewToken, error)) (*pawl.NewToken, error) {
+	if *id == "" {
+		made, err := uuid.NewV7()
+		if err != nil {
+			return nil, err
+		}
+		*id = made.String()
+	}
+	t, err := call()
+	refused, answered := errors.AsType[*pawl.Error](err)
+	if err != nil && (!answered || errors.Is(refused, pawl.ErrUnavailable)) {
+		err = fmt.Errorf("%w\nperhaps it was done, with a secret that nobody has: the same command with --request-id %s within 10 minutes ends that one and shows another", err, *id)
+	}
+	return t, err
+}
+
 // allVar is the flag of tokens that are good for all namespaces.
 func allVar(flags *pflag.FlagSet, all *bool, help string) {
 	flags.BoolVar(all, "all-namespaces", false, help)
@@ -108,6 +133,7 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 	flags.StringVar(&t.Certificate, "certificate", "", "it is for who shows the client certificate of this name, and has no secret")
 	allVar(flags, &t.AllNamespaces, "it is good for all namespaces; else for that of --namespace")
 	life.add(flags)
+	requestVar(flags, &t.RequestID)
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		if len(roles) == 0 {
 			return usage("--role is needed")
@@ -122,7 +148,7 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 		for _, r := range roles {
 			t.Roles = append(t.Roles, pawl.Role(r))
 		}
-		made, err := client.Admin().AddToken(cmd.Context(), t)
+		made, err := askingFor(&t.RequestID, func() (*pawl.NewToken, error) { return client.Admin().AddToken(cmd.Context(), t) })
 		if err != nil {
 			return err
 		}
@@ -243,6 +269,7 @@ func newTokenShow(a *app) *cobra.Command {
 func newTokenRotate(a *app) *cobra.Command {
 	var of pawl.TokenName
 	var life lifeFlags
+	var r pawl.Rotation
 	var overlap time.Duration
 	cmd := &cobra.Command{Use: "rotate NAME", Short: "Give a token another secret, and show it this once", Args: cobra.ExactArgs(1),
 		Long: `Give a token another secret, and show it this once. The one before is good for another --overlap, so
@@ -252,14 +279,14 @@ that its users can be told; never for longer than it was.`,
 	allVar(flags, &of.AllNamespaces, oneOfAll)
 	life.add(flags)
 	periodVar(flags, &overlap, "overlap", 24*time.Hour, "how long the one before is good, at most 30d")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		r := pawl.Rotation{Overlap: &overlap}
-		var err error
+	requestVar(flags, &r.RequestID)
+	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
+		r.Overlap = &overlap
 		if r.Life, err = life.life(cmd.Flags()); err != nil {
 			return err
 		}
 		of.Name = args[0]
-		t, err := client.Admin().RotateToken(cmd.Context(), of, r)
+		t, err := askingFor(&r.RequestID, func() (*pawl.NewToken, error) { return client.Admin().RotateToken(cmd.Context(), of, r) })
 		if err != nil {
 			return err
 		}

@@ -32,8 +32,12 @@ type Entry struct {
 }
 
 const (
-	// Keep is how long entries are kept.
-	Keep = 90 * 24 * time.Hour
+	// DefaultKeep is how long entries are kept unless the cluster says otherwise, which may be between MinKeep and MaxKeep.
+	DefaultKeep = 90 * 24 * time.Hour
+	MinKeep     = 24 * time.Hour
+	MaxKeep     = 10 * 365 * 24 * time.Hour
+	// lookAgain is how often a record is looked at that has entries, whatever their age: how long they are kept may have been changed.
+	lookAgain = 24 * time.Hour
 	// maxEntries and maxBytes bound what a shard keeps: beyond, the oldest go early.
 	maxEntries = 1_000_000
 	maxBytes   = 256 << 20
@@ -42,14 +46,12 @@ const (
 	expireCut = 1000
 )
 
-// bounds are Keep and its like.
+// bounds are what is kept.
 type bounds struct {
 	keep    time.Duration
 	entries uint64
 	bytes   uint64
 }
-
-var standing = bounds{Keep, maxEntries, maxBytes}
 
 // Log is the record of one shard, as a round sees it.
 type Log struct {
@@ -58,10 +60,21 @@ type Log struct {
 	head head
 }
 
-// Open is the record in the state of tx's shard.
-func Open(tx *store.Tx) (*Log, error) {
+// Open is the record in the state of tx's shard, of which entries are kept for so long; 0: DefaultKeep.
+func Open(tx *store.Tx, keep time.Duration) (*Log, error) {
+	if keep == 0 {
+		keep = DefaultKeep
+	}
 	h, err := readHead(tx)
-	return &Log{tx: tx, bounds: standing, head: h}, err
+	return &Log{tx: tx, bounds: bounds{keep, maxEntries, maxBytes}, head: h}, err
+}
+
+// CheckKeep refuses a time that is too short, or too long, to keep entries for.
+func CheckKeep(field string, keep time.Duration) error {
+	if keep < MinKeep || keep > MaxKeep {
+		return task.Invalid(field, "%v is not between %v (1 day) and %v (10 years)", keep, MinKeep, MaxKeep)
+	}
+	return nil
 }
 
 // Append adds an entry, and removes some of the oldest if there are too many. If due is not 0, Expire is to be
@@ -78,7 +91,7 @@ func (l *Log) Append(e Entry) (due store.Time) {
 	l.write(&e, 0)
 	l.cut(appendCut, 0)
 	if l.head.Due == 0 {
-		due = e.At.Add(l.keep)
+		due = e.At.Add(min(l.keep, lookAgain))
 		l.head.Due = due
 	}
 	l.writeHead()
@@ -126,15 +139,15 @@ func (l *Log) cut(most int, before store.Time) {
 	}
 }
 
-// Expire removes entries that were kept long enough, up to a bound, and says when it is to be called again; 0: there are none
-// left. It is called at the time that it or Append named last.
+// Expire removes entries that were kept long enough, up to a bound, and says when it is to be called again, in a day at the latest; 0: there
+// are none left. It is called at the time that it or Append named last.
 func (l *Log) Expire() (due store.Time) {
 	before := l.head
 	l.cut(expireCut, l.tx.Now().Add(-l.keep))
 	l.head.Due = 0
 	if l.head.count() > 0 {
 		oldest, _, _ := readEntry(l.tx, l.head.Oldest) // one that can't be read is due at once
-		l.head.Due = max(oldest.At.Add(l.keep), l.tx.Now()+1)
+		l.head.Due = min(max(oldest.At.Add(l.keep), l.tx.Now()+1), l.tx.Now().Add(lookAgain))
 	}
 	if l.head != before {
 		l.writeHead()

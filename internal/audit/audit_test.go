@@ -15,6 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+var usual = bounds{DefaultKeep, maxEntries, maxBytes}
+
 // shard is a shard's state without Raft.
 type shard struct {
 	t     *testing.T
@@ -48,7 +50,7 @@ func (s *shard) round(fn func(tx *store.Tx)) {
 func (s *shard) log(b bounds, fn func(l *Log) store.Time) (due store.Time) {
 	s.t.Helper()
 	s.round(func(tx *store.Tx) {
-		l, err := Open(tx)
+		l, err := Open(tx, 0)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -60,7 +62,7 @@ func (s *shard) log(b bounds, fn func(l *Log) store.Time) (due store.Time) {
 
 func (s *shard) append(e Entry) store.Time {
 	s.t.Helper()
-	return s.log(standing, func(l *Log) store.Time { return l.Append(e) })
+	return s.log(usual, func(l *Log) store.Time { return l.Append(e) })
 }
 
 // some appends n entries, a second apart.
@@ -122,8 +124,8 @@ func TestBrokenChains(t *testing.T) {
 		}
 		if what != "the head is gone" { // nor does it keep the shard from going on, and old entries from going
 			s.some(2)
-			s.now = s.now.Add(Keep + time.Hour)
-			if due := s.log(standing, (*Log).Expire); due != 0 {
+			s.now = s.now.Add(DefaultKeep + time.Hour)
+			if due := s.log(usual, (*Log).Expire); due != 0 {
 				t.Errorf("%s, and entries stay until %d", what, due)
 			}
 			s.some(1)
@@ -183,6 +185,35 @@ func TestOldEntriesGo(t *testing.T) {
 		t.Errorf("%d entries of %d bytes, at most 1000 are wanted", h.count(), h.Bytes)
 	}
 	s.sound("large ones")
+}
+
+// How long entries are kept may change at any time: they go, or stay, by what is said within a day of that.
+func TestKeepChanges(t *testing.T) {
+	s := newShard(t)
+	const day = 24 * time.Hour
+	kept := func(d time.Duration) bounds { return bounds{d, maxEntries, maxBytes} }
+	due := s.log(kept(10*day), func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })
+	for n, c := range []struct {
+		keep time.Duration
+		next time.Duration // until it is looked at again; 0: there is nothing any more
+	}{{10 * day, day}, {100 * day, day}, {3*day + time.Hour, time.Hour}, {4 * day, 23 * time.Hour}, {4 * day, 0}} {
+		if s.now = due; s.head().Due != due {
+			t.Errorf("look %d: due at %d, want %d", n, s.head().Due, due)
+		}
+		due = s.log(kept(c.keep), (*Log).Expire)
+		if c.next == 0 && due != 0 || c.next != 0 && due != s.now.Add(c.next) {
+			t.Errorf("look %d: kept for %v, next %v later, want %v", n, c.keep, due.Sub(s.now), c.next)
+		}
+		s.sound("a change")
+	}
+	if h := s.head(); h.count() != 0 {
+		t.Errorf("an entry of 4 days is kept for longer")
+	}
+	for d, ok := range map[time.Duration]bool{day: true, day - 1: false, 3650 * day: true, 3650*day + 1: false, 0: false, -day: false} {
+		if err := CheckKeep("retention", d); (err == nil) != ok {
+			t.Errorf("%v: %v", d, err)
+		}
+	}
 }
 
 // A call of several rounds grows in one entry, until another comes between.
@@ -280,7 +311,7 @@ func TestPagesAgainstAModel(t *testing.T) {
 func TestPagesAreBounded(t *testing.T) {
 	s := newShard(t)
 	s.round(func(tx *store.Tx) {
-		l, err := Open(tx)
+		l, err := Open(tx, 0)
 		for i := range maxRead + 500 {
 			l.Append(Entry{Action: task.QueuePut, By: task.Author{Name: map[bool]string{true: "first"}[i == 0]}})
 		}

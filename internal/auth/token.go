@@ -48,6 +48,17 @@ type Token struct {
 	ExpiresAt   store.Time `json:"expires_at,omitempty"` // 0: never
 	// UsedAt is when it was last used, to the minute; 0: it was not, or not yet noted. It is kept apart from the rest.
 	UsedAt store.Time `json:"used_at,omitempty"`
+	// Request is the call that gave it its secret; nil: it had no request id.
+	Request *Request `json:"request,omitempty"`
+}
+
+// Request is a call that gave a token its secret, by which a repeat of it is known.
+type Request struct {
+	ID    string     `json:"id"`
+	By    string     `json:"by,omitempty"`
+	Said  string     `json:"said"`  // a digest of what it asked for
+	First store.Time `json:"first"` // when it was answered for the first time
+	Asked store.Time `json:"asked"` // when the last repeat came to a node, by that node's clock
 }
 
 // TokenName names a token.

@@ -24,6 +24,8 @@ type Config struct {
 	Archive *archive.Archive
 	// Namespaces lists those that exist.
 	Namespaces func() []string
+	// AuditKeep says how long entries of the audit are kept; nil: as by default.
+	AuditKeep func() time.Duration
 	// EnsureQueue makes sure that a shard has its copy of a queue's configuration. If the queue lies in others it is an error,
 	// which the caller of the broker gets as it is.
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
@@ -59,7 +60,7 @@ func (r *replica) carryAll(ctx context.Context) (waits error) {
 
 // carrySome brings parcels behind a request to their shards, and takes those out of the outbox that were answered for. Waits says
 // why the first of the others was not.
-func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, err error) {
+func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
 	if _, leads := r.shard.Now(); !leads {
 		return last, false, nil, nil
 	}
@@ -73,20 +74,23 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 		}
 	}
 	out := r.b.cfg.Carry(ctx, ns, parcels)
-	waits, _, err = change(ctx, r, func(round *engine.Round) (error, error) {
-		var first error
+	kept, _, err := change(ctx, r, func(round *engine.Round) (kept []int, _ error) {
 		for i, p := range parcels {
 			if refused, answered := answerOf(out[i].Err); answered {
 				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
 					continue
 				}
 			}
-			if first == nil {
-				first = out[i].Err
-			}
+			kept = append(kept, i)
 		}
-		return first, nil
+		return kept, nil
 	})
+	if err == nil {
+		r.errands.done(parcels, out, kept)
+	}
+	if len(kept) > 0 {
+		waits = out[kept[0]].Err
+	}
 	for i := range out {
 		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && parcels[i].IsTask() {
 			r.logRefused(ns, parcels[i], refused)
@@ -107,6 +111,50 @@ func (r *replica) logRefused(ns string, p *Parcel, refused *task.Error) {
 		attrs = append(attrs, "group_id", p.Spec.Member.Group.String())
 	}
 	r.log.Warn("a task for another shard was refused", attrs...)
+}
+
+// maxErrands bounds the parcels of which tries are remembered: more are on their way only when a shard is lost, and then one says it for all.
+const maxErrands = 1000
+
+// errands are the tries to bring parcels that came to nothing, in this office.
+type errands struct {
+	mu    sync.Mutex
+	tried map[task.ID]engine.Carried
+}
+
+func (e *errands) begin() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tried = map[task.ID]engine.Carried{}
+}
+
+// done notes what came of parcels, of which some are kept.
+func (e *errands) done(parcels []*Parcel, out []Enqueued, kept []int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, p := range parcels {
+		if len(kept) == 0 || kept[0] != i {
+			delete(e.tried, p.Request)
+			continue
+		}
+		kept = kept[1:]
+		c, known := e.tried[p.Request]
+		if !known && len(e.tried) >= maxErrands {
+			continue
+		}
+		if c.Tries, c.Error = c.Tries+1, "its shard did not answer"; out[i].Err != nil {
+			if said, ok := task.AsError(out[i].Err); ok {
+				c.Error = said.Message
+			}
+		}
+		e.tried[p.Request] = c
+	}
+}
+
+func (e *errands) of(parcel task.ID) engine.Carried {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tried[parcel]
 }
 
 // answerOf tells a refusal from an error after which a parcel is to be brought again.

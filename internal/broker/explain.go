@@ -15,7 +15,7 @@ func (b *Broker) Explain(ctx context.Context, ns string, id task.ID) (*Explanati
 		return nil, Stamp{}, err
 	}
 	return change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
-		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue) })
+		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue) }, r.errands.of)
 	}))
 }
 

@@ -40,6 +40,7 @@ type replica struct {
 	wake     chan struct{} // the deadline moved to earlier
 	toFile   chan struct{} // dead letters wait for the archive
 	toSend   chan struct{} // parcels wait for the courier
+	errands  errands
 	results  results
 	watches  watches
 	ring     events.Ring    // of what happened
@@ -92,7 +93,9 @@ func (r *replica) elected(o shard.Office) {
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
 	r.asks.begin(o.Began)
+	r.errands.begin()
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
+	r.leader.KeepAudit(r.b.cfg.AuditKeep)
 	r.ring.Open()
 	r.setDeadline(0)
 	poke(r.toFile)

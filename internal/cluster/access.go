@@ -46,6 +46,9 @@ type TokenCall struct {
 	Life    time.Duration // from now on; 0: for ever
 	Overlap time.Duration // that the hash before is still good
 	Author  task.Author
+	// Request is the same in a repeat of a call whose answer was lost; zero: there are no repeats. Asked is when the call came in.
+	Request task.ID
+	Asked   time.Time
 }
 
 // TokenDone is a token as it is now, and from which version of the tables on.
@@ -94,9 +97,11 @@ func mayHaveTokens(r store.Reader) error {
 	return err
 }
 
-// AddToken makes a token. Who asks again with the same hash gets the same answer.
+// AddToken makes a token. Who asks again with the same hash gets the same answer, and who asks again under the same request id has the
+// new secret take the place of the first.
 //
-// Errors: conflict if there is another of that name, or for that certificate; not_found without its namespace.
+// Errors: conflict if there is another of that name, or for that certificate, or the request id was something else's; not_found without
+// its namespace.
 func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) {
 	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
 		if err := mayHaveTokens(tx); err != nil {
@@ -110,7 +115,14 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 		case exists && old.Hash == t.Hash:
 			return TokenDone{old, tx.Index()}, nil
 		case exists:
-			return TokenDone{}, conflict("token %q: there is one of that name: rotate it, or revoke it first", t.Name)
+			again, err := a.again(tx.Now(), task.TokenAdded, &old)
+			if err == nil && !again {
+				err = conflict("token %q: there is one of that name: rotate it, or revoke it first", t.Name)
+			}
+			if err != nil {
+				return TokenDone{}, err
+			}
+			return c.renew(tx, &a, task.TokenAdded, old)
 		case !t.InAll():
 			if _, err := namespaceOf(tx, t.Namespace); err != nil {
 				return TokenDone{}, err
@@ -121,6 +133,7 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 			return TokenDone{}, err
 		}
 		t.CreatedAt, t.CreatedBy, t.ExpiresAt, t.UsedAt = tx.Now(), a.Author.Name, expiry(tx, a.Life), 0
+		t.Request = a.request(task.TokenAdded, tx.Now())
 		if err := c.putToken(tx, a.Author, task.TokenAdded, nil, t); err != nil {
 			return TokenDone{}, err
 		}
@@ -184,9 +197,10 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 	return t, err
 }
 
-// RotateToken gives a token another secret. The one before is good until the overlap is over.
+// RotateToken gives a token another secret. The one before is good until the overlap is over. Who asks again under the same request id has
+// the new secret take the place of the lost one, not of the one before.
 //
-// Errors: not_found; wrong_state for one that is for the holder of a certificate.
+// Errors: not_found; wrong_state for one that is for the holder of a certificate; conflict if the request id was something else's.
 func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, error) {
 	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
@@ -196,6 +210,11 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 		if t.Certificate != "" {
 			return TokenDone{}, wrongState("token %q has no secret: it is for who shows the certificate %q", t.Name, t.Certificate)
 		}
+		if again, err := a.again(tx.Now(), task.TokenRotated, &t); err != nil {
+			return TokenDone{}, err
+		} else if again {
+			return c.renew(tx, &a, task.TokenRotated, t)
+		}
 		before := factsOfToken(&t)
 		t.OldHash, t.OldUntil = auth.Hash{}, 0
 		if a.Overlap > 0 {
@@ -204,7 +223,7 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 				t.OldUntil = min(t.OldUntil, t.ExpiresAt)
 			}
 		}
-		t.Hash, t.RotatedAt, t.ExpiresAt = a.Token.Hash, tx.Now(), expiry(tx, a.Life)
+		t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(task.TokenRotated, tx.Now())
 		return TokenDone{t, tx.Index()}, c.putToken(tx, a.Author, task.TokenRotated, before, t)
 	})
 }

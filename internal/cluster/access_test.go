@@ -101,6 +101,42 @@ func TestTokens(t *testing.T) {
 	})
 }
 
+// A first attempt that comes after its repeat does not end what the repeat was answered, and no other caller may repeat it.
+func TestTokensAskedForAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		_, err := c.AddToken(bg, newToken("default", "ci"))
+		must(t, err)
+		rotate := func(by string, asked time.Duration) TokenCall {
+			a := newToken("default", "ci")
+			a.Request, a.Asked, a.Author, a.Overlap = task.ID{15: 1}, time.Unix(1000, 0).Add(asked), task.Author{Name: by}, time.Hour
+			return a
+		}
+		second := rotate("lena", time.Second)
+		done, err := c.RotateToken(bg, second)
+		must(t, err)
+		for what, a := range map[string]TokenCall{"one that came before": rotate("lena", 0), "one of somebody else": rotate("max", 2*time.Second)} {
+			if _, err := c.RotateToken(bg, a); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `request_id "00000000-0000-0000-0000-000000000001"`) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if again, err := c.RotateToken(bg, second); err != nil || again.Token.Hash != second.Token.Hash || again.Token.RotatedAt != done.Token.RotatedAt {
+			t.Errorf("the same call again: %+v, %v", again, err)
+		}
+		third := rotate("lena", 3*time.Second)
+		again, err := c.RotateToken(bg, third)
+		if err != nil || again.Token.Hash != third.Token.Hash || again.Token.OldHash != done.Token.OldHash || again.Token.OldUntil != done.Token.OldUntil {
+			t.Errorf("a repeat: %+v, %v", again, err)
+		}
+		for n, want := range []error{nil, task.ErrConflict} { // the time runs from the first answer on
+			pass(againWithin * 6 / 10)
+			if _, err := c.RotateToken(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
+				t.Errorf("a repeat %d minutes later: %v, want %v", 6*(n+1), err, want)
+			}
+		}
+	})
+}
+
 // A certificate is that of one token only, which has no secret.
 func TestTokensForCertificates(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

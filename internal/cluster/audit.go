@@ -31,7 +31,7 @@ func record(tx *store.Tx, e audit.Entry, before, after any) error {
 	if err != nil || settings.Level < PoliciesLevel {
 		return err
 	}
-	log, err := audit.Open(tx)
+	log, err := audit.Open(tx, settings.AuditKeep())
 	if err == nil {
 		log.Append(e) // its time comes to whoever looks: see expireAudit
 	}
@@ -129,10 +129,54 @@ type settingsFacts struct {
 	DataShards  int `json:"data_shards"`
 	Replication int `json:"replication"`
 	Level       int `json:"level"`
+
+	AuditRetention time.Duration `json:"audit_retention"`
 }
 
 func factsOfSettings(s Settings) *settingsFacts {
-	return &settingsFacts{DataShards: s.DataShards, Replication: s.Replication, Level: s.Level}
+	return &settingsFacts{DataShards: s.DataShards, Replication: s.Replication, Level: s.Level, AuditRetention: s.AuditKeep()}
+}
+
+// AuditKeep is how long entries of the audit are kept.
+func (s Settings) AuditKeep() time.Duration {
+	if s.AuditRetention == 0 {
+		return audit.DefaultKeep
+	}
+	return s.AuditRetention
+}
+
+// AuditKeep is how long entries of the audit are kept, by this copy. One that knows nothing yet lets none go.
+func (c *Copy) AuditKeep() time.Duration {
+	m := c.Map()
+	if m.Version == 0 {
+		return audit.MaxKeep
+	}
+	return m.Settings.AuditKeep()
+}
+
+// CheckAuditRetention refuses what can't be how long the audit is kept.
+func CheckAuditRetention(field string, d time.Duration) error { return audit.CheckKeep(field, d) }
+
+// SetAuditRetention sets how long entries of the audit are kept, in all shards. It holds within a day.
+//
+// Errors: wrong_state below the feature level.
+func (c *Control) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
+	if err := CheckAuditRetention("retention", d); err != nil {
+		return err
+	}
+	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+		if m.Settings.Level < PoliciesLevel {
+			return wrongState("to say how long the audit is kept the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+				PoliciesLevel, m.Settings.Level)
+		}
+		if m.Settings.AuditKeep() == d {
+			return nil
+		}
+		was := factsOfSettings(m.Settings)
+		m.Settings.AuditRetention = d
+		c.setSettings(tx, m.Settings)
+		return onCluster(tx, by, task.AuditRetentionSet, was, factsOfSettings(m.Settings))
+	})
 }
 
 // NoteBackup notes that a backup of the cluster is being made.
@@ -172,7 +216,11 @@ func (c *Control) expireAudit(ctx context.Context) error {
 		if due > tx.Now() {
 			return struct{}{}, nil
 		}
-		log, err := audit.Open(tx)
+		settings, _, err := getRow[Settings](tx, settingsKey)
+		if err != nil {
+			return struct{}{}, err
+		}
+		log, err := audit.Open(tx, settings.AuditKeep())
 		if err == nil {
 			log.Expire()
 		}

@@ -70,9 +70,9 @@ func TestAuditOfQueues(t *testing.T) {
 // What was kept for 90 days goes, but not at the word of a leader that has just come: its clock may be wrong.
 func TestOldAuditGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		at := store.TimeOf(time.Now().Add(-audit.Keep - time.Hour))
+		at := store.TimeOf(time.Now().Add(-audit.DefaultKeep - time.Hour))
 		tx := w.state.Begin(at, 1)
-		log, err := audit.Open(tx)
+		log, err := audit.Open(tx, 0)
 		must(t, err)
 		log.Append(audit.Entry{By: lena, Action: task.QueuePut})
 		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(0)))
@@ -85,6 +85,41 @@ func TestOldAuditGoes(t *testing.T) {
 		pass(2 * retireRest)
 		if got := w.leader.noted(); len(got) > 0 {
 			t.Errorf("after 90 days there is %q", got)
+		}
+	})
+}
+
+// How long entries are kept is a setting of the cluster, whose change is noted. Who has not heard of it lets nothing go.
+func TestAuditRetention(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel-1, 1)
+		is(t, c.SetAuditRetention(bg, lena, 48*time.Hour), task.ErrWrongState, "feature level")
+	})
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		is(t, c.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument, "retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
+		copied := NewCopy(nil)
+		if got := copied.AuditKeep(); got != audit.MaxKeep {
+			t.Errorf("a copy that has heard nothing says %v", got)
+		}
+		for _, d := range []time.Duration{audit.DefaultKeep, 48 * time.Hour, 48 * time.Hour} { // the first is so already
+			must(t, c.SetAuditRetention(bg, lena, d))
+		}
+		if got, want := w.leader.noted(), []string{"lena cluster.audit_retention"}; !slices.Equal(got, want) {
+			t.Errorf("noted %q, want %q", got, want)
+		}
+		d, err := c.Changes(bg, 0, Report{Node: 1}, 0)
+		must(t, err)
+		if copied.Apply(d); copied.AuditKeep() != 48*time.Hour {
+			t.Errorf("a copy says %v", copied.AuditKeep())
+		}
+		pass(auditRest + 2*retireRest)
+		if got := w.leader.noted(); len(got) != 1 {
+			t.Errorf("at once there is %q", got)
+		}
+		pass(49 * time.Hour)
+		if got := w.leader.noted(); len(got) > 0 {
+			t.Errorf("after 2 days there is %q", got)
 		}
 	})
 }

@@ -61,7 +61,7 @@ func TestFound(t *testing.T) {
 		at := w.state.Applied().Index
 		w.open(5) // is left alone
 		m := mapOf(t, w.leader.control)
-		if w.state.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (Settings{3, 1, 2, 2, ""}) {
+		if w.state.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (Settings{3, 1, 2, 2, "", 0}) {
 			t.Errorf("%+v", m)
 		}
 		s, _ := m.Shard(2)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -147,6 +148,8 @@ type Settings struct {
 	NextNode    uint32 `json:"next_node"`
 	DataShards  int    `json:"data_shards"` // shards 1 to this
 	ClusterName string `json:"cluster_name"`
+	// AuditRetention is how long entries of the audit are kept; 0: for audit.DefaultKeep. See AuditKeep.
+	AuditRetention time.Duration `json:"audit_retention,omitempty"`
 }
 
 func nodeKey(number uint32) []byte { return binary.BigEndian.AppendUint32([]byte{nodeTable}, number) }

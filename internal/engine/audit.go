@@ -17,12 +17,22 @@ import (
 // What operators do is noted in the round that does it: see package audit. A call that changes nothing leaves no entry, so that
 // one that is repeated leaves one. What nobody's calls do is not noted.
 
+// KeepAudit has the leader ask, at each round that needs it, how long entries are kept. Fn does not block.
+func (l *Leader) KeepAudit(fn func() time.Duration) { l.auditKept = fn }
+
+func (l *Leader) auditKeep() time.Duration {
+	if l.auditKept == nil {
+		return audit.DefaultKeep
+	}
+	return l.auditKept()
+}
+
 // record adds an entry, unless it is nobody's.
 func (r *Round) record(e audit.Entry) {
 	if e.By.IsZero() {
 		return
 	}
-	log, err := audit.Open(r.tx)
+	log, err := audit.Open(r.tx, r.l.auditKeep())
 	corrupt(err)
 	if due := log.Append(e); due != 0 {
 		r.remind(due, onAudit, "", nil)
@@ -31,7 +41,7 @@ func (r *Round) record(e audit.Entry) {
 
 // auditEnds removes entries that were kept long enough. The shard has one deadline for all of them.
 func (r *Round) auditEnds() {
-	log, err := audit.Open(r.tx)
+	log, err := audit.Open(r.tx, r.l.auditKeep())
 	corrupt(err)
 	if until, doubted := r.l.office.Doubted(); doubted && r.now < until {
 		log.Later(until)

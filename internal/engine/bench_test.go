@@ -39,10 +39,12 @@ func benchWorld(b *testing.B) *world {
 	return w
 }
 
-func (w *world) enqueueMany(n int, payload []byte) {
+func (w *world) enqueueMany(n int, payload []byte) { w.enqueueInto("default", n, payload) }
+
+func (w *world) enqueueInto(queue string, n int, payload []byte) {
 	w.round(func(r *Round) {
 		for range n {
-			_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: task.Spec{Type: "job", Queue: "default",
+			_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: task.Spec{Type: "job", Queue: queue,
 				Priority: task.Normal, Payload: payload}})
 			if err != nil {
 				w.t.Fatal(err)

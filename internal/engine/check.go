@@ -93,6 +93,7 @@ func (c *checker) readTasks() {
 
 // expect notes the rows that must be there because of a task.
 func (c *checker) expect(id task.ID, x *Exec) {
+	c.expectRow(listedKey(c.ns, x.Queue, id), nil)
 	q := c.countsOf(x.Queue)
 	if n := q.of(x.State, x.Priority); n != nil {
 		*n++
@@ -199,7 +200,7 @@ func (c *checker) compareTables() {
 			c.expectRow(deadlineKey(o.until, onOnce, c.ns, k[len(c.ns)+2:]), nil)
 		}
 	})
-	for _, tab := range []byte{tabReady, tabWaiting, tabDead, tabArchive, tabUnique} {
+	for _, tab := range []byte{tabListed, tabReady, tabWaiting, tabDead, tabArchive, tabUnique} {
 		c.scan(tab, check)
 	}
 	c.from.Scan(deadlines, after(deadlines), func(k, v []byte) bool {

@@ -19,7 +19,7 @@ var mustBeEmpty = []struct {
 }{{tabQueue, "queues"}, {tabPlan, "schedules"}, {tabOutbox, "tasks on their way to other shards"}, {tabArchive, "dead letters on their way to the archive"}}
 
 // erasable are the tables that may have rows of a namespace without queues.
-var erasable = []byte{tabEnvelope, tabExec, tabResult, tabCheckpoint, tabAttempt, tabKey, tabRequest, tabUnique, tabClaimKey, tabClaimed, tabOnce,
+var erasable = []byte{tabEnvelope, tabExec, tabListed, tabResult, tabCheckpoint, tabAttempt, tabKey, tabRequest, tabUnique, tabClaimKey, tabClaimed, tabOnce,
 	tabUse, tabCounts, tabBreaker, tabCourse, tabTick, tabGone, tabFollow, tabGroup, tabMember, tabOperation, tabStep, tabShare, tabWatch, tabNews}
 
 // maxPassed bounds the deadlines that DeadlinesOf looks at in a call: they lie in the order of time, those of all namespaces.

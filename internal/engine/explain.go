@@ -29,17 +29,18 @@ type Reason struct {
 
 	Since store.Time
 	Until store.Time // it is over then at the latest: when the task is due, a token comes, a lease ends
-	Type  string     // of what is paused, or what no worker takes
+	Type  string     // of what is paused, of what no worker takes, or of what is on its way
+	Queue string     // to which that is on its way; else the reason is of the task's own
 	Key   string     // of what is paused or limited
 	Cause string     // what was said of a pause; what opened a breaker; the reason of an end; how the last attempt ended that is to be repeated
-	Error string     // of the last attempt; the last that a breaker has seen
+	Error string     // of the last attempt; the last that a breaker has seen; of the last try to bring what is on its way
 
 	Limit   int // tasks that may run at once
 	Rate    task.Rate
 	Running []Runner // up to maxRunners of those that use up the limit; the probe of a breaker; of a task that runs, itself
 	Types   []string // that workers take, up to maxTypesTold
-	// Count is of what goes first: tasks, of other_keys the keys; and in a queue's explanation of the ready tasks that wait for
-	// this. More says that there are more than were counted.
+	// Count is of what goes first: tasks, of other_keys the keys; of on_its_way the tries that came to nothing; and in a queue's explanation of
+	// the ready tasks that wait for this. More says that there are more than were counted.
 	Count int64
 	More  bool
 }
@@ -65,18 +66,21 @@ const (
 )
 
 // Explain computes from the state and the leader's memory why a task is not running. It changes neither. Takers tells what is
-// known of the workers of its queue.
-func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers) (*Explanation, error) {
+// known of the workers of its queue, carried what the courier has seen of a parcel.
+func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers, carried func(parcel task.ID) Carried) (*Explanation, error) {
 	x, err := r.exec(ns, id)
 	if err != nil {
 		return nil, err
 	}
-	q := r.queue(ns, x.Queue)
-	if q == nil { // deleted since the task ended
-		return explained(id, x, lastAttempt(r.tx, ns, id), x.MaxAttempts), nil
+	most, q := x.MaxAttempts, r.queue(ns, x.Queue)
+	if q != nil { // else it was deleted since the task ended
+		most = q.lastAttempt(x)
 	}
-	out := explained(id, x, lastAttempt(r.tx, ns, id), q.lastAttempt(x))
-	if !x.State.Waiting() {
+	out := explained(id, x, lastAttempt(r.tx, ns, id), most)
+	if x.State.Ended() {
+		out.Reasons = append(out.Reasons, r.whyAway(ns, id, x, carried)...)
+	}
+	if q == nil || !x.State.Waiting() {
 		return out, nil
 	}
 	e := &explainer{r: r, q: q, id: id, x: x, flow: q.lanes.flows[x.Key], takers: takers(x.Queue), reasons: out.Reasons}

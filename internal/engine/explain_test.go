@@ -19,7 +19,8 @@ import (
 func (s *story) explainStep(d *datadriven.TestData) string {
 	what := d.CmdArgs[0].Key
 	if d.Cmd == "explain" {
-		e, err := unchanged(s, func(r *Round) (*Explanation, error) { return Explain(r, "default", s.id(what), s.takers) })
+		carried := func(task.ID) Carried { return Carried{int64(number(arg(d, "tried"))), arg(d, "met")} } // what the courier has seen
+		e, err := unchanged(s, func(r *Round) (*Explanation, error) { return Explain(r, "default", s.id(what), s.takers, carried) })
 		if err != nil {
 			return answer(err, "")
 		}
@@ -188,7 +189,7 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 			if t.queue != queue || !t.state.Waiting() {
 				continue
 			}
-			e, err := Explain(r, "default", t.id, takers)
+			e, err := Explain(r, "default", t.id, takers, nil)
 			if err != nil {
 				d.t.Fatal(err)
 			}
@@ -276,7 +277,7 @@ func BenchmarkExplain(b *testing.B) {
 	b.Run("task", func(b *testing.B) {
 		for b.Loop() {
 			in(func(r *Round) {
-				e, err := Explain(r, "default", last, takers)
+				e, err := Explain(r, "default", last, takers, nil)
 				if err != nil || len(e.Reasons) == 0 {
 					b.Fatal(e, err)
 				}

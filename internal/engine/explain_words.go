@@ -41,6 +41,14 @@ func whyEnded(id task.ID, x *Exec, last *Attempt) Reason {
 	if x.Reason != "" {
 		r.Detail += " (" + x.Reason + ")"
 	}
+	switch {
+	case x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}):
+		r.Change = "it comes to its other queue, and lives on there as another task"
+		return r
+	case x.Reason == task.ReasonMoved:
+		r.Change = fmt.Sprintf("it lives on as task %s: pawl task explain %s", x.MovedTo, x.MovedTo)
+		return r
+	}
 	switch x.State {
 	case task.Succeeded:
 		r.Detail += fmt.Sprintf(": %s ran it, attempt %d", worker(x.Claim.Worker), x.Attempt())

@@ -16,7 +16,7 @@ func (r *Round) moveAway(ns string, c *StepCall, t Selected, x *Exec) {
 	e := r.envelope(ns, t.ID)
 	spec := task.Spec{Type: e.Type, Payload: e.Payload, ContentType: e.ContentType, Queue: c.ToQueue, Priority: x.Priority,
 		MaxAttempts: x.MaxAttempts, Retry: e.Retry, Timeout: e.Timeout, Retention: x.Retention, Key: e.Key, Cost: x.Cost,
-		Tags: e.Tags, Headers: e.Headers, Unique: x.Unique, Parent: e.Parent, Moved: &task.Moved{From: t.ID, Checkpoint: r.checkpoint(ns, t.ID, x)}}
+		Tags: e.Tags, Headers: e.Headers, Unique: x.Unique, Parent: e.Parent, Moved: &task.Moved{From: t.ID, Operation: c.Operation, Checkpoint: r.checkpoint(ns, t.ID, x)}}
 	if x.State != task.Ready {
 		spec.RunAt = x.RunAt.Time()
 	}
@@ -35,7 +35,7 @@ func moveRequest(id, operation task.ID) task.ID {
 
 // settleIn lets a task that was moved here know from where, and have its checkpoint.
 func (r *Round) settleIn(n *NewTask, e *Envelope, x *Exec) {
-	e.MovedFrom = n.Moved.From
+	e.MovedFrom, x.Operation = n.Moved.From, n.Moved.Operation
 	if x.Checkpointed = len(n.Moved.Checkpoint) > 0; x.Checkpointed {
 		r.tx.Set(idKey(n.Namespace, tabCheckpoint, n.ID), n.Moved.Checkpoint)
 	}

@@ -231,6 +231,7 @@ type operationFacts struct {
 	Worker   string          `json:"worker"`
 	Error    string          `json:"error"`
 	Print    string          `json:"fingerprint"`
+	Of       string          `json:"operation,omitempty"` // whose tasks are meant
 	Text     string          `json:"text"`
 	ToQueue  string          `json:"to_queue"`
 	Priority task.Priority   `json:"priority"`
@@ -244,6 +245,9 @@ func (s *OperationSpec) facts() operationFacts {
 	f := &s.Filter
 	out := operationFacts{Action: s.Action, States: f.States, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Print: f.Fingerprint,
 		ToQueue: s.ToQueue, Priority: s.Priority, Max: s.Max, Canary: s.Canary, Rate: s.Rate, Total: s.Total}
+	if f.Operation != (task.ID{}) {
+		out.Of = f.Operation.String()
+	}
 	if f.Text != "" {
 		out.Text = fmt.Sprintf("%d bytes", len(f.Text))
 	}

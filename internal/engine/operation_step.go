@@ -148,6 +148,8 @@ func (r *Round) operate(ns string, c *StepCall, t Selected, gone []string) (skip
 	case c.Action == task.SetPriority && x.Priority == c.Priority:
 		return task.SkipSame, nil
 	}
+	r.operated = operated{t.ID, c.Operation}
+	defer func() { r.operated = operated{} }()
 	switch c.Action {
 	case task.Replay:
 		if _, taken := r.keyTaken(ns, x); taken {
@@ -172,6 +174,10 @@ func (r *Round) operate(ns string, c *StepCall, t Selected, gone []string) (skip
 	}
 	return "", err
 }
+
+// operated is a task, and the operation that changes it. Others that change by it, such as the next one with its unique key, are
+// not the operation's.
+type operated struct{ id, by task.ID }
 
 // stepRow remembers the last step that a shard did for an operation.
 type stepRow struct {

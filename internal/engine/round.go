@@ -32,6 +32,8 @@ type Leader struct {
 	ids    map[string]*newIDs // by namespace
 	spaces map[string]*space  // the same
 
+	auditKept func() time.Duration // nil: as by default
+
 	transitions []Transition // of the last round: its space is used again
 	news        news
 }
@@ -75,6 +77,7 @@ type Round struct {
 	breakers   []dirtyBreaker
 	tallies    []*newsTally             // that have changed
 	deaths     int                      // of tasks that became dead letters or poisoned
+	operated   operated                 // what an operation changes at the moment
 	spaces     []*space                 // that may run more, while queues wait for that
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
@@ -304,10 +307,10 @@ func readEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
 // move takes a task from one place in its life to another: it keeps counters, lanes and deadlines in step with the row,
 // so that no verb has to. From is the row as it was, nil for a new task; to is the row as it shall be.
 func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
-	if from != nil {
-		if !from.State.CanBecome(to.State) {
-			panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
-		}
+	if from == nil {
+		r.tx.Set(listedKey(ns, q.name, id), nil)
+	} else if !from.State.CanBecome(to.State) {
+		panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
 	}
 	var heir task.ID
 	if to.Unique != nil {
@@ -326,6 +329,9 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	r.enter(ns, id, q, to)
 	if from != nil && from.State == task.Ready && !from.parked() {
 		q.lanes.forget(q.flowOf(from.Key, r.now))
+	}
+	if id == r.operated.id {
+		to.Operation = r.operated.by
 	}
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)

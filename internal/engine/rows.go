@@ -179,6 +179,7 @@ type Exec struct {
 	KeptUntil store.Time // when its rows go
 	Reason    string     // of the end state
 	MovedTo   task.ID    // as which it lives on, once that is known; zero: it was not moved
+	Operation task.ID    // the last one that changed it; zero: none did
 }
 
 // Claim is one worker's hold of a task.
@@ -255,6 +256,7 @@ func (x *Exec) encode() []byte {
 		r.bytes(50, x.Ties.encode())
 	}
 	r.id(40, x.MovedTo)
+	r.id(42, x.Operation)
 	r.num(41, uint64(x.Size)) // #nosec G115 -- not negative
 	return r
 }
@@ -282,6 +284,8 @@ func decodeExec(row []byte) (*Exec, error) {
 			x.Ties, bad = decodeTies(b)
 		case 40:
 			copy(x.MovedTo[:], b)
+		case 42:
+			copy(x.Operation[:], b)
 		}
 	})
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 //
 //	e ns 0 id                                envelope: written once
 //	s ns 0 id                                execution state
+//	i ns 0 queue 0 id                        a task of the queue, for lists
 //	r ns 0 id                                result
 //	c ns 0 id                                checkpoint
 //	a ns 0 id fence                          an attempt that ended otherwise than by success
@@ -50,6 +51,7 @@ import (
 const (
 	tabEnvelope   = 'e'
 	tabExec       = 's'
+	tabListed     = 'i'
 	tabResult     = 'r'
 	tabCheckpoint = 'c'
 	tabAttempt    = 'a'
@@ -85,7 +87,7 @@ const (
 
 // No two tables have the same letter, or this would not compile.
 var _ = [...]struct{}{
-	tabEnvelope: {}, tabExec: {}, tabResult: {}, tabCheckpoint: {}, tabAttempt: {}, tabReady: {}, tabLane: {}, tabWaiting: {},
+	tabEnvelope: {}, tabExec: {}, tabListed: {}, tabResult: {}, tabCheckpoint: {}, tabAttempt: {}, tabReady: {}, tabLane: {}, tabWaiting: {},
 	tabDead: {}, tabKey: {}, tabRequest: {}, tabUnique: {}, tabClaimKey: {}, tabClaimed: {}, tabOnce: {}, tabUse: {},
 	tabQueue: {}, tabCounts: {}, tabShare: {}, tabBreaker: {}, tabArchive: {}, tabPlan: {}, tabCourse: {}, tabTick: {},
 	tabGone: {}, tabOutbox: {}, tabFollow: {}, tabGroup: {}, tabMember: {}, tabOperation: {}, tabStep: {}, tabWatch: {},
@@ -160,6 +162,11 @@ func laneKey(ns string, tab byte, queue string, l laneName) []byte {
 
 func readyKey(ns, queue string, l laneName, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(laneKey(ns, tabReady, queue, l), seq)
+}
+
+func listedKey(ns, queue string, id task.ID) []byte {
+	k := append(append(table(ns, tabListed, len(queue)+17), queue...), 0)
+	return append(k, id[:]...)
 }
 
 func waitKey(ns, queue string, s task.State, runAt store.Time, id task.ID) []byte {

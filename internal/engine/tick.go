@@ -263,6 +263,7 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 	r.l.hot.drop(id)
 	r.tx.Delete(idKey(ns, tabEnvelope, id))
 	r.tx.Delete(idKey(ns, tabExec, id))
+	r.tx.Delete(listedKey(ns, x.Queue, id))
 	if x.State == task.Succeeded {
 		r.tx.Delete(idKey(ns, tabResult, id))
 	}

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/binary"
-	"strings"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -93,24 +91,6 @@ func readSettings(from store.Reader, ns, queue string) task.Settings {
 	return c.Settings
 }
 
-// Filter selects tasks: what is set must match.
-type Filter struct {
-	Queue         string
-	States        []task.State // any of them
-	Type          string
-	Tag           string
-	Key           string
-	Worker        string
-	Error         string // part of the last failure's message
-	Fingerprint   string `json:",omitempty"` // of a Group, by PrintText
-	CreatedAfter  store.Time
-	CreatedBefore store.Time
-	Text          string // part of the payload
-	Not           string // a queue whose tasks are not selected
-	// Within are patterns of the queues that the caller is limited to; nil: all.
-	Within []string `json:",omitempty"`
-}
-
 // Page is what a list answers: it may be empty although there is more.
 type Page struct {
 	Tasks []*View
@@ -141,45 +121,6 @@ func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Pag
 	return p, err
 }
 
-// walk goes through the tasks that the filter may select, newest first: dead letters of one queue by their ends, others by their
-// ids. It begins behind a cursor, nil: with the newest, and ends when take says so or that many rows were looked at. Next is where
-// it would go on; nil at the end.
-func (f *Filter) walk(from store.Reader, ns string, cursor []byte, rows int, take func(id task.ID, x *Exec) (more bool)) (next []byte, err error) {
-	prefix := table(ns, tabExec, 0)
-	if f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned) {
-		prefix = statePrefix(ns, tabDead, f.Queue, f.States[0])
-	}
-	hi := after(prefix)
-	if cursor != nil {
-		if len(cursor) != 16 && len(cursor) != 24 {
-			return nil, task.Invalid("cursor", "is not one that a list gave")
-		}
-		hi = append(prefix[:len(prefix):len(prefix)], cursor...)
-	}
-	var last []byte
-	more := true
-	from.ScanBack(prefix, hi, func(k, row []byte) bool {
-		if !more || rows == 0 {
-			next = last
-			return false
-		}
-		rows--
-		last = append(last[:0], k[len(prefix):]...)
-		id := idAt(k)
-		var x *Exec
-		var err error
-		if len(row) > 0 {
-			x, err = decodeExec(row)
-		} else {
-			x, err = readExec(from, ns, id)
-		}
-		corrupt(err)
-		more = take(id, x)
-		return true
-	})
-	return next, nil
-}
-
 // meter counts the bytes of the values that are read through it.
 type meter struct {
 	store.Reader
@@ -200,57 +141,18 @@ func (m *meter) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
 	m.Reader.ScanBack(lo, hi, m.counting(fn))
 }
 
+func (m *meter) GetEach(keys [][]byte, fn func(i int, value []byte)) {
+	m.Reader.GetEach(keys, func(i int, v []byte) {
+		m.bytes += len(v)
+		fn(i, v)
+	})
+}
+
 func (m *meter) counting(fn func(key, value []byte) bool) func(key, value []byte) bool {
 	return func(k, v []byte) bool {
 		m.bytes += len(v)
 		return fn(k, v)
 	}
-}
-
-// matches says whether the filter selects a task. What is cheap to know is asked first.
-func (f *Filter) matches(from store.Reader, ns string, id task.ID, x *Exec) bool {
-	switch {
-	case f.Queue != "" && x.Queue != f.Queue,
-		f.Not != "" && x.Queue == f.Not,
-		f.Within != nil && !task.Scope{Queues: f.Within}.Sees(x.Queue),
-		f.Type != "" && x.Type != f.Type,
-		f.Key != "" && x.Key != f.Key,
-		f.Worker != "" && x.Claim.Worker != f.Worker,
-		f.CreatedAfter != 0 && x.CreatedAt <= f.CreatedAfter,
-		f.CreatedBefore != 0 && x.CreatedAt >= f.CreatedBefore,
-		len(f.States) > 0 && !hasState(f.States, x.State):
-		return false
-	}
-	if f.Tag != "" || f.Text != "" {
-		e := readEnvelope(from, ns, id)
-		if f.Tag != "" && !hasTag(e.Tags, f.Tag) || f.Text != "" && !bytes.Contains(e.Payload, []byte(f.Text)) {
-			return false
-		}
-	}
-	if f.Error != "" || f.Fingerprint != "" {
-		v := View{Exec: x, Attempts: readAttempts(from, ns, id)}
-		message := v.LastFailure().Message
-		return strings.Contains(message, f.Error) && (f.Fingerprint == "" || PrintText(fingerprintOf(x.Type, Normalise(message))) == f.Fingerprint)
-	}
-	return true
-}
-
-func hasState(states []task.State, s task.State) bool {
-	for _, have := range states {
-		if have == s {
-			return true
-		}
-	}
-	return false
-}
-
-func hasTag(tags []string, tag string) bool {
-	for _, have := range tags {
-		if have == tag {
-			return true
-		}
-	}
-	return false
 }
 
 // ToArchive reads dead letters whose retention is over, up to limit, or about 8 MiB.

@@ -173,6 +173,22 @@ func (g clusters) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRe
 	return &pawlv1.SetReplicationResponse{}, err
 }
 
+// SetAuditRetention sets how long entries of the audit are kept.
+func (g clusters) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
+	d, err := spanOf("retention", r.GetRetention())
+	if err == nil && r.GetRetention() == nil {
+		err = task.Invalid("retention", "is needed")
+	}
+	if err == nil {
+		err = cluster.CheckAuditRetention("retention", d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = g.change(ctx, "audit retention", []any{"retention", d}, func(a Admin, by task.Author) error { return a.SetAuditRetention(ctx, by, d) })
+	return &pawlv1.SetAuditRetentionResponse{}, err
+}
+
 // RaiseLevel raises the feature level to the highest that all nodes can work at.
 func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
 	var level int

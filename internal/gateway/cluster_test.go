@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -112,6 +113,10 @@ func (a *fakeAdmin) Transfer(_ context.Context, _ task.Author, shard uint32, to 
 func (a *fakeAdmin) AddShards(_ context.Context, _ task.Author, total int) error {
 	return a.ask("shards %d", total)
 }
+func (a *fakeAdmin) SetAuditRetention(_ context.Context, _ task.Author, d time.Duration) error {
+	return a.ask("audit retention %v", d)
+}
+
 func (a *fakeAdmin) SetReplication(_ context.Context, _ task.Author, n int) error {
 	return a.ask("replication %d", n)
 }
@@ -157,6 +162,8 @@ var clusterCalls = []struct {
 	{`POST /cluster/shards {"total":4}`, rpcOf(pawlv1.ClusterServiceClient.AddShards, &pawlv1.AddShardsRequest{Total: 4}), "shards 4"},
 	{`PUT /cluster/replication {"replication":5}`,
 		rpcOf(pawlv1.ClusterServiceClient.SetReplication, &pawlv1.SetReplicationRequest{Replication: 5}), "replication 5"},
+	{`PUT /cluster/audit-retention {"retention":"48h"}`,
+		rpcOf(pawlv1.ClusterServiceClient.SetAuditRetention, &pawlv1.SetAuditRetentionRequest{Retention: durationpb.New(48 * time.Hour)}), "audit retention 48h0m0s"},
 	{"POST /cluster/raise-level", rpcOf(pawlv1.ClusterServiceClient.RaiseLevel, &pawlv1.RaiseLevelRequest{}), "level"},
 	{"POST /cluster/shards/1/verify", rpcOf(pawlv1.ClusterServiceClient.VerifyShard, &pawlv1.VerifyShardRequest{Shard: 1}), "verify 1"},
 }
@@ -208,7 +215,8 @@ func TestClusterCallsInBothFaces(t *testing.T) {
 	})
 }
 
-// told is what JSON tells, in whichever way: without what is empty, and with whole numbers that are written as text.
+// told is what JSON tells, in whichever way: without what is empty, with whole numbers that are written as text, and with durations in one
+// unit.
 func told(t *testing.T, text []byte) any {
 	t.Helper()
 	var v any
@@ -245,6 +253,9 @@ func toldOf(v any) any {
 	case string:
 		if n, err := strconv.ParseFloat(v, 64); err == nil && len(v) < 16 {
 			return toldOf(n)
+		}
+		if d, err := time.ParseDuration(v); err == nil {
+			return d
 		}
 	}
 	if v == nil || reflect.ValueOf(v).IsZero() {
@@ -324,6 +335,14 @@ func TestClusterArguments(t *testing.T) {
 		{"total", func(ctx context.Context) error { _, err := g.AddShards(ctx, &pawlv1.AddShardsRequest{}); return err }},
 		{"total", func(ctx context.Context) error {
 			_, err := g.AddShards(ctx, &pawlv1.AddShardsRequest{Total: 65})
+			return err
+		}},
+		{"retention", func(ctx context.Context) error {
+			_, err := g.SetAuditRetention(ctx, &pawlv1.SetAuditRetentionRequest{})
+			return err
+		}},
+		{"retention", func(ctx context.Context) error {
+			_, err := g.SetAuditRetention(ctx, &pawlv1.SetAuditRetentionRequest{Retention: durationpb.New(23 * time.Hour)})
 			return err
 		}},
 		{"replication", func(ctx context.Context) error {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
@@ -30,7 +32,7 @@ func (g *Gateway) namesOf(o cluster.Overview) nodeNames {
 func (g *Gateway) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	names := g.namesOf(o)
 	out := &pawlv1.GetClusterResponse{Settings: &pawlv1.ClusterSettings{Replication: int32Of(o.Settings.Replication),
-		Level: int32Of(o.Settings.Level), DataShards: int32Of(o.Settings.DataShards)}}
+		Level: int32Of(o.Settings.Level), DataShards: int32Of(o.Settings.DataShards), AuditRetention: durationpb.New(o.Settings.AuditKeep())}}
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))
 	}

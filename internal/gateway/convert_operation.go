@@ -113,6 +113,9 @@ func operatorProto(by task.Author) *pawlv1.Operator {
 func filterProto(f *broker.Filter) *pawlv1.Filter {
 	p := &pawlv1.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Q: f.Text,
 		CreatedAfter: timeProto(f.CreatedAfter), CreatedBefore: timeProto(f.CreatedBefore)}
+	if f.Operation != (task.ID{}) {
+		p.Operation = f.Operation.String()
+	}
 	for _, s := range f.States {
 		p.States = append(p.States, stateProto(s))
 	}

@@ -144,7 +144,7 @@ func earlier(a, b broker.Time) broker.Time {
 func reasonProto(r *broker.Reason, queue string) *pawlv1.Reason {
 	p := &pawlv1.Reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: timeProto(r.Since), Until: timeProto(r.Until),
 		Type: r.Type, Key: r.Key, Cause: r.Cause, Error: r.Error, Limit: int32Of(r.Limit), Types: r.Types, Count: r.Count, More: r.More}
-	if r.Code.Order() > task.WhyNotDue.Order() {
+	if p.Queue = r.Queue; r.Code.Order() > task.WhyNotDue.Order() {
 		p.Queue = queue
 	}
 	if r.Rate.IsSet() {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -161,6 +162,7 @@ type Admin interface {
 	Transfer(ctx context.Context, by task.Author, shard uint32, to string) error // to "": whichever
 	AddShards(ctx context.Context, by task.Author, total int) error
 	SetReplication(ctx context.Context, by task.Author, n int) error
+	SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error
 	RaiseLevel(ctx context.Context, by task.Author) (level int, err error)
 	// Verify compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
 	Verify(ctx context.Context, shard uint32) (Verification, error)

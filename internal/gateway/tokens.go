@@ -150,6 +150,18 @@ func nameOf(ctx context.Context, r named) (auth.TokenName, error) {
 	return of, auth.CheckName(of.Name)
 }
 
+// again reads the request id of a call that gives a token a secret.
+func again(c *cluster.TokenCall, id string) (err error) {
+	if id == "" {
+		return nil
+	}
+	if c.Request, err = task.ParseID(id); err != nil {
+		return task.Invalid("request_id", "%v", err)
+	}
+	c.Asked = time.Now()
+	return nil
+}
+
 // tokenCall reads what calls have in common that change a token.
 func tokenCall(ctx context.Context, r named) (c cluster.TokenCall, err error) {
 	of, err := nameOf(ctx, r)
@@ -187,6 +199,9 @@ func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawl
 	}
 	c, err := tokenCall(ctx, r)
 	if err != nil {
+		return nil, err
+	}
+	if err := again(&c, r.GetRequestId()); err != nil {
 		return nil, err
 	}
 	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires() || r.GetCertificate() != "" && r.GetExpiresIn() == nil); err != nil {
@@ -266,6 +281,9 @@ func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) 
 	}
 	c, err := tokenCall(ctx, r)
 	if err != nil {
+		return nil, err
+	}
+	if err := again(&c, r.GetRequestId()); err != nil {
 		return nil, err
 	}
 	if c.Life, err = lifeOf(r.GetExpiresIn(), r.GetNeverExpires()); err != nil {

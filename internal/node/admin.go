@@ -22,6 +22,7 @@ type admin struct {
 	remove      func(context.Context, nodeArgs) (struct{}, error)
 	move        func(context.Context, moveArgs) (struct{}, error)
 	replication func(context.Context, countArgs) (struct{}, error)
+	auditKeep   func(context.Context, periodArgs) (struct{}, error)
 	raise       func(context.Context, authorArgs) (int, error)
 	note        func(context.Context, authorArgs) (struct{}, error)
 	mark        func(context.Context, uint32, struct{}) (uint64, error)
@@ -45,6 +46,12 @@ type moveArgs struct {
 
 // authorArgs say who makes a call that takes nothing else.
 type authorArgs struct{ By task.Author }
+
+// periodArgs are a time and who gives it.
+type periodArgs struct {
+	D  time.Duration
+	By task.Author
+}
 
 // countArgs are a number and who gives it.
 type countArgs struct {
@@ -90,6 +97,7 @@ func newAdmin(n *Node) *admin {
 			return c.Move(ctx, a.By, a.Shard, a.From, a.To)
 		}),
 		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.SetReplication(ctx, a.By, a.N) }),
+		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.SetAuditRetention(ctx, a.By, a.D) }),
 		raise:       router.OnSystem(r, "raise-level", true, func(ctx context.Context, a authorArgs) (int, error) { return c.RaiseLevel(ctx, a.By) }),
 		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.NoteBackup(ctx, a.By) }),
 		mark: router.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
@@ -162,6 +170,12 @@ func (a *admin) AddShards(ctx context.Context, by task.Author, total int) error 
 // SetReplication implements gateway.Admin.
 func (a *admin) SetReplication(ctx context.Context, by task.Author, n int) error {
 	_, err := a.replication(ctx, countArgs{n, a.noted(by)})
+	return err
+}
+
+// SetAuditRetention implements gateway.Admin.
+func (a *admin) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
+	_, err := a.auditKeep(ctx, periodArgs{d, a.noted(by)})
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/shard"
@@ -101,6 +102,7 @@ func TestAuditOfCluster(t *testing.T) {
 		twice("lead", func() error { return admin.TransferLeader(ctx, 1, "n2") })
 		twice("shards", func() error { return admin.AddShards(ctx, 2) })
 		twice("replication", func() error { return admin.SetReplication(ctx, 1) })
+		twice("audit retention", func() error { return admin.SetAuditRetention(ctx, 48*time.Hour) })
 		twice("level", func() error { _, err := admin.RaiseLevel(ctx); return err }) // it is the highest: no change
 		if _, err := admin.Backup(ctx, io.Discard, nil); err != nil {
 			t.Error(err)
@@ -119,6 +121,7 @@ func TestAuditOfCluster(t *testing.T) {
 			`cluster.lead shard 1  → {"preferred_leader":"n2"}`,
 			`cluster.add_shards cluster {"data_shards":1} → {"data_shards":2}`,
 			`cluster.replication cluster {"replication":3} → {"replication":1}`,
+			`cluster.audit_retention cluster {"audit_retention":"2160h0m0s"} → {"audit_retention":"48h0m0s"}`,
 			`cluster.backup cluster  → {"shards":3}`,
 		}
 		if !slices.Equal(got, want) {
@@ -167,6 +170,36 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 			if err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "audit: entry 3 does not follow") {
 				t.Errorf("shard %d after the harm: %+v, %v", id, v, err)
 			}
+		}
+	})
+}
+
+// How long the audit is kept is heard of by data shards, also after a restart. A jump of the clock lets nothing go for an hour.
+func TestAuditRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dir := t.TempDir()
+		s := w.start("n1", dir)
+		if err := s.client().Admin().As("lena").SetAuditRetention(t.Context(), 48*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		id, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"})
+		if err == nil {
+			_, err = s.client().Admin().As("lena").DiscardTask(t.Context(), id.ID, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.crash("n1")
+		pass(49 * time.Hour)
+		s = w.start("n1", dir)
+		noted := func() int { return len(auditOf(t, s, pawl.AuditFilter{Actor: "lena", Action: "task.*"})) }
+		if n := noted(); n != 1 {
+			t.Errorf("after a jump of the clock there are %d entries, want 1", n)
+		}
+		pass(61 * time.Minute)
+		if n := noted(); n != 0 {
+			t.Errorf("an hour later there are %d entries, want none", n)
 		}
 	})
 }

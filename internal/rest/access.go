@@ -128,6 +128,8 @@ func addToken(x *exchange) error {
 			err = r.boolean(&req.AllNamespaces, name)
 		case "certificate":
 			req.Certificate, err = r.str(name)
+		case "request_id":
+			req.RequestId, err = r.str(name)
 		default:
 			var known bool
 			if known, err = r.life(name, &req.ExpiresIn, &req.NeverExpires); !known {
@@ -136,6 +138,9 @@ func addToken(x *exchange) error {
 		}
 		return err
 	})
+	if err == nil {
+		err = x.fromHeader(&req.RequestId, headerRequestID, "request_id")
+	}
 	if err != nil {
 		return err
 	}
@@ -156,6 +161,8 @@ func rotateToken(x *exchange) error {
 			err = r.boolean(&req.AllNamespaces, name)
 		case "overlap":
 			req.Overlap, err = r.span(name)
+		case "request_id":
+			req.RequestId, err = r.str(name)
 		default:
 			var known bool
 			if known, err = r.life(name, &req.ExpiresIn, &req.NeverExpires); !known {
@@ -164,6 +171,9 @@ func rotateToken(x *exchange) error {
 		}
 		return err
 	})
+	if err == nil {
+		err = x.fromHeader(&req.RequestId, headerRequestID, "request_id")
+	}
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ var clusterRoutes = []Route{
 	{"POST", "/api/v1/cluster/shards/{shard}/verify", "ClusterService/VerifyShard", verifyShard},
 	{"POST", "/api/v1/cluster/shards", "ClusterService/AddShards", addShards},
 	{"PUT", "/api/v1/cluster/replication", "ClusterService/SetReplication", setReplication},
+	{"PUT", "/api/v1/cluster/audit-retention", "ClusterService/SetAuditRetention", setAuditRetention},
 	{"POST", "/api/v1/cluster/raise-level", "ClusterService/RaiseLevel", raiseLevel},
 }
 
@@ -44,6 +45,7 @@ func getCluster(x *exchange) error {
 	x.num("replication", int64(s.GetReplication()))
 	x.num("level", int64(s.GetLevel()))
 	x.num("data_shards", int64(s.GetDataShards()))
+	x.span("audit_retention", s.GetAuditRetention())
 	x.close('}')
 	x.clusterNodes("nodes", got)
 	x.clusterShards("shards", got)
@@ -292,6 +294,22 @@ func setReplication(x *exchange) error {
 		return err
 	}
 	_, err = x.API.Cluster.SetReplication(x.ctx, req)
+	return x.done(err)
+}
+
+func setAuditRetention(x *exchange) error {
+	req := &pawlv1.SetAuditRetentionRequest{}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		if name != "retention" {
+			return unknown("", name)
+		}
+		req.Retention, err = r.span(name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = x.API.Cluster.SetAuditRetention(x.ctx, req)
 	return x.done(err)
 }
 

@@ -158,7 +158,8 @@ func (x *exchange) bulkAnswer(matched int64, done string, n int64) {
 // filter reads a filter in a body: the same names as in a query.
 func (r *jsonReader) filter(path string) (*pawlv1.Filter, error) {
 	f := &pawlv1.Filter{}
-	texts := map[string]*string{"queue": &f.Queue, "type": &f.Type, "tag": &f.Tag, "key": &f.Key, "worker": &f.Worker, "error": &f.Error, "fingerprint": &f.Fingerprint, "q": &f.Q}
+	texts := map[string]*string{"queue": &f.Queue, "type": &f.Type, "tag": &f.Tag, "key": &f.Key, "worker": &f.Worker, "error": &f.Error, "fingerprint": &f.Fingerprint,
+		"operation": &f.Operation, "q": &f.Q}
 	err := r.fields(path, func(name string) (err error) {
 		at := join(path, name)
 		switch name {

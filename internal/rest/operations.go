@@ -251,6 +251,8 @@ func (x *exchange) filter(name string, f *pawlv1.Filter) {
 	x.opt("key", f.GetKey())
 	x.opt("worker", f.GetWorker())
 	x.opt("error", f.GetError())
+	x.opt("fingerprint", f.GetFingerprint())
+	x.opt("operation", f.GetOperation())
 	x.time("created_after", f.GetCreatedAfter())
 	x.time("created_before", f.GetCreatedBefore())
 	x.opt("q", f.GetQ())

@@ -279,12 +279,12 @@ func listTasks(x *exchange) error {
 }
 
 // filterNames are the parameters of a filter besides queue, which the path may hold.
-var filterNames = []string{"state", "type", "tag", "key", "worker", "error", "fingerprint", "created_after", "created_before", "q"}
+var filterNames = []string{"state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after", "created_before", "q"}
 
 // filterText reads a filter from the parameters of a path.
 func filterText(q url.Values) (f *pawlv1.Filter, err error) {
 	f = &pawlv1.Filter{Queue: q.Get("queue"), Type: q.Get("type"), Tag: q.Get("tag"), Key: q.Get("key"), Worker: q.Get("worker"),
-		Error: q.Get("error"), Fingerprint: q.Get("fingerprint"), Q: q.Get("q")}
+		Error: q.Get("error"), Fingerprint: q.Get("fingerprint"), Operation: q.Get("operation"), Q: q.Get("q")}
 	for _, names := range q["state"] {
 		for name := range strings.SplitSeq(names, ",") {
 			s, err := stateText("state", name)

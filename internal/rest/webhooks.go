@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -71,7 +72,7 @@ func addWebhook(x *exchange) error {
 		case "queues":
 			req.Queues, err = r.strs(name, task.MaxPatterns)
 		case "depth_over":
-			req.DepthOver, err = r.integer(name, 0, 1<<53)
+			req.DepthOver, err = r.integer(name, math.MinInt64, math.MaxInt64) // its bounds are the cluster's
 		case "wait_over":
 			req.WaitOver, err = r.span(name)
 		case "secret":
@@ -123,7 +124,7 @@ func setWebhook(x *exchange) error {
 			req.Queues, err = r.strs(name, task.MaxPatterns)
 		case "depth_over":
 			var n int64
-			n, err = r.integer(name, 0, 1<<53)
+			n, err = r.integer(name, math.MinInt64, math.MaxInt64)
 			req.DepthOver = &n
 		case "wait_over":
 			req.WaitOver, err = r.span(name)

@@ -53,6 +53,7 @@ const (
 	LeaderTransferred Action = "cluster.lead"
 	ShardsAdded       Action = "cluster.add_shards"
 	ReplicationSet    Action = "cluster.replication"
+	AuditRetentionSet Action = "cluster.audit_retention"
 	LevelRaised       Action = "cluster.raise_level"
 	BackupTaken       Action = "cluster.backup"
 	TokensRequired    Action = "cluster.require_tokens"
@@ -80,7 +81,7 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded, ArchiveRestored,
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
-	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, LevelRaised, BackupTaken,
+	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, AuditRetentionSet, LevelRaised, BackupTaken,
 	TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
 	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled}
 

@@ -50,6 +50,7 @@ type Spec struct {
 // Moved is what a task that was moved to another queue brings along.
 type Moved struct {
 	From       ID
+	Operation  ID // which moved it
 	Checkpoint []byte
 }
 

@@ -9,6 +9,7 @@ const (
 	WhyNoLeader            Why = "no_leader"             // nobody decides for its shard
 	WhyRunning             Why = "running"               // a worker holds it
 	WhyEnded               Why = "ended"                 //
+	WhyOnItsWay            Why = "on_its_way"            // what follows it, or itself as it was moved, has not come to its queue yet
 	WhyNotDue              Why = "not_due"               // delayed, put off, or failed and to be tried again
 	WhyUnique              Why = "unique"                // a task that runs holds its unique key
 	WhyQueuePaused         Why = "queue_paused"          // by an operator
@@ -31,7 +32,7 @@ const (
 )
 
 // Whys lists all codes, the one that decides first is the first.
-var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyNotDue, WhyUnique, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning,
+var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyOnItsWay, WhyNotDue, WhyUnique, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning,
 	WhyNamespaceMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate, WhyDraining, WhyNoWorker, WhyNoWorkerForType, WhyHigherPriority, WhyOtherKeys, WhyOlderTasks, WhyWorkersBusy, WhyNext}
 
 // Order is the place of a code among Whys.

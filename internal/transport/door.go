@@ -7,7 +7,6 @@ import (
 	"net"
 
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // proof is what a handshake has shown: the name in the other side's certificate.
@@ -25,28 +24,32 @@ type door struct {
 // credentials are those of connections to the node of that name, or of all that come to us.
 func (t *Transport) credentials(name string) credentials.TransportCredentials {
 	if t.keyring == nil {
-		return insecure.NewCredentials()
+		return newOpenDoor()
 	}
 	return &door{t: t, want: name}
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (d *door) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := credentials.NewTLS(d.t.keyring.now().client(d.want)).ClientHandshake(ctx, authority, raw)
+	who := strangerAt(raw)
+	conn, info, err := credentials.NewTLS(d.t.keyring.now().client(d.want)).ClientHandshake(ctx, authority, who)
 	if err != nil {
 		d.t.sayHandshake("a peer is not who it should be", d.want, raw, err)
 		return nil, nil, err
 	}
+	who.known = true
 	return prove(conn, info)
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := credentials.NewTLS(d.t.keyring.now().server()).ServerHandshake(raw)
+	who := strangerAt(raw)
+	conn, info, err := credentials.NewTLS(d.t.keyring.now().server()).ServerHandshake(who)
 	if err != nil {
 		d.t.sayHandshake("a connection to the port for peers was refused", "", raw, err)
 		return nil, nil, err
 	}
+	who.known = true
 	return prove(conn, info)
 }
 

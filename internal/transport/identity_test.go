@@ -189,7 +189,7 @@ func TestScan(t *testing.T) {
 	})
 }
 
-// TestHandshakeMemory: a connection that says nothing right takes less than 256 KiB in all.
+// TestHandshakeMemory: a connection that says nothing right takes less than 64 KiB in all.
 func TestHandshakeMemory(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		start(t, net, member(2))
@@ -207,8 +207,8 @@ func TestHandshakeMemory(t *testing.T) {
 		}
 		runtime.ReadMemStats(&after)
 		// The pipe of the tests itself has 512 KiB.
-		if each := (after.TotalAlloc-before.TotalAlloc)/n - 512<<10; int64(each) > 256<<10 {
-			t.Errorf("%d bytes for each connection, want at most %d", each, 256<<10)
+		if each := (after.TotalAlloc-before.TotalAlloc)/n - 512<<10; int64(each) > 64<<10 {
+			t.Errorf("%d bytes for each connection, want at most %d", int64(each), 64<<10)
 		}
 	})
 }

@@ -104,6 +104,52 @@ func TestTLS(t *testing.T) {
 	})
 }
 
+// TestTalkativeStrangers: who sends more than belongs to a handshake, without having said who it is, is cut off; also if it was we who called.
+func TestTalkativeStrangers(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		ca := newAuthority(t)
+		n := start(t, net, member(2), withTLS(ca.node("n2", month)))
+		files := newAuthority(t).node("n1", month)
+		cert, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for size := 0; size < 128<<10; size += len(cert.Certificate[0]) { // less than the library takes
+			cert.Certificate = append(cert.Certificate, cert.Certificate[0])
+		}
+		stranger := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13} // #nosec G402 -- a stranger
+
+		conn, err := net.dial(t.Context(), "n2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := tls.Client(conn, stranger)
+		_ = client.Handshake() // it has sent all of it
+		if _, err := client.Read(make([]byte, 1)); err == nil {
+			t.Error("a talkative client is let in")
+		}
+		settle()
+		n.says("a connection to the port for peers was refused", "more than 32768 bytes without saying who it is")
+
+		l := net.listen("n3")
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_ = tls.Server(conn, stranger).Handshake()
+			}
+		}()
+		n.SetPeers(map[uint32]Address{3: {"n3", "n3"}})
+		if _, err := n.Call(within(t, time.Minute), 3, "claim", nil); err == nil {
+			t.Error("a talkative server is believed")
+		}
+		n.says("a peer is not who it should be", "more than 32768 bytes without saying who it is")
+		_ = l.Close()
+	})
+}
+
 // TestTLSRefusals: who can't prove to be the node that it claims to be is let in nowhere, and both sides know why.
 func TestTLSRefusals(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 type term struct{ Field, Value string }
 
 // filterFields are the fields of the API's filter, in the order in which they are shown. Two have short names.
-var filterFields = []string{"queue", "state", "type", "tag", "key", "worker", "error", "fingerprint", "created_after", "created_before", "q"}
+var filterFields = []string{"queue", "state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after", "created_before", "q"}
 
 var shortFields = map[string]string{"after": "created_after", "before": "created_before", "payload": "q"}
 
@@ -123,6 +123,8 @@ func (t term) apply(f *pawl.Filter, now time.Time) (err error) {
 		f.Error = t.Value
 	case "fingerprint":
 		f.Fingerprint = t.Value
+	case "operation":
+		f.Operation = t.Value
 	case "q":
 		f.Text = t.Value
 	case "created_after":
@@ -188,6 +190,7 @@ func filterText(f pawl.Filter) string {
 	add("worker", f.Worker)
 	add("error", f.Error)
 	add("fingerprint", f.Fingerprint)
+	add("operation", f.Operation)
 	for field, at := range map[string]time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
 		if !at.IsZero() {
 			add(field, at.UTC().Format(time.RFC3339Nano))

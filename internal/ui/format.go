@@ -100,17 +100,17 @@ func momentOf(t, now time.Time) moment {
 	return m
 }
 
-// coarse is a duration in its largest unit, as app.js writes it too.
+// coarse is a duration in its largest unit, to the nearest, as app.js writes it too: what ends in 90 days less a moment ends in 90 days.
 func coarse(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+	for _, u := range []struct {
+		unit, below time.Duration
+		name        string
+	}{{time.Second, time.Minute, "s"}, {time.Minute, time.Hour, "min"}, {time.Hour, 48 * time.Hour, "h"}} {
+		if n := d.Round(u.unit); n < u.below {
+			return fmt.Sprintf("%d %s", n/u.unit, u.name)
+		}
 	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 }
 
 // spanText is a duration as the API and the CLI write it, but in days where it is of whole days.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -69,5 +70,30 @@ func TestColoursCanBeRead(t *testing.T) {
 				t.Errorf("%s: %s on %s has a contrast of %s, want %g", theme, p.front, p.back, fmt.Sprintf("%.2f", got), p.least)
 			}
 		}
+	}
+}
+
+var rowTag = regexp.MustCompile(`<(?:tr|li)\b[^>]*data-row[^>]*>`)
+
+// TestRowsHaveIds: keys and refreshes know rows by their ids.
+func TestRowsHaveIds(t *testing.T) {
+	names, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, f := range names {
+		text, err := templateFiles.ReadFile("templates/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tag := range rowTag.FindAllString(string(text), -1) {
+			if found++; !strings.Contains(tag, ` id="`) {
+				t.Errorf("%s: %s has no id", f.Name(), tag)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d rows in all templates", found)
 	}
 }

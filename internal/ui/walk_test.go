@@ -181,6 +181,16 @@ func TestFormsAndKeys(t *testing.T) {
 	w.enqueue(t, 3, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.visit(w.url + "/ops/queues")
 
+	// Times go on by themselves, in the words that pages come with.
+	for _, left := range []struct {
+		seconds int
+		want    string
+	}{{90*86400 - 300, "in 90 days"}, {47*3600 + 1500, "in 47 h"}, {3600 - 20, "in 1 h"}} {
+		b.eval(fmt.Sprintf(`{ const t = document.createElement("time"); t.id = "probe"; t.dateTime = new Date(Date.now() + %d * 1000).toISOString(); document.body.append(t); }`, left.seconds))
+		b.until(fmt.Sprintf(`document.getElementById("probe").textContent === %q`, left.want))
+		b.eval(`document.getElementById("probe").remove()`)
+	}
+
 	// A form that is refused says so, and keeps what was filled in.
 	b.click(`main a[data-form][href*="/new-queue"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null`)
@@ -390,22 +400,53 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 }
 
 // shifts adds up how far what can be seen has moved by itself, as browsers measure it.
-const shifts = `window.shifted = 0; new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }).observe({type: "layout-shift", buffered: true})`
+const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }); shiftsOf.observe({type: "layout-shift", buffered: true})`
 
-// TestNothingJumps watches pages load and follow what happens.
+// TestNothingJumps watches pages load and follow what happens: numbers that grow, texts that change.
 func TestNothingJumps(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"media"}, Max: 3, Lease: time.Hour, Worker: "encoder-2.fra/1"})
+	must(t, err)
 	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
-	for _, path := range []string{"/", "/queues", "/queues/mail", "/tasks", "/tasks/" + running, "/dead", "/cluster", "/schedules"} {
+	for _, path := range []string{"/", "/queues", "/queues/mail", "/queues/media", "/tasks?q=queue:billing", "/tasks?q=state:claimed", "/tasks/" + running, "/dead?queue=mail", "/poison", "/workers", "/operations", "/cluster", "/schedules"} {
 		b.visit(w.url + path)
+		b.until(`document.fonts.status === "loaded"`)
 		b.eval(shifts)
-		b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterSettle", () => setTimeout(done, 100), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
-		if got := b.eval(`window.shifted < 0.01`); got != "true" {
+		for i := range 3 {
+			for n, c := range claims {
+				_, err := w.client.Claims().Extend(t.Context(), c, pawl.Extension{Lease: time.Hour, Progress: &pawl.Progress{Percent: float64(30*i + n), Message: strings.Repeat("frame of many ", 1+4*i)}})
+				must(t, err)
+			}
+			w.enqueue(t, 400, func(int) pawl.Item { return job("video.encode", `{}`, pawl.Queue("media")) })
+			b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterSettle", () => requestAnimationFrame(() => requestAnimationFrame(done)), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
+		}
+		b.eval(`shiftsOf.takeRecords().forEach((e) => { window.shifted += e.value; })`)
+		if got := b.eval(`window.shifted < 0.02`); got != "true" {
 			t.Errorf("%s: what can be seen jumped by %s", path, b.eval("window.shifted"))
 		}
 	}
+}
+
+// everyLook are the pages of a shop in the middle of its day, by the names of their pictures.
+func (w *world) everyLook(t testing.TB) map[string]string {
+	t.Helper()
+	dead := w.newest(t, pawl.Filter{Queue: "books", States: []pawl.State{pawl.StateDead}})
+	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	var group, operation string
+	for g, err := range w.client.Groups(t.Context()) {
+		must(t, err)
+		group = g.ID
+	}
+	for o, err := range w.client.Admin().Operations(t.Context()) {
+		must(t, err)
+		operation = o.ID
+	}
+	return map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
+		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
+		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
+		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
 // TestLook takes pictures of every page, light, dark and as a phone, for people to look at.
@@ -418,21 +459,7 @@ func TestLook(t *testing.T) {
 	b.visit(w.url + "/")
 	b.shoot("empty")
 	w.seed(t)
-	dead := w.newest(t, pawl.Filter{Queue: "books", States: []pawl.State{pawl.StateDead}})
-	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
-	var group, operation string
-	for g, err := range w.client.Groups(t.Context()) {
-		must(t, err)
-		group = g.ID
-	}
-	for o, err := range w.client.Admin().Operations(t.Context()) {
-		must(t, err)
-		operation = o.ID
-	}
-	pages := map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
-		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
-		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+	pages := w.everyLook(t)
 	for _, look := range []struct {
 		name  string
 		dark  bool
@@ -454,27 +481,75 @@ func TestLook(t *testing.T) {
 	b.check(w.url)
 }
 
-// TestWidths: what is for narrow windows stands in no wide one, and the other way round.
-func TestWidths(t *testing.T) {
+// TestKeysActOnTheirRow: x, j, k and Enter act on the row that was chosen, wherever refreshes have moved it, and on none if it went away.
+func TestKeysActOnTheirRow(t *testing.T) {
 	b := startBrowser(t)
-	w := startWorld(t, "")
-	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	w.enqueue(t, 1000, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("newsletter")) })
-	seen := func(class string) string {
-		return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(".%s")].filter((e) => e.offsetParent !== null).length > 0)`, class))
+	w := startWorld(t, "/ops")
+	one := func() {
+		w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
 	}
-	for _, c := range []struct {
-		width, height int
-		phone         bool
-		shown, hidden string
-	}{{1440, 900, false, "wide-only", "narrow-only"}, {1280, 800, false, "wide-only", "narrow-only"}, {390, 844, true, "narrow-only", "wide-only"}} {
-		b.size(c.width, c.height, c.phone)
-		b.visit(w.url + "/tasks")
-		if seen(c.shown) != "true" || seen(c.hidden) != "false" {
-			t.Errorf("at a width of %d: %s seen %s, %s seen %s", c.width, c.shown, seen(c.shown), c.hidden, seen(c.hidden))
-		}
-		if b.visit(w.url + "/queues"); !c.phone && b.eval(`String([...document.querySelectorAll(".table")].some((e) => e.scrollWidth > e.clientWidth))`) == "true" {
-			t.Errorf("at a width of %d the list of queues is cut off", c.width)
-		}
+	rows := func(n int) { b.until(fmt.Sprintf(`document.querySelectorAll("tbody tr").length === %d`, n)) }
+	focused := `(document.activeElement.closest("[data-row]")?.id ?? "")`
+	ticked := `String([...document.querySelectorAll("td.tick input:checked")].map((e) => "t-" + e.value))`
+	says := func(text string) {
+		b.until(`document.getElementById("tell").classList.contains("shown") && document.getElementById("tell").textContent.includes("` + text + `")`)
 	}
+	for range 5 {
+		one()
+	}
+	b.visit(w.url + "/ops/tasks?q=queue:mail+state:scheduled")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+	b.key("x")
+	says("No row is chosen")
+	ids := strings.Split(b.eval(`String([...document.querySelectorAll("tbody tr")].map((r) => r.id))`), ",")
+	for range 3 {
+		b.key("j")
+	}
+	b.until(focused + ` === "` + ids[2] + `"`)
+	one()
+	one() // they come first: what was chosen is now two rows below
+	rows(7)
+	b.key("x")
+	if got := b.eval(ticked); got != ids[2] {
+		t.Errorf("after a refresh x ticks %s, the focus was on %s", got, ids[2])
+	}
+	b.key("x")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+	one()
+	rows(8)
+	b.key("j")
+	b.until(focused + ` === "` + ids[3] + `"`)
+	b.key("k")
+	b.key("k")
+	b.until(focused + ` === "` + ids[1] + `"`)
+	one()
+	rows(9)
+	if got := b.eval(`document.activeElement.textContent + " " + ` + focused); got != "a "+ids[1] {
+		t.Errorf("after a refresh the focus is on %q, want the task of %s", got, ids[1])
+	}
+	b.eval(`document.activeElement.blur()`)
+	b.loading(func() { b.key("Enter") })
+	if got := b.eval("location.pathname"); got != "/ops/tasks/"+ids[1][2:] {
+		t.Errorf("Enter opens %s, the row was %s", got, ids[1])
+	}
+
+	for _, key := range []string{"x", "j", "k", "Enter"} {
+		b.visit(w.url + "/ops/tasks?q=queue:mail+state:scheduled")
+		b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+		b.key("j")
+		b.key("j")
+		gone := b.eval(focused)
+		before := b.eval(`document.querySelectorAll("tbody tr").length`)
+		_, err := w.client.Cancel(t.Context(), gone[2:], "")
+		must(t, err)
+		b.until(`document.querySelectorAll("tbody tr").length < ` + before)
+		b.key(key)
+		says("no longer here")
+		if got := b.eval(ticked + ` + ` + focused + ` + location.pathname`); got != "/ops/tasks" {
+			t.Errorf("when its row had gone, %s did %q", key, got)
+		}
+		b.key("j") // on with the row that took its place
+		b.until(focused + ` === document.querySelectorAll("tbody tr")[1].id`)
+	}
+	b.check(w.url)
 }

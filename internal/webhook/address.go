@@ -77,7 +77,7 @@ func parseURL(field, text string) (*url.URL, error) {
 	host := u.Hostname()
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, task.Invalid(field, "it begins with %q, and only https is allowed", task.Cut(u.Scheme, 16))
+		return nil, task.Invalid(field, "it begins with %q, and must begin with https, or with http to go to a network of --webhook-allow-network", task.Cut(u.Scheme, 16))
 	case u.User != nil:
 		return nil, task.Invalid(field, "it has a user or password before its host, which is not allowed: the signature says who sends")
 	case u.Fragment != "" || strings.Contains(text, "#"):

@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// accessCalls are the calls on tokens and namespaces, which tell of no moment of a shard.
-var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI)Request$`)
+// accessCalls are the calls on tokens, namespaces and webhooks, which tell of no moment of a shard.
+var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me|webhooks)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI|Webhook|Webhooks|WebhookSecret|WebhookDeliveries)Request$`)
 
 // keyInfo is a token as it is told.
 type keyInfo struct {
@@ -46,6 +46,7 @@ type keySpec struct {
 	Roles   []string `json:"roles"`
 	Queues  []string `json:"queues,omitempty"`
 	Expires span     `json:"expires_in,omitempty"`
+	Request string   `json:"request_id,omitempty"`
 }
 
 type identity struct {
@@ -61,7 +62,7 @@ type identity struct {
 type keepers interface {
 	WhoAmI(ctx context.Context) (identity, error)
 	AddKey(ctx context.Context, k keySpec) (newKey, error)
-	RotateKey(ctx context.Context, name string, overlap span) (newKey, error)
+	RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error)
 	RevokeKey(ctx context.Context, name string) error
 	Key(ctx context.Context, name string) (keyInfo, error)
 	Keys(ctx context.Context) ([]keyInfo, error)
@@ -97,7 +98,7 @@ func TestAccess(t *testing.T) {
 			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "ops", Roles: []string{"operate"}}))
 			is(w, "the list", w.keyNames(), "ops shop")
 			w.pass(hour)
-			turned := ok[newKey](w)(w.keys().RotateKey(w.ctx(), "shop", 2*hour))
+			turned := ok[newKey](w)(w.keys().RotateKey(w.ctx(), "shop", 2*hour, ""))
 			is(w, "another secret", turned.Secret != made.Secret && len(turned.Secret) > 40, true)
 			is(w, "how long the old one is good", turned.Token.OldUntil.Sub(turned.Token.RotatedAt), 2*hour.std())
 			is(w, "its roles", turned.Token.Roles, made.Token.Roles)
@@ -105,9 +106,46 @@ func TestAccess(t *testing.T) {
 			is(w, "the list after", w.keyNames(), "ops")
 			_, err := w.keys().Key(w.ctx(), "shop")
 			w.refused("one that was revoked", err, refusal{Code: "not_found"})
-			_, err = w.keys().RotateKey(w.ctx(), "shop", hour)
+			_, err = w.keys().RotateKey(w.ctx(), "shop", hour, "")
 			w.refused("a rotation of it", err, refusal{Code: "not_found"})
 			w.refused("a second revocation", w.keys().RevokeKey(w.ctx(), "shop"), refusal{Code: "not_found"})
+		}}),
+		ofTheGateway(story{name: "who asks again for a secret that was lost gets another one in its place", tell: func(w *world) {
+			const first, again, other = "019c0000-0000-7000-8000-000000000001", "019c0000-0000-7000-8000-000000000002", "019c0000-0000-7000-8000-000000000003"
+			k := keySpec{Name: "shop", Roles: []string{"produce"}, Request: first}
+			lost := ok[newKey](w)(w.keys().AddKey(w.ctx(), k))
+			w.pass(second)
+			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), k))
+			is(w, "another secret, of the same token", []any{made.Secret != lost.Secret, made.Token.CreatedAt, made.Token.RotatedAt, made.Token.OldUntil},
+				[]any{true, lost.Token.CreatedAt, w.now(), time.Time{}})
+			is(w, "which ones are good", w.good(lost, made), []bool{false, true})
+			taken := refusal{Code: "conflict"}
+			for what, bad := range map[string]keySpec{
+				"with another role":       {Name: "shop", Roles: []string{"observe"}, Request: first},
+				"under another id":        {Name: "shop", Roles: []string{"produce"}, Request: other},
+				"without an id":           {Name: "shop", Roles: []string{"produce"}},
+				"with another expires_in": {Name: "shop", Roles: []string{"produce"}, Request: first, Expires: hour},
+			} {
+				_, err := w.keys().AddKey(w.ctx(), bad)
+				w.refused(what, err, taken)
+			}
+			w.pass(second)
+			gone := ok[newKey](w)(w.keys().RotateKey(w.ctx(), "shop", 2*hour, again))
+			w.pass(minute)
+			turned := ok[newKey](w)(w.keys().RotateKey(w.ctx(), "shop", 2*hour, again))
+			is(w, "until when the one before is good", turned.Token.OldUntil, gone.Token.OldUntil)
+			is(w, "which ones are good", w.good(lost, made, gone, turned), []bool{false, true, false, true})
+			_, err := w.keys().RotateKey(w.ctx(), "shop", hour, again)
+			w.refused("with another overlap", err, taken)
+			_, err = w.keys().AddKey(w.ctx(), k)
+			w.refused("a repeat of the first request, after a rotation", err, taken)
+			w.pass(11 * minute)
+			_, err = w.keys().RotateKey(w.ctx(), "shop", 2*hour, again)
+			w.refused("a repeat that comes too late", err, taken)
+			_, err = w.keys().RotateKey(w.ctx(), "shop", 2*hour, "shop")
+			w.refused("an id that is none", err, refusal{Code: "invalid_argument", Field: "request_id"})
+			is(w, "which ones are good", w.good(made, turned), []bool{true, true})
+			is(w, "the audit", w.audited(), []string{"token.add", "token.rotate", "token.rotate", "token.rotate"})
 		}}),
 		ofTheGateway(story{name: "a bad token is refused, and none is made", tell: func(w *world) {
 			for what, c := range map[string]struct {
@@ -140,6 +178,19 @@ func TestAccess(t *testing.T) {
 			is(w, "after", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default"})
 		}}),
 	})
+}
+
+// good says which secrets let a caller in.
+func (w *world) good(keys ...newKey) (good []bool) {
+	w.Helper()
+	all := ok[[]auth.Token](w)(w.house.control.Tokens(w.ctx(), auth.Everything))
+	for _, k := range keys {
+		hash := auth.HashOf(k.Secret)
+		good = append(good, slices.ContainsFunc(all, func(t auth.Token) bool {
+			return t.Hash == hash || t.OldHash == hash && t.OldUntil.Time().After(w.now())
+		}))
+	}
+	return good
 }
 
 // done wants a call without an answer not to be refused.
@@ -189,8 +240,8 @@ func (d *rest) WhoAmI(ctx context.Context) (me identity, err error) {
 func (d *rest) AddKey(ctx context.Context, k keySpec) (made newKey, err error) {
 	return made, d.call(ctx, "POST", "/tokens", k, &made)
 }
-func (d *rest) RotateKey(ctx context.Context, name string, overlap span) (made newKey, err error) {
-	return made, d.call(ctx, "POST", "/tokens/"+name+"/rotate", fields{"overlap": overlap}, &made)
+func (d *rest) RotateKey(ctx context.Context, name string, overlap span, request string) (made newKey, err error) {
+	return made, d.call(ctx, "POST", "/tokens/"+name+"/rotate", fields{"overlap": overlap}.with(request != "", "request_id", request), &made)
 }
 func (d *rest) RevokeKey(ctx context.Context, name string) error {
 	return d.query(ctx, "DELETE", "/tokens/"+name, nil, &map[string]any{})
@@ -228,11 +279,11 @@ func (d *rpc) WhoAmI(ctx context.Context) (identity, error) {
 	return identity{p.GetTokenRequired(), p.GetName(), p.GetRoles(), p.GetNamespace(), p.GetAllNamespaces(), p.GetQueues(), timeOf(p.GetExpiresAt())}, err
 }
 func (d *rpc) AddKey(ctx context.Context, k keySpec) (newKey, error) {
-	p, err := ask(ctx, d.access.AddToken, &pawlv1.AddTokenRequest{Name: k.Name, Roles: k.Roles, Queues: k.Queues, ExpiresIn: spanProto(k.Expires)})
+	p, err := ask(ctx, d.access.AddToken, &pawlv1.AddTokenRequest{Name: k.Name, Roles: k.Roles, Queues: k.Queues, ExpiresIn: spanProto(k.Expires), RequestId: k.Request})
 	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
 }
-func (d *rpc) RotateKey(ctx context.Context, name string, overlap span) (newKey, error) {
-	p, err := ask(ctx, d.access.RotateToken, &pawlv1.RotateTokenRequest{Name: name, Overlap: durationpb.New(overlap.std())})
+func (d *rpc) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
+	p, err := ask(ctx, d.access.RotateToken, &pawlv1.RotateTokenRequest{Name: name, Overlap: durationpb.New(overlap.std()), RequestId: request})
 	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
 }
 func (d *rpc) RevokeKey(ctx context.Context, name string) error {
@@ -279,15 +330,15 @@ func (d *sdk) WhoAmI(ctx context.Context) (identity, error) {
 	return identity{me.TokenRequired, me.Name, rolesText(me.Roles), me.Namespace, me.AllNamespaces, me.Queues, me.ExpiresAt}, nil
 }
 func (d *sdk) AddKey(ctx context.Context, k keySpec) (newKey, error) {
-	spec := pawl.TokenSpec{Name: k.Name, Queues: k.Queues, Life: k.Expires.std()}
+	spec := pawl.TokenSpec{Name: k.Name, Queues: k.Queues, Life: k.Expires.std(), RequestID: k.Request}
 	for _, r := range k.Roles {
 		spec.Roles = append(spec.Roles, pawl.Role(r))
 	}
 	return newKeySDK(d.client.Admin().AddToken(ctx, spec))
 }
-func (d *sdk) RotateKey(ctx context.Context, name string, overlap span) (newKey, error) {
+func (d *sdk) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
 	over := overlap.std()
-	return newKeySDK(d.client.Admin().RotateToken(ctx, pawl.TokenName{Name: name}, pawl.Rotation{Overlap: &over}))
+	return newKeySDK(d.client.Admin().RotateToken(ctx, pawl.TokenName{Name: name}, pawl.Rotation{Overlap: &over, RequestID: request}))
 }
 func (d *sdk) RevokeKey(ctx context.Context, name string) error {
 	_, err := d.client.Admin().RevokeToken(ctx, pawl.TokenName{Name: name})
@@ -349,8 +400,8 @@ func (d *turns) WhoAmI(ctx context.Context) (identity, error) { return d.next().
 func (d *turns) AddKey(ctx context.Context, k keySpec) (newKey, error) {
 	return d.next().(keepers).AddKey(ctx, k)
 }
-func (d *turns) RotateKey(ctx context.Context, name string, overlap span) (newKey, error) {
-	return d.next().(keepers).RotateKey(ctx, name, overlap)
+func (d *turns) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
+	return d.next().(keepers).RotateKey(ctx, name, overlap, request)
 }
 func (d *turns) RevokeKey(ctx context.Context, name string) error {
 	return d.next().(keepers).RevokeKey(ctx, name)

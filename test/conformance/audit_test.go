@@ -46,7 +46,7 @@ var actionOf = map[string]task.Action{
 	// Package node tests these, on several nodes.
 	"ClusterService.GetCluster": read, "ClusterService.GetMap": read, "ClusterService.VerifyShard": read, "ClusterService.DrainNode": task.NodeDrained,
 	"ClusterService.RemoveNode": task.NodeRemoved, "ClusterService.MoveReplica": task.ReplicaMoved, "ClusterService.TransferLeader": task.LeaderTransferred,
-	"ClusterService.AddShards": task.ShardsAdded, "ClusterService.SetReplication": task.ReplicationSet, "ClusterService.RaiseLevel": task.LevelRaised,
+	"ClusterService.AddShards": task.ShardsAdded, "ClusterService.SetReplication": task.ReplicationSet, "ClusterService.SetAuditRetention": task.AuditRetentionSet, "ClusterService.RaiseLevel": task.LevelRaised,
 	"ClusterService.Backup": task.BackupTaken,
 
 	"AuditService.ListAudit": read,
@@ -56,7 +56,6 @@ var actionOf = map[string]task.Action{
 	"AccessService.AddToken": task.TokenAdded, "AccessService.RotateToken": task.TokenRotated, "AccessService.RevokeToken": task.TokenRevoked,
 	"AccessService.AddNamespace": task.NamespaceAdded, "AccessService.SetQuotas": task.QuotasSet, "AccessService.RemoveNamespace": task.NamespaceRemoved,
 
-	// Package node tests these, with a receiver.
 	"WebhookService.ListWebhooks": read, "WebhookService.GetWebhook": read, "WebhookService.ListWebhookDeliveries": read, "WebhookService.AddWebhook": task.WebhookAdded,
 	"WebhookService.SetWebhook": task.WebhookSet, "WebhookService.RemoveWebhook": task.WebhookRemoved, "WebhookService.PauseWebhook": task.WebhookPaused,
 	"WebhookService.ResumeWebhook": task.WebhookResumed, "WebhookService.TestWebhook": task.WebhookTested, "WebhookService.RotateWebhookSecret": task.WebhookRotated,
@@ -271,6 +270,33 @@ func TestAudit(t *testing.T) {
 			}
 		}}),
 	})
+}
+
+// How long entries are kept is a setting, which holds for those that are there, too.
+func TestAuditRetention(t *testing.T) {
+	tellAll(t, []story{{name: "entries go when they were kept as long as is said then", tell: func(w *world) {
+		keep := func(d span) {
+			must(w.T, w.house.control.SetAuditRetention(w.ctx(), task.Author{}, d.std()))
+			w.pass(second)
+		}
+		noted := func() int {
+			list, _, err := w.house.router.Audit(w.ctx(), broker.AuditQuery{Namespace: namespace, Action: "task.*"}, nil, 1000)
+			must(w.T, err)
+			return len(list.Records)
+		}
+		keep(3 * day)
+		ok[view](w)(w.door.Cancel(w.ctx(), w.id(spec{})))
+		for range 2 {
+			w.pass(day + hour)
+		}
+		is(w, "after two days", noted(), 1)
+		keep(30 * day)
+		w.pass(3 * day)
+		is(w, "after five, and a longer time", noted(), 1)
+		keep(2 * day)
+		w.pass(day)
+		is(w, "a day after a shorter one", noted(), 0)
+	}}})
 }
 
 // auditPage is the actions on a page of the audit.

@@ -18,9 +18,10 @@ import (
 type direct struct {
 	broker *router.Router
 	queues router.Directory
+	hooks  onlyHooks
 }
 
-func newDirect(h *house) *direct { return &direct{h.router, h.router.Directory()} }
+func newDirect(h *house) *direct { return &direct{h.router, h.router.Directory(), h.hooks} }
 
 // refused puts an error in the suite's words.
 func refused(err error) error {
@@ -210,6 +211,9 @@ func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
 
 func (f filter) broker() broker.Filter {
 	out := broker.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Text: f.Text}
+	if f.Operation != "" {
+		out.Operation, _ = task.ParseID(f.Operation)
+	}
 	for _, name := range f.States {
 		s, _ := task.ParseState(name)
 		out.States = append(out.States, s)

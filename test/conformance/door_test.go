@@ -294,6 +294,7 @@ type filter struct {
 	Worker        string    `json:"worker,omitempty"`
 	Error         string    `json:"error,omitempty"`
 	Fingerprint   string    `json:"fingerprint,omitempty"`
+	Operation     string    `json:"operation,omitempty"`
 	CreatedAfter  time.Time `json:"created_after,omitzero"`
 	CreatedBefore time.Time `json:"created_before,omitzero"`
 	Text          string    `json:"q,omitempty"`

@@ -3,7 +3,9 @@ package conformance
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +106,25 @@ func TestExplain(t *testing.T) {
 			is(w, "of one that failed", facts(w.explain(id).Reasons), []reason{{Code: "not_due", Cause: "failed", Error: "boom", Until: w.at(minute)}})
 			ok[view](w)(w.door.Cancel(w.ctx(), id))
 			is(w, "of one that was cancelled", facts(w.explain(id).Reasons), []reason{{Code: "ended", Cause: "caller", Since: w.now(), Error: "boom"}})
+		}},
+		{name: "what follows a task is on its way until its queue has room for it", tell: func(w *world) {
+			w.put("mail", settings{MaxLength: 1})
+			w.enqueue(spec{Queue: "mail"})
+			id := w.id(spec{Then: []spec{{Type: "next", Queue: "mail"}}})
+			w.ack(w.claim())
+			sent := w.now()
+			w.pass(10 * second)
+			all := w.explain(id).Reasons
+			if len(all) != 2 || all[0].Code != "ended" {
+				w.Fatalf("the reasons: %+v", all)
+			}
+			r := all[1]
+			is(w, "what is on its way", []any{r.Code, r.Queue, r.Type, r.Since, r.Count > 1, strings.Contains(r.Error, `queue "mail"`)}, []any{"on_its_way", "mail", "next", sent, true, true})
+			is(w, "how it reads", strings.Contains(r.Detail, fmt.Sprintf("was tried %d times in vain: ", r.Count)), true)
+			w.ack(w.one(from("mail")))
+			w.pass(minute)
+			is(w, "when there is room", len(w.explain(id).Reasons), 1)
+			is(w, "what came", w.one(from("mail")).Type, "next")
 		}},
 		{name: "several pauses at once", tell: func(w *world) {
 			w.put("default", settings{})
@@ -288,6 +309,8 @@ func reasonsDirect(list []broker.Reason, queue string) (out []reason) {
 		one := reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: when(r.Since), Until: when(r.Until), Type: r.Type, Key: r.Key,
 			Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More}
 		switch r.Code {
+		case task.WhyOnItsWay:
+			one.Queue = r.Queue
 		case task.WhyNoLeader, task.WhyRunning, task.WhyEnded, task.WhyNotDue:
 		default:
 			one.Queue = queue

@@ -40,7 +40,7 @@ func TestGroupsMove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)
-			m := &grouping{world: &world{t, h, rpc}, rpc: rpc, seed: seed, groups: map[string]int{}, ran: map[string]int{}, behind: map[string]int{}, kept: map[string]string{}}
+			m := &grouping{world: &world{T: t, house: h, door: rpc}, rpc: rpc, seed: seed, groups: map[string]int{}, ran: map[string]int{}, behind: map[string]int{}, kept: map[string]string{}}
 			working, stop := context.WithCancel(t.Context())
 			defer stop()
 			moving, rest := context.WithTimeout(working, groupingFor)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -108,6 +109,31 @@ func TestOperations(t *testing.T) {
 			w.steer("resume", o.ID)
 			o = ok[operationInfo](w)(w.operations().Operation(w.ctx(), o.ID, 20*second))
 			is(w, "then", o.counts(), "done: 4 of 4, 4 done")
+		}},
+		{name: "what became of an operation's tasks is listed, and they are replayed by it", tell: func(w *world) {
+			listed := func(f filter) []string { return ids(w.list(f)) }
+			w.fill(4, spec{Queue: "a"})
+			all := listed(filter{Queue: "a"})
+			o := w.operate(operation{Action: "cancel", Filter: filter{Queue: "a"}, Max: 3})
+			mine := listed(filter{Operation: o.ID})
+			is(w, "those that it cancelled", len(mine), 3)
+			left := listed(filter{Queue: "a", States: []string{"ready"}})
+			left = append(left, mine...)
+			slices.Sort(left)
+			slices.Sort(all)
+			is(w, "those and the one that it left", left, all)
+			again := w.operate(operation{Action: "replay", Filter: filter{Operation: o.ID, States: []string{"cancelled"}}})
+			is(w, "the counts", again.counts(), "done: 3 of 3, 3 done")
+			is(w, "its filter", again.Filter, filter{Operation: o.ID, States: []string{"cancelled"}})
+			print := "00ff00ff00ff00ff"
+			none := w.operate(operation{Action: "discard", Filter: filter{Fingerprint: print, States: []string{"dead"}}})
+			is(w, "a filter with a fingerprint", none.Filter, filter{Fingerprint: print, States: []string{"dead"}})
+			is(w, "those of the first by now", len(listed(filter{Operation: o.ID})), 0)
+			is(w, "those of the second", listed(filter{Queue: "a", Operation: again.ID}), mine)
+			there := w.operate(operation{Action: "move", Filter: filter{Operation: again.ID}, ToQueue: "b"})
+			is(w, "moved", there.counts(), "done: 3 of 3, 3 done")
+			is(w, "their new selves", len(listed(filter{Queue: "b", Operation: there.ID})), 3)
+			is(w, "their old selves", listed(filter{Queue: "a", Operation: there.ID}), mine)
 		}},
 		{name: "the newest are listed first, in pages", tell: func(w *world) {
 			var all []string

@@ -172,7 +172,7 @@ func (o operation) proto() *pawlv1.OperationSpec {
 }
 
 func filterOfProto(p *pawlv1.Filter) filter {
-	f := filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Text: p.GetQ(),
+	f := filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(), Text: p.GetQ(),
 		CreatedAfter: timeOf(p.GetCreatedAfter()), CreatedBefore: timeOf(p.GetCreatedBefore())}
 	for _, s := range p.GetStates() {
 		f.States = append(f.States, word(s, "STATE_"))
@@ -256,7 +256,7 @@ func operationBySDK(o *pawl.OperationInfo, err error) (operationInfo, error) {
 }
 
 func operationOfSDK(o *pawl.OperationInfo) operationInfo {
-	f := filter{Queue: o.Filter.Queue, Type: o.Filter.Type, Tag: o.Filter.Tag, Key: o.Filter.Key, Worker: o.Filter.Worker, Error: o.Filter.Error, Fingerprint: o.Filter.Fingerprint, Text: o.Filter.Text,
+	f := filter{Queue: o.Filter.Queue, Type: o.Filter.Type, Tag: o.Filter.Tag, Key: o.Filter.Key, Worker: o.Filter.Worker, Error: o.Filter.Error, Fingerprint: o.Filter.Fingerprint, Operation: o.Filter.Operation, Text: o.Filter.Text,
 		CreatedAfter: o.Filter.CreatedAfter, CreatedBefore: o.Filter.CreatedBefore}
 	for _, s := range o.Filter.States {
 		f.States = append(f.States, string(s))

@@ -182,6 +182,7 @@ func TestBadCalls(t *testing.T) {
 			listing("queue", `"a/b" has a character other than`, filter{Queue: "a/b"}, part{}),
 			listing("type", "257 bytes, at most 256", filter{Type: long}, part{}),
 			listing("fingerprint", "16 digits", filter{Fingerprint: "12"}, part{}),
+			listing("operation", "not a UUID", filter{Operation: "12"}, part{}),
 			listing("error", "1025 bytes, at most 1024", filter{Error: strings.Repeat("x", 1025)}, part{}),
 			listing("state", "is not a state", filter{States: []string{"lost"}}, part{}),
 		})),

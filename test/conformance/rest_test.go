@@ -19,14 +19,19 @@ import (
 
 // rest calls /api/v1 over HTTP/1.1. It knows the contract's JSON, and refuses to read a field that the suite has no word
 // for.
-type rest struct{ client *http.Client }
+type rest struct {
+	client    *http.Client
+	namespace string // "": none is said
+}
 
-func newREST(t *testing.T, h *house) *rest {
+func newREST(t *testing.T, h *house) *rest { return newRESTIn(t, h, "") }
+
+func newRESTIn(t *testing.T, h *house, ns string) *rest {
 	// One connection for each call: an idle one may be closed by the server while the test lets hours pass.
 	tr := &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &rest{&http.Client{Transport: tr}}
+	return &rest{&http.Client{Transport: tr}, ns}
 }
 
 // fields is a body.
@@ -62,6 +67,9 @@ func (d *rest) send(ctx context.Context, method, path string, body []byte, answe
 		return err
 	}
 	req.Header.Set("Pawl-Actor", actor)
+	if d.namespace != "" {
+		req.Header.Set("Pawl-Namespace", d.namespace)
+	}
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return err
@@ -86,7 +94,7 @@ func successOf(call string) int {
 	switch {
 	case call == "POST /tasks", call == "POST /operations", strings.HasSuffix(call, "/trigger"):
 		return http.StatusAccepted
-	case call == "POST /schedules", call == "POST /groups", call == "POST /tokens":
+	case call == "POST /schedules", call == "POST /groups", call == "POST /tokens", call == "POST /webhooks":
 		return http.StatusCreated
 	}
 	return http.StatusOK
@@ -291,7 +299,7 @@ func (d *rest) List(ctx context.Context, f filter, p part) (page, error) {
 // query is the filter, but for its queue, and which part of the list is wanted.
 func (f filter) query(p part) url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "q": f.Text,
+	for name, value := range map[string]string{"type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text,
 		"state": strings.Join(f.States, ","), "cursor": p.Cursor} {
 		if value != "" {
 			q.Set(name, value)

@@ -34,18 +34,28 @@ type rpc struct {
 	events   pawlv1.EventServiceClient
 	stats    pawlv1.StatsServiceClient
 	access   pawlv1.AccessServiceClient
+	webhook  pawlv1.WebhookServiceClient
 	scaler   keda.ExternalScalerClient
 }
 
-func newRPC(t *testing.T, h *house) *rpc {
+func newRPC(t *testing.T, h *house) *rpc { return newRPCIn(t, h, "") }
+
+// newRPCIn says with each call which namespace it is for, unless that is "".
+func newRPCIn(t *testing.T, h *house, ns string) *rpc {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
+	say := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if ns != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "pawl-namespace", ns)
+		}
+		return call(ctx, method, req, reply, cc, opts...)
+	}
+	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithUnaryInterceptor(say),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }))
 	must(t, err)
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
 		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewRosterServiceClient(conn), pawlv1.NewEventServiceClient(conn),
-		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), keda.NewExternalScalerClient(conn)}
+		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), pawlv1.NewWebhookServiceClient(conn), keda.NewExternalScalerClient(conn)}
 }
 
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.
@@ -195,7 +205,7 @@ func (d *rpc) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) proto() *pawlv1.Filter {
-	p := &pawlv1.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint,
+	p := &pawlv1.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
 		CreatedAfter: timeProto(f.CreatedAfter), CreatedBefore: timeProto(f.CreatedBefore), Q: f.Text}
 	for _, s := range f.States {
 		p.States = append(p.States, number[pawlv1.State](pawlv1.State_value, "STATE_", s))

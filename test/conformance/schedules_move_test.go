@@ -40,7 +40,7 @@ func TestTicksMove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)
-			m := &ticking{world: &world{t, h, rpc}, rpc: rpc, seed: seed, ran: map[string]map[string]string{}, told: map[string]bool{}}
+			m := &ticking{world: &world{T: t, house: h, door: rpc}, rpc: rpc, seed: seed, ran: map[string]map[string]string{}, told: map[string]bool{}}
 			for i := range tickingSchedules {
 				m.schedule(m.named(i, "hot"))
 			}

@@ -409,7 +409,7 @@ func TestTriggerAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := build(t, 2, dir)
 				over, by := newREST(t, h), newRPC(t, h)
-				w := &world{t, h, by}
+				w := &world{T: t, house: h, door: by}
 				s := schedule{Name: "s", Every: hour, Task: spec{Queue: "a", Key: "k"}}
 				w.schedule(s)
 				home, _ := h.copy.Queue(namespace, "a")

@@ -16,10 +16,12 @@ import (
 // sdk calls the methods of the Go SDK, as a program with a loop of its own would.
 type sdk struct{ client *pawl.Client }
 
-func newSDK(t *testing.T, h *house) *sdk {
+func newSDK(t *testing.T, h *house) *sdk { return newSDKIn(t, h, "") }
+
+func newSDKIn(t *testing.T, h *house, ns string) *sdk {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	client, err := pawl.Dial("house", pawl.WithLogger(log), pawl.WithActor(actor),
+	client, err := pawl.Dial("house", pawl.WithLogger(log), pawl.WithActor(actor), pawl.WithNamespace(ns),
 		pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }))
 	must(t, err)
 	closeAtEnd(t, client)
@@ -183,7 +185,7 @@ func (d *sdk) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) sdk() pawl.Filter {
-	out := pawl.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint,
+	out := pawl.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
 		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, Text: f.Text}
 	for _, s := range f.States {
 		out.States = append(out.States, pawl.State(s))

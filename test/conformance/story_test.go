@@ -45,19 +45,24 @@ type world struct {
 	*testing.T
 	house *house
 	door  door
+	other func(ns string) door // a door of the same kind into a namespace; of the gateway's stories only
 }
 
-// doors say how to open each, for a story that may be of the gateway.
+// within is the world as it looks from a namespace.
+func (w *world) within(ns string) *world { return &world{w.T, w.house, w.other(ns), w.other} }
+
+// doors say how to open each, for a story that may be of the gateway, into the namespace that the calls name. Direct calls are all in
+// the default one.
 var doors = []struct {
 	name string
-	open func(t *testing.T, h *house, gateway bool) door
+	open func(t *testing.T, h *house, gateway bool, ns string) door
 }{
-	{"direct", func(_ *testing.T, h *house, _ bool) door { return newDirect(h) }},
-	{"rest", func(t *testing.T, h *house, _ bool) door { return newREST(t, h) }},
-	{"grpc", func(t *testing.T, h *house, _ bool) door { return newRPC(t, h) }},
-	{"sdk", func(t *testing.T, h *house, _ bool) door { return newSDK(t, h) }},
-	{"each in turn", func(t *testing.T, h *house, gateway bool) door {
-		all := []door{newREST(t, h), newSDK(t, h), newRPC(t, h)}
+	{"direct", func(_ *testing.T, h *house, _ bool, _ string) door { return newDirect(h) }},
+	{"rest", func(t *testing.T, h *house, _ bool, ns string) door { return newRESTIn(t, h, ns) }},
+	{"grpc", func(t *testing.T, h *house, _ bool, ns string) door { return newRPCIn(t, h, ns) }},
+	{"sdk", func(t *testing.T, h *house, _ bool, ns string) door { return newSDKIn(t, h, ns) }},
+	{"each in turn", func(t *testing.T, h *house, gateway bool, ns string) door {
+		all := []door{newRESTIn(t, h, ns), newSDKIn(t, h, ns), newRPCIn(t, h, ns)}
 		if !gateway {
 			all = append(all, newDirect(h))
 		}
@@ -79,7 +84,8 @@ func tellAll(t *testing.T, stories []story) {
 					dir := t.TempDir()
 					synctest.Test(t, func(t *testing.T) {
 						h := build(t, max(s.shards, 1), dir)
-						s.tell(&world{t, h, d.open(t, h, s.gateway)})
+						other := func(ns string) door { return d.open(t, h, s.gateway, ns) }
+						s.tell(&world{t, h, other(""), other})
 					})
 				})
 			}

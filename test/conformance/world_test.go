@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
@@ -44,6 +45,10 @@ type house struct {
 	copy    *cluster.Copy
 	roster  *roster.Roster
 	router  *router.Router
+	heard   *cluster.Copy // of the system shard's tables, as a node follows them
+	keeper  *auth.Door    // lets everybody in, and knows the namespaces
+	hooks   onlyHooks
+	told    *receiver // of notices
 	pipe    *bufconn.Listener
 	slept   atomic.Int64 // how long the machine was suspended, in nanoseconds
 	audits  []string     // places of the entries that a test has looked at
@@ -55,7 +60,7 @@ func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.L
 // build starts a house that ends with its test. The archive needs a real directory.
 func build(t *testing.T, shards int, archiveDir string) *house {
 	t.Helper()
-	h := &house{pipe: bufconn.Listen(pipeBuffer), roster: roster.New()}
+	h := &house{pipe: bufconn.Listen(pipeBuffer), roster: roster.New(), heard: cluster.NewCopy(nil), keeper: auth.NewDoor(auth.Config{Mode: auth.Never})}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
 	fs := vfs.NewMem()
@@ -75,7 +80,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 
 	book := stats.New(time.Now())
 	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log, Stats: book,
-		Namespaces:  func() []string { return h.copy.Namespaces() },
+		Namespaces:  h.keeper.Namespaces,
+		AuditKeep:   h.heard.AuditKeep,
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
 		Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
 			return h.router.Carry(ctx, ns, parcels)
@@ -103,9 +109,10 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
-	h.heedQuiet(t)
+	h.hear(t)
+	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Roster: h.roster, Stats: h.router, Tokens: onlyTokens{h.control}, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Roster: h.roster, Stats: h.router, Tokens: onlyTokens{h.control}, Webhooks: h.hooks, Door: h.keeper, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -124,14 +131,14 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	return h
 }
 
-// heedQuiet has the roster hear which workers are to be quiet, as the copy of a node does.
-func (h *house) heedQuiet(t *testing.T) {
-	heard := cluster.NewCopy(nil)
-	heard.OnQuiet(router.TellRoster(h.roster))
+// hear has the roster hear which workers are to be quiet, and the gateway which namespaces there are, as the copy of a node does.
+func (h *house) hear(t *testing.T) {
+	h.heard.OnQuiet(router.TellRoster(h.roster))
+	h.heard.OnAccess(h.keeper.Replace)
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() {
-		heard.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
+		h.heard.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
 			return h.control.Changes(ctx, after, cluster.Report{Node: 1}, wait)
 		})
 	})

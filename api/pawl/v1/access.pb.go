@@ -503,7 +503,10 @@ type AddTokenRequest struct {
 	// The token has no secret, but is for who shows a client certificate of this name: "uri:spiffe://example.com/billing",
 	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token
 	// may have it, and only an admin of all namespaces and queues may make it.
-	Certificate   string `protobuf:"bytes,7,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Certificate string `protobuf:"bytes,7,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	// A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the first, which may
+	// have been lost with its answer.
+	RequestId     string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -587,6 +590,13 @@ func (x *AddTokenRequest) GetCertificate() string {
 	return ""
 }
 
+func (x *AddTokenRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 type AddTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -654,6 +664,9 @@ type RotateTokenRequest struct {
 	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,3,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, at most 10 years
 	NeverExpires  bool                   `protobuf:"varint,4,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`
 	Overlap       *durationpb.Duration   `protobuf:"bytes,5,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long the secret before is good: default 24 h, at most 30 days; 0: not any more
+	// A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the one that may
+	// have been lost with its answer. The one before the rotation stays good as the first request said.
+	RequestId     string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -721,6 +734,13 @@ func (x *RotateTokenRequest) GetOverlap() *durationpb.Duration {
 		return x.Overlap
 	}
 	return nil
+}
+
+func (x *RotateTokenRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 type RotateTokenResponse struct {
@@ -1824,7 +1844,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"8\n" +
 	"\x10GetTokenResponse\x12$\n" +
-	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xfb\x01\n" +
+	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\x9a\x02\n" +
 	"\x0fAddTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x16\n" +
@@ -1833,18 +1853,22 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"expires_in\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12#\n" +
 	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\x12 \n" +
-	"\vcertificate\x18\a \x01(\tR\vcertificate\"}\n" +
+	"\vcertificate\x18\a \x01(\tR\vcertificate\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\b \x01(\tR\trequestId\"}\n" +
 	"\x10AddTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"\xe3\x01\n" +
+	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"\x82\x02\n" +
 	"\x12RotateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\x128\n" +
 	"\n" +
 	"expires_in\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12#\n" +
 	"\rnever_expires\x18\x04 \x01(\bR\fneverExpires\x123\n" +
-	"\aoverlap\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aoverlap\"\x80\x01\n" +
+	"\aoverlap\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aoverlap\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\"\x80\x01\n" +
 	"\x13RotateTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +

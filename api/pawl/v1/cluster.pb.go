@@ -9,6 +9,7 @@ package pawlv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -118,12 +119,13 @@ func (x *GetClusterResponse) GetShards() []*ClusterShard {
 }
 
 type ClusterSettings struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Replication   int32                  `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"`                 // replicas of each shard, if there are as many nodes
-	Level         int32                  `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`                             // the feature level that all nodes work at
-	DataShards    int32                  `protobuf:"varint,3,opt,name=data_shards,json=dataShards,proto3" json:"data_shards,omitempty"` // shards 1 to this
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Replication    int32                  `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"`                            // replicas of each shard, if there are as many nodes
+	Level          int32                  `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`                                        // the feature level that all nodes work at
+	DataShards     int32                  `protobuf:"varint,3,opt,name=data_shards,json=dataShards,proto3" json:"data_shards,omitempty"`            // shards 1 to this
+	AuditRetention *durationpb.Duration   `protobuf:"bytes,4,opt,name=audit_retention,json=auditRetention,proto3" json:"audit_retention,omitempty"` // how long entries of the audit are kept
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ClusterSettings) Reset() {
@@ -175,6 +177,13 @@ func (x *ClusterSettings) GetDataShards() int32 {
 		return x.DataShards
 	}
 	return 0
+}
+
+func (x *ClusterSettings) GetAuditRetention() *durationpb.Duration {
+	if x != nil {
+		return x.AuditRetention
+	}
+	return nil
 }
 
 // ClusterNode is a member. What it tells of itself is absent until it is heard of.
@@ -1255,6 +1264,86 @@ func (*SetReplicationResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
+type SetAuditRetentionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Retention     *durationpb.Duration   `protobuf:"bytes,1,opt,name=retention,proto3" json:"retention,omitempty"` // 1 day to 10 years; by default 90 days
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAuditRetentionRequest) Reset() {
+	*x = SetAuditRetentionRequest{}
+	mi := &file_pawl_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAuditRetentionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAuditRetentionRequest) ProtoMessage() {}
+
+func (x *SetAuditRetentionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAuditRetentionRequest.ProtoReflect.Descriptor instead.
+func (*SetAuditRetentionRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SetAuditRetentionRequest) GetRetention() *durationpb.Duration {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
+type SetAuditRetentionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAuditRetentionResponse) Reset() {
+	*x = SetAuditRetentionResponse{}
+	mi := &file_pawl_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAuditRetentionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAuditRetentionResponse) ProtoMessage() {}
+
+func (x *SetAuditRetentionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAuditRetentionResponse.ProtoReflect.Descriptor instead.
+func (*SetAuditRetentionResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
 type RaiseLevelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1263,7 +1352,7 @@ type RaiseLevelRequest struct {
 
 func (x *RaiseLevelRequest) Reset() {
 	*x = RaiseLevelRequest{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[22]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1364,7 @@ func (x *RaiseLevelRequest) String() string {
 func (*RaiseLevelRequest) ProtoMessage() {}
 
 func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[22]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1377,7 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 type RaiseLevelResponse struct {
@@ -1300,7 +1389,7 @@ type RaiseLevelResponse struct {
 
 func (x *RaiseLevelResponse) Reset() {
 	*x = RaiseLevelResponse{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[23]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1401,7 @@ func (x *RaiseLevelResponse) String() string {
 func (*RaiseLevelResponse) ProtoMessage() {}
 
 func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[23]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1414,7 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RaiseLevelResponse) GetLevel() int32 {
@@ -1344,7 +1433,7 @@ type VerifyShardRequest struct {
 
 func (x *VerifyShardRequest) Reset() {
 	*x = VerifyShardRequest{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[24]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1445,7 @@ func (x *VerifyShardRequest) String() string {
 func (*VerifyShardRequest) ProtoMessage() {}
 
 func (x *VerifyShardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[24]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1458,7 @@ func (x *VerifyShardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyShardRequest.ProtoReflect.Descriptor instead.
 func (*VerifyShardRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *VerifyShardRequest) GetShard() uint32 {
@@ -1393,7 +1482,7 @@ type VerifyShardResponse struct {
 
 func (x *VerifyShardResponse) Reset() {
 	*x = VerifyShardResponse{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[25]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1494,7 @@ func (x *VerifyShardResponse) String() string {
 func (*VerifyShardResponse) ProtoMessage() {}
 
 func (x *VerifyShardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[25]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1507,7 @@ func (x *VerifyShardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyShardResponse.ProtoReflect.Descriptor instead.
 func (*VerifyShardResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VerifyShardResponse) GetShard() uint32 {
@@ -1474,7 +1563,7 @@ type ReplicaHash struct {
 
 func (x *ReplicaHash) Reset() {
 	*x = ReplicaHash{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[26]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1575,7 @@ func (x *ReplicaHash) String() string {
 func (*ReplicaHash) ProtoMessage() {}
 
 func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[26]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1588,7 @@ func (x *ReplicaHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaHash.ProtoReflect.Descriptor instead.
 func (*ReplicaHash) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReplicaHash) GetNode() string {
@@ -1524,7 +1613,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[27]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1625,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[27]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1638,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 // BackupResponse is the next piece of a backup.
@@ -1564,7 +1653,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[28]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1665,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[28]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1678,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -1624,7 +1713,7 @@ type BackupProgress struct {
 
 func (x *BackupProgress) Reset() {
 	*x = BackupProgress{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[29]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1725,7 @@ func (x *BackupProgress) String() string {
 func (*BackupProgress) ProtoMessage() {}
 
 func (x *BackupProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[29]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1738,7 @@ func (x *BackupProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupProgress.ProtoReflect.Descriptor instead.
 func (*BackupProgress) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackupProgress) GetShardsDone() int32 {
@@ -1677,7 +1766,7 @@ type BackupSummary struct {
 
 func (x *BackupSummary) Reset() {
 	*x = BackupSummary{}
-	mi := &file_pawl_v1_cluster_proto_msgTypes[30]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1778,7 @@ func (x *BackupSummary) String() string {
 func (*BackupSummary) ProtoMessage() {}
 
 func (x *BackupSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_cluster_proto_msgTypes[30]
+	mi := &file_pawl_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1791,7 @@ func (x *BackupSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSummary.ProtoReflect.Descriptor instead.
 func (*BackupSummary) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackupSummary) GetBytes() int64 {
@@ -1723,17 +1812,18 @@ var File_pawl_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x15pawl/v1/cluster.proto\x12\apawl.v1\"\x13\n" +
+	"\x15pawl/v1/cluster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\"\x13\n" +
 	"\x11GetClusterRequest\"\xa5\x01\n" +
 	"\x12GetClusterResponse\x124\n" +
 	"\bsettings\x18\x01 \x01(\v2\x18.pawl.v1.ClusterSettingsR\bsettings\x12*\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x14.pawl.v1.ClusterNodeR\x05nodes\x12-\n" +
-	"\x06shards\x18\x03 \x03(\v2\x15.pawl.v1.ClusterShardR\x06shards\"j\n" +
+	"\x06shards\x18\x03 \x03(\v2\x15.pawl.v1.ClusterShardR\x06shards\"\xae\x01\n" +
 	"\x0fClusterSettings\x12 \n" +
 	"\vreplication\x18\x01 \x01(\x05R\vreplication\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x1f\n" +
 	"\vdata_shards\x18\x03 \x01(\x05R\n" +
-	"dataShards\"\xb6\x03\n" +
+	"dataShards\x12B\n" +
+	"\x0faudit_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0eauditRetention\"\xb6\x03\n" +
 	"\vClusterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12\x14\n" +
@@ -1805,7 +1895,10 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\x11AddShardsResponse\"9\n" +
 	"\x15SetReplicationRequest\x12 \n" +
 	"\vreplication\x18\x01 \x01(\x05R\vreplication\"\x18\n" +
-	"\x16SetReplicationResponse\"\x13\n" +
+	"\x16SetReplicationResponse\"S\n" +
+	"\x18SetAuditRetentionRequest\x127\n" +
+	"\tretention\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tretention\"\x1b\n" +
+	"\x19SetAuditRetentionResponse\"\x13\n" +
 	"\x11RaiseLevelRequest\"*\n" +
 	"\x12RaiseLevelResponse\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\x05R\x05level\"*\n" +
@@ -1832,7 +1925,7 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\x06shards\x18\x02 \x01(\x05R\x06shards\"=\n" +
 	"\rBackupSummary\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\tR\x06sha2562\x9f\x06\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha2562\xfb\x06\n" +
 	"\x0eClusterService\x12E\n" +
 	"\n" +
 	"GetCluster\x12\x1a.pawl.v1.GetClusterRequest\x1a\x1b.pawl.v1.GetClusterResponse\x129\n" +
@@ -1843,7 +1936,8 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\vMoveReplica\x12\x1b.pawl.v1.MoveReplicaRequest\x1a\x1c.pawl.v1.MoveReplicaResponse\x12Q\n" +
 	"\x0eTransferLeader\x12\x1e.pawl.v1.TransferLeaderRequest\x1a\x1f.pawl.v1.TransferLeaderResponse\x12B\n" +
 	"\tAddShards\x12\x19.pawl.v1.AddShardsRequest\x1a\x1a.pawl.v1.AddShardsResponse\x12Q\n" +
-	"\x0eSetReplication\x12\x1e.pawl.v1.SetReplicationRequest\x1a\x1f.pawl.v1.SetReplicationResponse\x12E\n" +
+	"\x0eSetReplication\x12\x1e.pawl.v1.SetReplicationRequest\x1a\x1f.pawl.v1.SetReplicationResponse\x12Z\n" +
+	"\x11SetAuditRetention\x12!.pawl.v1.SetAuditRetentionRequest\x1a\".pawl.v1.SetAuditRetentionResponse\x12E\n" +
 	"\n" +
 	"RaiseLevel\x12\x1a.pawl.v1.RaiseLevelRequest\x1a\x1b.pawl.v1.RaiseLevelResponse\x12H\n" +
 	"\vVerifyShard\x12\x1b.pawl.v1.VerifyShardRequest\x1a\x1c.pawl.v1.VerifyShardResponse\x12;\n" +
@@ -1861,77 +1955,84 @@ func file_pawl_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_cluster_proto_rawDescData
 }
 
-var file_pawl_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_pawl_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_pawl_v1_cluster_proto_goTypes = []any{
-	(*GetClusterRequest)(nil),      // 0: pawl.v1.GetClusterRequest
-	(*GetClusterResponse)(nil),     // 1: pawl.v1.GetClusterResponse
-	(*ClusterSettings)(nil),        // 2: pawl.v1.ClusterSettings
-	(*ClusterNode)(nil),            // 3: pawl.v1.ClusterNode
-	(*ClusterShard)(nil),           // 4: pawl.v1.ClusterShard
-	(*ShardMember)(nil),            // 5: pawl.v1.ShardMember
-	(*GetMapRequest)(nil),          // 6: pawl.v1.GetMapRequest
-	(*GetMapResponse)(nil),         // 7: pawl.v1.GetMapResponse
-	(*MapNode)(nil),                // 8: pawl.v1.MapNode
-	(*MapShard)(nil),               // 9: pawl.v1.MapShard
-	(*DrainNodeRequest)(nil),       // 10: pawl.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),      // 11: pawl.v1.DrainNodeResponse
-	(*RemoveNodeRequest)(nil),      // 12: pawl.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),     // 13: pawl.v1.RemoveNodeResponse
-	(*MoveReplicaRequest)(nil),     // 14: pawl.v1.MoveReplicaRequest
-	(*MoveReplicaResponse)(nil),    // 15: pawl.v1.MoveReplicaResponse
-	(*TransferLeaderRequest)(nil),  // 16: pawl.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 17: pawl.v1.TransferLeaderResponse
-	(*AddShardsRequest)(nil),       // 18: pawl.v1.AddShardsRequest
-	(*AddShardsResponse)(nil),      // 19: pawl.v1.AddShardsResponse
-	(*SetReplicationRequest)(nil),  // 20: pawl.v1.SetReplicationRequest
-	(*SetReplicationResponse)(nil), // 21: pawl.v1.SetReplicationResponse
-	(*RaiseLevelRequest)(nil),      // 22: pawl.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),     // 23: pawl.v1.RaiseLevelResponse
-	(*VerifyShardRequest)(nil),     // 24: pawl.v1.VerifyShardRequest
-	(*VerifyShardResponse)(nil),    // 25: pawl.v1.VerifyShardResponse
-	(*ReplicaHash)(nil),            // 26: pawl.v1.ReplicaHash
-	(*BackupRequest)(nil),          // 27: pawl.v1.BackupRequest
-	(*BackupResponse)(nil),         // 28: pawl.v1.BackupResponse
-	(*BackupProgress)(nil),         // 29: pawl.v1.BackupProgress
-	(*BackupSummary)(nil),          // 30: pawl.v1.BackupSummary
+	(*GetClusterRequest)(nil),         // 0: pawl.v1.GetClusterRequest
+	(*GetClusterResponse)(nil),        // 1: pawl.v1.GetClusterResponse
+	(*ClusterSettings)(nil),           // 2: pawl.v1.ClusterSettings
+	(*ClusterNode)(nil),               // 3: pawl.v1.ClusterNode
+	(*ClusterShard)(nil),              // 4: pawl.v1.ClusterShard
+	(*ShardMember)(nil),               // 5: pawl.v1.ShardMember
+	(*GetMapRequest)(nil),             // 6: pawl.v1.GetMapRequest
+	(*GetMapResponse)(nil),            // 7: pawl.v1.GetMapResponse
+	(*MapNode)(nil),                   // 8: pawl.v1.MapNode
+	(*MapShard)(nil),                  // 9: pawl.v1.MapShard
+	(*DrainNodeRequest)(nil),          // 10: pawl.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),         // 11: pawl.v1.DrainNodeResponse
+	(*RemoveNodeRequest)(nil),         // 12: pawl.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),        // 13: pawl.v1.RemoveNodeResponse
+	(*MoveReplicaRequest)(nil),        // 14: pawl.v1.MoveReplicaRequest
+	(*MoveReplicaResponse)(nil),       // 15: pawl.v1.MoveReplicaResponse
+	(*TransferLeaderRequest)(nil),     // 16: pawl.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil),    // 17: pawl.v1.TransferLeaderResponse
+	(*AddShardsRequest)(nil),          // 18: pawl.v1.AddShardsRequest
+	(*AddShardsResponse)(nil),         // 19: pawl.v1.AddShardsResponse
+	(*SetReplicationRequest)(nil),     // 20: pawl.v1.SetReplicationRequest
+	(*SetReplicationResponse)(nil),    // 21: pawl.v1.SetReplicationResponse
+	(*SetAuditRetentionRequest)(nil),  // 22: pawl.v1.SetAuditRetentionRequest
+	(*SetAuditRetentionResponse)(nil), // 23: pawl.v1.SetAuditRetentionResponse
+	(*RaiseLevelRequest)(nil),         // 24: pawl.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),        // 25: pawl.v1.RaiseLevelResponse
+	(*VerifyShardRequest)(nil),        // 26: pawl.v1.VerifyShardRequest
+	(*VerifyShardResponse)(nil),       // 27: pawl.v1.VerifyShardResponse
+	(*ReplicaHash)(nil),               // 28: pawl.v1.ReplicaHash
+	(*BackupRequest)(nil),             // 29: pawl.v1.BackupRequest
+	(*BackupResponse)(nil),            // 30: pawl.v1.BackupResponse
+	(*BackupProgress)(nil),            // 31: pawl.v1.BackupProgress
+	(*BackupSummary)(nil),             // 32: pawl.v1.BackupSummary
+	(*durationpb.Duration)(nil),       // 33: google.protobuf.Duration
 }
 var file_pawl_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: pawl.v1.GetClusterResponse.settings:type_name -> pawl.v1.ClusterSettings
 	3,  // 1: pawl.v1.GetClusterResponse.nodes:type_name -> pawl.v1.ClusterNode
 	4,  // 2: pawl.v1.GetClusterResponse.shards:type_name -> pawl.v1.ClusterShard
-	5,  // 3: pawl.v1.ClusterShard.members:type_name -> pawl.v1.ShardMember
-	8,  // 4: pawl.v1.GetMapResponse.nodes:type_name -> pawl.v1.MapNode
-	9,  // 5: pawl.v1.GetMapResponse.shards:type_name -> pawl.v1.MapShard
-	26, // 6: pawl.v1.VerifyShardResponse.replicas:type_name -> pawl.v1.ReplicaHash
-	29, // 7: pawl.v1.BackupResponse.progress:type_name -> pawl.v1.BackupProgress
-	30, // 8: pawl.v1.BackupResponse.summary:type_name -> pawl.v1.BackupSummary
-	0,  // 9: pawl.v1.ClusterService.GetCluster:input_type -> pawl.v1.GetClusterRequest
-	6,  // 10: pawl.v1.ClusterService.GetMap:input_type -> pawl.v1.GetMapRequest
-	10, // 11: pawl.v1.ClusterService.DrainNode:input_type -> pawl.v1.DrainNodeRequest
-	12, // 12: pawl.v1.ClusterService.RemoveNode:input_type -> pawl.v1.RemoveNodeRequest
-	14, // 13: pawl.v1.ClusterService.MoveReplica:input_type -> pawl.v1.MoveReplicaRequest
-	16, // 14: pawl.v1.ClusterService.TransferLeader:input_type -> pawl.v1.TransferLeaderRequest
-	18, // 15: pawl.v1.ClusterService.AddShards:input_type -> pawl.v1.AddShardsRequest
-	20, // 16: pawl.v1.ClusterService.SetReplication:input_type -> pawl.v1.SetReplicationRequest
-	22, // 17: pawl.v1.ClusterService.RaiseLevel:input_type -> pawl.v1.RaiseLevelRequest
-	24, // 18: pawl.v1.ClusterService.VerifyShard:input_type -> pawl.v1.VerifyShardRequest
-	27, // 19: pawl.v1.ClusterService.Backup:input_type -> pawl.v1.BackupRequest
-	1,  // 20: pawl.v1.ClusterService.GetCluster:output_type -> pawl.v1.GetClusterResponse
-	7,  // 21: pawl.v1.ClusterService.GetMap:output_type -> pawl.v1.GetMapResponse
-	11, // 22: pawl.v1.ClusterService.DrainNode:output_type -> pawl.v1.DrainNodeResponse
-	13, // 23: pawl.v1.ClusterService.RemoveNode:output_type -> pawl.v1.RemoveNodeResponse
-	15, // 24: pawl.v1.ClusterService.MoveReplica:output_type -> pawl.v1.MoveReplicaResponse
-	17, // 25: pawl.v1.ClusterService.TransferLeader:output_type -> pawl.v1.TransferLeaderResponse
-	19, // 26: pawl.v1.ClusterService.AddShards:output_type -> pawl.v1.AddShardsResponse
-	21, // 27: pawl.v1.ClusterService.SetReplication:output_type -> pawl.v1.SetReplicationResponse
-	23, // 28: pawl.v1.ClusterService.RaiseLevel:output_type -> pawl.v1.RaiseLevelResponse
-	25, // 29: pawl.v1.ClusterService.VerifyShard:output_type -> pawl.v1.VerifyShardResponse
-	28, // 30: pawl.v1.ClusterService.Backup:output_type -> pawl.v1.BackupResponse
-	20, // [20:31] is the sub-list for method output_type
-	9,  // [9:20] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	33, // 3: pawl.v1.ClusterSettings.audit_retention:type_name -> google.protobuf.Duration
+	5,  // 4: pawl.v1.ClusterShard.members:type_name -> pawl.v1.ShardMember
+	8,  // 5: pawl.v1.GetMapResponse.nodes:type_name -> pawl.v1.MapNode
+	9,  // 6: pawl.v1.GetMapResponse.shards:type_name -> pawl.v1.MapShard
+	33, // 7: pawl.v1.SetAuditRetentionRequest.retention:type_name -> google.protobuf.Duration
+	28, // 8: pawl.v1.VerifyShardResponse.replicas:type_name -> pawl.v1.ReplicaHash
+	31, // 9: pawl.v1.BackupResponse.progress:type_name -> pawl.v1.BackupProgress
+	32, // 10: pawl.v1.BackupResponse.summary:type_name -> pawl.v1.BackupSummary
+	0,  // 11: pawl.v1.ClusterService.GetCluster:input_type -> pawl.v1.GetClusterRequest
+	6,  // 12: pawl.v1.ClusterService.GetMap:input_type -> pawl.v1.GetMapRequest
+	10, // 13: pawl.v1.ClusterService.DrainNode:input_type -> pawl.v1.DrainNodeRequest
+	12, // 14: pawl.v1.ClusterService.RemoveNode:input_type -> pawl.v1.RemoveNodeRequest
+	14, // 15: pawl.v1.ClusterService.MoveReplica:input_type -> pawl.v1.MoveReplicaRequest
+	16, // 16: pawl.v1.ClusterService.TransferLeader:input_type -> pawl.v1.TransferLeaderRequest
+	18, // 17: pawl.v1.ClusterService.AddShards:input_type -> pawl.v1.AddShardsRequest
+	20, // 18: pawl.v1.ClusterService.SetReplication:input_type -> pawl.v1.SetReplicationRequest
+	22, // 19: pawl.v1.ClusterService.SetAuditRetention:input_type -> pawl.v1.SetAuditRetentionRequest
+	24, // 20: pawl.v1.ClusterService.RaiseLevel:input_type -> pawl.v1.RaiseLevelRequest
+	26, // 21: pawl.v1.ClusterService.VerifyShard:input_type -> pawl.v1.VerifyShardRequest
+	29, // 22: pawl.v1.ClusterService.Backup:input_type -> pawl.v1.BackupRequest
+	1,  // 23: pawl.v1.ClusterService.GetCluster:output_type -> pawl.v1.GetClusterResponse
+	7,  // 24: pawl.v1.ClusterService.GetMap:output_type -> pawl.v1.GetMapResponse
+	11, // 25: pawl.v1.ClusterService.DrainNode:output_type -> pawl.v1.DrainNodeResponse
+	13, // 26: pawl.v1.ClusterService.RemoveNode:output_type -> pawl.v1.RemoveNodeResponse
+	15, // 27: pawl.v1.ClusterService.MoveReplica:output_type -> pawl.v1.MoveReplicaResponse
+	17, // 28: pawl.v1.ClusterService.TransferLeader:output_type -> pawl.v1.TransferLeaderResponse
+	19, // 29: pawl.v1.ClusterService.AddShards:output_type -> pawl.v1.AddShardsResponse
+	21, // 30: pawl.v1.ClusterService.SetReplication:output_type -> pawl.v1.SetReplicationResponse
+	23, // 31: pawl.v1.ClusterService.SetAuditRetention:output_type -> pawl.v1.SetAuditRetentionResponse
+	25, // 32: pawl.v1.ClusterService.RaiseLevel:output_type -> pawl.v1.RaiseLevelResponse
+	27, // 33: pawl.v1.ClusterService.VerifyShard:output_type -> pawl.v1.VerifyShardResponse
+	30, // 34: pawl.v1.ClusterService.Backup:output_type -> pawl.v1.BackupResponse
+	23, // [23:35] is the sub-list for method output_type
+	11, // [11:23] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_cluster_proto_init() }
@@ -1945,7 +2046,7 @@ func file_pawl_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_cluster_proto_rawDesc), len(file_pawl_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,17 +19,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ClusterService_GetCluster_FullMethodName     = "/pawl.v1.ClusterService/GetCluster"
-	ClusterService_GetMap_FullMethodName         = "/pawl.v1.ClusterService/GetMap"
-	ClusterService_DrainNode_FullMethodName      = "/pawl.v1.ClusterService/DrainNode"
-	ClusterService_RemoveNode_FullMethodName     = "/pawl.v1.ClusterService/RemoveNode"
-	ClusterService_MoveReplica_FullMethodName    = "/pawl.v1.ClusterService/MoveReplica"
-	ClusterService_TransferLeader_FullMethodName = "/pawl.v1.ClusterService/TransferLeader"
-	ClusterService_AddShards_FullMethodName      = "/pawl.v1.ClusterService/AddShards"
-	ClusterService_SetReplication_FullMethodName = "/pawl.v1.ClusterService/SetReplication"
-	ClusterService_RaiseLevel_FullMethodName     = "/pawl.v1.ClusterService/RaiseLevel"
-	ClusterService_VerifyShard_FullMethodName    = "/pawl.v1.ClusterService/VerifyShard"
-	ClusterService_Backup_FullMethodName         = "/pawl.v1.ClusterService/Backup"
+	ClusterService_GetCluster_FullMethodName        = "/pawl.v1.ClusterService/GetCluster"
+	ClusterService_GetMap_FullMethodName            = "/pawl.v1.ClusterService/GetMap"
+	ClusterService_DrainNode_FullMethodName         = "/pawl.v1.ClusterService/DrainNode"
+	ClusterService_RemoveNode_FullMethodName        = "/pawl.v1.ClusterService/RemoveNode"
+	ClusterService_MoveReplica_FullMethodName       = "/pawl.v1.ClusterService/MoveReplica"
+	ClusterService_TransferLeader_FullMethodName    = "/pawl.v1.ClusterService/TransferLeader"
+	ClusterService_AddShards_FullMethodName         = "/pawl.v1.ClusterService/AddShards"
+	ClusterService_SetReplication_FullMethodName    = "/pawl.v1.ClusterService/SetReplication"
+	ClusterService_SetAuditRetention_FullMethodName = "/pawl.v1.ClusterService/SetAuditRetention"
+	ClusterService_RaiseLevel_FullMethodName        = "/pawl.v1.ClusterService/RaiseLevel"
+	ClusterService_VerifyShard_FullMethodName       = "/pawl.v1.ClusterService/VerifyShard"
+	ClusterService_Backup_FullMethodName            = "/pawl.v1.ClusterService/Backup"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -55,6 +56,8 @@ type ClusterServiceClient interface {
 	AddShards(ctx context.Context, in *AddShardsRequest, opts ...grpc.CallOption) (*AddShardsResponse, error)
 	// SetReplication sets how many replicas each shard is to have.
 	SetReplication(ctx context.Context, in *SetReplicationRequest, opts ...grpc.CallOption) (*SetReplicationResponse, error)
+	// SetAuditRetention sets how long entries of the audit are kept. It holds within a day.
+	SetAuditRetention(ctx context.Context, in *SetAuditRetentionRequest, opts ...grpc.CallOption) (*SetAuditRetentionResponse, error)
 	// RaiseLevel raises the feature level to the highest that all nodes can work at. There is no way back.
 	RaiseLevel(ctx context.Context, in *RaiseLevelRequest, opts ...grpc.CallOption) (*RaiseLevelResponse, error)
 	// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
@@ -152,6 +155,16 @@ func (c *clusterServiceClient) SetReplication(ctx context.Context, in *SetReplic
 	return out, nil
 }
 
+func (c *clusterServiceClient) SetAuditRetention(ctx context.Context, in *SetAuditRetentionRequest, opts ...grpc.CallOption) (*SetAuditRetentionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetAuditRetentionResponse)
+	err := c.cc.Invoke(ctx, ClusterService_SetAuditRetention_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterServiceClient) RaiseLevel(ctx context.Context, in *RaiseLevelRequest, opts ...grpc.CallOption) (*RaiseLevelResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RaiseLevelResponse)
@@ -214,6 +227,8 @@ type ClusterServiceServer interface {
 	AddShards(context.Context, *AddShardsRequest) (*AddShardsResponse, error)
 	// SetReplication sets how many replicas each shard is to have.
 	SetReplication(context.Context, *SetReplicationRequest) (*SetReplicationResponse, error)
+	// SetAuditRetention sets how long entries of the audit are kept. It holds within a day.
+	SetAuditRetention(context.Context, *SetAuditRetentionRequest) (*SetAuditRetentionResponse, error)
 	// RaiseLevel raises the feature level to the highest that all nodes can work at. There is no way back.
 	RaiseLevel(context.Context, *RaiseLevelRequest) (*RaiseLevelResponse, error)
 	// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
@@ -254,6 +269,9 @@ func (UnimplementedClusterServiceServer) AddShards(context.Context, *AddShardsRe
 }
 func (UnimplementedClusterServiceServer) SetReplication(context.Context, *SetReplicationRequest) (*SetReplicationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetReplication not implemented")
+}
+func (UnimplementedClusterServiceServer) SetAuditRetention(context.Context, *SetAuditRetentionRequest) (*SetAuditRetentionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetAuditRetention not implemented")
 }
 func (UnimplementedClusterServiceServer) RaiseLevel(context.Context, *RaiseLevelRequest) (*RaiseLevelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RaiseLevel not implemented")
@@ -429,6 +447,24 @@ func _ClusterService_SetReplication_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_SetAuditRetention_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetAuditRetentionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).SetAuditRetention(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_SetAuditRetention_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).SetAuditRetention(ctx, req.(*SetAuditRetentionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ClusterService_RaiseLevel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RaiseLevelRequest)
 	if err := dec(in); err != nil {
@@ -514,6 +550,10 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetReplication",
 			Handler:    _ClusterService_SetReplication_Handler,
+		},
+		{
+			MethodName: "SetAuditRetention",
+			Handler:    _ClusterService_SetAuditRetention_Handler,
 		},
 		{
 			MethodName: "RaiseLevel",

@@ -163,7 +163,7 @@ func (x *ExplainTaskResponse) GetReasons() []*Reason {
 // absent.
 type Reason struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of no_leader, running, ended, not_due, unique, queue_paused, type_paused, breaker_open, key_paused,
+	// One of no_leader, running, ended, on_its_way, not_due, unique, queue_paused, type_paused, breaker_open, key_paused,
 	// queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, higher_priority, other_keys, older_tasks, workers_busy,
 	// next; later versions may have more.
 	Code    string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -171,16 +171,16 @@ type Reason struct {
 	Change  string                 `protobuf:"bytes,3,opt,name=change,proto3" json:"change,omitempty"` // what would change it
 	Since   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	Until   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"` // it is over then at the latest
-	Queue   string                 `protobuf:"bytes,6,opt,name=queue,proto3" json:"queue,omitempty"` // of what is paused or limited, or what no worker takes
+	Queue   string                 `protobuf:"bytes,6,opt,name=queue,proto3" json:"queue,omitempty"` // of what is paused or limited, or what no worker takes; of on_its_way where it goes
 	Type    string                 `protobuf:"bytes,7,opt,name=type,proto3" json:"type,omitempty"`
 	Key     string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
 	Cause   string                 `protobuf:"bytes,9,opt,name=cause,proto3" json:"cause,omitempty"`   // what was said of a pause; what opened a breaker; the reason of an end; how the attempt ended that is repeated, or "delay"
-	Error   string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // of the last attempt, or the last that a breaker has seen
+	Error   string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // of the last attempt, the last that a breaker has seen, or of the last try to bring what is on its way
 	Limit   int32                  `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"` // tasks that may run at once
 	Rate    *Reason_Rate           `protobuf:"bytes,12,opt,name=rate,proto3" json:"rate,omitempty"`
 	Running []*Runner              `protobuf:"bytes,13,rep,name=running,proto3" json:"running,omitempty"` // up to 10 of the tasks that use up the limit; the probe of a breaker; of a task that runs, itself
 	Types   []string               `protobuf:"bytes,14,rep,name=types,proto3" json:"types,omitempty"`     // that workers take, up to 10
-	// What goes first: tasks, of other_keys the keys. Of a queue: the ready tasks that wait for this.
+	// What goes first: tasks, of other_keys the keys; of on_its_way the tries that came to nothing. Of a queue: the ready tasks that wait for this.
 	Count         int64  `protobuf:"varint,15,opt,name=count,proto3" json:"count,omitempty"`
 	More          bool   `protobuf:"varint,16,opt,name=more,proto3" json:"more,omitempty"`   // there are more than count, or than types
 	Shard         uint32 `protobuf:"varint,17,opt,name=shard,proto3" json:"shard,omitempty"` // of a queue that is shared out: whose reason it is

@@ -1403,6 +1403,7 @@ type Filter struct {
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
 	Q             string                 `protobuf:"bytes,10,opt,name=q,proto3" json:"q,omitempty"`                     // part of the payload
 	Fingerprint   string                 `protobuf:"bytes,11,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of the type and the last error's message, as groups of dead letters have it
+	Operation     string                 `protobuf:"bytes,12,opt,name=operation,proto3" json:"operation,omitempty"`     // id of the last operation that changed the task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1510,6 +1511,13 @@ func (x *Filter) GetQ() string {
 func (x *Filter) GetFingerprint() string {
 	if x != nil {
 		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *Filter) GetOperation() string {
+	if x != nil {
+		return x.Operation
 	}
 	return ""
 }
@@ -1642,7 +1650,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x06holder\x18\x05 \x01(\tR\x06holder\x12$\n" +
 	"\x05state\x18\x06 \x01(\x0e2\x0e.pawl.v1.StateR\x05state\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xe0\x02\n" +
+	"retryAfter\"\xfe\x02\n" +
 	"\x06Filter\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12&\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x12\x12\n" +
@@ -1655,7 +1663,8 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x0ecreated_before\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\f\n" +
 	"\x01q\x18\n" +
 	" \x01(\tR\x01q\x12 \n" +
-	"\vfingerprint\x18\v \x01(\tR\vfingerprint*^\n" +
+	"\vfingerprint\x18\v \x01(\tR\vfingerprint\x12\x1c\n" +
+	"\toperation\x18\f \x01(\tR\toperation*^\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPRIORITY_HIGH\x10\x01\x12\x13\n" +

@@ -88,7 +88,7 @@
   });
 
   // What people have opened, selected or are about to read stays as it is when the rest changes.
-  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.nodeName === "DETAILS");
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => name !== "data-chosen" && !(name === "open" && node.nodeName === "DETAILS");
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old.nodeType === 1 && old.matches("[data-still]"));
   document.addEventListener("htmx:beforeSwap", (e) => {
     const selection = document.getSelection();
@@ -99,11 +99,11 @@
   });
 
   // ---- Times: "3 min ago" goes on by itself.
-  function coarse(s) {
-    if (s < 60) return `${Math.floor(s)} s`;
-    if (s < 3600) return `${Math.floor(s / 60)} min`;
-    if (s < 48 * 3600) return `${Math.floor(s / 3600)} h`;
-    return `${Math.floor(s / 86400)} days`;
+  function coarse(s) { // as coarse in format.go
+    for (const [unit, below, name] of [[1, 60, "s"], [60, 60, "min"], [3600, 48, "h"], [86400, Infinity, "days"]]) {
+      const n = Math.round(s / unit);
+      if (n < below) return `${n} ${name}`;
+    }
   }
   function tick() {
     const now = Date.now();
@@ -170,11 +170,11 @@
   });
 
   // ---- Copy
-  function tell(text) {
+  function tell(text, time = 1500) {
     $("tell").textContent = text;
     $("tell").classList.add("shown");
     clearTimeout(tell.timer);
-    tell.timer = setTimeout(() => $("tell").classList.remove("shown"), 1500);
+    tell.timer = setTimeout(() => $("tell").classList.remove("shown"), time);
   }
   async function copyText(button) {
     const from = button.dataset.copyFrom; // what stands beside or below the button
@@ -227,15 +227,51 @@
   $("theme-switch").addEventListener("click", toggleTheme);
   $("help-switch").addEventListener("click", () => $("help").showModal());
 
-  // ---- Keys
-  let row = -1;
-  function moveRow(by) {
-    const rows = [...document.querySelectorAll("#live tr[data-row], #live li[data-row]")];
-    if (rows.length === 0) return;
-    row = Math.min(Math.max(row + by, 0), rows.length - 1);
-    rows[row].querySelector("a")?.focus();
-    rows[row].scrollIntoView({ block: "nearest" });
+  // ---- Rows. Keys act on the row that was chosen, by j, k, Tab or a click. It is known by its id: its place changes with each refresh.
+  const rows = () => [...part.querySelectorAll("[data-row]")];
+  const rowOf = (node) => node?.closest?.("#live [data-row]");
+  const opens = (row) => row?.querySelector("a.name, a");
+  let chosen = "", place = -1, within = null; // its id, where it was last, and what has the focus in it
+  function choose(row) {
+    if (row.id !== chosen) $(chosen)?.removeAttribute("data-chosen");
+    chosen = row.id;
+    row.setAttribute("data-chosen", "");
+    place = rows().indexOf(row);
   }
+  // chosenRow is undefined if there is none, and null if it went away, which is said once.
+  function chosenRow() {
+    const focused = rowOf(document.activeElement);
+    if (focused) choose(focused);
+    if (!chosen) return undefined;
+    const row = $(chosen);
+    if (!row) { chosen = ""; tell("That row is no longer here", 3000); }
+    return row;
+  }
+  function moveRow(by) {
+    const row = chosenRow(), all = rows();
+    if (row === null || all.length === 0) return;
+    const from = row ? all.indexOf(row) + by : by > 0 ? Math.max(place, 0) : place - 1; // without one: on from where the last one was
+    const next = all[Math.min(Math.max(from, 0), all.length - 1)];
+    choose(next);
+    opens(next)?.focus();
+    next.scrollIntoView({ block: "nearest" });
+  }
+  function tickRow() {
+    const row = chosenRow();
+    if (row) row.querySelector("td.tick input")?.click();
+    else if (row === undefined && part.querySelector("td.tick input")) tell("No row is chosen: j and k choose one", 3000);
+  }
+  part.addEventListener("focusin", (e) => { const row = rowOf(e.target); if (row) choose(row); });
+  // A refresh moves rows, and browsers take the focus from what is moved.
+  part.addEventListener("htmx:beforeSwap", () => { within = rowOf(document.activeElement) && document.activeElement; });
+  part.addEventListener("htmx:afterSwap", () => {
+    const row = chosen && $(chosen);
+    if (row) place = rows().indexOf(row);
+    if (within && document.activeElement !== within && row) (row.contains(within) ? within : opens(row))?.focus({ preventScroll: true });
+    within = null;
+  });
+
+  // ---- Keys
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
     const typing = e.target.matches("input:not([type=checkbox]), textarea, select");
@@ -247,9 +283,10 @@
       ".": toggleTheme,
       j: () => moveRow(1),
       k: () => moveRow(-1),
-      x: () => part.querySelectorAll("tr[data-row]")[row]?.querySelector("td.tick input")?.click(),
+      x: tickRow,
     }[e.key];
     if (act) { e.preventDefault(); act(); return; }
+    if (e.key === "Enter" && chosen && e.target === document.body) { e.preventDefault(); opens(chosenRow())?.click(); return; }
     if (e.key === " " && !e.target.matches("button, input, a, summary, pre, [tabindex='0']")) { e.preventDefault(); togglePause(); return; }
     const link = [...document.querySelectorAll(".menu a[data-key]")].find((a) => a.dataset.key === e.key);
     if (link) { e.preventDefault(); link.click(); }

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What a task has sent is on its way as long as its parcel lies in the outbox: what follows it, or, of one that was moved, itself.
+
+// Carried is what the courier has seen of a parcel since its leader is in office.
+type Carried struct {
+	Tries int64  // that came to nothing
+	Error string // of the last of them
+}
+
+// maxMovers bounds the operations that are looked at for the one that has moved a task.
+const maxMovers = 100
+
+// whyAway says of a task that has ended what of it is on its way.
+func (r *Round) whyAway(ns string, id task.ID, x *Exec, carried func(parcel task.ID) Carried) (reasons []Reason) {
+	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
+		if p, ok := r.movingParcel(ns, id); ok {
+			reasons = append(reasons, whyOnItsWay("the task that it lives on as", p, carried(p.Request)))
+		}
+	}
+	for i, f := range readFollowers(r.tx, ns, id) {
+		if f.Fate != FateSent {
+			continue
+		}
+		if p, ok := readParcel(r.tx, ns, requestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
+			reasons = append(reasons, whyOnItsWay("what follows it", p, carried(p.Request)))
+		}
+	}
+	return reasons
+}
+
+// movingParcel is the parcel of a task that some operation moves.
+func (r *Round) movingParcel(ns string, id task.ID) (p *Parcel, ok bool) {
+	lo, hi := tableBounds(ns, tabStep)
+	var movers []task.ID
+	r.tx.Scan(lo, hi, func(k, _ []byte) bool {
+		movers = append(movers, idAt(k))
+		return len(movers) < maxMovers
+	})
+	for _, operation := range movers {
+		if p, ok = readParcel(r.tx, ns, moveRequest(id, operation)); ok {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+func whyOnItsWay(what string, p *Parcel, c Carried) Reason {
+	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorTold),
+		Detail: fmt.Sprintf("%s, of type %q, is on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, clock(p.SentAt)),
+		Change: "the queue has room for it, and its shard answers: it is tried again and again; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}
+	if c.Tries > 0 {
+		r.Detail += fmt.Sprintf(", and was tried %s in vain", count(c.Tries, "time"))
+	}
+	if c.Error != "" {
+		r.Detail += ": " + task.Cut(c.Error, maxErrorShort)
+	}
+	return r
+}

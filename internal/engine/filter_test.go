@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// rowCounter counts the rows that are read through it.
+type rowCounter struct {
+	store.Reader
+	rows int
+}
+
+func (c *rowCounter) Get(key []byte) ([]byte, bool) {
+	c.rows++
+	return c.Reader.Get(key)
+}
+
+func (c *rowCounter) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
+	c.Reader.Scan(lo, hi, func(k, v []byte) bool { c.rows++; return fn(k, v) })
+}
+
+func (c *rowCounter) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
+	c.Reader.ScanBack(lo, hi, func(k, v []byte) bool { c.rows++; return fn(k, v) })
+}
+
+func (c *rowCounter) GetEach(keys [][]byte, fn func(i int, value []byte)) {
+	c.rows += len(keys)
+	c.Reader.GetEach(keys, fn)
+}
+
+// A list of a queue reads that queue's tasks, whatever else the shard has, in pages of any size.
+func TestListOfQueueReadsNoOther(t *testing.T) {
+	w := newWorld(t)
+	for _, q := range []string{"other", "rare"} {
+		w.putQueue(q, task.DefaultSettings(), false)
+	}
+	var mine []task.ID
+	const each = 3 * indexChunk
+	for i := range each {
+		w.pass(time.Millisecond)
+		for _, q := range []string{"default", "other"} {
+			a, err := w.enqueue(task.Spec{Type: fmt.Sprint("job.", i%3), Queue: q})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if q == "default" {
+				mine = append(mine, a.ID)
+			}
+		}
+	}
+	slices.Reverse(mine)
+	for _, limit := range []int{1, 100, indexChunk - 1, indexChunk, indexChunk + 1, each, each + 1} {
+		if _, ids := w.pages(Filter{Queue: "default"}, limit); !slices.Equal(ids, mine) {
+			t.Errorf("in pages of %d the queue's %d tasks were listed as %d, or in another order", limit, len(mine), len(ids))
+		}
+	}
+	var third []task.ID
+	for i := 2; i < each; i += 3 {
+		third = append(third, mine[i])
+	}
+	if _, ids := w.pages(Filter{Queue: "default", Type: "job.0"}, 10); !slices.Equal(ids, third) {
+		t.Errorf("%d tasks of one type were listed, want %d", len(ids), len(third))
+	}
+	last, err := w.enqueue(task.Spec{Type: "job", Queue: "rare"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Millisecond)
+	w.enqueueMany(2000, nil)
+	c := &rowCounter{Reader: w.store}
+	if p, err := List(c, "default", Filter{Queue: "rare"}, nil, 100); err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != last.ID || c.rows > 20 {
+		t.Errorf("the only task of a queue was listed as %d (%v), and %d rows were read, want at most 20", len(p.Tasks), err, c.rows)
+	}
+}
+
+// BenchmarkList reads a page of 100 tasks of a queue beside 100,000 of another.
+func BenchmarkList(b *testing.B) {
+	w := benchWorld(b)
+	many := size(100_000)
+	w.putQueue("rare", task.DefaultSettings(), false)
+	w.enqueueInto("rare", 100, nil)
+	for n := 0; n < many; n += 1000 {
+		w.now += 1000
+		w.enqueueMany(1000, benchPayload())
+	}
+	for _, c := range []struct {
+		name   string
+		filter Filter
+		want   int
+	}{
+		{"rare", Filter{Queue: "rare"}, 100},
+		{"busy", Filter{Queue: "default"}, 100},
+		{"all", Filter{}, 100},
+		{"none_of_10k_match", Filter{Queue: "default", Type: "none"}, 0},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				if p, err := List(w.store, "default", c.filter, nil, 100); err != nil || len(p.Tasks) != c.want {
+					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
+				}
+			}
+		})
+	}
+}

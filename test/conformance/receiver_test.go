@@ -1,0 +1,229 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// receiver is another program, which is told of things: a server in memory. A path that ends in a number is answered with that status.
+type receiver struct {
+	pipe *bufconn.Listener
+
+	mu      sync.Mutex
+	secrets map[string][]string // by path; the signature of each must be there
+	got     []letter
+	bad     []string
+}
+
+// letter is a request that was taken.
+type letter struct {
+	ID, Path string
+	Body     notice
+}
+
+// notice is the body of a request: the fields of the contract, and no others.
+type notice struct {
+	Type      string    `json:"type"`
+	Timestamp time.Time `json:"timestamp"`
+	Data      struct {
+		Namespace   string       `json:"namespace"`
+		Webhook     string       `json:"webhook"`
+		Queue       string       `json:"queue"`
+		Count       int64        `json:"count"`
+		FirstAt     time.Time    `json:"first_at"`
+		LastAt      time.Time    `json:"last_at"`
+		Fingerprint string       `json:"fingerprint"`
+		Tasks       []deadNotice `json:"tasks"`
+		Depth       int64        `json:"depth"`
+		DepthOver   int64        `json:"depth_over"`
+		WaitOver    float64      `json:"wait_over_seconds"`
+		OldestWait  float64      `json:"oldest_wait_seconds"`
+		OverSince   time.Time    `json:"over_since"`
+	} `json:"data"`
+}
+
+// deadNotice is what is told of a dead letter.
+type deadNotice struct {
+	TaskID  string    `json:"task_id"`
+	Type    string    `json:"type"`
+	Reason  string    `json:"reason"`
+	Error   string    `json:"error"`
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at"`
+}
+
+// hookURL leads to a path of the receiver.
+func hookURL(path string) string { return "http://receiver.test" + path }
+
+func (r *receiver) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return r.pipe.DialContext(ctx)
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	got := letter{ID: q.Header.Get("webhook-id"), Path: q.URL.Path}
+	if err = errors.Join(err, r.verify(q, body), decode(body, &got.Body)); err != nil {
+		r.bad = append(r.bad, fmt.Sprintf("%s: %v", body, err))
+	}
+	if code, err := strconv.Atoi(path.Base(q.URL.Path)); err == nil {
+		http.Error(w, "no", code)
+		return
+	}
+	r.got = append(r.got, got)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// verify has another library than the sender's look at the signatures: one for each secret that signs.
+func (r *receiver) verify(q *http.Request, body []byte) error {
+	if len(r.secrets[q.URL.Path]) == 0 {
+		return fmt.Errorf("nobody knows a secret of %s", q.URL.Path)
+	}
+	for _, secret := range r.secrets[q.URL.Path] {
+		hook, err := verifier.NewWebhook(secret)
+		if err == nil {
+			err = hook.Verify(body, q.Header)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knows says with which secrets all notices to a path must be signed from now on.
+func (r *receiver) knows(path string, secrets ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secrets[path] = secrets
+}
+
+// told takes what has come to a path since it was last asked. What could not be believed fails the test.
+func (w *world) told(path string) (bodies []notice) {
+	w.Helper()
+	r := w.house.told
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var rest []letter
+	for _, l := range r.got {
+		if l.Path != path {
+			rest = append(rest, l)
+			continue
+		}
+		if l.ID == "" {
+			w.Errorf("a notice has no id: %+v", l)
+		}
+		bodies = append(bodies, l.Body)
+	}
+	r.got = rest
+	for _, bad := range r.bad {
+		w.Errorf("a notice that can't be believed: %s", bad)
+	}
+	return bodies
+}
+
+// onlyHooks are the webhooks of a house that is the only node: what package node builds of the same parts, over a router.
+type onlyHooks struct {
+	*cluster.Control
+	*cluster.Postman
+	*webhook.Sender
+}
+
+func (o onlyHooks) Check(field, url string) error { return o.Sender.Check(field, url) }
+
+func (o onlyHooks) tell(ctx context.Context, h cluster.WebhookView, err error) (done cluster.WebhookDone, _ error) {
+	if err != nil {
+		return done, err
+	}
+	done.Hook = h
+	done.Unconfirmed, err = o.Control.TellShards(ctx)
+	return done, err
+}
+
+func (o onlyHooks) AddWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	h, err := o.Control.AddWebhook(ctx, c)
+	return o.tell(ctx, h, err)
+}
+
+func (o onlyHooks) SetWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	h, err := o.Control.SetWebhook(ctx, c)
+	return o.tell(ctx, h, err)
+}
+
+func (o onlyHooks) RotateWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	h, err := o.Control.RotateWebhook(ctx, c)
+	return o.tell(ctx, h, err)
+}
+
+func (o onlyHooks) PauseWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	h, err := o.Control.PauseWebhook(ctx, c)
+	return o.tell(ctx, h, err)
+}
+
+func (o onlyHooks) ResumeWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	h, err := o.Control.ResumeWebhook(ctx, c)
+	return o.tell(ctx, h, err)
+}
+
+func (o onlyHooks) RemoveWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+	return o.tell(ctx, cluster.WebhookView{}, o.Control.RemoveWebhook(ctx, c))
+}
+
+func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error) {
+	return o.Postman.Test(ctx, by, ns, name)
+}
+
+// openPost makes what sends notices, to a receiver in memory. It may send in the clear, as to a network that is allowed. Only stories
+// that expect notices have it run: it has timers.
+func (h *house) openPost(t *testing.T, log *slog.Logger) {
+	allow, err := webhook.ParseNetworks([]string{"10.0.0.0/8"})
+	must(t, err)
+	h.told = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
+	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.told.dial})
+	h.hooks = onlyHooks{h.control, cluster.NewPostman(cluster.PostmanConfig{Control: h.control, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
+}
+
+// depths is how full the queues are that patterns name.
+func (h *house) depths(ctx context.Context, ns string, patterns []string, since bool) (all []cluster.Depth, missing bool) {
+	some, err := h.broker.Meters(ctx, dataShard, ns, patterns, since)
+	for _, m := range some {
+		d := cluster.Depth{Queue: m.Queue, Ready: m.Ready}
+		if m.Since != 0 {
+			d.Wait = h.time().Sub(m.Since.Time())
+		}
+		all = append(all, d)
+	}
+	return all, err != nil
+}
+
+// receives starts the receiver and the sending of notices, until the test ends.
+func (w *world) receives() {
+	srv := &http.Server{Handler: w.house.told}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = srv.Serve(w.house.told.pipe) })
+	running.Go(func() { w.house.hooks.Run(ctx) })
+	w.Cleanup(func() {
+		stop()
+		_ = srv.Close()
+		running.Wait()
+	})
+}
