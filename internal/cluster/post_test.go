@@ -369,7 +369,7 @@ func TestShardsAreTold(t *testing.T) {
 // Leaders come and go, receivers fail and hang, webhooks rest: in the end each webhook was told of all that happened, and of nothing twice
 // but under the same id.
 func TestPostUnderChange(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range seeds(6) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			in := newInbox()
