@@ -13,8 +13,9 @@ import (
 // ClusterInfo is how a cluster stands, as the leader of its system shard sees it.
 type ClusterInfo struct {
 	Settings ClusterSettings
-	Nodes    []NodeInfo    // by number; without those that were removed
+	Nodes    []NodeInfo    // by name; without those that were removed
 	Shards   []ShardStatus // by number; 0 is the system shard
+	Problems []string      // what is amiss, a sentence each
 }
 
 // ClusterSettings are those of a cluster as a whole.
@@ -75,7 +76,7 @@ func (a Admin) Cluster(ctx context.Context) (*ClusterInfo, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	s := resp.GetSettings()
-	out := &ClusterInfo{Settings: ClusterSettings{Replication: int(s.GetReplication()), Level: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
+	out := &ClusterInfo{Problems: resp.GetProblems(), Settings: ClusterSettings{Replication: int(s.GetReplication()), Level: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
 	for _, p := range resp.GetNodes() {
 		out.Nodes = append(out.Nodes, nodeOf(p))
 	}

@@ -64,7 +64,7 @@ type FailingType struct {
 type NamespaceStats struct {
 	Stats
 	Queues    QueueTotals
-	Attention []Attention // the critical first
+	Attention []Attention // the gravest first; many of one matter are one line
 }
 
 // QueueTotals are the tasks of all queues as they stand now.
@@ -77,11 +77,12 @@ type QueueTotals struct {
 
 // Attention is something that somebody should look at.
 type Attention struct {
-	Kind     string // "dead_letters", "oldest_wait", "no_worker", "breaker_open", "queue_paused", "failure_rate", "schedule_late", "shard", "node", "disk", "certificate"
-	Severity string // "critical", "warning"
-	Subject  string // name of the queue, schedule, shard or node
-	Detail   string
-	Value    float64 // the number in it: tasks, seconds, a part of 1, bytes
+	Kind     string  // "dead_letters", "oldest_wait", "no_worker", "breaker_open", "queue_paused", "failure_rate", "schedule_late", "shard", "node", "disk", "certificate"
+	Severity string  // "critical", "warning"
+	Subject  string  // name of the queue, schedule, shard or node; of many, the gravest
+	Detail   string  // a sentence, about all of them
+	Value    float64 // the subject's: tasks, seconds, a part of 1, bytes
+	More     int64   // how many others than the subject it is about
 }
 
 // Stats tells what happened to all tasks in a window of time: 2 or 5 minutes, an hour or 24; 0: an hour.
@@ -95,7 +96,7 @@ func (a Admin) Stats(ctx context.Context, window time.Duration) (*NamespaceStats
 		Claimed: q.GetClaimed(), Retrying: q.GetRetrying(), Dead: q.GetDead(), Poisoned: q.GetPoisoned(),
 		OldestReady: secondsOf(q.GetOldestReadyAgeSeconds()), OldestReadyQueue: q.GetOldestReadyQueue()}}
 	for _, p := range resp.GetAttention() {
-		out.Attention = append(out.Attention, Attention{Kind: p.GetKind(), Severity: p.GetSeverity(), Subject: p.GetSubject(), Detail: p.GetDetail(), Value: p.GetValue()})
+		out.Attention = append(out.Attention, Attention{Kind: p.GetKind(), Severity: p.GetSeverity(), Subject: p.GetSubject(), Detail: p.GetDetail(), Value: p.GetValue(), More: p.GetMore()})
 	}
 	return out, nil
 }

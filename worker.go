@@ -120,7 +120,7 @@ func (w *Worker) hello() (*pawlv1.WorkHello, error) {
 	host, _ := os.Hostname()
 	return &pawlv1.WorkHello{
 		Queues: shares, Order: order, Types: types, Lease: durationOrNil(w.cfg.Lease), Worker: w.cfg.Name,
-		MaxBytes: w.cfg.MaxBytes, Host: cutText(host, 256), Pid: clampInt32(os.Getpid()), Version: Version, Instance: rand.Text(),
+		MaxBytes: w.cfg.MaxBytes, Host: cutText(host, 256), Pid: clampInt32(os.Getpid()), Version: Version, Slots: clampInt32(w.cfg.Concurrency), Instance: rand.Text(),
 	}, nil
 }
 

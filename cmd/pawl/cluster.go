@@ -160,6 +160,29 @@ func waitedFor(info *pawl.ClusterInfo, shards []uint32) string {
 	return strings.Join(lines, "\n")
 }
 
+// shardProblems says what is amiss with shards, a line for all that have the same.
+func shardProblems(shards []pawl.ShardStatus) (lines []string) {
+	var texts []string // in the order of their first shards
+	having := map[string][]uint32{}
+	for _, s := range shards {
+		text := s.Problem
+		if s.Leader == "" {
+			text = strings.TrimSuffix("no leader answers: "+s.Problem, ": ")
+		}
+		if text == "" {
+			continue
+		}
+		if having[text] == nil {
+			texts = append(texts, text)
+		}
+		having[text] = append(having[text], s.Shard)
+	}
+	for _, text := range texts {
+		lines = append(lines, shardNames(having[text])+": "+text)
+	}
+	return lines
+}
+
 // stuckText gives a text that stays the same, once.
 type stuckText struct {
 	text  string

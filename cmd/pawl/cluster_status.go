@@ -40,13 +40,12 @@ func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
 	fmt.Fprintln(w)
 	writeShards(w, info.Shards)
 	fmt.Fprintln(w)
-	problems := problemsOf(info)
-	if len(problems) == 0 {
+	if len(info.Problems) == 0 {
 		fmt.Fprintln(w, "no problems")
 		return
 	}
 	fmt.Fprintln(w, "problems:")
-	for _, p := range problems {
+	for _, p := range info.Problems {
 		fmt.Fprintf(w, "  %s\n", printable(p))
 	}
 }
@@ -172,59 +171,13 @@ func memberText(m pawl.ShardMember, known bool) string {
 	return m.Node + "(" + strings.Join(notes, ", ") + ")"
 }
 
-// problemsOf says what is amiss, a line each.
-func problemsOf(info *pawl.ClusterInfo) (problems []string) {
-	for _, n := range info.Nodes {
-		switch {
-		case n.Alive:
-		case n.Heard:
-			problems = append(problems, fmt.Sprintf("node %q was not heard of for %s", n.Name, span(n.Silent)))
-		default:
-			problems = append(problems, fmt.Sprintf("node %q was not heard of since the system shard has its leader, for %s", n.Name, span(n.Silent)))
-		}
-	}
-	problems = append(problems, shardProblems(info.Shards)...)
-	var under []uint32
-	for _, s := range info.Shards {
-		if s.UnderReplicated && s.Leader != "" {
-			under = append(under, s.Shard)
-		}
-	}
-	if len(under) > 0 {
-		problems = append(problems, fmt.Sprintf("fewer than %s answer for %s", count(int64(min(info.Settings.Replication, len(info.Nodes))), "voter"), shardNames(under)))
-	}
-	return problems
-}
-
-// shardProblems says what is amiss with shards, a line for all that have the same.
-func shardProblems(shards []pawl.ShardStatus) (lines []string) {
-	var texts []string // in the order of their first shards
-	having := map[string][]uint32{}
-	for _, s := range shards {
-		text := s.Problem
-		if s.Leader == "" {
-			text = strings.TrimSuffix("no leader answers: "+s.Problem, ": ")
-		}
-		if text == "" {
-			continue
-		}
-		if having[text] == nil {
-			texts = append(texts, text)
-		}
-		having[text] = append(having[text], s.Shard)
-	}
-	for _, text := range texts {
-		lines = append(lines, shardNames(having[text])+": "+text)
-	}
-	return lines
-}
-
 // The views of a cluster, as in REST.
 
 type clusterView struct {
 	Settings clusterSettingsView `json:"settings"`
 	Nodes    []nodeView          `json:"nodes"`
 	Shards   []shardView         `json:"shards"`
+	Problems []string            `json:"problems,omitempty"`
 }
 
 type clusterSettingsView struct {
@@ -275,7 +228,8 @@ type memberView struct {
 
 func viewCluster(info *pawl.ClusterInfo) clusterView {
 	s := info.Settings
-	v := clusterView{Settings: clusterSettingsView{s.Replication, s.Level, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{}}
+	v := clusterView{Settings: clusterSettingsView{s.Replication, s.Level, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{},
+		Problems: info.Problems}
 	for _, n := range info.Nodes {
 		v.Nodes = append(v.Nodes, viewNode(n))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +34,9 @@ needs attention now; docs/operations.md has what to do about it.`,
 			return err
 		}
 		view := viewStats("", &s.Stats)
+		q := s.Queues
+		view.Queues = &queueTotalsView{Queues: q.Queues, Scheduled: q.Scheduled, Ready: q.Ready, Claimed: q.Claimed, Retrying: q.Retrying, Dead: q.Dead,
+			Poisoned: q.Poisoned, OldestReady: q.OldestReady.Seconds(), OldestReadyQueue: q.OldestReadyQueue}
 		view.Attention = make([]attentionView, len(s.Attention))
 		for i, x := range s.Attention {
 			view.Attention[i] = attentionView(x)
@@ -55,8 +57,9 @@ func writeAttention(w io.Writer, s *pawl.NamespaceStats) {
 		fmt.Fprintln(w)
 	}
 	q := s.Queues
-	fields(w, "Queues", strconv.FormatInt(q.Queues, 10), "Ready", strconv.FormatInt(q.Ready, 10), "Claimed", strconv.FormatInt(q.Claimed, 10),
-		"Scheduled", strconv.FormatInt(q.Scheduled, 10), "Retrying", strconv.FormatInt(q.Retrying, 10), "Dead", strconv.FormatInt(q.Dead, 10))
+	fields(w, "Queues", grouped(q.Queues), "Ready", grouped(q.Ready), "Claimed", grouped(q.Claimed),
+		"Scheduled", grouped(q.Scheduled), "Retrying", grouped(q.Retrying), "Dead", grouped(q.Dead),
+		"Poisoned", grouped(q.Poisoned))
 }
 
 func writeStats(w io.Writer, s *pawl.Stats) {
@@ -65,9 +68,9 @@ func writeStats(w io.Writer, s *pawl.Stats) {
 	for _, name := range s.MissingNodes {
 		missing += name + " "
 	}
-	fields(w, "In the last", period(s.Window), "Enqueued", strconv.FormatInt(t.Enqueued, 10), "Succeeded", strconv.FormatInt(t.Succeeded, 10),
-		"Failed", fmt.Sprintf("%d attempts, %d crashed (%.1f %%)", t.Failed, t.Crashed, 100*s.FailureRate),
-		"Dead letters", strconv.FormatInt(t.Dead, 10), "Discarded", strconv.FormatInt(t.Discarded, 10), "Cancelled", strconv.FormatInt(t.Cancelled, 10),
+	fields(w, "In the last", period(s.Window), "Enqueued", grouped(t.Enqueued), "Succeeded", grouped(t.Succeeded),
+		"Failed", fmt.Sprintf("%s attempts, %s crashed (%.1f %%)", grouped(t.Failed), grouped(t.Crashed), 100*s.FailureRate),
+		"Dead letters", grouped(t.Dead), "Poisoned", grouped(t.Poisoned), "Discarded", grouped(t.Discarded), "Cancelled", grouped(t.Cancelled),
 		"Waited", latencyText(s.Wait), "Ran", latencyText(s.Run), "Not counted of", missing)
 	if len(s.Failing) == 0 {
 		return
@@ -75,7 +78,7 @@ func writeStats(w io.Writer, s *pawl.Stats) {
 	fmt.Fprintln(w)
 	now, rows := time.Now(), make([][]string, len(s.Failing))
 	for i, f := range s.Failing {
-		rows[i] = []string{f.Type, f.Queue, strconv.FormatInt(f.Failures, 10), ago(f.LastAt, now), short(f.LastError, 60)}
+		rows[i] = []string{f.Type, f.Queue, grouped(f.Failures), ago(f.LastAt, now), short(f.LastError, 60)}
 	}
 	columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
 }
@@ -126,6 +129,7 @@ type statsView struct {
 	Wait         latencyView       `json:"wait"`
 	Run          latencyView       `json:"run"`
 	Failing      []failingTypeView `json:"failing,omitempty"`
+	Queues       *queueTotalsView  `json:"queues,omitempty"`
 	Attention    []attentionView   `json:"attention,omitempty"`
 	MissingNodes []string          `json:"missing_nodes,omitempty"`
 }
@@ -160,12 +164,25 @@ type failingTypeView struct {
 	LastAt        time.Time `json:"last_at"`
 }
 
+type queueTotalsView struct {
+	Queues           int64   `json:"queues"`
+	Scheduled        int64   `json:"scheduled"`
+	Ready            int64   `json:"ready"`
+	Claimed          int64   `json:"claimed"`
+	Retrying         int64   `json:"retrying"`
+	Dead             int64   `json:"dead"`
+	Poisoned         int64   `json:"poisoned"`
+	OldestReady      float64 `json:"oldest_ready_age_seconds"`
+	OldestReadyQueue string  `json:"oldest_ready_queue,omitempty"`
+}
+
 type attentionView struct {
 	Kind     string  `json:"kind"`
 	Severity string  `json:"severity"`
 	Subject  string  `json:"subject,omitempty"`
 	Detail   string  `json:"detail"`
 	Value    float64 `json:"value"`
+	More     int64   `json:"more"`
 }
 
 type ratesView struct {

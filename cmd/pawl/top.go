@@ -80,7 +80,9 @@ func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
 		return s, shortOf(err)
 	}
 	s.at = time.Now()
-	s.partial = queues.NextCursor != "" || workers.NextCursor != ""
+	s.sums = topSumsOf(stats)
+	s.moreWorkers = workers.NextCursor != ""
+	s.moreQueues = queues.NextCursor != ""
 	takers := map[string]int{}
 	for _, w := range workers.Items {
 		s.workers = append(s.workers, topWorkerOf(w, s.at))
@@ -95,7 +97,7 @@ func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
 		s.failures = append(s.failures, topFailure{queue: f.Queue, typ: f.Type, last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
 	}
 	for _, at := range stats.Attention {
-		s.notes = append(s.notes, topNote{grave: at.Severity == "critical", text: at.Detail})
+		s.notes = append(s.notes, topNote{grave: at.Severity == "critical", text: printable(at.Detail)})
 	}
 	s.away = slices.Sorted(maps.Keys(workers.Silent))
 	for _, node := range stats.MissingNodes {
@@ -114,9 +116,30 @@ func shortOf(err error) error {
 	return err
 }
 
+// topSumsOf are the figures of all queues, however many there are. Rates are of the last whole minute that was counted.
+func topSumsOf(s *pawl.NamespaceStats) topSums {
+	q := s.Queues
+	out := topSums{queues: q.Queues, scheduled: q.Scheduled, ready: q.Ready, claimed: q.Claimed, retrying: q.Retrying, dead: q.Dead, poisoned: q.Poisoned,
+		oldest: q.OldestReady}
+	whole := s.Series[:max(len(s.Series)-1, 0)] // the last step still runs
+	if s.Step > 0 {
+		whole = whole[max(len(whole)-int(time.Minute/s.Step), 0):]
+	}
+	seconds := float64(len(whole)) * s.Step.Seconds()
+	if seconds == 0 {
+		return out
+	}
+	for _, c := range whole {
+		out.in += float64(c.Enqueued+c.Replayed) / seconds
+		out.out += float64(c.Succeeded+c.Dead+c.Poisoned+c.Discarded+c.Cancelled) / seconds
+		out.failing += float64(c.Failed+c.Crashed) / seconds
+	}
+	return out
+}
+
 func topQueueOf(q *pawl.QueueInfo, workers int) topQueue {
 	t := topQueue{name: q.Name, ready: q.Depth.Ready, held: q.Depth.Held, scheduled: q.Depth.Scheduled, retrying: q.Depth.Retrying,
-		claimed: q.Depth.Claimed, dead: q.Depth.Dead, wait95: q.Wait.P95, run95: q.Run.P95, workers: workers, note: noteOf(q)}
+		claimed: q.Depth.Claimed, dead: q.Depth.Dead, poisoned: q.Depth.Poisoned, wait95: q.Wait.P95, run95: q.Run.P95, workers: workers, note: noteOf(q)}
 	if q.Depth.Ready > 0 {
 		t.oldest = q.OldestReady
 	}
@@ -130,7 +153,7 @@ func topQueueOf(q *pawl.QueueInfo, workers int) topQueue {
 }
 
 func topWorkerOf(w *pawl.WorkerInfo, now time.Time) topWorker {
-	t := topWorker{id: w.Name, host: w.Host, node: w.Node, queues: queueWords(w.Queues), slots: w.Slots, running: w.Running, lastClaim: w.ClaimedAt}
+	t := topWorker{id: w.Name, host: w.Host, node: w.Node, queues: queueWords(w.Queues), slots: w.Slots, claimed: w.Running, lastClaim: w.ClaimedAt}
 	for _, task := range w.Tasks {
 		t.longest = max(t.longest, now.Sub(task.Since))
 	}

@@ -8,23 +8,27 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/vt"
+
+	"github.com/pawlq/pawl"
 )
 
 var topTime = time.Date(2026, 11, 22, 10, 30, 0, 0, time.Local)
 
 func topExample() *topView {
 	return &topView{server: "127.0.0.1:7295", every: 2 * time.Second, now: func() time.Time { return topTime.Add(time.Minute) }, last: shot{
-		at: topTime,
+		at:   topTime,
+		sums: topSums{queues: 3, scheduled: 8, ready: 1_234_570, claimed: 41, retrying: 2, dead: 12, poisoned: 4, in: 1200.45, out: 900.5, failing: 0.2, oldest: 10 * time.Minute},
 		queues: []topQueue{
-			{name: "billing", ready: 1, claimed: 1, dead: 12, in: 0.05, out: 0.5, failing: 0.2, wait95: 40 * time.Millisecond, run95: 3 * time.Second, oldest: time.Second, drain: 5 * time.Second, drains: true, workers: 1},
+			{name: "billing", ready: 1, claimed: 1, dead: 12, poisoned: 4, in: 0.05, out: 0.5, failing: 0.2, wait95: 40 * time.Millisecond, run95: 3 * time.Second, oldest: time.Second, drain: 5 * time.Second, drains: true, workers: 1},
 			{name: "mail", ready: 1_234_567, held: 3, scheduled: 8, retrying: 2, claimed: 40, in: 1200.4, out: 900, oldest: 10 * time.Minute, workers: 2, note: "paused: the provider is down"},
 			{name: "\x1b[31mred\nqueue", ready: 2},
 		},
 		workers: []topWorker{
-			{id: "w1", host: "host-1", node: "n1", queues: "mail=7,billing=3", slots: 50, running: 41, longest: 90 * time.Second, lastClaim: topTime.Add(-time.Second)},
+			{id: "w1", host: "host-1", node: "n1", queues: "mail=7,billing=3", slots: 50, claimed: 41, longest: 90 * time.Second, lastClaim: topTime.Add(-time.Second)},
 			{id: "w2", host: "host-2", node: "n2", queues: "mail", slots: 10, note: "quiet: deploy"},
 		},
 		failures: []topFailure{{queue: "billing", typ: "card.charge", last: "gateway answered 502", failures: 17, lastAt: topTime.Add(-3 * time.Second)}},
@@ -50,18 +54,18 @@ func TestTopShows(t *testing.T) {
 	v := topExample()
 	got := screenText(v.draw(160, 24))
 	want := `pawl top  127.0.0.1:7295  10:30:00  every 2s
-in 1,200/s  done 901/s  failing 0.2/s   ready 1,234,570  oldest 10m  running 41  dead 12   workers 2, 41 of 60 slots busy
+in 1,200/s  done 901/s  failing 0.2/s  ready 1,234,570  oldest 10m  claimed 41  dead 12  poisoned 4  workers 2, 41 of 60 slots busy
+without what n3 would tell: no answer
 
 ‼ queue billing: 12 dead letters in the last hour
 ! queue mail is paused, and 1234567 tasks are ready
-‼ node n3 gives no answer: what it knows is missing here
 
  1 Queues 3   2 Workers 2   3 Failures 1
 
-QUEUE▾              READY  HELD  LATER  RETRY  RUNNING  DEAD   IN/S  OUT/S  FAIL/S  WAIT95  RUN95  OLDEST  DRAINS  WORKERS  NOTE
- [31mred queue          2     ·      ·      ·        ·     ·      ·      ·       ·       ·      ·       ·   grows     none
-billing                 1     ·      ·      ·        1    12   0.05    0.5     0.2    40ms     3s      1s      5s        1
-mail            1,234,567     3      8      2       40     ·  1,200    900       ·       ·      ·     10m   grows        2  paused: the provider is down
+QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  OLDEST  WORKERS  NOTE
+ [31mred queue          2     ·          ·         ·        ·     ·         ·      ·      ·       ·       ·       ·     none
+billing                 1     ·          ·         ·        1    12         4   0.05    0.5     0.2    40ms      1s        1
+mail            1,234,567     3          8         2       40     ·         ·  1,200    900       ·       ·     10m        2  paused: the provider is down
 `
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
@@ -73,7 +77,7 @@ mail            1,234,567     3      8      2       40     ·  1,200    900     
 		t.Errorf("%d lines on a screen of 24", n)
 	}
 	v.press("2")
-	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "w1       host-1  n1         41     50      90s   1s ago  mail=7,billing=3") {
+	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "w1       host-1  n1         41     50      90s      1s ago  mail=7,billing=3") {
 		t.Errorf("workers:\n%s", got)
 	}
 	v.press("tab")
@@ -216,4 +220,56 @@ func termRow(term vt.MockTerm, y int) string {
 		b.WriteString(term.GetCell(vt.Coord{X: vt.Col(x), Y: vt.Row(y)}).C)
 	}
 	return b.String()
+}
+
+// TestTopOnNarrowScreens: what one needs most is seen on any width, and no line is cut in the middle of a figure.
+func TestTopOnNarrowScreens(t *testing.T) {
+	v := topExample()
+	for _, c := range []struct {
+		width int
+		want  string
+	}{
+		{200, "QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  RUN95  OLDEST  DRAINS  WORKERS  NOTE"},
+		{80, "QUEUE▾              READY  CLAIMED  DEAD  WORKERS  NOTE"},
+		{60, "QUEUE▾              READY  DEAD  NOTE"},
+	} {
+		text := screenText(v.draw(c.width, 30))
+		if !strings.Contains(text, c.want+"\n") {
+			t.Errorf("%d columns: got\n%swant the columns %s", c.width, text, c.want)
+		}
+		for _, figure := range []string{"ready 1,234,570", "dead 12", "poisoned 4", "workers 2, 41 of 60 slots busy", "without what n3 would tell"} {
+			if !strings.Contains(text, figure) {
+				t.Errorf("%d columns: %q is not seen in\n%s", c.width, figure, text)
+			}
+		}
+		for row := range strings.SplitSeq(text, "\n") {
+			if n := utf8.RuneCountInString(row); n > c.width {
+				t.Errorf("%d columns: a line of %d: %q", c.width, n, row)
+			}
+		}
+	}
+}
+
+// TestTopTellsOfAll: the figures are those of all queues, of which the first are listed, and that there are more is always seen.
+func TestTopTellsOfAll(t *testing.T) {
+	v := topExample()
+	s := &pawl.NamespaceStats{Queues: pawl.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
+	s.Step = 10 * time.Second
+	s.Series = make([]pawl.EventCounts, 30)
+	for i := 23; i < 29; i++ {
+		s.Series[i] = pawl.EventCounts{Enqueued: 90, Replayed: 10, Succeeded: 40, Dead: 10, Failed: 4, Crashed: 1}
+	}
+	s.Series[29] = pawl.EventCounts{Enqueued: 1_000_000} // this step runs
+	s.Series[22] = s.Series[29]                          // and this one is over a minute old
+	v.last.sums, v.last.moreQueues, v.last.moreWorkers = topSumsOf(s), true, true
+	for range 20 {
+		v.last.notes = append(v.last.notes, topNote{true, "something is amiss"})
+	}
+	text := screenText(v.draw(160, 24))
+	for _, want := range []string{"in 10.0/s  done 5.0/s  failing 0.5/s  ready 113,000  oldest 60s  claimed ·", "dead 2,000  poisoned 7", "workers first 2", "1 Queues first 3 of 10,000", "2 Workers first 2",
+		"and 17 more: pawl stats"} {
+		if !strings.Contains(strings.ReplaceAll(text, "claimed 0", "claimed ·"), want) {
+			t.Errorf("%q is not on the screen:\n%s", want, text)
+		}
+	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,18 +13,27 @@ import (
 // shot is what pawl top shows: what the broker told at one moment.
 type shot struct {
 	at       time.Time
+	sums     topSums
 	queues   []topQueue
 	workers  []topWorker
 	failures []topFailure
 	notes    []topNote // what wants attention, the worst first
 	away     []string  // nodes that gave no answer: their part is missing
-	partial  bool      // there are more queues or workers than were asked for
+	// There are more than were asked for.
+	moreQueues, moreWorkers bool
+}
+
+// topSums are the figures of all queues together, also of those that are not listed.
+type topSums struct {
+	queues, scheduled, ready, claimed, retrying, dead, poisoned int64
+	in, out, failing                                            float64 // a second
+	oldest                                                      time.Duration
 }
 
 type topQueue struct {
 	name                             string
 	ready, held, scheduled, retrying int64
-	claimed, dead                    int64
+	claimed, dead, poisoned          int64
 	in, out, failing                 float64 // a second, over the last minute
 	wait95, run95, oldest, drain     time.Duration
 	drains                           bool // drain is known: it gets shorter
@@ -35,7 +43,7 @@ type topQueue struct {
 
 type topWorker struct {
 	id, host, node, queues string
-	slots, running         int
+	slots, claimed         int
 	longest                time.Duration // that one of its tasks has run
 	lastClaim              time.Time
 	note                   string // quiet, draining
@@ -121,6 +129,7 @@ type column[T any] struct {
 	left  bool // of text; numbers stand right
 	show  func(T) (string, look)
 	order func(a, b T) int // by which rows are sorted; nil: not by this
+	rank  int              // on a narrow screen those with the highest go first; 0: it stays
 }
 
 func counted(n int64) string {
@@ -179,24 +188,25 @@ func falling[T any, N cmp.Ordered](of func(T) N) func(a, b T) int {
 }
 
 var queueColumns = []column[topQueue]{
-	{"QUEUE", true, func(q topQueue) (string, look) { return q.name, lookBold }, func(a, b topQueue) int { return strings.Compare(a.name, b.name) }},
-	{"READY", false, func(q topQueue) (string, look) { return plainNumber(q.ready) }, falling(func(q topQueue) int64 { return q.ready })},
-	{"HELD", false, func(q topQueue) (string, look) { return worse(q.held, lookWarn) }, falling(func(q topQueue) int64 { return q.held })},
-	{"LATER", false, func(q topQueue) (string, look) { return plainNumber(q.scheduled) }, falling(func(q topQueue) int64 { return q.scheduled })},
-	{"RETRY", false, func(q topQueue) (string, look) { return worse(q.retrying, lookWarn) }, falling(func(q topQueue) int64 { return q.retrying })},
-	{"RUNNING", false, func(q topQueue) (string, look) { return plainNumber(q.claimed) }, falling(func(q topQueue) int64 { return q.claimed })},
-	{"DEAD", false, func(q topQueue) (string, look) { return worse(q.dead, lookBad) }, falling(func(q topQueue) int64 { return q.dead })},
-	{"IN/S", false, func(q topQueue) (string, look) { return perSecond(q.in), lookPlain }, falling(func(q topQueue) float64 { return q.in })},
-	{"OUT/S", false, func(q topQueue) (string, look) { return perSecond(q.out), lookGood }, falling(func(q topQueue) float64 { return q.out })},
+	{"QUEUE", true, func(q topQueue) (string, look) { return q.name, lookBold }, func(a, b topQueue) int { return strings.Compare(a.name, b.name) }, 0},
+	{"READY", false, func(q topQueue) (string, look) { return plainNumber(q.ready) }, falling(func(q topQueue) int64 { return q.ready }), 0},
+	{"HELD", false, func(q topQueue) (string, look) { return worse(q.held, lookWarn) }, falling(func(q topQueue) int64 { return q.held }), 6},
+	{"SCHEDULED", false, func(q topQueue) (string, look) { return plainNumber(q.scheduled) }, falling(func(q topQueue) int64 { return q.scheduled }), 10},
+	{"RETRYING", false, func(q topQueue) (string, look) { return worse(q.retrying, lookWarn) }, falling(func(q topQueue) int64 { return q.retrying }), 7},
+	{"CLAIMED", false, func(q topQueue) (string, look) { return plainNumber(q.claimed) }, falling(func(q topQueue) int64 { return q.claimed }), 2},
+	{"DEAD", false, func(q topQueue) (string, look) { return worse(q.dead, lookBad) }, falling(func(q topQueue) int64 { return q.dead }), 0},
+	{"POISONED", false, func(q topQueue) (string, look) { return worse(q.poisoned, lookBad) }, falling(func(q topQueue) int64 { return q.poisoned }), 4},
+	{"IN/S", false, func(q topQueue) (string, look) { return perSecond(q.in), lookPlain }, falling(func(q topQueue) float64 { return q.in }), 8},
+	{"OUT/S", false, func(q topQueue) (string, look) { return perSecond(q.out), lookGood }, falling(func(q topQueue) float64 { return q.out }), 5},
 	{"FAIL/S", false, func(q topQueue) (string, look) {
 		if q.failing == 0 {
 			return "·", lookDim
 		}
 		return perSecond(q.failing), lookBad
-	}, falling(func(q topQueue) float64 { return q.failing })},
-	{"WAIT95", false, func(q topQueue) (string, look) { return some(q.wait95), lookPlain }, falling(func(q topQueue) time.Duration { return q.wait95 })},
-	{"RUN95", false, func(q topQueue) (string, look) { return some(q.run95), lookPlain }, falling(func(q topQueue) time.Duration { return q.run95 })},
-	{"OLDEST", false, func(q topQueue) (string, look) { return some(q.oldest), lookPlain }, falling(func(q topQueue) time.Duration { return q.oldest })},
+	}, falling(func(q topQueue) float64 { return q.failing }), 9},
+	{"WAIT95", false, func(q topQueue) (string, look) { return some(q.wait95), lookPlain }, falling(func(q topQueue) time.Duration { return q.wait95 }), 11},
+	{"RUN95", false, func(q topQueue) (string, look) { return some(q.run95), lookPlain }, falling(func(q topQueue) time.Duration { return q.run95 }), 12},
+	{"OLDEST", false, func(q topQueue) (string, look) { return some(q.oldest), lookPlain }, falling(func(q topQueue) time.Duration { return q.oldest }), 3},
 	{"DRAINS", false, func(q topQueue) (string, look) {
 		switch {
 		case q.ready == 0:
@@ -205,42 +215,42 @@ var queueColumns = []column[topQueue]{
 			return "grows", lookWarn
 		}
 		return span(q.drain), lookPlain
-	}, nil},
+	}, nil, 13},
 	{"WORKERS", false, func(q topQueue) (string, look) {
 		if q.workers == 0 && q.ready > 0 {
 			return "none", lookBad
 		}
 		return plainNumber(int64(q.workers))
-	}, falling(func(q topQueue) int { return q.workers })},
-	{"NOTE", true, func(q topQueue) (string, look) { return q.note, lookWarn }, nil},
+	}, falling(func(q topQueue) int { return q.workers }), 1},
+	{"NOTE", true, func(q topQueue) (string, look) { return q.note, lookWarn }, nil, 0},
 }
 
 func (v *topView) workerColumns() []column[topWorker] {
 	return []column[topWorker]{
-		{"WORKER", true, func(w topWorker) (string, look) { return w.id, lookBold }, func(a, b topWorker) int { return strings.Compare(a.id, b.id) }},
-		{"HOST", true, func(w topWorker) (string, look) { return w.host, lookPlain }, func(a, b topWorker) int { return strings.Compare(a.host, b.host) }},
-		{"NODE", true, func(w topWorker) (string, look) { return w.node, lookPlain }, func(a, b topWorker) int { return strings.Compare(a.node, b.node) }},
-		{"RUNNING", false, func(w topWorker) (string, look) { return plainNumber(int64(w.running)) }, falling(func(w topWorker) int { return w.running })},
-		{"SLOTS", false, func(w topWorker) (string, look) { return plainNumber(int64(w.slots)) }, falling(func(w topWorker) int { return w.slots })},
-		{"LONGEST", false, func(w topWorker) (string, look) { return some(w.longest), lookPlain }, falling(func(w topWorker) time.Duration { return w.longest })},
-		{"CLAIMED", false, func(w topWorker) (string, look) {
+		{"WORKER", true, func(w topWorker) (string, look) { return w.id, lookBold }, func(a, b topWorker) int { return strings.Compare(a.id, b.id) }, 0},
+		{"HOST", true, func(w topWorker) (string, look) { return w.host, lookPlain }, func(a, b topWorker) int { return strings.Compare(a.host, b.host) }, 5},
+		{"NODE", true, func(w topWorker) (string, look) { return w.node, lookPlain }, func(a, b topWorker) int { return strings.Compare(a.node, b.node) }, 4},
+		{"CLAIMED", false, func(w topWorker) (string, look) { return plainNumber(int64(w.claimed)) }, falling(func(w topWorker) int { return w.claimed }), 0},
+		{"SLOTS", false, func(w topWorker) (string, look) { return plainNumber(int64(w.slots)) }, falling(func(w topWorker) int { return w.slots }), 1},
+		{"LONGEST", false, func(w topWorker) (string, look) { return some(w.longest), lookPlain }, falling(func(w topWorker) time.Duration { return w.longest }), 3},
+		{"LAST CLAIM", false, func(w topWorker) (string, look) {
 			if w.lastClaim.IsZero() {
 				return "never", lookDim
 			}
 			return ago(w.lastClaim, v.last.at), lookPlain
-		}, falling(func(w topWorker) int64 { return w.lastClaim.UnixNano() })},
-		{"QUEUES", true, func(w topWorker) (string, look) { return w.queues, lookDim }, nil},
-		{"NOTE", true, func(w topWorker) (string, look) { return w.note, lookWarn }, nil},
+		}, falling(func(w topWorker) int64 { return w.lastClaim.UnixNano() }), 2},
+		{"QUEUES", true, func(w topWorker) (string, look) { return w.queues, lookDim }, nil, 6},
+		{"NOTE", true, func(w topWorker) (string, look) { return w.note, lookWarn }, nil, 0},
 	}
 }
 
 func (v *topView) failureColumns() []column[topFailure] {
 	return []column[topFailure]{
-		{"TYPE", true, func(f topFailure) (string, look) { return f.typ, lookBold }, func(a, b topFailure) int { return strings.Compare(a.typ, b.typ) }},
-		{"QUEUE", true, func(f topFailure) (string, look) { return f.queue, lookPlain }, func(a, b topFailure) int { return strings.Compare(a.queue, b.queue) }},
-		{"FAILURES", false, func(f topFailure) (string, look) { return worse(f.failures, lookBad) }, falling(func(f topFailure) int64 { return f.failures })},
-		{"LAST", false, func(f topFailure) (string, look) { return ago(f.lastAt, v.last.at), lookPlain }, falling(func(f topFailure) int64 { return f.lastAt.UnixNano() })},
-		{"LAST ERROR", true, func(f topFailure) (string, look) { return f.last, lookPlain }, nil},
+		{"TYPE", true, func(f topFailure) (string, look) { return f.typ, lookBold }, func(a, b topFailure) int { return strings.Compare(a.typ, b.typ) }, 0},
+		{"QUEUE", true, func(f topFailure) (string, look) { return f.queue, lookPlain }, func(a, b topFailure) int { return strings.Compare(a.queue, b.queue) }, 2},
+		{"FAILURES", false, func(f topFailure) (string, look) { return worse(f.failures, lookBad) }, falling(func(f topFailure) int64 { return f.failures }), 0},
+		{"LAST", false, func(f topFailure) (string, look) { return ago(f.lastAt, v.last.at), lookPlain }, falling(func(f topFailure) int64 { return f.lastAt.UnixNano() }), 1},
+		{"LAST ERROR", true, func(f topFailure) (string, look) { return f.last, lookPlain }, nil, 0},
 	}
 }
 
@@ -249,17 +259,18 @@ func (v *topView) draw(width, height int) []line {
 	if v.help {
 		return v.drawHelp()
 	}
-	lines := []line{v.title(width), v.sums(), nil}
-	lines = append(lines, v.attention(height)...)
+	lines := append([]line{v.title(width)}, v.sums(width)...)
+	lines = append(lines, nil)
+	lines = append(lines, v.attention(width, height)...)
 	lines = append(lines, v.tabs(), nil)
 	v.rows = max(height-len(lines)-2, 1) // heading and foot
 	switch v.tab {
 	case tabQueues:
-		lines = append(lines, table(v, v.last.queues, queueColumns, "no queues yet: pawl enqueue TYPE PAYLOAD makes one")...)
+		lines = append(lines, table(v, width, v.last.queues, queueColumns, "no queues yet: pawl enqueue TYPE PAYLOAD makes one")...)
 	case tabWorkers:
-		lines = append(lines, table(v, v.last.workers, v.workerColumns(), "no worker is connected: pawl work --type TYPE --exec CMD starts one")...)
+		lines = append(lines, table(v, width, v.last.workers, v.workerColumns(), "no worker is connected: pawl work --type TYPE --exec CMD starts one")...)
 	case tabFailures:
-		lines = append(lines, table(v, v.last.failures, v.failureColumns(), "nothing has failed in the last hour")...)
+		lines = append(lines, table(v, width, v.last.failures, v.failureColumns(), "nothing has failed in the last hour")...)
 	}
 	for len(lines) < height-1 {
 		lines = append(lines, nil)
@@ -286,42 +297,59 @@ func (v *topView) title(width int) line {
 	return line{{"pawl top", lookBold}, {"  " + v.server + "  ", lookDim}, {at, lookPlain}, {"  ", lookPlain}, {short(state, max(width-len(v.server)-22, 20)), l}}
 }
 
-// sums are the figures of all queues together.
-func (v *topView) sums() line {
-	var all topQueue
-	for _, q := range v.last.queues {
-		all.ready, all.claimed, all.dead = all.ready+q.ready, all.claimed+q.claimed, all.dead+q.dead
-		all.in, all.out, all.failing = all.in+q.in, all.out+q.out, all.failing+q.failing
-		all.oldest = max(all.oldest, q.oldest)
-	}
-	slots, running := 0, 0
+// sums are the figures of all queues together, in as many lines as they need.
+func (v *topView) sums(width int) []line {
+	s := &v.last.sums
+	slots, busy := 0, 0
 	for _, w := range v.last.workers {
-		slots, running = slots+w.slots, running+w.running
+		slots, busy = slots+w.slots, busy+w.claimed
 	}
-	deadLook, failLook := lookDim, lookDim
-	if all.dead > 0 {
-		deadLook = lookBad
+	bad := func(n float64) look {
+		if n > 0 {
+			return lookBad
+		}
+		return lookDim
 	}
-	if all.failing > 0 {
-		failLook = lookBad
+	workers := fmt.Sprintf("%s, %s of %s slots busy", grouped(int64(len(v.last.workers))), grouped(int64(busy)), grouped(int64(slots)))
+	if v.last.moreWorkers {
+		workers = "first " + workers
 	}
-	return line{{"in ", lookDim}, {perSecond(all.in) + "/s", lookBold}, {"  done ", lookDim}, {perSecond(all.out) + "/s", lookGood},
-		{"  failing ", lookDim}, {perSecond(all.failing) + "/s", failLook}, {"   ready ", lookDim}, {grouped(all.ready), lookBold}, {"  oldest ", lookDim}, {some(all.oldest), lookBold},
-		{"  running ", lookDim}, {grouped(all.claimed), lookBold}, {"  dead ", lookDim}, {grouped(all.dead), deadLook},
-		{"   workers ", lookDim}, {fmt.Sprintf("%d, %d of %d slots busy", len(v.last.workers), running, slots), lookBold}}
+	groups := []line{
+		{{"in ", lookDim}, {perSecond(s.in) + "/s", lookBold}}, {{"done ", lookDim}, {perSecond(s.out) + "/s", lookGood}},
+		{{"failing ", lookDim}, {perSecond(s.failing) + "/s", bad(s.failing)}}, {{"ready ", lookDim}, {grouped(s.ready), lookBold}},
+		{{"oldest ", lookDim}, {some(s.oldest), lookBold}}, {{"claimed ", lookDim}, {grouped(s.claimed), lookBold}},
+		{{"dead ", lookDim}, {grouped(s.dead), bad(float64(s.dead))}}, {{"poisoned ", lookDim}, {grouped(s.poisoned), bad(float64(s.poisoned))}},
+		{{"workers ", lookDim}, {workers, lookBold}},
+	}
+	if len(v.last.away) > 0 {
+		groups = append(groups, line{{"without what " + strings.Join(v.last.away, ", ") + " would tell: no answer", lookBad}})
+	}
+	return wrapped(groups, width)
+}
+
+// wrapped puts groups of pieces beside each other, in as many lines as they need.
+func wrapped(groups []line, width int) (lines []line) {
+	used := 0
+	for _, g := range groups {
+		wide := 0
+		for _, p := range g {
+			wide += displaywidth.String(p.text)
+		}
+		if last := len(lines) - 1; last >= 0 && used+2+wide <= width {
+			lines[last] = append(append(lines[last], piece{"  ", lookPlain}), g...)
+			used += 2 + wide
+			continue
+		}
+		lines, used = append(lines, g), wide
+	}
+	return lines
 }
 
 // maxNotes is how many notes are shown at most: the tables want room, too.
 const maxNotes = 6
 
-func (v *topView) attention(height int) (lines []line) {
+func (v *topView) attention(width, height int) (lines []line) {
 	notes := v.last.notes
-	for _, name := range v.last.away {
-		notes = append(slices.Clip(notes), topNote{true, "node " + name + " gives no answer: what it knows is missing here"})
-	}
-	if v.last.partial {
-		notes = append(slices.Clip(notes), topNote{false, fmt.Sprintf("there are more than are shown here: the first %d of each list", topLimit)})
-	}
 	room := min(maxNotes, max(height/4, 1))
 	for i, n := range notes {
 		if i == room-1 && len(notes) > room {
@@ -332,90 +360,12 @@ func (v *topView) attention(height int) (lines []line) {
 		if n.grave {
 			mark, l = "‼ ", lookBad
 		}
-		lines = append(lines, line{{mark + n.text, l}})
+		lines = append(lines, line{{mark + short(n.text, max(width-2, 10)), l}})
 	}
 	if len(lines) > 0 {
 		lines = append(lines, nil)
 	}
 	return lines
-}
-
-func (v *topView) tabs() (l line) {
-	counts := [topTabs]int{len(v.last.queues), len(v.last.workers), len(v.last.failures)}
-	for i, name := range topTabNames {
-		is := lookDim
-		if topTab(i) == v.tab {
-			is = lookChosen
-		}
-		l = append(l, piece{fmt.Sprintf(" %d %s %d ", i+1, name, counts[i]), is}, piece{" ", lookPlain})
-	}
-	return l
-}
-
-// table lists rows in columns that are as wide as what they hold, from the first that is seen.
-func table[T any](v *topView, rows []T, columns []column[T], empty string) (lines []line) {
-	if len(rows) == 0 {
-		if v.last.at.IsZero() {
-			empty = "waiting for the first answer"
-		}
-		return []line{{{empty, lookDim}}}
-	}
-	rows = slices.Clone(rows)
-	by := &v.sorted[v.tab]
-	*by = min(max(*by, 0), len(columns)-1)
-	for columns[*by].order == nil {
-		*by--
-	}
-	slices.SortStableFunc(rows, columns[*by].order)
-	v.scroll(len(rows))
-	seen := rows[v.top[v.tab]:min(v.top[v.tab]+v.rows, len(rows))]
-
-	cells, widths := make([]line, len(seen)+1), make([]int, len(columns))
-	for c, column := range columns {
-		head := column.head
-		if c == *by {
-			head += "▾"
-		}
-		cells[0] = append(cells[0], piece{head, lookHead})
-		for i, row := range seen {
-			text, l := column.show(row)
-			cells[i+1] = append(cells[i+1], piece{short(text, maxCell), l})
-		}
-		for _, row := range cells {
-			widths[c] = max(widths[c], displaywidth.String(row[c].text))
-		}
-	}
-	for i, row := range cells {
-		for c := range row {
-			row[c].text = pad(row[c].text, widths[c], columns[c].left)
-			if i > 0 && v.top[v.tab]+i-1 == v.chosen[v.tab] {
-				row[c].look = lookChosen
-			}
-		}
-		lines = append(lines, row)
-	}
-	return lines
-}
-
-// maxCell bounds what one cell shows, in characters.
-const maxCell = 60
-
-// pad makes a cell as wide as its column, with the gap to the next.
-func pad(s string, width int, left bool) string {
-	space := strings.Repeat(" ", max(width-displaywidth.String(s), 0))
-	if left {
-		return s + space + "  "
-	}
-	return space + s + "  "
-}
-
-// scroll keeps the chosen row among those that there are, and in sight.
-func (v *topView) scroll(rows int) {
-	c, t := &v.chosen[v.tab], &v.top[v.tab]
-	*c = min(max(*c, 0), rows-1)
-	*t = min(*t, *c)
-	*t = max(*t, *c-v.rows+1)
-	*t = max(min(*t, rows-v.rows), 0)
 }
 
 func (v *topView) drawHelp() []line {
@@ -425,7 +375,7 @@ func (v *topView) drawHelp() []line {
 	for _, t := range text {
 		lines = append(lines, line{{pad(t[0], 16, true), lookBold}, {t[1], lookPlain}})
 	}
-	return append(lines, nil, line{{"IN, OUT, FAIL: tasks a second over the last minute. WAIT95, RUN95: 95 of 100 tasks waited and ran no longer.", lookDim}},
+	return append(lines, nil, line{{"The figures above are of all queues; IN, OUT, FAIL are tasks a second over the last minute. WAIT95, RUN95: 95 of 100 tasks waited and ran no longer.", lookDim}},
 		line{{"HELD: ready, but may not run now: pawl queue explain QUEUE says why. DRAINS: in how long it is empty at this rate.", lookDim}},
 		nil, line{{"any key goes back", lookDim}})
 }

@@ -17,30 +17,53 @@ type (
 	Blocked = engine.Blocked
 )
 
-// glances is how many queues one round looks at in the leader's memory.
-const glances = 50
+// glances is how many queues one round looks at in the leader's memory, and idleGlances at how many of which it only asks whether
+// anybody takes them.
+const glances, idleGlances = 50, 1000
 
 // Standings tells how all queues stand in a shard. It reads beside the rounds, but for a moment of the leader's memory for each of
-// the queues with the most ready tasks.
+// the queues with ready tasks: those with the most of them it looks at more closely, of the others it finds out whether anybody
+// takes them.
 func (b *Broker) Standings(ctx context.Context, shardID uint32) ([]*Standing, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return nil, err
 	}
-	type found struct{ all, busy []*Standing }
+	type found struct{ all, ready []*Standing }
 	f, _, err := read(ctx, r, func(from store.Reader) (f found, err error) {
-		f.all, f.busy, err = engine.Standings(from)
+		f.all, f.ready, err = engine.Standings(from)
 		return f, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for some := range slices.Chunk(f.busy, glances) {
+	closely := min(len(f.ready), engine.Closely)
+	for some := range slices.Chunk(f.ready[:closely], glances) {
 		if err := r.lookAt(ctx, some); err != nil {
 			return nil, err
 		}
 	}
+	for some := range slices.Chunk(f.ready[closely:], idleGlances) {
+		if err := r.findIdle(ctx, some); err != nil {
+			return nil, err
+		}
+	}
 	return f.all, nil
+}
+
+// findIdle says of some queues whether anybody takes them.
+func (r *replica) findIdle(ctx context.Context, some []*Standing) error {
+	idle, _, err := change(ctx, r, func(round *engine.Round) ([]bool, error) {
+		out := make([]bool, len(some))
+		for i, s := range some {
+			out[i] = engine.IsIdle(round, s.Namespace, s.Queue, r.takers(s.Namespace, s.Queue))
+		}
+		return out, nil
+	})
+	for i := range idle {
+		some[i].Idle = idle[i]
+	}
+	return err
 }
 
 // lookAt looks at some queues more closely. One that was deleted meanwhile stays as it is.
@@ -84,6 +107,22 @@ type NamespaceStanding struct {
 	Queues                                              int
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
 	Busy                                                []*Standing // queues with ready tasks that were looked at more closely
+	Idle                                                Idle        // of the others those that nobody takes
+}
+
+// Idle are queues with ready tasks that nobody takes.
+type Idle struct {
+	Queues, Tasks int64
+	Largest       string // the one with most of the tasks,
+	Most          int64  // and how many
+}
+
+// add adds others.
+func (i *Idle) add(o Idle) {
+	i.Queues, i.Tasks = i.Queues+o.Queues, i.Tasks+o.Tasks
+	if o.Most > i.Most {
+		i.Largest, i.Most = o.Largest, o.Most
+	}
 }
 
 // Add adds what another node leads. A queue that lies in several shards is one.
@@ -91,6 +130,7 @@ func (n *NamespaceStanding) Add(o *NamespaceStanding) {
 	n.Queues += o.Queues
 	n.Scheduled, n.Ready, n.Claimed = n.Scheduled+o.Scheduled, n.Ready+o.Ready, n.Claimed+o.Claimed
 	n.Retrying, n.Dead, n.Poisoned = n.Retrying+o.Retrying, n.Dead+o.Dead, n.Poisoned+o.Poisoned
+	n.Idle.add(o.Idle)
 	for _, s := range o.Busy {
 		if at := slices.IndexFunc(n.Busy, func(t *Standing) bool { return t.Queue == s.Queue }); at >= 0 {
 			n.Busy[at].Add(s)
@@ -147,6 +187,9 @@ func (b *Broker) Standing(ctx context.Context, ns string, age time.Duration) (n 
 		n.Queues++
 		n.Scheduled, n.Ready, n.Claimed = n.Scheduled+s.Scheduled, n.Ready+s.Ready, n.Claimed+s.Claimed
 		n.Retrying, n.Dead, n.Poisoned = n.Retrying+s.Retrying, n.Dead+s.Dead, n.Poisoned+s.Poisoned
+		if s.Idle && !s.Looked {
+			n.Idle.add(Idle{Queues: 1, Tasks: s.Ready, Largest: s.Queue, Most: s.Ready})
+		}
 		if s.Looked {
 			busy := *s // Add may change it
 			busy.Blocked = slices.Clone(s.Blocked)

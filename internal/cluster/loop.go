@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -146,7 +145,8 @@ func (r *Reconciler) decide(m *Map, looks []look) {
 	for i := range looks {
 		l := &looks[i]
 		if l.err != nil {
-			l.verdict.Busy = fmt.Sprintf("nobody answers for it: %v", l.err)
+			l.verdict.Busy = "nobody answers for it"
+			r.cfg.Logger.Debug("a shard can't be asked", "shard", l.row.ID, "error", l.err)
 		} else {
 			l.verdict = Next(Scene{Settings: m.Settings, Members: members, Shard: l.row, Status: l.status, ReplaceAfter: r.cfg.ReplaceAfter})
 		}
@@ -181,16 +181,24 @@ func (r *Reconciler) act(ctx context.Context, looks []look) (acted bool) {
 			s.problem = l.verdict.Busy
 		}
 		if step := l.verdict.Step; step.Kind != NoStep {
-			s.step = step.String()
-			r.cfg.Logger.Info("placement", "step", s.step, "error", errs[i])
+			s.step = step.told(l.m)
 			acted = acted || errs[i] == nil
+			r.logStep(step, s.step, errs[i])
 		}
 		if err := errs[i]; err != nil && !errors.Is(err, errStale) {
-			s.problem = fmt.Sprintf("%s: %v", l.verdict.Step.Kind, err)
+			s.problem = s.step + ": not done yet, it is tried again" // the log says why
 		}
 		r.cfg.Control.saw(l.row.ID, s)
 	}
 	return acted
+}
+
+func (r *Reconciler) logStep(step Step, told string, err error) {
+	if err != nil {
+		r.cfg.Logger.Warn("placement: a step was not done", "step", step.String(), "told", told, "error", err)
+		return
+	}
+	r.cfg.Logger.Info("placement", "step", step.String(), "told", told)
 }
 
 // take takes one step.

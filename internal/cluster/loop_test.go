@@ -96,7 +96,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 			t.Errorf("the dead node is %+v", n)
 		}
 		for _, v := range o.Shards {
-			if !v.Under || !strings.Contains(v.Problem, `node "n3" is silent for`) {
+			if !v.Under || !strings.Contains(v.Problem, `node n3 is silent for`) {
 				t.Errorf("shard %+v", v)
 			}
 		}

@@ -371,15 +371,15 @@ func (p *planner) heir(among []uint64) (best uint64) {
 func (p *planner) rest() Verdict {
 	for _, id := range p.staying() {
 		if !p.Status.has(id) {
-			return Verdict{Busy: fmt.Sprintf("waits for node %q to take its replica", p.memberOf(id).Name)}
+			return Verdict{Busy: fmt.Sprintf("waits for node %s to take its replica", p.memberOf(id).Name)}
 		}
 	}
 	for _, id := range p.unwanted {
 		if m := p.memberOf(id); m.State == Draining {
-			return Verdict{Blocked: fmt.Sprintf("its replica on node %q, which drains, has no other node to go to", m.Name)}
+			return Verdict{Blocked: fmt.Sprintf("its replica on node %s, which drains, has no other node to go to", m.Name)}
 		} else if p.Status.votes(id) {
-			return Verdict{Blocked: fmt.Sprintf("node %q is silent for %v, and there is no other node for its replica",
-				m.Name, m.Silent.Round(time.Second))}
+			return Verdict{Blocked: fmt.Sprintf("node %s is silent for over %v, and there is no other node for its replica",
+				m.Name, p.ReplaceAfter)}
 		}
 	}
 	return Verdict{}

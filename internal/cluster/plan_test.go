@@ -151,23 +151,23 @@ func TestNext(t *testing.T) {
 		{"and stays one: two voters are worse than one", "1 2", 3, "1 2.1", "1* l2.1", "rest"},
 		{"the emptiest node is chosen", "1+5 2+4 3+2 4+3", 3, "1", "1*", "add replica on node 3"},
 		{"neither a draining, nor a silent, nor a removed one", "1 2:draining 3:quiet 4:removed 5+9", 3, "1", "1*", "add replica on node 5"},
-		{"a learner catches up", "1 2 3", 3, "1 2.1 3.2", "1* l2.1 l3.2<", "busy: replica 3.2 catches up"},
-		{"or gets a snapshot", "1 2 3", 3, "1 2.1 3.2", "1* l2.1~ l3.2", "busy: replica 2.1 catches up"},
+		{"a learner catches up", "1 2 3", 3, "1 2.1 3.2", "1* l2.1 l3.2<", "busy: the replica on node n3 catches up"},
+		{"or gets a snapshot", "1 2 3", 3, "1 2.1 3.2", "1* l2.1~ l3.2", "busy: the replica on node n2 catches up"},
 		{"both become voters at once", "1 2 3", 3, "1 2.1 3.2", "1* l2.1 l3.2", voters("2.1 3.2", "", "")},
 		{"at rest", "1 2 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
 		{"a fourth node changes nothing", "1 2 3 4", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
 		{"four nodes, five replicas asked for: three vote", "1 2 3 4", 5, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "rest"},
 		{"the fifth makes it five", "1 2 3 4 5", 5, "1 2.1 3.2 4.3 5.4", "1* 2.1 3.2 l4.3 l5.4", voters("4.3 5.4", "", "")},
-		{"its node is silent before it is a member", "1 2 3:quiet", 3, "1 2.1 3.2", "1* l2.1", `busy: waits for node "n3" to take its replica`},
+		{"its node is silent before it is a member", "1 2 3:quiet", 3, "1 2.1 3.2", "1* l2.1", `busy: waits for node n3 to take its replica`},
 
 		// Deaths.
 		{"a node is silent for a minute", "1 2 3:quiet 4", 3, "1 2.1 3.2", "1* 2.1 3.2?", "rest"},
 		{"for ten, and there is another", "1 2 3:dead 4", 3, "1 2.1 3.2", "1* 2.1 3.2?", "add replica on node 4"},
-		{"the other catches up: nobody leaves", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3<", "busy: replica 4.3 catches up"},
+		{"the other catches up: nobody leaves", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3<", "busy: the replica on node n4 catches up"},
 		{"it is ready: the dead one is to leave", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3", "replica leaves 3.2"},
 		{"in one change", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3", voters("4.3", "", "3.2")},
 		{"and is forgotten", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 4.3", "drop replica 3.2"},
-		{"for ten, and there is no other", "1 2 3:dead", 3, "1 2.1 3.2", "1* 2.1 3.2?", "blocked: node \"n3\" is silent for 10m0s, and there is no other node for its replica"},
+		{"for ten, and there is no other", "1 2 3:dead", 3, "1 2.1 3.2", "1* 2.1 3.2?", "blocked: node n3 is silent for over 5m0s, and there is no other node for its replica"},
 		{"a learner's node is silent, and there is another", "1 2:quiet 3", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
 		{"and there is no other", "1 2:quiet", 3, "1 2.1", "1* l2.1?", "rest"},
 		{"a learner of a dead node", "1 2:dead", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
@@ -181,7 +181,7 @@ func TestNext(t *testing.T) {
 
 		// Drains.
 		{"a draining node, and another", "1 2 3:draining 4", 3, "1 2.1 3.2", "1* 2.1 3.2", "add replica on node 4"},
-		{"and no other", "1 2 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node \"n3\", which drains, has no other node to go to"},
+		{"and no other", "1 2 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node n3, which drains, has no other node to go to"},
 		{"the leader moves first", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1"},
 		{"also where the replica can't", "1:draining 2 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "transfer leader 2.1"},
 		{"then the replica leaves", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1 2.1* 3.2 l4.3", "replica leaves 1.0"},
@@ -189,7 +189,7 @@ func TestNext(t *testing.T) {
 		{"of two nodes the voter's: the learner comes in", "1:draining 2", 3, "1 2.1", "1* l2.1", voters("2.1", "", "")},
 		{"leads", "1:draining 2", 3, "1 2.1", "1* 2.1", "transfer leader 2.1"},
 		{"and the old one becomes the learner", "1:draining 2", 3, "1 2.1", "1 2.1*", voters("", "1.0", "")},
-		{"all nodes drain: nothing", "1:draining 2:draining 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node \"n1\", which drains, has no other node to go to"},
+		{"all nodes drain: nothing", "1:draining 2:draining 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node n1, which drains, has no other node to go to"},
 
 		// Removals.
 		{"of a removed node, at once", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", voters("", "", "3.2")},
@@ -197,12 +197,12 @@ func TestNext(t *testing.T) {
 		{"with another in its place", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3", voters("4.3", "", "3.2")},
 		{"and the one that answers is left to decide", "1 2:quiet 3:removed", 3, "1 2.1 3.2- ", "1* 2.1? 3.2", voters("", "2.1", "3.2")},
 		{"not if the others can't decide", "1 2:quiet 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1? 3.2 l4.3<",
-			"blocked: its voters should be [1.0 2.1], but only 1 of them answer"},
+			"blocked: of the 2 replicas that should vote only 1 answer"},
 		{"it is not marked in the row", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2", "1 2.1* 3.2?", voters("", "1.0", "3.2")},
 		{"and is forgotten", "1 2 3:removed", 3, "1 2.1 3.2-", "1* l2.1", "drop replica 3.2"},
 		{"its learner goes", "1 2:removed", 3, "1 2.1-", "1* l2.1", "remove learner 2.1"},
 		{"its leader hands over", "1 2:removed 3", 3, "1 2.1- 3.2", "1 2.1* 3.2", "transfer leader 1.0"},
-		{"between two voters: two stay until the third is ready", "1 2 4", 3, "1 2.1 4.3", "1* 2.1 l4.3<", "busy: replica 4.3 catches up"},
+		{"between two voters: two stay until the third is ready", "1 2 4", 3, "1 2.1 4.3", "1* 2.1 l4.3<", "busy: the replica on node n4 catches up"},
 		{"the only voter's node: the other comes in first", "1:removed 2", 3, "1- 2.1", "1* l2.1", voters("2.1", "", "")},
 		{"the only voter's node, and nobody is ready", "1:removed 2", 3, "1- 2.1", "1* l2.1<", "blocked: all its voters are to go, and no other replica is ready"},
 
@@ -213,7 +213,7 @@ func TestNext(t *testing.T) {
 		{"a node that is not known", "1 2 3", 3, "1 2.1 3.2 9.3", "1* 2.1 3.2", "drop replica 9.3"},
 
 		// What operators ask for.
-		{"a move: the new one catches up", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: replica 4.3 catches up"},
+		{"a move: the new one catches up", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: the replica on node n4 catches up"},
 		{"and takes the place", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3", voters("4.3", "", "3.2")},
 		{"a move of the leader", "1 2 3 4", 3, "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1"},
 		{"a move of the only voter", "1 2", 1, "1- 2.1", "1* l2.1", voters("2.1", "", "")},
@@ -223,7 +223,7 @@ func TestNext(t *testing.T) {
 		{"a preferred leader", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2", "transfer leader 3.2"},
 		{"that lags is not made one", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2<", "rest"},
 		{"nor on a node that may not", "1 2 3:barred", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
-		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: its replica on node \"n3\", which drains, has no other node to go to"},
+		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: its replica on node n3, which drains, has no other node to go to"},
 	} {
 		s := Scene{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
 		if got := Next(s).told(); got != c.want {

@@ -29,7 +29,7 @@ func (p *planner) vote() Verdict {
 		}
 	}
 	if !p.Status.commits(want) {
-		return Verdict{Blocked: fmt.Sprintf("its voters should be %s, but only %d of them answer", ids(want), p.Status.live(want))}
+		return Verdict{Blocked: fmt.Sprintf("of the %d replicas that should vote only %d answer", len(want), p.Status.live(want))}
 	}
 	return Verdict{Step: Step{Kind: ChangeVoters, Change: p.change(want)}}
 }
@@ -47,7 +47,7 @@ func (p *planner) handOver(want []uint64) (v Verdict, settled bool) {
 	}
 	for _, id := range want {
 		if p.Status.votes(id) && p.Status.answers(id) {
-			return Verdict{Busy: fmt.Sprintf("waits for replica %s to catch up and lead", replicaName(id))}, true
+			return Verdict{Busy: fmt.Sprintf("waits for the replica on node %s to catch up and lead", p.memberOf(id).Name)}, true
 		}
 	}
 	return Verdict{}, false
@@ -158,7 +158,7 @@ func (p *planner) waiting(voters []uint64) Verdict {
 	replaces := slices.ContainsFunc(slices.Concat(p.leaving, p.unwanted), p.Status.votes)
 	for _, id := range p.good {
 		if slices.Contains(p.Status.Learners, id) && !p.Status.ready(id) && (replaces || len(voters) < p.target()) {
-			return Verdict{Busy: fmt.Sprintf("replica %s catches up", replicaName(id))}
+			return Verdict{Busy: fmt.Sprintf("the replica on node %s catches up", p.memberOf(id).Name)}
 		}
 	}
 	return Verdict{}

@@ -16,6 +16,7 @@ type Standing struct {
 	Namespace, Queue                                    string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
 	Paused                                              bool
+	Idle                                                bool // it has ready tasks and is not paused, nobody takes it, and it was not looked at more closely
 	// Of queues with ready tasks, those with the most of them:
 	Looked      bool
 	OldestReady time.Duration
@@ -29,12 +30,12 @@ type Blocked struct {
 	Tasks int64
 }
 
-// maxBusy is at how many queues Standings looks more closely: each costs as much as ExplainQueue.
-const maxBusy = 200
+// Closely is at how many queues of Standings one should look more closely: each costs as much as ExplainQueue.
+const Closely = 200
 
-// Standings tells how all queues stand that ever had a task, and which of them are to be looked at more closely: those with the
-// most ready tasks, up to maxBusy. It reads the state only.
-func Standings(from store.Reader) (all []*Standing, busy []*Standing, err error) {
+// Standings tells how all queues stand that ever had a task. Ready are those of them with ready tasks, the most first; the first
+// Closely of them are to be looked at more closely. It reads the state only.
+func Standings(from store.Reader) (all []*Standing, ready []*Standing, err error) {
 	var bad error
 	from.Scan([]byte{tabCounts}, []byte{tabCounts + 1}, func(k, v []byte) bool {
 		names := strings.Split(string(k[1:]), "\x00")
@@ -47,12 +48,22 @@ func Standings(from store.Reader) (all []*Standing, busy []*Standing, err error)
 			Retrying: c.retrying, Dead: c.dead, Poisoned: c.poisoned}
 		all = append(all, s)
 		if s.Ready > 0 {
-			busy = append(busy, s)
+			ready = append(ready, s)
 		}
 		return true
 	})
-	slices.SortStableFunc(busy, func(a, b *Standing) int { return cmp.Compare(b.Ready, a.Ready) })
-	return all, busy[:min(len(busy), maxBusy)], bad
+	slices.SortStableFunc(ready, func(a, b *Standing) int { return cmp.Compare(b.Ready, a.Ready) })
+	return all, ready, bad
+}
+
+// IsIdle says whether nobody takes a queue with ready tasks that is not paused. It looks at the leader's memory only.
+func IsIdle(r *Round, ns, name string, takers Takers) bool {
+	q := r.queue(ns, name)
+	if q == nil || q.config.Paused || q.counts.ready[0]+q.counts.ready[1]+q.counts.ready[2] == 0 {
+		return false
+	}
+	why, none := takers.none(name, "", q.counts.claimed, r.now)
+	return none && why.Code == task.WhyNoWorker
 }
 
 // Look looks at a queue more closely. What it is told of the leader's memory is a moment older or newer than the state.
@@ -91,6 +102,7 @@ func (s *Standing) Waits(why task.Why) int64 {
 
 // Add adds how another part of the queue stands.
 func (s *Standing) Add(o *Standing) {
+	s.Idle = (s.Idle || s.Ready == 0) && (o.Idle || o.Ready == 0) && (s.Idle || o.Idle)
 	s.Scheduled, s.Ready, s.Claimed = s.Scheduled+o.Scheduled, s.Ready+o.Ready, s.Claimed+o.Claimed
 	s.Retrying, s.Dead, s.Poisoned = s.Retrying+o.Retrying, s.Dead+o.Dead, s.Poisoned+o.Poisoned
 	s.Paused, s.Looked = s.Paused || o.Paused, s.Looked || o.Looked

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -28,14 +30,66 @@ const (
 	lastDays  = 14 * 24 * time.Hour
 	// lagEntries is how far a replica may be behind.
 	lagEntries = 100_000
-	// maxAttention bounds the list.
-	maxAttention = 100
+	// apart is how many lines there are of one matter; more of them are summed up in one.
+	apart = 3
 )
 
 // Severities.
 const (
 	critical = "critical"
 	warning  = "warning"
+)
+
+// matter is one thing that can need attention, of one subject or of many.
+type matter struct {
+	severity, kind string
+	least          bool // the gravest has the least value
+	// sum says it of n subjects at once; total are their values together, most names the gravest.
+	sum func(n int64, total float64, most string) string
+}
+
+// What can need attention, the gravest first. A list of it has at most apart lines of each, so that nothing pushes anything else out.
+var (
+	noLeader = matter{severity: critical, kind: "shard", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s shards have no leader: %s", grouped(n), most)
+	}}
+	nodeAway = matter{severity: critical, kind: "node", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s nodes give no answer, longest: %s", grouped(n), most)
+	}}
+	diskFull = matter{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("the disks of %s nodes are nearly full, most: %s", grouped(n), most)
+	}}
+	certificateEnds = matter{severity: critical, kind: "certificate"}
+	deadLetters     = matter{severity: critical, kind: "dead_letters"}
+	noWorker        = matter{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
+		return fmt.Sprintf("%s queues have %s, and no worker asks; most: %s", grouped(n), ready(int64(total)), most)
+	}}
+	noWorkerForType = matter{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
+		return fmt.Sprintf("%s queues have %s of types that no worker takes; most: %s", grouped(n), ready(int64(total)), most)
+	}}
+	deadLettersKept = matter{severity: warning, kind: "dead_letters"}
+	failureRates    = matter{severity: warning, kind: "failure_rate"}
+	fewReplicas     = matter{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s shards have fewer replicas that answer than they should: %s", grouped(n), most)
+	}}
+	replicaLags = matter{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s replicas of shards are far behind, most: %s", grouped(n), most)
+	}}
+	longWait = matter{severity: warning, kind: "oldest_wait", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("tasks of %s queues have been ready for longer than these say, longest: %s", grouped(n), most)
+	}}
+	breakerOpen = matter{severity: warning, kind: "breaker_open", sum: func(n int64, total float64, most string) string {
+		return fmt.Sprintf("breakers of %s queues hold back %s, most: %s", grouped(n), ready(int64(total)), most)
+	}}
+	queuePaused = matter{severity: warning, kind: "queue_paused", sum: func(n int64, total float64, most string) string {
+		return fmt.Sprintf("%s queues are paused, and have %s, most: %s", grouped(n), ready(int64(total)), most)
+	}}
+	scheduleLate = matter{severity: warning, kind: "schedule_late", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s ticks of schedules were late or missed, most: %s", grouped(n), most)
+	}}
+
+	matters = []*matter{&noLeader, &nodeAway, &diskFull, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &deadLettersKept, &failureRates,
+		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
 
 // situation is what is known when somebody asks what needs attention.
@@ -84,104 +138,200 @@ func (g *Gateway) CertificateEnds() time.Time {
 	return leaf.NotAfter
 }
 
-// attention lists what needs attention, the critical first.
-func (s *situation) attention(now time.Time) (list []*pawlv1.Attention) {
-	add := func(severity, kind, subject string, value float64, format string, args ...any) {
-		list = append(list, &pawlv1.Attention{Kind: kind, Severity: severity, Subject: subject, Value: value, Detail: fmt.Sprintf(format, args...)})
-	}
-	if !s.narrow {
-		s.ofCluster(now, add)
-	}
-	s.ofQueues(add)
-	s.ofSchedules(add)
-	slices.SortStableFunc(list, func(a, b *pawlv1.Attention) int {
-		return cmp.Compare(a.Severity, b.Severity)
-	})
-	return list[:min(len(list), maxAttention)]
+// findings are what was found to need attention.
+type findings map[*matter]*found
+
+type found struct {
+	lines  []*pawlv1.Attention
+	others int64   // subjects that are not named, none of them graver than those that are
+	value  float64 // theirs together
 }
 
-type adder func(severity, kind, subject string, value float64, format string, args ...any)
+func (f findings) add(m *matter, subject string, value float64, format string, args ...any) {
+	if f[m] == nil {
+		f[m] = &found{}
+	}
+	f[m].lines = append(f[m].lines, &pawlv1.Attention{Kind: m.kind, Severity: m.severity, Subject: subject, Value: value, Detail: fmt.Sprintf(format, args...)})
+}
 
-func (s *situation) ofCluster(now time.Time, add adder) {
+func (f findings) last(m *matter) *pawlv1.Attention { return f[m].lines[len(f[m].lines)-1] }
+
+// list is what was found, the gravest first, and many of one matter in one line.
+func (f findings) list() (list []*pawlv1.Attention) {
+	for _, m := range matters {
+		if of := f[m]; of != nil {
+			list = append(list, of.told(m)...)
+		}
+	}
+	return list
+}
+
+// told are the lines of a matter: few, or one that sums them up.
+func (of *found) told(m *matter) []*pawlv1.Attention {
+	slices.SortStableFunc(of.lines, func(a, b *pawlv1.Attention) int {
+		if m.least {
+			a, b = b, a
+		}
+		return cmp.Compare(b.Value, a.Value)
+	})
+	if of.others == 0 && len(of.lines) <= apart {
+		return of.lines
+	}
+	n, total := int64(len(of.lines))+of.others, of.value
+	names := make([]string, 0, apart)
+	for i, l := range of.lines {
+		n, total = n+l.More, total+l.Value
+		if i < apart && !slices.Contains(names, l.Subject) {
+			names = append(names, l.Subject)
+		}
+	}
+	most := of.lines[0]
+	return []*pawlv1.Attention{{Kind: m.kind, Severity: m.severity, Subject: most.Subject, Value: most.Value, More: n - 1,
+		Detail: m.sum(n, total, strings.Join(names, ", "))}}
+}
+
+// attention lists what needs attention, the gravest first.
+func (s *situation) attention(now time.Time) []*pawlv1.Attention {
+	f := findings{}
+	if !s.narrow {
+		s.ofCluster(now, f)
+	}
+	s.ofQueues(f)
+	s.ofTasks(f)
+	s.ofSchedules(f)
+	return f.list()
+}
+
+func (s *situation) ofCluster(now time.Time, f findings) {
 	if left := s.certificate.Sub(now); !s.certificate.IsZero() && left < lastDays {
-		add(critical, "certificate", "", left.Seconds(), "the certificate that clients are shown ends in %s", left.Truncate(time.Minute))
+		f.add(&certificateEnds, "", left.Seconds(), "the certificate that clients are shown ends in %s", left.Truncate(time.Minute))
 	}
-	for _, name := range s.away {
-		add(critical, "node", name, 0, "node %s gives no answer", name)
-	}
+	s.ofAway(f)
 	if !s.known {
-		add(critical, "shard", "0", 0, "the system shard could not be asked how the cluster stands")
+		f.add(&noLeader, "0", 0, "the system shard could not be asked how the cluster stands")
 		return
 	}
+	s.ofShards(f)
 	for _, n := range s.overview.Nodes {
-		if n.Heard && !n.Alive && !slices.Contains(s.away, n.Name) {
-			add(critical, "node", n.Name, n.Silent.Seconds(), "node %s was last heard of %s ago", n.Name, n.Silent.Truncate(time.Second))
-		}
 		if free, total := float64(n.Report.DiskFree), float64(n.Report.DiskTotal); total > 0 && free < total*shortDisk {
-			add(critical, "disk", n.Name, free, "the disk of node %s has %.1f of %.1f GiB free", n.Name, free/(1<<30), total/(1<<30))
+			f.add(&diskFull, n.Name, free, "the disk of node %s has %.1f of %.1f GiB free", n.Name, free/(1<<30), total/(1<<30))
 		}
 	}
-	for _, sh := range s.overview.Shards {
-		name := strconv.FormatUint(uint64(sh.ID), 10)
-		switch {
-		case sh.Known && sh.Leader == 0:
-			add(critical, "shard", name, 0, "shard %s has no leader", name)
-		case sh.Under:
-			add(warning, "shard", name, 0, "shard %s has fewer replicas that answer than it should: %s", name, cmp.Or(sh.Problem, "they are made"))
+}
+
+// ofAway looks at nodes that are away: not heard of, or without an answer just now.
+func (s *situation) ofAway(f findings) {
+	told := map[string]bool{}
+	for _, p := range s.overview.Problems() {
+		if p.Kind == cluster.NodeAway {
+			f.add(&nodeAway, p.Node, p.For.Seconds(), "%s", p.Text)
+			told[p.Node] = true
 		}
+	}
+	for _, name := range s.away {
+		if !told[name] {
+			f.add(&nodeAway, name, 0, "node %s gives no answer", name)
+		}
+	}
+}
+
+// ofShards looks at shards, all that have the same trouble at once.
+func (s *situation) ofShards(f findings) {
+	for _, p := range s.overview.Problems() {
+		m := &noLeader
+		switch p.Kind {
+		case cluster.NoLeader:
+		case cluster.FewReplicas:
+			m = &fewReplicas
+		default:
+			continue
+		}
+		f.add(m, strconv.FormatUint(uint64(p.Shards[0]), 10), 0, "%s", p.Text)
+		f.last(m).More = int64(len(p.Shards) - 1)
+	}
+	names := map[uint32]string{}
+	for _, n := range s.overview.Nodes {
+		names[n.Number] = n.Name
+	}
+	for _, sh := range s.overview.Shards {
 		for _, m := range sh.Members {
 			if m.Lag > lagEntries {
-				add(warning, "shard", name, float64(m.Lag), "the replica of shard %s on node %d is %d entries behind", name, m.Node, m.Lag)
+				f.add(&replicaLags, strconv.FormatUint(uint64(sh.ID), 10), float64(m.Lag), "the replica of shard %d on node %s is %s entries behind", sh.ID,
+					cmp.Or(names[m.Node], strconv.FormatUint(uint64(m.Node), 10)), grouped(int64(min(m.Lag, math.MaxInt64)))) // #nosec G115 -- bounded
 			}
 		}
 	}
 }
 
-func (s *situation) ofQueues(add adder) {
+func (s *situation) ofQueues(f findings) {
 	for _, q := range s.standing.Busy {
 		switch {
 		case q.Waits(task.WhyQueuePaused) > 0:
-			add(warning, "queue_paused", q.Queue, float64(q.Ready), "queue %s is paused, and has %s", q.Queue, ready(q.Ready))
+			f.add(&queuePaused, q.Queue, float64(q.Ready), "queue %s is paused, and has %s", q.Queue, ready(q.Ready))
 		case q.Waits(task.WhyNoWorker) > 0:
-			add(critical, "no_worker", q.Queue, float64(q.Ready), "queue %s has %s, and no worker asks", q.Queue, ready(q.Ready))
+			f.add(&noWorker, q.Queue, float64(q.Ready), "queue %s has %s, and no worker asks", q.Queue, ready(q.Ready))
 		case q.Waits(task.WhyNoWorkerForType) > 0:
 			n := q.Waits(task.WhyNoWorkerForType)
-			add(critical, "no_worker", q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
+			f.add(&noWorkerForType, q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
 		case q.OldestReady > q.MaxWait:
-			add(warning, "oldest_wait", q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, and none should for more than %s", q.Queue,
+			f.add(&longWait, q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, and none should for more than %s", q.Queue,
 				q.OldestReady.Truncate(time.Second), contract.SpanText(q.MaxWait))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
-			add(warning, "breaker_open", q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
+			f.add(&breakerOpen, q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
 		}
 	}
+	if idle := &s.standing.Idle; idle.Queues > 0 {
+		f.add(&noWorker, idle.Largest, float64(idle.Most), "queue %s has %s, and no worker asks", idle.Largest, ready(idle.Most))
+		of := f[&noWorker]
+		of.others, of.value = idle.Queues-1, float64(idle.Tasks-idle.Most)
+	}
+}
+
+// ofTasks looks at what became of tasks.
+func (s *situation) ofTasks(f findings) {
 	total := s.hour.Total()
-	if total.Dead > 0 {
-		add(critical, "dead_letters", "", float64(total.Dead), "dead letters of the last hour: %d", total.Dead)
+	switch kept := max(s.standing.Dead, 0); {
+	case total.Dead > 0:
+		f.add(&deadLetters, "", float64(total.Dead), "%s in the last hour; %s kept now", plural(int64(total.Dead), "new dead letter"), grouped(kept))
+	case kept > 0:
+		f.add(&deadLettersKept, "", float64(kept), "%s kept, none of them of the last hour", plural(kept, "dead letter"))
 	}
 	if rate := failureRate(total); rate > badRate && total.Bad()+total.Succeeded >= fewAttempts {
 		worst := ""
 		if len(s.hour.Failing) > 0 {
 			f := s.hour.Failing[0]
-			worst = fmt.Sprintf("; most often type %s of queue %s, %d times", f.Type, f.Queue, f.Failures)
+			worst = fmt.Sprintf("; most often type %s of queue %s, %s", f.Type, f.Queue, plural(countOf(f.Failures), "time"))
 		}
-		add(warning, "failure_rate", "", rate, "%.0f %% of the attempts of the last hour ended badly%s", 100*rate, worst)
+		f.add(&failureRates, "", rate, "%.0f %% of the attempts of the last hour ended badly%s", 100*rate, worst)
 	}
 }
 
-func (s *situation) ofSchedules(add adder) {
+func (s *situation) ofSchedules(f findings) {
 	for _, t := range s.late {
 		if t.Skipped > 0 {
-			add(warning, "schedule_late", t.Schedule, float64(t.Skipped), "schedule %s missed %d ticks", t.Schedule, t.Skipped)
+			f.add(&scheduleLate, t.Schedule, float64(t.Skipped), "schedule %s missed %s", t.Schedule, plural(int64(t.Skipped), "tick"))
 		} else {
-			add(warning, "schedule_late", t.Schedule, t.Late.Seconds(), "a tick of schedule %s came %s late", t.Schedule, t.Late.Truncate(time.Second))
+			f.add(&scheduleLate, t.Schedule, t.Late.Seconds(), "a tick of schedule %s came %s late", t.Schedule, t.Late.Truncate(time.Second))
 		}
 	}
 }
 
-func ready(n int64) string {
+func ready(n int64) string { return plural(n, "ready task") }
+
+// plural is a number of things: "1 tick", "14,000 ticks".
+func plural(n int64, thing string) string {
 	if n == 1 {
-		return "1 ready task"
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d ready tasks", n)
+	return grouped(n) + " " + thing + "s"
+}
+
+// grouped writes 1234567 as 1,234,567.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for at := len(s) - 3; at > 0 && s[at-1] != '-'; at -= 3 {
+		s = s[:at] + "," + s[at:]
+	}
+	return s
 }

@@ -76,11 +76,52 @@ func TestAttention(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
-	var many situation
-	for i := range 300 {
-		many.standing.Busy = append(many.standing.Busy, busy(fmt.Sprint(i), time.Hour))
+}
+
+// TestManyNeedAttention: what thousands of subjects have in common is one line with the gravest of them, and pushes nothing out.
+func TestManyNeedAttention(t *testing.T) {
+	s := situation{known: true, hour: stats.Report{Rates: []stats.Rates{{Dead: 2_000, Succeeded: 50_000}}},
+		standing: broker.NamespaceStanding{Dead: 2_500, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
+	for i := range 200 {
+		s.standing.Busy = append(s.standing.Busy, &broker.Standing{Queue: fmt.Sprintf("idle-%03d", i), Ready: int64(100 + i), Looked: true,
+			Blocked: []broker.Blocked{{Why: task.WhyNoWorker, Tasks: int64(100 + i)}}})
 	}
-	if got := many.attention(now); len(got) != maxAttention || got[0].Kind != "shard" {
-		t.Errorf("of many it tells %d, first %s; want %d, the critical first", len(got), got[0].Kind, maxAttention)
+	for i := range 5 {
+		s.standing.Busy = append(s.standing.Busy, &broker.Standing{Queue: fmt.Sprintf("paused-%d", i), Ready: int64(i + 1), Looked: true,
+			Blocked: []broker.Blocked{{Why: task.WhyQueuePaused, Tasks: int64(i + 1)}}})
+	}
+	for i := range 3 {
+		s.standing.Busy = append(s.standing.Busy, &broker.Standing{Queue: fmt.Sprintf("slow-%d", i), Ready: 1, Looked: true, MaxWait: time.Minute,
+			OldestReady: time.Duration(i+1) * time.Hour})
+		s.overview.Nodes = append(s.overview.Nodes, cluster.NodeOverview{Node: cluster.Node{Name: fmt.Sprintf("n%d", i)}, Heard: true, Alive: true,
+			Report: cluster.Report{DiskFree: int64(3-i) << 30, DiskTotal: 100 << 30}})
+	}
+	var got strings.Builder
+	for _, a := range s.attention(time.Now()) {
+		fmt.Fprintf(&got, "%s %s %s %v +%d: %s\n", a.Severity, a.Kind, a.Subject, a.Value, a.More, a.Detail)
+	}
+	want := `critical disk n2 1.073741824e+09 +0: the disk of node n2 has 1.0 of 100.0 GiB free
+critical disk n1 2.147483648e+09 +0: the disk of node n1 has 2.0 of 100.0 GiB free
+critical disk n0 3.221225472e+09 +0: the disk of node n0 has 3.0 of 100.0 GiB free
+critical dead_letters  2000 +0: 2,000 new dead letters in the last hour; 2,500 kept now
+critical no_worker idle-199 299 +13999: 14,000 queues have 53,800 ready tasks, and no worker asks; most: idle-199, idle-198, idle-197
+warning oldest_wait slow-2 10800 +0: a task of queue slow-2 has been ready for 3h0m0s, and none should for more than 1m
+warning oldest_wait slow-1 7200 +0: a task of queue slow-1 has been ready for 2h0m0s, and none should for more than 1m
+warning oldest_wait slow-0 3600 +0: a task of queue slow-0 has been ready for 1h0m0s, and none should for more than 1m
+warning queue_paused paused-4 5 +4: 5 queues are paused, and have 15 ready tasks, most: paused-4, paused-3, paused-2
+`
+	if got.String() != want {
+		t.Errorf("got:\n%swant:\n%s", got.String(), want)
+	}
+	s.hour, s.overview, s.standing.Busy = stats.Report{}, cluster.Overview{}, nil
+	got.Reset()
+	for _, a := range s.attention(time.Now()) {
+		fmt.Fprintf(&got, "%s %s %s +%d: %s\n", a.Severity, a.Kind, a.Subject, a.More, a.Detail)
+	}
+	want = `critical no_worker small +13799: 13,800 queues have 13,900 ready tasks, and no worker asks; most: small
+warning dead_letters  +0: 2,500 dead letters kept, none of them of the last hour
+`
+	if got.String() != want {
+		t.Errorf("of queues that nobody looked at closely got:\n%swant:\n%s", got.String(), want)
 	}
 }

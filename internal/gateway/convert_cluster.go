@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -36,8 +37,12 @@ func (g *Gateway) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))
 	}
+	slices.SortFunc(out.Nodes, func(a, b *pawlv1.ClusterNode) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, s := range o.Shards {
 		out.Shards = append(out.Shards, names.shard(s))
+	}
+	for _, p := range o.Problems() {
+		out.Problems = append(out.Problems, p.Text)
 	}
 	return out
 }
@@ -69,6 +74,7 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
 		}
 	}
+	slices.SortStableFunc(p.Members, func(a, b *pawlv1.ShardMember) int { return strings.Compare(a.GetNode(), b.GetNode()) })
 	return p
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -260,12 +261,16 @@ func (g statisticians) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScal
 	if slots < 1 || slots > contract.MaxScaleSlots {
 		return nil, task.Invalid("slots", "%d is not between 1 and %d", slots, contract.MaxScaleSlots)
 	}
-	q, err := g.known(ctx, r.GetQueue())
-	if err != nil {
-		return nil, err
-	}
 	if g.cfg.Stats == nil {
 		return nil, errNoStats
+	}
+	q, err := g.known(ctx, r.GetQueue())
+	if errors.Is(err, task.ErrNotFound) {
+		// Nobody made it, and no task came yet. A scaler is often there before the first one.
+		return scale(r.GetQueue(), broker.QueueInfo{}, 0, &stats.Brief{}, target, slots), nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	info, _, err := g.infoOf(ctx, q)
 	if err != nil {
@@ -297,6 +302,6 @@ func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief, t
 	}
 	p.Slots = max(needed, float64(p.Running))
 	p.Workers = int64(math.Ceil(p.Slots / float64(slots)))
-	p.Active = p.Backlog > 0 || p.Running > 0
+	p.Active = p.Backlog > 0 || p.Running > 0 || p.ArrivalPerSecond > 0
 	return p
 }

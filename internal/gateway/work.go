@@ -78,6 +78,9 @@ func (g workers) Work(stream pawlv1.WorkerService_WorkServer) error {
 	if err := checkInstance("hello.instance", first.GetHello().GetInstance()); err != nil {
 		return err
 	}
+	if n := first.GetHello().GetSlots(); n < 0 || n > maxSlots {
+		return task.Invalid("hello.slots", "%d is not between 0 and %d", n, maxSlots)
+	}
 	g.tellNode(stream)
 	return w.serve(first)
 }

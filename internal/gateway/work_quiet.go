@@ -74,7 +74,7 @@ func (h *hush) untold() *pawlv1.QuietNotice {
 func (w *work) join(hello *pawlv1.WorkHello) {
 	c := &w.claim
 	w.hush.me = w.g.roster.Join(roster.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()), Version: hello.GetVersion(),
-		Address: addressOf(w.stream.Context()), Queues: rosterShares(c.Queues), Types: c.Types}, hello.GetInstance(), versionOf(hello), w.heard)
+		Address: addressOf(w.stream.Context()), Queues: rosterShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.heard)
 	if w.hush.listen(versionOf(hello)) {
 		w.notifier.poke()
 	}

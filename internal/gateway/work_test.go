@@ -362,6 +362,8 @@ func TestWorkRefusals(t *testing.T) {
 		{"lease", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Lease: durationpb.New(time.Millisecond)}}}, "lease"},
 		{"host", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: "a\nb"}}}, "hello.host"},
 		{"two hellos", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Hello: hello("q")}}, "hello"},
+		{"negative slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w", Slots: -1}}}, "hello.slots"},
+		{"too many slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w", Slots: maxSlots + 1}}}, "hello.slots"},
 		{"negative grant", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Grant: -1}}, "grant"},
 		{"large grant", []*pawlv1.WorkRequest{{Hello: hello("q"), Grant: maxSlots}, {Grant: 1}}, "grant"},
 		{"large settle", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Settle: many}}, "settle"},

@@ -49,6 +49,7 @@ func getCluster(x *exchange) error {
 	x.close('}')
 	x.clusterNodes("nodes", got)
 	x.clusterShards("shards", got)
+	x.strs("problems", got.GetProblems())
 	x.close('}')
 	return nil
 }

@@ -52,17 +52,14 @@ func getStats(x *exchange) error {
 	x.float("oldest_ready_age_seconds", t.GetOldestReadyAgeSeconds())
 	x.opt("oldest_ready_queue", t.GetOldestReadyQueue())
 	x.close('}')
-	x.within("attention", '[')
-	for _, a := range got.GetAttention() {
-		x.open('{')
+	objects(x, "attention", got.GetAttention(), func(a *pawlv1.Attention) {
 		x.str("kind", a.GetKind())
 		x.str("severity", a.GetSeverity())
 		x.opt("subject", a.GetSubject())
 		x.str("detail", a.GetDetail())
 		x.float("value", a.GetValue())
-		x.close('}')
-	}
-	x.close(']')
+		x.num("more", a.GetMore())
+	})
 	x.close('}')
 	return nil
 }

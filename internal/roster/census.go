@@ -41,12 +41,13 @@ func (w *Worker) count(all map[string]*Census) {
 		c = &Census{Namespace: w.key.namespace, Workers: map[string]int{}}
 		all[w.key.namespace] = c
 	}
-	c.Busy += len(w.running)
+	busy, slots := w.load()
+	c.Busy += busy
 	if w.quiet != nil || w.drains {
 		c.Quiet++
 		return
 	}
-	c.Free += w.free
+	c.Free += slots - busy
 	for _, q := range w.hello.Queues {
 		name := q.Queue
 		if _, known := c.Workers[name]; !known && len(c.Workers) >= maxCensusQueues {

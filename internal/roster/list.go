@@ -137,7 +137,11 @@ func Merge(all []Info) (workers []Info) {
 		w.Running = firstRuns(slices.Concat(w.Running, i.Running), oneRuns)
 		w.RunningNow += i.RunningNow
 		w.Hidden = w.Hidden || i.Hidden
-		w.Slots += i.RunningNow
+		if w.Capacity > 0 { // of one that moves between nodes
+			w.RunningNow = min(w.RunningNow, w.Slots)
+		} else {
+			w.Slots += i.RunningNow
+		}
 		if i.ConnectedAt.Before(w.ConnectedAt) && !w.Stream {
 			w.ConnectedAt = i.ConnectedAt
 		}

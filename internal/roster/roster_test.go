@@ -328,3 +328,37 @@ func BenchmarkTenThousand(b *testing.B) {
 		}
 	})
 }
+
+// TestSlotsOfAWorker: a worker that says how many slots it has has so many, while their tasks end and new ones come, and while it
+// moves from one node to another.
+func TestSlotsOfAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		h := helloOf("a", "mail")
+		h.Capacity = 2
+		w := r.Join(h, "A", 0, nil)
+		list := func() string { return names(r.List(everybody())) }
+		is(t, "before it grants any", list(), "a 0/2")
+		w.Slots(2)
+		one, two, three := run(1, time.Minute), run(2, time.Minute), run(3, time.Minute)
+		w.Took([]Run{one, two}, time.Now())
+		is(t, "its slots are in use, and the grant is not yet less", list(), "a 2/2")
+		w.Slots(1)
+		w.Took([]Run{three}, time.Now())
+		is(t, "the end of a task is on its way, the next is there", list(), "a 2/2")
+		if c := r.Census()["default"]; c.Busy != 2 || c.Free != 0 {
+			t.Errorf("the census has %d busy and %d free, want 2 and 0", c.Busy, c.Free)
+		}
+		w.Ended(one.Task, one.Token)
+		w.Ended(two.Task, two.Token)
+		is(t, "one runs", list(), "a 1/2")
+		if c := r.Census()["default"]; c.Busy != 1 || c.Free != 1 {
+			t.Errorf("the census has %d busy and %d free, want 1 and 1", c.Busy, c.Free)
+		}
+		other := New()
+		there := other.Join(h, "A", 0, nil)
+		there.Took([]Run{run(4, time.Minute), run(5, time.Minute)}, time.Now())
+		both := Merge(append(r.List(everybody()).Workers, other.List(everybody()).Workers...))
+		is(t, "through two nodes", names(Page{Workers: both}), "a 2/2")
+	})
+}

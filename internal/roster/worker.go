@@ -27,6 +27,7 @@ type Hello struct {
 	Address   string // host from which it comes, as the node sees it
 	Queues    []Share
 	Types     []string // nil: all
+	Capacity  int      // tasks that it runs at once; 0: it does not say
 }
 
 // Run is a task that a worker holds.
@@ -187,7 +188,7 @@ type Info struct {
 	ConnectedAt time.Time
 	SeenAt      time.Time
 	ClaimedAt   time.Time // when it got tasks last; zero: never
-	Slots       int       // that it has; of a claimer as many as it runs
+	Slots       int       // that it has; of a claimer as many as it runs, of a stream that does not say those granted and in use
 	RunningNow  int
 	Running     []Run // of them, those that began first
 	Draining    bool
@@ -201,7 +202,8 @@ func (w *Worker) info(most int, now time.Time, scope task.Scope) Info {
 	defer w.mu.Unlock()
 	w.overdue(now)
 	i := Info{Hello: w.hello, ID: w.key.id, Stream: w.stream, ConnectedAt: w.since, SeenAt: w.seen, ClaimedAt: w.claimed,
-		Slots: w.free + len(w.running), RunningNow: len(w.running), Draining: w.drains, Quiet: w.quiet}
+		Draining: w.drains, Quiet: w.quiet}
+	i.RunningNow, i.Slots = w.load()
 	if w.calls > 0 {
 		i.SeenAt = now
 	}
@@ -217,6 +219,16 @@ func (w *Worker) info(most int, now time.Time, scope task.Scope) Info {
 	}
 	i.Running = firstRuns(i.Running, most)
 	return i
+}
+
+// load is how many slots are in use, and how many there are. A worker grants a slot anew together with the word that its task has
+// ended, and until that word is in the log the task is still held: a slot is in use once for all that. It is called with mu held.
+func (w *Worker) load() (busy, slots int) {
+	busy = len(w.running)
+	if w.hello.Capacity > 0 {
+		return min(busy, w.hello.Capacity), w.hello.Capacity
+	}
+	return busy, busy + w.free
 }
 
 // firstRuns are those that began first.

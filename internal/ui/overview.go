@@ -35,7 +35,6 @@ const (
 	// don't make the page slow.
 	busyQueues = 8
 	busyAmong  = 1000
-	maxAlarms  = 12
 	maxFailing = 8
 )
 
@@ -51,7 +50,7 @@ func showOverview(v *visit) (*screen, error) {
 	t := stats.Queues
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats), Failing: stats.Failing[:min(len(stats.Failing), maxFailing)],
 		Counts: countsOf(pawl.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
-	for _, a := range stats.Attention[:min(len(stats.Attention), maxAlarms)] {
+	for _, a := range stats.Attention { // a few of each kind: many are one line
 		view.Alarms = append(view.Alarms, v.alarm(a))
 	}
 	if err := v.queues(view); err != nil {
@@ -160,11 +159,19 @@ func (v *visit) alarm(a pawl.Attention) alarm {
 	case "failure_rate":
 		out.URL = v.url("queues")
 	case "oldest_wait", "breaker_open", "queue_paused", "no_worker":
-		out.URL = v.url("queues", a.Subject)
+		out.URL = v.alarmURL("queues", a)
 	case "schedule_late":
-		out.URL = v.url("schedules", a.Subject)
+		out.URL = v.alarmURL("schedules", a)
 	case "shard", "node", "disk":
 		out.URL = v.url("cluster")
 	}
 	return out
+}
+
+// alarmURL is the page of an alarm's subject, or the list if it is about many.
+func (v *visit) alarmURL(list string, a pawl.Attention) string {
+	if a.More > 0 {
+		return v.url(list)
+	}
+	return v.url(list, a.Subject)
 }

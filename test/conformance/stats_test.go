@@ -130,6 +130,9 @@ func TestStats(t *testing.T) {
 			s, err = sdk.client.Admin().QueueScale(w.ctx(), "default", 0, 0)
 			must(w.T, err)
 			is(w, "of a paused queue", fmt.Sprint(s.Workers, s.Active), "0 false")
+			s, err = sdk.client.Admin().QueueScale(w.ctx(), "none-yet", 0, 0)
+			must(w.T, err)
+			is(w, "of a queue that has had no task", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running), "0 0 false 0 0")
 		}}),
 		ofTheGateway(story{name: "a list of queues tells who works on each, and draws what happened to it", shards: 2, tell: func(w *world) {
 			w.fill(6, spec{Queue: "mail"})
@@ -251,6 +254,13 @@ func TestStats(t *testing.T) {
 			}
 			w.put("default", settings{})
 			active("an empty queue", false)
+			w.fill(1, spec{})
+			quick := w.claim()
+			w.pass(second)
+			w.ack(quick)
+			active("a queue whose last task came a moment ago", true)
+			w.pass(2 * minute)
+			active("a queue to which nothing came for a minute", false)
 			stream, err := scaler.StreamIsActive(w.ctx(), mail)
 			must(w.T, err)
 			first, err := stream.Recv()
@@ -276,7 +286,7 @@ func TestStats(t *testing.T) {
 			is(w, "its value is that of REST", fmt.Sprint(value.GetMetricValueFloat(), value.GetMetricValue()), fmt.Sprint(plain.Slots, math.Ceil(plain.Slots)))
 			is(w, "it is enough for 99 tasks of 1s in 10s, and what comes in", plain.Slots > 9.9 && plain.Slots < 20, true)
 
-			for _, bad := range []*keda.ScaledObjectRef{ref(), ref("queue", "none"), ref("queue", "default", "slotsPerWorker", "0"), ref("queue", "default", "targetSeconds", "soon")} {
+			for _, bad := range []*keda.ScaledObjectRef{ref(), ref("queue", "no\nqueue"), ref("queue", "default", "slotsPerWorker", "0"), ref("queue", "default", "targetSeconds", "soon")} {
 				_, err := scaler.IsActive(w.ctx(), bad)
 				is(w, fmt.Sprintf("a refusal of %v", bad.GetScalerMetadata()), err != nil, true)
 			}

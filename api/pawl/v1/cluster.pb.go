@@ -61,8 +61,9 @@ func (*GetClusterRequest) Descriptor() ([]byte, []int) {
 type GetClusterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Settings      *ClusterSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
-	Nodes         []*ClusterNode         `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`   // by number; without those that were removed
-	Shards        []*ClusterShard        `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"` // by number; 0 is the system shard
+	Nodes         []*ClusterNode         `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`       // by name; without those that were removed
+	Shards        []*ClusterShard        `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`     // by number; 0 is the system shard
+	Problems      []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // what is amiss, a sentence each
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -114,6 +115,13 @@ func (x *GetClusterResponse) GetNodes() []*ClusterNode {
 func (x *GetClusterResponse) GetShards() []*ClusterShard {
 	if x != nil {
 		return x.Shards
+	}
+	return nil
+}
+
+func (x *GetClusterResponse) GetProblems() []string {
+	if x != nil {
+		return x.Problems
 	}
 	return nil
 }
@@ -1813,11 +1821,12 @@ var File_pawl_v1_cluster_proto protoreflect.FileDescriptor
 const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x15pawl/v1/cluster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\"\x13\n" +
-	"\x11GetClusterRequest\"\xa5\x01\n" +
+	"\x11GetClusterRequest\"\xc1\x01\n" +
 	"\x12GetClusterResponse\x124\n" +
 	"\bsettings\x18\x01 \x01(\v2\x18.pawl.v1.ClusterSettingsR\bsettings\x12*\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x14.pawl.v1.ClusterNodeR\x05nodes\x12-\n" +
-	"\x06shards\x18\x03 \x03(\v2\x15.pawl.v1.ClusterShardR\x06shards\"\xae\x01\n" +
+	"\x06shards\x18\x03 \x03(\v2\x15.pawl.v1.ClusterShardR\x06shards\x12\x1a\n" +
+	"\bproblems\x18\x04 \x03(\tR\bproblems\"\xae\x01\n" +
 	"\x0fClusterSettings\x12 \n" +
 	"\vreplication\x18\x01 \x01(\x05R\vreplication\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x1f\n" +

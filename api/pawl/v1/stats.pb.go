@@ -71,7 +71,7 @@ type GetStatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stats         *Stats                 `protobuf:"bytes,1,opt,name=stats,proto3" json:"stats,omitempty"`
 	Queues        *QueueTotals           `protobuf:"bytes,2,opt,name=queues,proto3" json:"queues,omitempty"`       // as they stand now
-	Attention     []*Attention           `protobuf:"bytes,3,rep,name=attention,proto3" json:"attention,omitempty"` // what needs it most first; at most 100
+	Attention     []*Attention           `protobuf:"bytes,3,rep,name=attention,proto3" json:"attention,omitempty"` // what needs it most first; many of one matter are one line
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -996,9 +996,10 @@ type Attention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`         // dead_letters, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, shard, node, disk, certificate
 	Severity      string                 `protobuf:"bytes,2,opt,name=severity,proto3" json:"severity,omitempty"` // critical, warning
-	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // name of the queue, schedule, shard or node
-	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`     // a sentence
-	Value         float64                `protobuf:"fixed64,5,opt,name=value,proto3" json:"value,omitempty"`     // the number in it: tasks, seconds, a part of 1, bytes
+	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // name of the queue, schedule, shard or node; of many, the gravest
+	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`     // a sentence, about all of them
+	Value         float64                `protobuf:"fixed64,5,opt,name=value,proto3" json:"value,omitempty"`     // the subject's: tasks, seconds, a part of 1, bytes
+	More          int64                  `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"`        // how many others than the subject it is about
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1068,6 +1069,13 @@ func (x *Attention) GetValue() float64 {
 	return 0
 }
 
+func (x *Attention) GetMore() int64 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
 type GetQueueScaleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1128,14 +1136,14 @@ func (x *GetQueueScaleRequest) GetSlots() int32 {
 	return 0
 }
 
-// GetQueueScaleResponse says how many workers a queue needs: enough slots for what comes in and for the backlog within the target, and
+// GetQueueScaleResponse says how many workers a queue needs, 0 of one that has had no task yet: enough slots for what comes in and for the backlog within the target, and
 // no fewer than run tasks now.
 type GetQueueScaleResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Queue            string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Workers          int64                  `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"`
 	Slots            float64                `protobuf:"fixed64,3,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks that should run at once
-	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // there is something to do: a scaler may go to 0 workers when there is not
+	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // something waits, runs, or came in the last minute: a scaler may go to 0 workers when nothing does
 	Backlog          int64                  `protobuf:"varint,5,opt,name=backlog,proto3" json:"backlog,omitempty"` // ready tasks that nothing but workers holds back
 	Running          int64                  `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
 	ArrivalPerSecond float64                `protobuf:"fixed64,7,opt,name=arrival_per_second,json=arrivalPerSecond,proto3" json:"arrival_per_second,omitempty"` // in the last minute
@@ -1320,13 +1328,14 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\x04dead\x18\x06 \x01(\x03R\x04dead\x12\x1a\n" +
 	"\bpoisoned\x18\a \x01(\x03R\bpoisoned\x127\n" +
 	"\x18oldest_ready_age_seconds\x18\b \x01(\x01R\x15oldestReadyAgeSeconds\x12,\n" +
-	"\x12oldest_ready_queue\x18\t \x01(\tR\x10oldestReadyQueue\"\x83\x01\n" +
+	"\x12oldest_ready_queue\x18\t \x01(\tR\x10oldestReadyQueue\"\x97\x01\n" +
 	"\tAttention\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bseverity\x18\x02 \x01(\tR\bseverity\x12\x18\n" +
 	"\asubject\x18\x03 \x01(\tR\asubject\x12\x16\n" +
 	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05value\x18\x05 \x01(\x01R\x05value\"u\n" +
+	"\x05value\x18\x05 \x01(\x01R\x05value\x12\x12\n" +
+	"\x04more\x18\x06 \x01(\x03R\x04more\"u\n" +
 	"\x14GetQueueScaleRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x121\n" +
 	"\x06target\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06target\x12\x14\n" +

@@ -1419,6 +1419,7 @@ type WorkHello struct {
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                 // of the SDK
 	Instance      string                 `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`                              // tells the worker from others of its name, over all its streams: up to 64 letters, digits, - and _
 	QuietVersion  int64                  `protobuf:"varint,11,opt,name=quiet_version,json=quietVersion,proto3" json:"quiet_version,omitempty"` // of the newest QuietNotice, if the worker is quiet
+	Slots         int32                  `protobuf:"varint,12,opt,name=slots,proto3" json:"slots,omitempty"`                                   // tasks that the worker runs at once, up to 10,000; 0: it does not say, and is told of with those granted and in use
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1526,6 +1527,13 @@ func (x *WorkHello) GetInstance() string {
 func (x *WorkHello) GetQuietVersion() int64 {
 	if x != nil {
 		return x.QuietVersion
+	}
+	return 0
+}
+
+func (x *WorkHello) GetSlots() int32 {
+	if x != nil {
+		return x.Slots
 	}
 	return 0
 }
@@ -1854,7 +1862,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x12.pawl.v1.WorkHelloR\x05hello\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\x05R\x05grant\x12.\n" +
 	"\x06settle\x18\x03 \x01(\v2\x16.pawl.v1.SettleRequestR\x06settle\x12\x14\n" +
-	"\x05quiet\x18\x04 \x01(\bR\x05quiet\"\xdb\x02\n" +
+	"\x05quiet\x18\x04 \x01(\bR\x05quiet\"\xf1\x02\n" +
 	"\tWorkHello\x12+\n" +
 	"\x06queues\x18\x01 \x03(\v2\x13.pawl.v1.QueueShareR\x06queues\x12$\n" +
 	"\x05order\x18\x02 \x01(\x0e2\x0e.pawl.v1.OrderR\x05order\x12\x14\n" +
@@ -1867,7 +1875,8 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
 	"\binstance\x18\n" +
 	" \x01(\tR\binstance\x12#\n" +
-	"\rquiet_version\x18\v \x01(\x03R\fquietVersion\"\xdd\x01\n" +
+	"\rquiet_version\x18\v \x01(\x03R\fquietVersion\x12\x14\n" +
+	"\x05slots\x18\f \x01(\x05R\x05slots\"\xdd\x01\n" +
 	"\fWorkResponse\x12*\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\x121\n" +
 	"\asettled\x18\x02 \x01(\v2\x17.pawl.v1.SettleResponseR\asettled\x12&\n" +

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/clipperhouse/displaywidth"
+)
+
+// The tables of pawl top.
+
+func (v *topView) tabs() (l line) {
+	counts := [topTabs]string{grouped(int64(len(v.last.queues))), grouped(int64(len(v.last.workers))), grouped(int64(len(v.last.failures)))}
+	if v.last.moreQueues {
+		counts[tabQueues] = fmt.Sprintf("first %s of %s", counts[tabQueues], grouped(max(v.last.sums.queues, int64(len(v.last.queues)+1))))
+	}
+	if v.last.moreWorkers {
+		counts[tabWorkers] = "first " + counts[tabWorkers]
+	}
+	for i, name := range topTabNames {
+		is := lookDim
+		if topTab(i) == v.tab {
+			is = lookChosen
+		}
+		l = append(l, piece{fmt.Sprintf(" %d %s %s ", i+1, name, counts[i]), is}, piece{" ", lookPlain})
+	}
+	return l
+}
+
+// table lists rows in columns that are as wide as what they hold, from the first that is seen. On a narrow screen the columns of
+// least use are left out.
+func table[T any](v *topView, width int, rows []T, columns []column[T], empty string) (lines []line) {
+	if len(rows) == 0 {
+		if v.last.at.IsZero() {
+			empty = "waiting for the first answer"
+		}
+		return []line{{{empty, lookDim}}}
+	}
+	rows = slices.Clone(rows)
+	by := &v.sorted[v.tab]
+	*by = min(max(*by, 0), len(columns)-1)
+	for columns[*by].order == nil {
+		*by--
+	}
+	slices.SortStableFunc(rows, columns[*by].order)
+	v.scroll(len(rows))
+	seen := rows[v.top[v.tab]:min(v.top[v.tab]+v.rows, len(rows))]
+
+	cells, widths := make([]line, len(seen)+1), make([]int, len(columns))
+	for c, column := range columns {
+		head := column.head
+		if c == *by {
+			head += "▾"
+		}
+		cells[0] = append(cells[0], piece{head, lookHead})
+		for i, row := range seen {
+			text, l := column.show(row)
+			cells[i+1] = append(cells[i+1], piece{short(text, min(maxCell, max(width/2, 10))), l})
+		}
+		for _, row := range cells {
+			widths[c] = max(widths[c], displaywidth.String(row[c].text))
+		}
+	}
+	ranks := make([]int, len(columns))
+	for c := range columns {
+		if ranks[c] = columns[c].rank; c == *by {
+			ranks[c] = 0
+		}
+	}
+	keep := fitting(widths, ranks, width)
+	for i, row := range cells {
+		var shown line
+		room := width
+		for c := range row {
+			if !keep[c] {
+				continue
+			}
+			p := piece{pad(row[c].text, widths[c], columns[c].left), row[c].look}
+			if c == len(row)-1 { // of text, as far as it fits
+				p.text = short(row[c].text, max(room, 1))
+			}
+			room -= widths[c] + 2
+			if i > 0 && v.top[v.tab]+i-1 == v.chosen[v.tab] {
+				p.look = lookChosen
+			}
+			shown = append(shown, p)
+		}
+		lines = append(lines, shown)
+	}
+	return lines
+}
+
+// fitting says which columns are shown on a screen: as many as fit, those with the highest ranks go first.
+func fitting(widths, ranks []int, width int) []bool {
+	keep, total := make([]bool, len(widths)), 0
+	for c := range widths {
+		keep[c], total = true, total+widths[c]+2
+	}
+	for total-2 > width {
+		worst := -1
+		for c := range keep {
+			if keep[c] && ranks[c] > 0 && (worst < 0 || ranks[c] > ranks[worst]) {
+				worst = c
+			}
+		}
+		if worst < 0 {
+			break
+		}
+		keep[worst], total = false, total-widths[worst]-2
+	}
+	return keep
+}
+
+// maxCell bounds what one cell shows, in characters.
+const maxCell = 60
+
+// pad makes a cell as wide as its column, with the gap to the next.
+func pad(s string, width int, left bool) string {
+	space := strings.Repeat(" ", max(width-displaywidth.String(s), 0))
+	if left {
+		return s + space + "  "
+	}
+	return space + s + "  "
+}
+
+// scroll keeps the chosen row among those that there are, and in sight.
+func (v *topView) scroll(rows int) {
+	c, t := &v.chosen[v.tab], &v.top[v.tab]
+	*c = min(max(*c, 0), rows-1)
+	*t = min(*t, *c)
+	*t = max(*t, *c-v.rows+1)
+	*t = max(min(*t, rows-v.rows), 0)
+}

@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestProblems: what is amiss is told by the names of nodes, one line for all shards that have the same, and nothing is said to be
+// made while a node is just away.
+func TestProblems(t *testing.T) {
+	node := func(number uint32, name string, alive, heard bool, silent time.Duration) NodeOverview {
+		return NodeOverview{Node: Node{Number: number, Name: name, State: Active}, Alive: alive, Heard: heard, Silent: silent}
+	}
+	n1, n2, n3 := node(1, "n1", true, true, 0), node(2, "n2", true, true, 0), node(3, "n3", true, true, 0)
+	shard := func(id uint32, answer ...bool) ShardOverview {
+		s := ShardOverview{Shard: Shard{ID: id}, Known: true, Leader: 1}
+		for i, a := range answer {
+			s.Members = append(s.Members, ReplicaOverview{ID: uint64(i + 1), Node: uint32(i + 1), Voter: true, Answers: a}) // #nosec G115 -- a few
+			s.Under = s.Under || !a
+		}
+		return s
+	}
+	with := func(s ShardOverview, change func(*ShardOverview)) ShardOverview { change(&s); return s }
+	for _, c := range []struct {
+		name   string
+		nodes  []NodeOverview
+		shards []ShardOverview
+		want   string
+	}{
+		{"all is well", []NodeOverview{n1, n2, n3}, []ShardOverview{shard(0, true, true, true)}, ""},
+		{"a node was killed", []NodeOverview{n1, node(2, "n2", false, true, 75*time.Second+9), n3},
+			[]ShardOverview{shard(0, true, false, true), shard(1, true, false, true), shard(2, true, false, true), shard(5, true, false, true)},
+			"node n2 was last heard of 1m15s ago | shards 0-2, 5: 2 of 3 replicas answer, not that of node n2"},
+		{"the leader is new", []NodeOverview{n1, node(2, "n2", false, false, aliveFor-1), n3}, nil, ""},
+		{"and did not hear of a node since", []NodeOverview{n1, node(2, "n2", false, false, 2*time.Minute), n3}, nil, "node n2 gives no answer, for 2m0s at least"},
+		{"leadership was to be moved to it", []NodeOverview{n1, n2, n3},
+			[]ShardOverview{with(shard(1, true, false, true), func(s *ShardOverview) { s.Problem = "node n2 is to lead: not done yet, it is tried again" })},
+			"shard 1: 2 of 3 replicas answer, not that of node n2"},
+		{"a replica is made", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) { s.Under = true })},
+			"shard 1: 2 of 3 replicas, and more are being made"},
+		{"or can't be", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) { s.Under, s.Problem = true, "no room" })},
+			"shard 1: 2 of 3 replicas: no room"},
+		{"no leader", []NodeOverview{n1}, []ShardOverview{{Shard: Shard{ID: 0}, Under: true, Problem: "nobody answers for it"}, shard(1, true), {Shard: Shard{ID: 2}, Under: true, Known: true}},
+			"shards 0, 2: no leader answers"},
+		{"something takes time", []NodeOverview{n1}, []ShardOverview{with(shard(0, true), func(s *ShardOverview) { s.Problem = "x" }), with(shard(1, true), func(s *ShardOverview) { s.Problem = "x" })},
+			"shards 0-1: x"},
+	} {
+		o := Overview{Settings: Settings{Replication: 3}, Nodes: c.nodes, Shards: c.shards}
+		var got []string
+		for _, p := range o.Problems() {
+			got = append(got, p.Text)
+		}
+		if strings.Join(got, " | ") != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestStepsAreTold: in the names of nodes, without the numbers of replicas.
+func TestStepsAreTold(t *testing.T) {
+	m := &Map{Nodes: []Node{{Number: 1, Name: "berlin"}, {Number: 2, Name: "oslo"}, {Number: 3, Name: "rome"}}}
+	second := uint64(7)<<32 | 2
+	for want, s := range map[string]Step{
+		"node oslo is given a replica":             {Kind: AddReplica, Node: 2},
+		"the replica on node oslo is to leave":     {Kind: LeaveReplica, Replica: second},
+		"the replica on node oslo stays after all": {Kind: KeepReplica, Replica: second},
+		"the replica on node oslo is forgotten":    {Kind: DropReplica, Replica: second},
+		"the replica on node oslo begins to learn": {Kind: AddLearner, Replica: second},
+		"the replica on node oslo is taken out":    {Kind: RemoveLearner, Replica: second},
+		"node oslo is to lead":                     {Kind: TransferLeader, Replica: second},
+		"the replica on node oslo votes now, the replica on node berlin votes no longer, the replica on node rome leaves": {Kind: ChangeVoters,
+			Change: VoterChange{Promote: []uint64{second}, Demote: []uint64{1}, Remove: []uint64{3}}},
+		"": {},
+	} {
+		if got := s.told(m); got != want {
+			t.Errorf("%v: got %q, want %q", s, got, want)
+		}
+	}
+}
