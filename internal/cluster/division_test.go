@@ -173,7 +173,7 @@ func TestNothingIsToldTwice(t *testing.T) {
 // TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, hear of shares late or twice and lose answers,
 // while leaders change: never is more in use than the quota, or could come to be by shares on their way. Once all is well, who wants the room gets it.
 func TestDivisionModel(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range seeds(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) { divisionModel(t, w, rand.New(rand.NewPCG(seed, 0))) })
 		})

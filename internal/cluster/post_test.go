@@ -93,9 +93,14 @@ func (in *inbox) answers(fn func(url string) webhook.Outcome) {
 	in.answer = fn
 }
 
-// post has a seat send notices, until the test ends.
-func (s *seat) post(in *inbox, depths func() ([]Depth, bool)) *Postman {
-	p := NewPostman(PostmanConfig{Control: s.control, Send: in.send, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
+// post has a seat send notices, until the test ends, and look at thresholds as often as it does by itself.
+func (s *seat) post(in *inbox, depths func() ([]Depth, bool)) {
+	s.postSeldom(in, 0, depths)
+}
+
+// postSeldom is post with few looks: what is due is sent when it is due, not because somebody looked.
+func (s *seat) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
+	p := NewPostman(PostmanConfig{Control: s.control, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
@@ -103,7 +108,6 @@ func (s *seat) post(in *inbox, depths func() ([]Depth, bool)) *Postman {
 		stop()
 		running.Wait()
 	})
-	return p
 }
 
 func noDepths() ([]Depth, bool) { return nil, false }
@@ -139,7 +143,7 @@ func (c *Control) takes(t *testing.T, n ...*task.News) {
 func TestPost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(PoliciesLevel, 2), newInbox()
-		w.leader.post(in, noDepths)
+		w.leader.postSeldom(in, time.Hour, noDepths)
 		hook(t, c, Webhook{Name: "all"})
 		hook(t, c, Webhook{Name: "mail", Queues: []string{"mail"}, Events: []task.NewsKind{task.NewsDead}})
 		expect := func(what, url string, things int64, notices int) {
@@ -365,14 +369,14 @@ func TestShardsAreTold(t *testing.T) {
 // Leaders come and go, receivers fail and hang, webhooks rest: in the end each webhook was told of all that happened, and of nothing twice
 // but under the same id.
 func TestPostUnderChange(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range seeds(6) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			in := newInbox()
 			first := w.openAt(PoliciesLevel, 1)
 			seats := []*seat{w.leader, w.seat(), w.seat()}
 			for _, s := range seats {
-				s.post(in, noDepths)
+				s.postSeldom(in, time.Minute, noDepths)
 			}
 			for _, name := range []string{"a", "b", "c"} {
 				hook(t, first, Webhook{Name: name})

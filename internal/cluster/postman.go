@@ -22,13 +22,14 @@ type PostmanConfig struct {
 	Send func(ctx context.Context, l webhook.Letter) webhook.Outcome
 	// Depths reads how many ready tasks queues have, in all shards. Missing says that a shard gave no answer.
 	Depths func(ctx context.Context, ns string, patterns []string, since bool) (all []Depth, missing bool)
-	Logger *slog.Logger // nil: none
+	Period time.Duration // between two looks at thresholds and at which shards lack a watch; default 10 s
+	Logger *slog.Logger  // nil: none
 }
 
 const (
 	// postRest is the shortest time between two looks at what is due.
 	postRest = 50 * time.Millisecond
-	// lookEvery is how often thresholds are looked at, and which shards lack a watch.
+	// lookEvery is the default period.
 	lookEvery = 10 * time.Second
 	// maxTests bounds the tests at a time.
 	maxTests = 8
@@ -55,6 +56,9 @@ type hookName struct{ ns, name string }
 
 // NewPostman makes a Postman that does not run yet.
 func NewPostman(cfg PostmanConfig) *Postman {
+	if cfg.Period == 0 {
+		cfg.Period = lookEvery
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -82,7 +86,7 @@ func (p *Postman) Run(ctx context.Context) {
 	defer p.work.Wait()
 	p.work.Go(func() { p.watchThresholds(ctx) })
 	for ctx.Err() == nil {
-		wait := lookEvery
+		wait := p.cfg.Period
 		if p.cfg.Control.inOffice() {
 			if next := p.lookForDue(ctx); next > 0 {
 				wait = min(wait, max(next, postRest))

@@ -251,11 +251,8 @@ func (s *saga) checkShard(m *Map, row Shard, g *group, active int) {
 // Whatever happens to the nodes, and to the loop itself, the plan never takes a majority away, and in the end every
 // shard has what it should.
 func TestSagas(t *testing.T) {
-	seeds, worst, steps := 25, 0, 0
-	if testing.Short() {
-		seeds = 10
-	}
-	for seed := range uint64(seeds) {
+	many, worst, steps := seeds(25), 0, 0
+	for seed := range many {
 		inBubble(t, func(t *testing.T, w *world) {
 			s := newSaga(t, w, seed)
 			s.flaky = 0.2
@@ -279,5 +276,5 @@ func TestSagas(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d sagas with %d steps, at rest after %d looks at most", seeds, steps, worst)
+	t.Logf("%d sagas with %d steps, at rest after %d looks at most", many, steps, worst)
 }

@@ -244,7 +244,7 @@ func TestSpreadNeedsItsLevel(t *testing.T) {
 // Leaders come and go, shards do not answer, others change the queue: no two shards ever take tasks of one slot (the world looks
 // at each copy), and in the end each slot is taken by one.
 func TestSpreadSaga(t *testing.T) {
-	for seed := range uint64(15) {
+	for seed := range seeds(15) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rnd := rand.New(rand.NewPCG(seed, 3))
 			c := w.openAt(spreadLevel, 5)

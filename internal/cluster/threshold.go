@@ -49,7 +49,7 @@ func (h *Webhook) hasThreshold() bool { return h.DepthOver > 0 || h.WaitOver > 0
 
 // watchThresholds looks now and then how queues stand, and whether all shards know what webhooks want to hear of.
 func (p *Postman) watchThresholds(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(p.cfg.Period)
 	defer tick.Stop()
 	for {
 		select {

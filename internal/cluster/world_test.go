@@ -63,6 +63,14 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
 }
 
+// seeds is how many a model tries: with -short a third. Many find a wrong decision, and for races few will do.
+func seeds(many uint64) uint64 {
+	if testing.Short() {
+		return (many + 2) / 3
+	}
+	return many
+}
+
 // pass lets fake time pass, in the bubble that a test is in.
 func pass(d time.Duration) { time.Sleep(d) }
 

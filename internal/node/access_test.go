@@ -112,6 +112,45 @@ func TestTokensOnThreeNodes(t *testing.T) {
 	})
 }
 
+// A node that is slow to hear is waited for, whichever it is, also when a token is made.
+func TestTokensWaitForSlowNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late = 400 * time.Millisecond
+		w := newNetwork(t)
+		w.admin = NewToken()
+		w.form()
+		leader := w.leaderOf(systemShard)
+		for slow, s := range w.nodes {
+			client := w.nodes[leader].as(w.admin, "")
+			inTime := func(what string, began time.Time, behind []string, err error) {
+				t.Helper()
+				if took := time.Since(began); err != nil || len(behind) > 0 || took >= time.Second || slow != leader && took < late/2 {
+					t.Errorf("%s while %s is slow to hear: behind are %v, %v after %v", what, slow, behind, err, took)
+				}
+			}
+			pass(time.Second)
+			w.deafen(slow, late)
+			began := time.Now()
+			made, err := client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: slow, Roles: []pawl.Role{pawl.RoleObserve}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			inTime("made", began, made.Unconfirmed, err)
+			if _, err := s.as(made.Secret, "").Admin().Me(t.Context()); err != nil {
+				t.Errorf("%s, which is slow to hear, just after the token was made: %v", slow, err)
+			}
+			pass(time.Second)
+			w.deafen(slow, late)
+			began = time.Now()
+			behind, err := client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: slow})
+			inTime("revoked", began, behind, err)
+			if _, err := s.as(made.Secret, "").Admin().Me(t.Context()); !errors.Is(err, pawl.ErrUnauthenticated) {
+				t.Errorf("%s, which is slow to hear, just after the token was revoked: %v", slow, err)
+			}
+		}
+	})
+}
+
 // A node that was told nothing wants tokens as soon as another one does, and after a restart before it has heard of that.
 func TestNodesAgreeOnTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -391,14 +430,14 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 		admin := NewToken()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
 		pass(time.Second)
-		weak, err := s.as(admin, "").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "weak", Roles: []pawl.Role{pawl.RoleProduce}, Life: time.Hour})
+		weak, err := s.as(admin, "").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "weak", Roles: []pawl.Role{pawl.RoleProduce}, Life: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, token := range []string{NewToken(), NewToken(), "guess", weak.Secret} {
 			s.web(token, "GET", "/api/v1/queues", "")
 		}
-		for range 361 {
+		for range 31 {
 			pass(10 * time.Second)
 		}
 		s.web(weak.Secret, "GET", "/api/v1/queues", "")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,7 @@ type network struct {
 	wrong map[string]time.Duration // how far the wall clocks of nodes are ahead
 	admin string                   // token of all nodes, which want tokens then; "": they want none
 	hooks *receiver                // of notices; nil: there is none
+	deaf  atomic.Pointer[deafness] // of a node; nil: of none
 }
 
 func newNetwork(t *testing.T) *network {
@@ -72,6 +74,37 @@ func (w *network) dial(ctx context.Context, at string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
+// deafness is that of a node which hears no answers of other nodes until over is closed.
+type deafness struct {
+	name string
+	over chan struct{}
+}
+
+// deafen lets a node hear no answers of other nodes for a while. It hears what they send by themselves.
+func (w *network) deafen(name string, d time.Duration) {
+	now := &deafness{name, make(chan struct{})}
+	w.deaf.Store(now)
+	time.AfterFunc(d, func() {
+		w.deaf.Store(nil)
+		close(now.over)
+	})
+}
+
+// answers is a connection that a node has made to another one. It takes no lock: that would keep races of nodes from being seen.
+type answers struct {
+	net.Conn
+	w    *network
+	name string
+}
+
+func (a answers) Read(b []byte) (int, error) {
+	n, err := a.Conn.Read(b)
+	if now := a.w.deaf.Load(); now != nil && now.name == a.name {
+		<-now.over
+	}
+	return n, err
+}
+
 // start starts a node under a name, which joins those of the others.
 func (w *network) start(name, dir string, join ...string) *server {
 	w.t.Helper()
@@ -88,9 +121,16 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	}
 	api, peer := w.listen(name+":7295"), w.listen(name+":7296")
 	s := &server{t: w.t, pipe: api.Listener}
-	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, DialPeer: w.dial, MinFree: 1,
+	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, MinFree: 1,
 		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]) },
 			Elapsed: func() time.Duration { return time.Since(w.began) }}}
+	cfg.DialPeer = func(ctx context.Context, at string) (net.Conn, error) {
+		conn, err := w.dial(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		return answers{conn, w, name}, nil
+	}
 	if w.admin != "" {
 		cfg.Tokens, cfg.AdminToken = TokensAlways, func() string { return w.admin }
 	}

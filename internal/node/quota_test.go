@@ -39,12 +39,12 @@ func TestQuotasOutliveLeaders(t *testing.T) {
 			workers.Go(func() { q.work(ctx, queue) })
 			workers.Go(func() { q.work(ctx, queue) })
 		}
-		pass(20 * time.Second)
+		pass(10 * time.Second)
 		w.mute()
 		pass(2 * someLease)
 		w.unmute()
 		for _, shard := range []uint32{2, 0, 1} {
-			pass(5 * time.Second)
+			pass(2 * time.Second)
 			w.crashLeader(shard, func() {})
 			w.until("three voters each", w.replicated(3))
 		}
@@ -87,7 +87,7 @@ func (q *quotaTest) produce(ctx context.Context, queue string, step int) {
 			q.accepted.Add(1)
 		case errors.Is(err, pawl.ErrQueueFull):
 			q.refused.Add(1)
-			pass(time.Duration(step) * 300 * time.Millisecond)
+			pass(time.Duration(step) * 500 * time.Millisecond)
 		case ctx.Err() == nil:
 			q.t.Errorf("enqueue: %v", err)
 			return

@@ -204,7 +204,14 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 		w.crash(second) // perhaps with notices on their way
 		w.die("mail-2", 6)
 		w.start(second, dirs[second], "n1", "n2", "n3")
-		pass(3 * time.Minute)
+		w.within(3*time.Minute, time.Second, "all is told", func() error {
+			_, all := w.hooks.told("/all", "task.dead")
+			if _, mail := w.hooks.told("/mail", "task.dead"); all < 20 || mail < 18 {
+				return fmt.Errorf("of %d and %d dead letters", all, mail)
+			}
+			return nil
+		})
+		pass(20 * time.Second) // and nothing more
 
 		for _, c := range []struct {
 			path string
@@ -447,7 +454,7 @@ func TestSteeringWebhooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.die("mail", 2)
-		pass(2 * time.Minute)
+		pass(30 * time.Second)
 		if _, n := w.hooks.told("/a", "task.dead"); n != 0 {
 			t.Errorf("paused, it was told of %d", n)
 		}
@@ -473,7 +480,7 @@ func TestSteeringWebhooks(t *testing.T) {
 		w.hooks.knows("/b", fresh.Secret)
 		w.die("sms", 1)
 		w.die("mail", 1)
-		pass(2 * time.Minute)
+		pass(75 * time.Second) // until the rest is over, and some more
 		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
 			t.Errorf("with another address and queue it was told of %d", n)
 		}
@@ -481,7 +488,7 @@ func TestSteeringWebhooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.die("sms", 3)
-		pass(2 * time.Minute)
+		pass(20 * time.Second)
 		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
 			t.Errorf("removed, it was told of %d", n)
 		}

@@ -70,44 +70,49 @@ func identify(p Peer) metadata.MD {
 // admit lets a request in, or tells why not, to its sender and to the log. Open says that it may be one of the methods that
 // need no cluster.
 func (t *Transport) admit(ctx context.Context, open bool) (visit, error) {
-	v, err := t.examine(ctx, open)
+	md, _ := metadata.FromIncomingContext(ctx)
+	v, err := readVisit(md)
+	if err == nil {
+		err = t.examine(ctx, v, open)
+	}
 	if err == nil {
 		return v, nil
 	}
+	return visit{}, t.refuse(ctx, v, err)
+}
+
+// refuse tells the log why a request is not let in, or goes no further, and answers with what to tell its sender.
+func (t *Transport) refuse(ctx context.Context, v visit, err error) error {
 	if t.said.may("refused " + v.from.String()) {
 		t.cfg.Logger.Warn("a peer was refused", "peer", v.from.Name, "number", v.from.Number, "address", remote(ctx), "reason", err)
 	}
-	return visit{}, refusal(err.Error())
+	return refusal(err.Error())
 }
 
-func (t *Transport) examine(ctx context.Context, open bool) (visit, error) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	v, err := readVisit(md)
-	if err != nil {
-		return v, err
-	}
+// examine says why a request may not come in, as things are now.
+func (t *Transport) examine(ctx context.Context, v visit, open bool) error {
 	self := t.cfg.Self()
 	if name, ok := provenName(ctx); ok && name != v.from.Name {
-		return v, fmt.Errorf("%v has the certificate of node %q", v.from, name)
+		return fmt.Errorf("%v has the certificate of node %q", v.from, name)
 	}
 	switch open = open && t.open[v.method]; {
 	case v.from.Cluster == noCluster && open:
-		return v, nil
+		return nil
 	case v.from.Cluster == noCluster:
-		return v, fmt.Errorf("node %q belongs to no cluster yet: it may join ours, but nothing else", v.from.Name)
+		return fmt.Errorf("node %q belongs to no cluster yet: it may join ours, but nothing else", v.from.Name)
 	case self.Cluster == noCluster:
-		return v, fmt.Errorf("this node, %q, belongs to no cluster yet", self.Name)
+		return fmt.Errorf("this node, %q, belongs to no cluster yet", self.Name)
 	case v.from.Cluster != self.Cluster || v.toCluster != noCluster && v.toCluster != self.Cluster:
-		return v, fmt.Errorf("node %q of cluster %s tried to reach us; we are node %q of cluster %s: its --join address is wrong",
+		return fmt.Errorf("node %q of cluster %s tried to reach us; we are node %q of cluster %s: its --join address is wrong",
 			v.from.Name, shortCluster(v.from.Cluster), self.Name, shortCluster(self.Cluster))
 	case v.from.Number == 0:
-		return v, fmt.Errorf("node %q has our cluster, but no number", v.from.Name)
+		return fmt.Errorf("node %q has our cluster, but no number", v.from.Name)
 	case v.toNumber != 0 && v.toNumber != self.Number:
-		return v, fmt.Errorf("this is %s, not node %d", wordsFor(self), v.toNumber)
+		return fmt.Errorf("this is %s, not node %d", wordsFor(self), v.toNumber)
 	case open:
-		return v, nil
+		return nil
 	}
-	return v, t.cfg.Admit(v.from)
+	return t.cfg.Admit(v.from)
 }
 
 // wordsFor names us in a refusal: "node 3 (n3)".

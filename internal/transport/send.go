@@ -168,8 +168,8 @@ func (t *Transport) serveRaft(v visit, s grpc.ServerStream) error {
 		if err := s.RecvMsg(&f); err != nil {
 			return err
 		}
-		if _, err := t.admit(s.Context(), false); err != nil {
-			return err
+		if err := t.examine(s.Context(), v, false); err != nil { // what it says of itself it has said once
+			return t.refuse(s.Context(), v, err)
 		}
 		envelopes, err := parseFrame(f.body)
 		if err != nil {

@@ -50,6 +50,10 @@ const (
 	keepaliveWait  = 3 * time.Second
 	// keepaliveClient is the shortest that gRPC lets a client have. Pings of our own notice a cut before that.
 	keepaliveClient = 10 * time.Second
+	// The windows are the bytes that may be on their way before they are read: a snapshot at its full rate over 30 ms, and not many Raft
+	// messages to a node that doesn't read. Windows that grow by themselves cost a ping and its answer for each heartbeat.
+	streamWindow = 2 << 20
+	connWindow   = 8 << 20
 )
 
 func (t *Transport) newServer() *grpc.Server {
@@ -59,6 +63,8 @@ func (t *Transport) newServer() *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveAfter, Timeout: keepaliveWait}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

@@ -28,6 +28,11 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 			t.Errorf("%s is drawn as %+v, want %+v", c.name, got, c.want)
 		}
 	}
+	long := make([]int64, 60)
+	long[58], long[59] = 3, 4
+	if s := sparkOf(&pawl.QueueSeries{Step: time.Minute, Out: long, Succeeded: long}); s.Width != 30 || s.Area != "M0 20h29v-20h1V20z" {
+		t.Errorf("60 steps are drawn as %+v", s)
+	}
 	if sparkOf(nil) != nil || sparkOf(&pawl.QueueSeries{}) != nil {
 		t.Error("nothing is drawn")
 	}

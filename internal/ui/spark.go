@@ -29,18 +29,34 @@ func sparkOf(s *pawl.QueueSeries) *spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
 	}
-	wrong := make([]int64, len(s.Out))
+	came, succeeded, failed, poisoned := pairs(s.In), pairs(s.Succeeded), pairs(s.Failed), pairs(s.Poisoned)
+	wrong := make([]int64, len(pairs(s.Out)))
 	top := int64(1)
 	for i := range wrong {
-		wrong[i] = at(s.Failed, i) + at(s.Poisoned, i) // an attempt that found poison is not among those that failed
-		top = max(top, at(s.Succeeded, i), at(s.In, i))
+		wrong[i] = at(failed, i) + at(poisoned, i) // an attempt that found poison is not among those that failed
+		top = max(top, at(succeeded, i), at(came, i))
 	}
-	out := &spark{Width: len(s.Out), Failed: marksOf(wrong), Label: sparkLabel(s)}
-	if total(s.Succeeded) > 0 {
-		out.Area = stepsOf(s.Succeeded, top) + fmt.Sprintf("V%dz", sparkHeight)
+	out := &spark{Width: len(wrong), Failed: marksOf(wrong), Label: sparkLabel(s)}
+	if total(succeeded) > 0 {
+		out.Area = stepsOf(succeeded, top) + fmt.Sprintf("V%dz", sparkHeight)
 	}
-	if total(s.In) > 0 {
-		out.Came = stepsOf(s.In, top)
+	if total(came) > 0 {
+		out.Came = stepsOf(came, top)
+	}
+	return out
+}
+
+// sparkSteps is how many steps a spark has room for.
+const sparkSteps = 30
+
+// pairs makes one step of two, where there are more than a spark has room for.
+func pairs(n []int64) []int64 {
+	if len(n) <= sparkSteps {
+		return n
+	}
+	out := make([]int64, (len(n)+1)/2)
+	for i, v := range n {
+		out[i/2] += v
 	}
 	return out
 }
