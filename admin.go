@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -96,7 +97,7 @@ type QueueInfo struct {
 	Run       Latency        // from claimed to the end of the run, in the last 5 minutes
 	Drain     *time.Duration // until no task is ready or claimed, at the present rates; nil: they do not get less
 	Workers   *int           // that take its tasks: not those that are quiet or drain; nil: not told
-	Series    *QueueSeries   // of QueuesSeries; nil: not asked for
+	Series    *QueueSeries   // of QueuesWhere; nil: not asked for
 	Settings  QueueSettings
 	Version   int64 // of the settings: grows with each change
 	CreatedAt time.Time
@@ -131,13 +132,44 @@ func (a Admin) Queues(ctx context.Context) iter.Seq2[*QueueInfo, error] {
 
 // QueuesPage gives one page of the queues.
 func (a Admin) QueuesPage(ctx context.Context, page PageRequest) (Page[*QueueInfo], error) {
-	return a.QueuesSeries(ctx, page, 0)
+	return a.QueuesWhere(ctx, QueueFilter{}, page)
 }
 
-// QueuesSeries is QueuesPage, and each queue has its series of a window: 2 or 5 minutes, an hour or 24; 0: none.
-func (a Admin) QueuesSeries(ctx context.Context, page PageRequest, window time.Duration) (Page[*QueueInfo], error) {
-	resp, err := operate(ctx, a, true, a.client.operator.ListQueues,
-		&pawlv1.ListQueuesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor, Series: durationOrNil(window)})
+// QueueTrait is something that a queue has or not.
+type QueueTrait string
+
+// Traits of queues. What is told of the first, the second and the last may be some seconds old.
+const (
+	QueueDead     QueueTrait = "dead"      // it has dead letters
+	QueuePoisoned QueueTrait = "poisoned"  // it has poisoned tasks
+	QueuePaused   QueueTrait = "paused"    // it is paused, or a type or a key in it
+	QueueNoWorker QueueTrait = "no_worker" // it has ready tasks, and no worker takes them
+)
+
+// queueTraits are by their numbers in the protocol.
+var queueTraits = []QueueTrait{"", QueueDead, QueuePoisoned, QueuePaused, QueueNoWorker}
+
+// QueueFilter says which queues a list has, and what of them.
+type QueueFilter struct {
+	Pattern string     // a name, in which each * stands for any characters; "": all
+	Having  QueueTrait // "": whatever they have
+	// Most lists those first that have the most dead, poisoned or ready tasks, as Having says, or else most to do; otherwise they are
+	// in the order of their names. Such a list has one page.
+	Most   bool
+	Series time.Duration // each queue has its series of 2 or 5 minutes, an hour or 24; 0: none
+}
+
+// QueuesWhere gives one page of some queues.
+func (a Admin) QueuesWhere(ctx context.Context, f QueueFilter, page PageRequest) (Page[*QueueInfo], error) {
+	trait := slices.Index(queueTraits, f.Having)
+	if trait < 0 {
+		return Page[*QueueInfo]{}, fmt.Errorf("list queues: %w", invalid("having", "%q is none of dead, poisoned, paused and no_worker", f.Having))
+	}
+	req := &pawlv1.ListQueuesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor, Series: durationOrNil(f.Series), Pattern: f.Pattern, Having: pawlv1.QueueTrait(trait)}
+	if f.Most {
+		req.Order = pawlv1.QueueOrder_QUEUE_ORDER_MOST
+	}
+	resp, err := operate(ctx, a, true, a.client.operator.ListQueues, req)
 	if err != nil {
 		return Page[*QueueInfo]{}, fmt.Errorf("list queues: %w", err)
 	}

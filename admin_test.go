@@ -59,9 +59,9 @@ func TestAdminCalls(t *testing.T) {
 			&pawlv1.ListQueuesResponse{Items: []*pawlv1.Queue{queue}}, `[` + wantQueue + `]`},
 		{"GetQueue", func(a pawl.Admin) (any, error) { return a.Queue(ctx, "mail") }, `queue:"mail"`, &pawlv1.GetQueueResponse{Queue: queue}, wantQueue},
 		{"ListQueues", func(a pawl.Admin) (any, error) {
-			page, err := a.QueuesSeries(ctx, pawl.PageRequest{Limit: 7, Cursor: "c"}, time.Hour)
+			page, err := a.QueuesWhere(ctx, pawl.QueueFilter{Series: time.Hour, Pattern: "m*", Having: pawl.QueueNoWorker, Most: true}, pawl.PageRequest{Limit: 7, Cursor: "c"})
 			return page.Items[0].Name, err
-		}, `limit:7cursor:"c"series:{seconds:3600}`, &pawlv1.ListQueuesResponse{Items: []*pawlv1.Queue{queue}}, `mail`},
+		}, `limit:7cursor:"c"series:{seconds:3600}pattern:"m*"having:QUEUE_TRAIT_NO_WORKERorder:QUEUE_ORDER_MOST`, &pawlv1.ListQueuesResponse{Items: []*pawlv1.Queue{queue}}, `mail`},
 		{"PutQueue", func(a pawl.Admin) (any, error) { return a.PutQueue(ctx, "mail", settings) },
 			`queue:"mail"settings:{weights:{high:1normal:1low:1}retry:{}max_attempts:9retention:{dead:{seconds:3600}}max_wait:{seconds:60}}`, &pawlv1.PutQueueResponse{Queue: queue}, wantQueue},
 		{"PutQueue", func(a pawl.Admin) (any, error) { return a.PutQueueIf(ctx, "mail", 0, pawl.QueueSettings{}) },
@@ -106,8 +106,8 @@ func TestAdminCalls(t *testing.T) {
 			return ids(items), err
 		}, `filter:{queue:"mail"}`, &pawlv1.ListPoisonedResponse{Items: []*pawlv1.Task{dead}}, `t1 dead failed attempts_exhausted failed boom`},
 		{"GroupDead", func(a pawl.Admin) (any, error) { return a.GroupDead(ctx, "mail", true) }, `queue:"mail"poisoned:true`,
-			&pawlv1.GroupDeadResponse{Groups: []*pawlv1.DeadGroup{{Fingerprint: "f", Type: "x", Message: "m", Count: 3, FirstAt: at, LastAt: at, SampleTaskId: "t1"}}, Partial: true},
-			`{[{f x m 3 2026-01-02T03:04:05Z 2026-01-02T03:04:05Z t1}] true}`},
+			&pawlv1.GroupDeadResponse{Groups: []*pawlv1.DeadGroup{{Fingerprint: "f", Type: "x", Message: "m", Count: 3, FirstAt: at, LastAt: at, SampleTaskId: "t1", Queues: 2, Queue: "mail"}}, Partial: true},
+			`{[{f x m 3 2026-01-02T03:04:05Z 2026-01-02T03:04:05Z t1 2 mail}] true}`},
 		{"ReplayDead", func(a pawl.Admin) (any, error) {
 			return a.ReplayDead(ctx, pawl.DeadSelection{Queue: "mail", Filter: &pawl.Filter{Type: "x"}, Max: 10, Rate: 50, DryRun: true, Reason: "fixed"})
 		}, `queue:"mail"filter:{type:"x"}max:10rate:50dry_run:truereason:"fixed"`, &pawlv1.ReplayDeadResponse{Matched: 5, Replayed: 4}, `{5 4}`},

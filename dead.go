@@ -64,9 +64,11 @@ type DeadGroup struct {
 	FirstAt      time.Time
 	LastAt       time.Time
 	SampleTaskID string
+	Queues       int    // in how many
+	Queue        string // the one with the most of them
 }
 
-// GroupDead counts the dead letters of a queue by fingerprint; with poisoned, its poisoned tasks.
+// GroupDead counts the dead letters of a queue, or of all with "", by fingerprint; with poisoned, the poisoned tasks.
 func (a Admin) GroupDead(ctx context.Context, queue string, poisoned bool) (*DeadGroups, error) {
 	resp, err := operate(ctx, a, true, a.client.operator.GroupDead, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
 	if err != nil {
@@ -77,6 +79,7 @@ func (a Admin) GroupDead(ctx context.Context, queue string, poisoned bool) (*Dea
 		out.Groups = append(out.Groups, DeadGroup{
 			Fingerprint: p.GetFingerprint(), Type: p.GetType(), Message: p.GetMessage(), Count: p.GetCount(),
 			FirstAt: timeOf(p.GetFirstAt()), LastAt: timeOf(p.GetLastAt()), SampleTaskID: p.GetSampleTaskId(),
+			Queues: int(p.GetQueues()), Queue: p.GetQueue(),
 		})
 	}
 	return out, nil

@@ -111,31 +111,23 @@ func newDLQGroups(a *app) *cobra.Command {
 	var poisoned bool
 	cmd := &cobra.Command{
 		Use: "groups", Short: "Count dead letters by type and error", Args: noArgs,
-		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.",
+		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.\nWithout --queue those of all queues are counted together; the queue that is named has the most of them.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		names, err := queuesWith(ctx, client, queue, poisoned)
+		groups, err := client.Admin().GroupDead(ctx, queue, poisoned)
 		if err != nil {
 			return err
 		}
 		view := struct {
 			Groups  []groupView `json:"groups"`
 			Partial bool        `json:"partial"`
-		}{Groups: []groupView{}}
-		for _, name := range names {
-			groups, err := client.Admin().GroupDead(ctx, name, poisoned)
-			if err != nil {
-				return err
-			}
-			view.Partial = view.Partial || groups.Partial
-			for _, g := range groups.Groups {
-				view.Groups = append(view.Groups, groupView{name, g.Fingerprint, g.Type, g.Message, g.Count, g.FirstAt, g.LastAt, g.SampleTaskID})
-			}
+		}{Groups: make([]groupView, len(groups.Groups)), Partial: groups.Partial}
+		for i, g := range groups.Groups {
+			view.Groups[i] = groupView{g.Queue, g.Queues, g.Fingerprint, g.Type, g.Message, g.Count, g.FirstAt, g.LastAt, g.SampleTaskID}
 		}
-		slices.SortStableFunc(view.Groups, func(x, y groupView) int { return int(y.Count - x.Count) })
 		return a.print(view, func(w io.Writer) { writeGroups(w, view.Groups, view.Partial) })
 	})
 	return cmd
@@ -145,7 +137,11 @@ func writeGroups(w io.Writer, groups []groupView, partial bool) {
 	now := time.Now()
 	rows := make([][]string, len(groups))
 	for i, g := range groups {
-		rows[i] = []string{strconv.FormatInt(g.Count, 10), g.Queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, short(g.Message, 80)}
+		queue := g.Queue
+		if g.Queues > 1 {
+			queue = fmt.Sprintf("%s and %d more", g.Queue, g.Queues-1)
+		}
+		rows[i] = []string{strconv.FormatInt(g.Count, 10), queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, short(g.Message, 80)}
 	}
 	columns(w, "COUNT|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
 	if partial {

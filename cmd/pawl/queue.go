@@ -26,19 +26,29 @@ func newQueue(a *app) *cobra.Command {
 
 func newQueueLs(a *app) *cobra.Command {
 	var list listFlags
-	var series time.Duration
+	var filter pawl.QueueFilter
+	var having string
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List queues with their depths", Args: noArgs,
-		Example: "  pawl queue ls --watch\n  pawl queue ls --series 1h\n  pawl queue ls -o json",
+		Use: "ls [PATTERN]", Short: "List queues with their depths", Args: cobra.MaximumNArgs(1),
+		Long: `List queues with their depths. A pattern is a name, in which each * stands for any
+characters; mind the shell, which has a use of its own for it.`,
+		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n  pawl queue ls --series 1h\n  pawl queue ls -o json",
 	}
 	list.add(cmd)
-	periodVar(cmd.Flags(), &series, "series", 0, "show how many tasks ended over so long, too: 2m, 5m, 1h or 24h")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+	flags := cmd.Flags()
+	periodVar(flags, &filter.Series, "series", 0, "show how many tasks ended over so long, too: 2m, 5m, 1h or 24h")
+	flags.StringVar(&having, "having", "", "only queues that have `what`: dead letters (dead), poisoned tasks (poisoned), a pause (paused), ready tasks but no worker (no_worker)")
+	flags.BoolVar(&filter.Most, "most", false, "those with the most first: of what --having says, or else to do; one page")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if err := list.check(); err != nil {
 			return err
 		}
+		filter.Having = pawl.QueueTrait(having)
+		if len(args) > 0 {
+			filter.Pattern = args[0]
+		}
 		queues, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.QueueInfo], error) {
-			return client.Admin().QueuesSeries(ctx, p, series)
+			return client.Admin().QueuesWhere(ctx, filter, p)
 		})
 		if err != nil {
 			return err

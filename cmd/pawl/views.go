@@ -296,6 +296,7 @@ type archivedView struct {
 
 type groupView struct {
 	Queue        string    `json:"queue"`
+	Queues       int       `json:"queues"` // in how many; queue is the one with the most
 	Fingerprint  string    `json:"fingerprint"`
 	Type         string    `json:"type"`
 	Message      string    `json:"message"`

@@ -104,7 +104,7 @@ func (b *Broker) Purge(ctx context.Context, by task.Author, shardID uint32, ns, 
 	return total, at, nil
 }
 
-// DeadGroups counts the dead letters or poisoned tasks of a queue by type and normalised message. Partial says that
+// DeadGroups counts the dead letters or poisoned tasks of a queue, or of all with "", by type and normalised message. Partial says that
 // there are more than one call reads.
 func (b *Broker) DeadGroups(ctx context.Context, shardID uint32, ns, queue string, s task.State) (groups []Group, partial bool, at Stamp, err error) {
 	r, err := b.replica(shardID)
@@ -116,7 +116,7 @@ func (b *Broker) DeadGroups(ctx context.Context, shardID uint32, ns, queue strin
 		partial bool
 	}
 	a, at, err := read(ctx, r, func(from store.Reader) (a answer, err error) {
-		a.groups, a.partial = engine.GroupDead(from, ns, queue, s)
+		a.groups, a.partial = engine.GroupDead(from, ns, queue, task.ScopeOf(ctx), s)
 		return a, nil
 	})
 	return a.groups, a.partial, at, err

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 type (
@@ -144,8 +146,13 @@ func (n *NamespaceStanding) Add(o *NamespaceStanding) {
 type survey struct {
 	mu     sync.Mutex
 	at     time.Time
+	took   time.Duration
 	queues []*Standing
 }
+
+// surveyShare bounds what surveys cost: one that took a while is good for so many times as long, and at most for as long as who asks
+// allows. So pages of a few queues are never behind, and thousands of queues cost no more than a twentieth of a processor.
+const surveyShare = 20
 
 // Survey tells how all queues stand in the shards that this node leads, as they did at most age ago. A queue with parts in several
 // of them is one. What it returns must not be changed.
@@ -153,9 +160,10 @@ func (b *Broker) Survey(ctx context.Context, age time.Duration) ([]*Standing, er
 	s := &b.survey
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.at.IsZero() && time.Since(s.at) < age {
+	if !s.at.IsZero() && time.Since(s.at) < min(age, surveyShare*s.took) {
 		return s.queues, nil
 	}
+	began := time.Now()
 	var all []*Standing
 	known := map[[2]string]*Standing{}
 	for _, id := range b.Led() {
@@ -174,6 +182,7 @@ func (b *Broker) Survey(ctx context.Context, age time.Duration) ([]*Standing, er
 		}
 	}
 	s.at, s.queues = time.Now(), all
+	s.took = s.at.Sub(began)
 	return all, nil
 }
 
@@ -197,4 +206,34 @@ func (b *Broker) Standing(ctx context.Context, ns string, age time.Duration) (n 
 		}
 	}
 	return n, err
+}
+
+// CountsQuery says which queues are counted, and what of them.
+type CountsQuery struct {
+	Namespace string
+	Pattern   string     // of their names; "": all
+	State     task.State // of the tasks that are counted: Ready, Dead or Poisoned; 0: all that have something before them
+	Most      int        // only so many, those with the most; 0: all
+}
+
+// QueueCount is how many tasks of a kind a queue has.
+type QueueCount struct {
+	Queue string
+	N     int64
+}
+
+// QueueCounts counts tasks of the queues that have some, in the shards that this node leads.
+func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Duration) (counts []QueueCount, err error) {
+	all, err := b.Survey(ctx, age)
+	scope := task.ScopeOf(ctx)
+	for _, s := range all {
+		if n := s.Count(q.State); n > 0 && s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue)) {
+			counts = append(counts, QueueCount{s.Queue, n})
+		}
+	}
+	if q.Most > 0 {
+		slices.SortStableFunc(counts, func(a, b QueueCount) int { return cmp.Compare(b.N, a.N) })
+		counts = counts[:min(len(counts), q.Most)]
+	}
+	return counts, err
 }

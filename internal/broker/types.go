@@ -106,5 +106,8 @@ type Selection struct {
 	By     task.Author // of the call
 }
 
+// MergeGroups makes one list of those of several shards, the largest group first.
+func MergeGroups(lists ...[]Group) []Group { return engine.MergeGroups(lists...) }
+
 // PrintText is the fingerprint of a Group as filters have it.
 func PrintText(print uint64) string { return engine.PrintText(print) }

@@ -198,7 +198,7 @@ func TestCopiesConverge(t *testing.T) {
 
 func checkCopy(t *testing.T, c *Control, cp *Copy) {
 	t.Helper()
-	want, err := c.Queues(bg, "default", "", 10)
+	want, err := c.Queues(bg, "default", QueueQuery{Limit: 10})
 	must(t, err)
 	if got := cp.Queues("default", "", 10); !reflect.DeepEqual(got, want) {
 		t.Errorf("the copy has %+v, want %+v", got, want)

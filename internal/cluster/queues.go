@@ -23,24 +23,64 @@ func (c *Control) Queue(ctx context.Context, ns, name string) (Queue, error) {
 	})
 }
 
-// Queues reads up to limit queues of a namespace behind a name, in the order of their names.
-func (c *Control) Queues(ctx context.Context, ns, after string, limit int) ([]Queue, error) {
+// Queues reads the queues of a namespace that a list is of.
+func (c *Control) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue, error) {
 	return view(ctx, c, func(r store.Reader) (queues []Queue, err error) {
-		if limit <= 0 {
+		if of.Limit <= 0 {
 			return nil, nil
 		}
-		lo := append(queueKey(ns, after), 0)
-		if after == "" {
+		if of.Names != nil {
+			return namedQueues(r, ns, of.Within, of.Names)
+		}
+		lo := append(queueKey(ns, of.After), 0)
+		if of.After == "" {
 			lo = queueKey(ns, "")
 		}
 		hi := queueKey(ns, "")
 		hi[len(hi)-1]++
-		err = scanQueues(r, lo, hi, func(q Queue, _ bool) bool {
-			queues = append(queues, q)
-			return len(queues) < limit
+		name := len(hi) // where it begins in a key
+		r.Scan(lo, hi, func(k, v []byte) bool {
+			if len(k) > name && !of.names(string(k[name:])) {
+				return true
+			}
+			var q Queue
+			if q, _, err = decodeQueue(k, v); err != nil {
+				return false
+			}
+			if !of.Paused || q.Config.Paused || len(q.Config.Holds) > 0 {
+				queues = append(queues, q)
+			}
+			return len(queues) < of.Limit
 		})
 		return queues, err
 	})
+}
+
+// QueueQuery says which queues a list is of. They are in the order of their names.
+type QueueQuery struct {
+	After   string
+	Limit   int
+	Within  task.Scope
+	Pattern string   // as of a scope; "": all
+	Paused  bool     // only those that are, or of which a type or a key is
+	Names   []string // if given, of these alone, in their order, as far as they are there: the rest is not asked for
+}
+
+func (q *QueueQuery) names(name string) bool {
+	return q.Within.Sees(name) && (q.Pattern == "" || task.Matches(q.Pattern, name))
+}
+
+func namedQueues(r store.Reader, ns string, within task.Scope, names []string) (queues []Queue, err error) {
+	for _, name := range names {
+		q, _, ok, err := getQueue(r, ns, name)
+		if err != nil {
+			return nil, err
+		}
+		if ok && within.Sees(name) {
+			queues = append(queues, q)
+		}
+	}
+	return queues, nil
 }
 
 // Place is where a queue lies. It is created at its first use if the disk has room.

@@ -309,7 +309,7 @@ func placeErr(c *Control, name string) error {
 
 func namesOf(t *testing.T, c *Control, after string) string {
 	t.Helper()
-	queues, err := c.Queues(bg, "default", after, 10)
+	queues, err := c.Queues(bg, "default", QueueQuery{After: after, Limit: 10})
 	must(t, err)
 	var names []string
 	for _, q := range queues {
@@ -328,11 +328,11 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 			must(t, err)
 		}
 		for _, ns := range []string{"a", "ab", "default"} {
-			if queues, err := c.Queues(bg, ns, "", 10); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
+			if queues, err := c.Queues(bg, ns, QueueQuery{Limit: 10}); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
 				t.Errorf("of %q: %+v, %v", ns, queues, err)
 			}
 		}
-		if queues, err := c.Queues(bg, "a", "", 0); err != nil || len(queues) != 0 {
+		if queues, err := c.Queues(bg, "a", QueueQuery{}); err != nil || len(queues) != 0 {
 			t.Errorf("none asked for: %+v, %v", queues, err)
 		}
 	})

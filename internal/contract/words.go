@@ -16,6 +16,23 @@ var (
 	TickOutcomes = []string{"", "fired", "caught_up", "triggered", "skipped"}
 )
 
+// Traits of queues, by which lists of them are narrowed.
+const (
+	QueueDead     = "dead"
+	QueuePoisoned = "poisoned"
+	QueuePaused   = "paused"
+	QueueNoWorker = "no_worker"
+)
+
+// QueueOrderMost is the order in which those with the most come first.
+const QueueOrderMost = "most"
+
+// The words of lists of queues, by their numbers in the protocol.
+var (
+	QueueTraits = []string{"", QueueDead, QueuePoisoned, QueuePaused, QueueNoWorker}
+	QueueOrders = []string{"", QueueOrderMost}
+)
+
 // The words of operations, by their numbers in the protocol.
 var (
 	Actions         = []task.BulkAction{"", task.Replay, task.Cancel, task.Discard, task.Move, task.SetPriority, task.RunNow}

@@ -90,6 +90,19 @@ func (s *Standing) Look(from store.Reader, g *Glance) error {
 	return nil
 }
 
+// Count counts the tasks in a state; 0: those that have something before them.
+func (s *Standing) Count(of task.State) int64 {
+	switch of {
+	case task.Ready:
+		return s.Ready
+	case task.Dead:
+		return s.Dead
+	case task.Poisoned:
+		return s.Poisoned
+	}
+	return s.Scheduled + s.Ready + s.Claimed + s.Retrying
+}
+
 // Waits says how many ready tasks wait for a reason.
 func (s *Standing) Waits(why task.Why) int64 {
 	for _, b := range s.Blocked {

@@ -488,10 +488,22 @@ func (s *story) archive(written bool) string {
 }
 
 func (s *story) groups(d *datadriven.TestData) string {
-	groups, partial := GroupDead(s.store, "default", d.CmdArgs[0].Key, task.Dead)
+	queue, within := "", task.Scope{}
+	for _, a := range d.CmdArgs {
+		if a.Key == "within" {
+			within.Queues = a.Vals
+		} else {
+			queue = a.Key
+		}
+	}
+	groups, partial := GroupDead(s.store, "default", queue, within, task.Dead)
 	var b strings.Builder
 	for _, g := range groups {
-		fmt.Fprintf(&b, "%d %s %q, newest %s\n", g.Count, g.Type, g.Message, s.name(g.Sample))
+		fmt.Fprintf(&b, "%d %s %q, newest %s", g.Count, g.Type, g.Message, s.name(g.Sample))
+		if queue == "" {
+			fmt.Fprintf(&b, ", in %d, most %s", len(g.Queues), g.Most())
+		}
+		b.WriteByte('\n')
 	}
 	fmt.Fprintf(&b, "partial %t", partial)
 	return b.String()

@@ -226,31 +226,10 @@ func (c scopedQueues) Spread(ctx context.Context, by task.Author, ns, name strin
 	return c.Cluster.Spread(ctx, by, ns, name, onto)
 }
 
-// queuesRead is how many queues are read at once for a list of those that a token is good for.
-const queuesRead = 1000
-
-// Queues reads on until there are enough: there are at most as many as a cluster may have.
-func (c scopedQueues) Queues(ctx context.Context, ns, after string, limit int) (found []cluster.Queue, err error) {
-	scope := task.ScopeOf(ctx)
-	if scope.All() {
-		return c.Cluster.Queues(ctx, ns, after, limit)
-	}
-	for len(found) < limit {
-		some, err := c.Cluster.Queues(ctx, ns, after, queuesRead)
-		if err != nil {
-			return nil, err
-		}
-		for _, q := range some {
-			if scope.Sees(q.Name) {
-				found = append(found, q)
-			}
-		}
-		if len(some) < queuesRead {
-			break
-		}
-		after = some[len(some)-1].Name
-	}
-	return found[:min(limit, len(found))], nil
+// Queues reads those that the call may see.
+func (c scopedQueues) Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error) {
+	of.Within = task.ScopeOf(ctx)
+	return c.Cluster.Queues(ctx, ns, of)
 }
 
 // refusals keep the log from being flooded by callers who try tokens.

@@ -59,18 +59,26 @@ func deadState(poisoned bool) task.State {
 
 // GroupDead counts dead letters that read alike.
 func (g operators) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*pawlv1.GroupDeadResponse, error) {
-	q, err := g.known(ctx, r.GetQueue())
+	shards := g.cluster.Shards()
+	if r.GetQueue() != "" {
+		q, err := g.known(ctx, r.GetQueue())
+		if err != nil {
+			return nil, err
+		}
+		shards = q.Shards()
+	}
+	groups, partial, err := g.groupDead(ctx, shards, r.GetQueue(), deadState(r.GetPoisoned()))
 	if err != nil {
 		return nil, err
 	}
-	groups, partial, err := g.groupDead(ctx, q, deadState(r.GetPoisoned()))
-	if err != nil {
-		return nil, err
+	if len(groups) > contract.MaxPage {
+		groups, partial = groups[:contract.MaxPage], true
 	}
 	out := &pawlv1.GroupDeadResponse{Partial: partial, Groups: make([]*pawlv1.DeadGroup, len(groups))}
 	for i, d := range groups {
 		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: broker.PrintText(d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
-			FirstAt: timeProto(d.First), LastAt: timeProto(d.Last), SampleTaskId: d.Sample.String()}
+			FirstAt: timeProto(d.First), LastAt: timeProto(d.Last), SampleTaskId: d.Sample.String(),
+			Queues: int32Of(len(d.Queues)), Queue: d.Most()}
 	}
 	return out, nil
 }

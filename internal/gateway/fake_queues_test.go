@@ -60,16 +60,19 @@ func (f *fake) Queue1(name string) (cluster.Queue, bool) {
 	return q, ok
 }
 
-func (f *fake) Queues(_ context.Context, _, after string, limit int) (queues []cluster.Queue, err error) {
+func (f *fake) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queues []cluster.Queue, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, q := range f.queues {
-		if q.Name > after {
+		if q.Name > of.After && of.Within.Sees(q.Name) && (of.Pattern == "" || task.Matches(of.Pattern, q.Name)) && (!of.Paused || q.Config.Paused) && (of.Names == nil || slices.Contains(of.Names, q.Name)) {
 			queues = append(queues, q)
 		}
 	}
 	slices.SortFunc(queues, func(a, b cluster.Queue) int { return strings.Compare(a.Name, b.Name) })
-	return queues[:min(limit, len(queues))], f.cluster
+	if of.Names != nil {
+		slices.SortFunc(queues, func(a, b cluster.Queue) int { return slices.Index(of.Names, a.Name) - slices.Index(of.Names, b.Name) })
+	}
+	return queues[:min(of.Limit, len(queues))], f.cluster
 }
 
 func (f *fake) PutQueue(_ context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {

@@ -540,7 +540,7 @@ func (f *fake) DeadGroups(_ context.Context, shard uint32, _, queue string, s ta
 		return nil, false, broker.Stamp{}, err
 	}
 	defer f.mu.Unlock()
-	return []broker.Group{{Fingerprint: 42, Type: "mail", Message: "no route to *", Count: 3, First: f.now(), Last: f.now(), Sample: task.NewID(1, 1, 1)}}, false, f.stamp(shard), nil
+	return []broker.Group{{Fingerprint: 42, Type: "mail", Message: "no route to *", Count: 3, First: f.now(), Last: f.now(), Sample: task.NewID(1, 1, 1), Queues: map[string]int64{"mail": 3}}}, false, f.stamp(shard), nil
 }
 
 func (f *fake) selected(s broker.Selection) (list []*fakeTask) {

@@ -142,7 +142,7 @@ type Cluster interface {
 	Copied(ns, queue string) (cluster.Queue, bool)
 	Shards() []uint32
 	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
-	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
+	Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error)
 	PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error
 	Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error)

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -53,40 +52,17 @@ func (g *Gateway) purge(ctx context.Context, by task.Author, q cluster.Queue) (d
 	return discarded, nil
 }
 
-// groupDead counts the dead letters of all parts of a queue that read alike, the largest group first.
-func (g *Gateway) groupDead(ctx context.Context, q cluster.Queue, s task.State) (groups []broker.Group, partial bool, err error) {
-	shards := q.Shards()
+// groupDead counts the dead letters that read alike, of a queue in some shards or of all with "", the largest group first.
+func (g *Gateway) groupDead(ctx context.Context, shards []uint32, queue string, s task.State) (groups []broker.Group, partial bool, err error) {
 	found := make([][]broker.Group, len(shards))
 	cut := make([]bool, len(shards))
 	errs := each(len(shards), func(i int) (err error) {
 		var at broker.Stamp
-		found[i], cut[i], at, err = g.broker.DeadGroups(ctx, shards[i], namespaceOf(ctx), q.Name, s)
+		found[i], cut[i], at, err = g.broker.DeadGroups(ctx, shards[i], namespaceOf(ctx), queue, s)
 		saw(ctx, at)
 		return err
 	})
-	if len(shards) == 1 {
-		return found[0], cut[0], firstError(errs)
-	}
-	byPrint := map[uint64]int{}
-	for i := range found {
-		partial = partial || cut[i]
-		for _, d := range found[i] {
-			at, known := byPrint[d.Fingerprint]
-			if !known {
-				byPrint[d.Fingerprint] = len(groups)
-				groups = append(groups, d)
-				continue
-			}
-			sum := &groups[at]
-			sum.Count += d.Count
-			sum.First = min(sum.First, d.First)
-			if d.Last > sum.Last {
-				sum.Last, sum.Sample = d.Last, d.Sample
-			}
-		}
-	}
-	slices.SortStableFunc(groups, func(a, b broker.Group) int { return cmp.Compare(b.Count, a.Count) })
-	return groups, partial, firstError(errs)
+	return broker.MergeGroups(found...), slices.Contains(cut, true), firstError(errs)
 }
 
 // bulk does something with selected dead letters, part by part.

@@ -7,7 +7,6 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -15,43 +14,6 @@ import (
 type operators struct {
 	pawlv1.UnimplementedOperatorServiceServer
 	*Gateway
-}
-
-// ListQueues reads a page of queues by name.
-func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) (*pawlv1.ListQueuesResponse, error) {
-	n, err := limitOf(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	after, err := decodeCursor(queueCursor, r.GetCursor())
-	if err != nil {
-		return nil, err
-	}
-	var series stats.Window
-	if r.GetSeries() != nil {
-		if series, err = readWindow("series", r.GetSeries()); err != nil {
-			return nil, err
-		}
-	}
-	queues, err := g.cluster.Queues(ctx, namespaceOf(ctx), string(after), n+1)
-	if err != nil {
-		return nil, err
-	}
-	out := &pawlv1.ListQueuesResponse{}
-	if len(queues) > n {
-		queues = queues[:n]
-		out.NextCursor = encodeCursor(queueCursor, []byte(queues[n-1].Name))
-	}
-	out.Items = make([]*pawlv1.Queue, len(queues))
-	errs := each(len(queues), func(i int) (err error) {
-		out.Items[i], err = g.queue(ctx, queues[i])
-		return err
-	})
-	if err := firstError(errs); err != nil {
-		return nil, err
-	}
-	g.setLately(ctx, series, out.Items...)
-	return out, nil
 }
 
 // queue asks a queue's shards how it stands.

@@ -25,6 +25,8 @@ type Stats interface {
 	// Trends too.
 	Trends(ctx context.Context, ns string, names []string, w stats.Window) []stats.Trend
 	Standing(ctx context.Context, ns string) (sum broker.NamespaceStanding, missing []string)
+	// QueueCounts are in no order.
+	QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount
 }
 
 // statisticians is the StatsService.

@@ -13,6 +13,8 @@ import (
 var deadRoutes = []Route{
 	{"GET", "/api/v1/queues/{queue}/dead", "OperatorService/ListDead", func(x *exchange) error { return listDead(x, false) }},
 	{"GET", "/api/v1/queues/{queue}/poisoned", "OperatorService/ListPoisoned", func(x *exchange) error { return listDead(x, true) }},
+	{"GET", "/api/v1/dead", "OperatorService/GroupDead", func(x *exchange) error { return groupAllDead(x, false) }},
+	{"GET", "/api/v1/poisoned", "OperatorService/GroupDead", func(x *exchange) error { return groupAllDead(x, true) }},
 	{"POST", "/api/v1/queues/{queue}/dead/replay", "OperatorService/ReplayDead", func(x *exchange) error { return replay(x, false) }},
 	{"POST", "/api/v1/queues/{queue}/poisoned/replay", "OperatorService/ReplayDead", func(x *exchange) error { return replay(x, true) }},
 	{"POST", "/api/v1/queues/{queue}/dead/discard", "OperatorService/DiscardDead", func(x *exchange) error { return discard(x, false) }},
@@ -58,6 +60,18 @@ func listDead(x *exchange, poisoned bool) error {
 	return err
 }
 
+// groupAllDead is that of all queues. There is no list of them: tasks are listed by GET /api/v1/tasks.
+func groupAllDead(x *exchange, poisoned bool) error {
+	q, err := x.query("group_by")
+	if err != nil {
+		return err
+	}
+	if by := q.Get("group_by"); by != "error" {
+		return task.Invalid("group_by", "%q is not error, by which alone dead letters of all queues are counted", task.Cut(by, 64))
+	}
+	return groupDead(x, "", poisoned)
+}
+
 func groupDead(x *exchange, queue string, poisoned bool) error {
 	got, err := x.API.Operator.GroupDead(x.ctx, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
 	if err != nil {
@@ -74,6 +88,8 @@ func groupDead(x *exchange, queue string, poisoned bool) error {
 		x.time("first_at", d.GetFirstAt())
 		x.time("last_at", d.GetLastAt())
 		x.str("sample_task_id", d.GetSampleTaskId())
+		x.num("queues", int64(d.GetQueues()))
+		x.str("queue", d.GetQueue())
 		x.close('}')
 	}
 	x.close(']')

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"math"
+	"net/url"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -26,15 +27,22 @@ var queueRoutes = []Route{
 }
 
 func listQueues(x *exchange) error {
-	limit, cursor, err := x.page("series")
+	limit, cursor, err := x.page("series", "pattern", "having", "order")
 	if err != nil {
 		return err
 	}
-	series, err := spanQuery(x.r.URL.Query(), "series")
-	if err != nil {
+	q := x.r.URL.Query()
+	req := &pawlv1.ListQueuesRequest{Limit: limit, Cursor: cursor, Pattern: q.Get("pattern")}
+	if req.Series, err = spanQuery(q, "series"); err != nil {
 		return err
 	}
-	got, err := x.API.Operator.ListQueues(x.ctx, &pawlv1.ListQueuesRequest{Limit: limit, Cursor: cursor, Series: series})
+	if req.Having, err = wordQuery[pawlv1.QueueTrait](q, "having", contract.QueueTraits); err != nil {
+		return err
+	}
+	if req.Order, err = wordQuery[pawlv1.QueueOrder](q, "order", contract.QueueOrders); err != nil {
+		return err
+	}
+	got, err := x.API.Operator.ListQueues(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -47,6 +55,16 @@ func listQueues(x *exchange) error {
 	x.str("next_cursor", got.GetNextCursor())
 	x.close('}')
 	return nil
+}
+
+// wordQuery reads a parameter that is one of some words; 0 without it.
+func wordQuery[N ~int32](q url.Values, name string, words []string) (N, error) {
+	s := q.Get(name)
+	n := contract.NumberOf[N](words, s)
+	if n == 0 && q.Has(name) {
+		return 0, task.Invalid(name, "%q is not one of %v", task.Cut(s, 64), words[1:])
+	}
+	return n, nil
 }
 
 func getQueue(x *exchange) error {

@@ -21,7 +21,7 @@ func (r *Router) Directory() Directory { return Directory{r} }
 type queueArgs struct {
 	Namespace string
 	Name      string
-	Limit     int
+	List      cluster.QueueQuery
 	Version   uint64
 	Config    task.QueueConfig
 	Shard     uint32
@@ -46,7 +46,7 @@ var (
 		return c.Queue(ctx, a.Namespace, a.Name)
 	})
 	getQueues = onSystem("get-queues", true, func(ctx context.Context, c Control, a queueArgs) ([]cluster.Queue, error) {
-		return c.Queues(ctx, a.Namespace, a.Name, a.Limit)
+		return c.Queues(ctx, a.Namespace, a.List)
 	})
 	putQueue = onSystem("put-queue", false, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
 		return c.PutQueue(ctx, cluster.Deed{By: a.By, Action: a.Action}, a.Namespace, a.Name, a.change)
@@ -107,9 +107,9 @@ func (d Directory) Queue(ctx context.Context, ns, name string) (q cluster.Queue,
 	return q, err == nil, err
 }
 
-// Queues reads up to limit queues of a namespace behind a name, in the order of their names.
-func (d Directory) Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error) {
-	return call(ctx, d.r, getQueues, systemShard, queueArgs{Namespace: ns, Name: after, Limit: limit})
+// Queues reads the queues of a namespace that a list is of.
+func (d Directory) Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error) {
+	return call(ctx, d.r, getQueues, systemShard, queueArgs{Namespace: ns, List: of})
 }
 
 // maxChanges is how often a change is made anew of what others have just written.

@@ -44,7 +44,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 		if _, err := two.PutQueue(ctx, cluster.Deed{}, ns, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
-		if list, err := two.Queues(ctx, ns, "", 10); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
+		if list, err := two.Queues(ctx, ns, cluster.QueueQuery{Limit: 10}); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
 			t.Errorf("listed %+v, %v", list, err)
 		}
 		before := f.count("place")

@@ -470,6 +470,10 @@ func (b fakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker
 	return tasks, places, "", nil
 }
 
+func (b fakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) ([]broker.QueueCount, error) {
+	return nil, nil
+}
+
 func (b fakeBroker) Standing(context.Context, string, time.Duration) (broker.NamespaceStanding, error) {
 	return broker.NamespaceStanding{}, nil
 }

@@ -98,7 +98,7 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
-	statsReport, statsBriefs, standings,
+	statsReport, statsBriefs, standings, queueCounts,
 
 	spaces, putShare, eraseNamespace,
 

@@ -99,17 +99,17 @@ func (c fakeControl) Place(ctx context.Context, ns, name string) (cluster.Queue,
 	return c.PutQueue(ctx, cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
-func (c fakeControl) Queues(_ context.Context, _, after string, limit int) (queues []cluster.Queue, err error) {
+func (c fakeControl) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queues []cluster.Queue, err error) {
 	c.m.f.with(func() {
 		err = c.check()
 		for name, q := range c.m.f.queues {
-			if name > after {
+			if name > of.After {
 				queues = append(queues, q)
 			}
 		}
 	})
 	slices.SortFunc(queues, func(a, b cluster.Queue) int { return strings.Compare(a.Name, b.Name) })
-	return queues[:min(limit, len(queues))], err
+	return queues[:min(of.Limit, len(queues))], err
 }
 
 func (c fakeControl) PutQueue(ctx context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {

@@ -57,6 +57,8 @@ type Broker interface {
 	Leader(shard uint32) (node, term, index uint64)
 	// Standing tells of the shards that this node leads.
 	Standing(ctx context.Context, ns string, age time.Duration) (broker.NamespaceStanding, error)
+	// QueueCounts too.
+	QueueCounts(ctx context.Context, q broker.CountsQuery, age time.Duration) ([]broker.QueueCount, error)
 }
 
 // LocalWatch is a broker.ClaimWatch.
@@ -80,7 +82,7 @@ type Control interface {
 	// Place is where a queue lies, which is created at its first use.
 	Place(ctx context.Context, ns, name string) (cluster.Queue, error)
 	Queue(ctx context.Context, ns, name string) (cluster.Queue, error)
-	Queues(ctx context.Context, ns, after string, limit int) ([]cluster.Queue, error)
+	Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error)
 	// PutQueue returns the error of change as it is, if that is a *task.Error.
 	PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error

@@ -46,6 +46,10 @@ var standings = &method[string, broker.NamespaceStanding]{name: "standings", aga
 	return r.cfg.Broker.Standing(ctx, ns, surveyAge)
 }}
 
+var queueCounts = &method[broker.CountsQuery, []broker.QueueCount]{name: "queue-counts", again: true, run: func(ctx context.Context, r *Router, q broker.CountsQuery) ([]broker.QueueCount, error) {
+	return r.cfg.Broker.QueueCounts(ctx, q, surveyAge)
+}}
+
 // surveyAge is how old may be what is told of all queues at once.
 const surveyAge = 2 * time.Second
 
@@ -95,4 +99,25 @@ func (r *Router) Standing(ctx context.Context, ns string) (sum broker.NamespaceS
 		sum.Add(&answers[i])
 	}
 	return sum, missing
+}
+
+// QueueCounts counts tasks of queues, in all shards that have leaders, as far as the nodes answer soon.
+func (r *Router) QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount {
+	answers, _ := eachNode(ctx, r, queueCounts, nodeTime, q)
+	if len(answers) == 1 {
+		return answers[0]
+	}
+	var sum []broker.QueueCount
+	at := map[string]int{}
+	for _, some := range answers {
+		for _, c := range some {
+			if i, known := at[c.Queue]; known {
+				sum[i].N += c.N
+				continue
+			}
+			at[c.Queue] = len(sum)
+			sum = append(sum, c)
+		}
+	}
+	return sum
 }

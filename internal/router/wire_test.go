@@ -190,7 +190,7 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome),
 		bothTravel(listWorkers), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNews),
 
-		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(standings), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
+		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(standings), bothTravel(queueCounts), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
 		seen[check(t)] = true
 	}
 	for name := range served {

@@ -25,7 +25,7 @@ func (s Scope) All() bool { return s.Queues == nil }
 
 // Sees says whether a queue is within the scope.
 func (s Scope) Sees(queue string) bool {
-	return s.Queues == nil || slices.ContainsFunc(s.Queues, func(p string) bool { return matches(p, queue) })
+	return s.Queues == nil || slices.ContainsFunc(s.Queues, func(p string) bool { return Matches(p, queue) })
 }
 
 // Covers says whether all queues that o may ever see are within the scope.
@@ -62,8 +62,8 @@ func (s Scope) Check(field string, l Limits) error {
 	return nil
 }
 
-// matches says whether a whole name fits a pattern. It goes through the name once for each star at most.
-func matches(pattern, name string) bool {
+// Matches says whether a whole name fits a pattern. It goes through the name once for each star at most.
+func Matches(pattern, name string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	if !star {
 		return name == pattern

@@ -1,10 +1,13 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -28,20 +31,26 @@ type clusterView struct {
 
 type nodeRow struct {
 	pawl.NodeInfo
+	State    string // for its colour
 	Word     string // how it stands
 	DiskUsed int64  // percent
 	LeadsN   int
 }
 
+// patience is how long a node may be silent to a new leader of the system shard, which hears of nodes only when they ask, before it
+// counts as away: as long as one that was heard of.
+const patience = 10 * time.Second
+
 func nodeRowOf(n pawl.NodeInfo) nodeRow {
-	row := nodeRow{NodeInfo: n, Word: n.State, LeadsN: len(n.Leads)}
+	row := nodeRow{NodeInfo: n, State: n.State, Word: n.State, LeadsN: len(n.Leads)}
 	switch {
-	case !n.Heard:
-		row.Word = "not heard yet"
-	case !n.Alive:
-		row.Word = "silent"
-	case n.State == "active":
-		row.Word = "alive"
+	case n.Alive && n.State == "active":
+		row.State, row.Word = "alive", "alive"
+	case n.Alive:
+	case !n.Heard && n.Silent < patience:
+		row.State, row.Word = "waited-for", "not heard yet"
+	default:
+		row.State, row.Word = "silent", "no answer for "+spanText(n.Silent.Round(time.Second))
 	}
 	if n.DiskTotal > 0 {
 		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal
@@ -61,6 +70,10 @@ func showCluster(v *visit) (*screen, error) {
 	view := clusterView{ClusterInfo: c, Server: server, Shards: c.Shards, Alone: len(c.Nodes) < 2}
 	for _, n := range c.Nodes {
 		view.Nodes = append(view.Nodes, nodeRowOf(n))
+	}
+	slices.SortFunc(view.Nodes, func(a, b nodeRow) int { return cmp.Compare(a.Number, b.Number) })
+	for i := range view.Shards {
+		slices.SortFunc(view.Shards[i].Members, func(a, b pawl.ShardMember) int { return strings.Compare(a.Node, b.Node) })
 	}
 	return &screen{Title: "Cluster", Data: view}, nil
 }

@@ -47,13 +47,12 @@ type previewView struct {
 
 // previewSchedule shows the next ticks of what stands in a form, before it is sent.
 func previewSchedule(v *visit) error {
-	r := &reader{v: v}
-	v.r.PostForm = v.r.URL.Query() // the fields of the form
+	r := &reader{v: v, from: v.r.URL.Query()}
 	s := pawl.Schedule{Name: "preview", Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
 	var view previewView
 	switch {
 	case r.err != nil:
-		view.Refused = problemOf(r.err).Message
+		view.Refused = problemOf(eachError(r.err)[0]).Message
 	case s.Cron != "" || s.Every > 0:
 		change, err := v.admin().TrySchedule(v.ctx, s)
 		if err != nil {

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"errors"
 	"net/url"
 	"time"
 
@@ -18,21 +19,22 @@ var deadActions = []action{{path: "/archive/restore", nav: "/dead", form: restor
 
 type deadView struct {
 	State  pawl.State
-	Path   string
-	Queues []deadQueue
-	Queue  string // the one that is shown; "": none has any
-	Total  int64  // of it
+	Queues []deadQueue // those with most, and all
+	More   string      // where the other queues are listed; "": these are all
+	Queue  string      // the one that is shown; "": all
+	Total  int64       // of what is shown
 	Groups []deadGroup
+	Cut    int   // groups that are not shown
 	Trend  chart // of the last 24 h
 	// Partial: there are more than one call reads.
 	Partial bool
-	Recent  []*pawl.TaskInfo
+	Recent  []*pawl.TaskInfo // of one queue
 	All     bulkLinks
 	Ticked  []bulkLink // for those that are ticked
 	Back    string
 }
 
-// deadQueue is a queue that has some.
+// deadQueue is a queue that has some, or all of them.
 type deadQueue struct {
 	Name string
 	N    int64
@@ -47,93 +49,135 @@ type deadGroup struct {
 	pawl.DeadGroup
 	Links bulkLinks
 	Bar   bar
+	Only  string // the page of the one queue with most of it
 }
 
-// maxGroups is how many groups a page shows: the largest. recentDead is how many single ones.
 const (
+	// maxGroups is how many groups a page shows: the largest. recentDead is how many single ones.
 	maxGroups  = 50
 	recentDead = 10
+	// deadQueues is how many queues a page leads to.
+	deadQueues = 12
+	// trendTime is the time that a trend is of.
+	trendTime = 24 * time.Hour
 )
 
 func showDead(state pawl.State) func(*visit) (*screen, error) {
 	return func(v *visit) (*screen, error) {
-		view := deadView{State: state, Path: v.r.URL.Path, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(pawl.ActionReplay, pawl.ActionDiscard)}
+		view := deadView{State: state, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(pawl.ActionReplay, pawl.ActionDiscard)}
 		title := "Dead letters"
 		if state == pawl.StatePoisoned {
 			title = "Poison"
 		}
-		if err := v.deadQueues(&view); err != nil || view.Queue == "" {
-			return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds}}, err
+		for _, add := range []func(*deadView) error{v.deadTrend, v.deadQueues, v.deadGroups, v.recentDead} {
+			if err := add(&view); err != nil {
+				return nil, err
+			}
 		}
-		filter := pawl.Filter{Queue: view.Queue, States: []pawl.State{state}}
-		view.All = v.linksOf(filter)
-		groups, err := v.admin().GroupDead(v.ctx, view.Queue, state == pawl.StatePoisoned)
-		if err != nil {
-			return nil, err
-		}
-		view.Partial = groups.Partial
-		if view.Trend, err = v.deadTrend(view.Queue, state); err != nil {
-			return nil, err
-		}
-		for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
-			f := filter
-			f.Type, f.Fingerprint = g.Type, g.Fingerprint
-			view.Groups = append(view.Groups, deadGroup{DeadGroup: g, Links: v.linksOf(f),
-				Bar: barOf([]count{{string(state), g.Count}, {"rest", max(view.Total-g.Count, 0)}})})
-		}
-		page, err := v.client.ListPage(v.ctx, filter, pawl.PageRequest{Limit: recentDead})
-		view.Recent = page.Items
-		return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds}}, err
+		return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds, Queue: view.Queue}}, nil
 	}
 }
 
-// trendTime is the time that a trend is of.
-const trendTime = 24 * time.Hour
-
-func (v *visit) deadTrend(queue string, state pawl.State) (chart, error) {
-	stats, err := v.admin().QueueStats(v.ctx, queue, trendTime)
-	if err != nil {
-		return chart{}, err
+// ofState counts the tasks of a queue in the page's state.
+func (d *deadView) ofState(dead, poisoned int64) int64 {
+	if d.State == pawl.StatePoisoned {
+		return poisoned
 	}
-	n := make([]int64, len(stats.Series))
-	for i, e := range stats.Series {
-		n[i] = e.Dead
-		if state == pawl.StatePoisoned {
-			n[i] = e.Poisoned
-		}
-	}
-	return chartOf("Tasks that came here in the last 24 hours", stats.Start, stats.Step, []series{{string(state), "came here", n}}, series{}), nil
+	return dead
 }
 
-// deadQueues finds the queues that have some, and shows the one with most unless one is chosen.
-func (v *visit) deadQueues(view *deadView) error {
-	var most int64
-	chosen := view.Queue
-	for q, err := range v.admin().Queues(v.ctx) {
+// deadTrend shows when they came, and counts them.
+func (v *visit) deadTrend(view *deadView) error {
+	var lately *pawl.Stats
+	if view.Queue == "" {
+		all, err := v.admin().Stats(v.ctx, trendTime)
+		if errors.Is(err, pawl.ErrPermissionDenied) { // who may see some queues has groups, but no statistics of all
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		n := q.Depth.Dead
-		if view.State == pawl.StatePoisoned {
-			n = q.Depth.Poisoned
+		lately, view.Total = &all.Stats, view.ofState(all.Queues.Dead, all.Queues.Poisoned)
+	} else {
+		q, err := v.admin().Queue(v.ctx, view.Queue)
+		if err != nil {
+			return err
 		}
-		if n == 0 && q.Name != chosen {
-			continue
-		}
-		view.Queues = append(view.Queues, deadQueue{Name: q.Name, N: n, URL: v.base + v.here("queue", q.Name)})
-		if chosen == "" && n > most {
-			most, view.Queue = n, q.Name
-		}
-	}
-	for i, q := range view.Queues {
-		if q.Name == view.Queue {
-			view.Queues[i].On, view.Total = true, q.N
+		view.Total = view.ofState(q.Depth.Dead, q.Depth.Poisoned)
+		if lately, err = v.admin().QueueStats(v.ctx, view.Queue, trendTime); err != nil {
+			return err
 		}
 	}
-	if view.Total == 0 && chosen == "" {
-		view.Queue = ""
+	n := make([]int64, len(lately.Series))
+	for i, e := range lately.Series {
+		n[i] = view.ofState(e.Dead, e.Poisoned)
+	}
+	view.Trend = chartOf("Tasks that came here in the last 24 hours", lately.Start, lately.Step, []series{{string(view.State), "came here", n}}, series{})
+	return nil
+}
+
+// deadQueues leads to the queues with most of them, and to the one that is shown.
+func (v *visit) deadQueues(view *deadView) error {
+	having := pawl.QueueDead
+	if view.State == pawl.StatePoisoned {
+		having = pawl.QueuePoisoned
+	}
+	page, err := v.admin().QueuesWhere(v.ctx, pawl.QueueFilter{Having: having, Most: true}, pawl.PageRequest{Limit: deadQueues})
+	if err != nil {
+		return err
+	}
+	view.Queues = []deadQueue{{Name: "all queues", N: view.Total, URL: v.base + v.here("queue", ""), On: view.Queue == ""}}
+	if view.Queue != "" {
+		view.Queues[0].N = 0 // not asked for
+	}
+	shown := view.Queue == ""
+	for _, q := range page.Items {
+		if n := view.ofState(q.Depth.Dead, q.Depth.Poisoned); n > 0 {
+			view.Queues = append(view.Queues, deadQueue{Name: q.Name, N: n, URL: v.base + v.here("queue", q.Name), On: q.Name == view.Queue})
+			shown = shown || q.Name == view.Queue
+		}
+	}
+	if !shown {
+		view.Queues = append(view.Queues, deadQueue{Name: view.Queue, N: view.Total, URL: v.base + v.here(), On: true})
+	}
+	if len(page.Items) == deadQueues {
+		view.More = v.url("queues", "?having="+string(having))
 	}
 	return nil
+}
+
+// deadGroups shows what they died of.
+func (v *visit) deadGroups(view *deadView) error {
+	filter := pawl.Filter{Queue: view.Queue, States: []pawl.State{view.State}}
+	view.All = v.linksOf(filter)
+	groups, err := v.admin().GroupDead(v.ctx, view.Queue, view.State == pawl.StatePoisoned)
+	if err != nil {
+		return err
+	}
+	view.Partial = groups.Partial
+	view.Cut = max(len(groups.Groups)-maxGroups, 0)
+	counted := int64(0)
+	for _, g := range groups.Groups {
+		counted += g.Count
+	}
+	view.Total = max(view.Total, counted) // that of all queues may be some seconds older
+	for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
+		f := filter
+		f.Type, f.Fingerprint = g.Type, g.Fingerprint
+		view.Groups = append(view.Groups, deadGroup{DeadGroup: g, Links: v.linksOf(f), Only: v.base + v.here("queue", g.Queue),
+			Bar: barOf([]count{{string(view.State), g.Count}, {"rest", max(view.Total-g.Count, 0)}})})
+	}
+	return nil
+}
+
+// recentDead lists the newest of a queue. Over all queues there is no such list: shards keep one for each queue.
+func (v *visit) recentDead(view *deadView) error {
+	if view.Queue == "" {
+		return nil
+	}
+	page, err := v.client.ListPage(v.ctx, pawl.Filter{Queue: view.Queue, States: []pawl.State{view.State}}, pawl.PageRequest{Limit: recentDead})
+	view.Recent = page.Items
+	return err
 }
 
 func (v *visit) linksOf(f pawl.Filter) bulkLinks {

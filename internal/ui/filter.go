@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ var allStates = []pawl.State{
 // field, which are looked for in the payload.
 func splitTerms(text string) ([]term, error) {
 	if len(text) > maxFilterText {
-		return nil, badField("q", "%d bytes, at most %d are allowed", len(text), maxFilterText)
+		return nil, badFilter("%d bytes, at most %d are allowed", len(text), maxFilterText)
 	}
 	var all []term
 	var loose []string
@@ -47,7 +48,7 @@ func splitTerms(text string) ([]term, error) {
 			name = long
 		}
 		if !slices.Contains(filterFields, name) {
-			return nil, badField("q", "%q is not a field: there are %s", clip(name, 40), strings.Join(filterFields, ", "))
+			return nil, badFilter("%q is not a field: there are %s", clip(name, 40), strings.Join(filterFields, ", "))
 		}
 		all = append(all, term{name, value})
 	}
@@ -55,6 +56,19 @@ func splitTerms(text string) ([]term, error) {
 		all = append(all, term{"q", strings.Join(loose, " ")})
 	}
 	return all, nil
+}
+
+// badFilter is the error of a filter that can't be read. It stands by the filter, so it does not name it.
+func badFilter(format string, args ...any) error {
+	return &pawl.Error{Code: "invalid_argument", Field: "q", Message: fmt.Sprintf(format, args...)}
+}
+
+func stateWords() string {
+	words := make([]string, len(allStates))
+	for i, s := range allStates {
+		words[i] = string(s)
+	}
+	return strings.Join(words, ", ")
 }
 
 // nextTerm cuts the first condition off. What has no field before a colon is a word.
@@ -68,7 +82,7 @@ func nextTerm(s string) (name, value, rest string, err error) {
 			end = len(s)
 		}
 		if end == 0 && name != "" {
-			return "", "", "", badField("q", "%s: has no value behind it", clip(name, 40))
+			return "", "", "", badFilter("%s: has no value behind it", clip(name, 40))
 		}
 		return name, s[:end], s[end:], nil
 	}
@@ -84,7 +98,7 @@ func nextTerm(s string) (name, value, rest string, err error) {
 			b.WriteByte(s[i])
 		}
 	}
-	return "", "", "", badField("q", "the quotation mark before %q has no end", clip(s[1:], 40))
+	return "", "", "", badFilter("the quotation mark before %q has no end", clip(s[1:], 40))
 }
 
 // parseFilter reads the filter language. now is what ages count from.
@@ -97,7 +111,7 @@ func parseFilter(text string, now time.Time) (pawl.Filter, []term, error) {
 	seen := map[string]bool{}
 	for _, t := range terms {
 		if seen[t.Field] {
-			return f, terms, badField("q", "%s is given twice", t.Field)
+			return f, terms, badFilter("%s is given twice", t.Field)
 		}
 		seen[t.Field] = true
 		if err := t.apply(&f, now); err != nil {
@@ -135,7 +149,7 @@ func (t term) apply(f *pawl.Filter, now time.Time) (err error) {
 		for _, word := range strings.Split(t.Value, ",") {
 			s := pawl.State(strings.TrimSpace(word))
 			if !slices.Contains(allStates, s) {
-				return badField("q", "%q is not a state", clip(word, 40))
+				return badFilter("%q is not a state: there are %s", clip(word, 40), stateWords())
 			}
 			f.States = append(f.States, s)
 		}
@@ -145,13 +159,13 @@ func (t term) apply(f *pawl.Filter, now time.Time) (err error) {
 
 // pastMoment reads a time, or an age.
 func pastMoment(t term, now time.Time) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339, t.Value); err == nil {
+	if at, err := parseTime(t.Value); err == nil {
 		return at, nil
 	}
 	if d, err := parseSpan(t.Value); err == nil {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, badField("q", "%s: %q is neither a time such as 2026-01-31T12:00:00Z nor an age such as 2h", t.Field, clip(t.Value, 40))
+	return time.Time{}, badFilter("%s: %q is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h", t.Field, clip(t.Value, 40))
 }
 
 // termsText is the inverse of splitTerms.

@@ -23,6 +23,8 @@ func TestFilterLanguage(t *testing.T) {
 		{"fingerprint:00ff00ff00ff00ff", "fingerprint:00ff00ff00ff00ff"},
 		{"after:2h", "created_after:2026-01-31T10:00:00Z"},
 		{"before:2026-01-01T00:00:00Z", "created_before:2026-01-01T00:00:00Z"},
+		{"after:2026-01-30", "created_after:2026-01-30T00:00:00Z"},
+		{"after:2026-01-30T09:30", "created_after:2026-01-30T09:30:00Z"},
 		{"created_after:1d", "created_after:2026-01-30T12:00:00Z"},
 	} {
 		f, _, err := parseFilter(c.text, now)
@@ -35,11 +37,30 @@ func TestFilterLanguage(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"colour:red": "colour", "state:sleeping": "sleeping", "queue:": "no value", `error:"open`: "no end", "queue:a queue:b": "twice",
+		"colour:red": "colour", "state:sleeping": "there are scheduled, ready,", "queue:": "no value", `error:"open`: "no end", "queue:a queue:b": "twice",
 		"after:tomorrow": "tomorrow", strings.Repeat("x", 5000): "at most",
 	} {
 		if _, _, err := parseFilter(text, now); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40q: %v, want %q in it", text, err, says)
+		}
+	}
+}
+
+// TestRates: all forms take the same.
+func TestRates(t *testing.T) {
+	for text, want := range map[string]float64{"50/s": 50, "100/1m": 100.0 / 60, "0.5/s": 0.5, "1,000/h": 1000.0 / 3600, "5 / 10s": 0.5} {
+		if n, period, err := parsePace(text); err != nil || n/period.Seconds() != want {
+			t.Errorf("%q is %v in %v, %v; want %v a second", text, n, period, err, want)
+		}
+	}
+	for text, want := range map[string]pawl.Rate{"50/s": {Limit: 50, Period: time.Second}, "100/1m burst 20": {Limit: 100, Period: time.Minute, Burst: 20}} {
+		if rate, err := parseRate(text); err != nil || rate != want {
+			t.Errorf("%q is %+v, %v; want %+v", text, rate, err, want)
+		}
+	}
+	for _, text := range []string{"50", "0/s", "abc", "/s", "5/", "5/0s", "0.5/s", "5/s burst", "NaN/s", "-1/s"} {
+		if rate, err := parseRate(text); err == nil {
+			t.Errorf("%q reads as %+v", text, rate)
 		}
 	}
 }

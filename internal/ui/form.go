@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -35,6 +36,21 @@ type form struct {
 // fact is a line that tells a name and a value.
 type fact struct{ Name, Value string }
 
+// linkedFact is a fact whose value has a page.
+type linkedFact struct {
+	fact
+	URL string // "": it has none
+}
+
+// linked gives the values of some facts their pages, by the names of the facts.
+func linked(facts []fact, pages map[string]string) []linkedFact {
+	out := make([]linkedFact, len(facts))
+	for i, f := range facts {
+		out[i] = linkedFact{f, pages[f.Name]}
+	}
+	return out
+}
+
 // check is a button that asks for the form again, as it is filled in.
 type check struct{ Label string }
 
@@ -46,6 +62,7 @@ type field struct {
 	Ticks                                 []tick
 	Required                              bool
 	Heading                               string // a new part of the form begins here
+	Fold                                  string // the rest of the form, from here on, is folded away under this word
 	Refused                               string // what is wrong with it
 }
 
@@ -93,8 +110,10 @@ func (v *visit) readForm() error {
 
 // value is what was filled in, without space around it and with the line ends of Unix.
 func (v *visit) value(name string) string {
-	return strings.TrimSpace(strings.ReplaceAll(v.r.PostForm.Get(name), "\r\n", "\n"))
+	return tidyValue(v.r.PostForm.Get(name))
 }
+
+func tidyValue(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
 // refill puts in what was filled in before.
 func (f *form) refill(filled url.Values) {
@@ -109,32 +128,60 @@ func (f *form) refill(filled url.Values) {
 	}
 }
 
-// refuse shows an error beside the field that it names, or else above all.
+// refuse shows each error beside the field that it names, called as the form calls it, or else above all.
 func (f *form) refuse(err error) {
 	p := problemOf(err)
-	f.Refused = &p
-	best := -1
-	for i := range f.Fields {
-		name := f.Fields[i].Name
-		if p.Field == name || strings.HasPrefix(p.Field, name+".") || strings.HasPrefix(p.Field, name+"[") {
-			if best < 0 || len(name) > len(f.Fields[best].Name) {
-				best = i
-			}
+	p.Title = strings.ReplaceAll(p.Code, "_", " ")
+	var labels []string
+	for _, one := range eachError(err) {
+		of := problemOf(one)
+		if at := f.fieldOf(of.Field); at != nil {
+			at.Refused = strings.TrimPrefix(of.Message, of.Field+": ")
+			labels = append(labels, "“"+at.Label+"”")
 		}
 	}
-	if best >= 0 && f.Fields[best].Kind != "hidden" {
-		f.Fields[best].Refused = p.Message
+	if len(labels) > 0 {
+		p.Title, p.Message = "Not done", "see "+strings.Join(labels, ", ")+" below"
 	}
+	f.Refused = &p
 }
 
-// Beside tells whether a field shows what is wrong.
-func (f *form) Beside() bool {
-	for i := range f.Fields {
-		if f.Fields[i].Refused != "" {
+// eachError are the errors that reader.fail has put together.
+func eachError(err error) []error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return all.Unwrap()
+	}
+	return []error{err}
+}
+
+// Folded tells whether the fields that can be folded away are: none of them is filled in, or refused.
+func (f *form) Folded() bool {
+	for i := len(f.Fields) - 1; i >= 0; i-- {
+		if f.Fields[i].Value != "" || f.Fields[i].Refused != "" {
+			return false
+		}
+		if f.Fields[i].Fold != "" {
 			return true
 		}
 	}
-	return false
+	return true
+}
+
+// fieldOf is the field that an error of the API is about; nil: none that is seen.
+func (f *form) fieldOf(name string) *field {
+	var best *field
+	for i := range f.Fields {
+		at := &f.Fields[i]
+		if name == at.Name || strings.HasPrefix(name, at.Name+".") || strings.HasPrefix(name, at.Name+"[") {
+			if best == nil || len(at.Name) > len(best.Name) {
+				best = at
+			}
+		}
+	}
+	if best == nil || best.Kind == "hidden" {
+		return nil
+	}
+	return best
 }
 
 func (v *visit) showForm(status int, f *form) error {
@@ -157,17 +204,28 @@ func badField(name, format string, args ...any) error {
 	return &pawl.Error{Code: "invalid_argument", Field: name, Message: name + ": " + fmt.Sprintf(format, args...)}
 }
 
-// reader reads the values of a form and keeps the first error.
+// reader reads the values of a form and keeps what is wrong with them: at each field the first error.
 type reader struct {
-	v   *visit
-	err error
+	v     *visit
+	from  url.Values // nil: the form that was sent
+	err   error      // of one field, or errors.Join of several
+	wrong []error
 }
 
-func (r *reader) text(name string) string { return r.v.value(name) }
+func (r *reader) text(name string) string {
+	if r.from != nil {
+		return tidyValue(r.from.Get(name))
+	}
+	return r.v.value(name)
+}
 
 func (r *reader) fail(err error) {
-	if r.err == nil {
-		r.err = err
+	if slices.ContainsFunc(r.wrong, func(e error) bool { return problemOf(e).Field == problemOf(err).Field }) {
+		return
+	}
+	r.wrong = append(r.wrong, err)
+	if r.err = r.wrong[0]; len(r.wrong) > 1 {
+		r.err = errors.Join(r.wrong...)
 	}
 }
 
@@ -219,7 +277,7 @@ func (r *reader) moment(name string) time.Time {
 	if s == "" {
 		return time.Time{}
 	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
+	if t, err := parseTime(s); err == nil {
 		return t
 	}
 	if d, err := parseSpan(strings.TrimPrefix(s, "in ")); err == nil {
@@ -227,6 +285,16 @@ func (r *reader) moment(name string) time.Time {
 	}
 	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a duration from now such as 10m", clip(s, 40)))
 	return time.Time{}
+}
+
+// parseTime reads a time, of UTC where it names no zone, or the beginning of a day.
+func parseTime(s string) (t time.Time, err error) {
+	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
+		if t, err = time.Parse(form, s); err == nil {
+			return t, nil
+		}
+	}
+	return t, err
 }
 
 // maxSpan keeps days from running over.

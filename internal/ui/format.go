@@ -18,32 +18,38 @@ import (
 // funcs are what templates can call. Addresses are made here, so that none of them forgets the prefix.
 func (u *UI) funcs() template.FuncMap {
 	return template.FuncMap{
-		"url":     u.url,
-		"at":      func(path string) string { return u.base + path },
-		"asset":   u.assets.url,
-		"find":    u.find,
-		"ago":     func(t time.Time) moment { return momentOf(t, time.Now()) },
-		"span":    spanText,
-		"num":     number,
-		"short":   shortNumber,
-		"bytes":   sizeText,
-		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
-		"clip":    func(n int, s string) string { return clip(s, n) },
-		"now":     time.Now,
-		"words":   words,
+		// Addresses.
+		"url":   u.url,                                             // of a page, by the parts of its path
+		"at":    func(path string) string { return u.base + path }, // of a path below the base
+		"asset": u.assets.url,                                      // of a file in static/
+		"find":  u.find,                                            // of the tasks that a filter selects
+		// Times and durations.
+		"ago":    func(t time.Time) moment { return momentOf(t, time.Now()) },
+		"day":    dayText,
+		"now":    time.Now,
+		"span":   spanText,
+		"offset": offsetText,
+		"median": medianText,
+		// Numbers.
+		"num":    number,      // 1,204
+		"short":  shortNumber, // 12.3k
+		"bytes":  sizeText,
+		"rate":   paceText,
+		"failed": failedText,
+		"plural": plural, // 1 task, 1,204 tasks
+		// Texts.
+		"clip":  func(n int, s string) string { return clip(s, n) },                        // at most n characters
+		"words": words,                                                                     // a list with commas
+		"reads": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") }, // a word of the API
+		"tidy":  tidy,                                                                      // a sentence of the API
+		// What templates need to call others.
 		"strings": func(roles []pawl.Role) (all []string) {
 			for _, r := range roles {
 				all = append(all, string(r))
 			}
 			return all
 		},
-		"rate":   paceText,
-		"share":  func(part float64) string { return decimal(part*100) + " %" },
-		"reads":  func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
-		"plural": plural,
-		"tidy":   tidy,
-		"dict":   dict,
-		"list":   func(items ...any) []any { return items },
+		"dict": dict,
 	}
 }
 
@@ -91,11 +97,13 @@ func momentOf(t, now time.Time) moment {
 		return moment{}
 	}
 	m := moment{Set: true, Machine: t.UTC().Format(time.RFC3339Nano), Long: t.UTC().Format("Mon 2 Jan 2006 15:04:05.000 MST"), Direction: "past"}
-	if t.After(now) {
-		m.Direction = "future"
-		m.Text = "in " + coarse(t.Sub(now))
-	} else {
-		m.Text = coarse(now.Sub(t)) + " ago"
+	switch away := t.Sub(now); {
+	case away.Abs() < 500*time.Millisecond:
+		m.Text = "now"
+	case away > 0:
+		m.Direction, m.Text = "future", "in "+coarse(away)
+	default:
+		m.Text = coarse(-away) + " ago"
 	}
 	return m
 }
@@ -113,39 +121,86 @@ func coarse(d time.Duration) string {
 	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 }
 
-// spanText is a duration as the API and the CLI write it, but in days where it is of whole days.
+const day = 24 * time.Hour
+
+// spanText is a duration in its two largest units: 3 ms, 48.7 s, 1 min 9 s, 2 h, 14 days.
 func spanText(d time.Duration) string {
 	switch {
+	case d < 0:
+		return "−" + spanText(-d)
 	case d == 0:
 		return "0 s"
-	case d < 0:
-		return "none"
-	case d%(24*time.Hour) == 0:
-		return fmt.Sprintf("%d d", d/(24*time.Hour))
 	case d < time.Millisecond:
 		return fmt.Sprintf("%d µs", d.Round(time.Microsecond)/time.Microsecond)
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Round(time.Millisecond)/time.Millisecond)
 	case d < time.Minute:
 		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + " s"
+	case d < time.Hour:
+		return twoUnits(d.Round(time.Second), time.Minute, "min", time.Second, "s")
+	case d < day:
+		return twoUnits(d.Round(time.Minute), time.Hour, "h", time.Minute, "min")
+	case d.Round(time.Hour) < 2*day:
+		return twoUnits(d.Round(time.Hour), day, "day", time.Hour, "h")
 	}
-	s := d.Round(time.Second).String()
-	s = strings.TrimSuffix(s, "0s")
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
+	return twoUnits(d.Round(time.Hour), day, "days", time.Hour, "h")
+}
+
+func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+	text := fmt.Sprintf("%d %s", d/large, largeName)
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf(" %d %s", rest, smallName)
 	}
-	return s
+	return text
+}
+
+// offsetText is how far a clock is off, with its sign.
+func offsetText(d time.Duration) string {
+	if d = d.Round(100 * time.Microsecond); d == 0 {
+		return "0 ms"
+	}
+	sign := "+"
+	if d < 0 {
+		sign, d = "−", -d
+	}
+	if d < time.Second {
+		return sign + strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + " ms"
+	}
+	return sign + spanText(d)
+}
+
+// dayText is a time to come: by the clock within a day, by the calendar beyond it.
+func dayText(t time.Time) string { return dayFrom(t, time.Now()) }
+
+func dayFrom(t, now time.Time) string {
+	t = t.UTC()
+	switch {
+	case t.Sub(now) < day && now.Sub(t) < day:
+		return t.Format("15:04 MST")
+	case t.Year() == now.UTC().Year():
+		return t.Format("2 Jan")
+	}
+	return t.Format("2 Jan 2006")
 }
 
 // fieldSpan is a duration as a form holds it, so that parseSpan reads it back; "" for none.
 func fieldSpan(d time.Duration) string {
-	if d == 0 {
+	switch {
+	case d == 0:
 		return ""
-	}
-	if d == pawl.NoWait {
+	case d == pawl.NoWait:
 		return "0s"
+	case d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
 	}
-	return strings.ReplaceAll(spanText(d), " ", "")
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // number groups digits: 1,204.
@@ -222,6 +277,33 @@ func paceText(perSecond float64) string {
 		return decimal(perSecond) + "/s"
 	}
 	return decimal(perSecond*60) + "/min"
+}
+
+// medianText is how long something took; a dash where it never happened.
+func medianText(l pawl.Latency) string {
+	if l.Count == 0 {
+		return "–"
+	}
+	return spanText(l.P50) + " · " + spanText(l.P95)
+}
+
+// failedText is the share of the attempts that failed; a dash where none ended.
+func failedText(s *pawl.Stats) string {
+	if s.Totals.Succeeded+s.Totals.Failed+s.Totals.Crashed == 0 {
+		return "–"
+	}
+	return decimal(s.FailureRate*100) + " %"
+}
+
+// longNumber is a count within a sentence of the API, of which nothing groups the digits yet.
+var longNumber = regexp.MustCompile(`(^|\s)(\d{4,})( [a-z])`)
+
+// groupDigits makes counts within a sentence easier to read.
+func groupDigits(s string) string {
+	return longNumber.ReplaceAllStringFunc(s, func(m string) string {
+		at := longNumber.FindStringSubmatch(m)
+		return at[1] + number(at[2]) + at[3]
+	})
 }
 
 // instant is a time within a sentence of the API.

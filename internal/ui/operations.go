@@ -3,8 +3,8 @@ package ui
 import (
 	"context"
 	"maps"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -99,6 +99,65 @@ type operationView struct {
 	Skipped []count
 	Facts   []fact
 	Find    string // the filter in text form
+	Became  []outcomeLink
+	Next    []bulkLink // what can be done when it has ended
+}
+
+// outcomeLink leads to tasks that an operation has changed, by how they stand now.
+type outcomeLink struct{ Label, State, URL string }
+
+// outcomes are how tasks can stand that an operation has changed.
+var outcomes = []struct {
+	label  string
+	states []pawl.State
+}{
+	{"waiting", []pawl.State{pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying}}, {"running", []pawl.State{pawl.StateClaimed}}, {"succeeded", []pawl.State{pawl.StateSucceeded}},
+	{"dead", []pawl.State{pawl.StateDead, pawl.StatePoisoned}}, {"cancelled", []pawl.State{pawl.StateCancelled}}, {"discarded", []pawl.State{pawl.StateDiscarded}},
+}
+
+// changed are the tasks in some states that no operation has changed since this one.
+func changed(o *pawl.OperationInfo, states ...pawl.State) pawl.Filter {
+	f := pawl.Filter{Operation: o.ID, States: states}
+	if o.Filter != nil && o.Action != pawl.ActionMove {
+		f.Queue = o.Filter.Queue // not needed, but then only its tasks are looked at
+	}
+	return f
+}
+
+func (v *visit) became(o *pawl.OperationInfo) (links []outcomeLink) {
+	for _, out := range outcomes {
+		links = append(links, outcomeLink{out.label, string(out.states[0]), v.linksOf(changed(o, out.states...)).Find})
+	}
+	return links
+}
+
+// afterwards is what can be done when an operation has ended: nothing undoes it, but what it ended can be replayed.
+func (v *visit) afterwards(o *pawl.OperationInfo) (links []bulkLink) {
+	if !o.State.Ended() {
+		return nil
+	}
+	add := func(label string, action pawl.Action, f pawl.Filter) {
+		links = append(links, bulkLink{Label: label, URL: v.url("operations", "new", "?action="+string(action)+"&q="+url.QueryEscape(filterText(f)))})
+	}
+	switch o.Action {
+	case pawl.ActionCancel, pawl.ActionDiscard:
+		if o.Counts.Done > 0 {
+			add("Replay what it ended", pawl.ActionReplay, changed(o, pawl.StateCancelled, pawl.StateDiscarded))
+		}
+	case pawl.ActionReplay, pawl.ActionRunNow:
+		if o.Counts.Done > 0 {
+			add("Replay those that are dead again", pawl.ActionReplay, changed(o, pawl.StateDead))
+			add("Cancel those that still wait", pawl.ActionCancel, changed(o, pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying))
+		}
+	case pawl.ActionSetPriority:
+		if o.Counts.Done > 0 {
+			add("Set their priority again", pawl.ActionSetPriority, changed(o))
+		}
+	}
+	if o.Filter != nil && (o.Counts.Failed > 0 || o.State != pawl.OperationDone) {
+		add("The same once more", o.Action, *o.Filter)
+	}
+	return links
 }
 
 func showOperation(v *visit) (*screen, error) {
@@ -106,7 +165,7 @@ func showOperation(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := operationView{operationRow: operationRowOf(o), Facts: operationFacts(o)}
+	view := operationView{operationRow: operationRowOf(o), Facts: operationFacts(o), Became: v.became(o), Next: v.afterwards(o)}
 	if o.Operation.Filter != nil {
 		view.Find = filterText(*o.Operation.Filter)
 	}
@@ -131,7 +190,7 @@ func operationFacts(o *pawl.OperationInfo) []fact {
 	add(o.ToQueue != "", "To queue", o.ToQueue)
 	add(o.Priority != "", "Priority", string(o.Priority))
 	add(o.Max > 0, "At most", plural(o.Max, "task"))
-	add(o.Rate > 0, "Rate", strconv.FormatFloat(o.Rate, 'g', -1, 64)+" a second")
+	add(o.Rate > 0, "Rate", paceText(o.Rate))
 	add(o.Canary > 0, "Canary", "pauses after "+plural(o.Canary, "task"))
 	add(o.StoppedBy != nil, "Stopped by", byWhom(o.StoppedBy))
 	add(o.ResumedBy != nil, "Resumed by", byWhom(o.ResumedBy))
@@ -168,7 +227,7 @@ func (v *visit) operationOf() (pawl.Operation, error) {
 	}
 	o.Filter = &filter
 	if v.r.PostForm != nil {
-		o.Max, o.Rate, o.Canary = r.whole("max"), r.share("rate"), r.whole("canary")
+		o.Max, o.Rate, o.Canary = r.whole("max"), r.pace("rate"), r.whole("canary")
 	}
 	return o, r.err
 }
@@ -186,11 +245,11 @@ func newOperationForm(v *visit) (*form, error) {
 	}
 	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Count again"},
 		Facts: []fact{{"Which", orAll(text)}}, Fields: operationFields(o, text)}
-	if opErr != nil {
+	if o.Filter == nil {
 		f.refuse(opErr)
 		return f, nil
 	}
-	try := o
+	try := o // without what can't be read
 	if try.Action == pawl.ActionMove && try.ToQueue == "" {
 		try.ToQueue = "default" // which one does not change the count
 	}
@@ -203,6 +262,9 @@ func newOperationForm(v *visit) (*form, error) {
 		return f, nil
 	}
 	f.count(p, o, word)
+	if opErr != nil {
+		f.refuse(opErr)
+	}
 	return f, nil
 }
 
@@ -239,7 +301,7 @@ func operationFields(o pawl.Operation, text string) []field {
 		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
 	}
 	return append(fields,
-		field{Name: "rate", Label: "Tasks a second at most", Kind: "number", Placeholder: "as fast as goes"},
+		field{Name: "rate", Label: "Rate at most", Kind: "text", Placeholder: "as fast as goes", Hint: rateHint},
 		field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "It pauses after so many tasks, for you to look."},
 		field{Name: "max", Label: "Tasks at most", Kind: "number", Placeholder: "all that match"},
 		reasonField())

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type overviewView struct {
 	Alarms  []alarm
 	Failing []pawl.FailingType
 	Running []operationRow
+	Hello   []fact // commands, where nothing was enqueued yet
 }
 
 // alarm is something that wants attention.
@@ -31,10 +33,10 @@ type alarm struct {
 }
 
 const (
-	// busyQueues is how many queues the overview lists: those with most to do among the first busyAmong, so that thousands of queues
-	// don't make the page slow.
+	// busyQueues is how many queues the overview lists: those with most to do. Up to busyAmong are all read, and then the counts are
+	// theirs: with more, the counts and the choice are of the last survey of all queues, some seconds old.
 	busyQueues = 8
-	busyAmong  = 1000
+	busyAmong  = 100
 	maxFailing = 8
 )
 
@@ -51,10 +53,17 @@ func showOverview(v *visit) (*screen, error) {
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats), Failing: stats.Failing[:min(len(stats.Failing), maxFailing)],
 		Counts: countsOf(pawl.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
 	for _, a := range stats.Attention { // a few of each kind: many are one line
-		view.Alarms = append(view.Alarms, v.alarm(a))
+		one := v.alarm(a)
+		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst
+			one.URL = v.find("queue", stats.Failing[0].Queue, "type", stats.Failing[0].Type, "state", "retrying,dead")
+		}
+		view.Alarms = append(view.Alarms, one)
 	}
 	if err := v.queues(view); err != nil {
 		return nil, err
+	}
+	if view.Totals.Queues == 0 {
+		view.Hello = v.hello()
 	}
 	page, err := v.admin().OperationsPage(v.ctx, pawl.PageRequest{Limit: operationsLimit})
 	if err != nil {
@@ -68,7 +77,7 @@ func showOverview(v *visit) (*screen, error) {
 	return &screen{Title: "Overview", Data: view, Watch: &watch{}}, nil
 }
 
-// queues shows those with most to do. If one page has all of them, the counts are theirs: the statistics' may be some seconds old.
+// queues shows those with most to do.
 func (v *visit) queues(view *overviewView) error {
 	page, err := v.admin().QueuesPage(v.ctx, pawl.PageRequest{Limit: busyAmong})
 	if err != nil {
@@ -76,8 +85,10 @@ func (v *visit) queues(view *overviewView) error {
 	}
 	if page.NextCursor == "" {
 		view.add(page.Items)
+	} else if page, err = v.admin().QueuesWhere(v.ctx, pawl.QueueFilter{Most: true}, pawl.PageRequest{Limit: busyQueues}); err != nil {
+		return err
 	}
-	slices.SortStableFunc(page.Items, func(a, b *pawl.QueueInfo) int { return int(busyness(b.Depth) - busyness(a.Depth)) })
+	slices.SortStableFunc(page.Items, func(a, b *pawl.QueueInfo) int { return cmp.Compare(busyness(b.Depth), busyness(a.Depth)) })
 	for _, q := range page.Items[:min(len(page.Items), busyQueues)] {
 		view.Busy = append(view.Busy, rowOf(q))
 	}
@@ -150,7 +161,7 @@ func throughput(label string, s *pawl.Stats) chart {
 
 // alarm says where what wants attention is seen.
 func (v *visit) alarm(a pawl.Attention) alarm {
-	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: a.Detail}
+	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: groupDigits(a.Detail)}
 	if a.Severity == "critical" {
 		out.State = "dead"
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -47,17 +46,6 @@ func settingsFacts(s *pawl.QueueSettings) []fact {
 func orNone(is bool, text string) string {
 	if !is {
 		return "no limit"
-	}
-	return text
-}
-
-func rateText(r pawl.Rate) string {
-	if r.Limit == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%d/%s", r.Limit, fieldSpan(r.Period))
-	if r.Burst > 0 && r.Burst != r.Limit {
-		text += fmt.Sprintf(" burst %d", r.Burst)
 	}
 	return text
 }
@@ -141,17 +129,7 @@ func runFields(s *pawl.QueueSettings) []field {
 	if w := s.Weights; w != nil {
 		weights = fmt.Sprintf("%d:%d:%d", w.High, w.Normal, w.Low)
 	}
-	jitter := ""
-	switch {
-	case s.Retry.Jitter > 0:
-		jitter = strconv.FormatFloat(s.Retry.Jitter, 'g', -1, 64)
-	case s.Retry.Jitter == pawl.NoJitter:
-		jitter = "0"
-	}
-	factor := ""
-	if s.Retry.Factor > 0 {
-		factor = strconv.FormatFloat(s.Retry.Factor, 'g', -1, 64)
-	}
+	factor, jitter := retryTexts(s.Retry)
 	return []field{
 		{Heading: "Runs", Name: "max_attempts", Label: "Attempts", Kind: "number", Value: numberText(int64(s.MaxAttempts)), Placeholder: "5"},
 		{Name: "lease", Label: "Lease", Kind: "text", Value: fieldSpan(s.Lease), Placeholder: "30s", Hint: "How long a worker that vanished is waited for."},
@@ -169,7 +147,7 @@ func limitFields(s *pawl.QueueSettings) []field {
 	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
 		keys = append(keys, keyLine(key, s.Keys[key]))
 	}
-	rate := "100/1s, or 100/1m burst 20"
+	rate := "Such as 50/s, or 100/1m burst 20."
 	return []field{
 		{Heading: "Limits", Name: "max_length", Label: "Waiting tasks at most", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit"},
 		{Name: "max_wait", Label: "Attention after a wait of", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m"},
@@ -232,7 +210,7 @@ func (v *visit) settings(breakers map[string]pawl.Breaker) (s pawl.QueueSettings
 	r := &reader{v: v}
 	s = pawl.QueueSettings{
 		MaxAttempts: r.count("max_attempts"), Lease: r.span("lease"), Timeout: r.span("timeout"), MaxLength: r.whole("max_length"), MaxWait: r.span("max_wait"),
-		Retry: pawl.RetryPolicy{Initial: r.retrySpan("retry.initial"), Factor: r.share("retry.factor"), Max: r.retrySpan("retry.max"), Jitter: r.share("retry.jitter")},
+		Retry: r.retry("retry."),
 		Keep: pawl.Keep{Succeeded: r.span("retention.succeeded"), Discarded: r.span("retention.discarded"), Cancelled: r.span("retention.cancelled"),
 			Dead: r.span("retention.dead"), Poisoned: r.span("retention.poisoned")},
 		Limits:   pawl.Limits{MaxRunning: r.count("max_running"), Rate: r.rate("rate")},
@@ -241,63 +219,11 @@ func (v *visit) settings(breakers map[string]pawl.Breaker) (s pawl.QueueSettings
 		Weights:  r.weights("weights"),
 		Breakers: breakers,
 	}
-	if r.text("retry.jitter") != "" && s.Retry.Jitter == 0 {
-		s.Retry.Jitter = pawl.NoJitter
-	}
 	if r.text("breaker") != "" {
 		s.Breaker = &pawl.Breaker{FailureRate: r.count("breaker.failure_rate"), MinAttempts: r.count("breaker.min_attempts"), Window: r.span("breaker.window"),
 			Hold: r.span("breaker.hold"), MaxHold: r.span("breaker.max_hold"), Probes: r.count("breaker.probes")}
 	}
 	return s, r.err
-}
-
-// retrySpan reads a duration of which 0 is not the same as nothing.
-func (r *reader) retrySpan(name string) time.Duration {
-	d := r.span(name)
-	if d == 0 && r.text(name) != "" {
-		return pawl.NoWait
-	}
-	return d
-}
-
-// rate reads "100/1s" or "100/1m burst 20".
-func (r *reader) rate(name string) pawl.Rate {
-	s := r.text(name)
-	if s == "" {
-		return pawl.Rate{}
-	}
-	rate, err := parseRate(s)
-	if err != nil {
-		r.fail(badField(name, "%v", err))
-	}
-	return rate
-}
-
-func parseRate(s string) (rate pawl.Rate, err error) {
-	bad := fmt.Errorf("%q is not a rate such as 100/1s or 100/1m burst 20", clip(s, 60))
-	words := strings.Fields(s)
-	if len(words) != 1 && (len(words) != 3 || words[1] != "burst") {
-		return rate, bad
-	}
-	limit, period, ok := strings.Cut(words[0], "/")
-	if !ok {
-		return rate, bad
-	}
-	if period == "s" || period == "m" || period == "h" {
-		period = "1" + period
-	}
-	if rate.Limit, err = strconv.Atoi(limit); err != nil {
-		return rate, bad
-	}
-	if rate.Period, err = parseSpan(period); err != nil {
-		return rate, bad
-	}
-	if len(words) == 3 {
-		if rate.Burst, err = strconv.Atoi(words[2]); err != nil {
-			return rate, bad
-		}
-	}
-	return rate, nil
 }
 
 func (r *reader) weights(name string) *pawl.PriorityWeights {

@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -22,6 +24,9 @@ var queueActions = []action{
 
 // queuesLimit is how many queues a page of the list has.
 const queuesLimit = 50
+
+// queueWorkers is how many workers the page of a queue lists.
+const queueWorkers = 5
 
 // sparkTime is what the small chart of a queue in a list is of.
 const sparkTime = time.Hour
@@ -53,7 +58,13 @@ func (r queueRow) Idle() bool { return r.Workers != nil && *r.Workers == 0 && r.
 func waitingOf(d pawl.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
 
 type queuesView struct {
-	Rows []queueRow
+	Rows    []queueRow
+	Like    string // what is looked for in the names
+	Having  string // kept by the search field
+	Unlike  string // the list whatever the names
+	Picks   []chip
+	Refused *problem // what is wrong with the search
+	Hello   []fact   // commands, where there are none
 	more
 }
 
@@ -71,17 +82,60 @@ func (v *visit) moreOf(next string) more {
 	return m
 }
 
+// queuePicks are what an operator looks for in many queues.
+var queuePicks = []struct {
+	having pawl.QueueTrait
+	most   bool
+	label  string
+}{{"", false, "all"}, {"", true, "most to do"}, {pawl.QueueDead, false, "with dead letters"}, {pawl.QueuePoisoned, false, "with poison"},
+	{pawl.QueueNoWorker, false, "without workers, but work"}, {pawl.QueuePaused, false, "paused"}}
+
+// queueFilter reads from the address which queues are asked for. A word without a star is looked for anywhere in names.
+func (v *visit) queueFilter() pawl.QueueFilter {
+	f := pawl.QueueFilter{Pattern: strings.TrimSpace(v.query("like")), Having: pawl.QueueTrait(v.query("having")), Most: v.query("order") == "most", Series: sparkTime}
+	if f.Pattern != "" && !strings.Contains(f.Pattern, "*") {
+		f.Pattern = "*" + f.Pattern + "*"
+	}
+	return f
+}
+
+func (v *visit) queuePicks(f pawl.QueueFilter) (chips []chip) {
+	for _, p := range queuePicks {
+		order := ""
+		if p.most {
+			order = "most"
+		}
+		chips = append(chips, chip{Label: p.label, URL: v.base + v.here("having", string(p.having), "order", order, "cursor", ""), On: p.having == f.Having && p.most == (f.Most && f.Having == "")})
+	}
+	return chips
+}
+
 func showQueues(v *visit) (*screen, error) {
-	page, err := v.admin().QueuesSeries(v.ctx, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")}, sparkTime)
+	f := v.queueFilter()
+	view := &queuesView{Like: v.query("like"), Having: string(f.Having), Unlike: v.base + v.here("like", "", "cursor", ""), Picks: v.queuePicks(f)}
+	s := &screen{Title: "Queues", Watch: &watch{}}
+	page, err := v.admin().QueuesWhere(v.ctx, f, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
+	if errors.Is(err, pawl.ErrInvalidArgument) {
+		p := problemOf(err)
+		view.Refused, s.Data = &p, view
+		return s, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	view := queuesView{more: v.moreOf(page.NextCursor)}
+	view.more = v.moreOf(page.NextCursor)
 	for _, q := range page.Items {
 		view.Rows = append(view.Rows, rowOf(q))
 	}
-	return &screen{Title: "Queues", Data: view, Watch: &watch{}}, nil
+	if len(view.Rows) == 0 {
+		view.Hello = v.hello()
+	}
+	s.Data = view
+	return s, nil
 }
+
+// Filtered tells of a list that is not of all queues.
+func (q *queuesView) Filtered() bool { return q.Like != "" || q.Having != "" || q.Later }
 
 type queueView struct {
 	queueRow
@@ -94,7 +148,8 @@ type queueView struct {
 	Stats    *pawl.Stats
 	Windows  []chip
 	Chart    chart
-	Drain    string // how long until what is ready is done
+	Drain    string      // how long until what is ready is done
+	Workers  []workerRow // some of them
 	Scale    *pawl.QueueScale
 }
 
@@ -112,6 +167,13 @@ func showQueue(v *visit) (*screen, error) {
 	}
 	if err := v.queueStats(&view); err != nil {
 		return nil, err
+	}
+	workers, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: q.Name}, pawl.PageRequest{Limit: queueWorkers})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range workers.Items {
+		view.Workers = append(view.Workers, workerRowOf(w))
 	}
 	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &watch{Queue: q.Name}}, nil
 }

@@ -55,11 +55,13 @@ type frame struct {
 	Me     *pawl.Me
 	Space  string // the namespace, where there are several
 	Can    string // what the visitor may do
-	Data   any
+	// Enqueues: this is the page that enqueues a task.
+	Enqueues bool
+	Data     any
 }
 
 func (v *visit) frame(s *screen) *frame {
-	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Data: s.Data}
+	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Enqueues: v.nav == "/enqueue", Data: s.Data}
 	if v.several() {
 		f.Space = v.me.Namespace
 	}
@@ -76,30 +78,6 @@ func (v *visit) frame(s *screen) *frame {
 		f.Query = v.query("q")
 	}
 	return f
-}
-
-// navItem is an entry of the menu.
-type navItem struct {
-	Path, Label, Key string // Key: the letter that goes there
-	Needs            string // the role that the API asks for; "": to observe
-	Begins           bool   // another sort of pages begins with it
-	Here             bool
-}
-
-// menu are the pages in the order of their use on call.
-func (v *visit) menu() []navItem {
-	items := []navItem{
-		{Path: "/", Label: "Overview", Key: "o"}, {Path: "/queues", Label: "Queues", Key: "q"}, {Path: "/tasks", Label: "Tasks", Key: "t"},
-		{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"},
-		{Path: "/groups", Label: "Groups", Key: "g"},
-		{Path: "/workers", Label: "Workers", Key: "w", Begins: true}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", Needs: "operate"},
-		{Path: "/cluster", Label: "Cluster", Key: "c", Begins: true}, {Path: "/webhooks", Label: "Webhooks", Key: "h"}, {Path: "/namespaces", Label: "Namespaces", Key: "m", Needs: "cluster"}, {Path: "/tokens", Label: "Tokens", Key: "y", Needs: "admin"},
-		{Path: "/settings", Label: "Settings", Key: ","},
-	}
-	for i := range items {
-		items[i].Here = items[i].Path == v.nav
-	}
-	return items
 }
 
 // render sends a part of a page. It is made whole before its first byte goes, so that a broken page is an error.
@@ -132,8 +110,9 @@ func (v *visit) render(status int, file, part string, data any) error {
 
 // problem is an error as people see it.
 type problem struct {
-	Code, Message, Field, Reason string
-	Status                       int
+	Title, Code, Message, Field, Reason string
+	Status                              int
+	May                                 []navItem // where else the visitor may go, if not here
 }
 
 func problemOf(err error) problem {
@@ -160,9 +139,11 @@ func (v *visit) fail(err error) {
 	if p.Code == "internal" {
 		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)
 	}
-	part, data := "live", any(p)
+	part, data := "live", any(&p)
 	if !v.partial() {
-		part, data = "layout", v.frame(&screen{Title: "Not possible", Data: p})
+		v.who()
+		p.May = v.menu()
+		part, data = "layout", v.frame(&screen{Title: "Not possible", Data: &p})
 	}
 	if err := v.render(p.Status, "error", part, data); err != nil {
 		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)

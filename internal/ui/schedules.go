@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func showSchedules(v *visit) (*screen, error) {
 
 type scheduleView struct {
 	scheduleRow
-	Facts   []fact
+	Facts   []linkedFact
 	Payload *document
 	Runs    []run
 	Ticks   []*pawl.Tick
@@ -84,7 +85,7 @@ func showSchedule(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: scheduleFacts(s), Payload: documentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
+	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: linked(scheduleFacts(s), map[string]string{"Queue": v.url("queues", s.Task.Queue), "Type": v.find("queue", s.Task.Queue, "type", s.Task.Type)}), Payload: documentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
 		Ticks: ticks.Items, more: v.moreOf(ticks.NextCursor)}
 	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
@@ -122,7 +123,7 @@ func scheduleFields(s *pawl.ScheduleInfo) []field {
 	task := templateFields("task.", &s.Task)
 	task[0].Heading = "What each tick enqueues"
 	fields = append(fields, task...)
-	return append(fields, reasonField())
+	return slices.Insert(fields, len(fields)-moreFields, reasonField())
 }
 
 func newScheduleForm(*visit) (*form, error) {
@@ -137,39 +138,34 @@ func editScheduleForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview",
-		Text: "What this form does not show of the task, such as headers and what follows it, stays as it is.", Fields: scheduleFields(s)}, nil
+		Text: "What this form does not show of the task, such as what follows it, stays as it is.", Fields: scheduleFields(s)}, nil
 }
 
 // readSchedule reads a schedule from a form. What the form does not ask for is that of before.
 func (v *visit) readSchedule(name string, before *pawl.ScheduledTask) (pawl.Schedule, error) {
 	r := &reader{v: v}
 	args, opts := r.template("task.")
+	unique := r.unique("task.")
 	s := pawl.Schedule{Name: name, Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Jitter: r.span("jitter"),
 		Missed: pawl.Missed(r.text("missed")), Overlap: pawl.Overlap(r.text("overlap")), Owner: r.text("owner"), Options: opts}
 	if before != nil {
 		args.ContentType = before.ContentType
-		s.Options = append(s.Options, hiddenOptions(before)...)
+		s.Options = append(s.Options, restOptions(before)...)
+		if unique != nil && before.Unique != nil {
+			unique.States = before.Unique.States
+		}
+	}
+	if unique != nil {
+		s.Options = append(s.Options, *unique)
 	}
 	s.Task = args
 	return s, r.err
 }
 
-// hiddenOptions are the options of a task that templateFields do not ask for.
-func hiddenOptions(t *pawl.ScheduledTask) (opts []pawl.Option) {
-	if t.Retry != nil {
-		opts = append(opts, pawl.Retry(*t.Retry))
-	}
-	if t.Retention != nil {
-		opts = append(opts, pawl.Retention(*t.Retention))
-	}
-	if t.Unique != nil {
-		opts = append(opts, *t.Unique)
-	}
+// restOptions are the options of a task that templateFields do not ask for.
+func restOptions(t *pawl.ScheduledTask) (opts []pawl.Option) {
 	if t.Cost > 0 {
 		opts = append(opts, pawl.Cost(t.Cost))
-	}
-	for name, value := range t.Headers {
-		opts = append(opts, pawl.Header(name, value))
 	}
 	for _, f := range t.Then {
 		opts = append(opts, pawl.Then(pawl.RawTask{Type: f.Type, Payload: f.Payload, ContentType: f.ContentType}, allOptions(&f)...))
@@ -179,11 +175,23 @@ func hiddenOptions(t *pawl.ScheduledTask) (opts []pawl.Option) {
 
 // allOptions are all options of a task that follows another.
 func allOptions(t *pawl.ScheduledTask) []pawl.Option {
-	opts := hiddenOptions(t)
+	opts := restOptions(t)
 	set := func(is bool, o pawl.Option) {
 		if is {
 			opts = append(opts, o)
 		}
+	}
+	if t.Retry != nil {
+		opts = append(opts, pawl.Retry(*t.Retry))
+	}
+	if t.Retention != nil {
+		opts = append(opts, pawl.Retention(*t.Retention))
+	}
+	if t.Unique != nil {
+		opts = append(opts, *t.Unique)
+	}
+	for name, value := range t.Headers {
+		opts = append(opts, pawl.Header(name, value))
 	}
 	set(t.Queue != "", pawl.Queue(t.Queue))
 	set(t.Priority != "", t.Priority)

@@ -1,8 +1,10 @@
 package ui_test
 
 import (
+	"html"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -151,7 +153,7 @@ func TestSessionInABrowser(t *testing.T) {
 	b.fill("token", watcher)
 	b.loading(func() { b.click("#live .buttons button") })
 	b.until(`location.pathname === "/queues/mail"`)
-	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Workers" {
+	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Tasks,Dead letters" {
 		t.Errorf("a watcher is offered %q", got)
 	}
 	if got := b.eval(`document.cookie.includes("__Host-pawl")`); got != "false" {
@@ -162,4 +164,66 @@ func TestSessionInABrowser(t *testing.T) {
 	must(t, err)
 	b.until(`location.pathname === "/login"`) // the page that lives on is told
 	b.check(w.url)
+}
+
+// TestWhoMayLittleIsLedThere: nobody begins at a page that refuses them, or has a menu of such.
+func TestWhoMayLittleIsLedThere(t *testing.T) {
+	w := startGuarded(t)
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	some, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "some", Roles: []pawl.Role{pawl.RoleObserve}, Queues: []string{"mail*"}})
+	must(t, err)
+	for _, c := range []struct {
+		token, begins, menu string
+	}{
+		{w.tokenFor(t, "producer", pawl.RoleProduce), "/enqueue", "/settings"},
+		{w.tokenFor(t, "observer", pawl.RoleObserve), "", "/ /queues /tasks /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
+		{some.Secret, "/queues", "/queues /tasks /dead /poison /schedules /groups /workers /operations /settings"},
+		{w.token, "", "/ /queues /tasks /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces /tokens /settings"},
+	} {
+		if resp, _ := w.get(t, "/", as(c.token)...); resp.Header.Get("Location") != c.begins {
+			t.Errorf("the first page is %q, want %q", resp.Header.Get("Location"), c.begins)
+		}
+		_, body := w.get(t, "/settings", as(c.token)...)
+		var menu []string
+		for _, m := range regexp.MustCompile(`<a href="([^"]*)" data-key=`).FindAllStringSubmatch(body, -1) {
+			menu = append(menu, m[1])
+			if resp, _ := w.get(t, m[1], as(c.token)...); resp.StatusCode != 200 {
+				t.Errorf("%s is in the menu and has status %d", m[1], resp.StatusCode)
+			}
+		}
+		if got := strings.Join(menu, " "); got != c.menu {
+			t.Errorf("the menu is %s, want %s", got, c.menu)
+		}
+	}
+	producer := w.tokenFor(t, "another", pawl.RoleProduce)
+	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 || !strings.Contains(body, `You may go to <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
+		t.Errorf("a page that is refused: status %d", resp.StatusCode)
+	}
+	if _, body := w.get(t, "/queues?like=nothing", as(w.token)...); !strings.Contains(body, "No queue is like that") {
+		t.Error("a search that finds nothing does not say so")
+	}
+}
+
+// TestCommandsNameThisServer: what a newcomer copies works here, wherever here is.
+func TestCommandsNameThisServer(t *testing.T) {
+	host := func(w *world) string { return strings.TrimPrefix(w.url, "http://") }
+	open, guarded := startWorld(t, "/ops"), startGuarded(t)
+	_, err := guarded.client.Admin().AddNamespace(t.Context(), "team-a")
+	must(t, err)
+	cookie := as(guarded.token)
+	cookie[1] += "; pawl-namespace=team-a"
+	for _, path := range []string{"/", "/tasks", "/queues"} {
+		_, body := open.get(t, "/ops"+path)
+		for _, want := range []string{"pawl enqueue mail.welcome", "--queue mail --server " + host(open), open.url + "/ops/api/v1/tasks<", "pawl work"} {
+			if !strings.Contains(html.UnescapeString(body), want) {
+				t.Errorf("%s of an open server has no %s", path, want)
+			}
+		}
+		_, body = guarded.get(t, path, append(cookie, "X-Forwarded-Proto", "https")...)
+		for _, want := range []string{`curl -H "Authorization: Bearer $PAWL_TOKEN" -H 'Pawl-Namespace: team-a' -d`, "--server https://" + host(guarded) + " --namespace team-a", "https://" + host(guarded) + "/api/v1/tasks<", "PAWL_TOKEN; export"} {
+			if !strings.Contains(html.UnescapeString(body), want) {
+				t.Errorf("%s of a guarded server has no %s", path, want)
+			}
+		}
+	}
 }

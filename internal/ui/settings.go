@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -36,6 +37,7 @@ type settingsView struct {
 	Server *pawl.ServerInfo
 	Bounds *pawl.Bounds
 	Quotas []quotaRow
+	Limits []fact
 	Me     *pawl.Me
 	Good   string // for which queues the token is
 	Theme  string
@@ -61,7 +63,7 @@ func showSettings(v *visit) (*screen, error) {
 	if theme == "" {
 		theme = "as the system"
 	}
-	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: nameOf(v.r), Base: v.base}}, nil
+	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: nameOf(v.r), Base: v.base}}, nil
 }
 
 func keysWord(r *http.Request) string {
@@ -69,6 +71,29 @@ func keysWord(r *http.Request) string {
 		return "off"
 	}
 	return "on"
+}
+
+// limitLabels are the names of limits where those of the API say too little.
+var limitLabels = map[string]string{"payload": "payload of a task", "result": "result of a task", "name": "queue name, type, tag", "batch": "tasks of one call", "body": "body of a request", "http_headers": "HTTP headers with the URL",
+	"error_text": "message of an error", "once_result": "result of a once key", "task_headers": "headers of a task", "tags": "tags of a task", "attempts": "attempts of a task", "delay": "time until a task is due",
+	"page": "entries of a page of a list", "wait": "time that a call waits", "claim": "tasks of a claim", "claim_bytes": "payloads of a claim", "run": "time of a run", "connections_per_address": "connections from one address"}
+
+// limitFacts are limits in words.
+func limitFacts(limits []pawl.Limit) (facts []fact) {
+	for _, l := range limits {
+		f := fact{strings.ReplaceAll(l.Name, "_", " "), number(l.Value) + " " + l.Unit}
+		if label := limitLabels[l.Name]; label != "" {
+			f.Name = label
+		}
+		switch l.Unit {
+		case "bytes":
+			f.Value = sizeText(l.Value)
+		case "seconds":
+			f.Value = spanText(time.Duration(l.Value) * time.Second)
+		}
+		facts = append(facts, f)
+	}
+	return facts
 }
 
 // orAny are patterns of queues in words.

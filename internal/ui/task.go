@@ -56,7 +56,7 @@ type taskView struct {
 	Checkpoint *document
 	Attempts   []attemptRow
 	Cut        int // attempts that are not shown
-	Facts      []fact
+	Facts      []linkedFact
 	Headers    []fact
 	Commands   []fact
 	Can        can
@@ -106,7 +106,7 @@ func showTask(v *visit) (*screen, error) {
 		return nil, err
 	}
 	view := taskView{TaskInfo: t, Can: canOf(t.State), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
-		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: taskFacts(t), Commands: v.commands(t)}
+		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker), "Key": v.find("queue", t.Queue, "key", t.Key)}), Commands: v.commands(t)}
 	view.Attempts, view.Cut = attemptRows(t.AttemptLog, v.now)
 	view.Headers = headerFacts(t.Headers)
 	if view.Why, err = v.client.Explain(v.ctx, t.ID); err != nil {
@@ -130,6 +130,9 @@ func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow, cut int)
 		}
 		a := log[i]
 		row := attemptRow{Attempt: a, Outcome: string(a.Outcome)}
+		if a.NextRunAt.Before(now) {
+			row.NextRunAt = time.Time{} // it is history, which the next attempt tells
+		}
 		if a.EndedAt.IsZero() {
 			row.Outcome, row.Took = "running", now.Sub(a.StartedAt).Round(time.Second)
 		} else {
@@ -189,28 +192,19 @@ const maxCopied = 2 << 10
 
 // commands are the task as others would type it.
 func (v *visit) commands(t *pawl.TaskInfo) []fact {
-	server := "http://"
-	if v.r.TLS != nil || v.r.Header.Get("X-Forwarded-Proto") == "https" {
-		server = "https://"
-	}
-	server += v.r.Host + v.base
+	c := v.caller()
 	facts := []fact{
-		{"Look, curl", "curl " + quoteShell(server+"/api/v1/tasks/"+t.ID)},
-		{"Look, CLI", "pawl task show " + t.ID},
+		{"Look, curl", c.curl + " " + quoteShell(c.url+"/api/v1/tasks/"+t.ID)},
+		{"Look, CLI", c.command("pawl task show " + t.ID)},
 	}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxCopied {
 		payload := json.RawMessage(t.Payload)
 		if len(payload) == 0 {
 			payload = json.RawMessage("null")
 		}
-		body, err := json.Marshal(struct {
-			Type    string          `json:"type"`
-			Queue   string          `json:"queue"`
-			Payload json.RawMessage `json:"payload"`
-		}{t.Type, t.Queue, payload})
-		if err == nil {
-			facts = append(facts, fact{"Again, curl", "curl -d " + quoteShell(string(body)) + " " + quoteShell(server+"/api/v1/tasks")},
-				fact{"Again, CLI", "pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue)})
+		if call, err := c.enqueue(t.Type, t.Queue, payload); err == nil {
+			facts = append(facts, fact{"Again, curl", call},
+				fact{"Again, CLI", c.command("pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue))})
 		}
 	}
 	return facts

@@ -3,6 +3,7 @@ package ui
 import (
 	"errors"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,10 @@ type tasksView struct {
 	Back     string
 	Refused  *problem // what is wrong with the filter
 	Filtered bool
-	Partial  bool // the search has not come to its end
+	Partial  bool   // the search has not come to its end
+	NoQueue  string // the queue that the filter names, if there is none of that name
+	PartOfID bool   // the filter looks like a part of a task's id
+	Hello    []fact // commands, where there are none
 	more
 }
 
@@ -64,6 +68,9 @@ func showTasks(v *visit) (*screen, error) {
 	if err == nil {
 		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text)
 		err = v.findTasks(&view, filter)
+	}
+	if err == nil && len(view.Tasks) == 0 && !view.Partial {
+		err = v.whyNone(&view, filter)
 	}
 	if err != nil {
 		if !errors.Is(err, pawl.ErrInvalidArgument) {
@@ -95,6 +102,24 @@ func (v *visit) findTasks(view *tasksView, filter pawl.Filter) error {
 	}
 	view.more = v.moreOf(cursor)
 	return nil
+}
+
+// shownID is what a list shows of an id, or the beginning of one.
+var shownID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f-]*|….*)?$`)
+
+// whyNone says what may be wrong with a filter that no task matches.
+func (v *visit) whyNone(view *tasksView, filter pawl.Filter) error {
+	view.Hello = v.hello()
+	view.PartOfID = shownID.MatchString(filter.Text)
+	if filter.Queue == "" {
+		return nil
+	}
+	_, err := v.admin().Queue(v.ctx, filter.Queue)
+	if errors.Is(err, pawl.ErrNotFound) {
+		view.NoQueue = filter.Queue
+		return nil
+	}
+	return err
 }
 
 func (v *visit) tasksURL(terms []term) string {

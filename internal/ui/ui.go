@@ -163,6 +163,10 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) e
 		v.toLogin()
 		return
 	}
+	if to := v.elsewhere(err); to != "" {
+		v.redirect(to)
+		return
+	}
 	if err != nil {
 		v.fail(err)
 	}

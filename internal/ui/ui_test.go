@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -120,6 +121,63 @@ func TestLongListsFitTheBudget(t *testing.T) {
 		} else {
 			t.Logf("%s: %d bytes", path, len(body))
 		}
+	}
+}
+
+// TestDeadLettersOfManyQueues: the page is of all queues, leads to those with most, and costs as much as with few.
+func TestDeadLettersOfManyQueues(t *testing.T) {
+	w := startWorld(t, "")
+	const queues = 300
+	w.enqueue(t, queues, func(i int) pawl.Item {
+		return job("mail.send", `{}`, pawl.Queue(fmt.Sprintf("team-%03d.mail.of.the.eastern.region", i)), pawl.MaxAttempts(1))
+	})
+	w.enqueue(t, 5, func(int) pawl.Item { return job("card.charge", `{}`, pawl.Queue("billing"), pawl.MaxAttempts(1)) })
+	for i := 0; i <= queues; i += 60 {
+		from := pawl.Strict{"billing"}
+		for j := i; j < min(i+60, queues); j++ {
+			from = append(from, fmt.Sprintf("team-%03d.mail.of.the.eastern.region", j))
+		}
+		claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: from, Max: 100, Worker: "w"})
+		must(t, err)
+		ends := make([]pawl.Settlement, len(claims))
+		for k, c := range claims {
+			ends[k] = pawl.Settlement{Claim: c, Err: fmt.Errorf("%s gave up after %d tries", c.Type, k)}
+		}
+		_, err = w.client.Claims().SettleAll(t.Context(), ends)
+		must(t, err)
+	}
+	resp, body := w.get(t, "/dead")
+	if n := strings.Count(body, `<a class="chip"`); resp.StatusCode != 200 || n != 14 || len(body) > 60<<10 {
+		t.Errorf("status %d, %d chips, %d bytes; want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
+	}
+	for _, want := range []string{"All 305 of all queues", "the most of 300 queues", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page of all queues has no %s", want)
+		}
+	}
+	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `All 5 of <a href="/queues/billing">`) || strings.Count(body, `id="t-`) != 5 {
+		t.Error("the page of one queue does not list its own")
+	}
+	names := func(path string) (found []string) {
+		_, body := w.get(t, path)
+		for _, m := range regexp.MustCompile(`<tr data-row id="q-([^"]*)"`).FindAllStringSubmatch(body, -1) {
+			found = append(found, m[1])
+		}
+		return found
+	}
+	for path, want := range map[string]int{"/queues": 50, "/queues?like=team-1": 50, "/queues?like=team-00*": 10, "/queues?like=bill": 1, "/queues?like=bill&having=paused": 0, "/queues?having=dead&order=most": 50, "/queues?having=no_worker": 0} {
+		if got := names(path); len(got) != want {
+			t.Errorf("%s lists %d queues, want %d", path, len(got), want)
+		}
+	}
+	if got := names("/queues?having=dead&order=most"); got[0] != "billing" {
+		t.Errorf("the first of those with most dead letters is %s", got[0])
+	}
+	if resp, body := w.get(t, "/queues?like=a%20b"); resp.StatusCode != 200 || !strings.Contains(body, "can&#39;t be listed") && !strings.Contains(body, "can't be listed") {
+		t.Errorf("a pattern that is none: status %d", resp.StatusCode)
+	}
+	if resp, _ := w.get(t, "/dead?queue=nothing"); resp.StatusCode != 404 {
+		t.Errorf("the page of a queue that is not there has status %d", resp.StatusCode)
 	}
 }
 
@@ -289,12 +347,12 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 		field string
 		says  string
 	}{
-		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "type"},
+		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "is empty"},
 		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload", "is not JSON"},
 		{"/enqueue", url.Values{"type": {"a"}, "queue": {"no/slash"}}, "queue", "no/slash"},
 		{"/enqueue", url.Values{"type": {"a"}, "run_at": {"tomorrow"}}, "run_at", "tomorrow"},
 		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"61 * * * *"}, "task.type": {"a"}}, "cron", "61"},
-		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"@daily"}, "task.type": {""}}, "task.type", "task.type"},
+		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"@daily"}, "task.type": {""}}, "task.type", "is empty"},
 		{"/new-queue", url.Values{"queue": {"a b"}}, "queue", "a b"},
 		{"/settings/you", url.Values{"name": {"Müller"}}, "name", "ASCII"},
 	} {
@@ -308,6 +366,124 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 			if values[0] != "" && !strings.Contains(body, htmlEscaper.Replace(values[0])) {
 				t.Errorf("%s: what was filled into %s, %q, is gone", c.path, name, values[0])
 			}
+		}
+	}
+}
+
+// TestARefusedOperationKeepsItsCount: who mistypes a rate still sees what the button is for.
+func TestARefusedOperationKeepsItsCount(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	resp, body := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"abc"}, "canary": {"many"}})
+	if resp.StatusCode != 422 {
+		t.Errorf("status %d, want 422", resp.StatusCode)
+	}
+	for _, want := range []string{"<dt>Match now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "The newest of them", `<strong>Not done</strong> <span>see “Rate at most”, “Canary” below</span>`,
+		`<p class="wrong-says" role="alert">&#34;abc&#34; is not a rate such as 50/s or 100/1m</p>`, `<p class="wrong-says" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the form has no %s", want)
+		}
+	}
+	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"100/1m"}}); resp.StatusCode != 303 {
+		t.Errorf("a rate of 100/1m: status %d, want 303", resp.StatusCode)
+	}
+}
+
+// TestOperationsLeadOn: from an operation one comes to what became of its tasks, and to what can be done with them.
+func TestOperationsLeadOn(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	o, err := w.client.Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: "mail"}})
+	must(t, err)
+	_, err = w.client.Admin().WaitOperation(t.Context(), o.ID, nil)
+	must(t, err)
+	_, body := w.get(t, "/operations/"+o.ID)
+	links := map[string]string{}
+	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*)</a>`).FindAllStringSubmatch(body, -1) {
+		links[m[2]] = html.UnescapeString(m[1])
+	}
+	if resp, list := w.get(t, links["cancelled"]); resp.StatusCode != 200 || strings.Count(list, `id="t-`) != 3 {
+		t.Errorf("what was cancelled is at %q: status %d, %d tasks", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))
+	}
+	if resp, list := w.get(t, links["succeeded"]); resp.StatusCode != 200 || !strings.Contains(list, "No task matches") {
+		t.Errorf("what succeeded is at %q: status %d", links["succeeded"], resp.StatusCode)
+	}
+	if _, form := w.get(t, links["Replay what it ended…"]); !strings.Contains(form, "Replay 3 tasks</button>") {
+		t.Errorf("what can be replayed is at %q: %.300s", links["Replay what it ended…"], form)
+	}
+	if links["The same once more…"] != "" {
+		t.Error("what is done can be done once more")
+	}
+}
+
+// TestEverythingOfATask: the form can say what a producer can, and what it does not ask for of a schedule stays.
+func TestEverythingOfATask(t *testing.T) {
+	w := startWorld(t, "")
+	form := url.Values{"type": {"a"}, "queue": {"mail"}, "retry.initial": {"5s"}, "retry.jitter": {"0"}, "retention": {"3d"}, "unique.key": {"user-7"}, "headers": {"tenant: 7\n\nlocale:de"}}
+	resp, body := w.post(t, "/enqueue", form)
+	if resp.StatusCode != 303 {
+		t.Fatalf("status %d: %s", resp.StatusCode, body)
+	}
+	task, err := w.client.Task(t.Context(), strings.TrimPrefix(resp.Header.Get("Location"), "/tasks/"))
+	must(t, err)
+	if task.Headers["tenant"] != "7" || task.Headers["locale"] != "de" || task.Unique == nil || task.Unique.Key != "user-7" {
+		t.Errorf("the task has headers %v and the unique key %+v", task.Headers, task.Unique)
+	}
+	form.Set("unique.on_conflict", "reject")
+	form.Set("headers", "tenant 7")
+	if resp, body := w.post(t, "/enqueue", form); resp.StatusCode != 422 || !strings.Contains(body, "is not a name, a colon and a value") || !strings.Contains(body, `<details class="fold" open>`) {
+		t.Errorf("a header without a colon: status %d, or it is folded away", resp.StatusCode)
+	}
+	if _, body := w.get(t, "/enqueue"); !strings.Contains(body, `<details class="fold"><summary>More`) {
+		t.Error("what few tasks have is not folded away")
+	}
+	keep := 36 * time.Hour
+	before := pawl.Schedule{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Retry(pawl.RetryPolicy{Initial: pawl.NoWait, Factor: 3}), pawl.Retention(keep),
+		pawl.Cost(4), pawl.Header("tenant", "all"), pawl.Then(pawl.RawTask{Type: "c"}), pawl.Unique{Key: "k", OnConflict: pawl.OnConflictReject, States: []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateClaimed, pawl.StateRetrying, pawl.StateDead}}}}
+	_, err = w.client.Admin().CreateSchedule(t.Context(), before)
+	must(t, err)
+	was, err := w.client.Admin().Schedule(t.Context(), "s")
+	must(t, err)
+	_, body = w.get(t, "/schedules/s/edit")
+	w.postAsFilled(t, "/schedules/s/edit", body)
+	is, err := w.client.Admin().Schedule(t.Context(), "s")
+	must(t, err)
+	if fmt.Sprintf("%+v %+v %+v", *is.Task.Retry, *is.Task.Retention, *is.Task.Unique) != fmt.Sprintf("%+v %+v %+v", *was.Task.Retry, *was.Task.Retention, *was.Task.Unique) ||
+		is.Task.Cost != 4 || is.Task.Headers["tenant"] != "all" || len(is.Task.Then) != 1 {
+		t.Errorf("saved as it was, the task is %+v, want %+v", is.Task, was.Task)
+	}
+}
+
+var filledField = regexp.MustCompile(`(?s)<(?:input|textarea)[^>]* name="([^"]+)"(?:[^>]* value="([^"]*)")?[^>]*>(?:([^<]*)</textarea>)?|<select[^>]* name="([^"]+)">(.*?)</select>`)
+
+// postAsFilled sends a form back as it came.
+func (w *world) postAsFilled(t testing.TB, path, body string) {
+	t.Helper()
+	form := url.Values{}
+	_, body, _ = strings.Cut(body, `<form class="form`)
+	for _, m := range filledField.FindAllStringSubmatch(body, -1) {
+		name, value := m[1], m[2]+m[3]
+		if m[4] != "" {
+			name = m[4]
+			chosen := regexp.MustCompile(`value="([^"]*)" selected`).FindStringSubmatch(m[5])
+			if chosen == nil {
+				chosen = regexp.MustCompile(`value="([^"]*)"`).FindStringSubmatch(m[5])
+			}
+			value = chosen[1]
+		}
+		form.Set(html.UnescapeString(name), html.UnescapeString(value))
+	}
+	if resp, body := w.post(t, path, form); resp.StatusCode != 303 {
+		t.Fatalf("%s sent back as it came, %v: status %d %s", path, form, resp.StatusCode, body)
+	}
+}
+
+func TestFiltersThatFindNothingSayWhy(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	for q, want := range map[string]string{"queue:mial": "There is no queue mial", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "a part of a task", "state:dedd": "there are scheduled, ready"} {
+		if _, body := w.get(t, "/tasks?q="+url.QueryEscape(q)); !strings.Contains(body, want) {
+			t.Errorf("%q does not say %q", q, want)
 		}
 	}
 }

@@ -304,6 +304,7 @@ func TestLabelsAlign(t *testing.T) {
 		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail", "/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook", "/namespaces/default/quotas"} {
 			b.visit(w.url + path)
 			got := b.eval(`(() => {
+				for (const fold of document.querySelectorAll("details")) fold.open = true;
 				const fields = [...document.querySelectorAll(".fields > .field")].map((f) => ({ box: f.getBoundingClientRect(), label: f.querySelector("label"), input: f.querySelector("input, select, textarea") }));
 				const bad = [];
 				for (const f of fields) for (const g of fields) {

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,6 +29,7 @@ type workersView struct {
 	Silent []fact // nodes that gave no answer, and why
 	Slots  int
 	Busy   int
+	Hello  string // the command, where there are none
 	more
 }
 
@@ -65,6 +67,17 @@ func queuesText(q pawl.Queues) string {
 	return ""
 }
 
+// queueNames are the queues that a worker takes tasks of.
+func queueNames(q pawl.Queues) []string {
+	switch q := q.(type) {
+	case pawl.Strict:
+		return q
+	case pawl.Weighted:
+		return slices.Sorted(maps.Keys(q))
+	}
+	return nil
+}
+
 func showWorkers(v *visit) (*screen, error) {
 	page, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: v.query("queue")}, pawl.PageRequest{Limit: workersLimit, Cursor: v.query("cursor")})
 	if err != nil {
@@ -79,6 +92,9 @@ func showWorkers(v *visit) (*screen, error) {
 	for _, node := range slices.Sorted(maps.Keys(page.Silent)) {
 		view.Silent = append(view.Silent, fact{node, page.Silent[node]})
 	}
+	if len(view.Rows) == 0 {
+		view.Hello = v.caller().command("pawl work --type mail.welcome --queue " + quoteShell(cmp.Or(view.Queue, "mail")) + " --exec cat")
+	}
 	return &screen{Title: "Workers", Data: view}, nil
 }
 
@@ -87,7 +103,7 @@ const maxTasksShown = 100
 
 type workerView struct {
 	workerRow
-	Facts []fact
+	Facts []linkedFact
 	Shown []pawl.RunningTask
 	Cut   int
 }
@@ -103,7 +119,12 @@ func showWorker(v *visit) (*screen, error) {
 	if types == "" {
 		types = "all"
 	}
-	view.Facts = []fact{{"Queues", view.Takes}, {"Types", clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
+	facts := []fact{{"Queues", view.Takes}, {"Types", clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
+	pages := map[string]string{"Node": v.url("cluster")}
+	if names := queueNames(w.Queues); len(names) == 1 {
+		pages["Queues"] = v.url("queues", names[0])
+	}
+	view.Facts = linked(slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" }), pages)
 	return &screen{Title: "Worker " + w.Name, Data: view}, nil
 }
 

@@ -435,7 +435,7 @@ func (l limits) task() task.Rules {
 func retryOf(r task.Retry) retry { return retry{span(r.Initial), r.Factor, span(r.Max), r.Jitter} }
 
 func (d *direct) Queues(ctx context.Context, p part) (names []string, next string, err error) {
-	queues, err := d.queues.Queues(ctx, namespace, p.Cursor, limitOf(p)+1)
+	queues, err := d.queues.Queues(ctx, namespace, cluster.QueueQuery{After: p.Cursor, Limit: limitOf(p) + 1})
 	if err != nil {
 		return nil, "", refused(err)
 	}
@@ -544,7 +544,7 @@ func (d *direct) DeadGroups(ctx context.Context, queue string) ([]group, error) 
 	var out []group
 	for _, g := range got {
 		out = append(out, group{Fingerprint: fmt.Sprintf("%016x", g.Fingerprint), Type: g.Type, Message: g.Message, Count: g.Count,
-			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String()})
+			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String(), Queues: len(g.Queues), Queue: g.Most()})
 	}
 	return out, refused(err)
 }

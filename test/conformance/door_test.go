@@ -509,6 +509,8 @@ type group struct {
 	FirstAt     time.Time `json:"first_at"`
 	LastAt      time.Time `json:"last_at"`
 	Sample      string    `json:"sample_task_id"`
+	Queues      int       `json:"queues"`
+	Queue       string    `json:"queue"`
 }
 
 // selection names dead letters of a queue by ids or by a filter.

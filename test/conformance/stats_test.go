@@ -134,6 +134,53 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "of a queue that has had no task", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running), "0 0 false 0 0")
 		}}),
+		ofTheGateway(story{name: "a list of queues is narrowed by name and by what they have", shards: 2, tell: func(w *world) {
+			for _, queue := range []string{"mail-de", "mail-en", "media", "video"} {
+				w.fill(1, spec{Queue: queue, MaxAttempts: 1})
+			}
+			w.fill(4, spec{Queue: "media"})
+			w.fail(w.one(claimCall{Queues: []string{"mail-de"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
+			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "poison"})
+			w.fill(1, spec{Queue: "mail-de"})
+			w.fill(2, spec{Queue: "video"})
+			w.fill(3, spec{Queue: "mail-en"})
+			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
+			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
+			sdk := newSDK(w.T, w.house).client.Admin()
+			_, err := sdk.Pause(w.ctx(), "media", pawl.Hold{Type: "encode"})
+			must(w.T, err)
+			w.pass(3 * second) // what is told of all queues may be so old
+			for query, want := range map[string]string{
+				"pattern=mail*": "mail-de mail-en ", "pattern=*d*&limit=2": "mail-de media more", "pattern=media": "media ", "pattern=nothing*": "",
+				"having=dead": "mail-de video ", "having=poisoned": "video ", "having=paused": "media ", "having=dead&pattern=m*": "mail-de ",
+				"having=no_worker": "mail-de mail-en media ", "having=no_worker&limit=1": "mail-de more", "having=no_worker&order=most&limit=1": "media ",
+				"having=dead&order=most": "video mail-de ", "order=most": "media mail-en mail-de ",
+			} {
+				is(w, "queues with "+query, listOfQueues(w, query), want)
+			}
+			groups, err := sdk.GroupDead(w.ctx(), "", false)
+			must(w.T, err)
+			is(w, "dead letters of all queues", fmt.Sprint(len(groups.Groups), groups.Groups[0].Count, groups.Groups[0].Queues, groups.Groups[0].Queue, groups.Partial), "2 2 2mail-defalse")
+			var said struct {
+				Groups []struct {
+					Count, Queues int
+					Queue         string
+				}
+			}
+			is(w, "by REST", newREST(w.T, w.house).tally(w, "/dead?group_by=error", &said), 200)
+			is(w, "what it says", fmt.Sprint(said.Groups), "[{2 2 mail-de} {1 1 video}]")
+			is(w, "poison by REST", newREST(w.T, w.house).tally(w, "/poisoned?group_by=error", &said), 200)
+			is(w, "what it says of poison", fmt.Sprint(said.Groups), "[{1 1 video}]")
+			is(w, "a list of them", newREST(w.T, w.house).tally(w, "/dead", &said), 400)
+			first, err := sdk.QueuesWhere(w.ctx(), pawl.QueueFilter{Having: pawl.QueueDead}, pawl.PageRequest{Limit: 1})
+			must(w.T, err)
+			second, err := sdk.QueuesWhere(w.ctx(), pawl.QueueFilter{Having: pawl.QueueDead}, pawl.PageRequest{Limit: 1, Cursor: first.NextCursor})
+			must(w.T, err)
+			is(w, "page by page", first.Items[0].Name+" "+second.Items[0].Name+second.NextCursor, "mail-de video")
+			for _, bad := range []string{"pattern=a/b", "pattern=*********", "having=nothing", "order=least", "order=most&having=paused", "order=most&cursor=" + first.NextCursor} {
+				is(w, "a refusal of "+bad, newREST(w.T, w.house).tally(w, "/queues?"+bad, &struct{}{}), 400)
+			}
+		}}),
 		ofTheGateway(story{name: "a list of queues tells who works on each, and draws what happened to it", shards: 2, tell: func(w *world) {
 			w.fill(6, spec{Queue: "mail"})
 			w.fill(2, spec{Queue: "video"})
@@ -155,7 +202,7 @@ func TestStats(t *testing.T) {
 			want := "mail workers 2 in 6 out 5 failed 1 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
 
 			said := ""
-			page, err := newSDK(w.T, w.house).client.Admin().QueuesSeries(w.ctx(), pawl.PageRequest{}, time.Hour)
+			page, err := newSDK(w.T, w.house).client.Admin().QueuesWhere(w.ctx(), pawl.QueueFilter{Series: time.Hour}, pawl.PageRequest{})
 			must(w.T, err)
 			for _, q := range page.Items {
 				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
@@ -296,4 +343,21 @@ func TestStats(t *testing.T) {
 			is(w, "a refusal of another metric", err != nil, true)
 		}}),
 	})
+}
+
+// listOfQueues are the names of a list of queues, by REST, and whether there are more.
+func listOfQueues(w *world, query string) (names string) {
+	w.Helper()
+	var list struct {
+		Items      []struct{ Queue string }
+		NextCursor string `json:"next_cursor"`
+	}
+	is(w, "the answer to "+query, newREST(w.T, w.house).tally(w, "/queues?"+query, &list), 200)
+	for _, q := range list.Items {
+		names += q.Queue + " "
+	}
+	if list.NextCursor != "" {
+		names += "more"
+	}
+	return names
 }

@@ -23,6 +23,108 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// QueueTrait is something that a queue has or not.
+type QueueTrait int32
+
+const (
+	QueueTrait_QUEUE_TRAIT_UNSPECIFIED QueueTrait = 0 // all have it
+	QueueTrait_QUEUE_TRAIT_DEAD        QueueTrait = 1 // dead letters
+	QueueTrait_QUEUE_TRAIT_POISONED    QueueTrait = 2 // poisoned tasks
+	QueueTrait_QUEUE_TRAIT_PAUSED      QueueTrait = 3 // it is paused, or a type or a key in it
+	QueueTrait_QUEUE_TRAIT_NO_WORKER   QueueTrait = 4 // ready tasks, and no worker that takes them
+)
+
+// Enum value maps for QueueTrait.
+var (
+	QueueTrait_name = map[int32]string{
+		0: "QUEUE_TRAIT_UNSPECIFIED",
+		1: "QUEUE_TRAIT_DEAD",
+		2: "QUEUE_TRAIT_POISONED",
+		3: "QUEUE_TRAIT_PAUSED",
+		4: "QUEUE_TRAIT_NO_WORKER",
+	}
+	QueueTrait_value = map[string]int32{
+		"QUEUE_TRAIT_UNSPECIFIED": 0,
+		"QUEUE_TRAIT_DEAD":        1,
+		"QUEUE_TRAIT_POISONED":    2,
+		"QUEUE_TRAIT_PAUSED":      3,
+		"QUEUE_TRAIT_NO_WORKER":   4,
+	}
+)
+
+func (x QueueTrait) Enum() *QueueTrait {
+	p := new(QueueTrait)
+	*p = x
+	return p
+}
+
+func (x QueueTrait) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QueueTrait) Descriptor() protoreflect.EnumDescriptor {
+	return file_pawl_v1_operator_proto_enumTypes[0].Descriptor()
+}
+
+func (QueueTrait) Type() protoreflect.EnumType {
+	return &file_pawl_v1_operator_proto_enumTypes[0]
+}
+
+func (x QueueTrait) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QueueTrait.Descriptor instead.
+func (QueueTrait) EnumDescriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{0}
+}
+
+type QueueOrder int32
+
+const (
+	QueueOrder_QUEUE_ORDER_UNSPECIFIED QueueOrder = 0 // by name
+	QueueOrder_QUEUE_ORDER_MOST        QueueOrder = 1 // first those with the most dead, poisoned or ready tasks, as the trait says, or else with most to do. One page: no cursor
+)
+
+// Enum value maps for QueueOrder.
+var (
+	QueueOrder_name = map[int32]string{
+		0: "QUEUE_ORDER_UNSPECIFIED",
+		1: "QUEUE_ORDER_MOST",
+	}
+	QueueOrder_value = map[string]int32{
+		"QUEUE_ORDER_UNSPECIFIED": 0,
+		"QUEUE_ORDER_MOST":        1,
+	}
+)
+
+func (x QueueOrder) Enum() *QueueOrder {
+	p := new(QueueOrder)
+	*p = x
+	return p
+}
+
+func (x QueueOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QueueOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_pawl_v1_operator_proto_enumTypes[1].Descriptor()
+}
+
+func (QueueOrder) Type() protoreflect.EnumType {
+	return &file_pawl_v1_operator_proto_enumTypes[1]
+}
+
+func (x QueueOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QueueOrder.Descriptor instead.
+func (QueueOrder) EnumDescriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{1}
+}
+
 // QueueSettings are the rules of a queue. In answers every field has its effective value.
 type QueueSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -947,7 +1049,10 @@ type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
 	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"` // 2m, 5m, 1h or 24h: each queue has its series of so long; absent: none
+	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`                          // 2m, 5m, 1h or 24h: each queue has its series of so long; absent: none
+	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                        // a name, in which each * stands for any characters; empty: all
+	Having        QueueTrait             `protobuf:"varint,5,opt,name=having,proto3,enum=pawl.v1.QueueTrait" json:"having,omitempty"` // of all but PAUSED the answer may be some seconds old
+	Order         QueueOrder             `protobuf:"varint,6,opt,name=order,proto3,enum=pawl.v1.QueueOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1106,27 @@ func (x *ListQueuesRequest) GetSeries() *durationpb.Duration {
 		return x.Series
 	}
 	return nil
+}
+
+func (x *ListQueuesRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *ListQueuesRequest) GetHaving() QueueTrait {
+	if x != nil {
+		return x.Having
+	}
+	return QueueTrait_QUEUE_TRAIT_UNSPECIFIED
+}
+
+func (x *ListQueuesRequest) GetOrder() QueueOrder {
+	if x != nil {
+		return x.Order
+	}
+	return QueueOrder_QUEUE_ORDER_UNSPECIFIED
 }
 
 type ListQueuesResponse struct {
@@ -2097,7 +2223,7 @@ func (x *ListPoisonedResponse) GetNextCursor() string {
 
 type GroupDeadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`        // empty: all that the caller may see
 	Poisoned      bool                   `protobuf:"varint,2,opt,name=poisoned,proto3" json:"poisoned,omitempty"` // of the poisoned instead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2208,6 +2334,8 @@ type DeadGroup struct {
 	FirstAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
 	LastAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
 	SampleTaskId  string                 `protobuf:"bytes,7,opt,name=sample_task_id,json=sampleTaskId,proto3" json:"sample_task_id,omitempty"`
+	Queues        int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"` // in how many
+	Queue         string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`    // the one with the most of them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2287,6 +2415,20 @@ func (x *DeadGroup) GetLastAt() *timestamppb.Timestamp {
 func (x *DeadGroup) GetSampleTaskId() string {
 	if x != nil {
 		return x.SampleTaskId
+	}
+	return ""
+}
+
+func (x *DeadGroup) GetQueues() int32 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
+func (x *DeadGroup) GetQueue() string {
+	if x != nil {
+		return x.Queue
 	}
 	return ""
 }
@@ -3466,11 +3608,14 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x0fReadyByPriority\x12\x12\n" +
 	"\x04high\x18\x01 \x01(\x03R\x04high\x12\x16\n" +
 	"\x06normal\x18\x02 \x01(\x03R\x06normal\x12\x10\n" +
-	"\x03low\x18\x03 \x01(\x03R\x03low\"t\n" +
+	"\x03low\x18\x03 \x01(\x03R\x03low\"\xe6\x01\n" +
 	"\x11ListQueuesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x121\n" +
-	"\x06series\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06series\"[\n" +
+	"\x06series\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06series\x12\x18\n" +
+	"\apattern\x18\x04 \x01(\tR\apattern\x12+\n" +
+	"\x06having\x18\x05 \x01(\x0e2\x13.pawl.v1.QueueTraitR\x06having\x12)\n" +
+	"\x05order\x18\x06 \x01(\x0e2\x13.pawl.v1.QueueOrderR\x05order\"[\n" +
 	"\x12ListQueuesResponse\x12$\n" +
 	"\x05items\x18\x01 \x03(\v2\x0e.pawl.v1.QueueR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -3544,7 +3689,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\bpoisoned\x18\x02 \x01(\bR\bpoisoned\"Y\n" +
 	"\x11GroupDeadResponse\x12*\n" +
 	"\x06groups\x18\x01 \x03(\v2\x12.pawl.v1.DeadGroupR\x06groups\x12\x18\n" +
-	"\apartial\x18\x02 \x01(\bR\apartial\"\x83\x02\n" +
+	"\apartial\x18\x02 \x01(\bR\apartial\"\xb1\x02\n" +
 	"\tDeadGroup\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\tR\vfingerprint\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3552,7 +3697,9 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\x03R\x05count\x125\n" +
 	"\bfirst_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\afirstAt\x123\n" +
 	"\alast_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastAt\x12$\n" +
-	"\x0esample_task_id\x18\a \x01(\tR\fsampleTaskId\"\xe0\x01\n" +
+	"\x0esample_task_id\x18\a \x01(\tR\fsampleTaskId\x12\x16\n" +
+	"\x06queues\x18\b \x01(\x05R\x06queues\x12\x14\n" +
+	"\x05queue\x18\t \x01(\tR\x05queue\"\xe0\x01\n" +
 	"\x11ReplayDeadRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
 	"\btask_ids\x18\x02 \x03(\tR\ataskIds\x12'\n" +
@@ -3623,7 +3770,18 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term2\xf9\v\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term*\x8c\x01\n" +
+	"\n" +
+	"QueueTrait\x12\x1b\n" +
+	"\x17QUEUE_TRAIT_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10QUEUE_TRAIT_DEAD\x10\x01\x12\x18\n" +
+	"\x14QUEUE_TRAIT_POISONED\x10\x02\x12\x16\n" +
+	"\x12QUEUE_TRAIT_PAUSED\x10\x03\x12\x19\n" +
+	"\x15QUEUE_TRAIT_NO_WORKER\x10\x04*?\n" +
+	"\n" +
+	"QueueOrder\x12\x1b\n" +
+	"\x17QUEUE_ORDER_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10QUEUE_ORDER_MOST\x10\x012\xf9\v\n" +
 	"\x0fOperatorService\x12E\n" +
 	"\n" +
 	"ListQueues\x12\x1a.pawl.v1.ListQueuesRequest\x1a\x1b.pawl.v1.ListQueuesResponse\x12?\n" +
@@ -3664,188 +3822,193 @@ func file_pawl_v1_operator_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_operator_proto_rawDescData
 }
 
+var file_pawl_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_pawl_v1_operator_proto_goTypes = []any{
-	(*QueueSettings)(nil),          // 0: pawl.v1.QueueSettings
-	(*Rate)(nil),                   // 1: pawl.v1.Rate
-	(*KeyRules)(nil),               // 2: pawl.v1.KeyRules
-	(*Hold)(nil),                   // 3: pawl.v1.Hold
-	(*PriorityWeights)(nil),        // 4: pawl.v1.PriorityWeights
-	(*Retention)(nil),              // 5: pawl.v1.Retention
-	(*Queue)(nil),                  // 6: pawl.v1.Queue
-	(*QueuePart)(nil),              // 7: pawl.v1.QueuePart
-	(*Depth)(nil),                  // 8: pawl.v1.Depth
-	(*ReadyByPriority)(nil),        // 9: pawl.v1.ReadyByPriority
-	(*ListQueuesRequest)(nil),      // 10: pawl.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),     // 11: pawl.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),        // 12: pawl.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),       // 13: pawl.v1.GetQueueResponse
-	(*PutQueueRequest)(nil),        // 14: pawl.v1.PutQueueRequest
-	(*PutQueueResponse)(nil),       // 15: pawl.v1.PutQueueResponse
-	(*DeleteQueueRequest)(nil),     // 16: pawl.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),    // 17: pawl.v1.DeleteQueueResponse
-	(*PauseQueueRequest)(nil),      // 18: pawl.v1.PauseQueueRequest
-	(*PauseQueueResponse)(nil),     // 19: pawl.v1.PauseQueueResponse
-	(*ResumeQueueRequest)(nil),     // 20: pawl.v1.ResumeQueueRequest
-	(*ResumeQueueResponse)(nil),    // 21: pawl.v1.ResumeQueueResponse
-	(*CloseBreakerRequest)(nil),    // 22: pawl.v1.CloseBreakerRequest
-	(*CloseBreakerResponse)(nil),   // 23: pawl.v1.CloseBreakerResponse
-	(*SpreadQueueRequest)(nil),     // 24: pawl.v1.SpreadQueueRequest
-	(*SpreadQueueResponse)(nil),    // 25: pawl.v1.SpreadQueueResponse
-	(*PurgeQueueRequest)(nil),      // 26: pawl.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),     // 27: pawl.v1.PurgeQueueResponse
-	(*ListDeadRequest)(nil),        // 28: pawl.v1.ListDeadRequest
-	(*ListDeadResponse)(nil),       // 29: pawl.v1.ListDeadResponse
-	(*ListPoisonedRequest)(nil),    // 30: pawl.v1.ListPoisonedRequest
-	(*ListPoisonedResponse)(nil),   // 31: pawl.v1.ListPoisonedResponse
-	(*GroupDeadRequest)(nil),       // 32: pawl.v1.GroupDeadRequest
-	(*GroupDeadResponse)(nil),      // 33: pawl.v1.GroupDeadResponse
-	(*DeadGroup)(nil),              // 34: pawl.v1.DeadGroup
-	(*ReplayDeadRequest)(nil),      // 35: pawl.v1.ReplayDeadRequest
-	(*ReplayDeadResponse)(nil),     // 36: pawl.v1.ReplayDeadResponse
-	(*DiscardDeadRequest)(nil),     // 37: pawl.v1.DiscardDeadRequest
-	(*DiscardDeadResponse)(nil),    // 38: pawl.v1.DiscardDeadResponse
-	(*ListArchiveRequest)(nil),     // 39: pawl.v1.ListArchiveRequest
-	(*ListArchiveResponse)(nil),    // 40: pawl.v1.ListArchiveResponse
-	(*ArchivedTask)(nil),           // 41: pawl.v1.ArchivedTask
-	(*RestoreArchiveRequest)(nil),  // 42: pawl.v1.RestoreArchiveRequest
-	(*RestoreArchiveResponse)(nil), // 43: pawl.v1.RestoreArchiveResponse
-	(*RestoredTask)(nil),           // 44: pawl.v1.RestoredTask
-	(*RetryTaskRequest)(nil),       // 45: pawl.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),      // 46: pawl.v1.RetryTaskResponse
-	(*RunTaskNowRequest)(nil),      // 47: pawl.v1.RunTaskNowRequest
-	(*RunTaskNowResponse)(nil),     // 48: pawl.v1.RunTaskNowResponse
-	(*DiscardTaskRequest)(nil),     // 49: pawl.v1.DiscardTaskRequest
-	(*DiscardTaskResponse)(nil),    // 50: pawl.v1.DiscardTaskResponse
-	(*GetServerRequest)(nil),       // 51: pawl.v1.GetServerRequest
-	(*GetServerResponse)(nil),      // 52: pawl.v1.GetServerResponse
-	(*ShardInfo)(nil),              // 53: pawl.v1.ShardInfo
-	nil,                            // 54: pawl.v1.QueueSettings.KeysEntry
-	nil,                            // 55: pawl.v1.QueueSettings.BreakersEntry
-	(*RetryPolicy)(nil),            // 56: pawl.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 57: google.protobuf.Duration
-	(*Breaker)(nil),                // 58: pawl.v1.Breaker
-	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
-	(*BreakerStatus)(nil),          // 60: pawl.v1.BreakerStatus
-	(*QueueRates)(nil),             // 61: pawl.v1.QueueRates
-	(*Latency)(nil),                // 62: pawl.v1.Latency
-	(*QueueSeries)(nil),            // 63: pawl.v1.QueueSeries
-	(*Filter)(nil),                 // 64: pawl.v1.Filter
-	(*Task)(nil),                   // 65: pawl.v1.Task
-	(*Error)(nil),                  // 66: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 67: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 68: pawl.v1.ExplainQueueResponse
+	(QueueTrait)(0),                // 0: pawl.v1.QueueTrait
+	(QueueOrder)(0),                // 1: pawl.v1.QueueOrder
+	(*QueueSettings)(nil),          // 2: pawl.v1.QueueSettings
+	(*Rate)(nil),                   // 3: pawl.v1.Rate
+	(*KeyRules)(nil),               // 4: pawl.v1.KeyRules
+	(*Hold)(nil),                   // 5: pawl.v1.Hold
+	(*PriorityWeights)(nil),        // 6: pawl.v1.PriorityWeights
+	(*Retention)(nil),              // 7: pawl.v1.Retention
+	(*Queue)(nil),                  // 8: pawl.v1.Queue
+	(*QueuePart)(nil),              // 9: pawl.v1.QueuePart
+	(*Depth)(nil),                  // 10: pawl.v1.Depth
+	(*ReadyByPriority)(nil),        // 11: pawl.v1.ReadyByPriority
+	(*ListQueuesRequest)(nil),      // 12: pawl.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),     // 13: pawl.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),        // 14: pawl.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),       // 15: pawl.v1.GetQueueResponse
+	(*PutQueueRequest)(nil),        // 16: pawl.v1.PutQueueRequest
+	(*PutQueueResponse)(nil),       // 17: pawl.v1.PutQueueResponse
+	(*DeleteQueueRequest)(nil),     // 18: pawl.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),    // 19: pawl.v1.DeleteQueueResponse
+	(*PauseQueueRequest)(nil),      // 20: pawl.v1.PauseQueueRequest
+	(*PauseQueueResponse)(nil),     // 21: pawl.v1.PauseQueueResponse
+	(*ResumeQueueRequest)(nil),     // 22: pawl.v1.ResumeQueueRequest
+	(*ResumeQueueResponse)(nil),    // 23: pawl.v1.ResumeQueueResponse
+	(*CloseBreakerRequest)(nil),    // 24: pawl.v1.CloseBreakerRequest
+	(*CloseBreakerResponse)(nil),   // 25: pawl.v1.CloseBreakerResponse
+	(*SpreadQueueRequest)(nil),     // 26: pawl.v1.SpreadQueueRequest
+	(*SpreadQueueResponse)(nil),    // 27: pawl.v1.SpreadQueueResponse
+	(*PurgeQueueRequest)(nil),      // 28: pawl.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),     // 29: pawl.v1.PurgeQueueResponse
+	(*ListDeadRequest)(nil),        // 30: pawl.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),       // 31: pawl.v1.ListDeadResponse
+	(*ListPoisonedRequest)(nil),    // 32: pawl.v1.ListPoisonedRequest
+	(*ListPoisonedResponse)(nil),   // 33: pawl.v1.ListPoisonedResponse
+	(*GroupDeadRequest)(nil),       // 34: pawl.v1.GroupDeadRequest
+	(*GroupDeadResponse)(nil),      // 35: pawl.v1.GroupDeadResponse
+	(*DeadGroup)(nil),              // 36: pawl.v1.DeadGroup
+	(*ReplayDeadRequest)(nil),      // 37: pawl.v1.ReplayDeadRequest
+	(*ReplayDeadResponse)(nil),     // 38: pawl.v1.ReplayDeadResponse
+	(*DiscardDeadRequest)(nil),     // 39: pawl.v1.DiscardDeadRequest
+	(*DiscardDeadResponse)(nil),    // 40: pawl.v1.DiscardDeadResponse
+	(*ListArchiveRequest)(nil),     // 41: pawl.v1.ListArchiveRequest
+	(*ListArchiveResponse)(nil),    // 42: pawl.v1.ListArchiveResponse
+	(*ArchivedTask)(nil),           // 43: pawl.v1.ArchivedTask
+	(*RestoreArchiveRequest)(nil),  // 44: pawl.v1.RestoreArchiveRequest
+	(*RestoreArchiveResponse)(nil), // 45: pawl.v1.RestoreArchiveResponse
+	(*RestoredTask)(nil),           // 46: pawl.v1.RestoredTask
+	(*RetryTaskRequest)(nil),       // 47: pawl.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),      // 48: pawl.v1.RetryTaskResponse
+	(*RunTaskNowRequest)(nil),      // 49: pawl.v1.RunTaskNowRequest
+	(*RunTaskNowResponse)(nil),     // 50: pawl.v1.RunTaskNowResponse
+	(*DiscardTaskRequest)(nil),     // 51: pawl.v1.DiscardTaskRequest
+	(*DiscardTaskResponse)(nil),    // 52: pawl.v1.DiscardTaskResponse
+	(*GetServerRequest)(nil),       // 53: pawl.v1.GetServerRequest
+	(*GetServerResponse)(nil),      // 54: pawl.v1.GetServerResponse
+	(*ShardInfo)(nil),              // 55: pawl.v1.ShardInfo
+	nil,                            // 56: pawl.v1.QueueSettings.KeysEntry
+	nil,                            // 57: pawl.v1.QueueSettings.BreakersEntry
+	(*RetryPolicy)(nil),            // 58: pawl.v1.RetryPolicy
+	(*durationpb.Duration)(nil),    // 59: google.protobuf.Duration
+	(*Breaker)(nil),                // 60: pawl.v1.Breaker
+	(*timestamppb.Timestamp)(nil),  // 61: google.protobuf.Timestamp
+	(*BreakerStatus)(nil),          // 62: pawl.v1.BreakerStatus
+	(*QueueRates)(nil),             // 63: pawl.v1.QueueRates
+	(*Latency)(nil),                // 64: pawl.v1.Latency
+	(*QueueSeries)(nil),            // 65: pawl.v1.QueueSeries
+	(*Filter)(nil),                 // 66: pawl.v1.Filter
+	(*Task)(nil),                   // 67: pawl.v1.Task
+	(*Error)(nil),                  // 68: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 69: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 70: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
-	4,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
-	56, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
-	57, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	57, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
-	5,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
-	1,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
-	2,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
-	54, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
-	57, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
-	58, // 9: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
-	55, // 10: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
-	57, // 11: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
-	1,  // 12: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
-	59, // 13: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
-	57, // 14: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	57, // 15: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	57, // 16: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	57, // 17: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	57, // 18: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	59, // 19: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	8,  // 20: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
-	9,  // 21: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
-	0,  // 22: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	59, // 23: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	7,  // 24: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
-	3,  // 25: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
-	60, // 26: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
-	61, // 27: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
-	62, // 28: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
-	62, // 29: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
-	63, // 30: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
-	8,  // 31: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	57, // 32: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
-	6,  // 33: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	6,  // 34: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	0,  // 35: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	6,  // 36: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 37: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 38: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 39: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
-	6,  // 40: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	64, // 41: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	65, // 42: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	64, // 43: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	65, // 44: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	34, // 45: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	59, // 46: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	59, // 47: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	64, // 48: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	64, // 49: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	41, // 50: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	65, // 51: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	59, // 52: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	44, // 53: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	66, // 54: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	65, // 55: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	65, // 56: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	65, // 57: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	59, // 58: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	53, // 59: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	2,  // 60: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	58, // 61: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	10, // 62: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	12, // 63: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	14, // 64: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	16, // 65: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	18, // 66: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	20, // 67: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	24, // 68: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	22, // 69: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	26, // 70: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	67, // 71: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	28, // 72: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	30, // 73: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	32, // 74: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	35, // 75: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	37, // 76: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	39, // 77: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	42, // 78: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	45, // 79: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	47, // 80: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	49, // 81: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	51, // 82: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	11, // 83: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	13, // 84: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	15, // 85: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	17, // 86: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	19, // 87: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	21, // 88: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	25, // 89: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	23, // 90: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	27, // 91: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	68, // 92: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	29, // 93: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	31, // 94: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	33, // 95: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	36, // 96: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	38, // 97: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	40, // 98: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	43, // 99: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	46, // 100: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	48, // 101: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	50, // 102: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	52, // 103: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	83, // [83:104] is the sub-list for method output_type
-	62, // [62:83] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	6,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
+	58, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
+	59, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	59, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
+	7,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
+	3,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
+	4,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
+	56, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
+	59, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
+	60, // 9: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
+	57, // 10: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
+	59, // 11: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
+	3,  // 12: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
+	61, // 13: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
+	59, // 14: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	59, // 15: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	59, // 16: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	59, // 17: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	59, // 18: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	61, // 19: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	10, // 20: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
+	11, // 21: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
+	2,  // 22: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
+	61, // 23: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	9,  // 24: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
+	5,  // 25: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
+	62, // 26: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
+	63, // 27: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
+	64, // 28: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
+	64, // 29: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
+	65, // 30: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
+	10, // 31: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	59, // 32: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
+	0,  // 33: pawl.v1.ListQueuesRequest.having:type_name -> pawl.v1.QueueTrait
+	1,  // 34: pawl.v1.ListQueuesRequest.order:type_name -> pawl.v1.QueueOrder
+	8,  // 35: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	8,  // 36: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	2,  // 37: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	8,  // 38: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	8,  // 39: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	8,  // 40: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	8,  // 41: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
+	8,  // 42: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	66, // 43: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	67, // 44: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	66, // 45: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	67, // 46: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	36, // 47: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	61, // 48: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	61, // 49: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	66, // 50: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	66, // 51: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	43, // 52: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	67, // 53: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	61, // 54: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	46, // 55: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	68, // 56: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	67, // 57: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	67, // 58: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	67, // 59: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	61, // 60: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	55, // 61: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	4,  // 62: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	60, // 63: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	12, // 64: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	14, // 65: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	16, // 66: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	18, // 67: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	20, // 68: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	22, // 69: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	26, // 70: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	24, // 71: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	28, // 72: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	69, // 73: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	30, // 74: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	32, // 75: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	34, // 76: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	37, // 77: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	39, // 78: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	41, // 79: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	44, // 80: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	47, // 81: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	49, // 82: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	51, // 83: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	53, // 84: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	13, // 85: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	15, // 86: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	17, // 87: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	19, // 88: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	21, // 89: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	23, // 90: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	27, // 91: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	25, // 92: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	29, // 93: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	70, // 94: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	31, // 95: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	33, // 96: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	35, // 97: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	38, // 98: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	40, // 99: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	42, // 100: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	45, // 101: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	48, // 102: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	50, // 103: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	52, // 104: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	54, // 105: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	85, // [85:106] is the sub-list for method output_type
+	64, // [64:85] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -3864,13 +4027,14 @@ func file_pawl_v1_operator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operator_proto_rawDesc), len(file_pawl_v1_operator_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      2,
 			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_pawl_v1_operator_proto_goTypes,
 		DependencyIndexes: file_pawl_v1_operator_proto_depIdxs,
+		EnumInfos:         file_pawl_v1_operator_proto_enumTypes,
 		MessageInfos:      file_pawl_v1_operator_proto_msgTypes,
 	}.Build()
 	File_pawl_v1_operator_proto = out.File

@@ -120,7 +120,7 @@
     const now = Date.now();
     for (const t of document.querySelectorAll("time[datetime]")) {
       const d = (now - Date.parse(t.dateTime)) / 1000;
-      const text = d >= 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
+      const text = Math.abs(d) < 0.5 ? "now" : d > 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
       if (t.textContent !== text) t.textContent = text;
     }
   }

@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// queueList is which queues a page is of.
+type queueList struct {
+	ns      string
+	pattern string
+	having  string // a word of contract.QueueTraits
+	most    bool
+	after   string
+	limit   int
+	series  stats.Window
+}
+
+func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits) (q queueList, err error) {
+	q = queueList{ns: namespaceOf(ctx), pattern: r.GetPattern()}
+	if q.limit, err = limitOf(r.GetLimit()); err != nil {
+		return q, err
+	}
+	after, err := decodeCursor(queueCursor, r.GetCursor())
+	if err != nil {
+		return q, err
+	}
+	q.after = string(after)
+	if r.GetSeries() != nil {
+		if q.series, err = readWindow("series", r.GetSeries()); err != nil {
+			return q, err
+		}
+	}
+	if q.pattern != "" {
+		if err = (task.Scope{Queues: []string{q.pattern}}).Check("pattern", l); err != nil {
+			return q, err
+		}
+	}
+	if q.having, err = contract.WordOf("having", contract.QueueTraits, r.GetHaving()); err != nil {
+		return q, err
+	}
+	order, err := contract.WordOf("order", contract.QueueOrders, r.GetOrder())
+	if err != nil {
+		return q, err
+	}
+	switch q.most = order == contract.QueueOrderMost; {
+	case q.most && q.after != "":
+		return q, task.Invalid("cursor", "a list of those with the most has one page")
+	case q.most && q.having == contract.QueuePaused:
+		return q, task.Invalid("order", "paused queues are listed by name")
+	}
+	return q, nil
+}
+
+// ListQueues reads a page of queues.
+func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) (*pawlv1.ListQueuesResponse, error) {
+	q, err := queueListOf(ctx, r, g.limits)
+	if err != nil {
+		return nil, err
+	}
+	queues, next, err := g.listed(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListQueuesResponse{Items: make([]*pawlv1.Queue, len(queues))}
+	if next != "" {
+		out.NextCursor = encodeCursor(queueCursor, []byte(next))
+	}
+	errs := each(len(queues), func(i int) (err error) {
+		out.Items[i], err = g.queue(ctx, queues[i])
+		return err
+	})
+	if err := firstError(errs); err != nil {
+		return nil, err
+	}
+	g.setLately(ctx, q.series, out.Items...)
+	return out, nil
+}
+
+// listed finds the queues of a page, and the name behind which the list goes on; "": it ends.
+func (g *Gateway) listed(ctx context.Context, q queueList) (queues []cluster.Queue, next string, err error) {
+	if q.having == "" && !q.most || q.having == contract.QueuePaused {
+		queues, err = g.cluster.Queues(ctx, q.ns, cluster.QueueQuery{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
+		if len(queues) > q.limit {
+			return queues[:q.limit], queues[q.limit-1].Name, err
+		}
+		return queues, "", err
+	}
+	if g.cfg.Stats == nil {
+		return nil, "", errNoStats
+	}
+	names, next := g.counted(ctx, q)
+	if len(names) == 0 {
+		return nil, "", nil
+	}
+	queues, err = g.cluster.Queues(ctx, q.ns, cluster.QueueQuery{Limit: len(names), Names: names})
+	return queues, next, err
+}
+
+// counted finds the names of queues by what was last counted of all, of which shards and nodes tell at once.
+func (g *Gateway) counted(ctx context.Context, q queueList) (names []string, next string) {
+	of := broker.CountsQuery{Namespace: q.ns, Pattern: q.pattern, State: countedState(q)}
+	idle := q.having == contract.QueueNoWorker
+	if q.most && !idle {
+		of.Most = q.limit
+	}
+	counts := g.cfg.Stats.QueueCounts(ctx, of)
+	if q.most {
+		slices.SortStableFunc(counts, func(a, b broker.QueueCount) int { return cmp.Compare(b.N, a.N) })
+	} else {
+		slices.SortFunc(counts, func(a, b broker.QueueCount) int { return strings.Compare(a.Queue, b.Queue) })
+		from, _ := slices.BinarySearchFunc(counts, q.after+"\x00", func(c broker.QueueCount, name string) int { return strings.Compare(c.Queue, name) })
+		counts = counts[from:]
+	}
+	for some := range slices.Chunk(counts, contract.MaxPage) {
+		found := make([]string, len(some))
+		for i, c := range some {
+			found[i] = c.Queue
+		}
+		if idle {
+			found = g.withoutWorkers(ctx, q.ns, found)
+		}
+		if names = append(names, found...); len(names) > q.limit {
+			break
+		}
+	}
+	if len(names) > q.limit {
+		if names = names[:q.limit]; !q.most {
+			next = names[q.limit-1]
+		}
+	}
+	return names, next
+}
+
+// countedState is of which tasks a list needs counts: 0: of all that have something before them.
+func countedState(q queueList) task.State {
+	switch q.having {
+	case contract.QueueDead:
+		return task.Dead
+	case contract.QueuePoisoned:
+		return task.Poisoned
+	case contract.QueueNoWorker:
+		return task.Ready
+	}
+	return 0
+}
+
+// withoutWorkers are those of some queues that no worker takes tasks of.
+func (g *Gateway) withoutWorkers(ctx context.Context, ns string, names []string) []string {
+	if g.cfg.Workers == nil {
+		return names
+	}
+	workers := g.cfg.Workers.CountWorkers(ctx, ns, names)
+	out := names[:0]
+	for i, name := range names {
+		if i >= len(workers) || workers[i] == 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}

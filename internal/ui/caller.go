@@ -1,0 +1,86 @@
+package ui
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+
+	"github.com/pawlq/pawl"
+)
+
+// caller is how the visitor would call this server from a terminal: where it is, and as whom.
+type caller struct {
+	curl string // "curl" with its headers
+	url  string // of the API, without what follows /api/v1
+	cli  string // flags of pawl, each with a space before it
+}
+
+// who is the visitor; nil: that could not be asked.
+func (v *visit) who() *pawl.Me {
+	if v.me == nil && v.client != nil {
+		v.me, _ = v.admin().Me(v.ctx)
+	}
+	return v.me
+}
+
+func (v *visit) caller() caller {
+	secure := v.r.TLS != nil || v.r.Header.Get("X-Forwarded-Proto") == "https"
+	c := caller{curl: "curl", url: "http://" + v.r.Host + v.base}
+	switch {
+	case secure:
+		c.url = "https://" + v.r.Host + v.base
+		c.cli = " --server " + quoteShell("https://"+v.r.Host)
+	case !isDefaultServer(v.r.Host):
+		c.cli = " --server " + quoteShell(v.r.Host)
+	}
+	me := v.who()
+	if me == nil {
+		return c
+	}
+	if me.TokenRequired && me.Certificate == "" {
+		c.curl += ` -H "Authorization: Bearer $PAWL_TOKEN"`
+	}
+	if me.Namespace != "default" && (me.AllNamespaces || !me.TokenRequired) {
+		c.curl += " -H " + quoteShell("Pawl-Namespace: "+me.Namespace)
+		c.cli += " --namespace " + quoteShell(me.Namespace)
+	}
+	return c
+}
+
+// isDefaultServer tells whether the CLI calls it without being told to.
+func isDefaultServer(host string) bool {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil || port != "7295" {
+		return false
+	}
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// command is a command line of the CLI.
+func (c caller) command(line string) string { return line + c.cli }
+
+// enqueue is the call that enqueues a task.
+func (c caller) enqueue(typ, queue string, payload json.RawMessage) (string, error) {
+	body, err := json.Marshal(struct {
+		Type    string          `json:"type"`
+		Queue   string          `json:"queue,omitempty"`
+		Payload json.RawMessage `json:"payload"`
+	}{typ, queue, payload})
+	return c.curl + " -d " + quoteShell(string(body)) + " " + quoteShell(c.url+"/api/v1/tasks"), err
+}
+
+// hello are the commands for who has not enqueued anything yet.
+func (v *visit) hello() []fact {
+	c := v.caller()
+	const payload = `{"to":"a@example.com"}`
+	call, err := c.enqueue("mail.welcome", "mail", json.RawMessage(payload))
+	if err != nil {
+		call = ""
+	}
+	facts := []fact{{"", c.command("pawl enqueue mail.welcome " + quoteShell(payload) + " --queue mail")}, {"", c.command("pawl work --type mail.welcome --queue mail --exec cat")}, {"", call}}
+	if strings.Contains(c.curl, "PAWL_TOKEN") {
+		facts = append([]fact{{"", "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
+	}
+	return facts
+}

@@ -1,0 +1,78 @@
+package ui
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+func TestDurationsReadAlike(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 s", 40 * time.Microsecond: "40 µs", 1500 * time.Microsecond: "2 ms", 48_700 * time.Millisecond: "48.7 s", 69 * time.Second: "1 min 9 s", 5 * time.Minute: "5 min",
+		90 * time.Minute: "1 h 30 min", 24 * time.Hour: "1 day", 27 * time.Hour: "1 day 3 h", 14 * 24 * time.Hour: "14 days", -3 * time.Second: "−3 s",
+	} {
+		if got := spanText(d); got != want {
+			t.Errorf("%v reads %q, want %q", d, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		400 * time.Millisecond: "0 s", 59_600 * time.Millisecond: "1 min", 119 * time.Minute: "2 h", 14*24*time.Hour - time.Second: "14 days",
+	} {
+		if got := coarse(d); got != want {
+			t.Errorf("%v is about %q, want %q", d, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{600 * time.Microsecond: "+0.6 ms", -7100 * time.Microsecond: "−7.1 ms", 0: "0 ms", -2 * time.Second: "−2 s"} {
+		if got := offsetText(d); got != want {
+			t.Errorf("a clock off by %v reads %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestWhatWasNotMeasuredIsADash(t *testing.T) {
+	if got := medianText(pawl.Latency{}); got != "–" {
+		t.Errorf("what never happened took %s", got)
+	}
+	if got := medianText(pawl.Latency{Count: 3, P50: time.Millisecond, P95: 70 * time.Second}); got != "1 ms · 1 min 10 s" {
+		t.Errorf("the median reads %s", got)
+	}
+	if got := failedText(&pawl.Stats{}); got != "–" {
+		t.Errorf("of no attempts failed %s", got)
+	}
+	if got := failedText(&pawl.Stats{Totals: pawl.EventCounts{Succeeded: 2}}); got != "0 %" {
+		t.Errorf("of two good attempts failed %s", got)
+	}
+	for text, want := range map[string]string{"queue q1 has 100001 ready tasks, and no worker asks": "queue q1 has 100,001 ready tasks, and no worker asks",
+		"since 2026-01-02 10:00:00": "since 2026-01-02 10:00:00", "999 tasks": "999 tasks"} {
+		if got := groupDigits(text); got != want {
+			t.Errorf("%q reads %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestFieldsReadWhatTheyHold: what a form is filled with is what it sends, if nobody changes it.
+func TestFieldsReadWhatTheyHold(t *testing.T) {
+	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute, 36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {
+		if got, err := parseSpan(fieldSpan(d)); err != nil || got != d {
+			t.Errorf("%v is held as %q, which reads as %v %v", d, fieldSpan(d), got, err)
+		}
+	}
+	if fieldSpan(0) != "" || fieldSpan(pawl.NoWait) != "0s" {
+		t.Errorf("none is held as %q, no wait as %q", fieldSpan(0), fieldSpan(pawl.NoWait))
+	}
+}
+
+func TestTimesToCome(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Time]string{now.Add(14 * 24 * time.Hour): "6 Dec", now.Add(60 * 24 * time.Hour): "21 Jan 2027", now.Add(23 * time.Hour): "11:00 UTC"} {
+		if got := dayFrom(at, now); got != want {
+			t.Errorf("%v reads %q, want %q", at, got, want)
+		}
+	}
+	for away, want := range map[time.Duration]string{100 * time.Millisecond: "now", -time.Second: "1 s ago", 23*time.Hour + 59*time.Minute: "in 24 h"} {
+		if got := momentOf(now.Add(away), now).Text; got != want {
+			t.Errorf("in %v reads %q, want %q", away, got, want)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package ui
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// templateFields ask for a task: what an enqueue and a schedule have in common. In a schedule their names begin with "task.". The last
+// moreFields of them are folded away.
+func templateFields(in string, t *pawl.ScheduledTask) []field {
+	attempts := numberText(int64(t.MaxAttempts))
+	return append([]field{
+		{Name: in + "type", Label: "Type", Kind: "text", Required: true, Placeholder: "mail.welcome", Value: t.Type, Hint: "Names the handler."},
+		{Name: in + "queue", Label: "Queue", Kind: "text", Placeholder: "default", Value: t.Queue},
+		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: choices("", "normal", "high", "low"), Value: string(t.Priority)},
+		{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`, Value: indented(t.Payload)},
+		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "For fairness and limits: a tenant, an account."},
+		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Words with commas between."},
+		{Name: in + "max_attempts", Label: "Attempts at most", Kind: "number", Placeholder: "the queue's", Value: attempts},
+		{Name: in + "timeout", Label: "Timeout of a run", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(t.Timeout)},
+		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: fieldSpan(t.ExpiresIn), Hint: "Discarded unless it has started by then."},
+	}, foldedFields(in, t)...)
+}
+
+// moreFields is how many foldedFields there are.
+const moreFields = 8
+
+// foldedFields ask for what few tasks have.
+func foldedFields(in string, t *pawl.ScheduledTask) []field {
+	retry, retention, unique := pawl.RetryPolicy{}, "", pawl.Unique{}
+	if t.Retry != nil {
+		retry = *t.Retry
+	}
+	if t.Retention != nil {
+		retention = fieldSpan(*t.Retention)
+		if *t.Retention == 0 {
+			retention = "0s"
+		}
+	}
+	conflict := ""
+	if t.Unique != nil {
+		unique = *t.Unique
+		conflict = string(unique.OnConflict)
+		if conflict == "" {
+			conflict = string(pawl.OnConflictKeep)
+		}
+	}
+	factor, jitter := retryTexts(retry)
+	return []field{
+		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(retry.Initial), Hint: "With any of these four, the others are 30s, 2, 30m and 0.25 unless given."},
+		{Name: in + "retry.factor", Label: "Then times", Kind: "text", Value: factor},
+		{Name: in + "retry.max", Label: "Up to", Kind: "text", Value: fieldSpan(retry.Max)},
+		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "A share from 0 to 1."},
+		{Name: in + "retention", Label: "Kept after its end", Kind: "text", Placeholder: "the queue's", Value: retention},
+		{Name: in + "unique.on_conflict", Label: "If its unique key is taken", Kind: "choice", Value: conflict,
+			Options: []option{{"", "it has no unique key"}, {"keep", "keep that one"}, {"replace", "replace that one, if it waits"}, {"keep_last", "keep that one, with this payload"}, {"reject", "refuse this one"}}},
+		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "its type and payload", Value: unique.Key},
+		{Name: in + "headers", Label: "Headers", Kind: "area", Value: headersText(t.Headers), Placeholder: "tenant: 7", Hint: "One a line: name: value."},
+	}
+}
+
+// retryTexts are the factor and the jitter of a retry policy as fields hold them.
+func retryTexts(p pawl.RetryPolicy) (factor, jitter string) {
+	if p.Factor > 0 {
+		factor = strconv.FormatFloat(p.Factor, 'g', -1, 64)
+	}
+	switch {
+	case p.Jitter > 0:
+		jitter = strconv.FormatFloat(p.Jitter, 'g', -1, 64)
+	case p.Jitter == pawl.NoJitter:
+		jitter = "0"
+	}
+	return factor, jitter
+}
+
+func headersText(headers map[string]string) string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		lines = append(lines, name+": "+headers[name])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// template reads what templateFields ask for.
+func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
+	args := pawl.RawTask{Type: r.text(in + "type")}
+	if text := r.text(in + "payload"); text != "" {
+		args.Payload = []byte(text)
+		if !json.Valid(args.Payload) {
+			r.fail(badField(in+"payload", "is not JSON"))
+		}
+	}
+	var opts []pawl.Option
+	set := func(is bool, o pawl.Option) {
+		if is {
+			opts = append(opts, o)
+		}
+	}
+	queue, priority, key := r.text(in+"queue"), r.text(in+"priority"), r.text(in+"key")
+	attempts, timeout, expires := r.count(in+"max_attempts"), r.span(in+"timeout"), r.span(in+"expires_in")
+	set(queue != "", pawl.Queue(queue))
+	set(priority != "", pawl.Priority(priority))
+	set(key != "", pawl.Key(key))
+	set(attempts > 0, pawl.MaxAttempts(attempts))
+	set(timeout > 0, pawl.Timeout(timeout))
+	set(expires > 0, pawl.ExpiresIn(expires))
+	for _, tag := range strings.Split(r.text(in+"tags"), ",") {
+		tag = strings.TrimSpace(tag)
+		set(tag != "", pawl.Tags(tag))
+	}
+	if retry := r.retry(in + "retry."); retry != (pawl.RetryPolicy{}) {
+		opts = append(opts, pawl.Retry(retry))
+	}
+	set(r.text(in+"retention") != "", pawl.Retention(r.span(in+"retention")))
+	for name, value := range r.headers(in + "headers") {
+		opts = append(opts, pawl.Header(name, value))
+	}
+	return args, opts
+}
+
+// retry reads a retry policy; what is not filled in is 0.
+func (r *reader) retry(in string) pawl.RetryPolicy {
+	p := pawl.RetryPolicy{Initial: r.retrySpan(in + "initial"), Factor: r.share(in + "factor"), Max: r.retrySpan(in + "max"), Jitter: r.share(in + "jitter")}
+	if r.text(in+"jitter") != "" && p.Jitter == 0 {
+		p.Jitter = pawl.NoJitter
+	}
+	return p
+}
+
+// retrySpan reads a duration of which 0 is not the same as nothing.
+func (r *reader) retrySpan(name string) time.Duration {
+	d := r.span(name)
+	if d == 0 && r.text(name) != "" {
+		return pawl.NoWait
+	}
+	return d
+}
+
+// unique reads a unique key; nil: there is none. A key alone is one that keeps the task that has it.
+func (r *reader) unique(in string) *pawl.Unique {
+	u := &pawl.Unique{Key: r.text(in + "unique.key"), OnConflict: pawl.OnConflict(r.text(in + "unique.on_conflict"))}
+	if u.Key == "" && u.OnConflict == "" {
+		return nil
+	}
+	return u
+}
+
+// headers reads lines of names and values.
+func (r *reader) headers(name string) map[string]string {
+	text := r.text(name)
+	if text == "" {
+		return nil
+	}
+	all := map[string]string{}
+	for _, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if key = strings.TrimSpace(key); !ok || key == "" {
+			r.fail(badField(name, "%q is not a name, a colon and a value", clip(line, 60)))
+			return nil
+		}
+		if _, twice := all[key]; twice {
+			r.fail(badField(name, "%q is there twice", clip(key, 60)))
+		}
+		all[key] = strings.TrimSpace(value)
+	}
+	return all
+}
