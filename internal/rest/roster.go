@@ -56,11 +56,21 @@ func getWorker(x *exchange) error {
 }
 
 func quietWorker(x *exchange) error {
-	reason, err := x.reason()
+	req := &pawlv1.QuietWorkerRequest{WorkerId: x.r.PathValue("worker")}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		switch name {
+		case "reason":
+			return r.setStr(&req.Reason, name)
+		case "for":
+			req.For, err = r.span(name)
+			return err
+		}
+		return unknown("", name)
+	})
 	if err != nil {
 		return err
 	}
-	got, err := x.API.Roster.QuietWorker(x.ctx, &pawlv1.QuietWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
+	got, err := x.API.Roster.QuietWorker(x.ctx, req)
 	if err == nil {
 		x.workerAnswer(got.GetWorker())
 	}
