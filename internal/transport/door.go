@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // proof is what a handshake has shown: the name in the other side's certificate.
@@ -24,7 +25,7 @@ type door struct {
 // credentials are those of connections to the node of that name, or of all that come to us.
 func (t *Transport) credentials(name string) credentials.TransportCredentials {
 	if t.keyring == nil {
-		return newOpenDoor()
+		return insecure.NewCredentials()
 	}
 	return &door{t: t, want: name}
 }

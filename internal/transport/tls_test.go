@@ -78,6 +78,10 @@ func TestTLS(t *testing.T) {
 		if answer, err := a.Call(t.Context(), 2, "claim", []byte("x")); err != nil || string(answer) != "claim x" {
 			t.Errorf("call = %q, %v", answer, err)
 		}
+		long := bytes.Repeat([]byte("x"), 4*maxStranger) // what is known may say more than a stranger
+		if answer, err := a.Call(t.Context(), 2, "claim", long); err != nil || len(answer) != len("claim ")+len(long) {
+			t.Errorf("an answer of %d bytes, %v", len(answer), err)
+		}
 		a.Send(2, []Envelope{heartbeat(1, 1), entries(1, 1, 1<<20)})
 		settle()
 		if got := b.received(); len(got) != 2 {

@@ -122,7 +122,7 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request) {
 	body := f.plain
 	if f.zipped != nil {
 		h.Set("Vary", "Accept-Encoding")
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		if takesZipped(r) {
 			h.Set("Content-Encoding", "gzip")
 			body = f.zipped
 		}

@@ -356,8 +356,9 @@ func (b *browser) key(key string) {
 	down := map[string]any{"type": "keyDown", "key": key}
 	if len(key) == 1 {
 		down["text"] = key
-	} else if key == "Escape" {
-		down["windowsVirtualKeyCode"] = 27
+	}
+	if code := map[string]int{"Escape": 27, " ": 32, "Enter": 13}[key]; code != 0 {
+		down["windowsVirtualKeyCode"] = code
 	}
 	b.call("Input.dispatchKeyEvent", down, nil)
 	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)

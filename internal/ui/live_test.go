@@ -84,7 +84,10 @@ func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
 	if got := mail.header.Get("Content-Type") + mail.header.Get("Cache-Control"); got != "text/event-streamno-store" {
 		t.Errorf("the stream is %q", got)
 	}
-	all := w.follow(t, "/live?")
+	all := w.follow(t, "/live?", "Accept-Encoding", "gzip")
+	if got := all.header.Get("Content-Encoding"); got != "" {
+		t.Errorf("the stream is kept back by %s", got)
+	}
 	task := w.follow(t, "/live?task=0199f3c2-0000-7001-8000-000000000000")
 	mail.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) }) })
 	all.expect("changed")
@@ -177,6 +180,19 @@ func TestPagesFollow(t *testing.T) {
 	one()
 	b.key("Escape")
 	b.until(ready("3"))
+	b.check(w.url)
+	// A refresh that brings nothing new is short, and leaves the page as it is; one that does is not.
+	refresh := `new Promise((done) => { document.body.addEventListener("htmx:afterRequest", (e) => done(e.detail.xhr.status + " " + document.querySelectorAll("#live .empty").length), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`
+	b.visit(w.url + "/ops/schedules")
+	b.eval(refresh)
+	if got := b.eval(refresh); got != "304 1" {
+		t.Errorf("a refresh of nothing has status and empty states %s", got)
+	}
+	_, err := w.client.Admin().CreateSchedule(t.Context(), pawl.Schedule{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "a"}})
+	must(t, err)
+	if got := b.eval(refresh); got != "200 0" {
+		t.Errorf("a refresh of something has status and empty states %s", got)
+	}
 	b.check(w.url)
 	undo()
 

@@ -172,7 +172,7 @@ func limitFields(s *pawl.QueueSettings) []field {
 	rate := "100/1s, or 100/1m burst 20"
 	return []field{
 		{Heading: "Limits", Name: "max_length", Label: "Waiting tasks at most", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit"},
-		{Name: "max_wait", Label: "Needs attention when a task is ready for", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m"},
+		{Name: "max_wait", Label: "Attention after a wait of", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m"},
 		{Name: "max_running", Label: "Running at once", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit"},
 		{Name: "rate", Label: "Rate", Kind: "text", Value: rateText(s.Rate), Placeholder: "no limit", Hint: rate},
 		{Name: "per_key.max_running", Label: "Of each key: running at once", Kind: "number", Value: numberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},

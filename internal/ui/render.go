@@ -50,14 +50,16 @@ type frame struct {
 	Watch string // address of the stream that says when it changes; "": there is none
 	Beat  int64  // ms after which it is asked for anew in any case
 	Bare  bool   // without menu and search: nobody is known
-	Me    *pawl.Me
-	Space string // the namespace, where there are several
-	Can   string // what the visitor may do
-	Data  any
+	// NoKeys: the visitor wants no single letters to do anything.
+	NoKeys bool
+	Me     *pawl.Me
+	Space  string // the namespace, where there are several
+	Can    string // what the visitor may do
+	Data   any
 }
 
 func (v *visit) frame(s *screen) *frame {
-	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, Me: v.me, Can: rights(v.me), Data: s.Data}
+	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Data: s.Data}
 	if v.several() {
 		f.Space = v.me.Namespace
 	}
@@ -109,9 +111,22 @@ func (v *visit) render(status int, file, part string, data any) error {
 	h := v.w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Vary", "HX-Request")
+	h.Set("Vary", "HX-Request, Accept-Encoding")
+	page := b.Bytes()
+	if status == http.StatusOK && v.partial() && v.r.Method == http.MethodGet {
+		tag := tagOf(page)
+		h.Set("ETag", tag)
+		if v.r.Header.Get("If-None-Match") == tag {
+			v.w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	if file != "secret" && len(page) >= leastZipped && mayZip(v.r) {
+		h.Set("Content-Encoding", "gzip")
+		page = zip(page)
+	}
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(b.Bytes()) // if this fails, the caller is gone
+	_, _ = v.w.Write(page) // if this fails, the caller is gone
 	return nil
 }
 

@@ -16,6 +16,11 @@ var settingsActions = []action{{path: "/settings/you", nav: "/settings", form: y
 // themeCookie holds "light" or "dark". A script sets it too.
 const themeCookie = "pawl-theme"
 
+// keysCookie holds "off" where single letters are to do nothing, as programs that turn speech into keys need it.
+const keysCookie = "pawl-keys"
+
+func noKeys(r *http.Request) bool { return textCookie(r, keysCookie) == "off" }
+
 // yearSeconds is how long choices of a visitor are kept.
 const yearSeconds = 365 * 24 * 3600
 
@@ -34,6 +39,7 @@ type settingsView struct {
 	Me     *pawl.Me
 	Good   string // for which queues the token is
 	Theme  string
+	Keys   string // "on", "off"
 	Name   string
 	Base   string
 }
@@ -55,7 +61,14 @@ func showSettings(v *visit) (*screen, error) {
 	if theme == "" {
 		theme = "as the system"
 	}
-	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Me: me, Good: orAny(me.Queues), Theme: theme, Name: nameOf(v.r), Base: v.base}}, nil
+	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: nameOf(v.r), Base: v.base}}, nil
+}
+
+func keysWord(r *http.Request) string {
+	if noKeys(r) {
+		return "off"
+	}
+	return "on"
 }
 
 // orAny are patterns of queues in words.
@@ -70,6 +83,7 @@ func youForm(v *visit) (*form, error) {
 	return &form{Title: "You", Button: "Save", Back: "/settings", Text: "Kept in this browser.", Fields: []field{
 		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "The audit keeps it with what you do. Nobody checks it: it is what you call yourself."},
 		{Name: "theme", Label: "Light or dark", Kind: "choice", Options: []option{{"", "as the system"}, {"light", "light"}, {"dark", "dark"}}, Value: themeOf(v.r)},
+		{Name: "keys", Label: "Keys", Kind: "choice", Options: choices("", "on", "off"), Value: keysWord(v.r), Hint: "Single letters go to pages, choose rows, pause. Switch them off if you speak to your machine."},
 	}}, nil
 }
 
@@ -93,6 +107,11 @@ func doYou(v *visit) (done, error) {
 	if theme != "" && theme != "light" && theme != "dark" {
 		return done{}, badField("theme", "%q is neither light nor dark", clip(theme, 20))
 	}
+	keys := v.value("keys")
+	if keys != "" && keys != "on" && keys != "off" {
+		return done{}, badField("keys", "%q is neither on nor off", clip(keys, 20))
+	}
+	v.keep(keysCookie, strings.TrimPrefix(keys, "on"))
 	v.keep(nameCookie, url.QueryEscape(name))
 	v.keep(themeCookie, theme)
 	return done{Said: fmt.Sprintf("Saved. The audit calls you %q.", name), Next: "/settings"}, nil

@@ -252,6 +252,39 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("#live-switch")
 	b.until(`document.querySelectorAll(".figure b")[1].textContent === "5"`)
 
+	// Space is the browser's; l pauses.
+	b.size(1440, 400, false)
+	b.eval(`document.activeElement.blur()`)
+	b.key(" ")
+	b.until(`scrollY > 50 && document.querySelector("#live-switch span").textContent === "Live"`)
+	b.key("l")
+	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
+	b.key("l")
+	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
+	b.size(1440, 900, false)
+
+	// Letters can be switched off, and on again.
+	keys := func(word string) {
+		b.visit(w.url + "/ops/settings/you")
+		b.fill("keys", word)
+		b.loading(func() { b.click("#live .buttons button") })
+		b.visit(w.url + "/ops/queues")
+	}
+	keys("off")
+	for _, key := range []string{"t", "l", ".", "?", "/", "j", "x", "n"} {
+		b.key(key)
+	}
+	if got := b.eval(`location.pathname + document.activeElement.id + String(document.getElementById("help").open) + document.querySelector("#live-switch span").textContent + (document.documentElement.dataset.theme ?? "")`); got != "/ops/queuesfalseLive" {
+		t.Errorf("keys that are switched off did something: %s", got)
+	}
+	b.click("#help-switch")
+	b.until(`document.getElementById("help").innerText.includes("switched off")`)
+	b.key("Escape")
+	keys("on")
+	b.key("l")
+	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
+	b.key("l")
+
 	// Light and dark are kept.
 	b.dark(false)
 	b.key(".")
@@ -259,6 +292,31 @@ func TestFormsAndKeys(t *testing.T) {
 	b.visit(w.url + "/ops/queues")
 	b.until(`document.documentElement.dataset.theme === "dark"`)
 	b.check(w.url)
+}
+
+// TestLabelsAlign: fields that stand beside each other have their labels in one line, and what is filled in, too.
+func TestLabelsAlign(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	for _, width := range []int{1440, 820, 390} {
+		b.size(width, 900, false)
+		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail", "/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook", "/namespaces/default/quotas"} {
+			b.visit(w.url + path)
+			got := b.eval(`(() => {
+				const fields = [...document.querySelectorAll(".fields > .field")].map((f) => ({ box: f.getBoundingClientRect(), label: f.querySelector("label"), input: f.querySelector("input, select, textarea") }));
+				const bad = [];
+				for (const f of fields) for (const g of fields) {
+					if (g.box.left <= f.box.left || g.box.top >= f.box.bottom || f.box.top >= g.box.bottom) continue;
+					for (const part of ["label", "input"]) if (f[part].type !== "checkbox" && g[part].type !== "checkbox" && Math.abs(f[part].getBoundingClientRect().top - g[part].getBoundingClientRect().top) > 1) bad.push(f.label.innerText + " and " + g.label.innerText + ": " + part);
+				}
+				return bad.slice(0, 3).join("; ");
+			})()`)
+			if got != "" {
+				t.Errorf("%s at %d: not in line: %s", path, width, got)
+			}
+		}
+	}
 }
 
 // TestTickedRows does something with single rows, while the list lives on.
@@ -274,7 +332,7 @@ func TestTickedRows(t *testing.T) {
 	b.visit(w.url + "/ops/tasks?q=queue:mail")
 	b.until(`document.querySelectorAll("td.tick input").length === 4 && document.querySelector("#live-switch span").textContent === "Live"`)
 	b.click("tbody tr:nth-child(2) .tick input")
-	b.until(`document.querySelector("#live-switch span").textContent === "Held" && document.querySelector(".ticked-count").textContent === "1"`)
+	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 ticked" && document.querySelector(".ticked-count").textContent === "1"`)
 	id := b.eval(`document.querySelector("td.tick input:checked").value`)
 	one() // the rows stay where they are
 	b.key("j")
@@ -304,7 +362,7 @@ func TestTickedRows(t *testing.T) {
 	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
 	b.until(`document.body.innerText.includes("Made ready 4 tasks.") && document.body.innerText.includes("1 refused:")`)
 	b.click("tbody tr .tick input")
-	b.until(`document.querySelector("#live-switch span").textContent === "Held"`)
+	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 ticked"`)
 	one()
 	b.click("tbody tr .tick input")
 	b.until(`document.querySelector("#live-switch span").textContent === "Live" && document.querySelectorAll("td.tick input").length === 6`)

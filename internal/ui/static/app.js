@@ -62,7 +62,14 @@
     liveSwitch.setAttribute("aria-pressed", String(!paused));
     liveSwitch.classList.toggle("broken", !paused && !answered);
     liveSwitch.classList.toggle("late", late);
-    liveSwitch.querySelector("span").textContent = paused ? "Paused" : ticked().length ? "Held" : !answered ? "Reconnecting…" : late ? `Every ${fallback / 1000} s` : "Live";
+    const n = ticked().length;
+    const [says, why] = paused ? ["Paused", "Nothing changes here until you go on"]
+      : n ? [`Held: ${n} ticked`, "Rows stay where they are while some are ticked"]
+      : !answered ? ["Reconnecting…", "The server gave no answer"]
+      : late ? [`Every ${fallback / 1000} s`, "The stream that tells of changes is cut: the page asks by the clock"]
+      : ["Live", "Pause live updates"];
+    liveSwitch.querySelector("span").textContent = says;
+    liveSwitch.title = document.body.dataset.keys === "off" ? why : `${why} (l)`;
   }
   function togglePause() {
     if (!beat) return;
@@ -77,6 +84,10 @@
   document.addEventListener("visibilitychange", () => { if (looking()) { open(); refresh(); } else close(); });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (e) => { if (e.persisted) { open(); refresh(); } });
+  // A refresh says what the page shows already, by its tag, and gets nothing if that is still so.
+  let tag = "";
+  part.addEventListener("htmx:configRequest", (e) => { if (e.target === part && tag) e.detail.headers["If-None-Match"] = tag; });
+  part.addEventListener("htmx:afterSwap", (e) => { if (e.target === part) tag = e.detail.xhr.getResponseHeader("ETag") ?? ""; });
   part.addEventListener("htmx:beforeRequest", (e) => { if (e.target === part) busy = true; });
   part.addEventListener("htmx:afterRequest", (e) => {
     if (e.target !== part) return;
@@ -277,17 +288,18 @@
     const typing = e.target.matches("input:not([type=checkbox]), textarea, select");
     if (typing) { if (e.key === "Escape") e.target.blur(); return; }
     if (document.querySelector("dialog[open]")) return;
+    if (e.key === "Enter" && chosen && e.target === document.body) { e.preventDefault(); opens(chosenRow())?.click(); return; }
+    if (document.body.dataset.keys === "off") return;
     const act = {
       "/": () => { $("search").focus(); $("search").select(); },
       "?": () => $("help").showModal(),
       ".": toggleTheme,
+      l: togglePause,
       j: () => moveRow(1),
       k: () => moveRow(-1),
       x: tickRow,
     }[e.key];
     if (act) { e.preventDefault(); act(); return; }
-    if (e.key === "Enter" && chosen && e.target === document.body) { e.preventDefault(); opens(chosenRow())?.click(); return; }
-    if (e.key === " " && !e.target.matches("button, input, a, summary, pre, [tabindex='0']")) { e.preventDefault(); togglePause(); return; }
     const link = [...document.querySelectorAll(".menu a[data-key]")].find((a) => a.dataset.key === e.key);
     if (link) { e.preventDefault(); link.click(); }
   });
