@@ -224,17 +224,13 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.num("version", q.GetVersion())
 	x.time("created_at", q.GetCreatedAt())
 	if parts := q.GetParts(); len(parts) > 0 {
-		x.within("parts", '[')
-		for _, p := range parts {
-			x.open('{')
+		objects(x, "parts", parts, func(p *pawlv1.QueuePart) {
 			x.num("shard", int64(p.GetShard()))
 			x.num("slots", int64(p.GetSlots()))
 			x.boolean("moving", p.GetMoving())
 			x.boolean("own", p.GetOwn())
 			x.depth(p.GetDepth())
-			x.close('}')
-		}
-		x.close(']')
+		})
 	}
 	x.close('}')
 }
@@ -310,15 +306,11 @@ func (x *exchange) holds(holds []*pawlv1.Hold) {
 	if len(holds) == 0 {
 		return
 	}
-	x.within("holds", '[')
-	for _, h := range holds {
-		x.open('{')
+	objects(x, "holds", holds, func(h *pawlv1.Hold) {
 		x.opt("type", h.GetType())
 		x.opt("key", h.GetKey())
 		x.opt("reason", h.GetReason())
 		x.opt("by", h.GetBy())
 		x.time("at", h.GetAt())
-		x.close('}')
-	}
-	x.close(']')
+	})
 }
