@@ -260,14 +260,7 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 	x.num("max_attempts", int64(s.GetMaxAttempts()))
 	x.span("lease", s.GetLease())
 	x.span("timeout", s.GetTimeout())
-	r := s.GetRetention()
-	x.within("retention", '{')
-	x.span("succeeded", r.GetSucceeded())
-	x.span("discarded", r.GetDiscarded())
-	x.span("cancelled", r.GetCancelled())
-	x.span("dead", r.GetDead())
-	x.span("poisoned", r.GetPoisoned())
-	x.close('}')
+	x.retention(s.GetRetention())
 	x.num("max_length", s.GetMaxLength())
 	x.span("max_wait", s.GetMaxWait())
 	x.rules(s.GetMaxRunning(), s.GetRate())
@@ -288,6 +281,16 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 		x.close('}')
 	}
 	x.breakerRules(s)
+	x.close('}')
+}
+
+func (x *exchange) retention(r *pawlv1.Retention) {
+	x.within("retention", '{')
+	x.span("succeeded", r.GetSucceeded())
+	x.span("discarded", r.GetDiscarded())
+	x.span("cancelled", r.GetCancelled())
+	x.span("dead", r.GetDead())
+	x.span("poisoned", r.GetPoisoned())
 	x.close('}')
 }
 
