@@ -33,9 +33,9 @@ func TestAdminCalls(t *testing.T) {
 		Breakers: []*pawlv1.BreakerStatus{{Type: "mail", State: "open", Reason: "why", Since: at, Attempts: 9, Failed: 8, Window: durationpb.New(time.Minute),
 			Error: "down", Opened: 2, Passed: 1, Probes: 3, ProbeTaskId: "t1", Shard: 5}}, BreakersOpen: 1,
 		Holds:   []*pawlv1.Hold{{Type: "report", Reason: "paper", By: "ops", At: at}},
-		Workers: proto.Int64(6), Series: &pawlv1.QueueSeries{Step: durationpb.New(time.Minute), Start: at, In: []int64{1, 2}, Out: []int64{3, 4}, Failed: []int64{5, 6}},
+		Workers: proto.Int64(6), Series: &pawlv1.QueueSeries{Step: durationpb.New(time.Minute), Start: at, In: []int64{1, 2}, Out: []int64{3, 4}, Failed: []int64{5, 6}, Succeeded: []int64{7, 8}, Poisoned: []int64{9, 10}},
 	}
-	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 null {0 0 0 0 0} {0 0 0 0 0} null 6 {60000000000 2026-01-02T03:04:05Z [1 2] [3 4] [5 6]} {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 3600000000000 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
+	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 null {0 0 0 0 0} {0 0 0 0 0} null 6 {60000000000 2026-01-02T03:04:05Z [1 2] [3 4] [5 6] [7 8] [9 10]} {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 3600000000000 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
 	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
 	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}

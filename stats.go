@@ -50,6 +50,8 @@ type QueueSeries struct {
 	Start   time.Time     // of the first step; the last one is the one that runs
 	In, Out []int64       // enqueued or replayed; ended, in whatever way
 	Failed  []int64       // attempts that failed, crashed or timed out
+	// Of those in Out.
+	Succeeded, Poisoned []int64
 }
 
 // FailingType is a type of a queue whose attempts ended badly.
@@ -164,7 +166,7 @@ func queueSeriesOf(p *pawlv1.QueueSeries) *QueueSeries {
 	if p == nil {
 		return nil
 	}
-	return &QueueSeries{Step: p.GetStep().AsDuration(), Start: timeOf(p.GetStart()), In: p.GetIn(), Out: p.GetOut(), Failed: p.GetFailed()}
+	return &QueueSeries{Step: p.GetStep().AsDuration(), Start: timeOf(p.GetStart()), In: p.GetIn(), Out: p.GetOut(), Failed: p.GetFailed(), Succeeded: p.GetSucceeded(), Poisoned: p.GetPoisoned()}
 }
 
 func latencyOf(p *pawlv1.Latency) Latency {

@@ -212,9 +212,10 @@ func trendProto(t *stats.Trend, w stats.Window) *pawlv1.QueueSeries {
 	step := w.TrendStep()
 	first := t.Last - int64(len(t.Steps)) + 1
 	p := &pawlv1.QueueSeries{Step: durationpb.New(step), Start: timestamppb.New(time.Unix(first*int64(step/time.Second), 0)),
-		In: make([]int64, len(t.Steps)), Out: make([]int64, len(t.Steps)), Failed: make([]int64, len(t.Steps))}
+		In: make([]int64, len(t.Steps)), Out: make([]int64, len(t.Steps)), Failed: make([]int64, len(t.Steps)), Succeeded: make([]int64, len(t.Steps)), Poisoned: make([]int64, len(t.Steps))}
 	for i, f := range t.Steps {
 		p.In[i], p.Out[i], p.Failed[i] = int64(f.In), int64(f.Out), int64(f.Failed)
+		p.Succeeded[i], p.Poisoned[i] = int64(f.Succeeded), int64(f.Poisoned)
 	}
 	return p
 }

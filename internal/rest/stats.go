@@ -175,6 +175,8 @@ func (x *exchange) lately(q *pawlv1.Queue) {
 		x.nums("in", s.GetIn())
 		x.nums("out", s.GetOut())
 		x.nums("failed", s.GetFailed())
+		x.nums("succeeded", s.GetSucceeded())
+		x.nums("poisoned", s.GetPoisoned())
 		x.close('}')
 	}
 }

@@ -8,10 +8,11 @@ type Trend struct {
 	Steps []Flow // the oldest first
 }
 
-// Flow is what came in a step, what left, and which attempts ended badly.
+// Flow is what came in a step, what left, which attempts ended badly, and which of what left succeeded or was poison.
 type Flow struct {
-	_               struct{} `cbor:",toarray"`
-	In, Out, Failed uint32
+	_                   struct{} `cbor:",toarray"`
+	In, Out, Failed     uint32
+	Succeeded, Poisoned uint32
 }
 
 // trend says of which rates the window's trends are made, and how many of their steps are one.
@@ -51,13 +52,16 @@ func (b *Book) Trends(now time.Time, namespace string, names []string, w Window)
 			continue
 		}
 		for _, s := range f.rates[rates].behind(first*merged - 1) {
-			out[i].Steps[min(s.At/merged-first, count-1)].add(Flow{In: s.V.In(), Out: s.V.Out(), Failed: s.V.Bad()})
+			out[i].Steps[min(s.At/merged-first, count-1)].add(Flow{In: s.V.In(), Out: s.V.Out(), Failed: s.V.Bad(), Succeeded: s.V.Succeeded, Poisoned: s.V.Poisoned})
 		}
 	}
 	return out
 }
 
-func (f *Flow) add(o Flow) { f.In, f.Out, f.Failed = f.In+o.In, f.Out+o.Out, f.Failed+o.Failed }
+func (f *Flow) add(o Flow) {
+	f.In, f.Out, f.Failed = f.In+o.In, f.Out+o.Out, f.Failed+o.Failed
+	f.Succeeded, f.Poisoned = f.Succeeded+o.Succeeded, f.Poisoned+o.Poisoned
+}
 
 // Add adds what another node saw in the same window. Their clocks may differ by some steps.
 func (t *Trend) Add(o Trend) {

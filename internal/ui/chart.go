@@ -22,9 +22,10 @@ type chart struct {
 
 // chartBar is what one step shows.
 type chartBar struct {
-	X      int
-	Title  string
-	Pieces []chartPiece
+	X       int
+	Title   string
+	Pieces  []chartPiece
+	Running bool // it is not over, so it will be higher
 }
 
 // chartPiece is a part of a bar, with the class of its state.
@@ -51,7 +52,8 @@ const (
 	chartHeight = 100
 )
 
-// chartOf draws stacked series, and a line if it has a name. All have a count for each step.
+// chartOf draws stacked series, and a line if it has a name. All have a count for each step, the last of which is the one that runs: it is
+// paler, and no line falls to it, as it would look as if less and less happened.
 func chartOf(label string, start time.Time, step time.Duration, stacked []series, line series) chart {
 	steps := len(line.N)
 	for _, s := range stacked {
@@ -61,10 +63,13 @@ func chartOf(label string, start time.Time, step time.Duration, stacked []series
 	top := c.add(stacked, line, steps)
 	c.Empty = top == 0
 	scale := niceTop(top)
-	c.Top = rateWords(scale, step)
+	c.Top = stepWords(scale, step)
 	var points []string
 	for i := range steps {
-		b := chartBar{X: i * chartStep, Title: start.Add(time.Duration(i) * step).UTC().Format("15:04:05 MST")}
+		b := chartBar{X: i * chartStep, Title: start.Add(time.Duration(i) * step).UTC().Format("15:04:05 MST"), Running: i == steps-1}
+		if b.Running {
+			b.Title += ", so far"
+		}
 		y := float64(chartHeight)
 		for _, s := range stacked {
 			n := at(s.N, i)
@@ -78,6 +83,10 @@ func chartOf(label string, start time.Time, step time.Duration, stacked []series
 		if line.Word != "" {
 			n := at(line.N, i)
 			b.Title += fmt.Sprintf("\n%s: %s", line.Word, number(n))
+			if b.Running && i > 0 && n < at(line.N, i-1) {
+				c.Bars = append(c.Bars, b)
+				break
+			}
 			points = append(points, fmt.Sprintf("%d,%.1f", i*chartStep+chartStep/2, chartHeight-float64(n)/float64(scale)*chartHeight))
 		}
 		c.Bars = append(c.Bars, b)
@@ -130,15 +139,22 @@ func niceTop(n int64) int64 {
 	return n
 }
 
-// rateWords is a count of a step as what it is a second or a minute.
-func rateWords(n int64, step time.Duration) string {
+// stepWords is a count of a step with its unit: 100/min, 50/10 s.
+func stepWords(n int64, step time.Duration) string {
 	if step <= 0 {
 		return number(n)
 	}
-	if s := float64(n) / step.Seconds(); s >= 1 {
-		return decimal(s) + "/s"
+	for _, unit := range []struct {
+		span time.Duration
+		word string
+	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		if many := int64(step / unit.span); many == 1 {
+			return number(n) + "/" + unit.word
+		} else if many > 1 {
+			return fmt.Sprintf("%s/%d %s", number(n), many, unit.word)
+		}
 	}
-	return decimal(float64(n)/step.Minutes()) + "/min"
+	return number(n)
 }
 
 // decimal is a number with at most one digit behind the point.

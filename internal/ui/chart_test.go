@@ -9,20 +9,34 @@ import (
 )
 
 func TestSparksAreSmallAndTrue(t *testing.T) {
+	none := []int64{0, 0, 0, 0, 0}
 	for _, c := range []struct {
-		out, failed []int64
-		area, marks string
+		name string
+		s    pawl.QueueSeries
+		want spark
 	}{
-		{[]int64{0, 0, 0}, []int64{0, 0, 0}, "M0 20h3V20z", ""},
-		{[]int64{1, 1000, 1000, 0, 500}, []int64{0, 2, 1, 0, 9}, "M0 20v-1h1v-19h2v20h1v-10h1V20z", "M1 20h2v3h-2zM4 20h1v3h-1z"},
+		{"nothing", pawl.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded in 5m"}},
+		{"success", pawl.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000, 1000, 0, 500}, Poisoned: none},
+			spark{Label: "0 came, 2,501 succeeded, 12 attempts failed in 5m", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
+		{"arrivals alone", pawl.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "150 came, 0 succeeded in 5m", Came: "M0 20h1v-20h1v10h1v10h2"}},
+		{"poison", pawl.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, spark{Label: "0 came, 0 succeeded, 7 poisoned in 5m", Failed: "M2 20h1v3h-1z"}},
+		{"cancelled", pawl.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded, 400 ended otherwise in 5m"}},
 	} {
-		s := sparkOf(&pawl.QueueSeries{Step: time.Minute, Out: c.out, Failed: c.failed, In: []int64{7}})
-		if s.Area != c.area || s.Failed != c.marks || s.Width != len(c.out) {
-			t.Errorf("%v and %v are drawn as %q and %q, want %q and %q", c.out, c.failed, s.Area, s.Failed, c.area, c.marks)
+		c.s.Step, c.want.Width = time.Minute, 5
+		if got := *sparkOf(&c.s); got != c.want {
+			t.Errorf("%s is drawn as %+v, want %+v", c.name, got, c.want)
 		}
 	}
 	if sparkOf(nil) != nil || sparkOf(&pawl.QueueSeries{}) != nil {
 		t.Error("nothing is drawn")
+	}
+}
+
+func TestAxesHaveTheUnitOfTheirSteps(t *testing.T) {
+	for step, want := range map[time.Duration]string{time.Second: "50/s", 10 * time.Second: "50/10 s", time.Minute: "50/min", 30 * time.Minute: "50/30 min", time.Hour: "50/h", 0: "50"} {
+		if got := stepWords(50, step); got != want {
+			t.Errorf("50 in a step of %v are %q, want %q", step, got, want)
+		}
 	}
 }
 
@@ -51,11 +65,17 @@ func TestChartScales(t *testing.T) {
 	}
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := chartOf("tasks", start, time.Minute, []series{{"succeeded", "succeeded", []int64{30, 0, 90}}, {"failed", "failed", []int64{10, 0, 0}}}, series{"line", "enqueued", []int64{100, 5, 0}})
-	if c.Width != 30 || c.Top != "1.7/s" || c.Empty || c.Line != "5,0.0 15,95.0 25,100.0" {
+	if c.Width != 30 || c.Top != "100/min" || c.Empty || c.Line != "5,0.0 15,95.0" {
 		t.Errorf("got %+v", c)
 	}
 	if b := c.Bars[0]; len(b.Pieces) != 2 || b.Pieces[0].Y != 70 || b.Pieces[1].Y != 60 || b.Title != "00:00:00 UTC\nsucceeded: 30\nfailed: 10\nenqueued: 100" {
 		t.Errorf("the first bar is %+v", b)
+	}
+	if c.Bars[1].Running || !c.Bars[2].Running || c.Bars[2].Title != "00:02:00 UTC, so far\nsucceeded: 90\nfailed: 0\nenqueued: 0" {
+		t.Errorf("the step that runs is %+v", c.Bars[2])
+	}
+	if rises := chartOf("", start, time.Minute, nil, series{"line", "enqueued", []int64{5, 6}}); rises.Line != "5,50.0 15,40.0" {
+		t.Errorf("a line that rises in the step that runs is %q", rises.Line)
 	}
 	if len(c.Bars[1].Pieces) != 0 || c.Legend[0].N != 120 || c.Legend[2].N != 105 {
 		t.Errorf("got %+v %+v", c.Bars[1], c.Legend)

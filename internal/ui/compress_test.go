@@ -3,7 +3,6 @@ package ui_test
 import (
 	"bytes"
 	"compress/gzip"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -82,6 +81,6 @@ func TestARefreshOfNothingIsShort(t *testing.T) {
 		t.Errorf("with something new: status %d, tag %q", resp.StatusCode, resp.Header.Get("ETag"))
 	}
 	if resp, body := w.get(t, "/tasks", "If-None-Match", tag); resp.StatusCode != 200 || resp.Header.Get("ETag") != "" || !strings.Contains(body, "<!doctype") {
-		t.Error(fmt.Sprintf("a whole page has the tag %q", resp.Header.Get("ETag")))
+		t.Errorf("a whole page has the tag %q", resp.Header.Get("ETag"))
 	}
 }

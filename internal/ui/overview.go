@@ -143,7 +143,8 @@ func throughput(label string, s *pawl.Stats) chart {
 	return chartOf(label, s.Start, s.Step, []series{
 		{"succeeded", "succeeded", of(func(e pawl.EventCounts) int64 { return e.Succeeded })},
 		{"retrying", "failed attempts", of(func(e pawl.EventCounts) int64 { return e.Failed + e.Crashed })},
-		{"dead", "dead", of(func(e pawl.EventCounts) int64 { return e.Dead + e.Poisoned })},
+		{"dead", "dead", of(func(e pawl.EventCounts) int64 { return e.Dead })},
+		{"poisoned", "poisoned", of(func(e pawl.EventCounts) int64 { return e.Poisoned })},
 	}, series{"line", "enqueued", of(func(e pawl.EventCounts) int64 { return e.Enqueued + e.Replayed })})
 }
 

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,12 +9,13 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// spark is a chart as small as a word: what ended, as an area, and below it where attempts failed.
+// spark is a chart as small as a word: what succeeded, as an area, what came, as a line, and below them where attempts went wrong.
 type spark struct {
 	Label  string
 	Width  int    // in units: one for each step
-	Area   string // a path
-	Failed string // a path of one mark for each step; "": none failed
+	Area   string // a path; "": nothing succeeded
+	Came   string // a path; "": nothing came
+	Failed string // a path of one mark for each step; "": none went wrong
 }
 
 // sparkHeight is the units of a spark's area, sparkFoot those of the marks below it.
@@ -29,17 +29,39 @@ func sparkOf(s *pawl.QueueSeries) *spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
 	}
-	out := &spark{Width: len(s.Out), Area: areaOf(s.Out), Failed: marksOf(s.Failed)}
-	out.Label = fmt.Sprintf("%s in, %s ended in %s", shortNumber(total(s.In)), shortNumber(total(s.Out)), spanText(s.Step*time.Duration(len(s.Out))))
-	if n := total(s.Failed); n > 0 {
-		out.Label += ", " + plural(n, "attempt") + " failed"
+	wrong := make([]int64, len(s.Out))
+	top := int64(1)
+	for i := range wrong {
+		wrong[i] = at(s.Failed, i) + at(s.Poisoned, i) // an attempt that found poison is not among those that failed
+		top = max(top, at(s.Succeeded, i), at(s.In, i))
+	}
+	out := &spark{Width: len(s.Out), Failed: marksOf(wrong), Label: sparkLabel(s)}
+	if total(s.Succeeded) > 0 {
+		out.Area = stepsOf(s.Succeeded, top) + fmt.Sprintf("V%dz", sparkHeight)
+	}
+	if total(s.In) > 0 {
+		out.Came = stepsOf(s.In, top)
 	}
 	return out
 }
 
-// areaOf is the path of steps of these heights, on the ground.
-func areaOf(n []int64) string {
-	top := max(slices.Max(n), 1)
+// sparkLabel is what a spark shows, in words.
+func sparkLabel(s *pawl.QueueSeries) string {
+	said := []string{shortNumber(total(s.In)) + " came", shortNumber(total(s.Succeeded)) + " succeeded"}
+	if n := total(s.Failed); n > 0 {
+		said = append(said, plural(n, "attempt")+" failed")
+	}
+	if n := total(s.Poisoned); n > 0 {
+		said = append(said, shortNumber(n)+" poisoned")
+	}
+	if n := total(s.Out) - total(s.Succeeded) - total(s.Poisoned); n > 0 {
+		said = append(said, shortNumber(n)+" ended otherwise")
+	}
+	return strings.Join(said, ", ") + " in " + spanText(s.Step*time.Duration(len(s.Out)))
+}
+
+// stepsOf is the path of steps of these heights, from the ground; top is as high as can be.
+func stepsOf(n []int64, top int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "M0 %d", sparkHeight)
 	height, run := int64(0), 0
@@ -61,7 +83,6 @@ func areaOf(n []int64) string {
 		run++
 	}
 	flush()
-	fmt.Fprintf(&b, "V%dz", sparkHeight)
 	return b.String()
 }
 

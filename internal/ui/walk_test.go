@@ -478,7 +478,7 @@ func TestNothingJumps(t *testing.T) {
 				must(t, err)
 			}
 			w.enqueue(t, 400, func(int) pawl.Item { return job("video.encode", `{}`, pawl.Queue("media")) })
-			b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterSettle", () => requestAnimationFrame(() => requestAnimationFrame(done)), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
+			b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterRequest", () => requestAnimationFrame(() => requestAnimationFrame(done)), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
 		}
 		b.eval(`shiftsOf.takeRecords().forEach((e) => { window.shifted += e.value; })`)
 		if got := b.eval(`window.shifted < 0.02`); got != "true" {

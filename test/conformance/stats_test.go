@@ -141,23 +141,24 @@ func TestStats(t *testing.T) {
 				w.ack(w.one(claimCall{Queues: []string{"mail"}, Max: 1, Worker: "w1"}))
 			}
 			w.fail(w.one(claimCall{Queues: []string{"mail", "video"}, Max: 1, Worker: "w2"}), failing{Outcome: "dead"})
+			w.fail(w.one(claimCall{Queues: []string{"mail"}, Max: 1, Worker: "w1"}), failing{Outcome: "poison"})
 			w.pass(second)
-			tell := func(q string, workers any, step any, in, out, failed []int64) string {
+			tell := func(q string, workers any, step any, in, out, failed, succeeded, poisoned []int64) string {
 				sum := func(list []int64) (n int64) {
 					for _, x := range list {
 						n += x
 					}
 					return n
 				}
-				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed), "of", len(in), len(out), len(failed), "steps of", step)
+				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed), "succeeded", sum(succeeded), "poisoned", sum(poisoned), "of", len(in), len(out), len(failed), len(succeeded), len(poisoned), "steps of", step)
 			}
-			want := "mail workers 2 in 6 out 4 failed 1 of 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 of 60 60 60 steps of 1m0s\n"
+			want := "mail workers 2 in 6 out 5 failed 1 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
 
 			said := ""
 			page, err := newSDK(w.T, w.house).client.Admin().QueuesSeries(w.ctx(), pawl.PageRequest{}, time.Hour)
 			must(w.T, err)
 			for _, q := range page.Items {
-				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed)
+				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
 			}
 			is(w, "the SDK", said, want)
 
@@ -166,16 +167,17 @@ func TestStats(t *testing.T) {
 					Queue   string
 					Workers *int
 					Series  *struct {
-						Step            span
-						Start           time.Time
-						In, Out, Failed []int64
+						Step                span
+						Start               time.Time
+						In, Out, Failed     []int64
+						Succeeded, Poisoned []int64
 					}
 				}
 			}
 			is(w, "the answer of REST", newREST(w.T, w.house).tally(w, "/queues?series=1h", &list), 200)
 			said = ""
 			for _, q := range list.Items {
-				said += tell(q.Queue, *q.Workers, q.Series.Step.std(), q.Series.In, q.Series.Out, q.Series.Failed)
+				said += tell(q.Queue, *q.Workers, q.Series.Step.std(), q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
 			}
 			is(w, "REST", said, want)
 			is(w, "where it begins", list.Items[0].Series.Start, w.now().Truncate(minute.std()).Add(-59*time.Minute))
@@ -185,7 +187,7 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			for _, q := range got.GetItems() {
 				s := q.GetSeries()
-				said += tell(q.GetQueue(), q.GetWorkers(), s.GetStep().AsDuration(), s.GetIn(), s.GetOut(), s.GetFailed())
+				said += tell(q.GetQueue(), q.GetWorkers(), s.GetStep().AsDuration(), s.GetIn(), s.GetOut(), s.GetFailed(), s.GetSucceeded(), s.GetPoisoned())
 			}
 			is(w, "gRPC", said, want)
 

@@ -723,11 +723,13 @@ func (x *QueueRates) GetFailed() float64 {
 // QueueSeries are the events of a queue in a window of time, in at most 60 steps: enough for a small chart.
 type QueueSeries struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          *durationpb.Duration   `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`             // 2s in 2m, 10s in 5m, 1m in 1h, 30m in 24h
-	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`           // of the first step; the last one is the one that runs
-	In            []int64                `protobuf:"varint,3,rep,packed,name=in,proto3" json:"in,omitempty"`         // enqueued or replayed
-	Out           []int64                `protobuf:"varint,4,rep,packed,name=out,proto3" json:"out,omitempty"`       // ended, in whatever way
-	Failed        []int64                `protobuf:"varint,5,rep,packed,name=failed,proto3" json:"failed,omitempty"` // attempts that failed, crashed or timed out
+	Step          *durationpb.Duration   `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`                   // 2s in 2m, 10s in 5m, 1m in 1h, 30m in 24h
+	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`                 // of the first step; the last one is the one that runs
+	In            []int64                `protobuf:"varint,3,rep,packed,name=in,proto3" json:"in,omitempty"`               // enqueued or replayed
+	Out           []int64                `protobuf:"varint,4,rep,packed,name=out,proto3" json:"out,omitempty"`             // ended, in whatever way
+	Failed        []int64                `protobuf:"varint,5,rep,packed,name=failed,proto3" json:"failed,omitempty"`       // attempts that failed, crashed or timed out
+	Succeeded     []int64                `protobuf:"varint,6,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"` // of those in out
+	Poisoned      []int64                `protobuf:"varint,7,rep,packed,name=poisoned,proto3" json:"poisoned,omitempty"`   // of those in out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -793,6 +795,20 @@ func (x *QueueSeries) GetOut() []int64 {
 func (x *QueueSeries) GetFailed() []int64 {
 	if x != nil {
 		return x.Failed
+	}
+	return nil
+}
+
+func (x *QueueSeries) GetSucceeded() []int64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return nil
+}
+
+func (x *QueueSeries) GetPoisoned() []int64 {
+	if x != nil {
+		return x.Poisoned
 	}
 	return nil
 }
@@ -1304,13 +1320,15 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"QueueRates\x12\x0e\n" +
 	"\x02in\x18\x01 \x01(\x01R\x02in\x12\x10\n" +
 	"\x03out\x18\x02 \x01(\x01R\x03out\x12\x16\n" +
-	"\x06failed\x18\x03 \x01(\x01R\x06failed\"\xa8\x01\n" +
+	"\x06failed\x18\x03 \x01(\x01R\x06failed\"\xe2\x01\n" +
 	"\vQueueSeries\x12-\n" +
 	"\x04step\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04step\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x0e\n" +
 	"\x02in\x18\x03 \x03(\x03R\x02in\x12\x10\n" +
 	"\x03out\x18\x04 \x03(\x03R\x03out\x12\x16\n" +
-	"\x06failed\x18\x05 \x03(\x03R\x06failed\"\xcf\x01\n" +
+	"\x06failed\x18\x05 \x03(\x03R\x06failed\x12\x1c\n" +
+	"\tsucceeded\x18\x06 \x03(\x03R\tsucceeded\x12\x1a\n" +
+	"\bpoisoned\x18\a \x03(\x03R\bpoisoned\"\xcf\x01\n" +
 	"\vFailingType\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1a\n" +
