@@ -95,6 +95,10 @@ alerts: ## promtool finds the alert rules good, and they fire when they should
 vuln: ## known vulnerabilities of what we stand on (needs the internet)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
+.PHONY: build
+build: ## bin/pawl, as a release is built
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/pawl ./cmd/pawl
+
 .PHONY: sbom
 sbom: ## a bill of materials of the binary (CycloneDX, JSON)
 	@$(GO) run ./deploy/thirdparty -sbom

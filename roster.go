@@ -97,10 +97,10 @@ func (a Admin) Worker(ctx context.Context, id string) (*WorkerInfo, error) {
 	return workerInfoOf(resp.GetWorker()), nil
 }
 
-// QuietWorker has a worker take no new tasks for 24 hours from now. What it runs goes on, and it stays connected. It hears of it within
+// QuietWorker has a worker take no new tasks for a span from now: 1 minute to 30 days; 0: 24 hours. What it runs goes on, and it stays connected. It hears of it within
 // a second or so.
-func (a Admin) QuietWorker(ctx context.Context, id, reason string) (*WorkerInfo, error) {
-	resp, err := operate(ctx, a, true, a.client.roster.QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason})
+func (a Admin) QuietWorker(ctx context.Context, id, reason string, span time.Duration) (*WorkerInfo, error) {
+	resp, err := operate(ctx, a, true, a.client.roster.QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason, For: durationOrNil(span)})
 	if err != nil {
 		return nil, fmt.Errorf("quiet worker %q: %w", id, err)
 	}

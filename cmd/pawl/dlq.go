@@ -35,13 +35,17 @@ func newDLQLs(a *app) *cobra.Command {
 	var list listFlags
 	var poisoned bool
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List dead letters, newest first in each queue", Args: noArgs,
-		Example: "  pawl dlq ls --queue mail --error timeout\n  pawl dlq ls --watch",
+		Use: "ls [FILTER...]", Short: "List dead letters, newest first in each queue",
+		Long:    "List dead letters, newest first in each queue. " + filterHelp,
+		Example: "  pawl dlq ls 'queue:mail error:timeout after:2h'\n  pawl dlq ls --queue mail --error timeout\n  pawl dlq ls --watch",
 	}
 	filter.add(cmd.Flags(), false)
 	list.add(cmd)
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := filter.take(args); err != nil {
+			return err
+		}
 		f, err := filter.read(time.Now())
 		if err = errors.Join(err, list.check()); err != nil {
 			return err
@@ -179,10 +183,10 @@ func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 	var flags operateFlags
 	var all, poisoned bool
 	cmd := &cobra.Command{
-		Use: v.use + " [ID...]", Short: v.short,
+		Use: v.use + " [ID... | FILTER...]", Short: v.short,
 		Long: v.long + `
 Name ids, a filter, or --all. With a filter or --all it is an operation, which goes on in the
-background also when this command is interrupted: see "pawl operation".`,
+background also when this command is interrupted: see "pawl operation". ` + filterHelp,
 		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
 	filter.add(cmd.Flags(), false)
@@ -190,6 +194,12 @@ background also when this command is interrupted: see "pawl operation".`,
 	cmd.Flags().BoolVar(&all, "all", false, "all, in every queue")
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if areFilter(args) {
+			if err := filter.take(args); err != nil {
+				return err
+			}
+			args = nil
+		}
 		switch {
 		case len(args) > 0 && (filter.given() || all):
 			return usage("name either ids or a filter")

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/spf13/pflag"
 
 	"github.com/pawlq/pawl"
@@ -47,14 +44,12 @@ func (u *uniqueFlags) read() (_ pawl.Unique, given bool, err error) {
 	default:
 		return out, false, usage("--on-conflict %q is none of keep, replace, keep_last, reject", u.onConflict)
 	}
-	for _, name := range u.states {
-		state := pawl.State(strings.TrimSpace(name))
-		if !slices.Contains(allStates, state) {
-			return out, false, usage("--unique-states: %q is not a state", name)
-		}
-		out.States = append(out.States, state)
+	if len(u.states) == 0 {
+		return out, true, nil
 	}
-	return out, true, nil
+	states, err := readStates("--unique-states", u.states)
+	out.States = states
+	return out, err == nil, err
 }
 
 // uniqueView is a unique key as programs read it.

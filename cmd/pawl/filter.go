@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -10,14 +11,24 @@ import (
 	"github.com/pawlq/pawl"
 )
 
+// filterHelp tells of the filter language.
+const filterHelp = `A filter is said by flags, or as in the web UI:
+conditions such as queue:mail state:dead,poisoned error:"timed out" created_after:2h, which all must
+match. The fields are queue, state, type, tag, key, worker, error, fingerprint, operation,
+created_after (after), created_before (before) and q (payload); words without a field are looked for
+in the payload. A time is an age (2h, 7d), a day (2026-01-31) or RFC 3339; without a zone it is UTC.`
+
 // filterFlags are the filter that REST, CLI and UI share, as flags.
 type filterFlags struct {
 	pawl.Filter
 	states        []string
 	after, before string
+	language      string // what is said in the filter language
+	withState     bool
 }
 
 func (f *filterFlags) add(flags *pflag.FlagSet, withState bool) {
+	f.withState = withState
 	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&f.Type, "type", "", "only of this type")
 	flags.StringVar(&f.Tag, "tag", "", "only with this tag")
@@ -26,40 +37,93 @@ func (f *filterFlags) add(flags *pflag.FlagSet, withState bool) {
 	flags.StringVar(&f.Error, "error", "", "only whose last error contains this text")
 	flags.StringVar(&f.Fingerprint, "fingerprint", "", "only whose type and last error have this fingerprint, as pawl dlq groups shows it")
 	flags.StringVar(&f.Operation, "operation", "", "only that this operation was the last to change")
-	flags.StringVar(&f.after, "created-after", "", "only created after this time: RFC 3339, or an age such as 2h")
-	flags.StringVar(&f.before, "created-before", "", "only created before this time: RFC 3339, or an age such as 7d")
+	flags.StringVar(&f.after, "created-after", "", "only created after this time: an age such as 2h, a day such as 2026-01-31, or RFC 3339")
+	flags.StringVar(&f.before, "created-before", "", "only created before this time: an age such as 7d, a day such as 2026-01-31, or RFC 3339")
 	flags.StringVar(&f.Text, "q", "", "only whose payload contains this text")
 	if withState {
 		flags.StringSliceVar(&f.states, "state", nil, "only in these states: scheduled, ready, claimed, retrying, succeeded, discarded, dead, poisoned, cancelled")
 	}
 }
 
-var allStates = []pawl.State{
-	pawl.StateScheduled, pawl.StateReady, pawl.StateClaimed, pawl.StateRetrying,
-	pawl.StateSucceeded, pawl.StateDiscarded, pawl.StateDead, pawl.StatePoisoned, pawl.StateCancelled,
+// take takes a filter in the filter language, in one argument or several. One without any field is more likely a slip than a search.
+func (f *filterFlags) take(args []string) error {
+	if len(args) > 0 && !areFilter(args) {
+		return usage("%q is no condition such as queue:mail; q:%[1]s looks for it in the payloads", strings.Join(args, " "))
+	}
+	f.language = strings.Join(args, " ")
+	return nil
 }
 
-// read checks the flags and gives the filter.
+// areFilter says whether arguments are a filter in the filter language, and not ids.
+func areFilter(args []string) bool {
+	return slices.ContainsFunc(args, func(s string) bool { return strings.Contains(s, ":") })
+}
+
+// read checks the flags and gives the filter, with what was said in the filter language.
 func (f *filterFlags) read(now time.Time) (pawl.Filter, error) {
 	out := f.Filter
-	for _, word := range f.states {
-		s := pawl.State(word)
-		if !slices.Contains(allStates, s) {
-			return out, usage("--state %q is not a state", word)
-		}
-		out.States = append(out.States, s)
-	}
 	var err error
 	if out.CreatedAfter, err = readMoment("--created-after", f.after, now); err != nil {
 		return out, err
 	}
-	out.CreatedBefore, err = readMoment("--created-before", f.before, now)
-	return out, err
+	if out.CreatedBefore, err = readMoment("--created-before", f.before, now); err != nil {
+		return out, err
+	}
+	if len(f.states) > 0 {
+		if out.States, err = readStates("--state", f.states); err != nil {
+			return out, err
+		}
+	}
+	return f.say(out, now)
 }
 
-// given reports whether any flag narrows the choice.
+// readStates reads names of states, one at least.
+func readStates(flag string, names []string) ([]pawl.State, error) {
+	f, err := pawl.FilterTerms{{Field: "state", Value: strings.Join(names, ",")}}.Filter(time.Time{})
+	if err != nil {
+		return nil, usage("%s %s", flag, strings.TrimPrefix(filterError(err), "filter: "))
+	}
+	return f.States, nil
+}
+
+// say adds what was said in the filter language to what the flags say.
+func (f *filterFlags) say(flags pawl.Filter, now time.Time) (pawl.Filter, error) {
+	said, err := pawl.ParseFilterTerms(f.language)
+	if err != nil {
+		return flags, usage("%s", filterError(err))
+	}
+	before, err := pawl.ParseFilterTerms(flags.String())
+	if err != nil {
+		return flags, usage("%s", filterError(err))
+	}
+	for _, t := range said {
+		if t.Field == "state" && !f.withState {
+			return flags, usage("state: is not asked here: dead letters are dead, or poisoned with --poisoned")
+		}
+		for _, b := range before {
+			if t.Field == b.Field {
+				return flags, usage("%s is given twice, by a flag and in the filter", t.Field)
+			}
+		}
+	}
+	all, err := append(before, said...).Filter(now)
+	if err != nil {
+		return flags, usage("%s", filterError(err))
+	}
+	return all, nil
+}
+
+// filterError is what is wrong with a filter.
+func filterError(err error) string {
+	if e := (*pawl.Error)(nil); errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
+// given reports whether anything narrows the choice.
 func (f *filterFlags) given() bool {
-	return len(f.states) > 0 || strings.Join([]string{f.Queue, f.Type, f.Tag, f.Key, f.Worker, f.Error, f.Fingerprint, f.Operation, f.Text, f.after, f.before}, "") != ""
+	return f.language != "" || len(f.states) > 0 || f.after != "" || f.before != "" || f.Filter.String() != ""
 }
 
 // readMoment reads a time, or an age that lies before now.
@@ -67,11 +131,9 @@ func readMoment(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t, nil
+	f, err := pawl.FilterTerms{{Field: "created_after", Value: s}}.Filter(now)
+	if err != nil {
+		return time.Time{}, usage("%s %q is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h", flag, s)
 	}
-	if d, err := parsePeriod(s); err == nil {
-		return now.Add(-d), nil
-	}
-	return time.Time{}, usage("%s %q is neither a time such as 2026-01-31T12:00:00Z nor an age such as 2h", flag, s)
+	return f.CreatedAfter, nil
 }

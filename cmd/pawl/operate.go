@@ -6,8 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -27,7 +25,7 @@ type operateFlags struct {
 func (o *operateFlags) add(flags *pflag.FlagSet) {
 	o.bulkFlags.add(flags)
 	flags.BoolVar(&o.detach, "detach", false, `don't wait: say the operation's id, for "pawl operation"`)
-	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a second, minute or hour: 50, 50/s, 30/m, 1000/h (default: as fast as goes without holding up others)")
+	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a time: "+rateForms+" (default: as fast as goes without holding up others)")
 	positiveVar(flags, &o.max, "max", 0, "at most so many tasks (default: all that match)")
 	positiveVar(flags, &o.canary, "canary", 0, "pause after so many tasks, to see what becomes of them")
 	flags.StringVar(&o.reason, "reason", "", "why, for the record")
@@ -41,22 +39,10 @@ func (o *operateFlags) given() bool {
 // fill adds to an operation what the flags say.
 func (o *operateFlags) fill(to *pawl.Operation) (err error) {
 	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
-	to.Rate, err = readPace("--rate", o.rate)
+	if o.rate != "" {
+		to.Rate, err = readPace("--rate", o.rate)
+	}
 	return err
-}
-
-// readPace reads tasks a second: a number, or one for a second, minute or hour.
-func readPace(flag, s string) (float64, error) {
-	if s == "" {
-		return 0, nil
-	}
-	number, unit, _ := strings.Cut(s, "/")
-	n, err := strconv.ParseFloat(number, 64)
-	seconds := map[string]float64{"": 1, "s": 1, "m": 60, "h": 3600}[unit]
-	if err != nil || seconds == 0 || !(n > 0) {
-		return 0, usage("%s %q is not a rate such as 50, 50/s, 30/m or 1000/h", flag, s)
-	}
-	return n / seconds, nil
 }
 
 // operate counts, shows some and asks, starts an operation and waits until it rests. Done is what it does with a task.

@@ -27,7 +27,7 @@ type limitFlags struct {
 
 func (l *limitFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&l.running, "max-running", 0, "tasks that are claimed at once; 0 for no limit")
-	flags.StringVar(&l.rate, "rate", "", "tasks that start in a `period`, such as 100/1m; none for no limit")
+	flags.StringVar(&l.rate, "rate", "", "tasks that start in a time: "+rateForms+"; none for no limit")
 	positiveVar(flags, &l.burst, "burst", 0, "tasks that start at once after a rest (default: as many as in a period)")
 	positiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share against other keys (default 1)")
 	flags.BoolVar(&l.none, "no-limits", false, "drop the limits; with --for-key, the key's own")
@@ -98,23 +98,6 @@ func (l *limitFlags) limits(flags *pflag.FlagSet, was pawl.Limits) (pawl.Limits,
 		was.Rate.Burst = l.burst
 	}
 	return was, nil
-}
-
-// readRate reads 100/1m, 100/s or none.
-func readRate(text string) (pawl.Rate, error) {
-	if text == "none" {
-		return pawl.Rate{}, nil
-	}
-	number, per, ok := strings.Cut(text, "/")
-	n, err := strconv.Atoi(number)
-	if ok && per != "" && (per[0] < '0' || per[0] > '9') {
-		per = "1" + per
-	}
-	period, perr := time.ParseDuration(per)
-	if !ok || err != nil || perr != nil || n < 1 {
-		return pawl.Rate{}, usage("--rate %q is neither tasks in a period such as 100/1m nor none", text)
-	}
-	return pawl.Rate{Limit: n, Period: period}, nil
 }
 
 func limitsText(l pawl.Limits) string {

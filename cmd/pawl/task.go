@@ -122,15 +122,20 @@ func newTaskLs(a *app) *cobra.Command {
 	var list listFlags
 	var payload bool
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List tasks, newest first", Args: noArgs,
-		Example: `  pawl task ls --queue mail --state retrying,dead
+		Use: "ls [FILTER...]", Short: "List tasks, newest first",
+		Long: "List tasks, newest first. " + filterHelp,
+		Example: `  pawl task ls 'queue:mail state:retrying,dead'
+  pawl task ls --queue mail --state retrying,dead
   pawl task ls --type charge --error 'card declined' --created-after 2h -o json
   pawl task ls --queue mail --watch`,
 	}
 	filter.add(cmd.Flags(), true)
 	list.add(cmd)
 	cmd.Flags().BoolVar(&payload, "payload", false, "show payloads too")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := filter.take(args); err != nil {
+			return err
+		}
 		f, err := filter.read(time.Now())
 		if err = errors.Join(err, list.check()); err != nil {
 			return err

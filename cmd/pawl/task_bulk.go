@@ -34,15 +34,15 @@ func newTaskBulk(a *app, v taskVerb) *cobra.Command {
 	var filter filterFlags
 	var flags operateFlags
 	cmd := &cobra.Command{
-		Use: v.use + " [ID...]", Short: v.short, Long: v.long + `
+		Use: v.use + " [ID... | FILTER...]", Short: v.short, Long: v.long + `
 With a filter it is an operation, which goes on in the background also when this command is
-interrupted: see "pawl operation".`,
+interrupted: see "pawl operation". ` + filterHelp,
 		Example: fmt.Sprintf("  pawl task %s%s --queue mail --type mail.welcome --dry-run", v.use, v.with),
 	}
 	if v.do != nil {
 		cmd.Example = fmt.Sprintf("  pawl task %s%s 0199f3c2-…\n", v.use, v.with) + cmd.Example
 	} else {
-		cmd.Use, cmd.Args = v.use, noArgs
+		cmd.Use = v.use + " [FILTER...]"
 	}
 	filter.add(cmd.Flags(), true)
 	flags.add(cmd.Flags())
@@ -50,6 +50,12 @@ interrupted: see "pawl operation".`,
 		v.flags(cmd.Flags())
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if v.do == nil || areFilter(args) {
+			if err := filter.take(args); err != nil {
+				return err
+			}
+			args = nil
+		}
 		switch {
 		case len(args) > 0 && filter.given():
 			return usage("name either ids or a filter")

@@ -69,26 +69,36 @@ func table[T any](v *topView, width int, rows []T, columns []column[T], empty st
 		}
 	}
 	keep := fitting(widths, ranks, width)
+	left := make([]bool, len(columns))
+	for c := range columns {
+		left[c] = columns[c].left
+	}
 	for i, row := range cells {
-		var shown line
-		room := width
-		for c := range row {
-			if !keep[c] {
-				continue
+		shown := lay(row, widths, left, keep, width)
+		if i > 0 && v.top[v.tab]+i-1 == v.chosen[v.tab] {
+			for c := range shown {
+				shown[c].look = lookChosen
 			}
-			p := piece{pad(row[c].text, widths[c], columns[c].left), row[c].look}
-			if c == len(row)-1 { // of text, as far as it fits
-				p.text = short(row[c].text, max(room, 1))
-			}
-			room -= widths[c] + 2
-			if i > 0 && v.top[v.tab]+i-1 == v.chosen[v.tab] {
-				p.look = lookChosen
-			}
-			shown = append(shown, p)
 		}
 		lines = append(lines, shown)
 	}
 	return lines
+}
+
+// lay puts the cells of a row beside each other.
+func lay(row line, widths []int, left, keep []bool, room int) (shown line) {
+	for c := range row {
+		if !keep[c] {
+			continue
+		}
+		p := piece{pad(row[c].text, widths[c], left[c]), row[c].look}
+		if c == len(row)-1 { // of text, as far as it fits
+			p.text = short(row[c].text, max(room, 1))
+		}
+		room -= widths[c] + 2
+		shown = append(shown, p)
+	}
+	return shown
 }
 
 // fitting says which columns are shown on a screen: as many as fit, those with the highest ranks go first.

@@ -172,3 +172,10 @@ func TestListsWatch(t *testing.T) {
 		t.Errorf("found %d lists, want at least 13", lists)
 	}
 }
+
+// TestWatchHead: who watches sees when it was asked, and how often it is.
+func TestWatchHead(t *testing.T) {
+	if got, want := watchHead(time.Date(2026, 1, 31, 9, 5, 7, 0, time.Local)), "09:05:07, every 2s\n\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -26,12 +26,17 @@ func (a *app) lists(cmd *cobra.Command, show func(ctx context.Context, client *p
 	})
 }
 
+// watchHead tells on a terminal when it was asked and how often it is, so that one that hangs does not look alive.
+func watchHead(now time.Time) string {
+	return now.Local().Format("15:04:05") + ", every " + period(watchEvery) + "\n\n"
+}
+
 func (a *app) watch(ctx context.Context, show func() error) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
 		if isTerminal(a.out) {
-			fmt.Fprint(a.out, "\x1b[H\x1b[2J") // to the corner, and clear
+			fmt.Fprint(a.out, "\x1b[H\x1b[2J"+watchHead(time.Now())) // to the corner, and clear
 		}
 		if err := show(); err != nil {
 			if ctx.Err() != nil {

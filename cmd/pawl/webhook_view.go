@@ -86,7 +86,7 @@ func hookState(h *pawl.WebhookInfo) string {
 	case h.Failures > 0:
 		return "failing: " + count(h.Failures, "attempt")
 	}
-	return "ok"
+	return "active"
 }
 
 func writeWebhooks(w io.Writer, hooks []*pawl.WebhookInfo, now time.Time) {

@@ -22,12 +22,15 @@ func newWorker(a *app) *cobra.Command {
 		`Workers are those who are connected ("pawl work", or a program with the SDK), and those who have claimed
 by single calls within the last 5 minutes. A worker is named by its ID, or by its name if no other has it.`,
 		newWorkerLs(a), newWorkerShow(a),
-		newWorkerSteer(a, "quiet", "Have workers take no new tasks", `Have workers take no new tasks, for 24 hours from now or until "pawl worker resume". What they run goes on, and they
-stay connected; a worker that is started anew takes tasks again.`, pawl.Admin.QuietWorker),
+		newWorkerSteer(a, "quiet", "Have workers take no new tasks", `Have workers take no new tasks, for 24 hours from now (--for) or until "pawl worker resume". What they run goes on, and they
+stay connected; a worker that is started anew takes tasks again.`,
+			func(admin pawl.Admin, ctx context.Context, id string, f *steerFlags) (*pawl.WorkerInfo, error) {
+				return admin.QuietWorker(ctx, id, f.reason, f.span)
+			}),
 		newWorkerSteer(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. One that is gone is named by its ID.`,
-			func(admin pawl.Admin, ctx context.Context, id, reason string) (*pawl.WorkerInfo, error) {
-				if reason != "" {
-					admin = admin.Because(reason)
+			func(admin pawl.Admin, ctx context.Context, id string, f *steerFlags) (*pawl.WorkerInfo, error) {
+				if f.reason != "" {
+					admin = admin.Because(f.reason)
 				}
 				return admin.ResumeWorker(ctx, id)
 			}))
@@ -76,7 +79,7 @@ func writeWorkers(w io.Writer, all []*pawl.WorkerInfo) {
 		rows[i] = []string{x.Name, workerState(x), fmt.Sprintf("%d/%d", x.Running, x.Slots), short(queueWords(x.Queues), 40), x.Node, x.Version,
 			ago(x.SeenAt, now), ago(x.ConnectedAt, now), x.ID}
 	}
-	columns(w, "WORKER|STATE|RUNS|QUEUES|NODE|VERSION|SEEN|SINCE|ID", rows)
+	columns(w, "WORKER|STATE|RUNNING|QUEUES|NODE|VERSION|SEEN|SINCE|ID", rows)
 }
 
 // workerState is what a worker does, in a word.
@@ -123,17 +126,26 @@ func newWorkerShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func newWorkerSteer(a *app, verb, what, long string, do func(pawl.Admin, context.Context, string, string) (*pawl.WorkerInfo, error)) *cobra.Command {
-	var reason string
+// steerFlags are what is said of workers that are made quiet or resume.
+type steerFlags struct {
+	reason string
+	span   time.Duration // 0: 24 hours
+}
+
+func newWorkerSteer(a *app, verb, what, long string, do func(pawl.Admin, context.Context, string, *steerFlags) (*pawl.WorkerInfo, error)) *cobra.Command {
+	var f steerFlags
 	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the record")
+	if verb == "quiet" {
+		periodVar(cmd.Flags(), &f.span, "for", 0, "how long, 1m to 30d (default 24h)")
+	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
 		for _, name := range args {
 			id, err := workerID(cmd.Context(), client, name)
 			var w *pawl.WorkerInfo
 			if err == nil {
-				w, err = do(client.Admin(), cmd.Context(), id, reason)
+				w, err = do(client.Admin(), cmd.Context(), id, &f)
 			}
 			if err == nil {
 				err = a.printWorker(w)

@@ -36,8 +36,11 @@ type QuietWorker struct {
 func (q QuietWorker) WorkerName() WorkerName { return WorkerName{q.Namespace, q.ID} }
 
 const (
-	// QuietFor is how long a worker is quiet if nobody has it resume: rows of workers that are gone must not stay for ever.
+	// QuietFor is how long a worker is quiet if nobody has it resume and nobody said how long: from MinQuiet to MaxQuiet, since rows of
+	// workers that are gone must not stay for ever.
 	QuietFor = 24 * time.Hour
+	MinQuiet = time.Minute
+	MaxQuiet = 30 * 24 * time.Hour
 	// maxQuiet bounds the rows of all namespaces together.
 	maxQuiet = 10_000
 )
@@ -53,9 +56,9 @@ type quietFacts struct {
 	Reason string `json:"quiet_reason"`
 }
 
-// QuietWorker has a worker take no new tasks for QuietFor from now. Of one that is quiet already, with the same reason, only the end
+// QuietWorker has a worker take no new tasks for a span from now. Of one that is quiet already, with the same reason, only the end
 // moves.
-func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerName, called string) (QuietWorker, error) {
+func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerName, called string, span time.Duration) (QuietWorker, error) {
 	return update(ctx, c, func(tx *store.Tx) (QuietWorker, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
 		if err == nil && settings.Level < PoliciesLevel {
@@ -73,7 +76,7 @@ func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 			return QuietWorker{}, err
 		}
 		now := tx.Now().Time()
-		row := QuietWorker{Namespace: name.Namespace, ID: name.ID, Name: called, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(QuietFor), Version: tx.Index()}
+		row := QuietWorker{Namespace: name.Namespace, ID: name.ID, Name: called, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: tx.Index()}
 		var before any
 		if quiet && now.Before(old.Until) {
 			before = &quietFacts{true, old.Name, old.Reason}

@@ -37,7 +37,7 @@ func TestQuietWorkers(t *testing.T) {
 			t.Helper()
 			by := lena
 			by.Reason = reason
-			row, err := c.QuietWorker(bg, by, name, "host/1")
+			row, err := c.QuietWorker(bg, by, name, "host/1", QuietFor)
 			must(t, err)
 			return row
 		}
@@ -93,18 +93,18 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 		})
 		must(t, err)
 		more := WorkerName{"default", "more"}
-		if _, err := c.QuietWorker(bg, nobody, more, ""); err == nil {
+		if _, err := c.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
 			t.Error("one too many is quiet")
 		}
-		if _, err := c.QuietWorker(bg, nobody, WorkerName{"default", "0"}, ""); err != nil {
+		if _, err := c.QuietWorker(bg, nobody, WorkerName{"default", "0"}, "", QuietFor); err != nil {
 			t.Errorf("one that is quiet already: %v", err)
 		}
 		pass(QuietFor - time.Millisecond)
-		if _, err := c.QuietWorker(bg, nobody, more, ""); err == nil {
+		if _, err := c.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
 			t.Error("one too many is quiet before the others' time is over")
 		}
 		pass(time.Minute)
-		if _, err := c.QuietWorker(bg, nobody, more, ""); err != nil {
+		if _, err := c.QuietWorker(bg, nobody, more, "", QuietFor); err != nil {
 			t.Errorf("when the others' time is over: %v", err)
 		}
 		n, err := view(bg, c, func(r store.Reader) (uint64, error) { return getNumber(r, quietsKey), nil })
@@ -118,7 +118,7 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 func TestQuietWorkersNeedALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(PoliciesLevel-1, 1)
-		if _, err := w.leader.control.QuietWorker(bg, nobody, WorkerName{"default", "a"}, ""); err == nil {
+		if _, err := w.leader.control.QuietWorker(bg, nobody, WorkerName{"default", "a"}, "", QuietFor); err == nil {
 			t.Error("a worker is quiet in a cluster of an older level")
 		}
 	})

@@ -31,9 +31,9 @@ func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string)
 	return roster.Sum([]roster.Tally{f.roster.Tally(ns, queues)}, len(queues))
 }
 
-func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name cluster.WorkerName, _ string) (cluster.QuietWorker, error) {
+func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name cluster.WorkerName, _ string, span time.Duration) (cluster.QuietWorker, error) {
 	now := time.Now()
-	row := cluster.QuietWorker{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(cluster.QuietFor), Version: 1}
+	row := cluster.QuietWorker{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: 1}
 	f.roster.Tell(1, false, []roster.Word{{Namespace: name.Namespace, ID: name.ID, Quiet: &roster.Quiet{By: by.Name, Reason: by.Reason, At: now, Until: row.Until, Version: 1}}})
 	return row, nil
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"strings"
+	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -17,7 +18,7 @@ type Workers interface {
 	Workers(ctx context.Context, q roster.Query, node string) (roster.Listing, error)
 	// CountWorkers counts those that take tasks of some queues, in their order.
 	CountWorkers(ctx context.Context, ns string, queues []string) []int64
-	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error)
+	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 }
 
@@ -108,6 +109,15 @@ func (g rollCall) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest)
 	if err != nil {
 		return nil, err
 	}
+	span := cluster.QuietFor
+	if r.GetFor() != nil {
+		if span, err = spanOf("for", r.GetFor()); err != nil {
+			return nil, err
+		}
+	}
+	if span < cluster.MinQuiet || span > cluster.MaxQuiet {
+		return nil, task.Invalid("for", "%s is not between %s and %s", contract.SpanText(span), contract.SpanText(cluster.MinQuiet), contract.SpanText(cluster.MaxQuiet))
+	}
 	info, err := g.worker(ctx, r.GetWorkerId())
 	if err != nil {
 		return nil, err
@@ -115,7 +125,7 @@ func (g rollCall) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest)
 	if info.Hidden {
 		return nil, takesMore(info)
 	}
-	row, err := g.cfg.Workers.QuietWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name)
+	row, err := g.cfg.Workers.QuietWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name, span)
 	if err != nil {
 		return nil, err
 	}

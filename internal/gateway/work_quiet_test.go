@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,4 +247,29 @@ func TestWorkersWithinAScope(t *testing.T) {
 			t.Errorf("to have %q resume: %v, want %v", id, err, want)
 		}
 	}
+}
+
+// TestQuietForAsLongAsIsSaid: the caller says how long a worker is quiet, within bounds; 24 hours else.
+func TestQuietForAsLongAsIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g := newGateway(f)
+		defer g.Shutdown(context.Background())
+		f.roster.Join(roster.Hello{Namespace: "default", Name: "w", Queues: []roster.Share{{Queue: "mail"}}}, "w", 0, nil)
+		ctx, _ := begin(context.Background(), "grpc", "test")
+		quiet := func(span *durationpb.Duration) (time.Duration, error) {
+			got, err := rollCall{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
+			return time.Until(got.GetWorker().GetQuiet().GetUntil().AsTime()), err
+		}
+		for want, said := range map[time.Duration]*durationpb.Duration{24 * time.Hour: nil, time.Minute: durationpb.New(time.Minute), 720 * time.Hour: durationpb.New(720 * time.Hour)} {
+			if left, err := quiet(said); err != nil || left != want {
+				t.Errorf("for %v: quiet for %v, %v", said, left, err)
+			}
+		}
+		for _, said := range []*durationpb.Duration{{}, durationpb.New(time.Minute - 1), durationpb.New(720*time.Hour + 1), durationpb.New(-time.Hour)} {
+			if _, err := quiet(said); !errors.Is(err, task.ErrInvalidArgument) || !strings.Contains(err.Error(), "for") {
+				t.Errorf("for %v: %v", said, err)
+			}
+		}
+	})
 }

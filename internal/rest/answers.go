@@ -224,17 +224,13 @@ func (x *exchange) queueAnswer(q *pawlv1.Queue) {
 	x.num("version", q.GetVersion())
 	x.time("created_at", q.GetCreatedAt())
 	if parts := q.GetParts(); len(parts) > 0 {
-		x.within("parts", '[')
-		for _, p := range parts {
-			x.open('{')
+		objects(x, "parts", parts, func(p *pawlv1.QueuePart) {
 			x.num("shard", int64(p.GetShard()))
 			x.num("slots", int64(p.GetSlots()))
 			x.boolean("moving", p.GetMoving())
 			x.boolean("own", p.GetOwn())
 			x.depth(p.GetDepth())
-			x.close('}')
-		}
-		x.close(']')
+		})
 	}
 	x.close('}')
 }
@@ -264,14 +260,7 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 	x.num("max_attempts", int64(s.GetMaxAttempts()))
 	x.span("lease", s.GetLease())
 	x.span("timeout", s.GetTimeout())
-	r := s.GetRetention()
-	x.within("retention", '{')
-	x.span("succeeded", r.GetSucceeded())
-	x.span("discarded", r.GetDiscarded())
-	x.span("cancelled", r.GetCancelled())
-	x.span("dead", r.GetDead())
-	x.span("poisoned", r.GetPoisoned())
-	x.close('}')
+	x.retention(s.GetRetention())
 	x.num("max_length", s.GetMaxLength())
 	x.span("max_wait", s.GetMaxWait())
 	x.rules(s.GetMaxRunning(), s.GetRate())
@@ -295,6 +284,16 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 	x.close('}')
 }
 
+func (x *exchange) retention(r *pawlv1.Retention) {
+	x.within("retention", '{')
+	x.span("succeeded", r.GetSucceeded())
+	x.span("discarded", r.GetDiscarded())
+	x.span("cancelled", r.GetCancelled())
+	x.span("dead", r.GetDead())
+	x.span("poisoned", r.GetPoisoned())
+	x.close('}')
+}
+
 func (x *exchange) rules(running int32, r *pawlv1.Rate) {
 	x.num("max_running", int64(running))
 	if r != nil {
@@ -310,15 +309,11 @@ func (x *exchange) holds(holds []*pawlv1.Hold) {
 	if len(holds) == 0 {
 		return
 	}
-	x.within("holds", '[')
-	for _, h := range holds {
-		x.open('{')
+	objects(x, "holds", holds, func(h *pawlv1.Hold) {
 		x.opt("type", h.GetType())
 		x.opt("key", h.GetKey())
 		x.opt("reason", h.GetReason())
 		x.opt("by", h.GetBy())
 		x.time("at", h.GetAt())
-		x.close('}')
-	}
-	x.close(']')
+	})
 }

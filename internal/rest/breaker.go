@@ -100,9 +100,7 @@ func (x *exchange) breakerStates(q *pawlv1.Queue) {
 	if q.GetBreakersOpen() == 0 {
 		return
 	}
-	x.within("breakers", '[')
-	for _, b := range q.GetBreakers() {
-		x.open('{')
+	objects(x, "breakers", q.GetBreakers(), func(b *pawlv1.BreakerStatus) {
 		x.str("type", b.GetType())
 		x.str("state", b.GetState())
 		x.str("reason", b.GetReason())
@@ -119,8 +117,6 @@ func (x *exchange) breakerStates(q *pawlv1.Queue) {
 		if b.GetShard() != 0 {
 			x.num("shard", int64(b.GetShard()))
 		}
-		x.close('}')
-	}
-	x.close(']')
+	})
 	x.num("breakers_open", int64(q.GetBreakersOpen()))
 }

@@ -80,9 +80,7 @@ func listShards(x *exchange) error {
 }
 
 func (x *exchange) clusterNodes(name string, c *pawlv1.GetClusterResponse) {
-	x.within(name, '[')
-	for _, n := range c.GetNodes() {
-		x.open('{')
+	objects(x, name, c.GetNodes(), func(n *pawlv1.ClusterNode) {
 		x.str("name", n.GetName())
 		x.num("number", int64(n.GetNumber()))
 		x.str("state", n.GetState())
@@ -101,9 +99,7 @@ func (x *exchange) clusterNodes(name string, c *pawlv1.GetClusterResponse) {
 		}
 		x.numbers("replicas", n.GetReplicas())
 		x.numbers("leads", n.GetLeads())
-		x.close('}')
-	}
-	x.close(']')
+	})
 }
 
 // numbers writes shards by their numbers.
@@ -117,9 +113,7 @@ func (x *exchange) numbers(name string, list []uint32) {
 }
 
 func (x *exchange) clusterShards(name string, c *pawlv1.GetClusterResponse) {
-	x.within(name, '[')
-	for _, s := range c.GetShards() {
-		x.open('{')
+	objects(x, name, c.GetShards(), func(s *pawlv1.ClusterShard) {
 		x.num("shard", int64(s.GetShard()))
 		x.opt("leader", s.GetLeader())
 		x.opt("preferred", s.GetPreferred())
@@ -142,9 +136,7 @@ func (x *exchange) clusterShards(name string, c *pawlv1.GetClusterResponse) {
 		x.boolean("under_replicated", s.GetUnderReplicated())
 		x.opt("problem", s.GetProblem())
 		x.opt("last_step", s.GetLastStep())
-		x.close('}')
-	}
-	x.close(']')
+	})
 }
 
 func getMap(x *exchange) error {
@@ -159,22 +151,14 @@ func getMap(x *exchange) error {
 	x.num("version", int64(got.GetVersion()))
 	x.str("node", got.GetNode())
 	x.str("cluster_id", got.GetClusterId())
-	x.within("nodes", '[')
-	for _, n := range got.GetNodes() {
-		x.open('{')
+	objects(x, "nodes", got.GetNodes(), func(n *pawlv1.MapNode) {
 		x.str("name", n.GetName())
 		x.opt("api_address", n.GetApiAddress())
-		x.close('}')
-	}
-	x.close(']')
-	x.within("shards", '[')
-	for _, s := range got.GetShards() {
-		x.open('{')
+	})
+	objects(x, "shards", got.GetShards(), func(s *pawlv1.MapShard) {
 		x.num("shard", int64(s.GetShard()))
 		x.opt("leader", s.GetLeader())
-		x.close('}')
-	}
-	x.close(']')
+	})
 	x.close('}')
 	return nil
 }
@@ -345,14 +329,10 @@ func verifyShard(x *exchange) error {
 	x.num("shard", int64(got.GetShard()))
 	x.num("index", int64(got.GetIndex()))
 	x.num("rows", got.GetRows())
-	x.within("replicas", '[')
-	for _, r := range got.GetReplicas() {
-		x.open('{')
+	objects(x, "replicas", got.GetReplicas(), func(r *pawlv1.ReplicaHash) {
 		x.str("node", r.GetNode())
 		x.opt("hash", r.GetHash())
-		x.close('}')
-	}
-	x.close(']')
+	})
 	x.boolean("equal", got.GetEqual())
 	x.strs("problems", got.GetProblems())
 	x.close('}')

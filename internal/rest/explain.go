@@ -47,24 +47,16 @@ func explainQueue(x *exchange) error {
 	x.num("claimed", got.GetClaimed())
 	x.num("waiting", got.GetWaiting())
 	x.reasons(got.GetReasons())
-	x.within("keys", '[')
-	for _, k := range got.GetKeys() {
-		x.open('{')
+	objects(x, "keys", got.GetKeys(), func(k *pawlv1.HeldKey) {
 		x.str("key", k.GetKey())
 		x.str("code", k.GetCode())
 		x.num("tasks", k.GetTasks())
 		x.time("until", k.GetUntil())
-		x.close('}')
-	}
-	x.close(']')
-	x.within("idle_types", '[')
-	for _, t := range got.GetIdleTypes() {
-		x.open('{')
+	})
+	objects(x, "idle_types", got.GetIdleTypes(), func(t *pawlv1.IdleType) {
 		x.str("type", t.GetType())
 		x.num("tasks", t.GetTasks())
-		x.close('}')
-	}
-	x.close(']')
+	})
 	x.time("next_due", got.GetNextDue())
 	x.time("oldest_ready_at", got.GetOldestReadyAt())
 	x.boolean("partial", got.GetPartial())
@@ -101,16 +93,12 @@ func (x *exchange) why(r *pawlv1.Reason) {
 		x.close('}')
 	}
 	if len(r.GetRunning()) > 0 {
-		x.within("running", '[')
-		for _, t := range r.GetRunning() {
-			x.open('{')
+		objects(x, "running", r.GetRunning(), func(t *pawlv1.Runner) {
 			x.str("task_id", t.GetTaskId())
 			x.str("worker", t.GetWorker())
 			x.time("since", t.GetSince())
 			x.time("until", t.GetUntil())
-			x.close('}')
-		}
-		x.close(']')
+		})
 	}
 	x.strs("types", r.GetTypes())
 	x.optNum("count", r.GetCount())

@@ -43,10 +43,8 @@ func (r *jsonReader) taskSpec(path string) (*pawlv1.TaskSpec, error) {
 	return spec, contract.FieldOf(path, err)
 }
 
-func createGroup(x *exchange) error {
-	if _, err := x.query(); err != nil {
-		return err
-	}
+// newGroup reads what a group is to be.
+func (x *exchange) newGroup() (*pawlv1.CreateGroupRequest, error) {
 	req := &pawlv1.CreateGroupRequest{}
 	err := x.fields(func(r *jsonReader, name string) (err error) {
 		switch name {
@@ -74,6 +72,14 @@ func createGroup(x *exchange) error {
 	if err == nil {
 		err = x.fromHeader(&req.RequestId, headerRequestID, "request_id")
 	}
+	return req, err
+}
+
+func createGroup(x *exchange) error {
+	if _, err := x.query(); err != nil {
+		return err
+	}
+	req, err := x.newGroup()
 	if err != nil {
 		return err
 	}

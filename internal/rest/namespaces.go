@@ -154,15 +154,11 @@ func getLimits(x *exchange) error {
 		return err
 	}
 	x.open('{')
-	x.within("limits", '[')
-	for _, l := range got.GetLimits() {
-		x.open('{')
+	objects(x, "limits", got.GetLimits(), func(l *pawlv1.Limit) {
 		x.str("name", l.GetName())
 		x.num("value", l.GetValue())
 		x.str("unit", l.GetUnit())
-		x.close('}')
-	}
-	x.close(']')
+	})
 	x.str("namespace", got.GetNamespace())
 	x.quotas(got.GetQuotas())
 	x.usage(got.GetUsage())

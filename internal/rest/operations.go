@@ -215,14 +215,10 @@ func (x *exchange) tally(o *pawlv1.Operation) {
 	}
 	x.close('}')
 	x.num("failed", o.GetFailed())
-	x.within("errors", '[')
-	for _, e := range o.GetErrors() {
-		x.open('{')
+	objects(x, "errors", o.GetErrors(), func(e *pawlv1.FailedTask) {
 		x.str("task_id", e.GetTaskId())
 		x.str("message", e.GetMessage())
-		x.close('}')
-	}
-	x.close(']')
+	})
 }
 
 func (x *exchange) operator(name string, by *pawlv1.Operator) {

@@ -24,21 +24,13 @@ func listWorkers(x *exchange) error {
 		return err
 	}
 	x.open('{')
-	x.within("items", '[')
-	for _, w := range got.GetItems() {
-		x.workerAnswer(w)
-	}
-	x.close(']')
+	objects(x, "items", got.GetItems(), x.workerFields)
 	x.str("next_cursor", got.GetNextCursor())
 	if len(got.GetSilentNodes()) > 0 {
-		x.within("silent_nodes", '[')
-		for _, n := range got.GetSilentNodes() {
-			x.open('{')
+		objects(x, "silent_nodes", got.GetSilentNodes(), func(n *pawlv1.SilentNode) {
 			x.str("node", n.GetNode())
 			x.str("reason", n.GetReason())
-			x.close('}')
-		}
-		x.close(']')
+		})
 	}
 	x.close('}')
 	return nil
@@ -56,11 +48,21 @@ func getWorker(x *exchange) error {
 }
 
 func quietWorker(x *exchange) error {
-	reason, err := x.reason()
+	req := &pawlv1.QuietWorkerRequest{WorkerId: x.r.PathValue("worker")}
+	err := x.alone(func(r *jsonReader, name string) (err error) {
+		switch name {
+		case "reason":
+			return r.setStr(&req.Reason, name)
+		case "for":
+			req.For, err = r.span(name)
+			return err
+		}
+		return unknown("", name)
+	})
 	if err != nil {
 		return err
 	}
-	got, err := x.API.Roster.QuietWorker(x.ctx, &pawlv1.QuietWorkerRequest{WorkerId: x.r.PathValue("worker"), Reason: reason})
+	got, err := x.API.Roster.QuietWorker(x.ctx, req)
 	if err == nil {
 		x.workerAnswer(got.GetWorker())
 	}
@@ -81,6 +83,11 @@ func resumeWorker(x *exchange) error {
 
 func (x *exchange) workerAnswer(w *pawlv1.Worker) {
 	x.open('{')
+	x.workerFields(w)
+	x.close('}')
+}
+
+func (x *exchange) workerFields(w *pawlv1.Worker) {
 	x.str("worker_id", w.GetWorkerId())
 	x.str("worker", w.GetWorker())
 	x.opt("node", w.GetNode())
@@ -91,42 +98,43 @@ func (x *exchange) workerAnswer(w *pawlv1.Worker) {
 	}
 	x.opt("version", w.GetVersion())
 	x.opt("address", w.GetAddress())
-	x.within("queues", '[')
-	for _, q := range w.GetQueues() {
-		x.open('{')
-		x.str("queue", q.GetQueue())
-		if q.GetWeight() != 0 {
-			x.num("weight", int64(q.GetWeight()))
-		}
-		x.close('}')
-	}
-	x.close(']')
-	x.strs("types", w.GetTypes())
+	x.takes(w)
 	x.num("slots", int64(w.GetSlots()))
 	x.num("running", int64(w.GetRunning()))
-	x.within("tasks", '[')
-	for _, t := range w.GetTasks() {
-		x.open('{')
+	objects(x, "tasks", w.GetTasks(), func(t *pawlv1.RunningTask) {
 		x.str("task_id", t.GetTaskId())
 		x.str("type", t.GetType())
 		x.str("queue", t.GetQueue())
 		x.num("attempt", int64(t.GetAttempt()))
 		x.time("since", t.GetSince())
 		x.time("lease_expires_at", t.GetLeaseExpiresAt())
-		x.close('}')
-	}
-	x.close(']')
+	})
 	x.time("connected_at", w.GetConnectedAt())
 	x.time("seen_at", w.GetSeenAt())
 	x.time("claimed_at", w.GetClaimedAt())
 	x.boolean("draining", w.GetDraining())
-	if q := w.GetQuiet(); q != nil {
-		x.within("quiet", '{')
-		x.opt("reason", q.GetReason())
-		x.opt("by", q.GetBy())
-		x.time("at", q.GetAt())
-		x.time("until", q.GetUntil())
-		x.close('}')
+	x.quietWord(w.GetQuiet())
+}
+
+// takes writes which tasks a worker takes.
+func (x *exchange) takes(w *pawlv1.Worker) {
+	objects(x, "queues", w.GetQueues(), func(q *pawlv1.QueueShare) {
+		x.str("queue", q.GetQueue())
+		if q.GetWeight() != 0 {
+			x.num("weight", int64(q.GetWeight()))
+		}
+	})
+	x.strs("types", w.GetTypes())
+}
+
+func (x *exchange) quietWord(q *pawlv1.QuietWord) {
+	if q == nil {
+		return
 	}
+	x.within("quiet", '{')
+	x.opt("reason", q.GetReason())
+	x.opt("by", q.GetBy())
+	x.time("at", q.GetAt())
+	x.time("until", q.GetUntil())
 	x.close('}')
 }

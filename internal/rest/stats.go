@@ -128,18 +128,14 @@ func (x *exchange) nums(name string, list []int64) {
 }
 
 func (x *exchange) failing(types []*pawlv1.FailingType) {
-	x.within("failing", '[')
-	for _, f := range types {
-		x.open('{')
+	objects(x, "failing", types, func(f *pawlv1.FailingType) {
 		x.str("queue", f.GetQueue())
 		x.str("type", f.GetType())
 		x.num("failures", f.GetFailures())
 		x.opt("last_error", f.GetLastError())
 		x.opt("last_error_type", f.GetLastErrorType())
 		x.time("last_at", f.GetLastAt())
-		x.close('}')
-	}
-	x.close(']')
+	})
 }
 
 func (x *exchange) latency(name string, l *pawlv1.Latency) {

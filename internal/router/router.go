@@ -98,7 +98,7 @@ type Control interface {
 	ForgetSchedule(ctx context.Context, ns, name string, version uint64) error
 	// Events reads what happened to queues.
 	Events(ctx context.Context, q events.Query) (events.Page, error)
-	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error)
+	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 	// TakeNews takes what the webhooks of a namespace are to be told of. News that were taken before are passed over.
 	TakeNews(ctx context.Context, ns string, news []*task.News) error

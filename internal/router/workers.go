@@ -80,11 +80,12 @@ type quietArgs struct {
 	Worker cluster.WorkerName
 	Called string
 	By     task.Author
+	For    time.Duration // quiet
 }
 
 var (
 	quietWorker = onSystem("quiet-worker", true, func(ctx context.Context, c Control, a quietArgs) (cluster.QuietWorker, error) {
-		return c.QuietWorker(ctx, a.By, a.Worker, a.Called)
+		return c.QuietWorker(ctx, a.By, a.Worker, a.Called, a.For)
 	})
 	resumeWorker = onSystem("resume-worker", true, func(ctx context.Context, c Control, a quietArgs) (bool, error) {
 		return c.ResumeWorker(ctx, a.By, a.Worker)
@@ -92,12 +93,12 @@ var (
 )
 
 // QuietWorker has a worker take no new tasks: see cluster.Control.
-func (r *Router) QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string) (cluster.QuietWorker, error) {
+func (r *Router) QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error) {
 	by, err := r.noted(by)
 	if err != nil {
 		return cluster.QuietWorker{}, err
 	}
-	return call(ctx, r, quietWorker, systemShard, quietArgs{name, called, by})
+	return call(ctx, r, quietWorker, systemShard, quietArgs{name, called, by, span})
 }
 
 // ResumeWorker lets a worker take tasks again, and says whether it was quiet.

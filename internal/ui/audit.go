@@ -57,7 +57,7 @@ func showAudit(v *visit) (*screen, error) {
 func (v *visit) findAudit(view *auditView) error {
 	filter := view.Filled
 	if view.Since != "" {
-		at, err := pastMoment(term{"since", view.Since}, v.now)
+		at, err := pastMoment(term{Field: "since", Value: view.Since}, v.now)
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (u *UI) find(pairs ...any) string {
 	var terms []term
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if value := fmt.Sprint(pairs[i+1]); value != "" {
-			terms = append(terms, term{fmt.Sprint(pairs[i]), value})
+			terms = append(terms, term{Field: fmt.Sprint(pairs[i]), Value: value})
 		}
 	}
 	return u.url("tasks", "?q="+url.QueryEscape(termsText(terms)))

@@ -144,7 +144,7 @@ func (v *visit) workerPath() string {
 }
 
 func doQuiet(v *visit) (done, error) {
-	if _, err := v.admin().QuietWorker(v.ctx, v.r.PathValue("worker"), v.value("reason")); err != nil {
+	if _, err := v.admin().QuietWorker(v.ctx, v.r.PathValue("worker"), v.value("reason"), 0); err != nil {
 		return done{}, err
 	}
 	return done{Said: "It takes no new tasks.", Next: v.workerPath()}, nil

@@ -229,7 +229,7 @@ func (d *sdk) Worker(ctx context.Context, id string) (workerInfo, error) {
 }
 
 func (d *sdk) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
-	w, err := d.client.Admin().QuietWorker(ctx, id, reason)
+	w, err := d.client.Admin().QuietWorker(ctx, id, reason, 0)
 	return workerSDK(w), refusedBySDK(err)
 }
 

@@ -9,6 +9,7 @@ package pawlv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -303,6 +304,7 @@ type QuietWorkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	For           *durationpb.Duration   `protobuf:"bytes,3,opt,name=for,proto3" json:"for,omitempty"` // from now: 1m to 30d; default 24h
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -349,6 +351,13 @@ func (x *QuietWorkerRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *QuietWorkerRequest) GetFor() *durationpb.Duration {
+	if x != nil {
+		return x.For
+	}
+	return nil
 }
 
 type QuietWorkerResponse struct {
@@ -829,7 +838,7 @@ var File_pawl_v1_roster_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/roster.proto\x12\apawl.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14pawl/v1/worker.proto\"\x80\x01\n" +
+	"\x14pawl/v1/roster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14pawl/v1/worker.proto\"\x80\x01\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
@@ -848,10 +857,11 @@ const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\x10GetWorkerRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\"<\n" +
 	"\x11GetWorkerResponse\x12'\n" +
-	"\x06worker\x18\x01 \x01(\v2\x0f.pawl.v1.WorkerR\x06worker\"I\n" +
+	"\x06worker\x18\x01 \x01(\v2\x0f.pawl.v1.WorkerR\x06worker\"v\n" +
 	"\x12QuietWorkerRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\">\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12+\n" +
+	"\x03for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03for\">\n" +
 	"\x13QuietWorkerResponse\x12'\n" +
 	"\x06worker\x18\x01 \x01(\v2\x0f.pawl.v1.WorkerR\x06worker\"J\n" +
 	"\x13ResumeWorkerRequest\x12\x1b\n" +
@@ -924,38 +934,40 @@ var file_pawl_v1_roster_proto_goTypes = []any{
 	(*Worker)(nil),                // 9: pawl.v1.Worker
 	(*QuietWord)(nil),             // 10: pawl.v1.QuietWord
 	(*RunningTask)(nil),           // 11: pawl.v1.RunningTask
-	(*QueueShare)(nil),            // 12: pawl.v1.QueueShare
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(*QueueShare)(nil),            // 13: pawl.v1.QueueShare
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_pawl_v1_roster_proto_depIdxs = []int32{
 	9,  // 0: pawl.v1.ListWorkersResponse.items:type_name -> pawl.v1.Worker
 	2,  // 1: pawl.v1.ListWorkersResponse.silent_nodes:type_name -> pawl.v1.SilentNode
 	9,  // 2: pawl.v1.GetWorkerResponse.worker:type_name -> pawl.v1.Worker
-	9,  // 3: pawl.v1.QuietWorkerResponse.worker:type_name -> pawl.v1.Worker
-	9,  // 4: pawl.v1.ResumeWorkerResponse.worker:type_name -> pawl.v1.Worker
-	12, // 5: pawl.v1.Worker.queues:type_name -> pawl.v1.QueueShare
-	11, // 6: pawl.v1.Worker.tasks:type_name -> pawl.v1.RunningTask
-	13, // 7: pawl.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	13, // 8: pawl.v1.Worker.seen_at:type_name -> google.protobuf.Timestamp
-	13, // 9: pawl.v1.Worker.claimed_at:type_name -> google.protobuf.Timestamp
-	10, // 10: pawl.v1.Worker.quiet:type_name -> pawl.v1.QuietWord
-	13, // 11: pawl.v1.QuietWord.at:type_name -> google.protobuf.Timestamp
-	13, // 12: pawl.v1.QuietWord.until:type_name -> google.protobuf.Timestamp
-	13, // 13: pawl.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
-	13, // 14: pawl.v1.RunningTask.lease_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 15: pawl.v1.RosterService.ListWorkers:input_type -> pawl.v1.ListWorkersRequest
-	3,  // 16: pawl.v1.RosterService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
-	5,  // 17: pawl.v1.RosterService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
-	7,  // 18: pawl.v1.RosterService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
-	1,  // 19: pawl.v1.RosterService.ListWorkers:output_type -> pawl.v1.ListWorkersResponse
-	4,  // 20: pawl.v1.RosterService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
-	6,  // 21: pawl.v1.RosterService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
-	8,  // 22: pawl.v1.RosterService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	12, // 3: pawl.v1.QuietWorkerRequest.for:type_name -> google.protobuf.Duration
+	9,  // 4: pawl.v1.QuietWorkerResponse.worker:type_name -> pawl.v1.Worker
+	9,  // 5: pawl.v1.ResumeWorkerResponse.worker:type_name -> pawl.v1.Worker
+	13, // 6: pawl.v1.Worker.queues:type_name -> pawl.v1.QueueShare
+	11, // 7: pawl.v1.Worker.tasks:type_name -> pawl.v1.RunningTask
+	14, // 8: pawl.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	14, // 9: pawl.v1.Worker.seen_at:type_name -> google.protobuf.Timestamp
+	14, // 10: pawl.v1.Worker.claimed_at:type_name -> google.protobuf.Timestamp
+	10, // 11: pawl.v1.Worker.quiet:type_name -> pawl.v1.QuietWord
+	14, // 12: pawl.v1.QuietWord.at:type_name -> google.protobuf.Timestamp
+	14, // 13: pawl.v1.QuietWord.until:type_name -> google.protobuf.Timestamp
+	14, // 14: pawl.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
+	14, // 15: pawl.v1.RunningTask.lease_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 16: pawl.v1.RosterService.ListWorkers:input_type -> pawl.v1.ListWorkersRequest
+	3,  // 17: pawl.v1.RosterService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
+	5,  // 18: pawl.v1.RosterService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
+	7,  // 19: pawl.v1.RosterService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
+	1,  // 20: pawl.v1.RosterService.ListWorkers:output_type -> pawl.v1.ListWorkersResponse
+	4,  // 21: pawl.v1.RosterService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
+	6,  // 22: pawl.v1.RosterService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
+	8,  // 23: pawl.v1.RosterService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
+	20, // [20:24] is the sub-list for method output_type
+	16, // [16:20] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_roster_proto_init() }

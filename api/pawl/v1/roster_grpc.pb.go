@@ -34,7 +34,7 @@ type RosterServiceClient interface {
 	// ListWorkers reads a page of the workers of all nodes, in the order of their names.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
 	GetWorker(ctx context.Context, in *GetWorkerRequest, opts ...grpc.CallOption) (*GetWorkerResponse, error)
-	// QuietWorker has a worker take no new tasks, for 24 hours from now. What it runs goes on, and it stays connected.
+	// QuietWorker has a worker take no new tasks, for a time from now. What it runs goes on, and it stays connected.
 	QuietWorker(ctx context.Context, in *QuietWorkerRequest, opts ...grpc.CallOption) (*QuietWorkerResponse, error)
 	ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error)
 }
@@ -96,7 +96,7 @@ type RosterServiceServer interface {
 	// ListWorkers reads a page of the workers of all nodes, in the order of their names.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
 	GetWorker(context.Context, *GetWorkerRequest) (*GetWorkerResponse, error)
-	// QuietWorker has a worker take no new tasks, for 24 hours from now. What it runs goes on, and it stays connected.
+	// QuietWorker has a worker take no new tasks, for a time from now. What it runs goes on, and it stays connected.
 	QuietWorker(context.Context, *QuietWorkerRequest) (*QuietWorkerResponse, error)
 	ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error)
 	mustEmbedUnimplementedRosterServiceServer()

@@ -1,0 +1,55 @@
+package pawl_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+func TestFilterLanguage(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{"queue:mail state:dead", "queue:mail state:dead"},
+		{"state:dead,poisoned queue:mail", "queue:mail state:dead,poisoned"},
+		{`error:"timed out"`, `error:"timed out"`},
+		{`error:"a \"quoted\" word"`, `error:"a \"quoted\" word"`},
+		{`key:"C:\\temp dir"`, `key:"C:\\temp dir"`},
+		{"hello world", `q:"hello world"`},
+		{"payload:x", "q:x"},
+		{"type:a:b", "type:a:b"},
+		{"tag:vip worker:w1 operation:op-1", "tag:vip worker:w1 operation:op-1"},
+		{"fingerprint:00ff00ff00ff00ff", "fingerprint:00ff00ff00ff00ff"},
+		{"after:2h", "created_after:2026-01-31T10:00:00Z"},
+		{"before:2026-01-01T00:00:00Z", "created_before:2026-01-01T00:00:00Z"},
+		{"before:2026-01-01T02:00:00+02:00", "created_before:2026-01-01T00:00:00Z"},
+		{"after:2026-01-30", "created_after:2026-01-30T00:00:00Z"},
+		{"after:2026-01-30T09:30", "created_after:2026-01-30T09:30:00Z"},
+		{`after:"2026-01-30 09:30:01"`, "created_after:2026-01-30T09:30:01Z"},
+		{"created_after:1d", "created_after:2026-01-30T12:00:00Z"},
+	} {
+		f, err := pawl.ParseFilter(c.text, now)
+		if got := f.String(); err != nil || got != c.want {
+			t.Errorf("%q reads as %q, %v; want %q", c.text, got, err, c.want)
+		}
+		again, err := pawl.ParseFilter(f.String(), now)
+		if err != nil || again.String() != c.want {
+			t.Errorf("%q, written and read again, is %q, %v", c.text, again.String(), err)
+		}
+	}
+	for text, says := range map[string]string{
+		"colour:red": "there are queue, state, type", "state:sleeping": "there are scheduled, ready, claimed", "queue:": "no value", `error:"open`: "no end",
+		"queue:a queue:b": "twice", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 5000): "at most", "q:\xff": "UTF-8",
+	} {
+		if _, err := pawl.ParseFilter(text, now); !errors.Is(err, pawl.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.40q: %v, want %q in it", text, err, says)
+		}
+	}
+	terms, err := pawl.ParseFilterTerms("queue:mail after:2h state:dead")
+	if got := terms.With("state", "").With("queue", "a b").String(); err != nil || got != `created_after:2h queue:"a b"` {
+		t.Errorf("terms, changed: %s, %v", got, err)
+	}
+}
