@@ -2,13 +2,13 @@ package pawl
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // The filter language, of the command line and of the web UI: conditions of the form field:value with spaces between, such as
@@ -174,25 +174,11 @@ func (f *Filter) text(field string) *string {
 
 // moment reads a time, or an age that lies before now.
 func (t FilterTerm) moment(now time.Time) (time.Time, error) {
-	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly} {
-		if at, err := time.Parse(form, t.Value); err == nil {
-			return at, nil
-		}
+	at, err := human.Past(t.Value, now)
+	if err != nil {
+		return at, badFilter("%s: %v", t.Field, err)
 	}
-	if d, ok := age(t.Value); ok {
-		return now.Add(-d), nil
-	}
-	return time.Time{}, badFilter("%s: %q is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h or 7d", t.Field, cutText(t.Value, 40))
-}
-
-// age reads 2h, 1h30m or 7d.
-func age(s string) (time.Duration, bool) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseFloat(days, 64)
-		return time.Duration(n * float64(24*time.Hour)), err == nil && n >= 0 && n <= 100*365 && !math.IsNaN(n)
-	}
-	d, err := time.ParseDuration(s)
-	return d, err == nil && d >= 0
+	return at, nil
 }
 
 // String writes the conditions in the filter language.

@@ -20,10 +20,10 @@ const module = "github.com/pawlq/pawl"
 // mayImport is the table of docs/architecture.md: the packages of ours that each package's code, without its tests, may
 // import.
 var mayImport = map[string][]string{
-	"":                   {"api/pawl/v1"},
+	"":                   {"api/pawl/v1", "internal/human"},
 	"api/keda":           {},
 	"api/pawl/v1":        {},
-	"cmd/pawl":           {"", "embedded", "internal/certs", "internal/node", "internal/transport"},
+	"cmd/pawl":           {"", "embedded", "internal/certs", "internal/human", "internal/node", "internal/transport"},
 	"deploy/thirdparty":  {},
 	"embedded":           {"", "internal/node"},
 	"pawltest":           {"", "internal/node"},
@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
 	"internal/events":    {"internal/task"},
 	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/contract", "internal/events", "internal/rest", "internal/roster", "internal/stats", "internal/task", "internal/webhook"},
+	"internal/human":     {},
 	"internal/metrics":   {"internal/stats"},
 	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
 	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/task"},
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 	"test/conformance":   {},
 	"test/history":       {},
 	"internal/transport": {"internal/certs"},
-	"internal/ui":        {""},
+	"internal/ui":        {"", "internal/human"},
 	"internal/webhook":   {"internal/task"},
 }
 

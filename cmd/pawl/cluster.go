@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 func newCluster(a *app) *cobra.Command {
@@ -382,7 +383,7 @@ a day, and is in the audit itself. A shorter time removes what is older, which n
 	}
 	yes := yesFlag(cmd.Flags())
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		d, err := parsePeriod(args[0])
+		d, err := human.Span(args[0])
 		if err != nil {
 			return usage("PERIOD %v", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // filterHelp tells of the filter language.
@@ -131,9 +132,9 @@ func readMoment(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	f, err := pawl.FilterTerms{{Field: "created_after", Value: s}}.Filter(now)
+	at, err := human.Past(s, now)
 	if err != nil {
-		return time.Time{}, usage("%s %q is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h", flag, s)
+		return at, usage("%s %v", flag, err)
 	}
-	return f.CreatedAfter, nil
+	return at, nil
 }

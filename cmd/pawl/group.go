@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 func newGroup(a *app) *cobra.Command {
@@ -33,7 +34,7 @@ type groupFile struct {
 func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
 	g = pawl.GroupSpec{Name: f.Name, Open: f.Open, RequestID: f.RequestID}
 	if f.Retention != "" {
-		if g.Retention, err = parsePeriod(f.Retention); err != nil {
+		if g.Retention, err = human.Span(f.Retention); err != nil {
 			return g, fmt.Errorf("retention: %w", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // Objects of the REST API that users write, in a flag or a file: how they are read, and the tasks in them.
@@ -144,7 +145,7 @@ func (t *scheduledTaskView) times(path string) (opts []pawl.Option, err error) {
 		if f.text == "" {
 			continue
 		}
-		d, err := parsePeriod(f.text)
+		d, err := human.Span(f.text)
 		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", path, f.name, err)
 		}
@@ -204,7 +205,7 @@ func (v *retryView) policy(path string) (p pawl.RetryPolicy, err error) {
 		if f.text == "" {
 			continue
 		}
-		d, err := parsePeriod(f.text)
+		d, err := human.Span(f.text)
 		if err != nil {
 			return p, fmt.Errorf("%s.%s: %w", path, f.name, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // TestRates: every --rate takes the same forms, and says them of one that it does not.
@@ -26,7 +27,7 @@ func TestRates(t *testing.T) {
 	}
 	for _, bad := range []string{"", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week"} {
 		for _, read := range []func(string) error{func(s string) error { _, err := readRate(s); return err }, func(s string) error { _, err := readPace("--rate", s); return err }} {
-			if err := read(bad); err == nil || !strings.Contains(err.Error(), rateForms) {
+			if err := read(bad); err == nil || !strings.Contains(err.Error(), human.PaceForms) {
 				t.Errorf("%q: %v", bad, err)
 			}
 		}

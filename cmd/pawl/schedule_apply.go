@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // scheduleFile is what "schedule apply" reads.
@@ -110,12 +111,12 @@ func (v *scheduleSpecView) schedule(owner string) (s pawl.Schedule, err error) {
 	}
 	s.Task, s.Options = item.Args, item.Options
 	if v.Every != "" {
-		if s.Every, err = parsePeriod(v.Every); err != nil {
+		if s.Every, err = human.Span(v.Every); err != nil {
 			return s, fmt.Errorf("every: %w", err)
 		}
 	}
 	if v.Jitter != "" {
-		if s.Jitter, err = parsePeriod(v.Jitter); err != nil {
+		if s.Jitter, err = human.Span(v.Jitter); err != nil {
 			return s, fmt.Errorf("jitter: %w", err)
 		}
 	}

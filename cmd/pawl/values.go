@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // periodValue is a duration as a flag: like time.Duration, and days: "14d".
@@ -29,28 +31,13 @@ func (p *periodValue) String() string {
 
 // Set implements pflag.Value.
 func (p *periodValue) Set(s string) error {
-	d, err := parsePeriod(s)
+	d, err := human.Span(s)
 	*p = periodValue(d)
 	return err
 }
 
 // Type implements pflag.Value.
 func (p *periodValue) Type() string { return "duration" }
-
-func parsePeriod(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseFloat(days, 64)
-		if err != nil || math.IsNaN(n) || math.Abs(n) > 100*365 {
-			return 0, fmt.Errorf("%q is not a number of days", s)
-		}
-		return time.Duration(n * float64(24*time.Hour)), nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration such as 30s, 1h30m or 14d", s)
-	}
-	return d, nil
-}
 
 // positiveValue is a whole number of at least 1 as a flag; 0 stands for one that was not given, and so can't be.
 type positiveValue[N int | int64] struct{ n *N }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 var auditPages = []page{{path: "/audit", template: "audit", nav: "/audit", show: showAudit}}
@@ -57,9 +58,9 @@ func showAudit(v *visit) (*screen, error) {
 func (v *visit) findAudit(view *auditView) error {
 	filter := view.Filled
 	if view.Since != "" {
-		at, err := pastMoment(term{Field: "since", Value: view.Since}, v.now)
+		at, err := human.Past(view.Since, v.now)
 		if err != nil {
-			return err
+			return badField("since", "%v", err)
 		}
 		filter.Since = at
 	}

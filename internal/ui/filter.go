@@ -37,15 +37,6 @@ func ofFilter(err error) error {
 	return &pawl.Error{Code: e.Code, Field: "q", Message: strings.TrimPrefix(e.Message, "filter: ")}
 }
 
-// pastMoment reads a time, or an age.
-func pastMoment(t term, now time.Time) (time.Time, error) {
-	f, err := pawl.FilterTerms{{Field: "created_after", Value: t.Value}}.Filter(now)
-	if err != nil {
-		return time.Time{}, badField(t.Field, "%q is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h", clip(t.Value, 40))
-	}
-	return f.CreatedAfter, nil
-}
-
 func termsText(terms []term) string { return pawl.FilterTerms(terms).String() }
 
 // filterText is a filter in its language, with exact times.

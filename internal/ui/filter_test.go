@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // TestFilterErrors: what is wrong with a filter stands by its field, which it does not name again.
@@ -18,13 +19,7 @@ func TestFilterErrors(t *testing.T) {
 	}
 }
 
-// TestRates: all forms take the same.
 func TestRates(t *testing.T) {
-	for text, want := range map[string]float64{"50/s": 50, "100/1m": 100.0 / 60, "0.5/s": 0.5, "1,000/h": 1000.0 / 3600, "5 / 10s": 0.5} {
-		if n, period, err := parsePace(text); err != nil || n/period.Seconds() != want {
-			t.Errorf("%q is %v in %v, %v; want %v a second", text, n, period, err, want)
-		}
-	}
 	for text, want := range map[string]pawl.Rate{"50/s": {Limit: 50, Period: time.Second}, "100/1m burst 20": {Limit: 100, Period: time.Minute, Burst: 20}} {
 		if rate, err := parseRate(text); err != nil || rate != want {
 			t.Errorf("%q is %+v, %v; want %+v", text, rate, err, want)
@@ -54,7 +49,7 @@ func TestSettingsLinesReadBack(t *testing.T) {
 		if got != want {
 			t.Errorf("%v is written %q, want %q", d, got, want)
 		}
-		if back, err := parseSpan(got); got != "" && d > 0 && (err != nil || back != d) {
+		if back, err := human.Span(got); got != "" && d > 0 && (err != nil || back != d) {
 			t.Errorf("%q is read as %v, %v", got, back, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // form asks for what an action needs.
@@ -264,9 +265,13 @@ func (r *reader) span(name string) time.Duration {
 	if s == "" {
 		return 0
 	}
-	d, err := parseSpan(s)
+	d, err := human.Span(s)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("%q is negative", clip(s, 40))
+	}
 	if err != nil {
 		r.fail(badField(name, "%v", err))
+		return 0
 	}
 	return d
 }
@@ -277,39 +282,12 @@ func (r *reader) moment(name string) time.Time {
 	if s == "" {
 		return time.Time{}
 	}
-	if t, err := parseTime(s); err == nil {
+	if t, err := human.Time(s); err == nil {
 		return t
 	}
-	if d, err := parseSpan(strings.TrimPrefix(s, "in ")); err == nil {
+	if d, err := human.Span(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
 		return r.v.now.Add(d)
 	}
 	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a duration from now such as 10m", clip(s, 40)))
 	return time.Time{}
-}
-
-// parseTime reads a time, of UTC where it names no zone, or the beginning of a day.
-func parseTime(s string) (t time.Time, err error) {
-	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
-		if t, err = time.Parse(form, s); err == nil {
-			return t, nil
-		}
-	}
-	return t, err
-}
-
-// maxSpan keeps days from running over.
-const maxSpan = 100 * 365
-
-// parseSpan reads a duration, which may be in days: 14d.
-func parseSpan(s string) (time.Duration, error) {
-	s = strings.ReplaceAll(s, " ", "")
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseFloat(days, 64)
-		if err == nil && n >= 0 && n <= maxSpan {
-			return time.Duration(n * float64(24*time.Hour)), nil
-		}
-	} else if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return d, nil
-	}
-	return 0, fmt.Errorf("%q is not a duration such as 30s, 1h30m or 14d", clip(s, 40))
 }

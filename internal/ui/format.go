@@ -183,7 +183,7 @@ func dayFrom(t, now time.Time) string {
 	return t.Format("2 Jan 2006")
 }
 
-// fieldSpan is a duration as a form holds it, so that parseSpan reads it back; "" for none.
+// fieldSpan is a duration as a form holds it, so that human.Span reads it back; "" for none.
 func fieldSpan(d time.Duration) string {
 	switch {
 	case d == 0:

@@ -4,29 +4,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // rateHint says how rates are written, in all forms.
-const rateHint = "Such as 50/s or 100/1m."
-
-// parsePace reads how many there are in which time: 50/s, 100/1m, 0.5/s.
-func parsePace(s string) (n float64, period time.Duration, err error) {
-	bad := fmt.Errorf("%q is not a rate such as 50/s or 100/1m", clip(strings.TrimSpace(s), 60))
-	number, per, _ := strings.Cut(strings.ReplaceAll(s, " ", ""), "/")
-	if per == "s" || per == "m" || per == "h" {
-		per = "1" + per
-	}
-	if n, err = strconv.ParseFloat(strings.ReplaceAll(number, ",", ""), 64); err != nil || !(n > 0 && n <= 1e15) {
-		return 0, 0, bad
-	}
-	if period, err = parseSpan(per); err != nil || period <= 0 {
-		return 0, 0, bad
-	}
-	return n, period, nil
-}
+const rateHint = "Such as 50/s or 100/10s."
 
 // pace reads how many a second there are at most, also from a number alone; 0: as many as goes.
 func (r *reader) pace(name string) float64 {
@@ -34,13 +18,9 @@ func (r *reader) pace(name string) float64 {
 	if s == "" {
 		return 0
 	}
-	per := s
-	if !strings.Contains(s, "/") {
-		per += "/s"
-	}
-	n, period, err := parsePace(per)
+	n, period, err := human.Pace(s)
 	if err != nil {
-		r.fail(badField(name, "%q is not a rate such as 50/s or 100/1m", clip(s, 60)))
+		r.fail(badField(name, "%v", err))
 		return 0
 	}
 	return n / period.Seconds()
@@ -61,7 +41,10 @@ func (r *reader) rate(name string) pawl.Rate {
 
 func parseRate(s string) (rate pawl.Rate, err error) {
 	pace, burst, has := strings.Cut(s, "burst")
-	n, period, err := parsePace(pace)
+	n, period, err := human.Pace(pace)
+	if err == nil && !strings.Contains(pace, "/") {
+		err = fmt.Errorf("%q says no time: %s", clip(s, 60), human.PaceForms)
+	}
 	if err != nil {
 		return rate, err
 	}

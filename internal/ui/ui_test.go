@@ -379,7 +379,7 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 		t.Errorf("status %d, want 422", resp.StatusCode)
 	}
 	for _, want := range []string{"<dt>Match now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "The newest of them", `<strong>Not done</strong> <span>see “Rate at most”, “Canary” below</span>`,
-		`<p class="wrong-says" role="alert">&#34;abc&#34; is not a rate such as 50/s or 100/1m</p>`, `<p class="wrong-says" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
+		`<p class="wrong-says" role="alert">&#34;abc&#34; is not a rate such as 50/s, 30/m, 1000/h or 100/10s</p>`, `<p class="wrong-says" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the form has no %s", want)
 		}

@@ -1,0 +1,33 @@
+package human
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// PaceForms are examples of what Pace reads.
+const PaceForms = "50/s, 30/m, 1000/h or 100/10s"
+
+// maxPace bounds a number, so that it is one of whole things exactly.
+const maxPace = 1e15
+
+// Pace reads how many there are in which time, both more than 0: 50/s, 100/1m, 0.5/s, 1,000/h. A number alone is in a second.
+func Pace(s string) (n float64, per time.Duration, err error) {
+	number, unit, divided := strings.Cut(strings.ReplaceAll(s, " ", ""), "/")
+	if !divided {
+		unit = "s"
+	}
+	if unit != "" && (unit[0] < '0' || unit[0] > '9') {
+		unit = "1" + unit
+	}
+	n, err = strconv.ParseFloat(strings.ReplaceAll(number, ",", ""), 64)
+	if err == nil {
+		per, err = Span(unit)
+	}
+	if err != nil || per <= 0 || !(n > 0 && n <= maxPace) {
+		return 0, 0, fmt.Errorf("%s is not a rate such as %s", quote(s), PaceForms)
+	}
+	return n, per, nil
+}
