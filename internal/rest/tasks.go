@@ -228,6 +228,8 @@ func updateTask(x *exchange) error {
 			payload, err = r.any()
 		case "max_attempts":
 			req.MaxAttempts, err = r.int32(name, 1, contract.MaxAttempts)
+		case task.FieldIfETag:
+			req.IfEtag, err = r.str(name)
 		default:
 			err = unknown("", name)
 		}
