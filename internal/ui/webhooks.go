@@ -155,7 +155,7 @@ func (v *visit) webhookEvents() (events []pawl.WebhookEvent) {
 
 func doNewWebhook(v *visit) (done, error) {
 	r := &reader{v: v}
-	spec := pawl.WebhookSpec{Name: r.text("name"), URL: r.text("url"), Events: v.webhookEvents(), Queues: splitList(r.text("queues")), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
+	spec := pawl.WebhookSpec{Name: r.name("name"), URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
 	if r.err != nil {
 		return done{}, r.err
 	}
@@ -186,7 +186,7 @@ func editWebhookForm(v *visit) (*form, error) {
 func doEditWebhook(v *visit) (done, error) {
 	r := &reader{v: v}
 	depth, wait := r.whole("depth_over"), r.span("wait_over")
-	change := pawl.WebhookChange{URL: r.text("url"), Events: v.webhookEvents(), Queues: splitList(r.text("queues")), DepthOver: &depth, WaitOver: &wait}
+	change := pawl.WebhookChange{URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: &depth, WaitOver: &wait}
 	if len(change.Queues) == 0 {
 		change.Queues = []string{"*"}
 	}
@@ -196,9 +196,6 @@ func doEditWebhook(v *visit) (done, error) {
 				change.Events = append(change.Events, pawl.WebhookEvent(t.Value))
 			}
 		}
-	}
-	if r.err == nil && change.URL == "" {
-		r.fail(badField("url", "is needed"))
 	}
 	if r.err != nil {
 		return done{}, r.err
