@@ -150,7 +150,7 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	if n := strings.Count(body, `<a class="chip"`); resp.StatusCode != 200 || n != 14 || len(body) > 60<<10 {
 		t.Errorf("status %d, %d chips, %d bytes; want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
 	}
-	for _, want := range []string{"All 305:", "the most of 300 queues", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
+	for _, want := range []string{"All 305:", "the most of 300 queues", "300 in the last hour, 300 in 24 hours", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page of all queues has no %s", want)
 		}
