@@ -399,8 +399,13 @@ func TestOperationsLeadOn(t *testing.T) {
 	must(t, err)
 	_, body := w.get(t, "/operations/"+o.ID)
 	links := map[string]string{}
-	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*)</a>`).FindAllStringSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*?) ?(?:<span class="count">[^<]*</span>)?</a>`).FindAllStringSubmatch(body, -1) {
 		links[m[2]] = html.UnescapeString(m[1])
+	}
+	for _, want := range []string{`cancelled <span class="count">3</span>`, `succeeded <span class="count">0</span>`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not say %s", want)
+		}
 	}
 	if resp, list := w.get(t, links["cancelled"]); resp.StatusCode != 200 || strings.Count(list, `id="t-`) != 3 {
 		t.Errorf("what was cancelled is at %q: status %d, %d tasks", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))
