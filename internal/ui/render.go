@@ -90,7 +90,7 @@ func (v *visit) render(status int, file, part string, data any) error {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Vary", "HX-Request, Accept-Encoding")
-	page := b.Bytes()
+	page := bytes.ReplaceAll(b.Bytes(), []byte(baseMark), []byte(v.base))
 	if status == http.StatusOK && v.partial() && v.r.Method == http.MethodGet {
 		tag := tagOf(page)
 		h.Set("ETag", tag)
@@ -143,7 +143,7 @@ func (v *visit) fail(err error) {
 	if !v.partial() {
 		v.who()
 		p.May = v.menu()
-		part, data = "layout", v.frame(&screen{Title: "Not possible", Data: &p})
+		part, data = "layout", v.frame(&screen{Title: "Not possible", Data: &p, Still: v.left})
 	}
 	if err := v.render(p.Status, "error", part, data); err != nil {
 		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)
