@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -64,7 +64,7 @@ func writeNodes(w io.Writer, nodes []pawl.NodeInfo) {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
 		}
 		rows[i] = []string{n.Name, state, alive, orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
-			orDash(shardRanges(n.Replicas)), orDash(shardRanges(n.Leads))}
+			human.Counted(n.Replicas), human.Counted(n.Leads)}
 	}
 	columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
 }
@@ -94,34 +94,15 @@ func bytesText(n int64) string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
-// shardRanges writes numbers of shards briefly: "0-3,5".
-func shardRanges(shards []uint32) string {
-	sorted := slices.Sorted(slices.Values(shards))
-	var parts []string
-	for i := 0; i < len(sorted); {
-		end := i
-		for end+1 < len(sorted) && sorted[end+1] == sorted[end]+1 {
-			end++
-		}
-		part := strconv.FormatUint(uint64(sorted[i]), 10)
-		if end > i {
-			part += "-" + strconv.FormatUint(uint64(sorted[end]), 10)
-		}
-		parts = append(parts, part)
-		i = end + 1
-	}
-	return strings.Join(parts, ",")
-}
-
 // shardNames names shards in a sentence.
 func shardNames(shards []uint32) string {
 	switch len(shards) {
 	case 0:
 		return "nothing"
 	case 1:
-		return "shard " + shardRanges(shards)
+		return "shard " + human.Ranges(shards)
 	}
-	return "shards " + shardRanges(shards)
+	return "shards " + human.Ranges(shards)
 }
 
 // writeShards shows them as their leaders tell, or as one node found out that asked the others.

@@ -90,6 +90,7 @@ func groupDead(x *exchange, queue string, poisoned bool) error {
 		x.str("sample_task_id", d.GetSampleTaskId())
 		x.num("queues", int64(d.GetQueues()))
 		x.str("queue", d.GetQueue())
+		x.nums("trend", d.GetTrend())
 		x.close('}')
 	}
 	x.close(']')

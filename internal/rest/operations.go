@@ -94,11 +94,14 @@ func (x *exchange) preview(p *pawlv1.OperationPreview) {
 }
 
 func getOperation(x *exchange) error {
-	q, err := x.query("wait")
+	q, err := x.query("wait", "became")
 	if err != nil {
 		return err
 	}
 	req := &pawlv1.GetOperationRequest{OperationId: x.r.PathValue("id")}
+	if req.Became, err = flagText(q, "became"); err != nil {
+		return err
+	}
 	if q.Has("wait") {
 		if req.Wait, err = spanText("wait", q.Get("wait")); err != nil {
 			return err
@@ -201,6 +204,20 @@ func (x *exchange) operation(o *pawlv1.Operation) {
 	x.operator("resumed_by", o.GetResumedBy())
 	x.tally(o)
 	x.opt("waits_for", o.GetWaitsFor())
+	if b := o.GetBecame(); b != nil {
+		x.became(b)
+	}
+}
+
+func (x *exchange) became(b *pawlv1.Became) {
+	x.within("became", '{')
+	x.boolean("is_lower_bound", b.GetIsLowerBound())
+	x.within("states", '{')
+	for _, s := range b.GetStates() {
+		x.num(task.State(s.GetState()).String(), s.GetCount())
+	}
+	x.close('}')
+	x.close('}')
 }
 
 func (x *exchange) tally(o *pawlv1.Operation) {
