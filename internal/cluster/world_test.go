@@ -28,7 +28,7 @@ type onceSlots struct {
 // they were told.
 type world struct {
 	most   int // queues
-	t      *testing.T
+	t      testing.TB
 	state  *store.Store
 	rounds sync.Mutex // one round at a time
 	leader *seat
@@ -74,7 +74,7 @@ func seeds(many uint64) uint64 {
 // pass lets fake time pass, in the bubble that a test is in.
 func pass(d time.Duration) { time.Sleep(d) }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
