@@ -326,6 +326,13 @@ func TestDelivery(t *testing.T) {
 			signed(secrets[:3]...)
 			w.pass(hour)
 			signed(secrets[0])
+			short, long := minute, day
+			middle := w.rotated("a", &short).Secret
+			last := w.rotated("a", &long)
+			is(w, "until when one before the last signs", last.Hook.OldUntil.Sub(w.now()), day.std())
+			signed(last.Secret, middle, secrets[0])
+			w.pass(2 * minute)
+			signed(last.Secret, middle) // the overlap that was said of the oldest is over
 			w.rotated("a", nil)
 			w.pass(23 * hour)
 			is(w, "a day before it ends", w.hookInfo("a").OldUntil.After(w.now()), true)
