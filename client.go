@@ -88,6 +88,11 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pawl: dial %q: %w", addr, err)
 	}
+	return newClient(&cfg, base, observe), nil
+}
+
+// newClient is a client over a connection.
+func newClient(cfg *dialConfig, base *grpc.ClientConn, observe *telemetry) *Client {
 	var conn connection = base
 	var way *direct
 	if !cfg.indirect {
@@ -122,7 +127,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.gather.client, c.gather.eager = c, cfg.eager
 	c.budget.tokens = maxRetryTokens
-	return c, nil
+	return c
 }
 
 // Close ends the calls that are under way and the connections. Workers must have been drained before.

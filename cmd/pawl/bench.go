@@ -20,7 +20,7 @@ type benchFlags struct {
 	keep, duration                time.Duration
 	producers, batch, tasks       int
 	slots, rate, deep, claimBatch int
-	keys                          int
+	keys, quota, times            int
 	dir                           string
 	pid                           int
 }
@@ -39,6 +39,7 @@ type benchLine struct {
 	Calm     *percentiles `json:"latency_ms_before,omitempty"`
 	Depth    *depthLine   `json:"depth,omitempty"`
 	Group    *groupLine   `json:"group,omitempty"`
+	Noise    *noisyLine   `json:"noise,omitempty"`
 	Bare     *bareLine    `json:"bare,omitempty"`
 	Server   string       `json:"server"`
 	Version  string       `json:"version"`
@@ -78,6 +79,12 @@ var benchCases = []benchCase{
 		cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks a second")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
 	}, benchSchedules},
+	{"noisy", "Tasks at a steady rate, alone and while another namespace offers many times its quota", 10 * time.Second, func(cmd *cobra.Command, f *benchFlags) {
+		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks a second")
+		cmd.Flags().IntVar(&f.quota, "quota", 50, "tasks a second that the other namespace may enqueue")
+		cmd.Flags().IntVar(&f.times, "times", 100, "how many times that it offers")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+	}, benchNoisy},
 	{"groups", "The members of one group, and as many tasks without one: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *benchFlags) {
 		cmd.Flags().IntVar(&f.tasks, "members", 100_000, "members of the group, at most 100,000")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
@@ -145,7 +152,8 @@ func newBenchCase(a *app, use, short string, own func(*cobra.Command, *benchFlag
 }
 
 func (f *benchFlags) check() error {
-	for name, n := range map[string]int{"producers": f.producers, "batch": f.batch, "tasks": f.tasks + f.deep, "slots": f.slots, "rate": f.rate, "claim": f.claimBatch, "server-pid": f.pid, "keys": f.keys} {
+	for name, n := range map[string]int{"producers": f.producers, "batch": f.batch, "tasks": f.tasks + f.deep, "slots": f.slots, "rate": f.rate, "claim": f.claimBatch, "server-pid": f.pid, "keys": f.keys,
+		"quota": f.quota, "times": f.times} {
 		if n < 0 {
 			return usage("--%s %d is negative", name, n)
 		}

@@ -99,7 +99,7 @@ func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, time.Du
 		return nil, 0, errors.Join(err, <-ran)
 	}
 	start := time.Now()
-	err := r.offer(ctx, epoch, total)
+	err := offer(ctx, r.rate, total, func() error { return r.enqueueStamped(ctx, epoch) })
 	if err != nil {
 		stop()
 	}
@@ -123,21 +123,18 @@ func (r *rig) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// offer begins a call at each point in time, and doesn't wait for its answer to begin the next.
-func (r *rig) offer(ctx context.Context, epoch time.Time, total int64) error {
+// offer begins a call at each point in time, and doesn't wait for its answer to begin the next. It ends with the first error.
+func offer(ctx context.Context, rate int, total int64, call func() error) error {
 	var calls sync.WaitGroup
 	var failed atomic.Pointer[error]
-	start, step := time.Now(), time.Second/time.Duration(r.rate)
+	start, step := time.Now(), time.Second/time.Duration(rate)
 	for i := range total {
 		time.Sleep(time.Until(start.Add(time.Duration(i) * step)))
 		if ctx.Err() != nil || failed.Load() != nil {
 			break
 		}
 		calls.Go(func() {
-			task := r.task
-			task.Payload = slices.Clone(r.task.Payload)
-			binary.LittleEndian.PutUint64(task.Payload, uint64(time.Since(epoch)))
-			if _, err := r.client.Enqueue(ctx, task, r.options()...); err != nil {
+			if err := call(); err != nil {
 				failed.Store(&err)
 			}
 		})
@@ -147,6 +144,15 @@ func (r *rig) offer(ctx context.Context, epoch time.Time, total int64) error {
 		return *err
 	}
 	return ctx.Err()
+}
+
+// enqueueStamped enqueues a task that carries when it was done.
+func (r *rig) enqueueStamped(ctx context.Context, epoch time.Time) error {
+	task := r.task
+	task.Payload = slices.Clone(r.task.Payload)
+	binary.LittleEndian.PutUint64(task.Payload, uint64(time.Since(epoch)))
+	_, err := r.client.Enqueue(ctx, task, r.options()...)
+	return err
 }
 
 // depthLine compares claims out of a deep queue with claims out of one of 1,000.

@@ -374,6 +374,9 @@ func newClusterReplication(a *app) *cobra.Command {
 	return cmd
 }
 
+// leastAudit is the server's bound: what it refuses needs no question.
+const leastAudit = 24 * time.Hour
+
 func newClusterAuditRetention(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit-retention PERIOD", Short: "Set how long entries of the audit are kept", Args: cobra.ExactArgs(1),
@@ -391,7 +394,7 @@ a day, and is in the audit itself. A shorter time removes what is older, which n
 		if err != nil {
 			return err
 		}
-		if was := info.Settings.AuditRetention; d < was {
+		if was := info.Settings.AuditRetention; d < was && d >= leastAudit {
 			if err := a.surely(cmd.Context(), *yes, "entries of the audit older than %s will be removed, now those older than %s are", days(d), days(was)); err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
 		s.Replication, s.Level, days(s.AuditRetention))
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
-	writeShards(w, info.Shards)
+	writeShards(w, info.Shards, info.SeenBy != "")
 	fmt.Fprintln(w)
 	if len(info.Problems) == 0 {
 		fmt.Fprintln(w, "no problems")
@@ -124,7 +124,8 @@ func shardNames(shards []uint32) string {
 	return "shards " + shardRanges(shards)
 }
 
-func writeShards(w io.Writer, shards []pawl.ShardStatus) {
+// writeShards shows them as their leaders tell, or as one node found out that asked the others.
+func writeShards(w io.Writer, shards []pawl.ShardStatus, asked bool) {
 	rows := make([][]string, len(shards))
 	for i, s := range shards {
 		leader, term, applied := "-", "-", "-"
@@ -136,14 +137,14 @@ func writeShards(w io.Writer, shards []pawl.ShardStatus) {
 		}
 		members := make([]string, len(s.Members))
 		for j, m := range s.Members {
-			members[j] = memberText(m, s.Leader != "")
+			members[j] = memberText(m, asked || s.Leader != "")
 		}
 		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(short(s.LastStep, 60))}
 	}
 	columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
 }
 
-// memberText is a replica: "n2", and in brackets what is special about it. Without a leader nobody knows more than where
+// memberText is a replica: "n2", and in brackets what is special about it. Where nobody was asked it is known no more than where
 // it should be.
 func memberText(m pawl.ShardMember, known bool) string {
 	var notes []string
@@ -178,6 +179,7 @@ type clusterView struct {
 	Nodes    []nodeView          `json:"nodes"`
 	Shards   []shardView         `json:"shards"`
 	Problems []string            `json:"problems,omitempty"`
+	SeenBy   string              `json:"seen_by,omitempty"`
 }
 
 type clusterSettingsView struct {
@@ -229,7 +231,7 @@ type memberView struct {
 func viewCluster(info *pawl.ClusterInfo) clusterView {
 	s := info.Settings
 	v := clusterView{Settings: clusterSettingsView{s.Replication, s.Level, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{},
-		Problems: info.Problems}
+		Problems: info.Problems, SeenBy: info.SeenBy}
 	for _, n := range info.Nodes {
 		v.Nodes = append(v.Nodes, viewNode(n))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,7 +103,7 @@ func newOperationSteer(a *app, verb, what string, do func(pawl.Admin, context.Co
 func (a *app) printOperation(o *pawl.OperationInfo) error {
 	return a.print(viewOperation(o), func(w io.Writer) {
 		now := time.Now()
-		fields(w, "ID", o.ID, "Action", what(o), "Filter", filterWords(o.Filter), "State", operationState(o), "Why", o.Why, "Stopped by", actorOf(o.StoppedBy),
+		fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.Why, "Stopped by", actorOf(o.StoppedBy),
 			"Progress", far(o), "Waits for", o.WaitsFor, "Rate", rateWords(o.Rate), "Started", clock(o.CreatedAt, now), "By", actorOf(o.Author),
 			"Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID, "Paused", clock(o.PausedAt, now), "Ended", clock(o.EndedAt, now))
 		writeRest(w, &o.Counts)
@@ -157,28 +156,6 @@ func rateWords(perSecond float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(perSecond, 'g', 4, 64) + "/s"
-}
-
-// filterWords is a filter as its flags say it.
-func filterWords(f *pawl.Filter) string {
-	var words []string
-	for _, w := range [][2]string{{"queue", f.Queue}, {"type", f.Type}, {"tag", f.Tag}, {"key", f.Key}, {"worker", f.Worker}, {"error", f.Error}, {"fingerprint", f.Fingerprint}, {"operation", f.Operation}, {"q", f.Text}} {
-		if w[1] != "" {
-			words = append(words, w[0]+"="+w[1])
-		}
-	}
-	states := make([]string, len(f.States))
-	for i, s := range f.States {
-		states[i] = string(s)
-	}
-	words = append(words, "state="+strings.Join(states, ","))
-	if !f.CreatedAfter.IsZero() {
-		words = append(words, "created-after="+f.CreatedAfter.Format(time.RFC3339))
-	}
-	if !f.CreatedBefore.IsZero() {
-		words = append(words, "created-before="+f.CreatedBefore.Format(time.RFC3339))
-	}
-	return strings.Join(words, " ")
 }
 
 // operationView is an operation in JSON and YAML, with the names of REST.

@@ -66,39 +66,21 @@ needs attention now. Press ? for the keys. Where there is no terminal, "pawl sta
 func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	s := shot{}
 	queues, err := admin.QueuesPage(ctx, pawl.PageRequest{Limit: topLimit})
 	if err != nil {
-		return s, shortOf(err)
+		return shot{}, shortOf(err)
 	}
 	workers, err := admin.WorkersPage(ctx, pawl.WorkerFilter{}, pawl.PageRequest{Limit: topLimit})
 	if err != nil {
-		return s, shortOf(err)
+		return shot{}, shortOf(err)
 	}
 	stats, err := admin.Stats(ctx, 5*time.Minute)
 	if err != nil {
-		return s, shortOf(err)
+		return shot{}, shortOf(err)
 	}
-	s.at = time.Now()
-	s.sums = topSumsOf(stats)
-	s.moreWorkers = workers.NextCursor != ""
-	s.moreQueues = queues.NextCursor != ""
-	takers := map[string]int{}
-	for _, w := range workers.Items {
-		s.workers = append(s.workers, topWorkerOf(w, s.at))
-		for _, q := range queueNames(w.Queues) {
-			takers[q]++
-		}
-	}
-	for _, q := range queues.Items {
-		s.queues = append(s.queues, topQueueOf(q, takers[q.Name]))
-	}
-	for _, f := range stats.Failing {
-		s.failures = append(s.failures, topFailure{queue: f.Queue, typ: f.Type, last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
-	}
-	for _, at := range stats.Attention {
-		s.notes = append(s.notes, topNote{grave: at.Severity == "critical", text: printable(at.Detail)})
-	}
+	s := shot{at: time.Now(), sums: topSumsOf(stats), moreQueues: queues.NextCursor != "", moreWorkers: workers.NextCursor != ""}
+	s.list(queues.Items, workers.Items)
+	s.note(stats)
 	s.away = slices.Sorted(maps.Keys(workers.Silent))
 	for _, node := range stats.MissingNodes {
 		if !slices.Contains(s.away, node) {
@@ -106,6 +88,30 @@ func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
 		}
 	}
 	return s, nil
+}
+
+// list takes in the queues, each with the workers that take from it, and the workers.
+func (s *shot) list(queues []*pawl.QueueInfo, workers []*pawl.WorkerInfo) {
+	takers := map[string]int{}
+	for _, w := range workers {
+		s.workers = append(s.workers, topWorkerOf(w, s.at))
+		for _, q := range queueNames(w.Queues) {
+			takers[q]++
+		}
+	}
+	for _, q := range queues {
+		s.queues = append(s.queues, topQueueOf(q, takers[q.Name]))
+	}
+}
+
+// note takes in what fails, and what wants somebody's attention.
+func (s *shot) note(stats *pawl.NamespaceStats) {
+	for _, f := range stats.Failing {
+		s.failures = append(s.failures, topFailure{queue: f.Queue, typ: f.Type, last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
+	}
+	for _, at := range stats.Attention {
+		s.notes = append(s.notes, topNote{grave: at.Severity == "critical", text: printable(at.Detail)})
+	}
 }
 
 // shortOf is what an error tells whoever looks at the screen.

@@ -29,7 +29,7 @@ func ParseRoles(field string, names []string) (r Roles, err error) {
 	for _, name := range names {
 		i := slices.Index(RoleNames, name)
 		if i < 0 {
-			return 0, task.Invalid(field, "%q is none of %s", task.Cut(name, 64), strings.Join(RoleNames, ", "))
+			return 0, task.NoneOf(field, name, RoleNames)
 		}
 		r |= 1 << i
 	}

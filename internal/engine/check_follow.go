@@ -67,14 +67,37 @@ func (c *checker) checkPoints(g *taskGroup, points []Follower, sent map[Origin]b
 // checkGroups proves that the counters of each group are those of its members, that members of this shard are as their group knows
 // them, and that none is lost on its way. It returns the groups.
 func (c *checker) checkGroups(parcels map[task.ID]bool) map[task.ID]*taskGroup {
-	groups, counts := map[task.ID]*taskGroup{}, map[task.ID]*GroupCounts{}
+	groups := c.readGroups()
+	members := c.checkMembers(groups, parcels)
+	for id, x := range c.tasks {
+		if !x.Ties.member() || groups[x.Ties.Group] == nil || groups[x.Ties.Group].leaving {
+			continue
+		}
+		end := x.State
+		if !end.Ended() {
+			end = 0
+		}
+		m := members[[2]task.ID{x.Ties.Group, x.Ties.Ref}]
+		if follows := x.Ties.Ref[0] >= 0x80; follows && x.Ties.Turn == 0 && (m == nil || m.turn == 0 && m.id == task.ID{}) {
+			continue // its birth is not told yet, by the shard that sent it
+		}
+		if m == nil || m.id != id || m.turn != x.Ties.Turn || m.state != end {
+			c.find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Ties.Turn, m)
+		}
+	}
+	return groups
+}
+
+// readGroups reads the groups, and checks what each says of itself.
+func (c *checker) readGroups() map[task.ID]*taskGroup {
+	groups := map[task.ID]*taskGroup{}
 	c.scan(tabGroup, func(k, v []byte) {
 		g, err := decodeGroup(idAt(k), v)
 		if err != nil {
 			c.find("group %s: %v", idAt(k), err)
 			return
 		}
-		groups[g.id], counts[g.id] = g, &GroupCounts{}
+		groups[g.id] = g
 		if g.wake != 0 {
 			c.expectRow(deadlineKey(g.wake, onGroup, c.ns, g.id[:]), nil)
 		}
@@ -85,7 +108,12 @@ func (c *checker) checkGroups(parcels map[task.ID]bool) map[task.ID]*taskGroup {
 			c.find("group %s is running, and nothing is pending", g.id)
 		}
 	})
-	seen := map[[2]task.ID]*member{}
+	return groups
+}
+
+// checkMembers reads the members of groups, by group and reference, and checks them against the tasks and the groups' counts.
+func (c *checker) checkMembers(groups map[task.ID]*taskGroup, parcels map[task.ID]bool) map[[2]task.ID]*member {
+	members, counts := map[[2]task.ID]*member{}, map[task.ID]GroupCounts{}
 	c.scan(tabMember, func(k, v []byte) {
 		id, ref := task.ID(k[len(k)-32:len(k)-16]), idAt(k)
 		m, err := decodeMember(v)
@@ -93,9 +121,11 @@ func (c *checker) checkGroups(parcels map[task.ID]bool) map[task.ID]*taskGroup {
 			c.find("member %s of group %s belongs to nothing (%v)", ref, id, err)
 			return
 		}
-		seen[[2]task.ID{id, ref}] = m
-		counts[id].Members++
-		*counts[id].of(m)++
+		members[[2]task.ID{id, ref}] = m
+		n := counts[id]
+		n.Members++
+		*n.of(m)++
+		counts[id] = n
 		x := c.tasks[m.id]
 		if here := m.id.Shard() == id.Shard(); m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
 			c.find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
@@ -105,25 +135,9 @@ func (c *checker) checkGroups(parcels map[task.ID]bool) map[task.ID]*taskGroup {
 		}
 	})
 	for id, g := range groups {
-		if !g.leaving && *counts[id] != g.counts {
-			c.find("group %s counts %+v, expected %+v", id, g.counts, *counts[id])
+		if !g.leaving && counts[id] != g.counts {
+			c.find("group %s counts %+v, expected %+v", id, g.counts, counts[id])
 		}
 	}
-	for id, x := range c.tasks {
-		if !x.Ties.member() || groups[x.Ties.Group] == nil || groups[x.Ties.Group].leaving {
-			continue
-		}
-		end := x.State
-		if !end.Ended() {
-			end = 0
-		}
-		m := seen[[2]task.ID{x.Ties.Group, x.Ties.Ref}]
-		if follows := x.Ties.Ref[0] >= 0x80; follows && x.Ties.Turn == 0 && (m == nil || m.turn == 0 && m.id == task.ID{}) {
-			continue // its birth is not told yet, by the shard that sent it
-		}
-		if m == nil || m.id != id || m.turn != x.Ties.Turn || m.state != end {
-			c.find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Ties.Turn, m)
-		}
-	}
-	return groups
+	return members
 }

@@ -40,6 +40,19 @@ func (c *checker) checkSchedules() {
 			c.find("schedule %q has no course", name)
 		}
 	}
+	c.checkLedgers(courses)
+	c.scan(tabGone, func(k, v []byte) {
+		g, err := decodeGone(v)
+		if err != nil {
+			c.find("row %q: %v", k, err)
+			return
+		}
+		c.expectRow(deadlineKey(g.until, onGone, c.ns, k[len(c.ns)+2:len(k)-1]), nil)
+	})
+}
+
+// checkLedgers checks what schedules have written down of their last ticks.
+func (c *checker) checkLedgers(courses map[string]*course) {
 	entries := map[string]uint64{}
 	c.scan(tabTick, func(k, v []byte) {
 		name, seq := string(k[len(c.ns)+2:len(k)-9]), binary.BigEndian.Uint64(k[len(k)-8:])
@@ -54,12 +67,4 @@ func (c *checker) checkSchedules() {
 			c.find("the ledger of schedule %q has %d entries, expected %d", name, entries[name], want)
 		}
 	}
-	c.scan(tabGone, func(k, v []byte) {
-		g, err := decodeGone(v)
-		if err != nil {
-			c.find("row %q: %v", k, err)
-			return
-		}
-		c.expectRow(deadlineKey(g.until, onGone, c.ns, k[len(c.ns)+2:len(k)-1]), nil)
-	})
 }

@@ -58,26 +58,14 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 			return a, err
 		}
 	}
-	// While a unique key is held here, its tasks go on to come here.
-	if q.config.Closed != 0 && !met.taken && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
-		return Accepted{}, ErrSlotMoved
-	}
-	if most := q.config.Settings.MaxLength; most > 0 && n.Moved == nil && q.counts.waiting()-met.replaced() >= most {
-		return Accepted{}, &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
-			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
-	}
 	x := r.newExec(n)
-	if n.Moved == nil {
-		if err := q.space.admit(1, met.replaced(), x.Size); err != nil {
-			return Accepted{}, err
-		}
+	if err := q.admit(n, x, &met); err != nil {
+		return Accepted{}, err
 	}
 	if err := r.checkRunAt(&n.Spec, x); err != nil {
 		return Accepted{}, err
 	}
-	e := &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
-		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
-		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers, Parent: n.Parent}
+	e := newEnvelope(n, print)
 	if n.Unique != nil {
 		met.takePlace(x)
 		r.replace(n.Namespace, q, &met)
@@ -95,6 +83,28 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	r.rememberKeys(n, print)
 	r.tellReplaced(n.Namespace, &met)
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now}, nil
+}
+
+// admit refuses a new task that may not come here, or for which there is no room.
+func (q *queue) admit(n *NewTask, x *Exec, met *meeting) error {
+	// While a unique key is held here, its tasks go on to come here.
+	if q.config.Closed != 0 && !met.taken && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
+		return ErrSlotMoved
+	}
+	if n.Moved != nil { // it was accepted once
+		return nil
+	}
+	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting()-met.replaced() >= most {
+		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
+			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
+	}
+	return q.space.admit(1, met.replaced(), x.Size)
+}
+
+func newEnvelope(n *NewTask, print uint64) *Envelope {
+	return &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
+		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
+		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers, Parent: n.Parent}
 }
 
 // ErrUnknownQueue: the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no

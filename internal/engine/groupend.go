@@ -46,10 +46,7 @@ func (r *Round) wakeGroup(ns string, g *taskGroup, at store.Time) {
 
 // groupDue does for a group what its deadline is for.
 func (r *Round) groupDue(d deadline) {
-	if len(d.rest) != 16 {
-		corrupt(errDeadline(d.rest))
-	}
-	g, ok := r.anyGroup(d.ns, task.ID(d.rest))
+	g, ok := r.anyGroup(d.ns, d.id())
 	if !ok || g.wake != d.at {
 		return
 	}

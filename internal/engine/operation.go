@@ -389,7 +389,7 @@ func (r *Round) setOperation(ns string, o *Operation) {
 
 // operationEnds forgets an operation that ended long ago.
 func (r *Round) operationEnds(d deadline) {
-	if o, err := ShowOperation(r.tx, d.ns, task.ID(d.rest)); err == nil {
+	if o, err := ShowOperation(r.tx, d.ns, d.id()); err == nil {
 		r.forgetOperation(d.ns, o)
 	}
 }

@@ -205,7 +205,7 @@ func (r *Round) setStep(ns string, operation task.ID, s *stepRow) {
 
 // stepEnds forgets the steps of an operation that has not asked for long.
 func (r *Round) stepEnds(d deadline) {
-	id := task.ID(d.rest)
+	id := d.id()
 	s, ok := readStep(r.tx, d.ns, id)
 	if !ok || s.until != d.at {
 		return

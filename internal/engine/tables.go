@@ -273,6 +273,14 @@ func parseDeadline(k []byte) (deadline, bool) {
 
 func errDeadline(k []byte) error { return fmt.Errorf("deadline key %x", k) }
 
+// id is what the deadline of a task, a group, an operation or a step of one is for.
+func (d deadline) id() task.ID {
+	if len(d.rest) != 16 {
+		corrupt(errDeadline(d.rest))
+	}
+	return task.ID(d.rest)
+}
+
 // after is the smallest key behind all keys with this prefix.
 func after(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)

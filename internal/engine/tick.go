@@ -105,71 +105,63 @@ func (l *Leader) lookAhead(tx *store.Tx, from store.Time) store.Time {
 	}
 }
 
-// pass does what one deadline is for, if the task still waits for it.
+// pass does what one deadline is for, if what it was set for still waits for it.
 func (r *Round) pass(d deadline) {
 	switch d.kind {
 	case onKey, onRequest, onClaimKey:
 		r.endKey(d)
-		return
 	case onTokens:
 		r.tokensCame(d)
-		return
 	case onSweep:
 		r.sweep(d)
-		return
 	case onTick:
 		r.tick(d)
-		return
 	case onGone:
 		r.endGone(d)
-		return
 	case onOnce:
 		r.onceEnds(d)
-		return
 	case onBreaker:
 		r.holdEnds(d)
-		return
 	case onAudit:
 		r.auditEnds()
-		return
 	case onGroup:
 		r.groupDue(d)
-		return
 	case onNews:
 		r.newsDue(d)
-		return
-	}
-	if len(d.rest) != 16 {
-		corrupt(errDeadline(d.rest))
-	}
-	switch d.kind {
 	case onOperation:
 		r.operationEnds(d)
-		return
 	case onStep:
 		r.stepEnds(d)
-		return
+	default:
+		r.passTask(d)
 	}
-	id := task.ID(d.rest)
+}
+
+// passTask does what a task's deadline is for, if it is still the task's.
+func (r *Round) passTask(d deadline) {
+	id := d.id()
 	x, err := r.exec(d.ns, id)
 	if err != nil {
 		return
 	}
-	switch at, kind := x.deadline(); {
-	case d.kind == onExpiry:
+	if d.kind == onExpiry {
 		if x.awaitsStart() && x.ExpiresAt == d.at {
 			to := *x
 			r.finish(d.ns, id, r.queueOf(d.ns, x), x, &to, task.Discarded, task.ReasonExpired)
 		}
-	case kind != d.kind || at != d.at:
 		return
-	case kind == onDue:
+	}
+	if at, kind := x.deadline(); kind != d.kind || at != d.at {
+		return
+	}
+	switch d.kind {
+	case onDue:
 		to := *x
 		r.makeReady(&to)
 		r.move(d.ns, id, r.queueOf(d.ns, x), x, &to)
-	case kind == onLease:
+	case onLease:
 		r.leaseEnds(d.ns, id, x)
-	case kind == onForget:
+	case onForget:
 		if until, doubted := r.l.office.Doubted(); doubted && r.now < until {
 			r.keepUntil(d.ns, id, x, until)
 			return

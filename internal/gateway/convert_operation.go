@@ -18,7 +18,7 @@ func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec
 	}
 	switch {
 	case s.Action == "":
-		return s, task.Invalid("action", "is needed: one of %v", task.BulkActions)
+		return s, task.Invalid("action", "is needed: one of %s", task.Listed(task.BulkActions))
 	case p.GetFilter() == nil:
 		return s, task.Invalid("filter", "is needed: an empty one means every task that the action is for")
 	case s.Max < 0:

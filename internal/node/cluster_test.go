@@ -400,6 +400,47 @@ func TestFailover(t *testing.T) {
 	})
 }
 
+// When most nodes have died, the one that is left tells by itself how the cluster stands, soon; when they are back, their leader does.
+func TestOverviewWithoutMostNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := w.grow()
+		left := w.nodes["n2"].client()
+		w.crash("n1")
+		w.crash("n3")
+		pass(20 * time.Second)
+		began := time.Now()
+		info, err := left.Admin().Cluster(t.Context())
+		if err != nil || time.Since(began) > overviewTime+reportTime {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		var alive []string
+		for _, n := range info.Nodes {
+			if n.Alive {
+				alive = append(alive, n.Name)
+			} else if n.Silent < 15*time.Second {
+				t.Errorf("%s is silent for %v", n.Name, n.Silent)
+			}
+		}
+		if info.SeenBy != "n2" || len(info.Nodes) != 3 || strings.Join(alive, " ") != "n2" || len(info.Problems) != 4 {
+			t.Errorf("seen by %q, alive %q of %d nodes: %q", info.SeenBy, alive, len(info.Nodes), info.Problems)
+		}
+		for _, s := range info.Shards {
+			if s.Leader != "" || len(s.Members) != 3 {
+				t.Errorf("shard %d: %+v", s.Shard, s)
+			}
+		}
+		w.start("n1", dirs["n1"])
+		w.until("two of three agree on who leads", func() error {
+			info, err := left.Admin().Cluster(t.Context())
+			if err != nil || info.SeenBy != "" {
+				return fmt.Errorf("%+v, %w", info, err)
+			}
+			return nil
+		})
+	})
+}
+
 // A node that was alone gets company, and loses nothing by it. What it had is on all of them then.
 func TestGrowFromOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,9 +7,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/pawlq/pawl/internal/contract"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/pawlq/pawl/internal/contract"
 )
 
 // jsonWriter appends JSON. A name or an item puts the comma before itself where one is needed: behind anything but an

@@ -62,7 +62,7 @@ func wordQuery[N ~int32](q url.Values, name string, words []string) (N, error) {
 	s := q.Get(name)
 	n := contract.NumberOf[N](words, s)
 	if n == 0 && q.Has(name) {
-		return 0, task.Invalid(name, "%q is not one of %v", task.Cut(s, 64), words[1:])
+		return 0, task.NoneOf(name, s, words[1:])
 	}
 	return n, nil
 }

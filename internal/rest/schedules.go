@@ -144,7 +144,7 @@ func word[N ~int32, W ~string](r *jsonReader, field string, words []W) (N, error
 	if n := contract.NumberOf[N](words, W(s)); n != 0 {
 		return n, nil
 	}
-	return 0, task.Invalid(field, "%q is not one of %v", task.Cut(s, 64), words[1:])
+	return 0, task.NoneOf(field, s, words[1:])
 }
 
 func deleteSchedule(x *exchange) error {

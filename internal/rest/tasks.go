@@ -187,7 +187,7 @@ func getTask(x *exchange) error {
 	case "stale":
 		req.Consistency = pawlv1.Consistency_CONSISTENCY_STALE
 	default:
-		return task.Invalid("consistency", "%q is none of linearizable, stale", task.Cut(c, 64))
+		return task.NoneOf("consistency", c, []string{"linearizable", "stale"})
 	}
 	if q.Has("wait") {
 		if req.Wait, err = spanText("wait", q.Get("wait")); err != nil {

@@ -318,40 +318,10 @@ func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel)
 		}
 	}
 	var calls sync.WaitGroup
-	if len(tasks) > 0 {
-		calls.Go(func() {
-			specs := make([]task.Spec, len(tasks))
-			for n, i := range tasks {
-				specs[n] = parcels[i].Spec
-			}
-			for n, got := range r.Deliver(ctx, ns, specs) {
-				out[tasks[n]] = got
-			}
-		})
-	}
-	for home, index := range notices {
-		calls.Go(func() {
-			some := make([]*broker.Notice, len(index))
-			for n, i := range index {
-				some[n] = parcels[i].Notice
-			}
-			_, err := call(ctx, r, hear, home, groupArgs{Shard: home, Namespace: ns, Notices: some})
-			for _, i := range index {
-				out[i].Err = err
-			}
-		})
-	}
-	if len(news) > 0 {
-		calls.Go(func() {
-			a := newsArgs{Namespace: ns}
-			for _, i := range news {
-				a.News = append(a.News, parcels[i].News)
-			}
-			_, err := call(ctx, r, takeNews, systemShard, a)
-			for _, i := range news {
-				out[i].Err = err
-			}
-		})
+	calls.Go(func() { r.carryTasks(ctx, ns, parcels, tasks, out) })
+	calls.Go(func() { r.carryNews(ctx, ns, parcels, news, out) })
+	for home, some := range notices {
+		calls.Go(func() { r.carryNotices(ctx, ns, home, parcels, some, out) })
 	}
 	calls.Go(func() {
 		for _, i := range orders {
@@ -360,4 +330,45 @@ func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel)
 	})
 	calls.Wait()
 	return out
+}
+
+// carryTasks brings those parcels that are tasks, and writes down what became of each.
+func (r *Router) carryTasks(ctx context.Context, ns string, parcels []*broker.Parcel, those []int, out []broker.Enqueued) {
+	if len(those) == 0 {
+		return
+	}
+	specs := make([]task.Spec, len(those))
+	for n, i := range those {
+		specs[n] = parcels[i].Spec
+	}
+	for n, got := range r.Deliver(ctx, ns, specs) {
+		out[those[n]] = got
+	}
+}
+
+// carryNews brings what webhooks are to be told.
+func (r *Router) carryNews(ctx context.Context, ns string, parcels []*broker.Parcel, those []int, out []broker.Enqueued) {
+	if len(those) == 0 {
+		return
+	}
+	a := newsArgs{Namespace: ns}
+	for _, i := range those {
+		a.News = append(a.News, parcels[i].News)
+	}
+	_, err := call(ctx, r, takeNews, systemShard, a)
+	for _, i := range those {
+		out[i].Err = err
+	}
+}
+
+// carryNotices brings what the groups of a shard are to be told of their members.
+func (r *Router) carryNotices(ctx context.Context, ns string, home uint32, parcels []*broker.Parcel, those []int, out []broker.Enqueued) {
+	a := groupArgs{Shard: home, Namespace: ns}
+	for _, i := range those {
+		a.Notices = append(a.Notices, parcels[i].Notice)
+	}
+	_, err := call(ctx, r, hear, home, a)
+	for _, i := range those {
+		out[i].Err = err
+	}
 }

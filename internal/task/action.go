@@ -129,5 +129,5 @@ func CheckTargetKind(kind string) error {
 	if kind == "" || slices.Contains(TargetKinds, TargetKind(kind)) {
 		return nil
 	}
-	return Invalid("target_kind", "%q is none of %v", clip(kind), TargetKinds)
+	return NoneOf("target_kind", kind, TargetKinds)
 }

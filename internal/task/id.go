@@ -81,5 +81,5 @@ func clip(s string) string {
 	if len(s) <= most {
 		return s
 	}
-	return s[:most] + "…"
+	return Cut(s, most) + "…"
 }

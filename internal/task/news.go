@@ -44,7 +44,7 @@ func ParseNewsKinds(field string, words []string) (kinds []NewsKind, err error) 
 			}
 		}
 		if !found {
-			return nil, Invalid(field, "%q is none of %v, nor all of a sort as task.*", clip(word), NewsKinds)
+			return nil, Invalid(field, "%q is none of %s, nor all of a sort as task.*", clip(word), Listed(NewsKinds))
 		}
 	}
 	for _, k := range NewsKinds {

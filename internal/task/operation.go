@@ -16,7 +16,7 @@ const (
 )
 
 // BulkActions lists all of them.
-var BulkActions = [...]BulkAction{Replay, Cancel, Discard, Move, SetPriority, RunNow}
+var BulkActions = []BulkAction{Replay, Cancel, Discard, Move, SetPriority, RunNow}
 
 // actionStates are the states from which an action can take a task.
 var actionStates = map[BulkAction][]State{
@@ -33,7 +33,7 @@ var actionStates = map[BulkAction][]State{
 func (a BulkAction) Selects(asked []State) ([]State, error) {
 	can := actionStates[a]
 	if can == nil {
-		return nil, Invalid("action", "%q is not one of %v", clip(string(a)), BulkActions)
+		return nil, NoneOf("action", string(a), BulkActions)
 	}
 	if len(asked) == 0 && a == Replay {
 		return []State{Dead}, nil

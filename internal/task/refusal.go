@@ -3,6 +3,7 @@ package task
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -65,6 +66,20 @@ var (
 // Invalid refuses the value of a field, naming the rule that it breaks.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
+}
+
+// NoneOf refuses a word that is none of those that a field takes.
+func NoneOf[W ~string](field, word string, words []W) *Error {
+	return Invalid(field, "%q is none of %s", clip(word), Listed(words))
+}
+
+// Listed names words in a message: "a, b, c".
+func Listed[W ~string](words []W) string {
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = string(w)
+	}
+	return strings.Join(all, ", ")
 }
 
 // NotFound refuses a call on something that does not exist.

@@ -25,10 +25,10 @@ func (v *visit) who() *pawl.Me {
 
 func (v *visit) caller() caller {
 	secure := v.r.TLS != nil || v.r.Header.Get("X-Forwarded-Proto") == "https"
-	c := caller{curl: "curl", url: "http://" + v.r.Host + v.base}
+	c := caller{curl: "curl", url: "http://" + v.r.Host + v.UI.base}
 	switch {
 	case secure:
-		c.url = "https://" + v.r.Host + v.base
+		c.url = "https://" + v.r.Host + v.UI.base
 		c.cli = " --server " + quoteShell("https://"+v.r.Host)
 	case !isDefaultServer(v.r.Host):
 		c.cli = " --server " + quoteShell(v.r.Host)

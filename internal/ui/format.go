@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -19,10 +20,11 @@ import (
 func (u *UI) funcs() template.FuncMap {
 	return template.FuncMap{
 		// Addresses.
-		"url":   u.url,                                             // of a page, by the parts of its path
-		"at":    func(path string) string { return u.base + path }, // of a path below the base
-		"asset": u.assets.url,                                      // of a file in static/
-		"find":  u.find,                                            // of the tasks that a filter selects
+		"url":   func(parts ...any) string { return addressOf(baseMark, parts) },   // of a page, by the parts of its path
+		"at":    func(path string) string { return baseMark + path },               // of a path below the base
+		"find":  func(pairs ...any) string { return findAddress(baseMark, pairs) }, // of the tasks that a filter selects
+		"root":  func() string { return u.base + "/" },                             // of all pages
+		"asset": u.assets.url,                                                      // of a file in static/
 		// Times and durations.
 		"ago":    func(t time.Time) moment { return momentOf(t, time.Now()) },
 		"day":    dayText,
@@ -53,10 +55,16 @@ func (u *UI) funcs() template.FuncMap {
 	}
 }
 
-// url is the address of a page: the prefix, and the parts as segments of a path. A part "?a=b" is taken as it is.
-func (u *UI) url(parts ...any) string {
+// baseMark stands for the base in what templates make of a page, as it differs from visit to visit and they are parsed once. Nobody can know it.
+var baseMark = "/" + rand.Text()
+
+func (v *visit) url(parts ...any) string  { return addressOf(v.base, parts) }
+func (v *visit) find(pairs ...any) string { return findAddress(v.base, pairs) }
+
+// addressOf is the address of a page: the base, and the parts as segments of a path. A part "?a=b" is taken as it is.
+func addressOf(base string, parts []any) string {
 	var b strings.Builder
-	b.WriteString(u.base)
+	b.WriteString(base)
 	for _, p := range parts {
 		s := fmt.Sprint(p)
 		if strings.HasPrefix(s, "?") {
@@ -72,15 +80,15 @@ func (u *UI) url(parts ...any) string {
 	return b.String()
 }
 
-// find is the address of the tasks that a filter selects, given as names and values of its fields.
-func (u *UI) find(pairs ...any) string {
+// findAddress is the address of the tasks that a filter selects, given as names and values of its fields.
+func findAddress(base string, pairs []any) string {
 	var terms []term
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if value := fmt.Sprint(pairs[i+1]); value != "" {
 			terms = append(terms, term{Field: fmt.Sprint(pairs[i]), Value: value})
 		}
 	}
-	return u.url("tasks", "?q="+url.QueryEscape(termsText(terms)))
+	return addressOf(base, []any{"tasks", "?q=" + url.QueryEscape(termsText(terms))})
 }
 
 // moment is a time as people read it: how far away it is, and exactly.

@@ -65,7 +65,7 @@ func mayGo(me *pawl.Me, e navItem) bool {
 
 // elsewhere is where a visitor begins who may not see the overview; "": nowhere else.
 func (v *visit) elsewhere(refused error) string {
-	if v.r.URL.Path != "/" || v.partial() || !errors.Is(refused, pawl.ErrPermissionDenied) || v.who() == nil {
+	if v.r.URL.Path != "/" || v.left || v.partial() || !errors.Is(refused, pawl.ErrPermissionDenied) || v.who() == nil {
 		return ""
 	}
 	if slices.Contains(v.me.Roles, pawl.RoleProduce) && !slices.Contains(v.me.Roles, pawl.RoleObserve) {

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"net/url"
 	"strings"
 
 	"github.com/pawlq/pawl"
@@ -30,7 +29,8 @@ type namespacesView struct {
 // namespaceRow is a namespace in a list.
 type namespaceRow struct {
 	*pawl.NamespaceInfo
-	Here bool // it is the one that pages show
+	URL  string // of its pages
+	Here bool   // it is the one that pages show
 	Rows []quotaRow
 }
 
@@ -57,7 +57,7 @@ func showNamespaces(v *visit) (*screen, error) {
 	}
 	view := namespacesView{more: v.moreOf(page.NextCursor)}
 	for _, n := range page.Items {
-		view.Rows = append(view.Rows, namespaceRow{n, n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
+		view.Rows = append(view.Rows, namespaceRow{n, v.baseOf(n.Name) + "/", n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
 	}
 	return &screen{Title: "Namespaces", Data: view}, nil
 }
@@ -127,11 +127,11 @@ func (v *visit) several() (many bool) {
 }
 
 func chooseForm(v *visit) (*form, error) {
-	chosen := textCookie(v.r, namespaceCookie)
-	if now := v.query("namespace"); now != "" {
-		chosen = now
+	chosen := "default"
+	if me := v.who(); me != nil {
+		chosen = me.Namespace
 	}
-	return &form{Title: "Namespace", Button: "Show it", Back: "/", Text: "Whose queues and tasks all pages show, and where what you do is done. Kept in this browser.",
+	return &form{Title: "Namespace", Button: "Go there", Back: "/", Text: "Its pages have addresses of their own, below " + v.UI.base + spacePath + "NAME: they can be open beside those of others.",
 		Fields: []field{{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("", v.namespaces()...), Value: chosen}}}, nil
 }
 
@@ -143,7 +143,7 @@ func doChoose(v *visit) (done, error) {
 	if err := v.enter(namespace); err != nil {
 		return done{}, err
 	}
-	v.keep(namespaceCookie, url.QueryEscape(namespace))
+	v.base = v.baseOf(namespace)
 	return done{Said: "These are the queues and tasks of " + namespace + ".", Next: "/"}, nil
 }
 

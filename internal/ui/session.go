@@ -14,9 +14,6 @@ import (
 // to the own machine, with requests of its own pages, and show it to no script. It ends with the browser.
 const sessionCookie = "__Host-pawl"
 
-// namespaceCookie holds the namespace that a visitor wants to see, if the token is good for all.
-const namespaceCookie = "pawl-namespace"
-
 // maxToken is more than a token has.
 const maxToken = 256
 
@@ -48,12 +45,12 @@ func (v *visit) remember(token string) {
 
 // toLogin asks who the visitor is, and comes back to where they were.
 func (v *visit) toLogin() {
-	next := "/"
-	switch {
-	case v.partial():
+	next := v.here() // of an action this is its form
+	if v.partial() {
 		next = pathOf(v.r.Header.Get("HX-Current-URL"), v.base)
-	case v.r.Method == http.MethodGet:
-		next = v.here()
+	}
+	if v.r.Method != http.MethodGet {
+		v.say("The session had ended: nothing was done.")
 	}
 	v.redirect("/login?next=" + url.QueryEscape(next))
 }

@@ -36,8 +36,9 @@ func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
 	if got := resp.Header.Get("HX-Redirect"); got != "/login?next=%2Fqueues%3Fcursor%3Dx" {
 		t.Errorf("a page that lives on is sent to %q", got)
 	}
-	if resp, _ := w.post(t, "/enqueue", url.Values{"type": {"a"}}); resp.Header.Get("Location") != "/login?next=%2F" {
-		t.Errorf("a form of a stranger: status %d to %q", resp.StatusCode, resp.Header.Get("Location"))
+	resp, _ = w.post(t, "/enqueue", url.Values{"type": {"a"}})
+	if said := resp.Header.Get("Set-Cookie"); resp.Header.Get("Location") != "/login?next=%2Fenqueue" || !strings.Contains(said, "nothing+was+done") {
+		t.Errorf("a form of a stranger: status %d to %q, said %q", resp.StatusCode, resp.Header.Get("Location"), said)
 	}
 	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
 		t.Errorf("the login has status %d, or a menu", resp.StatusCode)
@@ -211,7 +212,6 @@ func TestCommandsNameThisServer(t *testing.T) {
 	_, err := guarded.client.Admin().AddNamespace(t.Context(), "team-a")
 	must(t, err)
 	cookie := as(guarded.token)
-	cookie[1] += "; pawl-namespace=team-a"
 	for _, path := range []string{"/", "/tasks", "/queues"} {
 		_, body := open.get(t, "/ops"+path)
 		for _, want := range []string{"pawl enqueue mail.welcome", "--queue mail --server " + host(open), open.url + "/ops/api/v1/tasks<", "pawl work"} {
@@ -219,7 +219,7 @@ func TestCommandsNameThisServer(t *testing.T) {
 				t.Errorf("%s of an open server has no %s", path, want)
 			}
 		}
-		_, body = guarded.get(t, path, append(cookie, "X-Forwarded-Proto", "https")...)
+		_, body = guarded.get(t, "/in/team-a"+path, append(cookie, "X-Forwarded-Proto", "https")...)
 		for _, want := range []string{`curl -H "Authorization: Bearer $PAWL_TOKEN" -H 'Pawl-Namespace: team-a' -d`, "--server https://" + host(guarded) + " --namespace team-a", "https://" + host(guarded) + "/api/v1/tasks<", "PAWL_TOKEN; export"} {
 			if !strings.Contains(html.UnescapeString(body), want) {
 				t.Errorf("%s of a guarded server has no %s", path, want)

@@ -63,7 +63,7 @@ func showSettings(v *visit) (*screen, error) {
 	if theme == "" {
 		theme = "as the system"
 	}
-	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: nameOf(v.r), Base: v.base}}, nil
+	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: nameOf(v.r), Base: v.UI.base}}, nil
 }
 
 func keysWord(r *http.Request) string {

@@ -95,6 +95,75 @@ func TestTokensAreForAdmins(t *testing.T) {
 	}
 }
 
+// TestAddressesNameTheNamespace: two pages of two namespaces are open at once, and what is done on one is done there.
+func TestAddressesNameTheNamespace(t *testing.T) {
+	w := startGuarded(t)
+	shop := w.inShop(t)
+	for _, c := range []*pawl.Client{w.client, shop} {
+		_, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "send"}, pawl.Queue("mail"))
+		must(t, err)
+	}
+	_, err := w.client.Admin().PutQueue(t.Context(), "own", pawl.QueueSettings{})
+	must(t, err)
+	for path, sees := range map[string]bool{"/queues": true, "/in/shop/queues": false} {
+		_, body := w.get(t, path, as(w.token)...)
+		if got := strings.Contains(body, ">own<"); got != sees {
+			t.Errorf("%s shows the queue of default: %v, want %v", path, got, sees)
+		}
+	}
+	_, body := w.get(t, "/in/shop/queues", as(w.token)...)
+	for _, want := range []string{`href="/in/shop/queues/mail"`, `href="/in/shop/tasks"`, `data-root="/"`, `hx-get="/in/shop/queues"`, `data-watch="/in/shop/live?`, `src="/static/`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("a page of another namespace has no %s", want)
+		}
+	}
+	if status, _ := w.sendAs(t, w.token, "/in/shop/queues/mail/purge", url.Values{"confirm": {"mail"}, "count": {"1"}, "reason": {"test"}}); status != 303 {
+		t.Fatalf("status %d", status)
+	}
+	for name, c := range map[string]*pawl.Client{"default": w.client, "shop": shop} {
+		q, err := c.Admin().Queue(t.Context(), "mail")
+		must(t, err)
+		if want := map[string]int64{"default": 1}[name]; q.Depth.Ready != want {
+			t.Errorf("after a purge in shop %d tasks wait in %s, want %d", q.Depth.Ready, name, want)
+		}
+	}
+}
+
+// TestNamespacesOfOthers: who may not go to a namespace, or one that is gone, hears that, and finds the way to what is their own.
+func TestNamespacesOfOthers(t *testing.T) {
+	w := startGuarded(t)
+	shop := w.inShop(t)
+	token, err := shop.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "clerk", Roles: []pawl.Role{pawl.RoleObserve}})
+	must(t, err)
+	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"}} {
+		if resp, _ := w.get(t, from, as(c[0])...); resp.StatusCode/100 != 3 || resp.Header.Get("Location") != c[1] {
+			t.Errorf("%s has status %d and leads to %q, want %q", from, resp.StatusCode, resp.Header.Get("Location"), c[1])
+		}
+	}
+	for path, token := range map[string]string{"/in/default/queues": token.Secret, "/in/gone/queues": w.token} {
+		resp, body := w.get(t, path, as(token)...)
+		if resp.StatusCode < 400 || !strings.Contains(body, `href="/queues"`) || strings.Contains(body, "/in/gone") || strings.Contains(body, "hx-get=") {
+			t.Errorf("%s: status %d, or it leads nowhere", path, resp.StatusCode)
+		}
+	}
+	for _, path := range []string{"/in/", "/in/A%2Fb/queues", "/in/" + strings.Repeat("a", 64) + "/queues"} {
+		if resp, _ := w.get(t, path, as(w.token)...); resp.StatusCode != 404 {
+			t.Errorf("%.30s: status %d", path, resp.StatusCode)
+		}
+	}
+}
+
+// inShop makes another namespace, and a client in it that may do everything.
+func (w *world) inShop(t *testing.T) *pawl.Client {
+	t.Helper()
+	_, err := w.client.Admin().AddNamespace(t.Context(), "shop")
+	must(t, err)
+	c, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.WithToken(w.token), pawl.WithNamespace("shop"))
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	return c
+}
+
 func TestNamespacesAreChosen(t *testing.T) {
 	w := startGuarded(t)
 	if _, body := w.get(t, "/", as(w.token)...); strings.Contains(body, "/namespaces/choose") {
@@ -118,15 +187,8 @@ func TestNamespacesAreChosen(t *testing.T) {
 	if status, _ := w.sendAs(t, watcher, "/namespaces/choose", url.Values{"namespace": {"shop"}}); status != 403 {
 		t.Errorf("a watcher of one namespace goes to another: status %d", status)
 	}
-	for namespace, sees := range map[string]bool{"default": true, "shop": false} {
-		_, body := w.get(t, "/queues", "Cookie", "__Host-pawl="+w.token+"; pawl-namespace="+namespace)
-		if got := strings.Contains(body, ">mail<"); got != sees {
-			t.Errorf("in namespace %q the queue is seen: %v, want %v", namespace, got, sees)
-		}
-	}
-	resp, _ := w.get(t, "/queues", "Cookie", "__Host-pawl="+w.token+"; pawl-namespace=gone")
-	if got := resp.Header.Get("Set-Cookie"); resp.StatusCode < 400 || !strings.HasPrefix(got, "pawl-namespace=; ") {
-		t.Errorf("a namespace that is gone: status %d, and the choice is kept: %q", resp.StatusCode, got)
+	if resp, _ := w.send(t, "POST", "/namespaces/choose", "namespace=shop", append(as(w.token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...); resp.Header.Get("Location") != "/in/shop/" {
+		t.Errorf("who chooses a namespace is led to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
 	}
 	if status, _ := w.sendAs(t, w.token, "/namespaces/shop/remove", url.Values{"confirm": {"shop"}}); status != 303 {
 		t.Errorf("removing has status %d", status)

@@ -113,7 +113,7 @@ func New(cfg Config) *UI {
 	mux.HandleFunc("POST /login", u.login)
 	mux.HandleFunc("POST /logout", u.logout)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, notFound) })
-	u.handler = guard(mux)
+	u.handler = guard(u.within(mux))
 	return u
 }
 
@@ -135,6 +135,8 @@ const (
 // visit is one request for a page or an action.
 type visit struct {
 	*UI
+	base   string // prefix of the addresses of the namespace's pages
+	left   bool   // the pages of the namespace, which can't be shown
 	w      http.ResponseWriter
 	r      *http.Request
 	ctx    context.Context
@@ -172,23 +174,21 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) e
 	}
 }
 
-// forget lets a namespace go that the visitor has chosen, so that one that is gone is not asked for for ever.
-func (v *visit) forget() {
-	if textCookie(v.r, namespaceCookie) != "" {
-		v.keep(namespaceCookie, "")
-	}
-}
-
 func (u *UI) newVisit(w http.ResponseWriter, r *http.Request) *visit {
-	return &visit{UI: u, w: w, r: r, ctx: r.Context(), now: time.Now()}
+	return &visit{UI: u, base: u.baseOf(spaceOf(r)), w: w, r: r, ctx: r.Context(), now: time.Now()}
 }
 
 // answer finds out what the visitor may do, if a whole page is asked for, and answers.
 func (v *visit) answer(handle func(*visit) error) (err error) {
 	if !v.partial() && v.r.Method == http.MethodGet {
 		if v.me, err = v.admin().Me(v.ctx); err != nil {
-			v.forget()
+			if !errors.Is(err, pawl.ErrUnauthenticated) {
+				v.leave()
+			}
 			return err
+		}
+		if v.settle() {
+			return nil
 		}
 	}
 	return handle(v)
@@ -294,9 +294,9 @@ func (v *visit) say(what string) {
 	http.SetCookie(v.w, v.cookie(flash, url.QueryEscape(clip(what, 300)), 60))
 }
 
-// cookie lasts so many seconds; below 0 it is taken away.
+// cookie lasts so many seconds, for the pages of all namespaces; below 0 it is taken away.
 func (v *visit) cookie(name, value string, age int) *http.Cookie {
-	return &http.Cookie{Name: name, Value: value, Path: v.base + "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.r.TLS != nil}
+	return &http.Cookie{Name: name, Value: value, Path: v.UI.base + "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.r.TLS != nil}
 }
 
 // said is what the page before wanted to be said.

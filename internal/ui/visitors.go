@@ -25,7 +25,7 @@ type visitor struct {
 	name string // as they call themselves
 	// token is what the request shows; "": nothing.
 	token string
-	// namespace is that of the calls, for tokens that are good for all; "": that of the token.
+	// namespace is that of the address; "": that of the token.
 	namespace string
 }
 
@@ -56,7 +56,7 @@ func of(r *http.Request) visitor {
 	if err != nil {
 		host = "local"
 	}
-	return visitor{host: host, name: nameOf(r), token: tokenOf(r), namespace: textCookie(r, namespaceCookie)}
+	return visitor{host: host, name: nameOf(r), token: tokenOf(r), namespace: spaceOf(r)}
 }
 
 // nameOf is how a visitor calls themselves. A cookie can hold anything: what the API would refuse is left out.

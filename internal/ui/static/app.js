@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
-  const base = document.body.dataset.base;
+  const root = document.body.dataset.root;
   const store = {
     get: (k) => { try { return localStorage.getItem(k); } catch { return null; } },
     set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* private windows */ } },
@@ -230,10 +230,10 @@
   // ---- Light and dark
   const systemDark = matchMedia("(prefers-color-scheme: dark)");
   function toggleTheme() {
-    const root = document.documentElement;
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches;
-    root.dataset.theme = dark ? "light" : "dark";
-    document.cookie = `pawl-theme=${root.dataset.theme}; path=${base}; max-age=31536000; samesite=strict`;
+    const shown = document.documentElement.dataset;
+    const dark = shown.theme ? shown.theme === "dark" : systemDark.matches;
+    shown.theme = dark ? "light" : "dark";
+    document.cookie = `pawl-theme=${shown.theme}; path=${root}; max-age=31536000; samesite=strict`;
   }
   $("theme-switch").addEventListener("click", toggleTheme);
   $("help-switch").addEventListener("click", () => $("help").showModal());
