@@ -38,7 +38,13 @@ type network struct {
 	admin string                   // token of all nodes, which want tokens then; "": they want none
 	hooks *receiver                // of notices; nil: there is none
 	deaf  atomic.Pointer[deafness] // of a node; nil: of none
+	slept atomic.Int64             // how long the machines of all nodes were suspended, in nanoseconds
 }
+
+// sleep suspends the machines of all nodes for a while: what is due in it is late, and it costs nothing.
+func (w *network) sleep(d time.Duration) { w.slept.Add(int64(d)) }
+
+func (w *network) sleptFor() time.Duration { return time.Duration(w.slept.Load()) }
 
 func newNetwork(t *testing.T) *network {
 	return &network{t: t, pipes: map[string]*bufconn.Listener{}, nodes: map[string]*server{}, began: time.Now()}
@@ -122,8 +128,8 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	api, peer := w.listen(name+":7295"), w.listen(name+":7296")
 	s := &server{t: w.t, pipe: api.Listener}
 	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, MinFree: 1,
-		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]) },
-			Elapsed: func() time.Duration { return time.Since(w.began) }}}
+		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]).Add(w.sleptFor()) },
+			Elapsed: func() time.Duration { return time.Since(w.began) + w.sleptFor() }}}
 	cfg.DialPeer = func(ctx context.Context, at string) (net.Conn, error) {
 		conn, err := w.dial(ctx, at)
 		if err != nil {
