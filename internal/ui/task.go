@@ -347,8 +347,8 @@ func (v *visit) taskChange(t *pawl.TaskInfo) (change pawl.Change, err error) {
 		change.Priority = p
 	}
 	if text := r.text("payload"); text != "" && text != strings.TrimSpace(indented(t.Payload)) {
-		if !json.Valid([]byte(text)) {
-			r.fail(badField("payload", "is not JSON"))
+		if wrong := notJSON([]byte(text)); wrong != "" {
+			r.fail(badField("payload", "%s", wrong))
 		}
 		change.Payload = json.RawMessage(text)
 	}
