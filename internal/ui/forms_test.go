@@ -121,6 +121,45 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	}
 }
 
+// TestQuotasAndWebhooksOfTwo: of what has no etag only those fields are sent that were touched.
+func TestQuotasAndWebhooksOfTwo(t *testing.T) {
+	w := startWorld(t, "")
+	admin := w.client.Admin()
+	number := func(n int64) *int64 { return &n }
+	_, _, err := admin.SetQuotas(t.Context(), "default", pawl.QuotaChange{MaxBacklog: number(1000), MaxRunning: number(50)})
+	must(t, err)
+	_, err = admin.AddWebhook(t.Context(), pawl.WebhookSpec{Name: "oncall", URL: "https://hooks.example.com/a", DepthOver: 100})
+	must(t, err)
+	_, quotas := w.get(t, "/namespaces/default/quotas")
+	_, hook := w.get(t, "/webhooks/oncall/edit")
+	_, _, err = admin.SetQuotas(t.Context(), "default", pawl.QuotaChange{MaxBacklog: number(2000)})
+	must(t, err)
+	_, _, err = admin.SetWebhook(t.Context(), "oncall", pawl.WebhookChange{URL: "https://hooks.example.com/b"})
+	must(t, err)
+	for path, form := range map[string]url.Values{"/namespaces/default/quotas": filled(quotas), "/webhooks/oncall/edit": filled(hook)} {
+		form.Set("max_running", "60")
+		form.Set("depth_over", "200")
+		form.Del("events")
+		form["events"] = []string{"task.dead", "queue.over"}
+		resp, body := w.post(t, path, form)
+		if resp.StatusCode != 422 || !strings.Contains(body, "Changed by somebody else meanwhile") {
+			t.Errorf("%s: status %d, and nothing is said of what others did", path, resp.StatusCode)
+		}
+		again := filled(body)
+		again["events"] = form["events"]
+		if resp, body := w.post(t, path, again); resp.StatusCode != 303 {
+			t.Errorf("%s, seen: status %d %s", path, resp.StatusCode, body)
+		}
+	}
+	n, err := admin.Namespace(t.Context(), "default")
+	must(t, err)
+	h, err := admin.Webhook(t.Context(), "oncall")
+	must(t, err)
+	if n.Quotas.MaxBacklog != 2000 || n.Quotas.MaxRunning != 60 || h.URL != "https://hooks.example.com/b" || h.DepthOver != 200 || len(h.Events) != 2 {
+		t.Errorf("the quotas are %+v, the webhook has %s, %d and %v", n.Quotas, h.URL, h.DepthOver, h.Events)
+	}
+}
+
 // TestARefusedFormIsNotOfANewVersion: a refusal of another kind does not make a form one of what others have put in since.
 func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
 	b := startBrowser(t)

@@ -135,6 +135,37 @@ const maxMeanwhile = 200
 // stale tells whether a form was refused because something else than what it showed is there now.
 func (f *form) stale(err error) bool { return f.Version != "" && errors.Is(err, pawl.ErrConflict) }
 
+// errStale refuses a form that was made from something else than what is there.
+var errStale error = &pawl.Error{Code: "conflict", Message: staleForm.Message}
+
+// asShown is the version of what has none in the API: how all fields stand.
+func (f *form) asShown() string {
+	var all strings.Builder
+	for i := range f.Fields {
+		all.WriteString(mark(f.Fields[i].shown()))
+	}
+	return mark(all.String())
+}
+
+// touched says whether something else has come back of a field than what it shows.
+func (f *form) touched(filled url.Values, name string) bool {
+	at := f.fieldOf(name)
+	return at != nil && at.sent(filled) != at.shown()
+}
+
+// unchanged makes the form anew from what is there, and refuses the one that was sent if that was made from something else.
+func (v *visit) unchanged(make func(*visit) (*form, error)) (*form, error) {
+	version, err := v.version()
+	if err != nil {
+		return nil, err
+	}
+	f, err := make(v)
+	if err == nil && f.Version != version {
+		err = errStale
+	}
+	return f, err
+}
+
 // version is which version of something a form edits.
 func (v *visit) version() (string, error) {
 	version := v.value(versionField)

@@ -321,7 +321,7 @@ func doEditTask(v *visit) (done, error) {
 	}
 	change.IfETag = version
 	if t.ETag != version {
-		return done{}, &pawl.Error{Code: "conflict", Message: staleForm.Message} // what was not touched here would look changed
+		return done{}, errStale // what was not touched here would look changed
 	}
 	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
 		return v.taskDone("Nothing was changed."), nil
