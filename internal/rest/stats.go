@@ -118,6 +118,15 @@ func (x *exchange) stats(s *pawlv1.Stats) {
 	x.strs("missing_nodes", s.GetMissingNodes())
 }
 
+func (x *exchange) nums(name string, list []int64) {
+	x.within(name, '[')
+	for _, n := range list {
+		x.comma()
+		x.b = strconv.AppendInt(x.b, n, 10)
+	}
+	x.close(']')
+}
+
 func (x *exchange) failing(types []*pawlv1.FailingType) {
 	objects(x, "failing", types, func(f *pawlv1.FailingType) {
 		x.str("queue", f.GetQueue())
