@@ -45,8 +45,14 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	must(t, err)
+	if strings.Contains(string(data), unsafeMark) {
+		t.Errorf("%s has %s in it: a template does not know where an address goes on", path, unsafeMark)
+	}
 	return resp, string(data)
 }
+
+// unsafeMark is what html/template writes for a value that it can't escape where it stands.
+const unsafeMark = "ZgotmplZ"
 
 // everyPage are the addresses without names in them.
 var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/tokens", "/namespaces", "/settings",
@@ -401,6 +407,10 @@ func TestOperationsLeadOn(t *testing.T) {
 	links := map[string]string{}
 	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*)</a>`).FindAllStringSubmatch(body, -1) {
 		links[m[2]] = html.UnescapeString(m[1])
+	}
+	aim := regexp.MustCompile(`What it is for</h2><p><a href="([^"]*)">`).FindStringSubmatch(body)
+	if aim == nil || !strings.HasPrefix(html.UnescapeString(aim[1]), "/tasks?q=queue%3amail") {
+		t.Errorf("what it is for is at %q", aim)
 	}
 	if resp, list := w.get(t, links["cancelled"]); resp.StatusCode != 200 || strings.Count(list, `id="t-`) != 3 {
 		t.Errorf("what was cancelled is at %q: status %d, %d tasks", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))

@@ -28,6 +28,9 @@ func (b *browser) check(origin string) {
 	for _, what := range trouble {
 		b.t.Errorf("a page complained: %s", what)
 	}
+	if b.eval(`String(document.documentElement.outerHTML.includes("`+unsafeMark+`"))`) == "true" {
+		b.t.Errorf("at %s there is %s", b.eval("location.href"), unsafeMark)
+	}
 	if got := b.eval(nasties); got != "undefined0" {
 		b.t.Errorf("at %s a text was taken for more than text: %s", b.eval("location.href"), got)
 	}
