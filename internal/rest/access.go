@@ -57,7 +57,7 @@ func inAll(said string) (bool, error) {
 }
 
 func listTokens(x *exchange) error {
-	q, err := x.query("limit", "cursor", "all_namespaces")
+	q, err := x.query("limit", "cursor", "all_namespaces", "pattern")
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func listTokens(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := x.API.Access.ListTokens(x.ctx, &pawlv1.ListTokensRequest{AllNamespaces: all, Limit: limit, Cursor: q.Get("cursor")})
+	got, err := x.API.Access.ListTokens(x.ctx, &pawlv1.ListTokensRequest{AllNamespaces: all, Limit: limit, Cursor: q.Get("cursor"), Pattern: q.Get("pattern")})
 	if err != nil {
 		return err
 	}

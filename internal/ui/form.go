@@ -59,7 +59,7 @@ type check struct{ Label string }
 type field struct {
 	Name, Label, Hint, Value, Placeholder string
 	Kind                                  string // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number"
-	Options                               []option
+	Options                               []option // of a choice; of a text: what is suggested while it is typed
 	Ticks                                 []tick
 	Required                              bool
 	Heading                               string // a new part of the form begins here
