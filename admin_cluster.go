@@ -16,6 +16,8 @@ type ClusterInfo struct {
 	Nodes    []NodeInfo    // by name; without those that were removed
 	Shards   []ShardStatus // by number; 0 is the system shard
 	Problems []string      // what is amiss, a sentence each
+	// SeenBy is the node whose own view this is, while no leader of the cluster answers; "": there is one.
+	SeenBy string
 }
 
 // ClusterSettings are those of a cluster as a whole.
@@ -76,7 +78,7 @@ func (a Admin) Cluster(ctx context.Context) (*ClusterInfo, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	s := resp.GetSettings()
-	out := &ClusterInfo{Problems: resp.GetProblems(), Settings: ClusterSettings{Replication: int(s.GetReplication()), Level: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
+	out := &ClusterInfo{Problems: resp.GetProblems(), SeenBy: resp.GetSeenBy(), Settings: ClusterSettings{Replication: int(s.GetReplication()), Level: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
 	for _, p := range resp.GetNodes() {
 		out.Nodes = append(out.Nodes, nodeOf(p))
 	}

@@ -67,7 +67,14 @@ type OperationInfo struct {
 	StoppedBy *Operator // nil: the operation itself
 	ResumedBy *Operator // last; nil: nobody has
 	Counts    OperationCounts
-	WaitsFor  string // why it does not get on
+	WaitsFor  string  // why it does not get on
+	Became    *Became // nil: not asked for
+}
+
+// Became counts the tasks that an operation has changed, and that no other has since, by how they stand now.
+type Became struct {
+	States       map[State]int64 // without those in which there are none
+	IsLowerBound bool            // counting them all would have taken too long
 }
 
 // OperationCounts are what an operation has done so far.
@@ -150,6 +157,12 @@ func (a Admin) operation(ctx context.Context, o Operation, req *pawlv1.StartOper
 // Operation gives one operation, or ErrNotFound.
 func (a Admin) Operation(ctx context.Context, id string) (*OperationInfo, error) {
 	return a.readOperation(ctx, id, 0)
+}
+
+// OperationBecame is Operation, and counts how the tasks stand now that the operation has changed.
+func (a Admin) OperationBecame(ctx context.Context, id string) (*OperationInfo, error) {
+	resp, err := operate(ctx, a, true, a.client.mass.GetOperation, &pawlv1.GetOperationRequest{OperationId: id, Became: true})
+	return operationAnswer("operation", id, resp.GetOperation(), err)
 }
 
 func (a Admin) readOperation(ctx context.Context, id string, wait time.Duration) (*OperationInfo, error) {
@@ -256,6 +269,12 @@ func operationInfoOf(p *pawlv1.Operation) *OperationInfo {
 	}
 	for _, e := range p.GetErrors() {
 		o.Counts.Errors = append(o.Counts.Errors, FailedTask{e.GetTaskId(), e.GetMessage()})
+	}
+	if b := p.GetBecame(); b != nil {
+		o.Became = &Became{States: map[State]int64{}, IsLowerBound: b.GetIsLowerBound()}
+		for _, s := range b.GetStates() {
+			o.Became.States[stateOf(s.GetState())] = s.GetCount()
+		}
 	}
 	return o
 }

@@ -106,8 +106,8 @@ func TestAdminCalls(t *testing.T) {
 			return ids(items), err
 		}, `filter:{queue:"mail"}`, &pawlv1.ListPoisonedResponse{Items: []*pawlv1.Task{dead}}, `t1 dead failed attempts_exhausted failed boom`},
 		{"GroupDead", func(a pawl.Admin) (any, error) { return a.GroupDead(ctx, "mail", true) }, `queue:"mail"poisoned:true`,
-			&pawlv1.GroupDeadResponse{Groups: []*pawlv1.DeadGroup{{Fingerprint: "f", Type: "x", Message: "m", Count: 3, FirstAt: at, LastAt: at, SampleTaskId: "t1", Queues: 2, Queue: "mail"}}, Partial: true},
-			`{[{f x m 3 2026-01-02T03:04:05Z 2026-01-02T03:04:05Z t1 2 mail}] true}`},
+			&pawlv1.GroupDeadResponse{Groups: []*pawlv1.DeadGroup{{Fingerprint: "f", Type: "x", Message: "m", Count: 3, FirstAt: at, LastAt: at, SampleTaskId: "t1", Queues: 2, Queue: "mail", Trend: []int64{1, 2}}}, Partial: true},
+			`{[{f x m 3 2026-01-02T03:04:05Z 2026-01-02T03:04:05Z t1 2 mail [1 2]}] true}`},
 		{"ReplayDead", func(a pawl.Admin) (any, error) {
 			return a.ReplayDead(ctx, pawl.DeadSelection{Queue: "mail", Filter: &pawl.Filter{Type: "x"}, Max: 10, Rate: 50, DryRun: true, Reason: "fixed"})
 		}, `queue:"mail"filter:{type:"x"}max:10rate:50dry_run:truereason:"fixed"`, &pawlv1.ReplayDeadResponse{Matched: 5, Replayed: 4}, `{5 4}`},

@@ -66,6 +66,9 @@ type DeadGroup struct {
 	SampleTaskID string
 	Queues       int    // in how many
 	Queue        string // the one with the most of them
+	// Trend is how many of them ended in each of the last 24 hours, the oldest first: the last is the last 60 minutes. Who has left, by
+	// replay or discard, is in none.
+	Trend []int64
 }
 
 // GroupDead counts the dead letters of a queue, or of all with "", by fingerprint; with poisoned, the poisoned tasks.
@@ -79,7 +82,7 @@ func (a Admin) GroupDead(ctx context.Context, queue string, poisoned bool) (*Dea
 		out.Groups = append(out.Groups, DeadGroup{
 			Fingerprint: p.GetFingerprint(), Type: p.GetType(), Message: p.GetMessage(), Count: p.GetCount(),
 			FirstAt: timeOf(p.GetFirstAt()), LastAt: timeOf(p.GetLastAt()), SampleTaskID: p.GetSampleTaskId(),
-			Queues: int(p.GetQueues()), Queue: p.GetQueue(),
+			Queues: int(p.GetQueues()), Queue: p.GetQueue(), Trend: p.GetTrend(),
 		})
 	}
 	return out, nil

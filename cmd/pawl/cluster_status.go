@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -38,7 +38,7 @@ func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
 		s.Replication, s.Level, days(s.AuditRetention))
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
-	writeShards(w, info.Shards)
+	writeShards(w, info.Shards, info.SeenBy != "")
 	fmt.Fprintln(w)
 	if len(info.Problems) == 0 {
 		fmt.Fprintln(w, "no problems")
@@ -64,7 +64,7 @@ func writeNodes(w io.Writer, nodes []pawl.NodeInfo) {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
 		}
 		rows[i] = []string{n.Name, state, alive, orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
-			orDash(shardRanges(n.Replicas)), orDash(shardRanges(n.Leads))}
+			human.Counted(n.Replicas), human.Counted(n.Leads)}
 	}
 	columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
 }
@@ -94,37 +94,19 @@ func bytesText(n int64) string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
-// shardRanges writes numbers of shards briefly: "0-3,5".
-func shardRanges(shards []uint32) string {
-	sorted := slices.Sorted(slices.Values(shards))
-	var parts []string
-	for i := 0; i < len(sorted); {
-		end := i
-		for end+1 < len(sorted) && sorted[end+1] == sorted[end]+1 {
-			end++
-		}
-		part := strconv.FormatUint(uint64(sorted[i]), 10)
-		if end > i {
-			part += "-" + strconv.FormatUint(uint64(sorted[end]), 10)
-		}
-		parts = append(parts, part)
-		i = end + 1
-	}
-	return strings.Join(parts, ",")
-}
-
 // shardNames names shards in a sentence.
 func shardNames(shards []uint32) string {
 	switch len(shards) {
 	case 0:
 		return "nothing"
 	case 1:
-		return "shard " + shardRanges(shards)
+		return "shard " + human.Ranges(shards)
 	}
-	return "shards " + shardRanges(shards)
+	return "shards " + human.Ranges(shards)
 }
 
-func writeShards(w io.Writer, shards []pawl.ShardStatus) {
+// writeShards shows them as their leaders tell, or as one node found out that asked the others.
+func writeShards(w io.Writer, shards []pawl.ShardStatus, asked bool) {
 	rows := make([][]string, len(shards))
 	for i, s := range shards {
 		leader, term, applied := "-", "-", "-"
@@ -136,14 +118,14 @@ func writeShards(w io.Writer, shards []pawl.ShardStatus) {
 		}
 		members := make([]string, len(s.Members))
 		for j, m := range s.Members {
-			members[j] = memberText(m, s.Leader != "")
+			members[j] = memberText(m, asked || s.Leader != "")
 		}
 		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(short(s.LastStep, 60))}
 	}
 	columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
 }
 
-// memberText is a replica: "n2", and in brackets what is special about it. Without a leader nobody knows more than where
+// memberText is a replica: "n2", and in brackets what is special about it. Where nobody was asked it is known no more than where
 // it should be.
 func memberText(m pawl.ShardMember, known bool) string {
 	var notes []string
@@ -178,6 +160,7 @@ type clusterView struct {
 	Nodes    []nodeView          `json:"nodes"`
 	Shards   []shardView         `json:"shards"`
 	Problems []string            `json:"problems,omitempty"`
+	SeenBy   string              `json:"seen_by,omitempty"`
 }
 
 type clusterSettingsView struct {
@@ -229,7 +212,7 @@ type memberView struct {
 func viewCluster(info *pawl.ClusterInfo) clusterView {
 	s := info.Settings
 	v := clusterView{Settings: clusterSettingsView{s.Replication, s.Level, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{},
-		Problems: info.Problems}
+		Problems: info.Problems, SeenBy: info.SeenBy}
 	for _, n := range info.Nodes {
 		v.Nodes = append(v.Nodes, viewNode(n))
 	}

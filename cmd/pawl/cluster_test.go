@@ -218,9 +218,9 @@ func TestClusterStatus(t *testing.T) {
 	const want = `3 nodes, 2 data shards, replication 3, feature level 1, audit kept for 90d
 
 NODE  STATE    ALIVE        VERSION  CLIENTS AT     NODES AT       DISK FREE      CLOCK   REPLICAS  LEADS
-n1    active   yes          0.1.0    10.0.0.1:7295  10.0.0.1:7296  12.5GiB (25%)  +1.5ms  0-2       0-1
-n2    drained  yes          -        -              10.0.0.2:7296  -              +0.0ms  -         -
-n3    active   no, for 3m   -        -              -              -              +0.0ms  0,2       -
+n1    active   yes          0.1.0    10.0.0.1:7295  10.0.0.1:7296  12.5GiB (25%)  +1.5ms  3 (0-2)   2 (0-1)
+n2    drained  yes          -        -              10.0.0.2:7296  -              +0.0ms  0         0
+n3    active   no, for 3m   -        -              -              -              +0.0ms  2 (0,2)   0
 
 SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST STEP
 0      n1                    2     40       n1 n3(silent, leaves, 12 behind)  -
@@ -355,13 +355,5 @@ func TestShardProblems(t *testing.T) {
 	got := shardProblems([]pawl.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"}, {Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
 	if want := []string{"shards 0,3: x", "shard 1: no leader answers: x", "shard 4: no leader answers"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestShardRanges(t *testing.T) {
-	for want, shards := range map[string][]uint32{"": nil, "0": {0}, "0-1": {1, 0}, "0-3,5,7-8": {0, 1, 2, 3, 5, 7, 8}} {
-		if got := shardRanges(shards); got != want {
-			t.Errorf("%v: got %q, want %q", shards, got, want)
-		}
 	}
 }

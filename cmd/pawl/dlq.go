@@ -115,7 +115,7 @@ func newDLQGroups(a *app) *cobra.Command {
 	var poisoned bool
 	cmd := &cobra.Command{
 		Use: "groups", Short: "Count dead letters by type and error", Args: noArgs,
-		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.\nWithout --queue those of all queues are counted together; the queue that is named has the most of them.",
+		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.\nWithout --queue those of all queues are counted together; the queue that is named has the most of them. 1H and 24H are how many of them died in that time.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
@@ -130,7 +130,7 @@ func newDLQGroups(a *app) *cobra.Command {
 			Partial bool        `json:"partial"`
 		}{Groups: make([]groupView, len(groups.Groups)), Partial: groups.Partial}
 		for i, g := range groups.Groups {
-			view.Groups[i] = groupView{g.Queue, g.Queues, g.Fingerprint, g.Type, g.Message, g.Count, g.FirstAt, g.LastAt, g.SampleTaskID}
+			view.Groups[i] = groupView{g.Queue, g.Queues, g.Fingerprint, g.Type, g.Message, g.Count, g.FirstAt, g.LastAt, g.SampleTaskID, g.Trend}
 		}
 		return a.print(view, func(w io.Writer) { writeGroups(w, view.Groups, view.Partial) })
 	})
@@ -145,12 +145,21 @@ func writeGroups(w io.Writer, groups []groupView, partial bool) {
 		if g.Queues > 1 {
 			queue = fmt.Sprintf("%s and %d more", g.Queue, g.Queues-1)
 		}
-		rows[i] = []string{strconv.FormatInt(g.Count, 10), queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, short(g.Message, 80)}
+		hour, day := lately(g.Trend)
+		rows[i] = []string{strconv.FormatInt(g.Count, 10), strconv.FormatInt(hour, 10), strconv.FormatInt(day, 10), queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, short(g.Message, 80)}
 	}
-	columns(w, "COUNT|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
+	columns(w, "COUNT|1H|24H|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
 	if partial {
 		fmt.Fprintln(w, "there are more than one call counts: the counts are of the newest")
 	}
+}
+
+// lately is how many of a trend came in the last hour, and in all of its hours.
+func lately(trend []int64) (hour, day int64) {
+	for _, n := range trend {
+		hour, day = n, day+n
+	}
+	return hour, day
 }
 
 func newDLQShow(a *app) *cobra.Command {

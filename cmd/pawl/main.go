@@ -87,8 +87,13 @@ func (a *app) explain(err error) string {
 		return fmt.Sprintf("the server at %s is not certified by an authority that is trusted here: name its authority with --tls-ca (%s)", a.server, msg)
 	case has("authentication handshake failed"):
 		return fmt.Sprintf("no TLS connection with the server at %s (%s)", a.server, msg)
-	case has("connect"):
+	case has("name resolver error"):
+		return fmt.Sprintf("nobody knows the address of %s: name another server with --server (%s)", a.server, msg)
+	case has("connection error: "):
 		return fmt.Sprintf("no server at %s: start one with 'pawl serve', or name another with --server (%s)", a.server, msg)
+	}
+	if has("no leader") {
+		return msg + ": pawl cluster status says how the cluster stands"
 	}
 	return msg
 }

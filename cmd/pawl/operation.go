@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,7 +60,7 @@ func newOperationLs(a *app) *cobra.Command {
 func newOperationShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show ID", Short: "Show an operation", Args: cobra.ExactArgs(1), Example: "  pawl operation show 0199f3c2-…"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		o, err := client.Admin().Operation(cmd.Context(), args[0])
+		o, err := client.Admin().OperationBecame(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func (a *app) printOperation(o *pawl.OperationInfo) error {
 		now := time.Now()
 		fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.Why, "Stopped by", actorOf(o.StoppedBy),
 			"Progress", far(o), "Waits for", o.WaitsFor, "Rate", rateWords(o.Rate), "Started", clock(o.CreatedAt, now), "By", actorOf(o.Author),
-			"Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID, "Paused", clock(o.PausedAt, now), "Ended", clock(o.EndedAt, now))
+			"Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID, "Became", becameWords(o.Became), "Paused", clock(o.PausedAt, now), "Ended", clock(o.EndedAt, now))
 		writeRest(w, &o.Counts)
 	})
 }
@@ -127,6 +128,27 @@ func what(o *pawl.OperationInfo) string {
 	}
 	return words
 }
+
+// becameWords is how the tasks stand that an operation has changed: "3 succeeded, 1 dead", in the order of a task's life.
+func becameWords(b *pawl.Became) string {
+	if b == nil {
+		return ""
+	}
+	var words []string
+	for _, s := range lifeOrder {
+		if n := b.States[s]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	if b.IsLowerBound {
+		words = append(words, "or more: to count them all would take too long")
+	}
+	return strings.Join(words, ", ")
+}
+
+// lifeOrder are the states of tasks from the beginning to the ends.
+var lifeOrder = []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateClaimed, pawl.StateRetrying, pawl.StateSucceeded, pawl.StateDead, pawl.StatePoisoned,
+	pawl.StateDiscarded, pawl.StateCancelled}
 
 func operationState(o *pawl.OperationInfo) string {
 	if o.Stopping != "" {
@@ -177,7 +199,14 @@ type operationView struct {
 	PausedAt    time.Time           `json:"paused_at,omitzero"`
 	EndedAt     time.Time           `json:"ended_at,omitzero"`
 	operationCounts
-	WaitsFor string `json:"waits_for,omitempty"`
+	WaitsFor string      `json:"waits_for,omitempty"`
+	Became   *becameView `json:"became,omitempty"`
+}
+
+// becameView is how the tasks stand that an operation has changed.
+type becameView struct {
+	States       map[pawl.State]int64 `json:"states"`
+	IsLowerBound bool                 `json:"is_lower_bound"`
 }
 
 type operationCounts struct {
@@ -192,7 +221,11 @@ type operationCounts struct {
 
 func viewOperation(o *pawl.OperationInfo) operationView {
 	c := &o.Counts
-	return operationView{OperationID: o.ID, Action: o.Action, Filter: viewFilter(o.Filter), ToQueue: o.ToQueue, Priority: o.Priority, Max: o.Max, Canary: o.Canary,
+	var became *becameView
+	if b := o.Became; b != nil {
+		became = &becameView{b.States, b.IsLowerBound}
+	}
+	return operationView{Became: became, OperationID: o.ID, Action: o.Action, Filter: viewFilter(o.Filter), ToQueue: o.ToQueue, Priority: o.Priority, Max: o.Max, Canary: o.Canary,
 		Rate: rateWords(o.Rate), State: o.State, Stopping: o.Stopping, Actor: actorOf(o.Author), Reason: o.Reason, Why: o.Why, CreatedAt: o.CreatedAt,
 		PausedAt: o.PausedAt, EndedAt: o.EndedAt, WaitsFor: o.WaitsFor,
 		operationCounts: operationCounts{c.Total, c.TotalIsLowerBound, c.Matched, c.Done, c.SkippedTasks(), c.Skipped, c.Failed}}

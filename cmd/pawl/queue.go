@@ -36,7 +36,7 @@ characters; mind the shell, which has a use of its own for it.`,
 	}
 	list.add(cmd)
 	flags := cmd.Flags()
-	periodVar(flags, &filter.Series, "series", 0, "show how many tasks ended over so long, too: 2m, 5m, 1h or 24h")
+	periodVar(flags, &filter.Series, "series", 0, "show how many tasks succeeded and how many attempts went wrong over so long, too: 2m, 5m, 1h or 24h")
 	flags.StringVar(&having, "having", "", "only queues that have `what`: dead letters (dead), poisoned tasks (poisoned), a pause (paused), ready tasks but no worker (no_worker)")
 	flags.BoolVar(&filter.Most, "most", false, "those with the most first: of what --having says, or else to do; one page")
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
@@ -78,13 +78,14 @@ func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 		}
 		rows[i] = append(rows[i], workersText(q), oldest)
 		if drawn {
-			rows[i] = append(rows[i], sparkline(q.Series))
+			succeeded, wrong := sparklines(q.Series)
+			rows[i] = append(rows[i], succeeded, wrong)
 		}
 		rows[i] = append(rows[i], noteOf(q))
 	}
 	head := "QUEUE|READY|HELD|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|WORKERS|OLDEST|NOTE"
 	if drawn {
-		head = strings.Replace(head, "NOTE", "ENDED|NOTE", 1)
+		head = strings.Replace(head, "NOTE", "SUCCEEDED|WRONG|NOTE", 1)
 	}
 	columns(w, head, rows)
 }
@@ -97,18 +98,52 @@ func workersText(q *pawl.QueueInfo) string {
 	return strconv.Itoa(*q.Workers)
 }
 
-// sparkline draws how many tasks ended in each step; steps in which none did are low, not blank.
-func sparkline(s *pawl.QueueSeries) string {
-	if s == nil || len(s.Out) == 0 {
-		return ""
+// sparklines draws how many tasks succeeded in each step, and how often one went wrong: an attempt failed, or poison was found. Both have
+// one scale. "-": none did in the whole time.
+func sparklines(s *pawl.QueueSeries) (succeeded, wrong string) {
+	if s == nil {
+		return "", ""
 	}
+	badly := slices.Clone(s.Failed)
+	for i := range min(len(badly), len(s.Poisoned)) { // such an attempt is not among those that failed
+		badly[i] += s.Poisoned[i]
+	}
+	well := inPairs(s.Succeeded)
+	badly = inPairs(badly)
+	most := int64(1)
+	for _, n := range slices.Concat(well, badly) {
+		most = max(most, n)
+	}
+	return sparkline(well, most), sparkline(badly, most)
+}
+
+// sparkline draws a bar for each number; none is low, not blank, and a few among many are higher than none.
+func sparkline(numbers []int64, most int64) string {
 	bars := []rune("▁▂▃▄▅▆▇█")
-	most := max(slices.Max(s.Out), 1)
-	line := make([]rune, len(s.Out))
-	for i, n := range s.Out {
-		line[i] = bars[max(n, 0)*int64(len(bars)-1)/most]
+	line, some := make([]rune, len(numbers)), false
+	for i, n := range numbers {
+		some = some || n > 0
+		line[i] = bars[(max(n, 0)*int64(len(bars)-1)+most-1)/most]
+	}
+	if !some {
+		return "-"
 	}
 	return string(line)
+}
+
+// sparkSteps is how many steps a row has room for.
+const sparkSteps = 30
+
+// inPairs makes one step of two where there are more than a row has room for.
+func inPairs(numbers []int64) []int64 {
+	if len(numbers) <= sparkSteps {
+		return numbers
+	}
+	out := make([]int64, (len(numbers)+1)/2)
+	for i, n := range numbers {
+		out[i/2] += n
+	}
+	return out
 }
 
 // noteOf says in short what keeps a queue or parts of it from running.

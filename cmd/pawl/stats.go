@@ -193,11 +193,13 @@ type ratesView struct {
 
 // seriesView are the events of a queue in a window.
 type seriesView struct {
-	Step   string    `json:"step"`
-	Start  time.Time `json:"start"`
-	In     []int64   `json:"in"`
-	Out    []int64   `json:"out"`
-	Failed []int64   `json:"failed"`
+	Step      string    `json:"step"`
+	Start     time.Time `json:"start"`
+	In        []int64   `json:"in"`
+	Out       []int64   `json:"out"`
+	Failed    []int64   `json:"failed"`
+	Succeeded []int64   `json:"succeeded"`
+	Poisoned  []int64   `json:"poisoned"`
 }
 
 func viewCounts(c pawl.EventCounts) countsView {
@@ -225,7 +227,7 @@ func viewStats(queue string, s *pawl.Stats) statsView {
 func (v *queueView) setRates(q *pawl.QueueInfo) {
 	v.Workers = q.Workers
 	if s := q.Series; s != nil {
-		v.Series = &seriesView{Step: period(s.Step), Start: s.Start, In: s.In, Out: s.Out, Failed: s.Failed}
+		v.Series = &seriesView{Step: period(s.Step), Start: s.Start, In: s.In, Out: s.Out, Failed: s.Failed, Succeeded: s.Succeeded, Poisoned: s.Poisoned}
 	}
 	if q.Rates == nil {
 		return

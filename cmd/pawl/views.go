@@ -304,6 +304,7 @@ type groupView struct {
 	FirstAt      time.Time `json:"first_at,omitzero"`
 	LastAt       time.Time `json:"last_at,omitzero"`
 	SampleTaskID string    `json:"sample_task_id"`
+	Trend        []int64   `json:"trend"` // how many ended in each of the last 24 hours, the oldest first
 }
 
 // listView is a list as REST answers it.

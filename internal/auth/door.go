@@ -221,7 +221,7 @@ func (v *Visitor) ExpiresAt() time.Time { return v.expiresAt }
 
 var errStale = task.Unavailable(time.Second, "this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
 
-var errUnheard = task.Unavailable(time.Second, "this node has not heard from its cluster yet whether calls need a token")
+var errUnheard = task.Unavailable(time.Second, "this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: most of the nodes must run")
 
 // Failure is why a caller was not let in.
 type Failure int

@@ -90,14 +90,15 @@ func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s engine.S
 }
 
 const (
-	// countRows is how many rows are looked at between two looks at the clock, countTime how long a count may take.
-	countRows = 20_000
-	countTime = 2 * time.Second
+	// countRows is how many rows are looked at between two looks at the clock.
+	countRows = 5000
+	// CountTime is how long the count of what an operation is to be for may take.
+	CountTime = 2 * time.Second
 )
 
-// CountMatches counts the tasks of a shard that a filter selects, and reads the newest. Matches.Next is set if there may be more than
-// it had the time to count.
-func (b *Broker) CountMatches(ctx context.Context, shardID uint32, ns string, f Filter, sample int) (n Matches, at Stamp, err error) {
+// CountMatches counts the tasks of a shard that a filter selects, for about so long, and reads the newest. Matches.Next is set if there
+// may be more than it had the time to count.
+func (b *Broker) CountMatches(ctx context.Context, shardID uint32, ns string, f Filter, sample int, patience time.Duration) (n Matches, at Stamp, err error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return n, Stamp{}, err
@@ -110,8 +111,9 @@ func (b *Broker) CountMatches(ctx context.Context, shardID uint32, ns string, f 
 			if err != nil {
 				return n, err
 			}
-			n.Count, n.Sample, n.Next = n.Count+more.Count, append(n.Sample, more.Sample...), more.Next
-			if n.Next == nil || time.Since(began) >= countTime || ctx.Err() != nil {
+			n.Add(more)
+			n.Next = more.Next
+			if n.Next == nil || time.Since(began) >= patience || ctx.Err() != nil {
 				return n, ctx.Err()
 			}
 		}

@@ -44,7 +44,7 @@ type OperationCalls interface {
 	PauseOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error)
 	ResumeOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error)
 	AbortOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error)
-	CountMatches(ctx context.Context, shard uint32, ns string, f Filter, sample int) (Matches, Stamp, error)
+	CountMatches(ctx context.Context, shard uint32, ns string, f Filter, sample int, patience time.Duration) (Matches, Stamp, error)
 	OperateSome(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
 }
 

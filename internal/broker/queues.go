@@ -116,7 +116,8 @@ func (b *Broker) DeadGroups(ctx context.Context, shardID uint32, ns, queue strin
 		partial bool
 	}
 	a, at, err := read(ctx, r, func(from store.Reader) (a answer, err error) {
-		a.groups, a.partial = engine.GroupDead(from, ns, queue, task.ScopeOf(ctx), s)
+		now, _ := r.shard.Now()
+		a.groups, a.partial = engine.GroupDead(from, ns, queue, task.ScopeOf(ctx), s, now)
 		return a, nil
 	})
 	return a.groups, a.partial, at, err

@@ -57,3 +57,39 @@ func TestIdleParts(t *testing.T) {
 		}
 	}
 }
+
+// TestCountsEnd: a count without patience ends after some rows and says that there may be more; one with patience counts all, by state.
+func TestCountsEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		w.must(w.CopyQueues(ctx, one, ns, map[string]task.QueueConfig{"mail": {Version: 1, Settings: task.DefaultSettings()}}))
+		specs := make([]task.Spec, 1000)
+		for i := range specs {
+			specs[i] = task.Spec{Type: "job", Queue: "mail"}
+			specs[i].Fill()
+		}
+		for range countRows/len(specs) + 1 {
+			_, _, err := w.Enqueue(ctx, one, ns, specs)
+			w.must(err)
+		}
+		for _, c := range []struct {
+			patience time.Duration
+			claims   int
+			want     string
+		}{{0, 0, "5000 map[ready:5000], more: true"}, {time.Second, 7, "6000 map[claimed:7 ready:5993], more: false"}} {
+			if c.claims > 0 {
+				_, _, err := w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "mail"}}, Max: c.claims, MaxBytes: 1 << 20, Lease: time.Hour}, 0)
+				w.must(err)
+			}
+			n, _, err := w.CountMatches(ctx, one, ns, Filter{Queue: "mail"}, 0, c.patience)
+			w.must(err)
+			states := map[string]int64{}
+			for s, k := range n.States {
+				states[s.String()] = k
+			}
+			if got := fmt.Sprintf("%d %v, more: %t", n.Count, states, n.Next != nil); got != c.want {
+				t.Errorf("for %v: %s, want %s", c.patience, got, c.want)
+			}
+		}
+	})
+}

@@ -208,13 +208,9 @@ func (c *Control) expireAudit(ctx context.Context) error {
 	if o := c.currentOffice(); o == nil || time.Since(o.began) < auditRest {
 		return nil
 	}
-	due, err := view(ctx, c, audit.Due)
-	if err != nil || due == 0 || due > store.TimeOf(time.Now()) {
-		return err
-	}
-	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
-		if due > tx.Now() {
-			return struct{}{}, nil
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		if due, err := audit.Due(tx); err != nil || due == 0 || due > tx.Now() {
+			return struct{}{}, err
 		}
 		settings, _, err := getRow[Settings](tx, settingsKey)
 		if err != nil {

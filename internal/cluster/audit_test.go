@@ -117,7 +117,13 @@ func TestAuditRetention(t *testing.T) {
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("at once there is %q", got)
 		}
-		pass(49 * time.Hour)
+		w.sleep(46 * time.Hour)
+		pass(2 * retireRest)
+		if got := w.leader.noted(); len(got) != 1 {
+			t.Errorf("before 2 days are over there is %q", got)
+		}
+		w.sleep(time.Hour)
+		pass(2 * retireRest)
 		if got := w.leader.noted(); len(got) > 0 {
 			t.Errorf("after 2 days there is %q", got)
 		}

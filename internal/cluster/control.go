@@ -79,7 +79,8 @@ type Control struct {
 	dividing chan struct{} // one place: who has it shares out a namespace's quotas
 	divided  chan struct{} // one place: some namespace has quotas
 
-	events events.Ring
+	events  events.Ring
+	lastMap atomic.Pointer[Map] // that was read last; nil: none
 
 	mu     sync.Mutex
 	office *office // nil: not in office
@@ -263,8 +264,20 @@ func named(err error) error {
 	return fmt.Errorf("system shard: %w", err)
 }
 
-// Map reads nodes, shards and settings.
-func (c *Control) Map(ctx context.Context) (*Map, error) { return view(ctx, c, readMap) }
+// Map reads nodes, shards and settings. It is asked for all the time, where nothing changes for days: what was decoded last is given
+// again while it is as new as the tables, which each change of theirs tells in the row newestKey.
+func (c *Control) Map(ctx context.Context) (*Map, error) {
+	return view(ctx, c, func(r store.Reader) (*Map, error) {
+		if m := c.lastMap.Load(); m != nil && m.Version == getNumber(r, newestKey) {
+			return m, nil
+		}
+		m, err := readMap(r)
+		if err == nil {
+			c.lastMap.Store(m)
+		}
+		return m, err
+	})
+}
 
 // set writes a row of nodes, shards or settings.
 func (c *Control) set(tx *store.Tx, key, value []byte) {

@@ -437,3 +437,72 @@ type storeTx = store.Tx
 func storePosition(index uint64) store.Position {
 	return store.Position{Index: index, Term: 1, Time: store.Time(index)}
 }
+
+// The map is decoded anew when something in it has changed, and only then.
+func TestMapIsDecodedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		read := func() *Map {
+			t.Helper()
+			m, err := c.Map(bg)
+			must(t, err)
+			fresh, err := view(bg, c, readMap)
+			must(t, err)
+			if !reflect.DeepEqual(m, fresh) {
+				t.Errorf("the map is %+v, in the tables %+v", m, fresh)
+			}
+			return m
+		}
+		last := read()
+		if read() != last {
+			t.Error("decoded again, and nothing has changed")
+		}
+		for _, c := range []struct {
+			what   string
+			change func() error
+		}{
+			{"a shard", func() error { return c.AddShards(bg, nobody, 3) }},
+			{"a node", func() error { _, err := c.Join(bg, joinOf("n2", 2)); return err }},
+			{"a setting", func() error { return c.SetReplication(bg, nobody, 1) }},
+			{"a drain", func() error { return c.Drain(bg, nobody, "n1") }},
+			{"its end", func() error { return c.Undrain(bg, nobody, "n1") }},
+		} {
+			must(t, c.change())
+			now := read()
+			if now == last {
+				t.Errorf("%s is not in the map", c.what)
+			}
+			last = now
+		}
+	})
+}
+
+// BenchmarkMap reads the map of 8 nodes and 64 shards of three replicas, as the reconciler does twice a second.
+func BenchmarkMap(b *testing.B) {
+	s := newWorld(b).seat()
+	s.lead()
+	c := s.control
+	_, err := update(bg, c, func(tx *store.Tx) (struct{}, error) {
+		c.setSettings(tx, Settings{DataShards: 64})
+		for n := range uint32(8) {
+			c.setNode(tx, Node{Number: n + 1, Name: fmt.Sprintf("n%d", n+1), PeerAddress: "10.0.0.1:7296", APIAddress: "10.0.0.1:7295"})
+		}
+		for id := range uint32(65) {
+			s := Shard{ID: id}
+			for n := range uint32(3) {
+				s.Replicas = append(s.Replicas, Replica{ID: uint64(n+1) << 32, Node: n + 1})
+			}
+			c.setShard(tx, s)
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Map(bg); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -487,6 +487,8 @@ func TestCrossings(t *testing.T) {
 		expect("under it", 1)
 		at(false, Depth{Queue: "q", Ready: 1, Wait: 61 * time.Second}, Depth{Queue: "r", Ready: 20})
 		expect("one waits for long", 1)
+		at(false, Depth{Queue: "q", Ready: 1, Wait: 49 * time.Second}, Depth{Queue: "r", Ready: 20})
+		expect("one waits for nearly as long", 0)
 		at(false, Depth{Queue: "r", Ready: 20})
 		expect("the queue is gone", 1)
 		next := w.seat()

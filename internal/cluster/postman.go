@@ -115,10 +115,9 @@ func (p *Postman) lookForDue(ctx context.Context) (next time.Duration) {
 		return 0
 	}
 	p.oldest.Store(int64(due.oldest))
-	now := store.TimeOf(time.Now())
 	for _, d := range due.hooks {
-		if d.at > now {
-			if wait := d.at.Sub(now); next == 0 || wait < next {
+		if d.at > due.now {
+			if wait := d.at.Sub(due.now); next == 0 || wait < next {
 				next = wait
 			}
 			continue
@@ -135,13 +134,15 @@ type dueHook struct {
 }
 
 type dueList struct {
+	now    store.Time // of the shard, which wrote when things are due
 	hooks  []dueHook
 	oldest store.Time // of all notices that are to be sent, but those for webhooks that are paused or disabled
 }
 
 // dueHooks tells for which webhooks something waits.
 func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
-	return view(ctx, c, func(r store.Reader) (due dueList, err error) {
+	return update(ctx, c, func(r *store.Tx) (due dueList, err error) { // writes nothing: a view knows no time
+		due.now = r.Now()
 		if getNumber(r, pendingsKey) == 0 {
 			return due, nil
 		}
@@ -241,19 +242,18 @@ func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (De
 	c := p.cfg.Control
 	type found struct {
 		Webhook
-		secrets []string
+		now store.Time
 	}
-	now := store.TimeOf(time.Now())
-	h, err := view(ctx, c, func(r store.Reader) (found, error) {
-		h, err := getHook(r, ns, name)
-		return found{h, h.secrets(now)}, err
+	h, err := update(ctx, c, func(tx *store.Tx) (found, error) { // writes nothing: a view knows no time
+		h, err := getHook(tx, ns, name)
+		return found{h, tx.Now()}, err
 	})
 	if err != nil {
 		return Delivery{}, err
 	}
-	at := now.Time()
+	now, at := h.now, h.now.Time()
 	n := &notice{News: task.News{Kind: task.NewsTest, Namespace: ns, First: at, Last: at}, Attempts: 1}
-	a := &attempt{hook: h.Webhook, secrets: h.secrets, id: testID(now, &h.Webhook), notice: *n}
+	a := &attempt{hook: h.Webhook, secrets: h.secrets(now), id: testID(now, &h.Webhook), notice: *n}
 	o := p.cfg.Send(ctx, a.letter())
 	if err := ctx.Err(); err != nil {
 		return Delivery{}, err

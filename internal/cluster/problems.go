@@ -29,6 +29,9 @@ type Problem struct {
 
 // Problems says what is amiss: the nodes that are away, then the shards, one problem for all that have the same.
 func (o *Overview) Problems() (list []Problem) {
+	if o.By != "" {
+		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster can't be asked how it stands: this is what node %s finds out by itself, and nothing of the cluster can be changed now", o.By)})
+	}
 	names := map[uint32]string{}
 	for i := range o.Nodes {
 		n := &o.Nodes[i]

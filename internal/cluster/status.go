@@ -8,6 +8,7 @@ import (
 
 // Overview is how the cluster stands, for its operators.
 type Overview struct {
+	By       string // the node whose own view it is, as the system shard can't be asked; "": the leader of that
 	Settings Settings
 	Nodes    []NodeOverview
 	Shards   []ShardOverview
@@ -64,13 +65,9 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 		}
 		v := c.nodeOverview(n)
 		v.Replicas = m.holding(n.Number)
-		for _, s := range o.Shards {
-			if s.Leader != 0 && NodeOf(s.Leader) == n.Number {
-				v.Leads = append(v.Leads, s.ID)
-			}
-		}
 		o.Nodes = append(o.Nodes, v)
 	}
+	o.lead()
 	return o, nil
 }
 

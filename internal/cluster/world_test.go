@@ -28,10 +28,11 @@ type onceSlots struct {
 // they were told.
 type world struct {
 	most   int // queues
-	t      *testing.T
+	t      testing.TB
 	state  *store.Store
 	rounds sync.Mutex // one round at a time
 	leader *seat
+	slept  time.Duration // the shard's time is ahead by that
 
 	mu     sync.Mutex
 	copies map[string]task.QueueConfig // by shard and name
@@ -74,7 +75,7 @@ func seeds(many uint64) uint64 {
 // pass lets fake time pass, in the bubble that a test is in.
 func pass(d time.Duration) { time.Sleep(d) }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +104,14 @@ func (s *seat) lead() {
 	s.control.Elected()
 }
 
+// sleep suspends the machines: the shard's time runs on, and nobody looks at anything. Of hours that pass by themselves the store's
+// timers make seconds.
+func (w *world) sleep(d time.Duration) {
+	w.rounds.Lock()
+	defer w.rounds.Unlock()
+	w.slept += d
+}
+
 // open founds a cluster of feature level 1 with so many data shards, if there is none, and returns what leads it.
 func (w *world) open(shards int) *Control {
 	w.t.Helper()
@@ -127,7 +136,7 @@ func (s *seat) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 		return errNotLeader
 	}
 	at := s.state.Applied()
-	tx := s.state.Begin(max(at.Time+1, store.TimeOf(time.Now())), at.Index+1)
+	tx := s.state.Begin(max(at.Time+1, store.TimeOf(time.Now()).Add(s.slept)), at.Index+1)
 	defer tx.Close()
 	if err := fn(tx); err != nil {
 		if !tx.Empty() {

@@ -113,8 +113,9 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	case x.State == task.Scheduled || x.State == task.Retrying:
 		c.expectRow(waitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
 	case x.State == task.Dead || x.State == task.Poisoned:
-		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), nil)
+		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), encodePrint(x.Print))
 	}
+	c.checkPrint(id, x)
 	if at, kind := x.deadline(); c.archives(id, x) {
 		c.expectRow(archiveKey(c.ns, x.EndedAt, id), nil)
 	} else if kind != 0 {
@@ -139,6 +140,17 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	}
 	if _, ok := c.from.Get(idKey(c.ns, tabCheckpoint, id)); ok != x.Checkpointed {
 		c.find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
+	}
+}
+
+// checkPrint compares the fingerprint that a task was given when it died with that of what it says.
+func (c *checker) checkPrint(id task.ID, x *Exec) {
+	if x.Print == 0 {
+		return // it lives, or died under a leader that wrote none
+	}
+	v := View{Exec: x, Attempts: readAttempts(c.from, c.ns, id)}
+	if want := printOf(&v); x.Print != want {
+		c.find("task %s has the fingerprint %s, that of its last failure is %s", id, PrintText(x.Print), PrintText(want))
 	}
 }
 

@@ -45,6 +45,7 @@ func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 		r.finish(h.Namespace, h.ID, q, from, &to, task.Discarded, task.ReasonHandler)
 	case FallPoison:
 		outcome = task.OutcomePoisoned
+		r.mark(h.Namespace, h.ID, &to, f.Failure)
 		r.finish(h.Namespace, h.ID, q, from, &to, task.Poisoned, task.ReasonUnreadable)
 	default:
 		r.retry(h, q, from, &to, f)

@@ -149,12 +149,19 @@ func (f *Filter) matches(from store.Reader, ns string, id task.ID, x *Exec) bool
 			return false
 		}
 	}
-	if f.Error != "" || f.Fingerprint != "" {
-		v := View{Exec: x, Attempts: readAttempts(from, ns, id)}
-		message := v.LastFailure().Message
-		return strings.Contains(message, f.Error) && (f.Fingerprint == "" || PrintText(fingerprintOf(x.Type, Normalise(message))) == f.Fingerprint)
+	return f.matchesFailure(from, ns, id, x)
+}
+
+// matchesFailure says whether the filter selects a task by its last failure. A fingerprint that was written saves reading it.
+func (f *Filter) matchesFailure(from store.Reader, ns string, id task.ID, x *Exec) bool {
+	if x.Print != 0 && f.Fingerprint != "" && PrintText(x.Print) != f.Fingerprint {
+		return false
 	}
-	return true
+	if f.Error == "" && (f.Fingerprint == "" || x.Print != 0) {
+		return true
+	}
+	v := View{Exec: x, Attempts: readAttempts(from, ns, id)}
+	return strings.Contains(v.LastFailure().Message, f.Error) && (f.Fingerprint == "" || PrintText(printOf(&v)) == f.Fingerprint)
 }
 
 func hasState(states []task.State, s task.State) bool {

@@ -2,12 +2,10 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
-	"regexp"
+	"encoding/binary"
 	"slices"
 	"strings"
-
-	"github.com/cespare/xxhash/v2"
+	"time"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -19,27 +17,29 @@ type Group struct {
 	Type        string
 	Message     string // normalised
 	Count       int64
-	First, Last store.Time       // ends
-	Sample      task.ID          // the newest
-	Queues      map[string]int64 // how many in each queue
+	First, Last store.Time        // ends
+	Sample      task.ID           // the newest
+	Queues      map[string]int64  // how many in each queue
+	Trend       [TrendHours]int64 // how many of them ended in each hour before the count, the oldest first: the last is the last 60 minutes
 }
 
-// maxGroups bounds the answer.
-const maxGroups = 1000
+// TrendHours is how many hours back the trend of a group goes.
+const TrendHours = 24
+
+// maxGroups bounds the answer, groupLimit how many dead letters are counted for it: a row of an index each.
+const maxGroups, groupLimit = 1000, 50_000
 
 // GroupDead counts dead letters or poisoned tasks by type and normalised message, the largest group first: those of a queue, or of all
 // that a scope has if queue is "". Partial says that there are more tasks than one call reads; those read are the newest of each queue,
-// and a queue with few is not left out for one with many.
-func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.State) (groups []Group, partial bool) {
-	g := &grouping{from: from, ns: ns, state: s, byPrint: map[uint64]*Group{}}
+// and a queue with few is not left out for one with many. Trends are of the hours before now.
+//
+// It reads their index alone, in which the leader has written their fingerprints, and of each group the newest task: decisions/0036.
+func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.State, now store.Time) (groups []Group, partial bool) {
+	g := &grouping{from: from, ns: ns, state: s, now: now, byPrint: map[uint64]*Group{}}
 	if queue != "" {
-		g.read(queue, scanLimit)
+		g.read(queue, groupLimit)
 	} else {
-		left := scanLimit
-		queues := deadQueues(from, ns, within, s)
-		for i, q := range queues {
-			left -= g.read(q.name, left/(len(queues)-i))
-		}
+		g.readQueues(within, groupLimit)
 	}
 	return g.largest()
 }
@@ -50,12 +50,14 @@ type deadQueue struct {
 	n    int64
 }
 
-// deadQueues are those that have some, the one with the fewest first: what it leaves of its share is for the others.
-func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (queues []deadQueue) {
+// deadQueues are those that have some, the one with the fewest first: what it leaves of its share is for the others. Rows is how many
+// the index has for all queues of the namespace, in both states.
+func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (queues []deadQueue, rows int64) {
 	lo, hi := tableBounds(ns, tabCounts)
 	from.Scan(lo, hi, func(k, v []byte) bool {
 		c, err := decodeCounts(v)
 		corrupt(err)
+		rows += c.dead + c.poisoned
 		n := c.dead
 		if s == task.Poisoned {
 			n = c.poisoned
@@ -66,7 +68,7 @@ func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (
 		return true
 	})
 	slices.SortFunc(queues, func(a, b deadQueue) int { return cmp.Or(cmp.Compare(a.n, b.n), cmp.Compare(a.name, b.name)) })
-	return queues
+	return queues, rows
 }
 
 // grouping is a count of dead letters under way.
@@ -74,32 +76,78 @@ type grouping struct {
 	from    store.Reader
 	ns      string
 	state   task.State
+	now     store.Time
 	byPrint map[uint64]*Group
 	partial bool
+}
+
+// readQueues counts those of all queues that a scope has, at most so many.
+func (c *grouping) readQueues(within task.Scope, limit int) {
+	queues, rows := deadQueues(c.from, c.ns, within, c.state)
+	if rows <= int64(limit) {
+		c.readAll(queues)
+		return
+	}
+	for i, q := range queues {
+		limit -= c.read(q.name, limit/(len(queues)-i))
+	}
+}
+
+// readAll counts all of some queues in one pass over the namespace's index: a pass for each queue costs ten times as much as a row.
+func (c *grouping) readAll(queues []deadQueue) {
+	wanted := make(map[string]string, len(queues))
+	for _, q := range queues {
+		wanted[q.name] = q.name
+	}
+	lo, hi := tableBounds(c.ns, tabDead)
+	c.from.Scan(lo, hi, func(k, v []byte) bool {
+		at := len(k) - deadTail
+		if queue, ok := wanted[string(k[len(lo):at-2])]; ok && task.State(k[at-1]) == c.state {
+			c.take(queue, k[at:], v)
+		}
+		return true
+	})
 }
 
 // read counts the newest of a queue, at most so many, and says how many it has read.
 func (c *grouping) read(queue string, most int) (read int) {
 	prefix := statePrefix(c.ns, tabDead, queue, c.state)
-	c.from.ScanBack(prefix, after(prefix), func(k, _ []byte) bool {
+	c.from.ScanBack(prefix, after(prefix), func(k, v []byte) bool {
 		if read == most {
 			c.partial = true
 			return false
 		}
 		read++
-		v, err := Show(c.from, c.ns, idAt(k))
-		corrupt(err)
-		message := Normalise(v.LastFailure().Message)
-		print := fingerprintOf(v.Type, message)
-		g := c.byPrint[print]
-		if g == nil {
-			g = &Group{Fingerprint: print, Type: v.Type, Message: message, First: v.Exec.EndedAt}
-			c.byPrint[print] = g
-		}
-		g.add(&Group{Count: 1, First: v.Exec.EndedAt, Last: v.Exec.EndedAt, Sample: v.ID, Queues: map[string]int64{queue: 1}})
+		c.take(queue, k[len(prefix):], v)
 		return true
 	})
 	return read
+}
+
+// take counts the task of a row of the index, of whose key the end is given.
+func (c *grouping) take(queue string, tail, row []byte) {
+	ended, id := store.Time(binary.BigEndian.Uint64(tail)), idAt(tail) // #nosec G115 -- as written
+	print, err := decodePrint(row)
+	corrupt(err)
+	if print == 0 { // it died under a leader that wrote none
+		v, err := Show(c.from, c.ns, id)
+		corrupt(err)
+		print = printOf(v)
+	}
+	g := c.byPrint[print]
+	if g == nil {
+		g = &Group{Fingerprint: print, First: ended, Last: ended, Sample: id, Queues: map[string]int64{}}
+		c.byPrint[print] = g
+	}
+	g.Count++
+	g.Queues[queue]++
+	g.First = min(g.First, ended)
+	if ended > g.Last {
+		g.Last, g.Sample = ended, id
+	}
+	if ago := max(c.now.Sub(ended), 0) / time.Hour; ago < TrendHours {
+		g.Trend[TrendHours-1-ago]++
+	}
 }
 
 // add adds what another queue or shard has of the group.
@@ -115,15 +163,24 @@ func (g *Group) add(o *Group) {
 	for queue, n := range o.Queues {
 		g.Queues[queue] += n
 	}
+	for i, n := range o.Trend {
+		g.Trend[i] += n
+	}
 }
 
+// largest are the largest groups, each with what its newest task says.
 func (c *grouping) largest() (groups []Group, partial bool) {
 	for _, g := range c.byPrint {
 		groups = append(groups, *g)
 	}
 	sortGroups(groups)
 	if len(groups) > maxGroups {
-		return groups[:maxGroups], true
+		groups, c.partial = groups[:maxGroups], true
+	}
+	for i := range groups {
+		v, err := Show(c.from, c.ns, groups[i].Sample)
+		corrupt(err)
+		groups[i].Type, groups[i].Message = v.Exec.Type, Normalise(v.LastFailure().Message)
 	}
 	return groups, c.partial
 }
@@ -162,21 +219,4 @@ func (g *Group) Most() (queue string) {
 		}
 	}
 	return queue
-}
-
-// fingerprintOf names what failures of one type and normalised message have in common.
-func fingerprintOf(typ, message string) uint64 { return xxhash.Sum64String(typ + "\x00" + message) }
-
-// PrintText is a fingerprint as it is written: 16 digits, hexadecimal.
-func PrintText(print uint64) string { return fmt.Sprintf("%016x", print) }
-
-// variable matches what differs between failures of one kind: ids, addresses, numbers, quoted values.
-var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b[0-9a-fA-F]*[0-9][0-9a-fA-F]{7,}\b|[0-9]+`)
-
-// maxNormalised is the length that a message is cut to.
-const maxNormalised = 300
-
-// Normalise replaces what differs between failures of one kind by a star.
-func Normalise(message string) string {
-	return task.Cut(variable.ReplaceAllString(task.Cut(message, 2000), "*"), maxNormalised)
 }

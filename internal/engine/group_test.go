@@ -1,22 +1,138 @@
 package engine
 
 import (
-	"regexp"
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
 )
 
-var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-
-func TestNormalise(t *testing.T) {
-	for in, want := range map[string]string{
-		`dial 10.0.0.7:5432: refused`:                          `dial *.*.*.*:*: refused`,
-		`order 01890a5d-ac96-774b-bcce-b302099a8057 is "open"`: `order * is *`,
-		`user 42 not found`:                                    `user * not found`,
-		`at 0xdeadbeef`:                                        `at *`,
-		``:                                                     ``,
-	} {
-		if got := Normalise(in); got != want {
-			t.Errorf("Normalise(%q) = %q, want %q", in, got, want)
+// counted are groups in one line: how many, the message, and the hours of the trend that have some.
+func counted(groups []Group) (line string) {
+	for _, g := range groups {
+		line += fmt.Sprintf("%d %q in %d", g.Count, g.Message, len(g.Queues))
+		for i, n := range g.Trend {
+			if n > 0 {
+				line += fmt.Sprintf(" -%dh:%d", TrendHours-1-i, n)
+			}
 		}
+		line += "; "
+	}
+	return line
+}
+
+// TestTrend lets a group come over the hours: a full hour ago is the hour before the last.
+func TestTrend(t *testing.T) {
+	w := newWorld(t)
+	w.putQueue("mail", task.DefaultSettings(), false)
+	w.putQueue("shop", task.DefaultSettings(), false)
+	w.die("mail", 1, deadly)
+	w.pass(23 * time.Hour)
+	w.die("shop", 2, deadly)
+	w.pass(59 * time.Minute)
+	w.die("mail", 3, deadly)
+	told := func() string {
+		groups, partial := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+		return fmt.Sprint(counted(groups), partial)
+	}
+	for _, step := range []struct {
+		pass time.Duration
+		want string
+	}{
+		{0, ` in 2 -23h:1 -0h:5; false`},
+		{time.Minute - time.Microsecond, ` in 2 -23h:1 -0h:5; false`},
+		{time.Microsecond, ` in 2 -1h:2 -0h:3; false`},
+		{48 * time.Hour, ` in 2; false`},
+	} {
+		w.pass(step.pass)
+		if got, want := told(), `6 "\n  disk * is full\nat line *"`+step.want; got != want {
+			t.Errorf("after %v: %s, want %s", step.pass, got, want)
+		}
+	}
+}
+
+// TestGroupsOfOthers counts in two namespaces whose queues have the same names, and poison beside dead letters.
+func TestGroupsOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.putQueue("mail", task.DefaultSettings(), false)
+	w.die("mail", 2, deadly)
+	w.die("mail", 1, FailRequest{Fall: FallPoison, Failure: Failure{Message: "no JSON"}})
+	for _, c := range []struct {
+		ns, queue string
+		within    []string
+		state     task.State
+		want      string
+	}{
+		{"default", "", nil, task.Dead, `2 "\n  disk * is full\nat line *" in 1 -0h:2; `},
+		{"default", "", nil, task.Poisoned, `1 "no JSON" in 1 -0h:1; `},
+		{"default", "mail", nil, task.Poisoned, `1 "no JSON" in 1 -0h:1; `},
+		{"default", "", []string{"shop"}, task.Dead, ""},
+		{"defaul", "", nil, task.Dead, ""},
+		{"other", "", nil, task.Dead, ""},
+		{"other", "mail", nil, task.Dead, ""},
+	} {
+		groups, _ := GroupDead(w.store, c.ns, c.queue, task.Scope{Queues: c.within}, c.state, w.now)
+		if got := counted(groups); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+// TestGroupsShare counts fewer than there are: each queue has an equal share, and those with few leave theirs to the others.
+func TestGroupsShare(t *testing.T) {
+	w := newWorld(t)
+	for i, n := range []int{1, 9, 2, 0} {
+		queue := fmt.Sprintf("q%d", i)
+		w.putQueue(queue, task.DefaultSettings(), false)
+		if n > 0 {
+			w.die(queue, n, deadly)
+		}
+	}
+	for _, c := range []struct {
+		limit int
+		want  string
+	}{{12, "q0:1 q1:9 q2:2 false"}, {11, "q0:1 q1:8 q2:2 true"}, {6, "q0:1 q1:3 q2:2 true"}, {4, "q0:1 q1:2 q2:1 true"}} {
+		g := &grouping{from: w.store, ns: "default", state: task.Dead, now: w.now, byPrint: map[uint64]*Group{}}
+		g.readQueues(task.Scope{}, c.limit)
+		groups, partial := g.largest()
+		got := ""
+		for _, queue := range slices.Sorted(maps.Keys(groups[0].Queues)) {
+			got += fmt.Sprintf("%s:%d ", queue, groups[0].Queues[queue])
+		}
+		if got += fmt.Sprint(partial); got != c.want {
+			t.Errorf("at most %d: %s, want %s", c.limit, got, c.want)
+		}
+	}
+}
+
+// TestGroupsOfOldRows counts dead letters in whose rows there is no fingerprint: those that died before leaders wrote it.
+func TestGroupsOfOldRows(t *testing.T) {
+	w := newWorld(t)
+	w.putQueue("mail", task.DefaultSettings(), false)
+	w.die("mail", 2, deadly)
+	want, _ := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+	w.round(func(r *Round) {
+		lo, hi := tableBounds("default", tabDead)
+		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
+			x, err := readExec(r.tx, "default", idAt(k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Print = 0
+			r.tx.Set(idKey("default", tabExec, idAt(k)), x.encode())
+			r.tx.Set(bytes.Clone(k), nil)
+			return true
+		})
+	})
+	got, _ := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if _, found := w.pages(Filter{Queue: "mail", Fingerprint: PrintText(want[0].Fingerprint)}, 10); len(found) != 2 {
+		t.Errorf("by fingerprint %d are found, want 2", len(found))
 	}
 }

@@ -37,7 +37,7 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	to := *from
 	if from.State.Ended() {
 		to.Exhausted = to.Failures + to.Crashes
-		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt = 0, 0, "", 0
+		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt, to.Print = 0, 0, "", 0, 0
 		to.Ties = to.Ties.turned()
 	}
 	to.RunAt = r.now.Add(delay)

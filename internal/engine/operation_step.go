@@ -222,15 +222,33 @@ func (r *Round) stepEnds(d deadline) {
 // Matches is what a filter selects in a shard.
 type Matches struct {
 	Count  int64
-	Sample []*View // the newest
-	Next   []byte  // where the count goes on; nil: it is whole
+	States map[task.State]int64 // how many are in each
+	Sample []*View              // the newest
+	Next   []byte               // where the count goes on; nil: it is whole
+}
+
+func (n *Matches) take(s task.State, count int64) {
+	if n.States == nil {
+		n.States = map[task.State]int64{}
+	}
+	n.States[s] += count
+	n.Count += count
+}
+
+// Add adds what was found further on, or in another shard.
+func (n *Matches) Add(o Matches) {
+	for s, count := range o.States {
+		n.take(s, count)
+	}
+	n.Sample = append(n.Sample, o.Sample...)
 }
 
 // CountMatches counts the tasks that a filter selects in up to so many rows from a cursor, and reads the first few.
 func CountMatches(from store.Reader, ns string, f Filter, cursor []byte, rows, sample int) (n Matches, err error) {
 	n.Next, err = f.walk(from, ns, cursor, rows, func(id task.ID, x *Exec) bool {
 		if f.matches(from, ns, id, x) {
-			if n.Count++; len(n.Sample) < sample {
+			n.take(x.State, 1)
+			if len(n.Sample) < sample {
 				n.Sample = append(n.Sample, show(from, ns, id, x))
 			}
 		}

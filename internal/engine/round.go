@@ -374,7 +374,7 @@ func (r *Round) enter(ns string, id task.ID, q *queue, x *Exec) {
 		r.enterLane(q, id, x)
 		r.Woken = append(r.Woken, Woken{ns, q.name})
 	case x.State == task.Dead || x.State == task.Poisoned:
-		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), nil)
+		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), encodePrint(x.Print))
 	}
 	if at, kind := x.deadline(); kind != 0 {
 		r.remind(at, kind, ns, id[:])

@@ -180,6 +180,7 @@ type Exec struct {
 	Reason    string     // of the end state
 	MovedTo   task.ID    // as which it lives on, once that is known; zero: it was not moved
 	Operation task.ID    // the last one that changed it; zero: none did
+	Print     uint64     // the fingerprint of what it died of, or was found to be poison by; 0: it lives, or nobody wrote it
 }
 
 // Claim is one worker's hold of a task.
@@ -258,6 +259,7 @@ func (x *Exec) encode() []byte {
 	r.id(40, x.MovedTo)
 	r.id(42, x.Operation)
 	r.num(41, uint64(x.Size)) // #nosec G115 -- not negative
+	r.num(43, x.Print)
 	return r
 }
 
@@ -371,6 +373,8 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.Role = Role(v)
 	case 41:
 		x.Size = int64(v) // #nosec G115 -- as it was written
+	case 43:
+		x.Print = v
 	}
 }
 

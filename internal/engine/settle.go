@@ -151,6 +151,7 @@ func (r *Round) tellEnd(ns string, id task.ID, x *Exec) {
 
 // bury makes a task a dead letter.
 func (r *Round) bury(ns string, id task.ID, q *queue, from, to *Exec, reason string, f Failure) {
+	r.mark(ns, id, to, f)
 	r.finish(ns, id, q, from, to, task.Dead, reason)
 	r.Dead = append(r.Dead, DeadLetter{Namespace: ns, ID: id, Exec: *to, Failure: f, Headers: r.envelope(ns, id).Headers})
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/task"
 )
+
+var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // TestStories runs the stories in testdata/stories. After every step the tables are checked.
 //
@@ -496,7 +499,7 @@ func (s *story) groups(d *datadriven.TestData) string {
 			queue = a.Key
 		}
 	}
-	groups, partial := GroupDead(s.store, "default", queue, within, task.Dead)
+	groups, partial := GroupDead(s.store, "default", queue, within, task.Dead, s.now)
 	var b strings.Builder
 	for _, g := range groups {
 		fmt.Fprintf(&b, "%d %s %q, newest %s", g.Count, g.Type, g.Message, s.name(g.Sample))

@@ -21,7 +21,7 @@ import (
 //	l ns 0 queue 0 prio key 0 type 0 seq     a ready task, in its lane
 //	L ns 0 queue 0 prio key 0 type 0         a lane that is not empty: count and head
 //	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key
-//	d ns 0 queue 0 state ended id            a dead letter or poisoned task
+//	d ns 0 queue 0 state ended id            a dead letter or poisoned task, with its fingerprint
 //	k ns 0 queue 0 key                       an idempotency key
 //	q ns 0 request                           a request id that is no UUIDv7
 //	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
@@ -176,6 +176,9 @@ func waitKey(ns, queue string, s task.State, runAt store.Time, id task.ID) []byt
 func deadKey(ns, queue string, s task.State, ended store.Time, id task.ID) []byte {
 	return timedKey(statePrefix(ns, tabDead, queue, s), ended, id)
 }
+
+// deadTail is the length of what follows queue and state in a deadKey: when it ended, and its id.
+const deadTail = 24
 
 func archiveKey(ns string, ended store.Time, id task.ID) []byte {
 	return timedKey(table(ns, tabArchive, 24), ended, id)

@@ -32,7 +32,7 @@ func (g *Gateway) namesOf(o cluster.Overview) nodeNames {
 
 func (g *Gateway) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	names := g.namesOf(o)
-	out := &pawlv1.GetClusterResponse{Settings: &pawlv1.ClusterSettings{Replication: int32Of(o.Settings.Replication),
+	out := &pawlv1.GetClusterResponse{SeenBy: o.By, Settings: &pawlv1.ClusterSettings{Replication: int32Of(o.Settings.Replication),
 		Level: int32Of(o.Settings.Level), DataShards: int32Of(o.Settings.DataShards), AuditRetention: durationpb.New(o.Settings.AuditKeep())}}
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))
@@ -69,7 +69,7 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 		p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Voter: r.Voter, Answers: r.Answers, Leaving: r.Leaving,
 			Snapshotting: r.Snapshotting, Lag: r.Lag})
 	}
-	if !s.Known { // nobody says how its members are, but where they should be is what is looked for now
+	if len(s.Members) == 0 { // nobody says how its members are, but where they should be is what is looked for now
 		for _, r := range s.Replicas {
 			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
 		}

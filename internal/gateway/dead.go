@@ -78,7 +78,7 @@ func (g operators) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*
 	for i, d := range groups {
 		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: broker.PrintText(d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
 			FirstAt: timeProto(d.First), LastAt: timeProto(d.Last), SampleTaskId: d.Sample.String(),
-			Queues: int32Of(len(d.Queues)), Queue: d.Most()}
+			Queues: int32Of(len(d.Queues)), Queue: d.Most(), Trend: d.Trend[:]}
 	}
 	return out, nil
 }

@@ -35,7 +35,14 @@ func (f *fakeOperations) StartOperation(_ context.Context, _ string, spec broker
 	return f.find(o.ID)
 }
 
-func (f *fakeOperations) CountMatches(ctx context.Context, ns string, filter broker.Filter, sample int) (n broker.Matches, at []broker.Stamp, err error) {
+func (f *fakeOperations) CountMatches(ctx context.Context, ns string, filter broker.Filter, sample int, patience time.Duration) (n broker.Matches, at []broker.Stamp, err error) {
+	if sample == 0 { // what became of tasks
+		n = broker.Matches{States: map[task.State]int64{task.Ready: 3, task.Dead: 1}}
+		if filter.Queue == "mail" && patience < broker.CountTime {
+			n.Next = []byte("more")
+		}
+		return n, nil, nil
+	}
 	page, stamp, err := f.Tasks(ctx, 1, ns, filter, nil, sample)
 	return broker.Matches{Count: int64(len(page.Tasks)), Sample: page.Tasks}, []broker.Stamp{stamp}, err
 }

@@ -2,19 +2,22 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Operations is what the gateway needs of operations, wherever they live.
 type Operations interface {
 	StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error)
-	CountMatches(ctx context.Context, ns string, f broker.Filter, sample int) (broker.Matches, []broker.Stamp, error)
+	CountMatches(ctx context.Context, ns string, f broker.Filter, sample int, patience time.Duration) (broker.Matches, []broker.Stamp, error)
 	Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error)
 	Operations(ctx context.Context, ns string, below task.ID, limit int) (broker.OperationPage, broker.Stamp, error)
 	PauseOperation(ctx context.Context, ns string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error)
@@ -61,7 +64,7 @@ func (g mass) StartOperation(ctx context.Context, r *pawlv1.StartOperationReques
 }
 
 func (g mass) preview(ctx context.Context, f broker.Filter) (*pawlv1.StartOperationResponse, error) {
-	n, stamps, err := g.cfg.Operations.CountMatches(ctx, namespaceOf(ctx), f, sampleSize)
+	n, stamps, err := g.cfg.Operations.CountMatches(ctx, namespaceOf(ctx), f, sampleSize, broker.CountTime)
 	for _, at := range stamps {
 		saw(ctx, at)
 	}
@@ -100,7 +103,33 @@ func (g mass) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (
 	p, err := g.operation(ctx, "", func(ns string) (broker.OperationView, broker.Stamp, error) {
 		return g.cfg.Operations.Operation(ctx, ns, id, wait)
 	})
+	if err == nil && r.GetBecame() {
+		p.Became, err = g.became(ctx, id, p.GetSpec())
+	}
 	return &pawlv1.GetOperationResponse{Operation: p}, err
+}
+
+// becameTime is how long each shard counts what became of the tasks of an operation: a page asks for it again and again.
+const becameTime = 100 * time.Millisecond
+
+// became counts the tasks that an operation has changed by how they stand now. Where all are of one queue, only its tasks are looked at.
+func (g *Gateway) became(ctx context.Context, id task.ID, spec *pawlv1.OperationSpec) (*pawlv1.Became, error) {
+	f := broker.Filter{Operation: id}
+	if contract.Actions[spec.GetAction()] != task.Move {
+		f.Queue = spec.GetFilter().GetQueue()
+	}
+	n, stamps, err := g.cfg.Operations.CountMatches(ctx, namespaceOf(ctx), f, 0, becameTime)
+	for _, at := range stamps {
+		saw(ctx, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.Became{IsLowerBound: n.Next != nil}
+	for _, s := range slices.Sorted(maps.Keys(n.States)) {
+		out.States = append(out.States, &pawlv1.StateCount{State: stateProto(s), Count: n.States[s]})
+	}
+	return out, nil
 }
 
 // ListOperations reads a page of operations, newest first.

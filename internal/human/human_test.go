@@ -47,3 +47,11 @@ func TestPast(t *testing.T) {
 		}
 	}
 }
+
+func TestCounted(t *testing.T) {
+	for want, numbers := range map[string][]uint32{"0": nil, "1 (0)": {0}, "2 (0-1)": {1, 0}, "7 (0-3,5,7-8)": {0, 8, 2, 3, 5, 7, 1}} {
+		if got := Counted(numbers); got != want {
+			t.Errorf("%v: got %q, want %q", numbers, got, want)
+		}
+	}
+}

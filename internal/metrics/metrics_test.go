@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -160,6 +161,35 @@ func TestPageIsBounded(t *testing.T) {
 		t.Error("the queue with the most tasks has no series")
 	}
 	t.Logf("%d MB, %v", len(page)>>20, series)
+}
+
+// Queues without series of their own are added up in all that is told of them; the longest wait that any of them bears is the shortest.
+func TestQueuesAreAddedUp(t *testing.T) {
+	of := func(ns string, n int64, wait, most time.Duration) Queue {
+		return Queue{Namespace: ns, Name: fmt.Sprint(n), Scheduled: n, Ready: 10 * n, Claimed: 100 * n, Retrying: 1000 * n, Dead: 10_000 * n, Poisoned: 100_000 * n,
+			Looked: most > 0, OldestReady: wait, MaxWait: most, Blocked: map[string]int64{"paused": n}}
+	}
+	got := addUp([]Queue{of("a", 1, time.Second, time.Hour), of("b", 4, 0, 0), of("a", 2, time.Minute, time.Minute), of("a", 3, 0, 2*time.Hour), of("b", 1, 0, 0)})
+	want := []Queue{of("a", 6, time.Minute, time.Minute), of("b", 5, 0, 0)}
+	for i := range want {
+		want[i].Name = stats.Other
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// How long notices have waited is told by the node that sends them alone: what another one knows is old.
+func TestOldestNoticeIsToldWhereItIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := sources(stats.New(time.Now()))
+		for _, leads := range []bool{true, false} {
+			src.Webhooks = func() Webhooks { return Webhooks{Oldest: time.Minute, Leads: leads} }
+			if told := strings.Contains(New(src).read(t), "pawl_webhook_oldest_undelivered_seconds 60"); told != leads {
+				t.Errorf("leads %v: told %v", leads, told)
+			}
+		}
+	})
 }
 
 // BenchmarkPage scrapes the largest page.

@@ -124,11 +124,6 @@ func onSystem[A any](r *router.Router, name string, do func(context.Context, A) 
 	return router.OnSystem(r, name, true, func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, do(ctx, a) })
 }
 
-// Overview implements gateway.Admin.
-func (a *admin) Overview(ctx context.Context) (cluster.Overview, error) {
-	return a.overview(ctx, struct{}{})
-}
-
 // Map implements gateway.Admin.
 func (a *admin) Map(context.Context) *cluster.Map { return a.n.copy.Map() }
 

@@ -30,7 +30,7 @@ func (a *admin) Backup(ctx context.Context, by task.Author, w io.Writer, progres
 		return task.Unavailable(backupRest, "this node is making another backup: wait for its end, or ask another node")
 	}
 	defer a.n.images.backup.Unlock()
-	o, err := a.Overview(ctx)
+	o, err := a.overview(ctx, struct{}{})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,13 @@ type network struct {
 	admin string                   // token of all nodes, which want tokens then; "": they want none
 	hooks *receiver                // of notices; nil: there is none
 	deaf  atomic.Pointer[deafness] // of a node; nil: of none
+	slept atomic.Int64             // how long the machines of all nodes were suspended, in nanoseconds
 }
+
+// sleep suspends the machines of all nodes for a while: what is due in it is late, and it costs nothing.
+func (w *network) sleep(d time.Duration) { w.slept.Add(int64(d)) }
+
+func (w *network) sleptFor() time.Duration { return time.Duration(w.slept.Load()) }
 
 func newNetwork(t *testing.T) *network {
 	return &network{t: t, pipes: map[string]*bufconn.Listener{}, nodes: map[string]*server{}, began: time.Now()}
@@ -122,8 +128,8 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	api, peer := w.listen(name+":7295"), w.listen(name+":7296")
 	s := &server{t: w.t, pipe: api.Listener}
 	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, MinFree: 1,
-		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]) },
-			Elapsed: func() time.Duration { return time.Since(w.began) }}}
+		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]).Add(w.sleptFor()) },
+			Elapsed: func() time.Duration { return time.Since(w.began) + w.sleptFor() }}}
 	cfg.DialPeer = func(ctx context.Context, at string) (net.Conn, error) {
 		conn, err := w.dial(ctx, at)
 		if err != nil {
@@ -391,6 +397,47 @@ func TestFailover(t *testing.T) {
 		if err := c.Claims().Ack(t.Context(), got[0]); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// When most nodes have died, the one that is left tells by itself how the cluster stands, soon; when they are back, their leader does.
+func TestOverviewWithoutMostNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := w.grow()
+		left := w.nodes["n2"].client()
+		w.crash("n1")
+		w.crash("n3")
+		pass(20 * time.Second)
+		began := time.Now()
+		info, err := left.Admin().Cluster(t.Context())
+		if err != nil || time.Since(began) > overviewTime+reportTime {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		var alive []string
+		for _, n := range info.Nodes {
+			if n.Alive {
+				alive = append(alive, n.Name)
+			} else if n.Silent < 15*time.Second {
+				t.Errorf("%s is silent for %v", n.Name, n.Silent)
+			}
+		}
+		if info.SeenBy != "n2" || len(info.Nodes) != 3 || strings.Join(alive, " ") != "n2" || len(info.Problems) != 4 {
+			t.Errorf("seen by %q, alive %q of %d nodes: %q", info.SeenBy, alive, len(info.Nodes), info.Problems)
+		}
+		for _, s := range info.Shards {
+			if s.Leader != "" || len(s.Members) != 3 {
+				t.Errorf("shard %d: %+v", s.Shard, s)
+			}
+		}
+		w.start("n1", dirs["n1"])
+		w.until("two of three agree on who leads", func() error {
+			info, err := left.Admin().Cluster(t.Context())
+			if err != nil || info.SeenBy != "" {
+				return fmt.Errorf("%+v, %w", info, err)
+			}
+			return nil
+		})
 	})
 }
 

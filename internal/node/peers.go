@@ -10,6 +10,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/transport"
 )
@@ -150,8 +152,11 @@ func (e ear) Call(ctx context.Context, from transport.Peer, method string, reque
 	if e.n.removed(from.Number) && method != callChanges {
 		return nil, errRemoved
 	}
-	if method == methodHash {
+	switch method {
+	case methodHash:
 		return e.n.hash(request)
+	case methodReport:
+		return cbor.Marshal(e.n.report())
 	}
 	return e.n.router.Serve(ctx, method, request)
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net/http"
+	"net/url"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -45,15 +46,16 @@ func whoAmI(x *exchange) error {
 	return nil
 }
 
-// inAll reads the parameter all_namespaces.
-func inAll(said string) (bool, error) {
-	switch said {
+// flagText reads a parameter that is true or false.
+func flagText(q url.Values, name string) (bool, error) {
+	switch said := q.Get(name); said {
 	case "", "false":
 		return false, nil
 	case "true":
 		return true, nil
+	default:
+		return false, task.Invalid(name, "%q is neither true nor false", task.Cut(said, 64))
 	}
-	return false, task.Invalid("all_namespaces", "%q is neither true nor false", task.Cut(said, 64))
 }
 
 func listTokens(x *exchange) error {
@@ -61,7 +63,7 @@ func listTokens(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	all, err := inAll(q.Get("all_namespaces"))
+	all, err := flagText(q, "all_namespaces")
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func listTokens(x *exchange) error {
 func (x *exchange) tokenOf() (name string, all bool, err error) {
 	q, err := x.query("all_namespaces")
 	if err == nil {
-		all, err = inAll(q.Get("all_namespaces"))
+		all, err = flagText(q, "all_namespaces")
 	}
 	return x.r.PathValue("name"), all, err
 }

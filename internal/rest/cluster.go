@@ -50,6 +50,7 @@ func getCluster(x *exchange) error {
 	x.clusterNodes("nodes", got)
 	x.clusterShards("shards", got)
 	x.strs("problems", got.GetProblems())
+	x.opt("seen_by", got.GetSeenBy())
 	x.close('}')
 	return nil
 }

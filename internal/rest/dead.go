@@ -90,6 +90,7 @@ func groupDead(x *exchange, queue string, poisoned bool) error {
 		x.str("sample_task_id", d.GetSampleTaskId())
 		x.num("queues", int64(d.GetQueues()))
 		x.str("queue", d.GetQueue())
+		x.nums("trend", d.GetTrend())
 		x.close('}')
 	}
 	x.close(']')
@@ -221,7 +222,7 @@ func (r *jsonReader) states(path string) (states []pawlv1.State, err error) {
 	return states, err
 }
 
-// rate reads tasks a second: "50/s", "30/m", "1000/h".
+// rate reads tasks a second: "50/s", "30/m", "1000/h". Other times, as of 100/10s, are what people write: the command line reads them.
 func (r *jsonReader) rate(path string) (float64, error) {
 	s, err := r.str(path)
 	if err != nil {
@@ -230,8 +231,11 @@ func (r *jsonReader) rate(path string) (float64, error) {
 	number, per, _ := strings.Cut(s, "/")
 	f, err := strconv.ParseFloat(number, 64)
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[per]
-	if err != nil || seconds == 0 || !(f > 0) || f/seconds > contract.MaxRate {
-		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h"`, task.Cut(s, 64))
+	switch {
+	case err != nil || seconds == 0 || !(f > 0):
+		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h": a number above 0, in a second, a minute or an hour`, task.Cut(s, 64))
+	case f/seconds > contract.MaxRate:
+		return 0, task.Invalid(path, "%q is more than %d/s", task.Cut(s, 64), int(contract.MaxRate))
 	}
 	return f / seconds, nil
 }

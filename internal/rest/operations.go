@@ -32,35 +32,8 @@ func listOperations(x *exchange) error {
 }
 
 func startOperation(x *exchange) error {
-	spec := &pawlv1.OperationSpec{}
-	req := &pawlv1.StartOperationRequest{Spec: spec}
-	err := x.alone(func(r *jsonReader, name string) (err error) {
-		switch name {
-		case "action":
-			spec.Action, err = word[pawlv1.Action](r, name, contract.Actions)
-		case "filter":
-			spec.Filter, err = r.filter(name)
-		case "to_queue":
-			spec.ToQueue, err = r.str(name)
-		case "priority":
-			spec.Priority, err = r.priority(name)
-		case "max":
-			spec.Max, err = r.integer(name, 1, math.MaxInt64)
-		case "canary":
-			spec.Canary, err = r.integer(name, 1, math.MaxInt64)
-		case "rate":
-			spec.Rate, err = r.rate(name)
-		case "dry_run":
-			err = r.boolean(&req.DryRun, name)
-		case "reason":
-			req.Reason, err = r.str(name)
-		case "request_id":
-			req.RequestId, err = r.str(name)
-		default:
-			err = unknown("", name)
-		}
-		return err
-	})
+	req := &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{}}
+	err := x.alone(func(r *jsonReader, name string) error { return r.operationField(name, req) })
 	if err == nil {
 		err = x.fromHeader(&req.RequestId, headerRequestID, "request_id")
 	}
@@ -79,6 +52,36 @@ func startOperation(x *exchange) error {
 	return x.operationAnswer(got.GetOperation(), nil)
 }
 
+// operationField reads what is said of an operation that is to begin.
+func (r *jsonReader) operationField(name string, req *pawlv1.StartOperationRequest) (err error) {
+	spec := req.GetSpec()
+	switch name {
+	case "action":
+		spec.Action, err = word[pawlv1.Action](r, name, contract.Actions)
+	case "filter":
+		spec.Filter, err = r.filter(name)
+	case "to_queue":
+		spec.ToQueue, err = r.str(name)
+	case "priority":
+		spec.Priority, err = r.priority(name)
+	case "max":
+		spec.Max, err = r.integer(name, 1, math.MaxInt64)
+	case "canary":
+		spec.Canary, err = r.integer(name, 1, math.MaxInt64)
+	case "rate":
+		spec.Rate, err = r.rate(name)
+	case "dry_run":
+		err = r.boolean(&req.DryRun, name)
+	case "reason":
+		req.Reason, err = r.str(name)
+	case "request_id":
+		req.RequestId, err = r.str(name)
+	default:
+		err = unknown("", name)
+	}
+	return err
+}
+
 // preview writes what an operation would be for.
 func (x *exchange) preview(p *pawlv1.OperationPreview) {
 	x.open('{')
@@ -94,11 +97,14 @@ func (x *exchange) preview(p *pawlv1.OperationPreview) {
 }
 
 func getOperation(x *exchange) error {
-	q, err := x.query("wait")
+	q, err := x.query("wait", "became")
 	if err != nil {
 		return err
 	}
 	req := &pawlv1.GetOperationRequest{OperationId: x.r.PathValue("id")}
+	if req.Became, err = flagText(q, "became"); err != nil {
+		return err
+	}
 	if q.Has("wait") {
 		if req.Wait, err = spanText("wait", q.Get("wait")); err != nil {
 			return err
@@ -201,6 +207,20 @@ func (x *exchange) operation(o *pawlv1.Operation) {
 	x.operator("resumed_by", o.GetResumedBy())
 	x.tally(o)
 	x.opt("waits_for", o.GetWaitsFor())
+	if b := o.GetBecame(); b != nil {
+		x.became(b)
+	}
+}
+
+func (x *exchange) became(b *pawlv1.Became) {
+	x.within("became", '{')
+	x.boolean("is_lower_bound", b.GetIsLowerBound())
+	x.within("states", '{')
+	for _, s := range b.GetStates() {
+		x.num(task.State(s.GetState()).String(), s.GetCount())
+	}
+	x.close('}')
+	x.close('}')
 }
 
 func (x *exchange) tally(o *pawlv1.Operation) {

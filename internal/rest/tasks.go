@@ -74,18 +74,12 @@ func enqueueBatch(x *exchange) error {
 		if name != "tasks" {
 			return unknown("", name)
 		}
-		return m.read(r, func(r *jsonReader) (*pawlv1.TaskSpec, error) {
-			s := specReader{spec: &pawlv1.TaskSpec{}}
-			if err := r.fields("", func(name string) error { return s.field(r, name) }); err != nil {
-				return nil, err
-			}
-			return s.done()
-		})
+		return m.read(r, readSpec)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = m.check()
 	}
-	if err := m.check(); err != nil {
+	if err != nil {
 		return err
 	}
 	var results []*pawlv1.EnqueueResult
@@ -96,6 +90,21 @@ func enqueueBatch(x *exchange) error {
 		}
 		results = got.GetResults()
 	}
+	x.batchAnswer(&m, results)
+	return nil
+}
+
+// readSpec reads one task of a batch.
+func readSpec(r *jsonReader) (*pawlv1.TaskSpec, error) {
+	s := specReader{spec: &pawlv1.TaskSpec{}}
+	if err := r.fields("", func(name string) error { return s.field(r, name) }); err != nil {
+		return nil, err
+	}
+	return s.done()
+}
+
+// batchAnswer writes what became of each task of a batch: of those that could be read in results, of the others why they could not.
+func (x *exchange) batchAnswer(m *mixed[*pawlv1.TaskSpec], results []*pawlv1.EnqueueResult) {
 	x.open('{')
 	x.within("results", '[')
 	m.each(func(n int, refused *pawlv1.Error) {
@@ -112,7 +121,6 @@ func enqueueBatch(x *exchange) error {
 	})
 	x.close(']')
 	x.close('}')
-	return nil
 }
 
 // mixed reads the items of a batch, of which some may be unreadable: those are refused by themselves.
@@ -215,10 +223,31 @@ func updateTask(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	id := x.r.PathValue("id")
-	req := &pawlv1.UpdateTaskRequest{TaskId: id}
-	var payload []byte
-	err := x.fields(func(r *jsonReader, name string) (err error) {
+	req := &pawlv1.UpdateTaskRequest{TaskId: x.r.PathValue("id")}
+	payload, err := x.readEdit(req)
+	if err != nil {
+		return err
+	}
+	if payload != nil { // what it stands for depends on the task's content type
+		got, err := x.API.Producer.GetTask(x.ctx, &pawlv1.GetTaskRequest{TaskId: req.GetTaskId()})
+		if err != nil {
+			return err
+		}
+		if req.Payload, err = dataOf("payload", payload, got.GetTask().GetContentType()); err != nil {
+			return err
+		}
+	}
+	got, err := x.API.Producer.UpdateTask(x.ctx, req)
+	if err != nil {
+		return err
+	}
+	x.task(got.GetTask())
+	return nil
+}
+
+// readEdit reads what is to change of a task. The payload is given as it stands there; nil: it stays as it is.
+func (x *exchange) readEdit(req *pawlv1.UpdateTaskRequest) (payload []byte, err error) {
+	err = x.fields(func(r *jsonReader, name string) (err error) {
 		switch name {
 		case "run_at":
 			req.RunAt, err = r.time(name)
@@ -233,24 +262,7 @@ func updateTask(x *exchange) error {
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	if payload != nil { // what it stands for depends on the task's content type
-		got, err := x.API.Producer.GetTask(x.ctx, &pawlv1.GetTaskRequest{TaskId: id})
-		if err != nil {
-			return err
-		}
-		if req.Payload, err = dataOf("payload", payload, got.GetTask().GetContentType()); err != nil {
-			return err
-		}
-	}
-	got, err := x.API.Producer.UpdateTask(x.ctx, req)
-	if err != nil {
-		return err
-	}
-	x.task(got.GetTask())
-	return nil
+	return payload, err
 }
 
 func listTasks(x *exchange) error {

@@ -224,6 +224,21 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
+// A word whose time is over takes no room.
+func TestOldWordsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		for i, d := range []time.Duration{time.Minute, time.Hour} {
+			r.Tell(uint64(i), false, []Word{{"default", fmt.Sprint(i), &Quiet{Until: time.Now().Add(d)}}})
+		}
+		time.Sleep(2 * time.Minute)
+		r.sweep()
+		if len(r.quiet) != 1 {
+			t.Errorf("%d words are kept, want the one that is not over", len(r.quiet))
+		}
+	})
+}
+
 // A worker that was told to be quiet and comes to a node that does not know of it yet stays quiet until the node does know.
 func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

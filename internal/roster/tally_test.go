@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // Who claims through two nodes is one; who is quiet, drains, or is of another namespace is none.
@@ -26,6 +27,9 @@ func TestTally(t *testing.T) {
 		is(t, "of both nodes", fmt.Sprint(Sum(both, len(queues))), "[3 0 1 1]")
 		is(t, "of one", fmt.Sprint(Sum(both[:1], len(queues))), "[2 0 1 0]")
 		is(t, "of none", fmt.Sprint(Sum(nil, len(queues))), "[0 0 0 0]")
+		n1.Begin(helloOf("h", "sms")) // waits on
+		time.Sleep(KeptFor + time.Second)
+		is(t, "when those who claimed by single calls have gone, and nobody has swept", fmt.Sprint(Sum([]Tally{n1.Tally("default", queues), n2.Tally("default", queues)}, len(queues))), "[2 0 2 0]")
 	})
 }
 

@@ -77,7 +77,7 @@ func TestExplainWithoutLeader(t *testing.T) {
 				t.Fatalf("node %d: %+v, %v", n+1, e, err)
 			}
 			why := e.Reasons[0]
-			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) || !strings.Contains(why.Detail, "node 1: it does not lead") ||
+			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) || !strings.Contains(why.Detail, "node n1 knows of none") ||
 				!strings.Contains(why.Detail, "the task was ready at most 1s ago") {
 				t.Errorf("node %d: %+v", n+1, why)
 			}

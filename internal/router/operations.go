@@ -59,7 +59,7 @@ var (
 		return err
 	})
 	countMatches = onBroker("count-matches", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
-		out.Matches, out.At, err = b.CountMatches(ctx, a.Shard, a.Namespace, a.Filter, a.Limit)
+		out.Matches, out.At, err = b.CountMatches(ctx, a.Shard, a.Namespace, a.Filter, a.Limit, a.Wait)
 		return err
 	})
 	operateSome = onBroker("operate-some", true, func(ctx context.Context, b Broker, a *operationArgs, out *operationAnswer) (err error) {
@@ -113,7 +113,7 @@ func (r *Router) StartOperation(ctx context.Context, ns string, spec broker.Oper
 	if err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err
 	}
-	n, stamps, err := r.CountMatches(ctx, ns, spec.Filter, 0)
+	n, stamps, err := r.CountMatches(ctx, ns, spec.Filter, 0, broker.CountTime)
 	if err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err
 	}
@@ -125,13 +125,13 @@ func (r *Router) StartOperation(ctx context.Context, ns string, spec broker.Oper
 	return out.View, out.At, err
 }
 
-// CountMatches counts the tasks of all shards that a filter selects, and reads some of the newest. Matches.Next is not nil if there may
-// be more.
-func (r *Router) CountMatches(ctx context.Context, ns string, f broker.Filter, sample int) (n broker.Matches, at []broker.Stamp, err error) {
+// CountMatches counts the tasks of all shards that a filter selects, each for about so long, and reads some of the newest. Matches.Next
+// is not nil if there may be more.
+func (r *Router) CountMatches(ctx context.Context, ns string, f broker.Filter, sample int, patience time.Duration) (n broker.Matches, at []broker.Stamp, err error) {
 	shards := r.cfg.Map.Shards()
 	got := make([]operationAnswer, len(shards))
 	errs := r.eachShard(shards, func(i int, shard uint32) (err error) {
-		got[i], err = call(ctx, r, countMatches, shard, operationArgs{Shard: shard, Namespace: ns, Filter: f, Limit: sample})
+		got[i], err = call(ctx, r, countMatches, shard, operationArgs{Shard: shard, Namespace: ns, Filter: f, Limit: sample, Wait: patience})
 		return err
 	})
 	if err := errors.Join(errs...); err != nil {
@@ -139,8 +139,7 @@ func (r *Router) CountMatches(ctx context.Context, ns string, f broker.Filter, s
 	}
 	for _, g := range got {
 		at = append(at, g.At)
-		n.Count += g.Matches.Count
-		n.Sample = append(n.Sample, g.Matches.Sample...)
+		n.Add(g.Matches)
 		if g.Matches.Next != nil {
 			n.Next = g.Matches.Next
 		}

@@ -249,15 +249,17 @@ func (s *search) heard(node uint32, err error, after time.Duration) {
 	if after >= servedFor {
 		s.since, s.pause, s.tried = time.Now(), pauseMin, s.tried[:0]
 	}
-	text := err.Error()
 	var elsewhere *broker.Elsewhere
 	s.hint = 0
-	if errors.As(err, &elsewhere) {
+	var text string
+	switch {
+	case !errors.As(err, &elsewhere):
+		text = "gives no answer (" + cause(err) + ")"
+	case elsewhere.Node == 0:
+		text = "knows of none"
+	default:
 		s.hint = elsewhere.Node
-		text = "it does not lead, and does not know who does"
-		if elsewhere.Node != 0 {
-			text = fmt.Sprintf("node %d leads", elsewhere.Node)
-		}
+		text = "says that " + s.r.nodeName(elsewhere.Node) + " leads"
 	}
 	if s.r.leaders.of(s.shard) == node {
 		s.r.leaders.heard(s.shard, s.hint)
@@ -279,14 +281,34 @@ func (s *search) inVain(ctx context.Context) error {
 }
 
 func (s *search) words(ctx context.Context) *task.Error {
+	shard := fmt.Sprintf("shard %d", s.shard)
+	if s.shard == systemShard {
+		shard = "the system shard"
+	}
 	if len(s.said) == 0 {
-		return task.Unavailable(searchRest, "shard %d: no leader is known, and nobody could be asked%s", s.shard, s.cut(ctx))
+		return task.Unavailable(searchRest, "%s has no leader that is known, and nobody could be asked%s", shard, s.cut(ctx))
 	}
 	words := make([]string, len(s.said))
 	for i, w := range s.said {
-		words[i] = fmt.Sprintf("node %d: %s", w.node, w.text)
+		words[i] = s.r.nodeName(w.node) + " " + w.text
 	}
-	return task.Unavailable(searchRest, "shard %d: no leader was found%s: %s", s.shard, s.cut(ctx), strings.Join(words, "; "))
+	return task.Unavailable(searchRest, "%s has no leader that answers%s: %s", shard, s.cut(ctx), strings.Join(words, "; "))
+}
+
+// nodeName is a node in a message.
+func (r *Router) nodeName(number uint32) string {
+	for _, n := range r.cfg.Map.Nodes() {
+		if n.Number == number {
+			return "node " + n.Name
+		}
+	}
+	return fmt.Sprintf("node number %d", number)
+}
+
+// cause is the innermost reason of an error, which says in one phrase why a node could not be asked: the last part of a refusal to connect.
+func cause(err error) string {
+	parts := strings.Split(err.Error(), ": ")
+	return parts[len(parts)-1]
 }
 
 // timeLeft says whether a caller can wait for another look.

@@ -185,7 +185,7 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 		if !ok || e.Code != task.CodeUnavailable || errors.Is(err, broker.ErrUnknown) || e.RetryAfter == 0 {
 			t.Fatalf("got %v", err)
 		}
-		for _, want := range []string{"shard 1", "no leader", "node 1:", "node 2: it does not lead", "node 3: not sent"} {
+		for _, want := range []string{"shard 1", "no leader", "node n1 knows of none", "node n2 knows of none", "node n3 gives no answer (not sent)"} {
 			if !strings.Contains(e.Message, want) {
 				t.Errorf("%q lacks %q", e.Message, want)
 			}

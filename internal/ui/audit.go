@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ type auditRow struct {
 	URL     string
 	Changes []change
 	Cut     int
+	Place   string // its name on the page
+	Open    string // the page with all that it changed; "": they are here
+	Close   string // the page with the first of them; "": it was not opened
 }
 
 // change is a value as it was and as it is.
@@ -83,7 +87,7 @@ func (v *visit) findAudit(view *auditView) error {
 }
 
 func (v *visit) auditRow(e *pawl.AuditEntry) auditRow {
-	row := auditRow{AuditEntry: e}
+	row := auditRow{AuditEntry: e, Place: fmt.Sprintf("a-%d-%d", e.Shard, e.Seq)}
 	switch e.TargetKind {
 	case "queue":
 		row.URL = v.url("queues", e.Target)
@@ -95,8 +99,12 @@ func (v *visit) auditRow(e *pawl.AuditEntry) auditRow {
 		row.URL = v.url("operations", e.Target)
 	}
 	row.Changes = changesOf(e.Before, e.After)
-	if n := len(row.Changes) - maxChanges; n > 0 {
-		row.Changes, row.Cut = row.Changes[:maxChanges], n
+	switch n := len(row.Changes) - maxChanges; {
+	case n <= 0:
+	case v.query("open") == row.Place:
+		row.Close = v.base + v.here("open", "") + "#" + row.Place
+	default:
+		row.Changes, row.Cut, row.Open = row.Changes[:maxChanges], n, v.base+v.here("open", row.Place)+"#"+row.Place
 	}
 	return row
 }

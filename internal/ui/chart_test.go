@@ -38,6 +38,21 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 	}
 }
 
+func TestTrendsSayTheirLastHour(t *testing.T) {
+	for _, c := range []struct {
+		hours []int64
+		want  trend
+	}{
+		{[]int64{0, 0, 0}, trend{Label: "0 in the last hour, 0 in 3 hours", Width: 3}},
+		{[]int64{4, 0, 2}, trend{Label: "2 in the last hour, 6 in 3 hours", Width: 3, LastHour: 2, Area: "M0 20v-20h1v20h1v-10h1V20z"}},
+		{[]int64{1, 1000000, 0}, trend{Label: "0 in the last hour, 1,000,001 in 3 hours", Width: 3, Area: "M0 20v-1h1v-19h1v20h1V20z"}},
+	} {
+		if got := trendOf(c.hours); got != c.want {
+			t.Errorf("%v is drawn as %+v, want %+v", c.hours, got, c.want)
+		}
+	}
+}
+
 func TestAxesHaveTheUnitOfTheirSteps(t *testing.T) {
 	for step, want := range map[time.Duration]string{time.Second: "50/s", 10 * time.Second: "50/10 s", time.Minute: "50/min", 30 * time.Minute: "50/30 min", time.Hour: "50/h", 0: "50"} {
 		if got := stepWords(50, step); got != want {

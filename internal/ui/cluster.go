@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 var clusterPages = []page{{path: "/cluster", template: "cluster", nav: "/cluster", show: showCluster}}
@@ -34,7 +35,8 @@ type nodeRow struct {
 	State    string // for its colour
 	Word     string // how it stands
 	DiskUsed int64  // percent
-	LeadsN   int
+	Has      string // how many replicas, and of which shards
+	Heads    string // how many shards it leads, and which
 }
 
 // patience is how long a node may be silent to a new leader of the system shard, which hears of nodes only when they ask, before it
@@ -42,7 +44,7 @@ type nodeRow struct {
 const patience = 10 * time.Second
 
 func nodeRowOf(n pawl.NodeInfo) nodeRow {
-	row := nodeRow{NodeInfo: n, State: n.State, Word: n.State, LeadsN: len(n.Leads)}
+	row := nodeRow{NodeInfo: n, State: n.State, Word: n.State, Has: human.Counted(n.Replicas), Heads: human.Counted(n.Leads)}
 	switch {
 	case n.Alive && n.State == "active":
 		row.State, row.Word = "alive", "alive"
@@ -92,7 +94,7 @@ func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
 		for _, n := range c.Nodes {
 			if n.Name == name {
 				return &form{Title: verb + " " + name, Text: text, Button: verb + " " + name, Danger: danger, Back: "/cluster",
-					Facts:  []fact{{"Replicas", number(len(n.Replicas))}, {"Leads", plural(len(n.Leads), "shard")}, {"State", n.State}},
+					Facts:  []fact{{"Replicas", human.Counted(n.Replicas)}, {"Leads", human.Counted(n.Leads)}, {"State", n.State}},
 					Fields: []field{reasonField()}}, nil
 			}
 		}

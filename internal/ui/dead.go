@@ -49,6 +49,7 @@ type deadGroup struct {
 	pawl.DeadGroup
 	Links bulkLinks
 	Bar   bar
+	Trend trend
 	Only  string // the page of the one queue with most of it
 }
 
@@ -164,7 +165,7 @@ func (v *visit) deadGroups(view *deadView) error {
 	for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 		f := filter
 		f.Type, f.Fingerprint = g.Type, g.Fingerprint
-		view.Groups = append(view.Groups, deadGroup{DeadGroup: g, Links: v.linksOf(f), Only: v.base + v.here("queue", g.Queue),
+		view.Groups = append(view.Groups, deadGroup{DeadGroup: g, Links: v.linksOf(f), Only: v.base + v.here("queue", g.Queue), Trend: trendOf(g.Trend),
 			Bar: barOf([]count{{string(view.State), g.Count}, {"rest", max(view.Total-g.Count, 0)}})})
 	}
 	return nil

@@ -1,6 +1,8 @@
 package ui
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
@@ -10,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/human"
@@ -274,6 +277,22 @@ func (r *reader) span(name string) time.Duration {
 		return 0
 	}
 	return d
+}
+
+// notJSON says where and why a text is no JSON, at the first place; "": it is.
+func notJSON(text []byte) string {
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(text, new(json.RawMessage)); err == nil {
+		return ""
+	} else if !errors.As(err, &syntax) {
+		return "is not JSON: " + err.Error()
+	}
+	at := text[:max(min(int(syntax.Offset), len(text))-1, 0)] // before the character that was wrong
+	if strings.Contains(syntax.Error(), "unexpected end") {
+		at = text
+	}
+	line, column := bytes.Count(at, []byte("\n"))+1, utf8.RuneCount(at[bytes.LastIndexByte(at, '\n')+1:])+1
+	return fmt.Sprintf("is not JSON: line %d, column %d: %s", line, column, syntax)
 }
 
 // moment reads a time, or how far away one is.

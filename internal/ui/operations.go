@@ -104,7 +104,10 @@ type operationView struct {
 }
 
 // outcomeLink leads to tasks that an operation has changed, by how they stand now.
-type outcomeLink struct{ Label, State, URL string }
+type outcomeLink struct {
+	Label, State, URL string
+	N                 int64 // or more, if the count was cut short
+}
 
 // outcomes are how tasks can stand that an operation has changed.
 var outcomes = []struct {
@@ -126,7 +129,11 @@ func changed(o *pawl.OperationInfo, states ...pawl.State) pawl.Filter {
 
 func (v *visit) became(o *pawl.OperationInfo) (links []outcomeLink) {
 	for _, out := range outcomes {
-		links = append(links, outcomeLink{out.label, string(out.states[0]), v.linksOf(changed(o, out.states...)).Find})
+		link := outcomeLink{Label: out.label, State: string(out.states[0]), URL: v.linksOf(changed(o, out.states...)).Find}
+		for _, s := range out.states {
+			link.N += o.Became.States[s]
+		}
+		links = append(links, link)
 	}
 	return links
 }
@@ -161,7 +168,7 @@ func (v *visit) afterwards(o *pawl.OperationInfo) (links []bulkLink) {
 }
 
 func showOperation(v *visit) (*screen, error) {
-	o, err := v.admin().Operation(v.ctx, v.r.PathValue("operation"))
+	o, err := v.admin().OperationBecame(v.ctx, v.r.PathValue("operation"))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -113,6 +114,7 @@ type problem struct {
 	Title, Code, Message, Field, Reason string
 	Status                              int
 	May                                 []navItem // where else the visitor may go, if not here
+	Cluster                             []string  // what is amiss with it, if that may be why
 }
 
 func problemOf(err error) problem {
@@ -133,6 +135,23 @@ func problemOf(err error) problem {
 	return p
 }
 
+// troubles are what is amiss with the cluster, as far as the visitor may know.
+func (v *visit) troubles() []string {
+	ctx, cancel := context.WithTimeout(v.r.Context(), troubleTime)
+	defer cancel()
+	if v.client == nil {
+		return nil
+	}
+	c, err := v.admin().Cluster(ctx)
+	if err != nil {
+		return nil
+	}
+	return c.Problems
+}
+
+// troubleTime bounds how long a page that is late already waits for them.
+const troubleTime = 3 * time.Second
+
 // fail shows why there is no page.
 func (v *visit) fail(err error) {
 	p := problemOf(err)
@@ -142,7 +161,11 @@ func (v *visit) fail(err error) {
 	part, data := "live", any(&p)
 	if !v.partial() {
 		v.who()
-		p.May = v.menu()
+		if errors.Is(err, pawl.ErrUnavailable) {
+			p.Cluster = v.troubles()
+		} else {
+			p.May = v.menu()
+		}
 		part, data = "layout", v.frame(&screen{Title: "Not possible", Data: &p, Still: v.left})
 	}
 	if err := v.render(p.Status, "error", part, data); err != nil {

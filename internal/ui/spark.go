@@ -46,6 +46,28 @@ func sparkOf(s *pawl.QueueSeries) *spark {
 	return out
 }
 
+// trend is a chart as small as a word, of how many came in each hour.
+type trend struct {
+	Label    string
+	Width    int
+	Area     string // a path; "": none came
+	LastHour int64
+}
+
+// trendOf draws hours, the last of which is the last 60 minutes.
+func trendOf(hours []int64) trend {
+	t := trend{Width: len(hours)}
+	top, all := int64(1), total(hours)
+	for _, n := range hours {
+		top, t.LastHour = max(top, n), n
+	}
+	t.Label = fmt.Sprintf("%s in the last hour, %s in %d hours", number(t.LastHour), number(all), len(hours))
+	if all > 0 {
+		t.Area = stepsOf(hours, top) + fmt.Sprintf("V%dz", sparkHeight)
+	}
+	return t
+}
+
 // sparkSteps is how many steps a spark has room for.
 const sparkSteps = 30
 

@@ -301,8 +301,8 @@ func doEditTask(v *visit) (done, error) {
 		change.Priority = p
 	}
 	if text := r.text("payload"); text != "" && text != strings.TrimSpace(indented(t.Payload)) {
-		if !json.Valid([]byte(text)) {
-			r.fail(badField("payload", "is not JSON"))
+		if wrong := notJSON([]byte(text)); wrong != "" {
+			r.fail(badField("payload", "%s", wrong))
 		}
 		change.Payload = json.RawMessage(text)
 	}

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -92,8 +91,8 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 	args := pawl.RawTask{Type: r.text(in + "type")}
 	if text := r.text(in + "payload"); text != "" {
 		args.Payload = []byte(text)
-		if !json.Valid(args.Payload) {
-			r.fail(badField(in+"payload", "is not JSON"))
+		if wrong := notJSON(args.Payload); wrong != "" {
+			r.fail(badField(in+"payload", "%s", wrong))
 		}
 	}
 	var opts []pawl.Option

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -187,7 +188,7 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	if n := strings.Count(body, `<a class="chip"`); resp.StatusCode != 200 || n != 14 || len(body) > 60<<10 {
 		t.Errorf("status %d, %d chips, %d bytes; want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
 	}
-	for _, want := range []string{"All 305:", "the most of 300 queues", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
+	for _, want := range []string{"All 305:", "the most of 300 queues", "300 in the last hour, 300 in 24 hours", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page of all queues has no %s", want)
 		}
@@ -385,7 +386,9 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 		says  string
 	}{
 		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "is empty"},
-		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload", "is not JSON"},
+		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload", "is not JSON: line 1, column 2: invalid character &#39;n&#39; looking for beginning of object key string"},
+		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{\"straße\":1,\n \"ü\": 1 2}"}}, "payload", "is not JSON: line 2, column 9: invalid character &#39;2&#39; after object key:value pair"},
+		{"/enqueue", url.Values{"type": {"a"}, "payload": {"[1,\n2"}}, "payload", "is not JSON: line 2, column 2: unexpected end of JSON input"},
 		{"/enqueue", url.Values{"type": {"a"}, "queue": {"no/slash"}}, "queue", "no/slash"},
 		{"/enqueue", url.Values{"type": {"a"}, "run_at": {"tomorrow"}}, "run_at", "tomorrow"},
 		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"61 * * * *"}, "task.type": {"a"}}, "cron", "61"},
@@ -436,12 +439,17 @@ func TestOperationsLeadOn(t *testing.T) {
 	must(t, err)
 	_, body := w.get(t, "/operations/"+o.ID)
 	links := map[string]string{}
-	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*)</a>`).FindAllStringSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*?) ?(?:<span class="count">[^<]*</span>)?</a>`).FindAllStringSubmatch(body, -1) {
 		links[m[2]] = html.UnescapeString(m[1])
 	}
 	aim := regexp.MustCompile(`What it is for</h2><p><a href="([^"]*)">`).FindStringSubmatch(body)
 	if aim == nil || !strings.HasPrefix(html.UnescapeString(aim[1]), "/tasks?q=queue%3amail") {
 		t.Errorf("what it is for is at %q", aim)
+	}
+	for _, want := range []string{`cancelled <span class="count">3</span>`, `succeeded <span class="count">0</span>`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not say %s", want)
+		}
 	}
 	if resp, list := w.get(t, links["cancelled"]); resp.StatusCode != 200 || strings.Count(list, `id="t-`) != 3 {
 		t.Errorf("what was cancelled is at %q: status %d, %d tasks", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))
@@ -548,6 +556,37 @@ func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
 		return
 	}
 	t.Error("the audit has nothing")
+}
+
+// TestAuditOpens: an entry that changed much shows the first of it, and all of it if it is opened.
+func TestAuditOpens(t *testing.T) {
+	w := startWorld(t, "")
+	_, err := w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{MaxAttempts: 3, Lease: time.Minute, MaxLength: 50, Limits: pawl.Limits{MaxRunning: 12}, PerKey: pawl.Limits{MaxRunning: 2},
+		Weights: &pawl.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawl.RetryPolicy{Initial: time.Hour}})
+	must(t, err)
+	_, body := w.get(t, "/audit?kind=queue")
+	link := regexp.MustCompile(`<a class="sub" href="([^"]*)#([^"]*)">and (\d+) more</a>`).FindStringSubmatch(body)
+	if link == nil {
+		t.Fatal("there is no more")
+	}
+	shown := func(body string) int {
+		_, row, _ := strings.Cut(body, `<tr id="`+link[2]+`">`)
+		row, _, _ = strings.Cut(row, "</tr>")
+		return strings.Count(row, "<code>")
+	}
+	if n := shown(body); n != 5 {
+		t.Errorf("%d values are shown, want 5", n)
+	}
+	more, err := strconv.Atoi(link[3])
+	must(t, err)
+	_, body = w.get(t, html.UnescapeString(link[1]))
+	if n := shown(body); n != 5+more {
+		t.Errorf("%d values are shown, want %d", n, 5+more)
+	}
+	less := regexp.MustCompile(`<a class="sub" href="([^"]*)#[^"]*">less</a>`).FindStringSubmatch(body)
+	if less == nil || html.UnescapeString(less[1]) != "/audit?kind=queue" {
+		t.Errorf("less is at %q", less)
+	}
 }
 
 func TestOneNodeThatIsWellNeedsNoAttention(t *testing.T) {

@@ -127,7 +127,7 @@ func TestEveryAction(t *testing.T) {
 		{name: "schedule-pause", at: "/schedules/cleanup", click: link("/pause"), submit: true, says: "Paused."},
 		{name: "schedule-resume", click: link("/resume"), submit: true, says: "Resumed."},
 		{name: "schedule-delete", click: link("/delete"), submit: true, says: "Deleted schedule cleanup"},
-		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"reason", "a new version comes"}, submit: true, says: "a new version comes"},
+		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"for", "2h", "reason", "a new version comes"}, submit: true, says: "It takes no new tasks for 2 h"},
 		{name: "worker-resume", click: link("/resume"), submit: true, says: "It takes tasks again."},
 		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},

@@ -16,7 +16,7 @@ var workerPages = []page{
 }
 
 var workerActions = []action{
-	{path: "/workers/{worker}/quiet", nav: "/workers", form: workerForm("Quiet", "It takes no new tasks for 24 hours. What it runs goes on, and it stays connected."), do: doQuiet},
+	{path: "/workers/{worker}/quiet", nav: "/workers", form: workerForm("Quiet", "It takes no new tasks for so long. What it runs goes on, and it stays connected.", quietFor), do: doQuiet},
 	{path: "/workers/{worker}/resume", nav: "/workers", form: workerForm("Resume", "It takes tasks again."), do: doResumeWorker},
 }
 
@@ -128,14 +128,17 @@ func showWorker(v *visit) (*screen, error) {
 	return &screen{Title: "Worker " + w.Name, Data: view}, nil
 }
 
-func workerForm(verb, text string) func(*visit) (*form, error) {
+// quietFor asks how long.
+var quietFor = field{Name: "for", Label: "For", Kind: "text", Placeholder: "24h", Hint: "1m to 30d from now, or until it is resumed."}
+
+func workerForm(verb, text string, fields ...field) func(*visit) (*form, error) {
 	return func(v *visit) (*form, error) {
 		w, err := v.admin().Worker(v.ctx, v.r.PathValue("worker"))
 		if err != nil {
 			return nil, err
 		}
 		return &form{Title: verb + " " + clip(w.Name, 80), Text: text, Button: verb, Back: v.workerPath(),
-			Facts: []fact{{"Runs", plural(w.Running, "task")}, {"Slots", number(w.Slots)}}, Fields: []field{reasonField()}}, nil
+			Facts: []fact{{"Runs", plural(w.Running, "task")}, {"Slots", number(w.Slots)}}, Fields: append(slices.Clone(fields), reasonField())}, nil
 	}
 }
 
@@ -144,10 +147,16 @@ func (v *visit) workerPath() string {
 }
 
 func doQuiet(v *visit) (done, error) {
-	if _, err := v.admin().QuietWorker(v.ctx, v.r.PathValue("worker"), v.value("reason"), 0); err != nil {
+	r := &reader{v: v}
+	span := r.span("for")
+	if r.err != nil {
+		return done{}, r.err
+	}
+	w, err := v.admin().QuietWorker(v.ctx, v.r.PathValue("worker"), v.value("reason"), span)
+	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "It takes no new tasks.", Next: v.workerPath()}, nil
+	return done{Said: "It takes no new tasks for " + spanText(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: v.workerPath()}, nil
 }
 
 func doResumeWorker(v *visit) (done, error) {

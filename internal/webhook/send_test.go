@@ -62,6 +62,8 @@ func TestSend(t *testing.T) {
 			}, Outcome{Status: 307}, "redirects are not followed"},
 			{"busy", busy(429, "120"), Outcome{Status: 429, RetryAfter: 2 * time.Minute}, "429"},
 			{"busy until", busy(503, now.Add(10*time.Minute).UTC().Format(http.TimeFormat)), Outcome{Status: 503, RetryAfter: 10 * time.Minute}, "503"},
+			{"busy until next year", busy(429, now.AddDate(1, 0, 0).UTC().Format(http.TimeFormat)), Outcome{Status: 429, RetryAfter: time.Hour}, "429"},
+			{"busy until yesterday", busy(429, now.AddDate(0, 0, -1).UTC().Format(http.TimeFormat)), Outcome{Status: 429}, "429"},
 			{"busy for long", busy(503, "999999999"), Outcome{Status: 503, RetryAfter: time.Hour}, "503"},
 			{"busy, it says nonsense", busy(503, "-5"), Outcome{Status: 503}, "503"},
 			{"Retry-After of another status", busy(500, "120"), Outcome{Status: 500}, "500"},

@@ -544,7 +544,7 @@ func (d *direct) DeadGroups(ctx context.Context, queue string) ([]group, error) 
 	var out []group
 	for _, g := range got {
 		out = append(out, group{Fingerprint: fmt.Sprintf("%016x", g.Fingerprint), Type: g.Type, Message: g.Message, Count: g.Count,
-			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String(), Queues: len(g.Queues), Queue: g.Most()})
+			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String(), Queues: len(g.Queues), Queue: g.Most(), Trend: g.Trend[:]})
 	}
 	return out, refused(err)
 }

@@ -511,6 +511,7 @@ type group struct {
 	Sample      string    `json:"sample_task_id"`
 	Queues      int       `json:"queues"`
 	Queue       string    `json:"queue"`
+	Trend       []int64   `json:"trend"`
 }
 
 // selection names dead letters of a queue by ids or by a filter.

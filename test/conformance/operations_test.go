@@ -57,6 +57,27 @@ func TestOperations(t *testing.T) {
 			is(w, "no operation", len(list), 0)
 			is(w, "its state", w.state(last), "ready")
 		}},
+		{name: "it is counted what became of the tasks", tell: func(w *world) {
+			w.put("a", settings{MaxAttempts: 1})
+			for range 4 {
+				w.id(spec{Type: "send", Queue: "a"})
+				w.kill("a", "down")
+			}
+			w.id(spec{Type: "send", Queue: "b"})
+			o := w.operate(operation{Action: "replay", Filter: filter{}})
+			w.kill("a", "down again")
+			w.ack(w.one(from("a")))
+			got, err := w.operations().Became(w.ctx(), o.ID)
+			must(w.T, err)
+			is(w, "what became of four", got, map[string]int64{"ready": 2, "succeeded": 1, "dead": 1})
+			later := w.operate(operation{Action: "cancel", Filter: filter{Queue: "a"}})
+			got, err = w.operations().Became(w.ctx(), o.ID)
+			must(w.T, err)
+			is(w, "of those that no other has changed", got, map[string]int64{"succeeded": 1, "dead": 1})
+			got, err = w.operations().Became(w.ctx(), later.ID)
+			must(w.T, err)
+			is(w, "of those of the other", got, map[string]int64{"cancelled": 2})
+		}},
 		{name: "dead letters are replayed, and one whose unique key is another's is not", tell: func(w *world) {
 			w.put("a", settings{MaxAttempts: 1})
 			first := w.id(spec{Type: "send", Queue: "a", Unique: &unique{Key: "k"}})

@@ -17,6 +17,8 @@ type masses interface {
 	// TryOperation tells how many tasks an operation would be for, and the ids of some.
 	TryOperation(ctx context.Context, o operation) (n int64, sample []string, err error)
 	Operation(ctx context.Context, id string, wait span) (operationInfo, error)
+	// Became counts the tasks that it has changed by their states.
+	Became(ctx context.Context, id string) (map[string]int64, error)
 	Operations(ctx context.Context, p part) (list []operationInfo, next string, err error)
 	// Steer pauses, resumes or aborts.
 	Steer(ctx context.Context, verb, id, reason string) (operationInfo, error)
@@ -141,6 +143,18 @@ func (d *rest) Operation(ctx context.Context, id string, wait span) (operationIn
 	return b.read()
 }
 
+func (d *rest) Became(ctx context.Context, id string) (map[string]int64, error) {
+	var a struct {
+		operationBody
+		Became struct {
+			States map[string]int64 `json:"states"`
+			Least  bool             `json:"is_lower_bound"`
+		} `json:"became"`
+	}
+	err := d.query(ctx, "GET", "/operations/"+id+"?became=true", nil, &a)
+	return a.Became.States, err
+}
+
 func (d *rest) Operations(ctx context.Context, p part) (list []operationInfo, next string, err error) {
 	var a struct {
 		Items []operationBody `json:"items"`
@@ -219,6 +233,15 @@ func (d *rpc) Operation(ctx context.Context, id string, wait span) (operationInf
 	return operationOfProto(a.GetOperation()), err
 }
 
+func (d *rpc) Became(ctx context.Context, id string) (map[string]int64, error) {
+	a, err := ask(ctx, d.mass.GetOperation, &pawlv1.GetOperationRequest{OperationId: id, Became: true})
+	states := map[string]int64{}
+	for _, s := range a.GetOperation().GetBecame().GetStates() {
+		states[strings.ToLower(strings.TrimPrefix(s.GetState().String(), "STATE_"))] = s.GetCount()
+	}
+	return states, err
+}
+
 func (d *rpc) Operations(ctx context.Context, p part) (list []operationInfo, next string, err error) {
 	a, err := ask(ctx, d.mass.ListOperations, &pawlv1.ListOperationsRequest{Limit: int32(p.Limit), Cursor: p.Cursor})
 	for _, o := range a.GetItems() {
@@ -286,6 +309,18 @@ func (d *sdk) Operation(ctx context.Context, id string, wait span) (operationInf
 		return operationBySDK(d.client.Admin().WaitOperation(ctx, id, func(*pawl.OperationInfo) {}))
 	}
 	return operationBySDK(d.client.Admin().Operation(ctx, id))
+}
+
+func (d *sdk) Became(ctx context.Context, id string) (map[string]int64, error) {
+	o, err := d.client.Admin().OperationBecame(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]int64{}
+	for s, n := range o.Became.States {
+		states[string(s)] = n
+	}
+	return states, nil
 }
 
 func (d *sdk) Operations(ctx context.Context, p part) (list []operationInfo, next string, err error) {

@@ -53,6 +53,22 @@ func TestQuotas(t *testing.T) {
 			w.ack(c)
 			w.ack(w.one(from("mail")))
 		}},
+		{name: "who waits for a task gets it as soon as the namespace may run more", tell: func(w *world) {
+			w.quota(task.QuotaChange{task.QuotaRunning: 1})
+			w.fill(3, spec{})
+			first := w.claim()
+			call := from("default").most(9)
+			call.Wait = minute
+			beside := w.claimBeside(call)
+			w.pass(second)
+			w.quota(task.QuotaChange{task.QuotaRunning: 2})
+			got := beside.answer(second)
+			is(w, "what came when the quota was raised", len(got), 1)
+			beside = w.claimBeside(call)
+			w.pass(second)
+			w.ack(first)
+			is(w, "what came when one had ended", len(beside.answer(second)), 1)
+		}},
 		{name: "the last queue that there may be", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaQueues: 1})
 			w.enqueue(spec{})

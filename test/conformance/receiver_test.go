@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,20 +23,24 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// receiver is another program, which is told of things: a server in memory. A path that ends in a number is answered with that status.
+// receiver is another program, which is told of things: a server in memory. A path that ends in a number is answered with that status,
+// for 3xx with another place, and one that ends in "hangs" never. A query of "after" is sent as Retry-After.
 type receiver struct {
 	pipe *bufconn.Listener
 
 	mu      sync.Mutex
 	secrets map[string][]string // by path; the signature of each must be there
 	got     []letter
+	tries   []letter // requests that were not taken
 	bad     []string
 }
 
-// letter is a request that was taken.
+// letter is a request.
 type letter struct {
-	ID, Path string
-	Body     notice
+	ID, Path   string
+	At         time.Time
+	Signatures int
+	Body       notice
 }
 
 // notice is the body of a request: the fields of the contract, and no others.
@@ -51,6 +56,8 @@ type notice struct {
 		LastAt      time.Time    `json:"last_at"`
 		Fingerprint string       `json:"fingerprint"`
 		Tasks       []deadNotice `json:"tasks"`
+		Breakers    []heldNotice `json:"breakers"`
+		Schedules   []tickNotice `json:"schedules"`
 		Depth       int64        `json:"depth"`
 		DepthOver   int64        `json:"depth_over"`
 		WaitOver    float64      `json:"wait_over_seconds"`
@@ -69,6 +76,23 @@ type deadNotice struct {
 	At      time.Time `json:"at"`
 }
 
+// heldNotice is what is told of a breaker.
+type heldNotice struct {
+	Type   string    `json:"type"`
+	Reason string    `json:"reason"`
+	Error  string    `json:"error"`
+	At     time.Time `json:"at"`
+}
+
+// tickNotice is what is told of a schedule that missed its time.
+type tickNotice struct {
+	Schedule string    `json:"schedule"`
+	Type     string    `json:"type"`
+	Reason   string    `json:"reason"`
+	Ticks    int       `json:"ticks"`
+	At       time.Time `json:"at"`
+}
+
 // hookURL leads to a path of the receiver.
 func hookURL(path string) string { return "http://receiver.test" + path }
 
@@ -78,18 +102,46 @@ func (r *receiver) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	body, err := io.ReadAll(q.Body)
+	code := r.take(q, body, err)
+	if after := q.URL.Query().Get("after"); after != "" {
+		w.Header().Set("Retry-After", after)
+	}
+	switch {
+	case code == 0:
+		<-q.Context().Done()
+	case code >= 400:
+		http.Error(w, "no", code)
+	default:
+		if code >= 300 {
+			w.Header().Set("Location", hookURL("/elsewhere"))
+		}
+		w.WriteHeader(code)
+	}
+}
+
+// take notes a request, and says with which status it is answered; 0: with none.
+func (r *receiver) take(q *http.Request, body []byte, err error) (code int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	got := letter{ID: q.Header.Get("webhook-id"), Path: q.URL.Path}
+	got := letter{ID: q.Header.Get("webhook-id"), Path: q.URL.Path, At: time.Now(), Signatures: len(strings.Fields(q.Header.Get("webhook-signature")))}
+	if at := fmt.Sprint(got.At.Unix()); q.Header.Get("webhook-timestamp") != at {
+		err = errors.Join(err, fmt.Errorf("sent at %s it says %s", at, q.Header.Get("webhook-timestamp")))
+	}
 	if err = errors.Join(err, r.verify(q, body), decode(body, &got.Body)); err != nil {
 		r.bad = append(r.bad, fmt.Sprintf("%s: %v", body, err))
 	}
-	if code, err := strconv.Atoi(path.Base(q.URL.Path)); err == nil {
-		http.Error(w, "no", code)
-		return
+	code = http.StatusNoContent
+	if said, err := strconv.Atoi(path.Base(q.URL.Path)); err == nil {
+		code = said
+	} else if path.Base(q.URL.Path) == "hangs" {
+		code = 0
 	}
-	r.got = append(r.got, got)
-	w.WriteHeader(http.StatusNoContent)
+	if code >= 200 && code < 300 {
+		r.got = append(r.got, got)
+	} else {
+		r.tries = append(r.tries, got)
+	}
+	return code
 }
 
 // verify has another library than the sender's look at the signatures: one for each secret that signs.
@@ -119,11 +171,31 @@ func (r *receiver) knows(path string, secrets ...string) {
 // told takes what has come to a path since it was last asked. What could not be believed fails the test.
 func (w *world) told(path string) (bodies []notice) {
 	w.Helper()
+	for _, l := range w.letters(path) {
+		bodies = append(bodies, l.Body)
+	}
+	return bodies
+}
+
+// letters is told, with all that was sent.
+func (w *world) letters(path string) []letter {
+	w.Helper()
+	return w.take(path, &w.house.told.got)
+}
+
+// refusedLetters takes what a path has answered with no.
+func (w *world) refusedLetters(path string) []letter {
+	w.Helper()
+	return w.take(path, &w.house.told.tries)
+}
+
+func (w *world) take(path string, from *[]letter) (some []letter) {
+	w.Helper()
 	r := w.house.told
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var rest []letter
-	for _, l := range r.got {
+	for _, l := range *from {
 		if l.Path != path {
 			rest = append(rest, l)
 			continue
@@ -131,13 +203,13 @@ func (w *world) told(path string) (bodies []notice) {
 		if l.ID == "" {
 			w.Errorf("a notice has no id: %+v", l)
 		}
-		bodies = append(bodies, l.Body)
+		some = append(some, l)
 	}
-	r.got = rest
+	*from = rest
 	for _, bad := range r.bad {
 		w.Errorf("a notice that can't be believed: %s", bad)
 	}
-	return bodies
+	return some
 }
 
 // onlyHooks are the webhooks of a house that is the only node: what package node builds of the same parts, over a router.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -103,8 +104,8 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a worker is quiet and resumes", tell: func(w *world) {
 		client := newSDK(w.T, w.house).client
 		mux := pawl.NewMux()
-		ran := 0
-		mux.HandleFunc("job", func(context.Context, *pawl.Claim) error { ran++; return nil })
+		var ran atomic.Int64
+		mux.HandleFunc("job", func(context.Context, *pawl.Claim) error { ran.Add(1); return nil })
 		worker := pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 3, Name: "w1"})
 		ctx, stop := context.WithCancel(w.ctx())
 		ended := make(chan error, 1)
@@ -116,7 +117,7 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		}
 		jobs(2)
 		w.pass(second)
-		is(w, "what ran", ran, 2)
+		is(w, "what ran", ran.Load(), int64(2))
 		one := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "default"))[0]
 		is(w, "the worker", []any{one.Name, one.Stream, one.Slots, one.PID != 0}, []any{"w1", true, 3, true})
 		ok[workerInfo](w)(w.roster().Quiet(w.ctx(), one.ID, "deploy"))
@@ -125,13 +126,13 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		for range 5 { // through several streams: one that says nothing is opened anew
 			w.pass(minute)
 		}
-		is(w, "what ran", ran, 2)
+		is(w, "what ran", ran.Load(), int64(2))
 		is(w, "what it says", []bool{worker.Stats().Quiet, worker.Stats().Reconnects > 2}, []bool{true, true})
 		again := ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID))
 		is(w, "it is the same", again.Quiet != nil, true)
 		ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), one.ID))
 		w.pass(second)
-		is(w, "what ran", ran, 4)
+		is(w, "what ran", ran.Load(), int64(4))
 		is(w, "what it says", worker.Stats().Quiet, false)
 		stop()
 		must(w.T, <-ended)

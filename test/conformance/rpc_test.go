@@ -425,7 +425,7 @@ func (d *rpc) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	var out []group
 	for _, g := range a.GetGroups() {
 		out = append(out, group{Fingerprint: g.GetFingerprint(), Type: g.GetType(), Message: g.GetMessage(), Count: g.GetCount(),
-			FirstAt: timeOf(g.GetFirstAt()), LastAt: timeOf(g.GetLastAt()), Sample: g.GetSampleTaskId(), Queues: int(g.GetQueues()), Queue: g.GetQueue()})
+			FirstAt: timeOf(g.GetFirstAt()), LastAt: timeOf(g.GetLastAt()), Sample: g.GetSampleTaskId(), Queues: int(g.GetQueues()), Queue: g.GetQueue(), Trend: g.GetTrend()})
 	}
 	return out, err
 }

@@ -421,7 +421,7 @@ func (d *sdk) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	}
 	var out []group
 	for _, g := range got.Groups {
-		out = append(out, group{Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count, FirstAt: g.FirstAt, LastAt: g.LastAt, Sample: g.SampleTaskID, Queues: g.Queues, Queue: g.Queue})
+		out = append(out, group{Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count, FirstAt: g.FirstAt, LastAt: g.LastAt, Sample: g.SampleTaskID, Queues: g.Queues, Queue: g.Queue, Trend: g.Trend})
 	}
 	return out, nil
 }

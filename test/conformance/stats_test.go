@@ -134,6 +134,37 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "of a queue that has had no task", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running), "0 0 false 0 0")
 		}}),
+		ofTheGateway(story{name: "a queue needs no more workers than may run, and no fewer than run", tell: func(w *world) {
+			scale := func() string {
+				w.Helper()
+				s, err := newSDK(w.T, w.house).client.Admin().QueueScale(w.ctx(), "default", second.std(), 2)
+				must(w.T, err)
+				var said struct {
+					Queue   string  `json:"queue"`
+					Workers int64   `json:"workers"`
+					Slots   float64 `json:"slots"`
+					Active  bool    `json:"active"`
+					Backlog int64   `json:"backlog"`
+					Running int64   `json:"running"`
+				}
+				is(w, "REST", newREST(w.T, w.house).tally(w, "/queues/default/scale?target=1s&slots=2", &said), 200)
+				is(w, "what it says", fmt.Sprint(said.Workers, said.Slots, said.Active, said.Backlog, said.Running), fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running))
+				return fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running)
+			}
+			w.put("default", settings{limits: limits{MaxRunning: 5}})
+			w.fill(40, spec{})
+			is(w, "many wait, and 5 may run", scale(), "3 5 true 40 0")
+			claims := w.claims(claimCall{Queues: []string{"default"}, Max: 9, Lease: hour})
+			is(w, "5 run", fmt.Sprint(len(claims))+" "+scale(), "5 3 5 true 0 5")
+			w.put("default", settings{limits: limits{MaxRunning: 1}})
+			is(w, "5 run, and 1 may", scale(), "3 5 true 0 5")
+			for _, c := range claims[:4] {
+				w.ack(c)
+			}
+			ok[int64](w)(w.door.Purge(w.ctx(), "default"))
+			w.pass(3 * minute)
+			is(w, "one runs, and nothing comes", scale(), "1 1 true 0 1")
+		}}),
 		ofTheGateway(story{name: "a list of queues is narrowed by name and by what they have", shards: 2, tell: func(w *world) {
 			for _, queue := range []string{"mail-de", "mail-en", "media", "video"} {
 				w.fill(1, spec{Queue: queue, MaxAttempts: 1})

@@ -59,11 +59,13 @@ func (*GetClusterRequest) Descriptor() ([]byte, []int) {
 }
 
 type GetClusterResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Settings      *ClusterSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
-	Nodes         []*ClusterNode         `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`       // by name; without those that were removed
-	Shards        []*ClusterShard        `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`     // by number; 0 is the system shard
-	Problems      []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // what is amiss, a sentence each
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Settings *ClusterSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	Nodes    []*ClusterNode         `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`       // by name; without those that were removed
+	Shards   []*ClusterShard        `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`     // by number; 0 is the system shard
+	Problems []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // what is amiss, a sentence each
+	// While no leader of the cluster answers: the node whose own view this is, by its copy of the map and the nodes that answer it.
+	SeenBy        string `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -124,6 +126,13 @@ func (x *GetClusterResponse) GetProblems() []string {
 		return x.Problems
 	}
 	return nil
+}
+
+func (x *GetClusterResponse) GetSeenBy() string {
+	if x != nil {
+		return x.SeenBy
+	}
+	return ""
 }
 
 type ClusterSettings struct {
@@ -1821,12 +1830,13 @@ var File_pawl_v1_cluster_proto protoreflect.FileDescriptor
 const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x15pawl/v1/cluster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\"\x13\n" +
-	"\x11GetClusterRequest\"\xc1\x01\n" +
+	"\x11GetClusterRequest\"\xda\x01\n" +
 	"\x12GetClusterResponse\x124\n" +
 	"\bsettings\x18\x01 \x01(\v2\x18.pawl.v1.ClusterSettingsR\bsettings\x12*\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x14.pawl.v1.ClusterNodeR\x05nodes\x12-\n" +
 	"\x06shards\x18\x03 \x03(\v2\x15.pawl.v1.ClusterShardR\x06shards\x12\x1a\n" +
-	"\bproblems\x18\x04 \x03(\tR\bproblems\"\xae\x01\n" +
+	"\bproblems\x18\x04 \x03(\tR\bproblems\x12\x17\n" +
+	"\aseen_by\x18\x05 \x01(\tR\x06seenBy\"\xae\x01\n" +
 	"\x0fClusterSettings\x12 \n" +
 	"\vreplication\x18\x01 \x01(\x05R\vreplication\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x1f\n" +

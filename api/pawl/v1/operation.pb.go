@@ -329,6 +329,7 @@ type Operation struct {
 	Failed            int64                  `protobuf:"varint,18,opt,name=failed,proto3" json:"failed,omitempty"`
 	Errors            []*FailedTask          `protobuf:"bytes,19,rep,name=errors,proto3" json:"errors,omitempty"`                     // the first
 	WaitsFor          string                 `protobuf:"bytes,20,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it does not get on
+	Became            *Became                `protobuf:"bytes,21,opt,name=became,proto3" json:"became,omitempty"`                     // only if it was asked for
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -503,6 +504,119 @@ func (x *Operation) GetWaitsFor() string {
 	return ""
 }
 
+func (x *Operation) GetBecame() *Became {
+	if x != nil {
+		return x.Became
+	}
+	return nil
+}
+
+// Became counts the tasks that an operation has changed, and that no other has since, by how they stand now.
+type Became struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	States        []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`                                    // without those in which there are none
+	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting them all would have taken too long
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Became) Reset() {
+	*x = Became{}
+	mi := &file_pawl_v1_operation_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Became) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Became) ProtoMessage() {}
+
+func (x *Became) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operation_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Became.ProtoReflect.Descriptor instead.
+func (*Became) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Became) GetStates() []*StateCount {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *Became) GetIsLowerBound() bool {
+	if x != nil {
+		return x.IsLowerBound
+	}
+	return false
+}
+
+// StateCount is how many tasks are in a state.
+type StateCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         State                  `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
+	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateCount) Reset() {
+	*x = StateCount{}
+	mi := &file_pawl_v1_operation_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateCount) ProtoMessage() {}
+
+func (x *StateCount) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_operation_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateCount.ProtoReflect.Descriptor instead.
+func (*StateCount) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *StateCount) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *StateCount) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // SkippedTasks counts tasks that were passed over for one reason.
 type SkippedTasks struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -514,7 +628,7 @@ type SkippedTasks struct {
 
 func (x *SkippedTasks) Reset() {
 	*x = SkippedTasks{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[3]
+	mi := &file_pawl_v1_operation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +640,7 @@ func (x *SkippedTasks) String() string {
 func (*SkippedTasks) ProtoMessage() {}
 
 func (x *SkippedTasks) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[3]
+	mi := &file_pawl_v1_operation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +653,7 @@ func (x *SkippedTasks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedTasks.ProtoReflect.Descriptor instead.
 func (*SkippedTasks) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{3}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SkippedTasks) GetReason() string {
@@ -567,7 +681,7 @@ type FailedTask struct {
 
 func (x *FailedTask) Reset() {
 	*x = FailedTask{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[4]
+	mi := &file_pawl_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +693,7 @@ func (x *FailedTask) String() string {
 func (*FailedTask) ProtoMessage() {}
 
 func (x *FailedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[4]
+	mi := &file_pawl_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +706,7 @@ func (x *FailedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedTask.ProtoReflect.Descriptor instead.
 func (*FailedTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FailedTask) GetTaskId() string {
@@ -621,7 +735,7 @@ type StartOperationRequest struct {
 
 func (x *StartOperationRequest) Reset() {
 	*x = StartOperationRequest{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[5]
+	mi := &file_pawl_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +747,7 @@ func (x *StartOperationRequest) String() string {
 func (*StartOperationRequest) ProtoMessage() {}
 
 func (x *StartOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[5]
+	mi := &file_pawl_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +760,7 @@ func (x *StartOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartOperationRequest.ProtoReflect.Descriptor instead.
 func (*StartOperationRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StartOperationRequest) GetSpec() *OperationSpec {
@@ -687,7 +801,7 @@ type StartOperationResponse struct {
 
 func (x *StartOperationResponse) Reset() {
 	*x = StartOperationResponse{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[6]
+	mi := &file_pawl_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +813,7 @@ func (x *StartOperationResponse) String() string {
 func (*StartOperationResponse) ProtoMessage() {}
 
 func (x *StartOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[6]
+	mi := &file_pawl_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +826,7 @@ func (x *StartOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartOperationResponse.ProtoReflect.Descriptor instead.
 func (*StartOperationResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StartOperationResponse) GetOperation() *Operation {
@@ -741,7 +855,7 @@ type OperationPreview struct {
 
 func (x *OperationPreview) Reset() {
 	*x = OperationPreview{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[7]
+	mi := &file_pawl_v1_operation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +867,7 @@ func (x *OperationPreview) String() string {
 func (*OperationPreview) ProtoMessage() {}
 
 func (x *OperationPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[7]
+	mi := &file_pawl_v1_operation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +880,7 @@ func (x *OperationPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationPreview.ProtoReflect.Descriptor instead.
 func (*OperationPreview) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OperationPreview) GetMatched() int64 {
@@ -793,14 +907,15 @@ func (x *OperationPreview) GetSample() []*Task {
 type GetOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"` // at most so long, until it does not run any more; up to 60s
+	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`      // at most so long, until it does not run any more; up to 60s
+	Became        bool                   `protobuf:"varint,3,opt,name=became,proto3" json:"became,omitempty"` // also count how the tasks stand that it has changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[8]
+	mi := &file_pawl_v1_operation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +927,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[8]
+	mi := &file_pawl_v1_operation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +940,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetOperationRequest) GetOperationId() string {
@@ -842,6 +957,13 @@ func (x *GetOperationRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *GetOperationRequest) GetBecame() bool {
+	if x != nil {
+		return x.Became
+	}
+	return false
+}
+
 type GetOperationResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Operation     *Operation             `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
@@ -851,7 +973,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[9]
+	mi := &file_pawl_v1_operation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +985,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[9]
+	mi := &file_pawl_v1_operation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +998,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -896,7 +1018,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[10]
+	mi := &file_pawl_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1030,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[10]
+	mi := &file_pawl_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1043,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListOperationsRequest) GetLimit() int32 {
@@ -948,7 +1070,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[11]
+	mi := &file_pawl_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1082,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[11]
+	mi := &file_pawl_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1095,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListOperationsResponse) GetItems() []*Operation {
@@ -1000,7 +1122,7 @@ type PauseOperationRequest struct {
 
 func (x *PauseOperationRequest) Reset() {
 	*x = PauseOperationRequest{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[12]
+	mi := &file_pawl_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1134,7 @@ func (x *PauseOperationRequest) String() string {
 func (*PauseOperationRequest) ProtoMessage() {}
 
 func (x *PauseOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[12]
+	mi := &file_pawl_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1147,7 @@ func (x *PauseOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseOperationRequest.ProtoReflect.Descriptor instead.
 func (*PauseOperationRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PauseOperationRequest) GetOperationId() string {
@@ -1051,7 +1173,7 @@ type PauseOperationResponse struct {
 
 func (x *PauseOperationResponse) Reset() {
 	*x = PauseOperationResponse{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[13]
+	mi := &file_pawl_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1185,7 @@ func (x *PauseOperationResponse) String() string {
 func (*PauseOperationResponse) ProtoMessage() {}
 
 func (x *PauseOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[13]
+	mi := &file_pawl_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1198,7 @@ func (x *PauseOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseOperationResponse.ProtoReflect.Descriptor instead.
 func (*PauseOperationResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PauseOperationResponse) GetOperation() *Operation {
@@ -1096,7 +1218,7 @@ type ResumeOperationRequest struct {
 
 func (x *ResumeOperationRequest) Reset() {
 	*x = ResumeOperationRequest{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[14]
+	mi := &file_pawl_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1230,7 @@ func (x *ResumeOperationRequest) String() string {
 func (*ResumeOperationRequest) ProtoMessage() {}
 
 func (x *ResumeOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[14]
+	mi := &file_pawl_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1243,7 @@ func (x *ResumeOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeOperationRequest.ProtoReflect.Descriptor instead.
 func (*ResumeOperationRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResumeOperationRequest) GetOperationId() string {
@@ -1147,7 +1269,7 @@ type ResumeOperationResponse struct {
 
 func (x *ResumeOperationResponse) Reset() {
 	*x = ResumeOperationResponse{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[15]
+	mi := &file_pawl_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1281,7 @@ func (x *ResumeOperationResponse) String() string {
 func (*ResumeOperationResponse) ProtoMessage() {}
 
 func (x *ResumeOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[15]
+	mi := &file_pawl_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1294,7 @@ func (x *ResumeOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeOperationResponse.ProtoReflect.Descriptor instead.
 func (*ResumeOperationResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResumeOperationResponse) GetOperation() *Operation {
@@ -1192,7 +1314,7 @@ type AbortOperationRequest struct {
 
 func (x *AbortOperationRequest) Reset() {
 	*x = AbortOperationRequest{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[16]
+	mi := &file_pawl_v1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1326,7 @@ func (x *AbortOperationRequest) String() string {
 func (*AbortOperationRequest) ProtoMessage() {}
 
 func (x *AbortOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[16]
+	mi := &file_pawl_v1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1339,7 @@ func (x *AbortOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortOperationRequest.ProtoReflect.Descriptor instead.
 func (*AbortOperationRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AbortOperationRequest) GetOperationId() string {
@@ -1243,7 +1365,7 @@ type AbortOperationResponse struct {
 
 func (x *AbortOperationResponse) Reset() {
 	*x = AbortOperationResponse{}
-	mi := &file_pawl_v1_operation_proto_msgTypes[17]
+	mi := &file_pawl_v1_operation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1377,7 @@ func (x *AbortOperationResponse) String() string {
 func (*AbortOperationResponse) ProtoMessage() {}
 
 func (x *AbortOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operation_proto_msgTypes[17]
+	mi := &file_pawl_v1_operation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1390,7 @@ func (x *AbortOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortOperationResponse.ProtoReflect.Descriptor instead.
 func (*AbortOperationResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{17}
+	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AbortOperationResponse) GetOperation() *Operation {
@@ -1295,7 +1417,7 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04face\x18\x03 \x01(\tR\x04face\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xbb\x06\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xe4\x06\n" +
 	"\tOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12*\n" +
 	"\x04spec\x18\x02 \x01(\v2\x16.pawl.v1.OperationSpecR\x04spec\x12-\n" +
@@ -1320,7 +1442,15 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\x0fskipped_reasons\x18\x11 \x03(\v2\x15.pawl.v1.SkippedTasksR\x0eskippedReasons\x12\x16\n" +
 	"\x06failed\x18\x12 \x01(\x03R\x06failed\x12+\n" +
 	"\x06errors\x18\x13 \x03(\v2\x13.pawl.v1.FailedTaskR\x06errors\x12\x1b\n" +
-	"\twaits_for\x18\x14 \x01(\tR\bwaitsFor\"<\n" +
+	"\twaits_for\x18\x14 \x01(\tR\bwaitsFor\x12'\n" +
+	"\x06became\x18\x15 \x01(\v2\x0f.pawl.v1.BecameR\x06became\"[\n" +
+	"\x06Became\x12+\n" +
+	"\x06states\x18\x01 \x03(\v2\x13.pawl.v1.StateCountR\x06states\x12$\n" +
+	"\x0eis_lower_bound\x18\x02 \x01(\bR\fisLowerBound\"H\n" +
+	"\n" +
+	"StateCount\x12$\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x0e.pawl.v1.StateR\x05state\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"<\n" +
 	"\fSkippedTasks\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"?\n" +
@@ -1340,10 +1470,11 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\x10OperationPreview\x12\x18\n" +
 	"\amatched\x18\x01 \x01(\x03R\amatched\x12$\n" +
 	"\x0eis_lower_bound\x18\x02 \x01(\bR\fisLowerBound\x12%\n" +
-	"\x06sample\x18\x03 \x03(\v2\r.pawl.v1.TaskR\x06sample\"g\n" +
+	"\x06sample\x18\x03 \x03(\v2\r.pawl.v1.TaskR\x06sample\"\x7f\n" +
 	"\x13GetOperationRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"H\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x16\n" +
+	"\x06became\x18\x03 \x01(\bR\x06became\"H\n" +
 	"\x14GetOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.pawl.v1.OperationR\toperation\"E\n" +
 	"\x15ListOperationsRequest\x12\x14\n" +
@@ -1404,76 +1535,82 @@ func file_pawl_v1_operation_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pawl_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_pawl_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_pawl_v1_operation_proto_goTypes = []any{
 	(Action)(0),                     // 0: pawl.v1.Action
 	(OperationState)(0),             // 1: pawl.v1.OperationState
 	(*OperationSpec)(nil),           // 2: pawl.v1.OperationSpec
 	(*Operator)(nil),                // 3: pawl.v1.Operator
 	(*Operation)(nil),               // 4: pawl.v1.Operation
-	(*SkippedTasks)(nil),            // 5: pawl.v1.SkippedTasks
-	(*FailedTask)(nil),              // 6: pawl.v1.FailedTask
-	(*StartOperationRequest)(nil),   // 7: pawl.v1.StartOperationRequest
-	(*StartOperationResponse)(nil),  // 8: pawl.v1.StartOperationResponse
-	(*OperationPreview)(nil),        // 9: pawl.v1.OperationPreview
-	(*GetOperationRequest)(nil),     // 10: pawl.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 11: pawl.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 12: pawl.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 13: pawl.v1.ListOperationsResponse
-	(*PauseOperationRequest)(nil),   // 14: pawl.v1.PauseOperationRequest
-	(*PauseOperationResponse)(nil),  // 15: pawl.v1.PauseOperationResponse
-	(*ResumeOperationRequest)(nil),  // 16: pawl.v1.ResumeOperationRequest
-	(*ResumeOperationResponse)(nil), // 17: pawl.v1.ResumeOperationResponse
-	(*AbortOperationRequest)(nil),   // 18: pawl.v1.AbortOperationRequest
-	(*AbortOperationResponse)(nil),  // 19: pawl.v1.AbortOperationResponse
-	(*Filter)(nil),                  // 20: pawl.v1.Filter
-	(Priority)(0),                   // 21: pawl.v1.Priority
-	(*timestamppb.Timestamp)(nil),   // 22: google.protobuf.Timestamp
-	(*Task)(nil),                    // 23: pawl.v1.Task
-	(*durationpb.Duration)(nil),     // 24: google.protobuf.Duration
+	(*Became)(nil),                  // 5: pawl.v1.Became
+	(*StateCount)(nil),              // 6: pawl.v1.StateCount
+	(*SkippedTasks)(nil),            // 7: pawl.v1.SkippedTasks
+	(*FailedTask)(nil),              // 8: pawl.v1.FailedTask
+	(*StartOperationRequest)(nil),   // 9: pawl.v1.StartOperationRequest
+	(*StartOperationResponse)(nil),  // 10: pawl.v1.StartOperationResponse
+	(*OperationPreview)(nil),        // 11: pawl.v1.OperationPreview
+	(*GetOperationRequest)(nil),     // 12: pawl.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 13: pawl.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 14: pawl.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 15: pawl.v1.ListOperationsResponse
+	(*PauseOperationRequest)(nil),   // 16: pawl.v1.PauseOperationRequest
+	(*PauseOperationResponse)(nil),  // 17: pawl.v1.PauseOperationResponse
+	(*ResumeOperationRequest)(nil),  // 18: pawl.v1.ResumeOperationRequest
+	(*ResumeOperationResponse)(nil), // 19: pawl.v1.ResumeOperationResponse
+	(*AbortOperationRequest)(nil),   // 20: pawl.v1.AbortOperationRequest
+	(*AbortOperationResponse)(nil),  // 21: pawl.v1.AbortOperationResponse
+	(*Filter)(nil),                  // 22: pawl.v1.Filter
+	(Priority)(0),                   // 23: pawl.v1.Priority
+	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
+	(State)(0),                      // 25: pawl.v1.State
+	(*Task)(nil),                    // 26: pawl.v1.Task
+	(*durationpb.Duration)(nil),     // 27: google.protobuf.Duration
 }
 var file_pawl_v1_operation_proto_depIdxs = []int32{
 	0,  // 0: pawl.v1.OperationSpec.action:type_name -> pawl.v1.Action
-	20, // 1: pawl.v1.OperationSpec.filter:type_name -> pawl.v1.Filter
-	21, // 2: pawl.v1.OperationSpec.priority:type_name -> pawl.v1.Priority
+	22, // 1: pawl.v1.OperationSpec.filter:type_name -> pawl.v1.Filter
+	23, // 2: pawl.v1.OperationSpec.priority:type_name -> pawl.v1.Priority
 	2,  // 3: pawl.v1.Operation.spec:type_name -> pawl.v1.OperationSpec
 	1,  // 4: pawl.v1.Operation.state:type_name -> pawl.v1.OperationState
 	1,  // 5: pawl.v1.Operation.stopping:type_name -> pawl.v1.OperationState
 	3,  // 6: pawl.v1.Operation.author:type_name -> pawl.v1.Operator
-	22, // 7: pawl.v1.Operation.created_at:type_name -> google.protobuf.Timestamp
-	22, // 8: pawl.v1.Operation.paused_at:type_name -> google.protobuf.Timestamp
-	22, // 9: pawl.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	24, // 7: pawl.v1.Operation.created_at:type_name -> google.protobuf.Timestamp
+	24, // 8: pawl.v1.Operation.paused_at:type_name -> google.protobuf.Timestamp
+	24, // 9: pawl.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
 	3,  // 10: pawl.v1.Operation.stopped_by:type_name -> pawl.v1.Operator
 	3,  // 11: pawl.v1.Operation.resumed_by:type_name -> pawl.v1.Operator
-	5,  // 12: pawl.v1.Operation.skipped_reasons:type_name -> pawl.v1.SkippedTasks
-	6,  // 13: pawl.v1.Operation.errors:type_name -> pawl.v1.FailedTask
-	2,  // 14: pawl.v1.StartOperationRequest.spec:type_name -> pawl.v1.OperationSpec
-	4,  // 15: pawl.v1.StartOperationResponse.operation:type_name -> pawl.v1.Operation
-	9,  // 16: pawl.v1.StartOperationResponse.preview:type_name -> pawl.v1.OperationPreview
-	23, // 17: pawl.v1.OperationPreview.sample:type_name -> pawl.v1.Task
-	24, // 18: pawl.v1.GetOperationRequest.wait:type_name -> google.protobuf.Duration
-	4,  // 19: pawl.v1.GetOperationResponse.operation:type_name -> pawl.v1.Operation
-	4,  // 20: pawl.v1.ListOperationsResponse.items:type_name -> pawl.v1.Operation
-	4,  // 21: pawl.v1.PauseOperationResponse.operation:type_name -> pawl.v1.Operation
-	4,  // 22: pawl.v1.ResumeOperationResponse.operation:type_name -> pawl.v1.Operation
-	4,  // 23: pawl.v1.AbortOperationResponse.operation:type_name -> pawl.v1.Operation
-	7,  // 24: pawl.v1.OperationService.StartOperation:input_type -> pawl.v1.StartOperationRequest
-	10, // 25: pawl.v1.OperationService.GetOperation:input_type -> pawl.v1.GetOperationRequest
-	12, // 26: pawl.v1.OperationService.ListOperations:input_type -> pawl.v1.ListOperationsRequest
-	14, // 27: pawl.v1.OperationService.PauseOperation:input_type -> pawl.v1.PauseOperationRequest
-	16, // 28: pawl.v1.OperationService.ResumeOperation:input_type -> pawl.v1.ResumeOperationRequest
-	18, // 29: pawl.v1.OperationService.AbortOperation:input_type -> pawl.v1.AbortOperationRequest
-	8,  // 30: pawl.v1.OperationService.StartOperation:output_type -> pawl.v1.StartOperationResponse
-	11, // 31: pawl.v1.OperationService.GetOperation:output_type -> pawl.v1.GetOperationResponse
-	13, // 32: pawl.v1.OperationService.ListOperations:output_type -> pawl.v1.ListOperationsResponse
-	15, // 33: pawl.v1.OperationService.PauseOperation:output_type -> pawl.v1.PauseOperationResponse
-	17, // 34: pawl.v1.OperationService.ResumeOperation:output_type -> pawl.v1.ResumeOperationResponse
-	19, // 35: pawl.v1.OperationService.AbortOperation:output_type -> pawl.v1.AbortOperationResponse
-	30, // [30:36] is the sub-list for method output_type
-	24, // [24:30] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	7,  // 12: pawl.v1.Operation.skipped_reasons:type_name -> pawl.v1.SkippedTasks
+	8,  // 13: pawl.v1.Operation.errors:type_name -> pawl.v1.FailedTask
+	5,  // 14: pawl.v1.Operation.became:type_name -> pawl.v1.Became
+	6,  // 15: pawl.v1.Became.states:type_name -> pawl.v1.StateCount
+	25, // 16: pawl.v1.StateCount.state:type_name -> pawl.v1.State
+	2,  // 17: pawl.v1.StartOperationRequest.spec:type_name -> pawl.v1.OperationSpec
+	4,  // 18: pawl.v1.StartOperationResponse.operation:type_name -> pawl.v1.Operation
+	11, // 19: pawl.v1.StartOperationResponse.preview:type_name -> pawl.v1.OperationPreview
+	26, // 20: pawl.v1.OperationPreview.sample:type_name -> pawl.v1.Task
+	27, // 21: pawl.v1.GetOperationRequest.wait:type_name -> google.protobuf.Duration
+	4,  // 22: pawl.v1.GetOperationResponse.operation:type_name -> pawl.v1.Operation
+	4,  // 23: pawl.v1.ListOperationsResponse.items:type_name -> pawl.v1.Operation
+	4,  // 24: pawl.v1.PauseOperationResponse.operation:type_name -> pawl.v1.Operation
+	4,  // 25: pawl.v1.ResumeOperationResponse.operation:type_name -> pawl.v1.Operation
+	4,  // 26: pawl.v1.AbortOperationResponse.operation:type_name -> pawl.v1.Operation
+	9,  // 27: pawl.v1.OperationService.StartOperation:input_type -> pawl.v1.StartOperationRequest
+	12, // 28: pawl.v1.OperationService.GetOperation:input_type -> pawl.v1.GetOperationRequest
+	14, // 29: pawl.v1.OperationService.ListOperations:input_type -> pawl.v1.ListOperationsRequest
+	16, // 30: pawl.v1.OperationService.PauseOperation:input_type -> pawl.v1.PauseOperationRequest
+	18, // 31: pawl.v1.OperationService.ResumeOperation:input_type -> pawl.v1.ResumeOperationRequest
+	20, // 32: pawl.v1.OperationService.AbortOperation:input_type -> pawl.v1.AbortOperationRequest
+	10, // 33: pawl.v1.OperationService.StartOperation:output_type -> pawl.v1.StartOperationResponse
+	13, // 34: pawl.v1.OperationService.GetOperation:output_type -> pawl.v1.GetOperationResponse
+	15, // 35: pawl.v1.OperationService.ListOperations:output_type -> pawl.v1.ListOperationsResponse
+	17, // 36: pawl.v1.OperationService.PauseOperation:output_type -> pawl.v1.PauseOperationResponse
+	19, // 37: pawl.v1.OperationService.ResumeOperation:output_type -> pawl.v1.ResumeOperationResponse
+	21, // 38: pawl.v1.OperationService.AbortOperation:output_type -> pawl.v1.AbortOperationResponse
+	33, // [33:39] is the sub-list for method output_type
+	27, // [27:33] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operation_proto_init() }
@@ -1488,7 +1625,7 @@ func file_pawl_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operation_proto_rawDesc), len(file_pawl_v1_operation_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

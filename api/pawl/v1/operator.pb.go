@@ -2334,8 +2334,9 @@ type DeadGroup struct {
 	FirstAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
 	LastAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
 	SampleTaskId  string                 `protobuf:"bytes,7,opt,name=sample_task_id,json=sampleTaskId,proto3" json:"sample_task_id,omitempty"`
-	Queues        int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"` // in how many
-	Queue         string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`    // the one with the most of them
+	Queues        int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"`       // in how many
+	Queue         string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`          // the one with the most of them
+	Trend         []int64                `protobuf:"varint,10,rep,packed,name=trend,proto3" json:"trend,omitempty"` // how many of them ended in each of the last 24 hours, the oldest first: the last is the last 60 minutes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2431,6 +2432,13 @@ func (x *DeadGroup) GetQueue() string {
 		return x.Queue
 	}
 	return ""
+}
+
+func (x *DeadGroup) GetTrend() []int64 {
+	if x != nil {
+		return x.Trend
+	}
+	return nil
 }
 
 // ReplayDeadRequest names tasks either by ids or by filter.
@@ -3689,7 +3697,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\bpoisoned\x18\x02 \x01(\bR\bpoisoned\"Y\n" +
 	"\x11GroupDeadResponse\x12*\n" +
 	"\x06groups\x18\x01 \x03(\v2\x12.pawl.v1.DeadGroupR\x06groups\x12\x18\n" +
-	"\apartial\x18\x02 \x01(\bR\apartial\"\xb1\x02\n" +
+	"\apartial\x18\x02 \x01(\bR\apartial\"\xc7\x02\n" +
 	"\tDeadGroup\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\tR\vfingerprint\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3699,7 +3707,9 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\alast_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastAt\x12$\n" +
 	"\x0esample_task_id\x18\a \x01(\tR\fsampleTaskId\x12\x16\n" +
 	"\x06queues\x18\b \x01(\x05R\x06queues\x12\x14\n" +
-	"\x05queue\x18\t \x01(\tR\x05queue\"\xe0\x01\n" +
+	"\x05queue\x18\t \x01(\tR\x05queue\x12\x14\n" +
+	"\x05trend\x18\n" +
+	" \x03(\x03R\x05trend\"\xe0\x01\n" +
 	"\x11ReplayDeadRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
 	"\btask_ids\x18\x02 \x03(\tR\ataskIds\x12'\n" +

@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestOwnView: a node that is left alone tells who is silent and what has no leader; what others that answer lead is known, and who thinks to
+// lead without most of a shard's replicas does not.
+func TestOwnView(t *testing.T) {
+	m := &Map{Settings: Settings{Replication: 3, DataShards: 2}}
+	for n := uint32(1); n <= 3; n++ {
+		m.Nodes = append(m.Nodes, Node{Number: n, Name: fmt.Sprint("n", n), State: Active})
+	}
+	m.Nodes = append(m.Nodes, Node{Number: 4, Name: "n4", State: Removed})
+	for id := range uint32(3) {
+		s := Shard{ID: id}
+		for n := uint32(1); n <= 3; n++ {
+			s.Replicas = append(s.Replicas, Replica{ID: ReplicaID(1, n), Node: n})
+		}
+		m.Shards = append(m.Shards, s)
+	}
+	report := func(node uint32, leads ...bool) Report {
+		r := Report{Node: node}
+		for id, leader := range leads {
+			r.Shards = append(r.Shards, ShardReport{Shard: uint32(id), Applied: 100 * uint64(node), Leads: leader, Term: 7}) // #nosec G115 -- a few
+		}
+		return r
+	}
+	for _, c := range []struct {
+		name    string
+		reports []Report
+		silent  time.Duration
+		leads   string // of the nodes
+		want    string
+	}{
+		{"alone", []Report{report(1, false, false, false)}, time.Minute, "[] [] []",
+			"node n2 gives no answer, for 1m0s at least | node n3 gives no answer, for 1m0s at least | shards 0-2: no leader answers"},
+		{"alone, and thinks to lead", []Report{report(1, true, false, false)}, time.Minute, "[] [] []",
+			"node n2 gives no answer, for 1m0s at least | node n3 gives no answer, for 1m0s at least | shards 0-2: no leader answers"},
+		{"a moment ago", []Report{report(1, false, false, false)}, 0, "[] [] []",
+			"node n2 gives no answer, for 10s at least | node n3 gives no answer, for 10s at least | shards 0-2: no leader answers"},
+		{"two of three, one shard has a leader", []Report{report(1, false, false, false), report(3, false, true, false)}, time.Minute, "[] [] [1]",
+			"node n2 gives no answer, for 1m0s at least | shards 0, 2: no leader answers | shard 1: 2 of 3 replicas answer, not that of node n2"},
+	} {
+		reports := map[uint32]Report{}
+		for _, r := range c.reports {
+			reports[r.Node] = r
+		}
+		o := OwnView("n1", m, reports, c.silent)
+		var got, leads []string
+		for _, p := range o.Problems() {
+			got = append(got, p.Text)
+		}
+		for _, n := range o.Nodes {
+			leads = append(leads, fmt.Sprint(n.Leads))
+		}
+		if !strings.Contains(got[0], "node n1 finds out by itself") || strings.Join(got[1:], " | ") != c.want || strings.Join(leads, " ") != c.leads {
+			t.Errorf("%s: got %q, nodes lead %q, want %q and %q", c.name, got, leads, c.want, c.leads)
+		}
+		if s := o.Shards[1]; s.Leader != 0 && (s.Members[0].Lag != 200 || s.Members[2].Lag != 0 || s.Term != 7) {
+			t.Errorf("%s: %+v", c.name, s)
+		}
+	}
+}

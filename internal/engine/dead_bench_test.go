@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// deadIn is how many queues a benchmark of dead letters has, and how many of them each.
+type deadIn struct{ queues, each int }
+
+func (d deadIn) String() string { return fmt.Sprintf("%dx%d", d.queues, d.each) }
+
+// fill lets tasks die of errors that differ in numbers and ids, and of one in ten otherwise.
+func (d deadIn) fill(w *world) {
+	payload := benchPayload()
+	for q := range d.queues {
+		queue := fmt.Sprintf("team-%04d", q)
+		w.putQueue(queue, task.DefaultSettings(), false)
+		w.now += store.Time(time.Second / time.Microsecond)
+		w.enqueueInto(queue, d.each, payload)
+		got := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: d.each})
+		w.round(func(r *Round) {
+			for i, t := range got {
+				f := FailRequest{Fall: FallDead, Failure: Failure{Type: "*net.OpError",
+					Message: fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connect: connection refused (order %s)", q%256, i%256, t.ID), Stack: "main.go:1"}}
+				if i%10 == 9 {
+					f.Failure.Message = `the answer was "sold out"`
+				}
+				if _, err := Fail(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, f); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkGroupDead counts the dead letters of all queues by error.
+func BenchmarkGroupDead(b *testing.B) {
+	for _, d := range []deadIn{{10, size(1000)}, {size(2000), 5}, {size(2000), 10}} {
+		b.Run(d.String(), func(b *testing.B) {
+			w := benchWorld(b)
+			d.fill(w)
+			for b.Loop() {
+				groups, _ := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+				if len(groups) != 2 && d.each >= 10 {
+					b.Fatalf("%d groups", len(groups))
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkNormalise(b *testing.B) {
+	const message = "dial tcp 10.0.7.19:5432: connect: connection refused (order 01890a5d-ac96-774b-bcce-b302099a8057)"
+	for b.Loop() {
+		if Normalise(message) != "dial tcp *.*.*.*:*: connect: connection refused (order *)" {
+			b.Fatal(Normalise(message))
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// methodReport asks a node how it stands.
+	methodReport = "report"
+	// overviewTime is how long the leader of the system shard is looked for, reportTime how long a node may take for its report: together less than
+	// those who look at the cluster wait.
+	overviewTime = time.Second
+	reportTime   = 700 * time.Millisecond
+)
+
+// Overview implements gateway.Admin. When most nodes are away it matters most, and nobody leads the system shard: then it is this node's own view.
+func (a *admin) Overview(ctx context.Context) (cluster.Overview, error) {
+	brief, cancel := context.WithTimeout(ctx, overviewTime)
+	defer cancel()
+	o, err := a.overview(brief, struct{}{})
+	refused, isRefusal := task.AsError(err)
+	if err == nil || ctx.Err() != nil || isRefusal && refused.Code != task.CodeUnavailable || !isRefusal && !errors.Is(err, context.DeadlineExceeded) {
+		return o, err
+	}
+	m := a.n.copy.Map()
+	if m == nil || len(m.Nodes) == 0 {
+		return o, err
+	}
+	return cluster.OwnView(a.n.book.read().Name, m, a.reports(ctx, m), (atlas{a.n}).Age()), nil
+}
+
+// reports are those of the nodes that answer.
+func (a *admin) reports(ctx context.Context, m *cluster.Map) map[uint32]cluster.Report {
+	ctx, cancel := context.WithTimeout(ctx, reportTime)
+	defer cancel()
+	var mu sync.Mutex
+	all := map[uint32]cluster.Report{}
+	var asked sync.WaitGroup
+	for _, node := range m.Members() {
+		asked.Go(func() {
+			var r cluster.Report
+			answer, err := a.n.ask(ctx, node.Number, methodReport, nil)
+			if err != nil || cbor.Unmarshal(answer, &r) != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[node.Number] = r
+		})
+	}
+	asked.Wait()
+	return all
+}
