@@ -323,8 +323,20 @@ func groupDigits(s string) string {
 // instant is a time within a sentence of the API.
 var instant = regexp.MustCompile(`(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z`)
 
-// tidy makes the times within a sentence easier to read.
-func tidy(s string) string { return instant.ReplaceAllString(s, "$1 $2 UTC") }
+// duration is one within a sentence of the API: 1m53s, 10s, 2h0m0s. What stands in quotes, as names do, is none.
+var duration = regexp.MustCompile(`(^|[ (])((?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:ms|µs|s))([ ,;:.)]|$)`)
+
+// tidy makes the times and durations within a sentence easier to read: they are written as everywhere on pages.
+func tidy(s string) string {
+	return duration.ReplaceAllStringFunc(instant.ReplaceAllString(s, "$1 $2 UTC"), func(found string) string {
+		m := duration.FindStringSubmatch(found)
+		d, err := time.ParseDuration(m[2])
+		if err != nil {
+			return found
+		}
+		return m[1] + spanText(d) + m[3]
+	})
+}
 
 // dict lets a template give several values to a part.
 func dict(pairs ...any) map[string]any {
