@@ -65,7 +65,7 @@ func (f *field) sent(filled url.Values) string {
 // said is a value in the words of the form.
 func (f *field) said(value string) string {
 	for _, o := range f.Options {
-		if o.Value == value {
+		if f.Kind == "choice" && o.Value == value {
 			return o.Label
 		}
 	}
