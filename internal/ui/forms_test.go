@@ -191,10 +191,14 @@ func TestDangerWantsMoreThanEnter(t *testing.T) {
 	if got := b.eval(`document.querySelector("dialog [name=canary]")`); got != "<nil>" {
 		t.Error("a discard has a canary")
 	}
-	b.eval(`document.querySelector("dialog [name=rate]").focus()`)
-	b.key("Enter")
-	b.eval(`document.querySelector("dialog [name=reason]").focus()`)
-	b.key("Enter")
+	b.eval(`{ window.sent = 0; document.addEventListener("submit", () => window.sent++, true); }`)
+	for _, name := range []string{"rate", "reason", "confirm"} {
+		b.eval(`document.querySelector("dialog [name=` + name + `]").focus()`)
+		b.key("Enter")
+	}
+	if got := b.eval(`window.sent`); got != "0" {
+		t.Errorf("Enter in fields has sent the form %s times", got)
+	}
 	b.refused(`document.activeElement.name === "confirm" && document.querySelector("#wrong-confirm") !== null`)
 	if n := operations(t, w); n != 0 {
 		t.Errorf("%d operations were started", n)
