@@ -189,17 +189,23 @@ func (a Admin) Token(ctx context.Context, of TokenName) (*TokenInfo, error) {
 	return tokenInfoOf(p.GetToken()), nil
 }
 
-// Tokens goes over the tokens that the client's own covers, by namespace and name: those of all namespaces, or those of the client's
-// and of none in particular.
-func (a Admin) Tokens(ctx context.Context, allNamespaces bool) iter.Seq2[*TokenInfo, error] {
+// TokenFilter selects tokens.
+type TokenFilter struct {
+	// AllNamespaces: those of all namespaces; else those of the client's and of none in particular.
+	AllNamespaces bool
+	Pattern       string // of their names, in which each * stands for any characters; "": all
+}
+
+// Tokens goes over the tokens that the client's own covers, by namespace and name.
+func (a Admin) Tokens(ctx context.Context, f TokenFilter) iter.Seq2[*TokenInfo, error] {
 	return pages(func(cursor string) (Page[*TokenInfo], error) {
-		return a.TokensPage(ctx, allNamespaces, PageRequest{Cursor: cursor})
+		return a.TokensPage(ctx, f, PageRequest{Cursor: cursor})
 	})
 }
 
 // TokensPage gives one page of the tokens.
-func (a Admin) TokensPage(ctx context.Context, allNamespaces bool, page PageRequest) (Page[*TokenInfo], error) {
-	resp, err := operate(ctx, a, true, a.client.access.ListTokens, &pawlv1.ListTokensRequest{AllNamespaces: allNamespaces, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+func (a Admin) TokensPage(ctx context.Context, f TokenFilter, page PageRequest) (Page[*TokenInfo], error) {
+	resp, err := operate(ctx, a, true, a.client.access.ListTokens, &pawlv1.ListTokensRequest{AllNamespaces: f.AllNamespaces, Pattern: f.Pattern, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[*TokenInfo]{}, fmt.Errorf("list tokens: %w", err)
 	}

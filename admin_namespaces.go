@@ -54,16 +54,21 @@ type Limit struct {
 	Unit  string
 }
 
+// NamespaceFilter selects namespaces.
+type NamespaceFilter struct {
+	Pattern string // of their names, in which each * stands for any characters; "": all
+}
+
 // Namespaces goes over the namespaces that the client may go to, by name.
-func (a Admin) Namespaces(ctx context.Context) iter.Seq2[*NamespaceInfo, error] {
+func (a Admin) Namespaces(ctx context.Context, f NamespaceFilter) iter.Seq2[*NamespaceInfo, error] {
 	return pages(func(cursor string) (Page[*NamespaceInfo], error) {
-		return a.NamespacesPage(ctx, PageRequest{Cursor: cursor})
+		return a.NamespacesPage(ctx, f, PageRequest{Cursor: cursor})
 	})
 }
 
 // NamespacesPage gives one page of the namespaces.
-func (a Admin) NamespacesPage(ctx context.Context, page PageRequest) (Page[*NamespaceInfo], error) {
-	resp, err := operate(ctx, a, true, a.client.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
+func (a Admin) NamespacesPage(ctx context.Context, f NamespaceFilter, page PageRequest) (Page[*NamespaceInfo], error) {
+	resp, err := operate(ctx, a, true, a.client.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: f.Pattern, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return Page[*NamespaceInfo]{}, fmt.Errorf("list namespaces: %w", err)
 	}

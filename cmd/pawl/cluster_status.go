@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
 		s.Replication, s.Level, days(s.AuditRetention))
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
-	writeShards(w, info.Shards, info.SeenBy != "")
+	writeShards(w, info)
 	fmt.Fprintln(w)
 	if len(info.Problems) == 0 {
 		fmt.Fprintln(w, "no problems")
@@ -105,10 +106,14 @@ func shardNames(shards []uint32) string {
 	return "shards " + human.Ranges(shards)
 }
 
-// writeShards shows them as their leaders tell, or as one node found out that asked the others.
-func writeShards(w io.Writer, shards []pawl.ShardStatus, asked bool) {
-	rows := make([][]string, len(shards))
-	for i, s := range shards {
+// writeShards shows them as their leaders tell, or as one node found out that asked the others. A leader needs some seconds to notice that
+// a node has died: a replica on one that gives no answer is silent.
+func writeShards(w io.Writer, info *pawl.ClusterInfo) {
+	away := func(name string) bool {
+		return slices.ContainsFunc(info.Nodes, func(n pawl.NodeInfo) bool { return n.Name == name && !n.Alive })
+	}
+	rows := make([][]string, len(info.Shards))
+	for i, s := range info.Shards {
 		leader, term, applied := "-", "-", "-"
 		if s.Leader != "" {
 			leader, term, applied = s.Leader, strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Applied, 10)
@@ -118,7 +123,8 @@ func writeShards(w io.Writer, shards []pawl.ShardStatus, asked bool) {
 		}
 		members := make([]string, len(s.Members))
 		for j, m := range s.Members {
-			members[j] = memberText(m, asked || s.Leader != "")
+			m.Answers = m.Answers && !away(m.Node)
+			members[j] = memberText(m, info.SeenBy != "" || s.Leader != "")
 		}
 		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(short(s.LastStep, 60))}
 	}

@@ -47,7 +47,7 @@ func newOffice() *office {
 		},
 		Shards: []*pawlv1.ClusterShard{
 			{Shard: 0, Leader: "n1", Term: 2, Applied: 40, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true},
-				{Node: "n3", Voter: true, Lag: 12, Leaving: true}}},
+				{Node: "n3", Voter: true, Answers: true, Lag: 12, Leaving: true}}},
 			{Shard: 1, Leader: "n1", Preferred: "n2", Term: 2, Applied: 50, Problem: "waits for a voter", LastStep: "node n1 is to lead",
 				Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true}, {Node: "n2", Answers: true, Snapshotting: true}}},
 			{Shard: 2, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n3"}}},

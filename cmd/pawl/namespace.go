@@ -59,14 +59,17 @@ for one of them or for all; with one of the latter, --namespace chooses.`,
 
 func newNamespaceLs(a *app) *cobra.Command {
 	var list listFlags
-	cmd := &cobra.Command{Use: "ls", Short: "List the namespaces that you may go to", Args: noArgs, Example: "  pawl ns ls"}
+	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List the namespaces that you may go to", Args: cobra.MaximumNArgs(1),
+		Long:    "List the namespaces that you may go to: all, or those whose names fit a pattern, in which each * stands\nfor any characters.",
+		Example: "  pawl ns ls\n  pawl ns ls 'team-*'"}
 	list.add(cmd)
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if err := list.check(); err != nil {
 			return err
 		}
+		filter := pawl.NamespaceFilter{Pattern: patternArg(args)}
 		all, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.NamespaceInfo], error) {
-			return client.Admin().NamespacesPage(ctx, p)
+			return client.Admin().NamespacesPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err

@@ -44,9 +44,7 @@ characters; mind the shell, which has a use of its own for it.`,
 			return err
 		}
 		filter.Having = pawl.QueueTrait(having)
-		if len(args) > 0 {
-			filter.Pattern = args[0]
-		}
+		filter.Pattern = patternArg(args)
 		queues, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.QueueInfo], error) {
 			return client.Admin().QueuesWhere(ctx, filter, p)
 		})

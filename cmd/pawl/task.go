@@ -100,6 +100,14 @@ func (l *listFlags) check() error {
 	return nil
 }
 
+// patternArg is the pattern of a list that takes one; "": all.
+func patternArg(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
 // collect reads pages until it has as many items as are wanted.
 func collect[T any](l listFlags, read func(pawl.PageRequest) (pawl.Page[T], error)) ([]T, string, error) {
 	var out []T

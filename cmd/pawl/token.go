@@ -217,16 +217,19 @@ func expiryWords(at, now time.Time) string {
 
 func newTokenLs(a *app) *cobra.Command {
 	var list listFlags
-	var all bool
-	cmd := &cobra.Command{Use: "ls", Short: "List tokens", Args: noArgs, Example: "  pawl token ls\n  pawl token ls --all-namespaces"}
+	var filter pawl.TokenFilter
+	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List tokens", Args: cobra.MaximumNArgs(1),
+		Long:    "List tokens: all, or those whose names fit a pattern, in which each * stands for any characters.",
+		Example: "  pawl token ls\n  pawl token ls 'shop*'\n  pawl token ls --all-namespaces"}
 	list.add(cmd)
-	allVar(cmd.Flags(), &all, "those of all namespaces; else those of --namespace, and of none in particular")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+	allVar(cmd.Flags(), &filter.AllNamespaces, "those of all namespaces; else those of --namespace, and of none in particular")
+	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if err := list.check(); err != nil {
 			return err
 		}
+		filter.Pattern = patternArg(args)
 		tokens, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.TokenInfo], error) {
-			return client.Admin().TokensPage(ctx, all, p)
+			return client.Admin().TokensPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err

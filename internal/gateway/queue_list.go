@@ -41,7 +41,7 @@ func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits
 		}
 	}
 	if q.pattern != "" {
-		if err = (task.Scope{Queues: []string{q.pattern}}).Check("pattern", l); err != nil {
+		if err = task.CheckPattern("pattern", "queue", q.pattern, l); err != nil {
 			return q, err
 		}
 	}

@@ -69,6 +69,9 @@ func (g keepers) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*
 		return nil, err
 	}
 	all, err := g.visible(ctx, r.GetAllNamespaces())
+	if err == nil {
+		all, err = likeNamed(all, "token", r.GetPattern(), g.limits, func(t auth.Token) string { return t.Name })
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +98,17 @@ func (g keepers) visible(ctx context.Context, inAll bool) ([]auth.Token, error) 
 		all = slices.DeleteFunc(all, func(t auth.Token) bool { return t.Namespace != c.namespace && !t.InAll() })
 	}
 	return all, err
+}
+
+// likeNamed are those of a list whose names fit a pattern; "": all.
+func likeNamed[T any](all []T, of, pattern string, l task.Limits, nameOf func(T) string) ([]T, error) {
+	if pattern == "" {
+		return all, nil
+	}
+	if err := task.CheckPattern("pattern", of, pattern, l); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(t T) bool { return !task.Matches(pattern, nameOf(t)) }), nil
 }
 
 func placeOfToken(t auth.Token) string { return t.Namespace + "\x00" + t.Name }
@@ -335,11 +349,15 @@ func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesReq
 	if err != nil {
 		return nil, err
 	}
+	nameOf := func(n cluster.NamespaceInfo) string { return n.Name }
 	all, err := g.mayGoTo(ctx)
+	if err == nil {
+		all, err = likeNamed(all, "namespace", r.GetPattern(), g.limits, nameOf)
+	}
 	if err != nil {
 		return nil, err
 	}
-	items, next := pageBehind(all, string(behind), n, func(n cluster.NamespaceInfo) string { return n.Name })
+	items, next := pageBehind(all, string(behind), n, nameOf)
 	out := &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items)}
 	if next != "" {
 		out.NextCursor = encodeCursor(namespaceCursor, []byte(next))

@@ -59,7 +59,7 @@ func flagText(q url.Values, name string) (bool, error) {
 }
 
 func listTokens(x *exchange) error {
-	q, err := x.query("limit", "cursor", "all_namespaces")
+	q, err := x.query("limit", "cursor", "all_namespaces", "pattern")
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func listTokens(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := x.API.Access.ListTokens(x.ctx, &pawlv1.ListTokensRequest{AllNamespaces: all, Limit: limit, Cursor: q.Get("cursor")})
+	got, err := x.API.Access.ListTokens(x.ctx, &pawlv1.ListTokensRequest{AllNamespaces: all, Limit: limit, Cursor: q.Get("cursor"), Pattern: q.Get("pattern")})
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,11 @@ import (
 )
 
 func listNamespaces(x *exchange) error {
-	limit, cursor, err := x.page()
+	limit, cursor, err := x.page("pattern")
 	if err != nil {
 		return err
 	}
-	got, err := x.API.Access.ListNamespaces(x.ctx, &pawlv1.ListNamespacesRequest{Limit: limit, Cursor: cursor})
+	got, err := x.API.Access.ListNamespaces(x.ctx, &pawlv1.ListNamespacesRequest{Limit: limit, Cursor: cursor, Pattern: x.r.URL.Query().Get("pattern")})
 	if err != nil {
 		return err
 	}

@@ -51,13 +51,21 @@ func (s Scope) Check(field string, l Limits) error {
 		return Invalid(field, "%d patterns, 1 to %d are allowed", len(s.Queues), MaxPatterns)
 	}
 	for _, p := range s.Queues {
-		if strings.Count(p, "*") > MaxStars {
-			return Invalid(field, "%q has more than %d stars", clip(p), MaxStars)
+		if err := CheckPattern(field, "queue", p, l); err != nil {
+			return err
 		}
-		// With letters for its stars a pattern is a name.
-		if err := CheckQueue(field, strings.ReplaceAll(p, "*", "x"), l); err != nil {
-			return Invalid(field, "%q is no pattern of queue names: letters, digits, . _ - : and *, at most %d bytes", clip(p), l.Name)
-		}
+	}
+	return nil
+}
+
+// CheckPattern refuses what is no pattern of names: a name, in which each * stands for any characters. Of says whose names they are.
+func CheckPattern(field, of, pattern string, l Limits) error {
+	if strings.Count(pattern, "*") > MaxStars {
+		return Invalid(field, "%q has more than %d stars", clip(pattern), MaxStars)
+	}
+	// With letters for its stars a pattern is a name.
+	if CheckQueue(field, strings.ReplaceAll(pattern, "*", "x"), l) != nil {
+		return Invalid(field, "%q is no pattern of %s names: letters, digits, . _ - : and *, at most %d bytes", clip(pattern), of, l.Name)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,7 +25,7 @@ type clusterView struct {
 	*pawl.ClusterInfo
 	Server *pawl.ServerInfo
 	Nodes  []nodeRow
-	Shards []pawl.ShardStatus
+	Shards []shardRow
 	Alone  bool
 }
 
@@ -34,6 +33,7 @@ type nodeRow struct {
 	pawl.NodeInfo
 	State    string // for its colour
 	Word     string // how it stands
+	For      string // since when, if it is away
 	DiskUsed int64  // percent
 	Has      string // how many replicas, and of which shards
 	Heads    string // how many shards it leads, and which
@@ -52,11 +52,49 @@ func nodeRowOf(n pawl.NodeInfo) nodeRow {
 	case !n.Heard && n.Silent < patience:
 		row.State, row.Word = "waited-for", "not heard yet"
 	default:
-		row.State, row.Word = "silent", "no answer for "+spanText(n.Silent.Round(time.Second))
+		row.State, row.Word, row.For = "silent", "no answer", "for "+spanText(n.Silent.Round(time.Second))
 	}
 	if n.DiskTotal > 0 {
 		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal
 	}
+	return row
+}
+
+// DiskShort tells of a disk of which the overview warns: less than a tenth is free.
+func (r nodeRow) DiskShort() bool { return r.DiskTotal > 0 && r.DiskFree < r.DiskTotal/10 }
+
+// shardRow is a shard, with what the nodes say of its replicas.
+type shardRow struct {
+	pawl.ShardStatus
+	Replicas []replicaRow
+	Unheard  string // nodes with replicas that give no answer, of which the shard's leader does not say so yet
+}
+
+// replicaRow is a replica. State is for its colour.
+type replicaRow struct {
+	pawl.ShardMember
+	State string
+}
+
+// shardRowOf shows a shard no sounder than is known: its leader needs some seconds to notice that a node has died.
+func shardRowOf(s pawl.ShardStatus, nodes []nodeRow) shardRow {
+	row := shardRow{ShardStatus: s}
+	var unheard []string
+	for _, m := range s.Members {
+		away := slices.ContainsFunc(nodes, func(n nodeRow) bool { return n.Name == m.Node && !n.Alive })
+		r := replicaRow{m, "alive"}
+		switch {
+		case !m.Answers || away:
+			r.State = "silent"
+		case m.Lag > 0:
+			r.State = "behind"
+		}
+		if m.Answers && away {
+			unheard = append(unheard, m.Node)
+		}
+		row.Replicas = append(row.Replicas, r)
+	}
+	row.Unheard = strings.Join(unheard, ", ")
 	return row
 }
 
@@ -69,13 +107,12 @@ func showCluster(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := clusterView{ClusterInfo: c, Server: server, Shards: c.Shards, Alone: len(c.Nodes) < 2}
+	view := clusterView{ClusterInfo: c, Server: server, Alone: len(c.Nodes) < 2}
 	for _, n := range c.Nodes {
 		view.Nodes = append(view.Nodes, nodeRowOf(n))
 	}
-	slices.SortFunc(view.Nodes, func(a, b nodeRow) int { return cmp.Compare(a.Number, b.Number) })
-	for i := range view.Shards {
-		slices.SortFunc(view.Shards[i].Members, func(a, b pawl.ShardMember) int { return strings.Compare(a.Node, b.Node) })
+	for _, s := range c.Shards {
+		view.Shards = append(view.Shards, shardRowOf(s, view.Nodes))
 	}
 	return &screen{Title: "Cluster", Data: view}, nil
 }

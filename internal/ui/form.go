@@ -61,8 +61,8 @@ type check struct{ Label string }
 // field is one value of a form. Its name is that of the API, so that refusals find their field.
 type field struct {
 	Name, Label, Hint, Value, Placeholder string
-	Kind                                  string // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number"
-	Options                               []option
+	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number"
+	Options                               []option // of a choice; of a text: what is suggested while it is typed
 	Ticks                                 []tick
 	Required                              bool
 	Heading                               string // a new part of the form begins here

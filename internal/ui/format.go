@@ -21,11 +21,13 @@ import (
 func (u *UI) funcs() template.FuncMap {
 	return template.FuncMap{
 		// Addresses.
-		"url":   func(parts ...any) string { return addressOf(baseMark, parts) },   // of a page, by the parts of its path
-		"at":    func(path string) string { return baseMark + path },               // of a path below the base
-		"find":  func(pairs ...any) string { return findAddress(baseMark, pairs) }, // of the tasks that a filter selects
-		"root":  func() string { return u.base + "/" },                             // of all pages
-		"asset": u.assets.url,                                                      // of a file in static/
+		"url": func(parts ...any) string { return addressOf(baseMark, parts) }, // of a page, by the parts of its path
+		"at":  func(path string) string { return baseMark + path },             // of a path below the base
+		"find": func(field string, value any, more ...any) string { // of the tasks that a filter selects
+			return findAddress(baseMark, append([]any{field, value}, more...))
+		},
+		"root":  func() string { return u.base + "/" }, // of all pages
+		"asset": u.assets.url,                          // of a file in static/
 		// Times and durations.
 		"ago":    func(t time.Time) moment { return momentOf(t, time.Now()) },
 		"day":    dayText,
@@ -60,8 +62,11 @@ func (u *UI) funcs() template.FuncMap {
 // baseMark stands for the base in what templates make of a page, as it differs from visit to visit and they are parsed once. Nobody can know it.
 var baseMark = "/" + rand.Text()
 
-func (v *visit) url(parts ...any) string  { return addressOf(v.base, parts) }
-func (v *visit) find(pairs ...any) string { return findAddress(v.base, pairs) }
+func (v *visit) url(parts ...any) string { return addressOf(v.base, parts) }
+
+func (v *visit) find(field string, value any, more ...any) string {
+	return findAddress(v.base, append([]any{field, value}, more...))
+}
 
 // addressOf is the address of a page: the base, and the parts as segments of a path. A part "?a=b" is taken as it is.
 func addressOf(base string, parts []any) string {
@@ -82,7 +87,8 @@ func addressOf(base string, parts []any) string {
 	return b.String()
 }
 
-// findAddress is the address of the tasks that a filter selects, given as names and values of its fields.
+// findAddress is the address of the tasks that a filter selects, given as names and values of its fields. There is at least one, as an
+// empty filter selects every task, together with what can be done to all of them.
 func findAddress(base string, pairs []any) string {
 	var terms []term
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -319,8 +325,20 @@ func groupDigits(s string) string {
 // instant is a time within a sentence of the API.
 var instant = regexp.MustCompile(`(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z`)
 
-// tidy makes the times within a sentence easier to read.
-func tidy(s string) string { return instant.ReplaceAllString(s, "$1 $2 UTC") }
+// duration is one within a sentence of the API: 1m53s, 10s, 2h0m0s. What stands in quotes, as names do, is none.
+var duration = regexp.MustCompile(`(^|[ (])((?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:ms|µs|s))([ ,;:.)]|$)`)
+
+// tidy makes the times and durations within a sentence easier to read: they are written as everywhere on pages.
+func tidy(s string) string {
+	return duration.ReplaceAllStringFunc(instant.ReplaceAllString(s, "$1 $2 UTC"), func(found string) string {
+		m := duration.FindStringSubmatch(found)
+		d, err := time.ParseDuration(m[2])
+		if err != nil {
+			return found
+		}
+		return m[1] + spanText(d) + m[3]
+	})
+}
 
 // dict lets a template give several values to a part.
 func dict(pairs ...any) map[string]any {

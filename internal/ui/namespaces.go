@@ -18,11 +18,14 @@ var namespaceActions = []action{
 // maxNamespaces is how many namespaces can be chosen from, namespacesLimit how many a page of the list has.
 const (
 	maxNamespaces   = 1000
-	namespacesLimit = 100
+	namespacesLimit = 40
+	// maxListed is how many are chosen from a list; among more, one types.
+	maxListed = 20
 )
 
 type namespacesView struct {
 	Rows []namespaceRow
+	names
 	more
 }
 
@@ -51,11 +54,12 @@ func showNamespaces(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := v.admin().NamespacesPage(v.ctx, pawl.PageRequest{Limit: namespacesLimit, Cursor: v.query("cursor")})
-	if err != nil {
+	view := &namespacesView{names: v.names()}
+	page, err := v.admin().NamespacesPage(v.ctx, pawl.NamespaceFilter{Pattern: v.pattern()}, pawl.PageRequest{Limit: namespacesLimit, Cursor: v.query("cursor")})
+	if err = view.refuse(err); err != nil {
 		return nil, err
 	}
-	view := namespacesView{more: v.moreOf(page.NextCursor)}
+	view.more = v.moreNames(page.NextCursor)
 	for _, n := range page.Items {
 		view.Rows = append(view.Rows, namespaceRow{n, v.baseOf(n.Name) + "/", n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
 	}
@@ -105,7 +109,7 @@ func doRemoveNamespace(v *visit) (done, error) {
 // choose.
 func (v *visit) namespaces() (names []string) {
 	_ = v.anywhere(func(a pawl.Admin) error {
-		page, err := a.NamespacesPage(v.ctx, pawl.PageRequest{Limit: maxNamespaces})
+		page, err := a.NamespacesPage(v.ctx, pawl.NamespaceFilter{}, pawl.PageRequest{Limit: maxNamespaces})
 		for _, n := range page.Items {
 			names = append(names, n.Name)
 		}
@@ -122,7 +126,7 @@ func (v *visit) several() (many bool) {
 	if v.me.Namespace != "default" {
 		return true
 	}
-	page, err := v.admin().NamespacesPage(v.ctx, pawl.PageRequest{Limit: 2})
+	page, err := v.admin().NamespacesPage(v.ctx, pawl.NamespaceFilter{}, pawl.PageRequest{Limit: 2})
 	return err == nil && len(page.Items) > 1
 }
 
@@ -131,8 +135,12 @@ func chooseForm(v *visit) (*form, error) {
 	if me := v.who(); me != nil {
 		chosen = me.Namespace
 	}
+	which := field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("", v.namespaces()...), Value: chosen}
+	if len(which.Options) > maxListed {
+		which.Kind, which.Value, which.Placeholder, which.Hint = "text", "", chosen, "Type a part of its name, and choose. The page of namespaces looks for names, too."
+	}
 	return &form{Title: "Namespace", Button: "Go there", Back: "/", Text: "Its pages have addresses of their own, below " + v.UI.base + spacePath + "NAME: they can be open beside those of others.",
-		Fields: []field{{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("", v.namespaces()...), Value: chosen}}}, nil
+		Fields: []field{which}}, nil
 }
 
 func doChoose(v *visit) (done, error) {

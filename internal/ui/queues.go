@@ -1,9 +1,7 @@
 package ui
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -58,28 +56,12 @@ func (r queueRow) Idle() bool { return r.Workers != nil && *r.Workers == 0 && r.
 func waitingOf(d pawl.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
 
 type queuesView struct {
-	Rows    []queueRow
-	Like    string // what is looked for in the names
-	Having  string // kept by the search field
-	Unlike  string // the list whatever the names
-	Picks   []chip
-	Refused *problem // what is wrong with the search
-	Hello   []fact   // commands, where there are none
+	Rows   []queueRow
+	Having string // kept by the search field
+	Picks  []chip
+	Hello  []fact // commands, where there are none
+	names
 	more
-}
-
-// more says where a list goes on.
-type more struct {
-	Next, First string
-	Later       bool // this is not the beginning
-}
-
-func (v *visit) moreOf(next string) more {
-	m := more{First: v.base + v.here("cursor", ""), Later: v.query("cursor") != ""}
-	if next != "" {
-		m.Next = v.base + v.here("cursor", next)
-	}
-	return m
 }
 
 // queuePicks are what an operator looks for in many queues.
@@ -90,13 +72,9 @@ var queuePicks = []struct {
 }{{"", false, "all"}, {"", true, "most to do"}, {pawl.QueueDead, false, "with dead letters"}, {pawl.QueuePoisoned, false, "with poison"},
 	{pawl.QueueNoWorker, false, "without workers, but work"}, {pawl.QueuePaused, false, "paused"}}
 
-// queueFilter reads from the address which queues are asked for. A word without a star is looked for anywhere in names.
+// queueFilter reads from the address which queues are asked for.
 func (v *visit) queueFilter() pawl.QueueFilter {
-	f := pawl.QueueFilter{Pattern: strings.TrimSpace(v.query("like")), Having: pawl.QueueTrait(v.query("having")), Most: v.query("order") == "most", Series: sparkTime}
-	if f.Pattern != "" && !strings.Contains(f.Pattern, "*") {
-		f.Pattern = "*" + f.Pattern + "*"
-	}
-	return f
+	return pawl.QueueFilter{Pattern: v.pattern(), Having: pawl.QueueTrait(v.query("having")), Most: v.query("order") == "most", Series: sparkTime}
 }
 
 func (v *visit) queuePicks(f pawl.QueueFilter) (chips []chip) {
@@ -112,22 +90,17 @@ func (v *visit) queuePicks(f pawl.QueueFilter) (chips []chip) {
 
 func showQueues(v *visit) (*screen, error) {
 	f := v.queueFilter()
-	view := &queuesView{Like: v.query("like"), Having: string(f.Having), Unlike: v.base + v.here("like", "", "cursor", ""), Picks: v.queuePicks(f)}
+	view := &queuesView{names: v.names(), Having: string(f.Having), Picks: v.queuePicks(f)}
 	s := &screen{Title: "Queues", Watch: &watch{}}
 	page, err := v.admin().QueuesWhere(v.ctx, f, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
-	if errors.Is(err, pawl.ErrInvalidArgument) {
-		p := problemOf(err)
-		view.Refused, s.Data = &p, view
-		return s, nil
-	}
-	if err != nil {
+	if err = view.refuse(err); err != nil {
 		return nil, err
 	}
-	view.more = v.moreOf(page.NextCursor)
+	view.more = v.moreNames(page.NextCursor)
 	for _, q := range page.Items {
 		view.Rows = append(view.Rows, rowOf(q))
 	}
-	if len(view.Rows) == 0 {
+	if len(view.Rows) == 0 && view.Refused == nil {
 		view.Hello = v.hello()
 	}
 	s.Data = view

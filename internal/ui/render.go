@@ -91,7 +91,7 @@ func (v *visit) render(status int, file, part string, data any) error {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Vary", "HX-Request, Accept-Encoding")
-	page := bytes.ReplaceAll(b.Bytes(), []byte(baseMark), []byte(v.base))
+	page := showTurns(bytes.ReplaceAll(b.Bytes(), []byte(baseMark), []byte(v.base)))
 	if status == http.StatusOK && v.partial() && v.r.Method == http.MethodGet {
 		tag := tagOf(page)
 		h.Set("ETag", tag)

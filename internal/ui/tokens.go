@@ -19,7 +19,7 @@ var tokenActions = []action{
 
 const (
 	// tokensLimit is how many tokens a page of the list has.
-	tokensLimit = 100
+	tokensLimit = 50
 	// endsSoon is how long before its end a token is pointed at.
 	endsSoon = 7 * 24 * time.Hour
 )
@@ -36,6 +36,7 @@ type tokenRow struct {
 type tokensView struct {
 	Rows     []tokenRow
 	Required bool // whether calls need one
+	names
 	more
 }
 
@@ -44,11 +45,12 @@ func showTokens(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := v.admin().TokensPage(v.ctx, false, pawl.PageRequest{Limit: tokensLimit, Cursor: v.query("cursor")})
-	if err != nil {
+	view := &tokensView{Required: me.TokenRequired, names: v.names()}
+	page, err := v.admin().TokensPage(v.ctx, pawl.TokenFilter{Pattern: v.pattern()}, pawl.PageRequest{Limit: tokensLimit, Cursor: v.query("cursor")})
+	if err = view.refuse(err); err != nil {
 		return nil, err
 	}
-	view := tokensView{Required: me.TokenRequired, more: v.moreOf(page.NextCursor)}
+	view.more = v.moreNames(page.NextCursor)
 	for _, t := range page.Items {
 		view.Rows = append(view.Rows, v.tokenRow(t, me))
 	}

@@ -46,8 +46,14 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	must(t, err)
+	if strings.Contains(string(data), unsafeMark) {
+		t.Errorf("%s has %s in it: a template does not know where an address goes on", path, unsafeMark)
+	}
 	return resp, string(data)
 }
+
+// unsafeMark is what html/template writes for a value that it can't escape where it stands.
+const unsafeMark = "ZgotmplZ"
 
 // everyPage are the addresses without names in them.
 var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/tokens", "/namespaces", "/settings",
@@ -116,12 +122,43 @@ func TestLongListsFitTheBudget(t *testing.T) {
 		_, err := w.client.Claims().Fail(t.Context(), c, errors.New(long))
 		must(t, err)
 	}
-	for _, path := range []string{"/", "/queues", "/tasks", "/dead"} {
+	w.manyNames(t, 60, 60)
+	for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/namespaces", "/namespaces/choose", "/tokens"} {
 		if _, body := w.get(t, path); len(body) > 100<<10 {
 			t.Errorf("%s has %d bytes, want at most 100 KiB", path, len(body))
 		} else {
 			t.Logf("%s: %d bytes", path, len(body))
 		}
+	}
+	rows := func(path string) int {
+		_, body := w.get(t, path)
+		return strings.Count(body, "<tr data-row")
+	}
+	for path, want := range map[string]int{"/namespaces": 40, "/namespaces?like=t-5": 11, "/namespaces?like=t*-5": 1, "/namespaces?like=default": 1, "/namespaces?like=none": 0, "/namespaces?like=a+b": 0,
+		"/tokens": 50, "/tokens?like=t-5": 11, "/tokens?like=*-59": 1, "/tokens?like=none": 0, "/tokens?like=a+b": 0} {
+		if got := rows(path); got != want {
+			t.Errorf("%s lists %d, want %d", path, got, want)
+		}
+	}
+	if _, body := w.get(t, "/tokens?like=a+b"); !strings.Contains(body, "is no pattern of token names") {
+		t.Error("a search that can't be made does not say why")
+	}
+	if _, body := w.get(t, "/namespaces/choose"); strings.Contains(body, "<select") || strings.Count(body, "<option>") != 61 {
+		t.Error("one of 61 namespaces is chosen from a list")
+	}
+}
+
+// manyNames makes namespaces and tokens, with names as long as they may be.
+func (w *world) manyNames(t testing.TB, namespaces, tokens int) {
+	t.Helper()
+	admin := w.client.Admin().As("deploy-pipeline@example.com")
+	for i := range namespaces {
+		_, err := admin.AddNamespace(t.Context(), fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i))
+		must(t, err)
+	}
+	for i := range tokens {
+		_, err := admin.AddToken(t.Context(), pawl.TokenSpec{Name: fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i), Roles: []pawl.Role{pawl.RoleProduce, pawl.RoleConsume, pawl.RoleObserve}, Queues: []string{"mail*", "billing*"}})
+		must(t, err)
 	}
 }
 
@@ -404,6 +441,10 @@ func TestOperationsLeadOn(t *testing.T) {
 	links := map[string]string{}
 	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*?) ?(?:<span class="count">[^<]*</span>)?</a>`).FindAllStringSubmatch(body, -1) {
 		links[m[2]] = html.UnescapeString(m[1])
+	}
+	aim := regexp.MustCompile(`What it is for</h2><p><a href="([^"]*)">`).FindStringSubmatch(body)
+	if aim == nil || !strings.HasPrefix(html.UnescapeString(aim[1]), "/tasks?q=queue%3amail") {
+		t.Errorf("what it is for is at %q", aim)
 	}
 	for _, want := range []string{`cancelled <span class="count">3</span>`, `succeeded <span class="count">0</span>`} {
 		if !strings.Contains(body, want) {

@@ -28,6 +28,9 @@ func (b *browser) check(origin string) {
 	for _, what := range trouble {
 		b.t.Errorf("a page complained: %s", what)
 	}
+	if b.eval(`String(document.documentElement.outerHTML.includes("`+unsafeMark+`"))`) == "true" {
+		b.t.Errorf("at %s there is %s", b.eval("location.href"), unsafeMark)
+	}
 	if got := b.eval(nasties); got != "undefined0" {
 		b.t.Errorf("at %s a text was taken for more than text: %s", b.eval("location.href"), got)
 	}
@@ -291,6 +294,56 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.documentElement.dataset.theme === "dark"`)
 	b.visit(w.url + "/ops/queues")
 	b.until(`document.documentElement.dataset.theme === "dark"`)
+	b.check(w.url)
+}
+
+// TestAgesGoByTheServersClock: that of the browser may be hours wrong, and may be set while a page is open.
+func TestAgesGoByTheServersClock(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(47*time.Hour+10*time.Minute)) })
+	defer b.inject(`{ const real = Date.now; window.wrong = -5 * 3600 * 1000; Date.now = () => real() + window.wrong; localStorage.setItem("pawl-paused", "yes"); }`)()
+	b.visit(w.url + "/tasks/" + w.newest(t, pawl.Filter{Queue: "mail"}))
+	due := fmt.Sprintf(`document.querySelector('time[title="%s"]').textContent`, b.eval(`document.querySelector(".timeline time").title`))
+	b.eval(`document.querySelectorAll(".timeline time").forEach((e) => { e.textContent = ""; })`)
+	b.until(due + ` === "in 47 h"`)
+	b.eval(`window.wrong = 3 * 3600 * 1000`)
+	b.until(due + ` === "in 39 h"`) // nothing has told the page yet
+	b.click("#live-switch")
+	b.until(due + ` === "in 47 h"`) // as the answer says
+	b.click("#live-switch")
+	b.eval(`document.querySelectorAll(".timeline time").forEach((e) => { e.textContent = ""; })`)
+	b.until(due + ` !== ""`)
+	if got := b.eval(due); got != "in 47 h" {
+		t.Errorf("after an answer the page counts on with %q", got)
+	}
+	b.check(w.url)
+}
+
+// TestNoNameReadsAsAnother: a direction that is turned within a name is seen, and does nothing; who copies the name has it whole.
+func TestNoNameReadsAsAnother(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item {
+		return job("refund\u202eegrahc.", `{"note":"a‮b"}`, pawl.Queue("mail"), pawl.Key("\u05d0 7"))
+	})
+	for path, at := range map[string]string{"/tasks": "#live a.name", "/tasks/" + w.newest(t, pawl.Filter{Queue: "mail"}): "h1"} {
+		b.visit(w.url + path)
+		name := `document.querySelector("` + at + `")`
+		if got := b.eval(name + `.textContent`); got != "refund\u202eegrahc." {
+			t.Errorf("%s: the name is %q", path, got)
+		}
+		// Where letters stand is what people read: e is left of g, behind the mark.
+		order := b.eval(`(() => { const last = [...` + name + `.childNodes].at(-1), x = (at) => { const r = document.createRange(); r.setStart(last, at); r.setEnd(last, at + 1); return r.getBoundingClientRect().left; };
+			return last.textContent.trim() + (x(0) < x(1) && x(1) < x(2)); })()`)
+		if order != "egrahc.true" {
+			t.Errorf("%s: the letters stand in another order: %s", path, order)
+		}
+		if got := b.eval(`getComputedStyle(document.querySelector(".turn"), "::before").content`); got != `"U+202E"` {
+			t.Errorf("%s: the mark reads %s", path, got)
+		}
+		b.shoot("turned")
+	}
 	b.check(w.url)
 }
 

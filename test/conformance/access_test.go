@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,18 +66,20 @@ type keepers interface {
 	RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error)
 	RevokeKey(ctx context.Context, name string) error
 	Key(ctx context.Context, name string) (keyInfo, error)
-	Keys(ctx context.Context) ([]keyInfo, error)
+	Keys(ctx context.Context, pattern string) ([]keyInfo, error)
 	AddSpace(ctx context.Context, name string) error
 	RemoveSpace(ctx context.Context, name string) error
-	Spaces(ctx context.Context) ([]string, error)
+	Spaces(ctx context.Context, pattern string) ([]string, error)
 }
 
 func (w *world) keys() keepers { return w.door.(keepers) }
 
-func (w *world) keyNames() string {
+func (w *world) keyNames() string { return w.keysLike("") }
+
+func (w *world) keysLike(pattern string) string {
 	w.Helper()
 	var names []string
-	for _, k := range ok[[]keyInfo](w)(w.keys().Keys(w.ctx())) {
+	for _, k := range ok[[]keyInfo](w)(w.keys().Keys(w.ctx(), pattern)) {
 		names = append(names, k.Name)
 	}
 	return strings.Join(names, " ")
@@ -165,17 +168,27 @@ func TestAccess(t *testing.T) {
 			_, err := w.keys().AddKey(w.ctx(), keySpec{Name: "a", Roles: []string{"observe"}})
 			w.refused("a name that is taken", err, refusal{Code: "conflict"})
 			is(w, "what there is", w.keyNames(), "a")
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.eu", Roles: []string{"produce"}}))
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.us", Roles: []string{"produce"}}))
+			for pattern, want := range map[string]string{"shop.*": "shop.eu shop.us", "*.us": "shop.us", "a": "a", "shop": "", "*": "a shop.eu shop.us"} {
+				is(w, "those like "+pattern, w.keysLike(pattern), want)
+			}
+			_, err = w.keys().Keys(w.ctx(), "shop us")
+			w.refused("no pattern", err, refusal{Code: "invalid_argument", Field: "pattern"})
 		}}),
 		ofTheGateway(story{name: "namespaces come and go", tell: func(w *world) {
-			is(w, "at first", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default"})
+			is(w, "at first", ok[[]string](w)(w.keys().Spaces(w.ctx(), "")), []string{"default"})
 			w.done(w.keys().AddSpace(w.ctx(), "team-a"))
-			is(w, "with another", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default", "team-a"})
+			is(w, "with another", ok[[]string](w)(w.keys().Spaces(w.ctx(), "")), []string{"default", "team-a"})
+			is(w, "those like a pattern", ok[[]string](w)(w.keys().Spaces(w.ctx(), "team-*")), []string{"team-a"})
+			_, err := w.keys().Spaces(w.ctx(), "*********")
+			w.refused("too many stars", err, refusal{Code: "invalid_argument", Field: "pattern"})
 			w.done(w.keys().AddSpace(w.ctx(), "team-a")) // a repeat
-			is(w, "still", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default", "team-a"})
+			is(w, "still", ok[[]string](w)(w.keys().Spaces(w.ctx(), "")), []string{"default", "team-a"})
 			w.refused("a bad name", w.keys().AddSpace(w.ctx(), "Team A"), refusal{Code: "invalid_argument", Field: "name"})
 			w.refused("one that is not there", w.keys().RemoveSpace(w.ctx(), "team-b"), refusal{Code: "not_found"})
 			w.done(w.keys().RemoveSpace(w.ctx(), "team-a"))
-			is(w, "after", ok[[]string](w)(w.keys().Spaces(w.ctx())), []string{"default"})
+			is(w, "after", ok[[]string](w)(w.keys().Spaces(w.ctx(), "")), []string{"default"})
 		}}),
 	})
 }
@@ -249,25 +262,34 @@ func (d *rest) RevokeKey(ctx context.Context, name string) error {
 func (d *rest) Key(ctx context.Context, name string) (k keyInfo, err error) {
 	return k, d.query(ctx, "GET", "/tokens/"+name, nil, &k)
 }
-func (d *rest) Keys(ctx context.Context) ([]keyInfo, error) {
+func (d *rest) Keys(ctx context.Context, pattern string) ([]keyInfo, error) {
 	var list struct {
 		Items []keyInfo `json:"items"`
 		Next  string    `json:"next_cursor"`
 	}
-	return list.Items, d.query(ctx, "GET", "/tokens", nil, &list)
+	return list.Items, d.query(ctx, "GET", "/tokens", patternQuery(pattern), &list)
 }
+
+// patternQuery asks for the names that fit a pattern.
+func patternQuery(pattern string) url.Values {
+	if pattern == "" {
+		return nil
+	}
+	return url.Values{"pattern": {pattern}}
+}
+
 func (d *rest) AddSpace(ctx context.Context, name string) error {
 	return d.call(ctx, "POST", "/namespaces", fields{"name": name}, &map[string]any{})
 }
 func (d *rest) RemoveSpace(ctx context.Context, name string) error {
 	return d.query(ctx, "DELETE", "/namespaces/"+name, nil, &map[string]any{})
 }
-func (d *rest) Spaces(ctx context.Context) (names []string, err error) {
+func (d *rest) Spaces(ctx context.Context, pattern string) (names []string, err error) {
 	var list struct {
 		Items []map[string]any `json:"items"`
 		Next  string           `json:"next_cursor"`
 	}
-	err = d.query(ctx, "GET", "/namespaces", nil, &list)
+	err = d.query(ctx, "GET", "/namespaces", patternQuery(pattern), &list)
 	for _, n := range list.Items {
 		names = append(names, n["name"].(string))
 	}
@@ -294,8 +316,8 @@ func (d *rpc) Key(ctx context.Context, name string) (keyInfo, error) {
 	p, err := ask(ctx, d.access.GetToken, &pawlv1.GetTokenRequest{Name: name})
 	return keyProto(p.GetToken()), err
 }
-func (d *rpc) Keys(ctx context.Context) (all []keyInfo, err error) {
-	p, err := ask(ctx, d.access.ListTokens, &pawlv1.ListTokensRequest{})
+func (d *rpc) Keys(ctx context.Context, pattern string) (all []keyInfo, err error) {
+	p, err := ask(ctx, d.access.ListTokens, &pawlv1.ListTokensRequest{Pattern: pattern})
 	for _, t := range p.GetItems() {
 		all = append(all, keyProto(t))
 	}
@@ -309,8 +331,8 @@ func (d *rpc) RemoveSpace(ctx context.Context, name string) error {
 	_, err := ask(ctx, d.access.RemoveNamespace, &pawlv1.RemoveNamespaceRequest{Name: name})
 	return err
 }
-func (d *rpc) Spaces(ctx context.Context) (names []string, err error) {
-	p, err := ask(ctx, d.access.ListNamespaces, &pawlv1.ListNamespacesRequest{})
+func (d *rpc) Spaces(ctx context.Context, pattern string) (names []string, err error) {
+	p, err := ask(ctx, d.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: pattern})
 	for _, n := range p.GetItems() {
 		names = append(names, n.GetName())
 	}
@@ -351,8 +373,8 @@ func (d *sdk) Key(ctx context.Context, name string) (keyInfo, error) {
 	}
 	return keySDK(t), nil
 }
-func (d *sdk) Keys(ctx context.Context) (all []keyInfo, err error) {
-	for t, err := range d.client.Admin().Tokens(ctx, false) {
+func (d *sdk) Keys(ctx context.Context, pattern string) (all []keyInfo, err error) {
+	for t, err := range d.client.Admin().Tokens(ctx, pawl.TokenFilter{Pattern: pattern}) {
 		if err != nil {
 			return nil, refusedBySDK(err)
 		}
@@ -368,8 +390,8 @@ func (d *sdk) RemoveSpace(ctx context.Context, name string) error {
 	_, err := d.client.Admin().RemoveNamespace(ctx, name)
 	return refusedBySDK(err)
 }
-func (d *sdk) Spaces(ctx context.Context) (names []string, err error) {
-	for n, err := range d.client.Admin().Namespaces(ctx) {
+func (d *sdk) Spaces(ctx context.Context, pattern string) (names []string, err error) {
+	for n, err := range d.client.Admin().Namespaces(ctx, pawl.NamespaceFilter{Pattern: pattern}) {
 		if err != nil {
 			return nil, refusedBySDK(err)
 		}
@@ -409,11 +431,15 @@ func (d *turns) RevokeKey(ctx context.Context, name string) error {
 func (d *turns) Key(ctx context.Context, name string) (keyInfo, error) {
 	return d.next().(keepers).Key(ctx, name)
 }
-func (d *turns) Keys(ctx context.Context) ([]keyInfo, error) { return d.next().(keepers).Keys(ctx) }
+func (d *turns) Keys(ctx context.Context, pattern string) ([]keyInfo, error) {
+	return d.next().(keepers).Keys(ctx, pattern)
+}
 func (d *turns) AddSpace(ctx context.Context, name string) error {
 	return d.next().(keepers).AddSpace(ctx, name)
 }
 func (d *turns) RemoveSpace(ctx context.Context, name string) error {
 	return d.next().(keepers).RemoveSpace(ctx, name)
 }
-func (d *turns) Spaces(ctx context.Context) ([]string, error) { return d.next().(keepers).Spaces(ctx) }
+func (d *turns) Spaces(ctx context.Context, pattern string) ([]string, error) {
+	return d.next().(keepers).Spaces(ctx, pattern)
+}

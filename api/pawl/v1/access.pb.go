@@ -289,6 +289,7 @@ type ListTokensRequest struct {
 	AllNamespaces bool                   `protobuf:"varint,1,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // those of all; else those of the call's namespace, and of none in particular
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                                      // at most 1,000; default 100
 	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`                                     // next_cursor of the page before
+	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                                   // a name, in which each * stands for any characters; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -340,6 +341,13 @@ func (x *ListTokensRequest) GetLimit() int32 {
 func (x *ListTokensRequest) GetCursor() string {
 	if x != nil {
 		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ListTokensRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
 	}
 	return ""
 }
@@ -1513,8 +1521,9 @@ func (x *Limit) GetUnit() string {
 
 type ListNamespacesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`    // at most 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`   // next_cursor of the page before
+	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // a name, in which each * stands for any characters; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1559,6 +1568,13 @@ func (x *ListNamespacesRequest) GetLimit() int32 {
 func (x *ListNamespacesRequest) GetCursor() string {
 	if x != nil {
 		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ListNamespacesRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
 	}
 	return ""
 }
@@ -1831,11 +1847,12 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\told_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x123\n" +
 	"\aused_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12 \n" +
-	"\vcertificate\x18\v \x01(\tR\vcertificate\"h\n" +
+	"\vcertificate\x18\v \x01(\tR\vcertificate\"\x82\x01\n" +
 	"\x11ListTokensRequest\x12%\n" +
 	"\x0eall_namespaces\x18\x01 \x01(\bR\rallNamespaces\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"[\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\x12\x18\n" +
+	"\apattern\x18\x04 \x01(\tR\apattern\"[\n" +
 	"\x12ListTokensResponse\x12$\n" +
 	"\x05items\x18\x01 \x03(\v2\x0e.pawl.v1.TokenR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -1930,10 +1947,11 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value\x12\x12\n" +
-	"\x04unit\x18\x03 \x01(\tR\x04unit\"E\n" +
+	"\x04unit\x18\x03 \x01(\tR\x04unit\"_\n" +
 	"\x15ListNamespacesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"c\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x18\n" +
+	"\apattern\x18\x03 \x01(\tR\apattern\"c\n" +
 	"\x16ListNamespacesResponse\x12(\n" +
 	"\x05items\x18\x01 \x03(\v2\x12.pawl.v1.NamespaceR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +

@@ -109,7 +109,15 @@
     if (ticked().length) { e.detail.shouldSwap = false; due = true; } // ticked while it was asked for
   });
 
-  // ---- Times: "3 min ago" goes on by itself.
+  // ---- Times: "3 min ago" goes on by itself, and by the server's clock. That of the browser may be wrong, and may be set right while
+  // the page is open; answers tell the second.
+  const came = performance.getEntriesByType("navigation")[0]?.responseStart || performance.now();
+  let ahead = Number(document.body.dataset.now) - (Date.now() - performance.now() + came);
+  const now = () => Date.now() + ahead;
+  document.addEventListener("htmx:afterRequest", (e) => {
+    const date = Date.parse(e.detail.xhr?.getResponseHeader("Date")) + 500;
+    if (Math.abs(date - now()) > 1500) ahead += date - now();
+  });
   function coarse(s) { // as coarse in format.go
     for (const [unit, below, name] of [[1, 60, "s"], [60, 60, "min"], [3600, 48, "h"], [86400, Infinity, "days"]]) {
       const n = Math.round(s / unit);
@@ -117,9 +125,9 @@
     }
   }
   function tick() {
-    const now = Date.now();
+    const at = now();
     for (const t of document.querySelectorAll("time[datetime]")) {
-      const d = (now - Date.parse(t.dateTime)) / 1000;
+      const d = (at - Date.parse(t.dateTime)) / 1000;
       const text = Math.abs(d) < 0.5 ? "now" : d > 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
       if (t.textContent !== text) t.textContent = text;
     }
