@@ -63,12 +63,12 @@ func showOverview(v *visit) (*screen, error) {
 	for _, a := range stats.Attention { // a few of each kind: many are one line
 		one := v.alarm(a)
 		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst
-			one.URL = v.findFailing(stats.Failing[0], "state", "retrying,dead")
+			one.URL = v.worst(stats.Failing[0], t)
 		}
 		view.Alarms = append(view.Alarms, one)
 	}
 	for _, f := range stats.Failing[:min(len(stats.Failing), maxFailing)] {
-		view.Failing = append(view.Failing, failingRow{f, v.findFailing(f)})
+		view.Failing = append(view.Failing, failingRow{f, v.findFailing(f, "")})
 	}
 	if err := v.queues(view); err != nil {
 		return nil, err
@@ -204,15 +204,30 @@ func linkName(word string, a pawl.Attention) string {
 	return name
 }
 
-// findFailing leads to the tasks of a type that fails; what is not counted apart has no name to look for.
-func (v *visit) findFailing(f pawl.FailingType, more ...any) string {
-	var pairs []any
-	for _, p := range [][2]string{{"queue", f.Queue}, {"type", f.Type}} {
-		if p[1] != human.Other {
-			pairs = append(pairs, p[0], p[1])
-		}
+// failedStates are those in which tasks are of which an attempt failed, while somebody may have to do something.
+const failedStates = "retrying,dead"
+
+// findFailing leads to the tasks of a type that fails, in some states or "" for all. What is not counted apart has no name to look for; if both
+// names are such, the states are what is looked for.
+func (v *visit) findFailing(f pawl.FailingType, states string) string {
+	if f.Queue == human.Other {
+		f.Queue = ""
 	}
-	return v.find(append(pairs, more...)...)
+	if f.Type == human.Other {
+		f.Type = ""
+	}
+	if f.Queue == "" && f.Type == "" {
+		states = failedStates
+	}
+	return v.find("queue", f.Queue, "type", f.Type, "state", states)
+}
+
+// worst leads to the tasks of the type that fails most: to those that failed, unless all of them have been tried again with success.
+func (v *visit) worst(f pawl.FailingType, t pawl.QueueTotals) string {
+	if t.Retrying+t.Dead == 0 {
+		return v.findFailing(f, "")
+	}
+	return v.findFailing(f, failedStates)
 }
 
 // alarmURL is the page of an alarm's subject, or the list if it is about many.

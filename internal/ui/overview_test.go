@@ -32,11 +32,23 @@ func TestLinksOfAlarms(t *testing.T) {
 // TestFindFailing: what is not counted apart has no name that could be looked for.
 func TestFindFailing(t *testing.T) {
 	v := &visit{}
-	for of, want := range map[[2]string]string{
-		{"mail", "welcome"}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Adead", {"mail", "_other"}: "/tasks?q=queue%3Amail+state%3Adead", {"_other", "_other"}: "/tasks?q=state%3Adead",
+	for _, c := range []struct{ queue, typ, states, want string }{
+		{"mail", "welcome", "", "queue%3Amail+type%3Awelcome"}, {"mail", "welcome", "dead", "queue%3Amail+type%3Awelcome+state%3Adead"},
+		{"mail", "_other", "", "queue%3Amail"}, {"_other", "welcome", "", "type%3Awelcome"}, {"_other", "_other", "", "state%3Aretrying%2Cdead"},
 	} {
-		if got := v.findFailing(pawl.FailingType{Queue: of[0], Type: of[1]}, "state", "dead"); got != want {
-			t.Errorf("type %q of queue %q: %q, want %q", of[1], of[0], got, want)
+		if got := v.findFailing(pawl.FailingType{Queue: c.queue, Type: c.typ}, c.states); got != "/tasks?q="+c.want {
+			t.Errorf("type %q of queue %q, states %q: %q, want %q", c.typ, c.queue, c.states, got, c.want)
+		}
+	}
+}
+
+// TestWorst: Look does not lead to an empty page when what failed is mended.
+func TestWorst(t *testing.T) {
+	v, f := &visit{}, pawl.FailingType{Queue: "mail", Type: "welcome"}
+	for of, want := range map[pawl.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
+		{Retrying: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead"} {
+		if got := v.worst(f, of); got != want {
+			t.Errorf("with %+v: %q, want %q", of, got, want)
 		}
 	}
 }
