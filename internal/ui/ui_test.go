@@ -594,6 +594,26 @@ func TestAuditOpens(t *testing.T) {
 	}
 }
 
+// TestAuditTimes: a time that was changed reads as other times do.
+func TestAuditTimes(t *testing.T) {
+	w := startWorld(t, "")
+	_, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "shop", Roles: []pawl.Role{pawl.RoleProduce}})
+	must(t, err)
+	_, body := w.get(t, "/audit")
+	if !regexp.MustCompile(`<code>expires_at</code> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<`).MatchString(body) {
+		t.Errorf("the audit says %s", regexp.MustCompile(`<code>expires_at.{80}`).FindString(body))
+	}
+}
+
+// TestAlarmsNameTheirSubjects, in what is read of a link alone.
+func TestAlarmsNameTheirSubjects(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	if _, body := w.get(t, "/"); !strings.Contains(body, `<a href="/queues/mail" aria-label="Look: no worker, mail">Look</a>`) {
+		t.Errorf("the overview says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
+	}
+}
+
 func TestOneNodeThatIsWellNeedsNoAttention(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.In(time.Hour)) })
