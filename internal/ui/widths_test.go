@@ -43,6 +43,8 @@ func TestNothingIsCutOff(t *testing.T) {
 	w.longNames(t)
 	pages := w.everyLook(t)
 	pages["archive"] = "/archive"
+	longest := w.newest(t, pawl.Filter{Queue: longestName})
+	pages["task-longest"], pages["queue-longest"], pages["tasks-longest"], pages["dead-longest"] = "/tasks/"+longest, "/queues/"+longestName, "/tasks?q=queue:"+longestName, "/dead?queue="+longestName
 	for name, path := range pages {
 		b.visit(w.url + path)
 		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": "light"}}}, nil)
@@ -50,7 +52,7 @@ func TestNothingIsCutOff(t *testing.T) {
 			b.size(width, 900, false)
 			b.until(fmt.Sprintf("innerWidth === %d", width))
 			if bad := b.eval(cutOff); bad != "" {
-				t.Errorf("%s at %d: %s", path, width, bad)
+				t.Errorf("%.60s at %d: %s", path, width, bad)
 			}
 			b.shoot(fmt.Sprintf("w%d-%s", width, name))
 		}
@@ -61,6 +63,7 @@ func TestNothingIsCutOff(t *testing.T) {
 // longNames adds what has names as long as they are in the world.
 func (w *world) longNames(t testing.TB) {
 	t.Helper()
+	w.longestNames(t)
 	queue, typ := "team-checkout.invoices-of-the-whole-europe-west-region.v2", "com.example.checkout.invoices.RenderInvoiceForCustomerV2"
 	spec := func(i int) pawl.Item {
 		return job(typ, `{}`, pawl.Queue(queue), pawl.Key("customer-"+strings.Repeat("7", 40)), pawl.MaxAttempts(1))
@@ -73,5 +76,20 @@ func (w *world) longNames(t testing.TB) {
 	_, err = w.client.Claims().Fail(t.Context(), claims[1], pawl.Poison(fmt.Errorf("%s", strings.Repeat("unexpected-end-of-input-", 20))))
 	must(t, err)
 	_, err = w.client.Admin().PauseQueue(t.Context(), queue, strings.Repeat("the printer is on fire ", 8))
+	must(t, err)
+}
+
+// longestName is as long as a name may be, and has nowhere to break.
+var longestName = strings.Repeat("q", 256)
+
+// longestNames adds what has names as long as they may be, many attempts and many headers.
+func (w *world) longestNames(t testing.TB) {
+	t.Helper()
+	w.enqueue(t, 2, func(int) pawl.Item {
+		return job(longestName, `{"name":"J\u00fcrgen"}`, append(manyHeaders(64), pawl.Queue(longestName), pawl.Key(longestName), pawl.Tags(longestName), pawl.MaxAttempts(1))...)
+	})
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{longestName}, Max: 1, Worker: longestName, Lease: time.Hour})
+	must(t, err)
+	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(fmt.Errorf("%s", longestName)))
 	must(t, err)
 }
