@@ -37,9 +37,9 @@ func TestAdminClusterCalls(t *testing.T) {
 				ApiAddress: "a:1", DiskFreeBytes: 5, DiskTotalBytes: 10, ClockOffsetSeconds: -0.001, Replicas: []uint32{0, 1}, Leads: []uint32{1}}},
 			Shards: []*pawlv1.ClusterShard{{Shard: 1, Leader: "n1", Term: 2, Applied: 3, UnderReplicated: true, Problem: "x", LastStep: "y", Preferred: "n2",
 				Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true}, {Node: "n2", Leaving: true, Snapshotting: true, Lag: 9}}}},
-			Problems: []string{"n1 is away"},
+			Problems: []string{"n1 is away"}, SeenBy: "n2",
 		}, `{{3 2 4 3600000000000} [{n1 7 draining true true 1500000000 v p:1 a:1 5 10 -1000000 [0 1] [1]}] ` +
-			`[{1 n1 2 3 [{n1 true true false false 0} {n2 false false true true 9}] true x y n2}] [n1 is away]}`, true},
+			`[{1 n1 2 3 [{n1 true true false false 0} {n2 false false true true 9}] true x y n2}] [n1 is away] n2}`, true},
 		{"GetMap", func(a pawl.Admin) (any, error) { return a.ClusterMap(ctx) }, ``, &pawlv1.GetMapResponse{Version: 5,
 			Nodes: []*pawlv1.MapNode{{Name: "n1", ApiAddress: "a:1"}}, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"}, {Shard: 2}}, Node: "n2", ClusterId: "c"},
 			`{5 [{n1 a:1}] [{1 n1} {2 }] n2 c}`, true},

@@ -61,16 +61,6 @@ func (w *jsonWriter) num(name string, n int64) {
 	w.b = strconv.AppendInt(w.b, n, 10)
 }
 
-// nums writes a list of numbers.
-func (w *jsonWriter) nums(name string, list []int64) {
-	w.within(name, '[')
-	for _, n := range list {
-		w.comma()
-		w.b = strconv.AppendInt(w.b, n, 10)
-	}
-	w.close(']')
-}
-
 func (w *jsonWriter) float(name string, f float64) {
 	w.name(name)
 	if math.IsNaN(f) || math.IsInf(f, 0) {

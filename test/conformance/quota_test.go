@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/pawlq/pawl/internal/task"
@@ -68,6 +69,54 @@ func TestQuotas(t *testing.T) {
 			w.pass(second)
 			w.ack(first)
 			is(w, "what came when one had ended", len(beside.answer(second)), 1)
+		}},
+		{name: "a task that its namespace keeps from running says so", tell: func(w *world) {
+			w.quota(task.QuotaChange{task.QuotaRunning: 1})
+			w.fill(1, spec{Queue: "mail"})
+			w.claims(from("mail"))
+			id := w.id(spec{})
+			w.nothing()
+			var codes []string
+			for _, r := range w.explain(id).Reasons {
+				codes = append(codes, r.Code)
+			}
+			is(w, "why it does not run", slices.Contains(codes, "namespace_max_running"), true)
+		}},
+		{name: "dead letters take no room, and come in again however full it is; an edit counts what it adds", tell: func(w *world) {
+			full := refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second}
+			dead := w.id(spec{})
+			w.kill("default", "broken")
+			w.quota(task.QuotaChange{task.QuotaBacklog: 1, task.QuotaBacklogBytes: 20})
+			long := w.id(spec{Payload: `"123456"`})
+			_, err := w.door.Enqueue(w.ctx(), spec{Type: "a"})
+			w.refused("another", err, full)
+			ok[view](w)(w.door.Retry(w.ctx(), dead))
+			is(w, "the dead letter", w.state(dead), "ready")
+			ok[view](w)(w.door.Update(w.ctx(), long, edit{Payload: []byte(`"12345678"`)}))
+			_, err = w.door.Update(w.ctx(), long, edit{Payload: []byte(`"1234567890123456789"`)})
+			w.refused("an edit that is too long", err, refusal{Code: "queue_full", Reason: "max_backlog_bytes", RetryAfter: second})
+			is(w, "its payload", w.get(long).Payload, `"12345678"`)
+		}},
+		{name: "a group comes whole or not at all", tell: func(w *world) {
+			w.quota(task.QuotaChange{task.QuotaBacklog: 2})
+			members := []spec{{Type: "a"}, {Type: "b"}, {Type: "c"}}
+			_, _, err := w.door.MakeGroup(w.ctx(), groupSpec{Tasks: members})
+			w.refused("a group of three", err, refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second})
+			is(w, "what is stored", len(w.list(filter{})), 0)
+			_, _, err = w.door.MakeGroup(w.ctx(), groupSpec{Tasks: members[:2]})
+			must(w.T, err)
+			is(w, "of a group of two", len(w.list(filter{})), 2)
+		}},
+		{name: "the last schedule that there may be, and a tick that finds no room", tell: func(w *world) {
+			w.quota(task.QuotaChange{task.QuotaSchedules: 1, task.QuotaBacklog: 1})
+			w.schedule(schedule{Name: "one", Every: minute})
+			_, err := w.door.PutSchedule(w.ctx(), schedule{Name: "two", Every: minute, Task: spec{Type: "job"}})
+			w.refused("another", err, refusal{Code: "invalid_argument", Reason: "max_schedules", Field: "name"})
+			w.schedule(schedule{Name: "one", Every: minute, Missed: "skip"}) // it may be changed
+			w.pass(2*minute + second)
+			is(w, "its ledger", told(w.ledger("one")), []string{"fired", "skipped: queue_full"})
+			w.done(w.door.DeleteSchedule(w.ctx(), "one"))
+			w.schedule(schedule{Name: "two", Every: hour})
 		}},
 		{name: "the last queue that there may be", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaQueues: 1})
