@@ -93,3 +93,57 @@ func (w *world) longestNames(t testing.TB) {
 	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(fmt.Errorf("%s", longestName)))
 	must(t, err)
 }
+
+// seen names what of a selector's finds can be seen.
+func (b *browser) seen(selector string) string {
+	b.t.Helper()
+	return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(%q)].filter((e) => e.checkVisibility() && e.getClientRects().length > 0).map((e) => e.id || e.className || e.tagName))`, selector))
+}
+
+// TestWithoutScripts: what would do nothing is not there, and a page says how old it is.
+func TestWithoutScripts(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 2, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	b.visit(w.url + "/tasks")
+	if got := b.seen("#live-switch, #theme-switch, #help-switch, [data-all], .stood"); got != "live-switch,theme-switch,help-switch,INPUT" {
+		t.Errorf("with scripts one sees %q", got)
+	}
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
+	b.visit(w.url + "/tasks")
+	if got := b.seen("#live-switch, #theme-switch, #help-switch, [data-all], .copy, kbd"); got != "" {
+		t.Errorf("without scripts one sees %q, which do nothing", got)
+	}
+	if got := b.seen(".stood a, td.tick input"); got != "A,INPUT,INPUT" {
+		t.Errorf("without scripts one sees %q, want the way to look again, and ticks", got)
+	}
+	b.shoot("without-scripts")
+	b.loading(func() { b.click(".stood a") })
+	b.loading(func() { b.click("tbody a.name") })
+	if got := b.eval("location.pathname"); !strings.HasPrefix(got, "/tasks/") {
+		t.Errorf("the row leads to %s", got)
+	}
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": false}, nil)
+	b.check(w.url)
+}
+
+// TestOnPaper: what is printed is what the page says.
+func TestOnPaper(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.seed(t)
+	for _, path := range []string{"/queues/mail", "/dead", "/tasks", "/cluster"} {
+		b.visit(w.url + path)
+		was := b.eval(`document.getElementById("stood").textContent`)
+		b.until(`document.getElementById("stood").textContent > "` + was + `" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
+		b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print"}, nil)
+		if got := b.seen("button, .button, .menu a, .top, input, .tell, th.w-act1, th.w-act2, th.w-act3"); got != "" {
+			t.Errorf("%s: on paper there is %q", path, got)
+		}
+		if got := b.seen("h1, .stood"); got != "H1,hint stood" {
+			t.Errorf("%s: on paper there is %q, want the title and the time", path, got)
+		}
+		b.shoot("paper" + strings.ReplaceAll(path, "/", "-"))
+		b.call("Emulation.setEmulatedMedia", map[string]any{"media": ""}, nil)
+	}
+}
