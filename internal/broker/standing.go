@@ -23,7 +23,10 @@ type (
 // anybody takes them.
 const glances, idleGlances = 50, 1000
 
-// Standings tells how all queues stand in a shard. It reads beside the rounds, but for a moment of the leader's memory for each of
+// newDeadTime is how long a dead letter is new.
+const newDeadTime = time.Hour
+
+// Standings tells how all queues stand in a shard; dead letters of the last hour are new. It reads beside the rounds, but for a moment of the leader's memory for each of
 // the queues with ready tasks: those with the most of them it looks at more closely, of the others it finds out whether anybody
 // takes them.
 func (b *Broker) Standings(ctx context.Context, shardID uint32) ([]*Standing, error) {
@@ -31,9 +34,10 @@ func (b *Broker) Standings(ctx context.Context, shardID uint32) ([]*Standing, er
 	if err != nil {
 		return nil, err
 	}
+	now, _ := r.shard.Now() // if another leads by now, the read says so
 	type found struct{ all, ready []*Standing }
 	f, _, err := read(ctx, r, func(from store.Reader) (f found, err error) {
-		f.all, f.ready, err = engine.Standings(from)
+		f.all, f.ready, err = engine.Standings(from, now.Add(-newDeadTime))
 		return f, err
 	})
 	if err != nil {
@@ -108,6 +112,8 @@ func (b *Broker) Led() (ids []uint32) {
 type NamespaceStanding struct {
 	Queues                                              int
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
+	NewDead                                             int64       // dead letters of the last hour that are there still
+	MoreNewDead                                         bool        // there are more of them
 	Busy                                                []*Standing // queues with ready tasks that were looked at more closely
 	Idle                                                Idle        // of the others those that nobody takes
 }
@@ -132,6 +138,7 @@ func (n *NamespaceStanding) Add(o *NamespaceStanding) {
 	n.Queues += o.Queues
 	n.Scheduled, n.Ready, n.Claimed = n.Scheduled+o.Scheduled, n.Ready+o.Ready, n.Claimed+o.Claimed
 	n.Retrying, n.Dead, n.Poisoned = n.Retrying+o.Retrying, n.Dead+o.Dead, n.Poisoned+o.Poisoned
+	n.NewDead, n.MoreNewDead = n.NewDead+o.NewDead, n.MoreNewDead || o.MoreNewDead
 	n.Idle.add(o.Idle)
 	for _, s := range o.Busy {
 		if at := slices.IndexFunc(n.Busy, func(t *Standing) bool { return t.Queue == s.Queue }); at >= 0 {
@@ -196,6 +203,7 @@ func (b *Broker) Standing(ctx context.Context, ns string, age time.Duration) (n 
 		n.Queues++
 		n.Scheduled, n.Ready, n.Claimed = n.Scheduled+s.Scheduled, n.Ready+s.Ready, n.Claimed+s.Claimed
 		n.Retrying, n.Dead, n.Poisoned = n.Retrying+s.Retrying, n.Dead+s.Dead, n.Poisoned+s.Poisoned
+		n.NewDead, n.MoreNewDead = n.NewDead+s.NewDead, n.MoreNewDead || s.MoreNewDead
 		if s.Idle && !s.Looked {
 			n.Idle.add(Idle{Queues: 1, Tasks: s.Ready, Largest: s.Queue, Most: s.Ready})
 		}

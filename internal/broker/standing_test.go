@@ -58,6 +58,58 @@ func TestIdleParts(t *testing.T) {
 	}
 }
 
+// TestNewDeadLetters: a dead letter is new for an hour, unless somebody replays or discards it; what dies again is new again.
+func TestNewDeadLetters(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		die := func(queue string) task.ID {
+			id := w.enqueue(task.Spec{Queue: queue})[0]
+			got := <-w.claim(ctx, call(queue), 0)
+			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: engine.FallDead}})
+			return id
+		}
+		is := func(when string, dead, fresh int64) {
+			t.Helper()
+			got, err := w.Standing(ctx, ns, 0)
+			w.must(err)
+			if got.Dead != dead || got.NewDead != fresh || got.MoreNewDead {
+				t.Errorf("%s: %d dead letters, %d of them new (more: %v); want %d and %d", when, got.Dead, got.NewDead, got.MoreNewDead, dead, fresh)
+			}
+		}
+		is("at first", 0, 0)
+		old := die("mail")
+		w.pass(59 * time.Minute)
+		is("59 minutes later", 1, 1)
+		w.pass(2 * time.Minute)
+		is("61 minutes later", 1, 0)
+		replayed, discarded := die("mail"), die("video")
+		is("with two more", 3, 2)
+		_, _, err := w.Retry(ctx, task.Author{}, ns, replayed)
+		w.must(err)
+		_, _, err = w.Discard(ctx, task.Author{}, ns, discarded)
+		w.must(err)
+		is("when both are handled", 1, 0)
+		got := <-w.claim(ctx, call("mail"), 0)
+		w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: engine.FallDead}})
+		is("when the replayed one has died again", 2, 1)
+		_, _, err = w.Retry(ctx, task.Author{}, ns, old)
+		w.must(err)
+		is("when the old one is replayed", 1, 1)
+	})
+}
+
+// TestNewDeadLettersAddUp over parts of a queue, and over nodes.
+func TestNewDeadLettersAddUp(t *testing.T) {
+	one, many := Standing{NewDead: 1}, Standing{NewDead: 9, MoreNewDead: true}
+	if one.Add(&many); one.NewDead != 10 || !one.MoreNewDead {
+		t.Errorf("parts of a queue add up to %+v", one)
+	}
+	a, b := NamespaceStanding{NewDead: 9, MoreNewDead: true}, NamespaceStanding{NewDead: 1}
+	if a.Add(&b); a.NewDead != 10 || !a.MoreNewDead {
+		t.Errorf("nodes add up to %+v", a)
+	}
+}
+
 // TestCountsEnd: a count without patience ends after some rows and says that there may be more; one with patience counts all, by state.
 func TestCountsEnd(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -15,6 +15,8 @@ import (
 type Standing struct {
 	Namespace, Queue                                    string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
+	NewDead                                             int64 // dead letters of lately that are there still
+	MoreNewDead                                         bool  // there are more of them: they were not all counted
 	Paused                                              bool
 	Idle                                                bool // it has ready tasks and is not paused, nobody takes it, and it was not looked at more closely
 	// Of queues with ready tasks, those with the most of them:
@@ -33,9 +35,12 @@ type Blocked struct {
 // Closely is at how many queues of Standings one should look more closely: each costs as much as ExplainQueue.
 const Closely = 200
 
-// Standings tells how all queues stand that ever had a task. Ready are those of them with ready tasks, the most first; the first
-// Closely of them are to be looked at more closely. It reads the state only.
-func Standings(from store.Reader) (all []*Standing, ready []*Standing, err error) {
+// newDeadEach is how many new dead letters of a queue are counted, and newDeadAll how many of all, but for one of each queue that has some.
+const newDeadEach, newDeadAll = 10_000, 50_000
+
+// Standings tells how all queues stand that ever had a task; dead letters are new that ended at since or later. Ready are those
+// of them with ready tasks, the most first; the first Closely of them are to be looked at more closely. It reads the state only.
+func Standings(from store.Reader, since store.Time) (all []*Standing, ready []*Standing, err error) {
 	var bad error
 	from.Scan([]byte{tabCounts}, []byte{tabCounts + 1}, func(k, v []byte) bool {
 		names := strings.Split(string(k[1:]), "\x00")
@@ -53,7 +58,27 @@ func Standings(from store.Reader) (all []*Standing, ready []*Standing, err error
 		return true
 	})
 	slices.SortStableFunc(ready, func(a, b *Standing) int { return cmp.Compare(b.Ready, a.Ready) })
+	left := int64(newDeadAll)
+	for _, s := range all {
+		if s.Dead > 0 {
+			s.countNewDead(from, since, max(min(left, newDeadEach), 1))
+			left -= s.NewDead
+		}
+	}
 	return all, ready, bad
+}
+
+// countNewDead counts the dead letters that ended at since or later, at most so many. One that was replayed or discarded has no row.
+func (s *Standing) countNewDead(from store.Reader, since store.Time, most int64) {
+	prefix := statePrefix(s.Namespace, tabDead, s.Queue, task.Dead)
+	from.Scan(timedKey(slices.Clone(prefix), since, task.ID{}), after(prefix), func(_, _ []byte) bool {
+		if s.NewDead == most {
+			s.MoreNewDead = true
+			return false
+		}
+		s.NewDead++
+		return true
+	})
 }
 
 // IsIdle says whether nobody takes a queue with ready tasks that is not paused. It looks at the leader's memory only.
@@ -118,6 +143,7 @@ func (s *Standing) Add(o *Standing) {
 	s.Idle = (s.Idle || s.Ready == 0) && (o.Idle || o.Ready == 0) && (s.Idle || o.Idle)
 	s.Scheduled, s.Ready, s.Claimed = s.Scheduled+o.Scheduled, s.Ready+o.Ready, s.Claimed+o.Claimed
 	s.Retrying, s.Dead, s.Poisoned = s.Retrying+o.Retrying, s.Dead+o.Dead, s.Poisoned+o.Poisoned
+	s.NewDead, s.MoreNewDead = s.NewDead+o.NewDead, s.MoreNewDead || o.MoreNewDead
 	s.Paused, s.Looked = s.Paused || o.Paused, s.Looked || o.Looked
 	s.OldestReady, s.MaxWait = max(s.OldestReady, o.OldestReady), max(s.MaxWait, o.MaxWait)
 	for _, b := range o.Blocked {

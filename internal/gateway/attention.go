@@ -25,6 +25,8 @@ const (
 	// badRate is which part of the attempts of an hour may end badly, if there were at least fewAttempts.
 	badRate     = 0.2
 	fewAttempts = 10
+	// soundTime is for how long attempts must have ended well for what was before to be over.
+	soundTime = 15 * time.Minute
 	// shortDisk is which part of a disk must be free, and lastDays how long a certificate.
 	shortDisk = 0.1
 	lastDays  = 14 * 24 * time.Hour
@@ -290,21 +292,47 @@ func (s *situation) ofQueues(f findings) {
 
 // ofTasks looks at what became of tasks.
 func (s *situation) ofTasks(f findings) {
-	total := s.hour.Total()
-	switch kept := max(s.standing.Dead, 0); {
-	case total.Dead > 0:
-		f.add(&deadLetters, "", float64(total.Dead), "%s in the last hour; %s kept now", plural(int64(total.Dead), "new dead letter"), grouped(kept))
+	switch kept := max(s.standing.Dead, s.standing.NewDead, 0); {
+	case s.standing.NewDead > 0:
+		least := ""
+		if s.standing.MoreNewDead {
+			least = "at least "
+		}
+		f.add(&deadLetters, "", float64(s.standing.NewDead), "%s%s of the last hour kept, %s in all", least, plural(s.standing.NewDead, "dead letter"), grouped(kept))
 	case kept > 0:
 		f.add(&deadLettersKept, "", float64(kept), "%s kept, none of them of the last hour", plural(kept, "dead letter"))
 	}
-	if rate := failureRate(total); rate > badRate && total.Bad()+total.Succeeded >= fewAttempts {
-		worst := ""
-		if len(s.hour.Failing) > 0 {
-			f := s.hour.Failing[0]
-			worst = fmt.Sprintf("; most often type %s of queue %s, %s", f.Type, f.Queue, plural(countOf(f.Failures), "time"))
-		}
-		f.add(&failureRates, "", rate, "%.0f %% of the attempts of the last hour ended badly%s", 100*rate, worst)
+	s.ofFailures(f)
+}
+
+// ofFailures looks at how many attempts end badly: in the last hour, unless all is well again since.
+func (s *situation) ofFailures(f findings) {
+	total, since := s.hour.Total(), s.hour.Lately(soundTime, stats.Hour)
+	rate := failureRate(total)
+	if rate <= badRate || total.Bad()+total.Succeeded < fewAttempts || since.Succeeded > 0 && failureRate(since) <= badRate {
+		return
 	}
+	worst := ""
+	if len(s.hour.Failing) > 0 {
+		of := s.hour.Failing[0]
+		worst = fmt.Sprintf("; most often %s of %s, %s", typeWords(of.Type), queueWords(of.Queue), plural(countOf(of.Failures), "time"))
+	}
+	f.add(&failureRates, "", rate, "%.0f %% of the attempts of the last hour ended badly%s", 100*rate, worst)
+}
+
+// queueWords names a queue in a sentence, or all those that have no figures of their own.
+func queueWords(name string) string {
+	if name == stats.Other {
+		return "other queues"
+	}
+	return "queue " + name
+}
+
+func typeWords(name string) string {
+	if name == stats.Other {
+		return "other types"
+	}
+	return "type " + name
 }
 
 func (s *situation) ofSchedules(f findings) {

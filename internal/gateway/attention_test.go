@@ -27,6 +27,12 @@ func TestAttention(t *testing.T) {
 	hour := func(r stats.Rates) situation {
 		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r}, Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
 	}
+	// course is an hour in which some ended so long ago, and others just now.
+	course := func(then stats.Rates, ago time.Duration, now stats.Rates) situation {
+		rates := make([]stats.Rates, 360)
+		rates[359-int(ago/stats.Hour.Step())], rates[359] = then, now
+		return situation{known: true, hour: stats.Report{Rates: rates}}
+	}
 	node := func(n cluster.NodeOverview) situation {
 		n.Name = "n2"
 		return situation{known: true, overview: cluster.Overview{Nodes: []cluster.NodeOverview{n}}}
@@ -56,10 +62,16 @@ func TestAttention(t *testing.T) {
 		{"no worker", queue(busy("q", 0, task.WhyNoWorker)), "critical no_worker q"},
 		{"no worker for a type", queue(busy("q", 0, task.WhyNoWorkerForType)), "critical no_worker q"},
 		{"a breaker is open", queue(busy("q", 0, task.WhyBreakerOpen)), "warning breaker_open q"},
-		{"dead letters", hour(stats.Rates{Dead: 1, Succeeded: 100}), "critical dead_letters "},
+		{"new dead letters", situation{known: true, standing: broker.NamespaceStanding{Dead: 9, NewDead: 2}}, "critical dead_letters "},
+		{"old ones", situation{known: true, standing: broker.NamespaceStanding{Dead: 9}}, "warning dead_letters "},
+		{"new ones, all replayed or discarded", hour(stats.Rates{Dead: 407, Succeeded: 5000, Replayed: 407}), ""},
 		{"few attempts fail", hour(stats.Rates{Failed: 9}), ""},
 		{"a fifth fails", hour(stats.Rates{Failed: 20, Succeeded: 80}), ""},
 		{"more fail", hour(stats.Rates{Failed: 20, Crashed: 1, Succeeded: 80}), "warning failure_rate "},
+		{"more failed, and all is well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 30}), ""},
+		{"more failed, and nothing ended since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{}), "warning failure_rate "},
+		{"more failed a moment ago", course(stats.Rates{Failed: 50, Succeeded: 50}, 14*time.Minute, stats.Rates{Succeeded: 30}), "warning failure_rate "},
+		{"more failed, and do", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 3, Succeeded: 7}), "warning failure_rate "},
 		{"a late tick", situation{known: true, late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}, "warning schedule_late s"},
 		{"a certificate ends", situation{known: true, certificate: now.Add(lastDays - 1)}, "critical certificate "},
 		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, away: []string{"n3"}, certificate: now.Add(1)}, ""},
@@ -80,8 +92,7 @@ func TestAttention(t *testing.T) {
 
 // TestManyNeedAttention: what thousands of subjects have in common is one line with the gravest of them, and pushes nothing out.
 func TestManyNeedAttention(t *testing.T) {
-	s := situation{known: true, hour: stats.Report{Rates: []stats.Rates{{Dead: 2_000, Succeeded: 50_000}}},
-		standing: broker.NamespaceStanding{Dead: 2_500, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
+	s := situation{known: true, standing: broker.NamespaceStanding{Dead: 2_500, NewDead: 2_000, MoreNewDead: true, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
 	for i := range 200 {
 		s.standing.Busy = append(s.standing.Busy, &broker.Standing{Queue: fmt.Sprintf("idle-%03d", i), Ready: int64(100 + i), Looked: true,
 			Blocked: []broker.Blocked{{Why: task.WhyNoWorker, Tasks: int64(100 + i)}}})
@@ -103,7 +114,7 @@ func TestManyNeedAttention(t *testing.T) {
 	want := `critical disk n2 1.073741824e+09 +0: the disk of node n2 has 1.0 of 100.0 GiB free
 critical disk n1 2.147483648e+09 +0: the disk of node n1 has 2.0 of 100.0 GiB free
 critical disk n0 3.221225472e+09 +0: the disk of node n0 has 3.0 of 100.0 GiB free
-critical dead_letters  2000 +0: 2,000 new dead letters in the last hour; 2,500 kept now
+critical dead_letters  2000 +0: at least 2,000 dead letters of the last hour kept, 2,500 in all
 critical no_worker idle-199 299 +13999: 14,000 queues have 53,800 ready tasks, and no worker asks; most: idle-199, idle-198, idle-197
 warning oldest_wait slow-2 10800 +0: a task of queue slow-2 has been ready for 3h0m0s, and none should for more than 1m
 warning oldest_wait slow-1 7200 +0: a task of queue slow-1 has been ready for 2h0m0s, and none should for more than 1m
@@ -113,7 +124,7 @@ warning queue_paused paused-4 5 +4: 5 queues are paused, and have 15 ready tasks
 	if got.String() != want {
 		t.Errorf("got:\n%swant:\n%s", got.String(), want)
 	}
-	s.hour, s.overview, s.standing.Busy = stats.Report{}, cluster.Overview{}, nil
+	s.overview, s.standing.Busy, s.standing.NewDead = cluster.Overview{}, nil, 0
 	got.Reset()
 	for _, a := range s.attention(time.Now()) {
 		fmt.Fprintf(&got, "%s %s %s +%d: %s\n", a.Severity, a.Kind, a.Subject, a.More, a.Detail)
@@ -123,5 +134,15 @@ warning dead_letters  +0: 2,500 dead letters kept, none of them of the last hour
 `
 	if got.String() != want {
 		t.Errorf("of queues that nobody looked at closely got:\n%swant:\n%s", got.String(), want)
+	}
+}
+
+// TestOthersAreNoQueue: queues, or types, that have no figures of their own are not named as if they were one.
+func TestOthersAreNoQueue(t *testing.T) {
+	s := situation{known: true, hour: stats.Report{Rates: []stats.Rates{{Failed: 90, Succeeded: 10}},
+		Failing: []stats.Failing{{Queue: stats.Other, Type: stats.Other, Failures: 90}}}}
+	const want = "90 % of the attempts of the last hour ended badly; most often other types of other queues, 90 times"
+	if got := s.attention(time.Now()); len(got) != 1 || got[0].GetDetail() != want {
+		t.Errorf("got %v, want %q", got, want)
 	}
 }

@@ -59,6 +59,25 @@ func anchor(heading string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
+// checkRunbook looks at a section of the runbook: it says what to look at, by what it is seen to be over and how long the alert stays, and who may.
+func checkRunbook(t *testing.T, alert, at, section string) {
+	t.Helper()
+	if section == "" {
+		t.Errorf("%s leads to docs/operations.md#%s, which is not there", alert, at)
+		return
+	}
+	for part, says := range map[string]*regexp.Regexp{
+		"Pages":  regexp.MustCompile("`/[a-z]*"),
+		"Over":   regexp.MustCompile(`alert.* ends? (at once|within that time|an hour after)`),
+		"Rights": regexp.MustCompile("`(observe|operate|admin)"),
+	} {
+		_, rest, _ := strings.Cut(section, "\n- *"+part+"*")
+		if line, _, _ := strings.Cut(rest, "\n"); !says.MatchString(line) {
+			t.Errorf("docs/operations.md#%s has no line of %s that says %s: %q", at, part, says, line)
+		}
+	}
+}
+
 // Each alert says how bad it is, what has happened and where to read on, stands on metrics that there are, and has a test for promtool.
 func TestAlerts(t *testing.T) {
 	var rules struct {
@@ -79,11 +98,10 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anchors := map[string]bool{}
-	for line := range strings.Lines(string(book)) {
-		if heading, ok := strings.CutPrefix(line, "### "); ok {
-			anchors[anchor(strings.TrimSpace(heading))] = true
-		}
+	sections := map[string]string{}
+	for _, part := range regexp.MustCompile(`(?m)^##+ `).Split(string(book), -1) {
+		heading, text, _ := strings.Cut(part, "\n")
+		sections[anchor(strings.TrimSpace(heading))] = text
 	}
 	known := ofPage(t)
 	for _, r := range rules.Groups[0].Rules {
@@ -94,9 +112,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s has no summary", r.Alert)
 		}
 		_, at, _ := strings.Cut(r.Annotations["runbook_url"], "docs/operations.md#")
-		if !anchors[at] {
-			t.Errorf("%s leads to docs/operations.md#%s, which is not there", r.Alert, at)
-		}
+		checkRunbook(t, r.Alert, at, sections[at])
 		if !strings.Contains(string(tests), "alertname: "+r.Alert+"\n") {
 			t.Errorf("%s has no test in alerts_test.yaml", r.Alert)
 		}

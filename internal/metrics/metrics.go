@@ -24,7 +24,8 @@ type Sources struct {
 	Queues func(ctx context.Context) ([]Queue, error)
 	// Shards tells of the replicas of this node.
 	Shards func(ctx context.Context) []Shard
-	// Namespaces tells of those with quotas.
+	// Spaces lists all namespaces of the cluster, and Namespaces tells of those with quotas.
+	Spaces     func() []string
 	Namespaces func(ctx context.Context) []Namespace
 	// Workers tells of the workers connected to this node.
 	Workers func() []Workers
@@ -41,6 +42,7 @@ type Sources struct {
 type Queue struct {
 	Namespace, Name                                     string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
+	NewDead                                             int64            // of Dead those of the last hour
 	Looked                                              bool             // the rest is known
 	OldestReady, MaxWait                                time.Duration    // MaxWait: of its settings
 	Blocked                                             map[string]int64 // ready tasks by what they wait for
@@ -178,15 +180,22 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// always are the events whose series are there from the first event of a type on, and missed the reason of ticks for which that is so:
-// of a series that begins above 0 nobody sees that it has grown.
+// Of a series that begins above 0 nobody sees that it has grown. So those by which alerts and the dashboard go are there before they
+// have counted anything: always are the events of which that is so from the first event of a type on, staleReasons the reasons for
+// which verbs on claims are refused, in all namespaces that had tasks, and missed that of ticks, in all namespaces.
 const (
-	always = stats.Set(1)<<stats.Enqueued | 1<<stats.Succeeded | 1<<stats.Failed | 1<<stats.Crashed | 1<<stats.Dead
+	always = stats.Set(1)<<stats.Enqueued | 1<<stats.Claimed | 1<<stats.Succeeded | 1<<stats.Failed | 1<<stats.Crashed | 1<<stats.TimedOut | 1<<stats.Dead
 	missed = "missed"
 )
 
+var staleReasons = []string{"expired", "reclaimed", "cancelled", "completed"}
+
 func (p *Page) collectStats(to chan<- prometheus.Metric) {
+	stale := map[[2]string]uint64{}
 	p.src.Stats.Totals(func(t *stats.Totals) {
+		for _, reason := range staleReasons {
+			stale[[2]string{t.Namespace, reason}] = 0
+		}
 		expired := uint64(0)
 		for i := range t.Types {
 			typ := &t.Types[i]
@@ -203,20 +212,38 @@ func (p *Page) collectStats(to chan<- prometheus.Metric) {
 		ackSeconds.histogram(to, &t.ToAck, t.Namespace, t.Name)
 	})
 	for _, s := range p.src.Stats.StaleTotals() {
-		staleAcks.counter(to, s.Count, s.Namespace, s.Reason)
+		stale[[2]string{s.Namespace, s.Reason}] = s.Count
 	}
+	for of, n := range stale {
+		staleAcks.counter(to, n, of[0], of[1])
+	}
+	p.collectTicks(to)
+}
+
+// collectTicks tells of the schedules of all namespaces.
+func (p *Page) collectTicks(to chan<- prometheus.Metric) {
+	skipped := map[[2]string]uint64{}
+	spaces := p.src.Spaces()
 	for _, t := range p.src.Stats.TickTotals() {
 		tickDelay.histogram(to, &t.Delay, t.Namespace)
-		tickSkipped.counter(to, t.Skipped[missed], t.Namespace, missed)
-		for _, reason := range slices.Sorted(keysOf(t.Skipped)) {
-			if reason != missed {
-				tickSkipped.counter(to, t.Skipped[reason], t.Namespace, reason)
-			}
+		for reason, n := range t.Skipped {
+			skipped[[2]string{t.Namespace, reason}] = n
 		}
+		if !slices.Contains(spaces, t.Namespace) {
+			spaces = append(slices.Clip(spaces), t.Namespace)
+		}
+	}
+	now := time.Now()
+	for _, ns := range spaces {
+		skipped[[2]string{ns, missed}] += 0
+		lateSchedules.gauge(to, float64(len(p.src.Stats.Late(now, ns))), ns)
+	}
+	for of, n := range skipped {
+		tickSkipped.counter(to, n, of[0], of[1])
 	}
 }
 
-// collectQueues tells how queues stand: those with the most tasks each, the rest together.
+// collectQueues tells how queues stand: those with new dead letters, and those with the most tasks, each, the rest together.
 func (p *Page) collectQueues(ctx context.Context, to chan<- prometheus.Metric) {
 	all, err := p.src.Queues(ctx)
 	if err != nil {
@@ -226,7 +253,9 @@ func (p *Page) collectQueues(ctx context.Context, to chan<- prometheus.Metric) {
 	queueCount.gauge(to, float64(len(all)))
 	if len(all) > maxQueues {
 		all = slices.Clone(all)
-		slices.SortStableFunc(all, func(a, b Queue) int { return cmp.Compare(b.tasks(), a.tasks()) })
+		slices.SortStableFunc(all, func(a, b Queue) int {
+			return cmp.Or(cmp.Compare(min(b.NewDead, 1), min(a.NewDead, 1)), cmp.Compare(b.tasks(), a.tasks()))
+		})
 		all = append(all[:maxQueues:maxQueues], addUp(all[maxQueues:])...)
 	}
 	for i := range all {
@@ -245,7 +274,7 @@ func addUp(queues []Queue) (sums []Queue) {
 		}
 		s := &sums[at]
 		s.Scheduled, s.Ready, s.Claimed = s.Scheduled+q.Scheduled, s.Ready+q.Ready, s.Claimed+q.Claimed
-		s.Retrying, s.Dead, s.Poisoned = s.Retrying+q.Retrying, s.Dead+q.Dead, s.Poisoned+q.Poisoned
+		s.Retrying, s.Dead, s.Poisoned, s.NewDead = s.Retrying+q.Retrying, s.Dead+q.Dead, s.Poisoned+q.Poisoned, s.NewDead+q.NewDead
 		if q.Looked && (!s.Looked || q.MaxWait < s.MaxWait) {
 			s.MaxWait = q.MaxWait
 		}
@@ -264,6 +293,7 @@ func collectQueue(to chan<- prometheus.Metric, q *Queue) {
 	}{{"scheduled", q.Scheduled}, {"ready", q.Ready}, {"claimed", q.Claimed}, {"retrying", q.Retrying}, {"dead", q.Dead}, {"poisoned", q.Poisoned}} {
 		queueTasks.gauge(to, float64(s.n), q.Namespace, q.Name, s.state)
 	}
+	newDead.gauge(to, float64(q.NewDead), q.Namespace, q.Name)
 	if q.Looked || q.Ready == 0 {
 		oldestReady.gauge(to, q.OldestReady.Seconds(), q.Namespace, q.Name)
 	}

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write testdata/page.txt and the table o
 func sources(book *stats.Book) Sources {
 	return Sources{Version: "v1", Stats: book,
 		Queues: func(context.Context) ([]Queue, error) {
-			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 1, Looked: true, OldestReady: 90 * time.Second, MaxWait: time.Minute,
+			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 5, NewDead: 1, Looked: true, OldestReady: 90 * time.Second, MaxWait: time.Minute,
 				Blocked: map[string]int64{"queue_paused": 3, "no_worker": 1}},
 				{Namespace: "default", Name: `od"d\`, Scheduled: 1}}, nil
 		},
@@ -32,6 +32,7 @@ func sources(book *stats.Book) Sources {
 			return []Shard{{ID: 0, Leads: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}},
 				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}}
 		},
+		Spaces: func() []string { return []string{"default", "team-a"} },
 		Namespaces: func(context.Context) []Namespace {
 			return []Namespace{{Name: "team-a", Quotas: map[string]int64{"max_backlog": 1000, "max_running": 5}, Usage: map[string]int64{"max_backlog": 850, "max_running": 5},
 				Refused: map[string]int64{"max_backlog": 3, "max_requests_per_second": 12}}}
@@ -117,6 +118,40 @@ func TestPage(t *testing.T) {
 	})
 }
 
+// TestSeriesBeginAtZero: of a counter by which alerts or the dashboard go, 0 is told before it has counted anything, or nobody would see that it has grown.
+func TestSeriesBeginAtZero(t *testing.T) {
+	book := stats.New(time.Now())
+	src := sources(book)
+	src.Node = func() Node { return Node{Refused: map[string]uint64{"unknown": 0}} }
+	src.Webhooks = func() Webhooks { return Webhooks{} }
+	p := New(src)
+	p.Shard(1)
+	fresh := p.read(t)
+	book.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "welcome", Counts: stats.Set(0).With(stats.Enqueued), Ran: -1}})
+	began := p.read(t)
+	for _, c := range []struct{ page, series string }{
+		{fresh, `pawl_cron_skipped_total{namespace="team-a",reason="missed"} 0`},
+		{fresh, `pawl_schedules_late{namespace="team-a"} 0`},
+		{fresh, `pawl_webhook_dropped_total 0`},
+		{fresh, `pawl_webhook_deliveries_total{outcome="failed"} 0`},
+		{fresh, `pawl_access_refused_total{reason="unknown"} 0`},
+		{fresh, `pawl_queue_new_dead_letters{namespace="default",queue="od\"d\\"} 0`},
+		{fresh, `pawl_raft_fsync_seconds_count{shard="1"} 0`},
+		{began, `pawl_tasks_total{namespace="default",outcome="claimed",queue="mail",type="welcome"} 0`},
+		{began, `pawl_tasks_total{namespace="default",outcome="succeeded",queue="mail",type="welcome"} 0`},
+		{began, `pawl_tasks_total{namespace="default",outcome="failed_attempt",queue="mail",type="welcome"} 0`},
+		{began, `pawl_tasks_total{namespace="default",outcome="crashed",queue="mail",type="welcome"} 0`},
+		{began, `pawl_tasks_total{namespace="default",outcome="timed_out",queue="mail",type="welcome"} 0`},
+		{began, `pawl_tasks_total{namespace="default",outcome="dead",queue="mail",type="welcome"} 0`},
+		{began, `pawl_lease_expired_total{namespace="default",queue="mail"} 0`},
+		{began, `pawl_stale_acks_total{namespace="default",reason="reclaimed"} 0`},
+	} {
+		if !strings.Contains(c.page, c.series+"\n") {
+			t.Errorf("no %s", c.series)
+		}
+	}
+}
+
 // whole is a page with all figures of as many queues as there can be, of a broker with 10,000.
 func whole() *Page {
 	book := stats.New(time.Now())
@@ -134,6 +169,7 @@ func whole() *Page {
 	for i := range queues {
 		queues[i] = Queue{Namespace: "default", Name: fmt.Sprintf("queue-%04d", i), Ready: int64(i), Looked: i >= 9_800, Dead: 1}
 	}
+	queues[7].NewDead = 1
 	src.Queues = func(context.Context) ([]Queue, error) { return queues, nil }
 	return New(src)
 }
@@ -151,7 +187,7 @@ func TestPageIsBounded(t *testing.T) {
 	if n := series["pawl_queue_tasks"]; n != 6*(maxQueues+1) {
 		t.Errorf("%d series of queues, want %d", n, 6*(maxQueues+1))
 	}
-	if n := series["pawl_tasks_total"]; n > 6*(5000+1001) {
+	if n := series["pawl_tasks_total"]; n > 7*(5000+1001) {
 		t.Errorf("%d series of types", n)
 	}
 	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="_other",state="dead"} 9000`) {
@@ -159,6 +195,9 @@ func TestPageIsBounded(t *testing.T) {
 	}
 	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="queue-9999",state="ready"} 9999`) {
 		t.Error("the queue with the most tasks has no series")
+	}
+	if !strings.Contains(page, `pawl_queue_new_dead_letters{namespace="default",queue="queue-0007"} 1`) {
+		t.Error("a queue with a new dead letter has no series, since it has few tasks")
 	}
 	t.Logf("%d MB, %v", len(page)>>20, series)
 }

@@ -18,7 +18,8 @@ const (
 
 // newMetrics makes the metrics page. What it shows is asked for when somebody scrapes it.
 func (n *Node) newMetrics() *metrics.Page {
-	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics, Namespaces: n.quotaMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics, Webhooks: n.hookMetrics,
+	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics,
+		Spaces: n.spaceMetrics, Namespaces: n.quotaMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics, Webhooks: n.hookMetrics,
 		Process: true, Logger: n.cfg.Logger})
 }
 
@@ -27,7 +28,7 @@ func (n *Node) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
 	out := make([]metrics.Queue, len(all))
 	for i, s := range all {
 		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed, Retrying: s.Retrying,
-			Dead: s.Dead, Poisoned: s.Poisoned, Looked: s.Looked, OldestReady: s.OldestReady, MaxWait: s.MaxWait}
+			Dead: s.Dead, Poisoned: s.Poisoned, NewDead: s.NewDead, Looked: s.Looked, OldestReady: s.OldestReady, MaxWait: s.MaxWait}
 		for _, b := range s.Blocked {
 			if out[i].Blocked == nil {
 				out[i].Blocked = map[string]int64{}
@@ -73,6 +74,9 @@ func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
 	return lag
 }
 
+// spaceMetrics are all namespaces; the door is made after the page.
+func (n *Node) spaceMetrics() []string { return n.door.Namespaces() }
+
 // quotaMetrics tells of the namespaces that have quotas.
 func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
 	var names []string
@@ -107,7 +111,7 @@ func (n *Node) quotaMetric(ns string, q task.Quotas) metrics.Namespace {
 	m := metrics.Namespace{Name: ns, Quotas: map[string]int64{}, Usage: map[string]int64{}, Refused: map[string]int64{}}
 	for _, quota := range task.ShareQuotas {
 		if most := *q.Of(quota); most > 0 {
-			m.Quotas[string(quota)], m.Usage[string(quota)] = most, 0
+			m.Quotas[string(quota)], m.Usage[string(quota)], m.Refused[string(quota)] = most, 0, 0
 		}
 	}
 	for _, quota := range []task.Quota{task.QuotaRequests, task.QuotaBytes} {

@@ -154,6 +154,15 @@ func (r Report) Total() (sum Rates) {
 	return sum
 }
 
+// Lately adds up the last steps, of a time that is a part of the window.
+func (r Report) Lately(span time.Duration, w Window) (sum Rates) {
+	steps := min(int(span/w.Step()), len(r.Rates))
+	for _, rates := range r.Rates[len(r.Rates)-steps:] {
+		sum.Add(rates)
+	}
+	return sum
+}
+
 // Brief is what happened to a queue lately.
 type Brief struct {
 	Rates     Rates         // of the last minute

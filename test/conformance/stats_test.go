@@ -91,6 +91,10 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "another queue", fmt.Sprint(part.Totals.Enqueued, part.Totals.Claimed, len(part.Series)), "2 0 120")
 
+			w.replay(selection{Queue: "mail", Filter: &filter{}})
+			rest.tally(w, "/stats", &all)
+			is(w, "what needs attention when the dead letter is replayed", all.kinds(), []string{"no_worker video"})
+
 			for _, bad := range []string{"window=3m", "window=x", "window=", "since=1"} {
 				is(w, "a refusal of "+bad, rest.tally(w, "/stats?"+bad, &all), 400)
 			}
