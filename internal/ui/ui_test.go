@@ -106,6 +106,9 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 			t.Errorf("%s has %q in it", path, found)
 		}
 	}
+	if _, body := w.get(t, "/workers"); !strings.Contains(body, ">and 6 more</a>") {
+		t.Error("a worker that runs 9 tasks does not lead to those that its row does not name")
+	}
 }
 
 // TestLongListsFitTheBudget has more of everything than a page of a list holds.
