@@ -43,8 +43,10 @@ func TestNothingIsCutOff(t *testing.T) {
 	w.longNames(t)
 	pages := w.everyLook(t)
 	pages["archive"] = "/archive"
-	longest := w.newest(t, pawl.Filter{Queue: longestName})
-	pages["task-longest"], pages["queue-longest"], pages["tasks-longest"], pages["dead-longest"] = "/tasks/"+longest, "/queues/"+longestName, "/tasks?q=queue:"+longestName, "/dead?queue="+longestName
+	for _, state := range []pawl.State{pawl.StateDead, pawl.StateReady} {
+		pages["task-longest-"+string(state)] = "/tasks/" + w.newest(t, pawl.Filter{Queue: longestName, States: []pawl.State{state}})
+	}
+	pages["queue-longest"], pages["tasks-longest"], pages["dead-longest"] = "/queues/"+longestName, "/tasks?q=queue:"+longestName, "/dead?queue="+longestName
 	for name, path := range pages {
 		b.visit(w.url + path)
 		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": "light"}}}, nil)
