@@ -351,7 +351,8 @@ func dict(pairs ...any) map[string]any {
 
 // document is a payload, a result or a checkpoint as a page shows it.
 type document struct {
-	Text string // indented, if it is JSON
+	Text string // indented, if it is JSON, and with its \u escapes read
+	Raw  string // as it came, if escapes were read; "": they were not
 	Size int64
 	Kind string
 	Cut  bool // there is more
@@ -374,10 +375,18 @@ func documentOf(data []byte, kind string) *document {
 		d.Kind = "application/json"
 		var b bytes.Buffer
 		if json.Indent(&b, data, "", "  ") == nil {
-			text = b.Bytes()
+			var read bool
+			if text, read = readEscapes(b.Bytes()); read {
+				d.Raw = shownOf(data)
+			}
 		}
 	}
 	d.Cut = len(text) > maxShown
-	d.Text = strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "\ufffd")
+	d.Text = shownOf(text)
 	return d
+}
+
+// shownOf is as much of a document as a page shows.
+func shownOf(data []byte) string {
+	return strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), "\ufffd")
 }
