@@ -305,7 +305,7 @@ The exit status is 1 if it ended otherwise than by success, or not within --time
 }
 
 func newTaskEdit(a *app) *cobra.Command {
-	var priority, at, payload string
+	var priority, at, payload, etag string
 	var in time.Duration
 	var maxAttempts int
 	cmd := &cobra.Command{
@@ -320,10 +320,11 @@ func newTaskEdit(a *app) *cobra.Command {
 	flags.StringVar(&at, "at", "", "make it due at this time, as RFC 3339")
 	flags.StringVar(&payload, "payload", "", "a JSON value, - for standard input, or @FILE")
 	positiveVar(flags, &maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
+	flags.StringVar(&etag, "if-etag", "", "the etag of 'pawl task show -o json': refuse unless the task has it still")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	cmd.MarkFlagsOneRequired("priority", "in", "at", "payload", "max-attempts")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		change := pawl.Change{MaxAttempts: maxAttempts}
+		change := pawl.Change{MaxAttempts: maxAttempts, IfETag: etag}
 		var err error
 		if flags.Changed("priority") {
 			if change.Priority, err = readPriority(priority); err != nil {
