@@ -70,6 +70,7 @@ type ScheduleInfo struct {
 	Coming    []time.Time // up to four ticks behind PlannedAt; not in lists, nor while it is paused
 	Pause     *Pause      // nil: it is not paused
 	Last      *Tick       // the newest entry of its ledger; nil: it has none
+	ETag      string      // of what PutSchedule changes: another one if that is different
 }
 
 // ScheduledTask is the task that each tick enqueues.
@@ -162,6 +163,12 @@ func (a Admin) Schedule(ctx context.Context, name string) (*ScheduleInfo, error)
 // times keeps its next tick.
 func (a Admin) PutSchedule(ctx context.Context, s Schedule) (*ScheduleChange, error) {
 	return a.putSchedule(ctx, "put schedule", s, &pawlv1.PutScheduleRequest{})
+}
+
+// PutScheduleIf is PutSchedule if the schedule is there and has this ETag still: otherwise somebody else has changed it since it was
+// read, and that is ErrConflict, unless it is as asked already.
+func (a Admin) PutScheduleIf(ctx context.Context, etag string, s Schedule) (*ScheduleChange, error) {
+	return a.putSchedule(ctx, "put schedule", s, &pawlv1.PutScheduleRequest{IfEtag: etag})
 }
 
 // CreateSchedule is PutSchedule unless another schedule of this name exists: that is ErrConflict.
@@ -279,7 +286,7 @@ func scheduleOf(p *pawlv1.Schedule) *ScheduleInfo {
 	s := p.GetSpec()
 	out := &ScheduleInfo{ID: p.GetScheduleId(), Name: s.GetName(), Cron: s.GetCron(), TimeZone: s.GetTimeZone(), Every: s.GetEvery().AsDuration(),
 		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())], Owner: s.GetOwner(),
-		Task:      scheduledTaskOf(s.GetTask()),
+		Task: scheduledTaskOf(s.GetTask()), ETag: p.GetEtag(),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
 	for _, at := range p.GetComing() {
 		out.Coming = append(out.Coming, timeOf(at))

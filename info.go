@@ -107,6 +107,7 @@ type TaskInfo struct {
 	GroupID           string     // of the group that it is a member of
 	Parent            *Parent    // what it follows; nil: nothing
 	Then              []Follower // what follows it
+	ETag              string     // of what Update changes: another one if that is different; only with the payload
 	MovedTo           string     // the id of the task as which it lives on in another queue
 	MovedFrom         string     // the id of the task that lives on as this one
 }
@@ -206,7 +207,7 @@ func infoOf(p *pawlv1.Task) *TaskInfo {
 		Retry: retryPolicyOf(p.GetRetry()), Timeout: p.GetTimeout().AsDuration(), Retention: p.GetRetention().AsDuration(),
 		Checkpoint: p.GetCheckpoint(), Cost: int(p.GetCost()),
 		Unique: uniqueOf(p.GetUnique()), WaitsFor: p.GetWaitsFor(), GroupID: p.GetGroupId(), Parent: parentOf(p.GetParent()), Then: followersOf(p.GetThen()),
-		MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(),
+		ETag: p.GetEtag(), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(),
 	}
 	for _, a := range p.GetAttemptLog() {
 		t.AttemptLog = append(t.AttemptLog, attemptOf(a))

@@ -79,11 +79,14 @@ type Change struct {
 	Priority    Priority
 	Payload     any // encoded as JSON; nil: as it is
 	MaxAttempts int
+	// IfETag is the ETag of the task that the change was made from; "": whatever it is by now.
+	IfETag string
 }
 
-// Update changes a task that is not claimed and has not ended; any other is ErrWrongState.
+// Update changes a task that is not claimed and has not ended; any other is ErrWrongState. If the change names an ETag and the task has
+// another one, because somebody else has changed it, that is ErrConflict, unless it is as asked already.
 func (c *Client) Update(ctx context.Context, id string, change Change) (*TaskInfo, error) {
-	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: timestampOrNil(change.RunAt), MaxAttempts: clampInt32(change.MaxAttempts)}
+	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: timestampOrNil(change.RunAt), MaxAttempts: clampInt32(change.MaxAttempts), IfEtag: change.IfETag}
 	var err error
 	if req.Priority, err = change.Priority.proto(); err != nil {
 		return nil, fmt.Errorf("update %q: %w", id, err)

@@ -130,6 +130,15 @@ type appliedView struct {
 	Next   time.Time         `json:"next_run_at,omitzero"`
 	Before *scheduleSpecView `json:"before,omitempty"`
 	After  *scheduleSpecView `json:"after,omitempty"`
+	etag   string            // of what is there; "": nothing
+}
+
+// putAsTried puts a schedule that was tried, unless somebody has changed it since.
+func putAsTried(ctx context.Context, admin pawl.Admin, s pawl.Schedule, tried *appliedView) (*pawl.ScheduleChange, error) {
+	if tried.etag == "" {
+		return admin.CreateSchedule(ctx, s)
+	}
+	return admin.PutScheduleIf(ctx, tried.etag, s)
 }
 
 func (a *app) applySchedules(ctx context.Context, admin pawl.Admin, file scheduleFile, flags applyFlags) error {
@@ -143,7 +152,7 @@ func (a *app) applySchedules(ctx context.Context, admin pawl.Admin, file schedul
 	}
 	if !flags.dryRun {
 		for i, s := range schedules {
-			done, err := admin.PutSchedule(ctx, s)
+			done, err := putAsTried(ctx, admin, s, &views[i])
 			if err != nil {
 				return fmt.Errorf("%w; %d of %d schedules are applied: repeat it", err, i, len(schedules))
 			}
@@ -186,7 +195,7 @@ func (a *app) trySchedules(ctx context.Context, admin pawl.Admin, file scheduleF
 		view.After = &after
 		if tried.Before != nil {
 			before := viewScheduleSpec(tried.Before)
-			view.Before = &before
+			view.Before, view.etag = &before, tried.Before.ETag
 		}
 		schedules, views = append(schedules, s), append(views, view)
 	}

@@ -58,6 +58,7 @@ type scheduleView struct {
 	NextPlannedAt time.Time   `json:"next_planned_at,omitzero"`
 	Coming        []time.Time `json:"coming,omitempty"`
 	Last          *tickView   `json:"last,omitempty"`
+	ETag          string      `json:"etag,omitempty"`
 }
 
 type tickView struct {
@@ -74,7 +75,7 @@ type tickView struct {
 
 func viewSchedule(s *pawl.ScheduleInfo) scheduleView {
 	v := scheduleView{scheduleSpecView: viewScheduleSpec(s), ScheduleID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
-		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt, Coming: s.Coming}
+		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag}
 	if s.Pause != nil {
 		v.Paused, v.PausedReason, v.PausedBy, v.PausedAt = true, s.Pause.Reason, s.Pause.By, s.Pause.At
 	}

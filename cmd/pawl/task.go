@@ -155,9 +155,19 @@ func newTaskLs(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if len(tasks) == 0 && next == "" && f.Queue != "" {
+			a.missesQueue(ctx, client, f.Queue)
+		}
 		return a.printTasks(tasks, next, payload)
 	})
 	return cmd
+}
+
+// missesQueue says of a list that is empty if there is no such queue: a name may be misspelt. That is no error, since queues come with their first task.
+func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string) {
+	if _, err := client.Admin().Queue(ctx, queue); errors.Is(err, pawl.ErrNotFound) {
+		fmt.Fprintf(a.err, "there is no queue %q\n", queue)
+	}
 }
 
 // printTasks writes a list of tasks, and how to go on if there are more.
@@ -169,7 +179,7 @@ func (a *app) printTasks(tasks []*pawl.TaskInfo, next string, payload bool) erro
 		}
 		rows := make([][]string, len(tasks))
 		for i, t := range tasks {
-			rows[i] = []string{t.ID, t.Type, t.Queue, string(t.State), string(t.Priority), attempts(t), ago(t.CreatedAt, now), due(t, now)}
+			rows[i] = []string{t.ID, short(t.Type, maxCell), short(t.Queue, maxCell), string(t.State), string(t.Priority), attempts(t), ago(t.CreatedAt, now), due(t, now)}
 			if payload {
 				rows[i] = append(rows[i], short(previewOf(t.Payload, t.ContentType), 60))
 			}
@@ -295,7 +305,7 @@ The exit status is 1 if it ended otherwise than by success, or not within --time
 }
 
 func newTaskEdit(a *app) *cobra.Command {
-	var priority, at, payload string
+	var priority, at, payload, etag string
 	var in time.Duration
 	var maxAttempts int
 	cmd := &cobra.Command{
@@ -310,10 +320,11 @@ func newTaskEdit(a *app) *cobra.Command {
 	flags.StringVar(&at, "at", "", "make it due at this time, as RFC 3339")
 	flags.StringVar(&payload, "payload", "", "a JSON value, - for standard input, or @FILE")
 	positiveVar(flags, &maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
+	flags.StringVar(&etag, "if-etag", "", "the etag of 'pawl task show -o json': refuse unless the task has it still")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	cmd.MarkFlagsOneRequired("priority", "in", "at", "payload", "max-attempts")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		change := pawl.Change{MaxAttempts: maxAttempts}
+		change := pawl.Change{MaxAttempts: maxAttempts, IfETag: etag}
 		var err error
 		if flags.Changed("priority") {
 			if change.Priority, err = readPriority(priority); err != nil {

@@ -53,6 +53,7 @@ type taskView struct {
 	GroupID           string            `json:"group_id,omitempty"`
 	Parent            *parentView       `json:"parent,omitempty"`
 	Then              []followerView    `json:"then,omitempty"`
+	ETag              string            `json:"etag,omitempty"`
 	MovedTo           string            `json:"moved_to,omitempty"`
 	MovedFrom         string            `json:"moved_from,omitempty"`
 }
@@ -87,7 +88,7 @@ func viewTask(t *pawl.TaskInfo) taskView {
 		IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: viewRetry(t.Retry),
 		Timeout: period(t.Timeout), Retention: period(t.Retention), Checkpoint: viewBytes(t.Checkpoint, ""),
 		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: viewParent(t.Parent), Then: viewThen(t.Then),
-		MovedTo: t.MovedTo, MovedFrom: t.MovedFrom,
+		ETag: t.ETag, MovedTo: t.MovedTo, MovedFrom: t.MovedFrom,
 	}
 	if t.Progress != (pawl.Progress{}) {
 		v.Progress = &t.Progress

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -111,6 +112,37 @@ type Edit struct {
 	Priority    task.Priority // 0: as it is
 	Payload     *[]byte
 	MaxAttempts int // 0: as it is
+	// IfETag is the tag of what the change was made from; "": whatever is there.
+	IfETag string
+}
+
+// editedOf is what Update can change of a task.
+func editedOf(x *Exec, payload []byte) task.Edited {
+	if payload == nil {
+		payload = []byte{}
+	}
+	return task.Edited{{Field: "run_at", Value: int64(x.RunAt)}, {Field: "priority", Value: x.Priority}, {Field: "payload", Value: payload}, {Field: "max_attempts", Value: x.MaxAttempts}}
+}
+
+// ETag is the tag of what Update can change of the task.
+func (v *View) ETag() string { return editedOf(v.Exec, v.Payload).ETag() }
+
+// isAsked says whether a task is as a change wants it, so that a call whose answer was lost can be repeated.
+func (e *Edit) isAsked(x *Exec, payload []byte) bool {
+	return (e.RunAt == nil || store.TimeOf(*e.RunAt) == x.RunAt) && (e.Priority == 0 || e.Priority == x.Priority) &&
+		(e.MaxAttempts == 0 || e.MaxAttempts == x.MaxAttempts) && (e.Payload == nil || bytes.Equal(*e.Payload, payload))
+}
+
+// checkETag refuses a change of a task that is not what the change was made from any more.
+func (r *Round) checkETag(ns string, id task.ID, x *Exec, e *Edit) error {
+	if e.IfETag == "" {
+		return nil
+	}
+	payload := readEnvelope(r.tx, ns, id).Payload
+	if e.isAsked(x, payload) {
+		return nil
+	}
+	return editedOf(x, payload).Check(e.IfETag)
 }
 
 // Update changes a task that is not claimed and has not ended.
@@ -121,6 +153,9 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 	}
 	if !from.State.Waiting() {
 		return task.WrongState("update", id, from.State)
+	}
+	if err := r.checkETag(ns, id, from, &e); err != nil {
+		return err
 	}
 	if e.RunAt != nil {
 		if err := task.CheckRunAt("run_at", *e.RunAt, r.now.Time()); err != nil {

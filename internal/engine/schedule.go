@@ -58,6 +58,21 @@ type SchedulePut struct {
 	Version  uint64        // from the system shard
 	Create   bool          // refuse if there is another one
 	DryRun   bool          // change nothing
+	IfETag   string        // the tag of what the schedule was made from; "": whatever is there
+}
+
+// ETag is the tag of what PutSchedule can change.
+func (v *ScheduleView) ETag() string { return v.Edited().ETag() }
+
+// checkETag refuses a put that was made from another schedule than the one there is; old is nil if there is none.
+func (put *SchedulePut) checkETag(old *plan) error {
+	switch {
+	case put.IfETag == "", old != nil && old.Equal(&put.Schedule):
+		return nil
+	case old == nil:
+		return task.Changed("there is no such schedule any more")
+	}
+	return old.Edited().Check(put.IfETag)
 }
 
 // ScheduleChange is what putting a schedule does.
@@ -137,6 +152,9 @@ func PutSchedule(r *Round, ns string, put SchedulePut) (done SchedulePutDone, er
 	}
 	if exists && put.Create && !old.Equal(s) {
 		return done, &task.Error{Code: task.CodeConflict, Field: "name", Message: fmt.Sprintf("name: another schedule %q exists", s.Name)}
+	}
+	if err := put.checkETag(old); err != nil {
+		return done, err
 	}
 	p := &plan{Schedule: *s, id: put.ID, version: put.Version, createdAt: r.now, updatedAt: r.now}
 	done.Change = ScheduleCreated

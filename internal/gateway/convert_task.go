@@ -38,7 +38,7 @@ func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
 		t.MovedTo = x.MovedTo.String()
 	}
 	if withPayload {
-		t.Payload = v.Payload
+		t.Payload, t.Etag = v.Payload, v.ETag()
 	}
 	if x.State == task.Claimed {
 		t.LeaseExpiresAt = timeProto(x.Claim.Until)

@@ -90,7 +90,7 @@ func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleReques
 	if err != nil {
 		return nil, err
 	}
-	done, at, err := g.cfg.Schedules.PutSchedule(ctx, by, namespaceOf(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun()})
+	done, at, err := g.cfg.Schedules.PutSchedule(ctx, by, namespaceOf(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun(), IfETag: r.GetIfEtag()})
 	saw(ctx, at)
 	if err != nil {
 		return nil, err

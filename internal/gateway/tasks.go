@@ -137,6 +137,7 @@ func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
 	if e == (broker.Edit{}) {
 		return e, task.Invalid("run_at", "is needed, or priority, payload or max_attempts: nothing would change")
 	}
+	e.IfETag = r.GetIfEtag()
 	return e, nil
 }
 

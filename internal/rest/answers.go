@@ -86,6 +86,7 @@ func (x *exchange) task(t *pawlv1.Task) {
 	x.taskRuns(t)
 	x.taskTimes(t)
 	x.taskOptions(t)
+	x.opt("etag", t.GetEtag())
 	x.close('}')
 }
 

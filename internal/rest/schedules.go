@@ -72,7 +72,7 @@ func putSchedule(x *exchange) error {
 		return err
 	}
 	req := &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: x.r.PathValue("name")}}
-	if err := x.scheduleSpec(req.GetSpec(), &req.DryRun); err != nil {
+	if err := x.scheduleSpec(req.GetSpec(), req); err != nil {
 		return err
 	}
 	if in := x.r.PathValue("name"); req.GetSpec().GetName() != in {
@@ -96,8 +96,8 @@ func putSchedule(x *exchange) error {
 	return nil
 }
 
-// scheduleSpec reads what an operator says of a schedule, and whether it is only to be tried, if that can be said.
-func (x *exchange) scheduleSpec(to *pawlv1.ScheduleSpec, dryRun *bool) error {
+// scheduleSpec reads what an operator says of a schedule, and how it is to be put, if that can be said.
+func (x *exchange) scheduleSpec(to *pawlv1.ScheduleSpec, how *pawlv1.PutScheduleRequest) error {
 	var template *specReader
 	err := x.fields(func(r *jsonReader, name string) (err error) {
 		switch name {
@@ -121,10 +121,14 @@ func (x *exchange) scheduleSpec(to *pawlv1.ScheduleSpec, dryRun *bool) error {
 			template = &specReader{spec: &pawlv1.TaskSpec{}}
 			err = r.fields(name, func(field string) error { return contract.FieldOf(name, template.field(r, field)) })
 		default:
-			if name != "dry_run" || dryRun == nil {
-				return unknown("", name)
+			switch {
+			case name == "dry_run" && how != nil:
+				err = r.boolean(&how.DryRun, name)
+			case name == task.FieldIfETag && how != nil:
+				how.IfEtag, err = r.str(name)
+			default:
+				err = unknown("", name)
 			}
-			err = r.boolean(dryRun, name)
 		}
 		return err
 	})
@@ -245,6 +249,7 @@ func (x *exchange) schedule(s *pawlv1.Schedule) {
 	x.time("updated_at", s.GetUpdatedAt())
 	x.time("next_run_at", s.GetNextRunAt())
 	x.time("next_planned_at", s.GetNextPlannedAt())
+	x.opt("etag", s.GetEtag())
 	if len(s.GetComing()) > 0 {
 		x.within("coming", '[')
 		for _, at := range s.GetComing() {

@@ -257,6 +257,8 @@ func (x *exchange) readEdit(req *pawlv1.UpdateTaskRequest) (payload []byte, err 
 			payload, err = r.any()
 		case "max_attempts":
 			req.MaxAttempts, err = r.int32(name, 1, contract.MaxAttempts)
+		case task.FieldIfETag:
+			req.IfEtag, err = r.str(name)
 		default:
 			err = unknown("", name)
 		}

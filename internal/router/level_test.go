@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -46,6 +47,21 @@ func TestGroupsNeedTheirLevel(t *testing.T) {
 		m.level = cluster.PoliciesLevel - 1
 		if _, _, err := m.MakeGroup(context.Background(), "default", task.Group{Open: true}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "feature level 3") {
 			t.Errorf("a group below its level: %v", err)
+		}
+	})
+}
+
+// A change is not sent to a leader that would forget what it was made from.
+func TestTagsNeedTheirLevel(t *testing.T) {
+	inFleet(t, 1, func(f *fleet) {
+		m := f.nodes[1]
+		m.level = cluster.PoliciesLevel - 1
+		_, _, err := m.Update(context.Background(), task.Author{}, "default", task.ID{}, broker.Edit{IfETag: "x"})
+		_, _, bad := m.PutSchedule(context.Background(), task.Author{}, "default", broker.SchedulePut{IfETag: "x"})
+		for _, err := range []error{err, bad} {
+			if e, ok := task.AsError(err); !ok || e.Code != task.CodeWrongState || e.Field != "if_etag" || !strings.Contains(e.Message, "feature level 3") {
+				t.Errorf("a change with a tag below its level: %v", err)
+			}
 		}
 	})
 }

@@ -132,6 +132,11 @@ func (r *Router) Discard(ctx context.Context, by task.Author, ns string, id task
 
 // Update changes a task that waits.
 func (r *Router) Update(ctx context.Context, by task.Author, ns string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error) {
+	if e.IfETag != "" {
+		if err := r.knows(task.FieldIfETag); err != nil {
+			return nil, broker.Stamp{}, err
+		}
+	}
 	return r.operate(ctx, operateArgs{By: by, Verb: update, Namespace: ns, ID: id, Edit: e})
 }
 

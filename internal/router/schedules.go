@@ -117,6 +117,11 @@ func (r *Router) homeOf(ctx context.Context, ns, name string) (uint32, error) {
 
 // PutSchedule makes a schedule what a caller says, or tells what that would do. The schedule is filled and checked.
 func (r *Router) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
+	if put.IfETag != "" {
+		if err := r.knows(task.FieldIfETag); err != nil {
+			return broker.SchedulePutDone{}, broker.Stamp{}, err
+		}
+	}
 	name := put.Schedule.Name
 	home, err := r.homeOf(ctx, ns, name)
 	if err != nil && !errors.Is(err, task.ErrNotFound) {

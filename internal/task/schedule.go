@@ -170,5 +170,11 @@ func DecodeSchedule(b []byte) (s Schedule, err error) {
 	return s, nil
 }
 
+// Edited are the fields that are put.
+func (s *Schedule) Edited() Edited {
+	only := Schedule{Task: s.Task}
+	return Edited{{"cron", s.Cron}, {"every", s.Every}, {"time_zone", s.TimeZone}, {"jitter", s.Jitter}, {"missed", s.Missed}, {"overlap", s.Overlap}, {"owner", s.Owner}, {"task", only.Encode()}}
+}
+
 // Equal says whether two schedules are the same.
 func (s *Schedule) Equal(o *Schedule) bool { return bytes.Equal(s.Encode(), o.Encode()) }

@@ -357,6 +357,9 @@ func (b *browser) key(key string) {
 	if len(key) == 1 {
 		down["text"] = key
 	}
+	if key == "Enter" { // without a text it sends no form
+		down["text"] = "\r"
+	}
 	if code := map[string]int{"Escape": 27, " ": 32, "Enter": 13}[key]; code != 0 {
 		down["windowsVirtualKeyCode"] = code
 	}

@@ -65,7 +65,7 @@ const (
 
 func showDead(state pawl.State) func(*visit) (*screen, error) {
 	return func(v *visit) (*screen, error) {
-		view := deadView{State: state, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(pawl.ActionReplay, pawl.ActionDiscard)}
+		view := deadView{State: state, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(nil, pawl.ActionReplay, pawl.ActionDiscard)}
 		title := "Dead letters"
 		if state == pawl.StatePoisoned {
 			title = "Poison"

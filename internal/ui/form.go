@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,12 +31,17 @@ type form struct {
 	Back   string // where to go instead, below the base
 	Sample []*pawl.TaskInfo
 	Check  *check // a second button, which shows something first
+	// Version is that of what the form edits, as the API tells it; "": it edits nothing that others could edit meanwhile.
+	Version string
 	// Preview is an address, below the base, that shows what the form would do while it is filled in; "": there is none.
 	Preview string
 
 	Refused *problem // why it was not done
 	Action  string   // where it is sent
 }
+
+// Patience is for how many milliseconds browsers wait for an answer: longer than an action may take.
+func (f *form) Patience() int64 { return (actTime + 10*time.Second).Milliseconds() }
 
 // fact is a line that tells a name and a value.
 type fact struct{ Name, Value string }
@@ -61,13 +67,26 @@ type check struct{ Label string }
 // field is one value of a form. Its name is that of the API, so that refusals find their field.
 type field struct {
 	Name, Label, Hint, Value, Placeholder string
-	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number"
+	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "note" (which says something instead)
 	Options                               []option // of a choice; of a text: what is suggested while it is typed
 	Ticks                                 []tick
 	Required                              bool
 	Heading                               string // a new part of the form begins here
 	Fold                                  string // the rest of the form, from here on, is folded away under this word
 	Refused                               string // what is wrong with it
+	Meanwhile                             string // what others have done with it since the form was opened
+	Theirs                                string // what they have put in, if that is not what stands in the field
+}
+
+// Described are the ids of what tells more about a field, for screen readers.
+func (f field) Described() string {
+	var ids []string
+	for _, of := range []struct{ text, id string }{{f.Refused, "wrong-"}, {f.Meanwhile, "meanwhile-"}, {f.Hint, "hint-"}} {
+		if of.text != "" {
+			ids = append(ids, of.id+f.Name)
+		}
+	}
+	return strings.Join(ids, " ")
 }
 
 // option is one value of a choice.
@@ -119,7 +138,15 @@ func (v *visit) value(name string) string {
 
 func tidyValue(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
-// refill puts in what was filled in before.
+// again puts in what was filled in before.
+func (f *form) again(filled url.Values) {
+	if f.Version != "" {
+		f.merge(filled)
+	} else {
+		f.refill(filled)
+	}
+}
+
 func (f *form) refill(filled url.Values) {
 	for i := range f.Fields {
 		if f.Fields[i].Kind == "hidden" {
@@ -134,8 +161,16 @@ func (f *form) refill(filled url.Values) {
 
 // refuse shows each error beside the field that it names, called as the form calls it, or else above all.
 func (f *form) refuse(err error) {
+	if f.stale(err) {
+		p := staleForm
+		f.Refused = &p
+		return
+	}
 	p := problemOf(err)
 	p.Title = strings.ReplaceAll(p.Code, "_", " ")
+	if unanswered(err) {
+		p.Title, p.Message = "Not certain", p.Message+". It may have been done: look before you repeat it"
+	}
 	var labels []string
 	for _, one := range eachError(err) {
 		of := problemOf(one)
@@ -150,6 +185,11 @@ func (f *form) refuse(err error) {
 	f.Refused = &p
 }
 
+// unanswered tells of an error that leaves open whether something was done.
+func unanswered(err error) bool {
+	return errors.Is(err, pawl.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // eachError are the errors that reader.fail has put together.
 func eachError(err error) []error {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
@@ -161,7 +201,7 @@ func eachError(err error) []error {
 // Folded tells whether the fields that can be folded away are: none of them is filled in, or refused.
 func (f *form) Folded() bool {
 	for i := len(f.Fields) - 1; i >= 0; i-- {
-		if f.Fields[i].Value != "" || f.Fields[i].Refused != "" {
+		if f.Fields[i].Value != "" || f.Fields[i].Refused != "" || f.Fields[i].Meanwhile != "" {
 			return false
 		}
 		if f.Fields[i].Fold != "" {
@@ -231,6 +271,38 @@ func (r *reader) fail(err error) {
 	if r.err = r.wrong[0]; len(r.wrong) > 1 {
 		r.err = errors.Join(r.wrong...)
 	}
+}
+
+// needed reads what can't be left out.
+func (r *reader) needed(field string) string {
+	s := r.text(field)
+	if s == "" {
+		r.fail(badField(field, "is empty, and needed"))
+	}
+	return s
+}
+
+// name reads the name of something that is made.
+func (r *reader) name(field string) string {
+	s := r.needed(field)
+	if strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(nameLetters, c) }) {
+		r.fail(badField(field, "%q has more in it than letters, digits and . _ - :", clip(s, 60)))
+	}
+	return s
+}
+
+// nameLetters are what names are made of.
+const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:"
+
+// patterns reads patterns of the names of queues.
+func (r *reader) patterns(field string) []string {
+	all := splitList(r.text(field))
+	for _, p := range all {
+		if strings.ContainsFunc(p, func(c rune) bool { return c != '*' && !strings.ContainsRune(nameLetters, c) }) {
+			r.fail(badField(field, "%q has more in it than letters, digits, . _ - : and *", clip(p, 60)))
+		}
+	}
+	return all
 }
 
 // whole reads a number; 0 if nothing is filled in.

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // funcs are what templates can call. Addresses are made here, so that none of them forgets the prefix.
@@ -45,6 +46,7 @@ func (u *UI) funcs() template.FuncMap {
 		"clip":  func(n int, s string) string { return clip(s, n) },                        // at most n characters
 		"words": words,                                                                     // a list with commas
 		"reads": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") }, // a word of the API
+		"named": human.Named,                                                               // of figures
 		"tidy":  tidy,                                                                      // a sentence of the API
 		// What templates need to call others.
 		"strings": func(roles []pawl.Role) (all []string) {

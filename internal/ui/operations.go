@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,16 +31,25 @@ type actionWord struct {
 	of     string // between the label and how many
 	text   string
 	danger bool
+	states []pawl.State // for tasks in which it is
 }
+
+// waiting are the states of tasks that have not been claimed, or will be again.
+var waiting = []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateRetrying}
 
 // actions are in the order of their use on call.
 var actions = []actionWord{
-	{pawl.ActionReplay, "Replay", "", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false},
-	{pawl.ActionRunNow, "Run now", "", "They become ready now instead of when they are due.", false},
-	{pawl.ActionMove, "Move", "", "They live on in another queue, each under a new id.", false},
-	{pawl.ActionSetPriority, "Set priority", "of ", "They are claimed by their new priority.", false},
-	{pawl.ActionCancel, "Cancel", "", "They end; handlers that run them are told.", true},
-	{pawl.ActionDiscard, "Discard", "", "They end on purpose. Dead letters go to the archive first.", true},
+	{pawl.ActionReplay, "Replay", "", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false, []pawl.State{pawl.StateRetrying, pawl.StateDiscarded, pawl.StateDead, pawl.StatePoisoned, pawl.StateCancelled}},
+	{pawl.ActionRunNow, "Run now", "", "They become ready now instead of when they are due.", false, []pawl.State{pawl.StateScheduled, pawl.StateRetrying}},
+	{pawl.ActionMove, "Move", "", "They live on in another queue, each under a new id.", false, waiting},
+	{pawl.ActionSetPriority, "Set priority", "of ", "They are claimed by their new priority.", false, waiting},
+	{pawl.ActionCancel, "Cancel", "", "They end; handlers that run them are told.", true, append([]pawl.State{pawl.StateClaimed}, waiting...)},
+	{pawl.ActionDiscard, "Discard", "", "They end on purpose. Dead letters go to the archive first.", true, append([]pawl.State{pawl.StateDead, pawl.StatePoisoned}, waiting...)},
+}
+
+// takes tells whether an action can be asked for of tasks in some states; none: whatever theirs.
+func (w actionWord) takes(states []pawl.State) bool {
+	return !slices.ContainsFunc(states, func(s pawl.State) bool { return !slices.Contains(w.states, s) })
 }
 
 func wordOf(a pawl.Action) (actionWord, error) {
@@ -269,6 +279,11 @@ func newOperationForm(v *visit) (*form, error) {
 		return f, nil
 	}
 	f.count(p, o, word)
+	if everything(o) {
+		n := strconv.FormatInt(p.Matched, 10)
+		f.Fields = slices.Insert(f.Fields, 0, field{Name: countedField, Kind: "hidden", Value: n},
+			field{Name: "confirm", Label: "Type how many tasks match, to confirm", Kind: "number", Required: true, Placeholder: n, Hint: "It is for every task: there is no filter."})
+	}
 	if opErr != nil {
 		f.refuse(opErr)
 	}
@@ -299,6 +314,24 @@ func orAll(text string) string {
 	return text
 }
 
+// countedField keeps how many tasks a form said it is for.
+const countedField = "counted"
+
+// everything tells of an operation that ends or moves all tasks there are.
+func everything(o pawl.Operation) bool {
+	ends := o.Action == pawl.ActionCancel || o.Action == pawl.ActionDiscard || o.Action == pawl.ActionMove
+	return ends && o.Filter != nil && filterText(*o.Filter) == ""
+}
+
+// confirmed refuses an operation on everything unless the count was typed that its form told.
+func (v *visit) confirmed(o pawl.Operation) error {
+	counted := v.value(countedField)
+	if !everything(o) || counted != "" && strings.ReplaceAll(v.value("confirm"), ",", "") == counted {
+		return nil
+	}
+	return badField("confirm", "is not how many tasks match: this is for every task")
+}
+
 func operationFields(o pawl.Operation, text string) []field {
 	fields := []field{{Name: "action", Kind: "hidden", Value: string(o.Action)}, {Name: "q", Kind: "hidden", Value: text}}
 	switch o.Action {
@@ -307,9 +340,11 @@ func operationFields(o pawl.Operation, text string) []field {
 	case pawl.ActionSetPriority:
 		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
 	}
+	fields = append(fields, field{Name: "rate", Label: "Rate at most", Kind: "text", Placeholder: "as fast as goes", Hint: rateHint})
+	if o.Action != pawl.ActionDiscard { // which nothing comes of that one could look at
+		fields = append(fields, field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "It pauses after so many tasks, for you to look."})
+	}
 	return append(fields,
-		field{Name: "rate", Label: "Rate at most", Kind: "text", Placeholder: "as fast as goes", Hint: rateHint},
-		field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "It pauses after so many tasks, for you to look."},
 		field{Name: "max", Label: "Tasks at most", Kind: "number", Placeholder: "all that match"},
 		reasonField())
 }
@@ -321,6 +356,9 @@ func doNewOperation(v *visit) (done, error) {
 	}
 	if v.value("check") != "" {
 		return done{}, errCheck
+	}
+	if err := v.confirmed(o); err != nil {
+		return done{}, err
 	}
 	started, err := v.admin().StartOperation(v.ctx, o)
 	if err != nil {

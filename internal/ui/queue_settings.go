@@ -104,9 +104,8 @@ func settingsForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	s := q.Settings
-	f := &form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name,
-		Text: "An empty field takes the default. Durations are such as 30s, 1h30m or 14d. What others changed meanwhile is not overwritten."}
-	f.Fields = append(f.Fields, field{Name: "version", Kind: "hidden", Value: strconv.FormatInt(q.Version, 10)})
+	f := &form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name, Version: strconv.FormatInt(q.Version, 10),
+		Text: "An empty field takes the default. Durations are such as 30s, 1h30m or 14d. What others change meanwhile is shown before anything is saved."}
 	f.Fields = append(f.Fields, runFields(&s)...)
 	f.Fields = append(f.Fields, limitFields(&s)...)
 	f.Fields = append(f.Fields, keepFields(&s)...)
@@ -195,9 +194,13 @@ func doSettings(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	version, err := strconv.ParseInt(v.value("version"), 10, 64)
+	of, err := v.version()
 	if err != nil {
-		return done{}, badField("version", "is needed")
+		return done{}, err
+	}
+	version, err := strconv.ParseInt(of, 10, 64)
+	if err != nil {
+		return done{}, badField(versionField, "%q is none of the settings of a queue", clip(of, 40))
 	}
 	if _, err := v.admin().Because(v.value("reason")).PutQueueIf(v.ctx, q.Name, version, s); err != nil {
 		return done{}, err

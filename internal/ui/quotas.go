@@ -71,18 +71,27 @@ func quotasForm(v *visit) (*form, error) {
 		f.Fields = append(f.Fields, field{Name: k.field, Label: k.label, Kind: "number", Value: value, Placeholder: "no quota", Hint: k.hint})
 	}
 	f.Fields = append(f.Fields, reasonField())
+	f.Version = f.asShown()
 	return f, nil
 }
 
 func doQuotas(v *visit) (done, error) {
+	f, err := v.unchanged(quotasForm)
+	if err != nil {
+		return done{}, err
+	}
 	r := &reader{v: v}
 	var change pawl.QuotaChange
 	for _, k := range quotas {
-		most := r.whole(k.field)
-		k.set(&change, &most)
+		if most := r.whole(k.field); f.touched(v.r.PostForm, k.field) {
+			k.set(&change, &most)
+		}
 	}
 	if r.err != nil {
 		return done{}, r.err
+	}
+	if change == (pawl.QuotaChange{}) {
+		return done{Said: "Nothing was changed.", Next: "/namespaces"}, nil
 	}
 	n, behind, err := v.admin().Because(v.value("reason")).SetQuotas(v.ctx, v.r.PathValue("namespace"), change)
 	if err != nil {

@@ -137,7 +137,7 @@ func editScheduleForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview",
+	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview", Version: s.ETag,
 		Text: "What this form does not show of the task, such as what follows it, stays as it is.", Fields: scheduleFields(s)}, nil
 }
 
@@ -224,6 +224,10 @@ func (v *visit) scheduleDone(format string, args ...any) done {
 }
 
 func doEditSchedule(v *visit) (done, error) {
+	version, err := v.version()
+	if err != nil {
+		return done{}, err
+	}
 	before, err := v.schedule()
 	if err != nil {
 		return done{}, err
@@ -232,7 +236,7 @@ func doEditSchedule(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	change, err := v.admin().Because(v.value("reason")).PutSchedule(v.ctx, s)
+	change, err := v.admin().Because(v.value("reason")).PutScheduleIf(v.ctx, version, s)
 	if err != nil {
 		return done{}, err
 	}

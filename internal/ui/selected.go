@@ -53,10 +53,10 @@ var verbs = []verb{
 	}},
 }
 
-// tickLinks are the buttons for ticked tasks; Label is what it says, URL the action.
-func tickLinks(of ...pawl.Action) (links []bulkLink) {
+// tickLinks are the buttons for ticked tasks in some states, or in any if none are named; Label is what it says, URL the action.
+func tickLinks(states []pawl.State, of ...pawl.Action) (links []bulkLink) {
 	for _, a := range actions {
-		if slices.Contains(of, a.action) {
+		if slices.Contains(of, a.action) && a.takes(states) {
 			links = append(links, bulkLink{Label: a.label, URL: string(a.action), Danger: a.danger})
 		}
 	}

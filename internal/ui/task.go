@@ -290,15 +290,34 @@ func editTaskForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Edit this task", Text: "Only a task that waits can be changed. What is left as it is stays as it is.", Button: "Save", Back: "/tasks/" + t.ID, Fields: []field{
+	f := &form{Title: "Edit this task", Text: "Only a task that waits can be changed. What is left as it is stays as it is.", Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []field{
 		{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: string(t.Priority)},
 		{Name: "max_attempts", Label: "Attempts at most", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
-		{Name: "run_at", Label: "Due", Kind: "text", Placeholder: "as it is", Hint: "A time such as 2026-01-31T12:00:00Z, or from now: 10m"},
+		{Name: "run_at", Label: "Due", Kind: "text", Value: dueText(t), Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or from now: 10m"},
 	}}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxEdited {
 		f.Fields = append(f.Fields, field{Name: "payload", Label: "Payload", Kind: "json", Value: indented(t.Payload)})
+	} else {
+		f.Fields = append(f.Fields, field{Name: "payload-note", Label: "Payload", Kind: "note", Value: whyNoPayload(t)})
 	}
 	return f, nil
+}
+
+// dueText is when a task is due that waits for its time.
+func dueText(t *pawl.TaskInfo) string {
+	if t.State != pawl.StateScheduled && t.State != pawl.StateRetrying {
+		return ""
+	}
+	return t.RunAt.UTC().Format(time.RFC3339)
+}
+
+// whyNoPayload says why a form has no field for a payload.
+func whyNoPayload(t *pawl.TaskInfo) string {
+	why := "It has " + sizeText(int64(len(t.Payload))) + ", and a page edits at most " + sizeText(maxEdited) + "."
+	if len(t.Payload) <= maxEdited {
+		why = "It is " + t.ContentType + ", and a page edits JSON alone."
+	}
+	return why + " PATCH /api/v1/tasks/" + t.ID + " changes it, or pawl task edit."
 }
 
 // maxEdited is how long a payload may be to be edited in a page.
@@ -313,12 +332,39 @@ func indented(data []byte) string {
 }
 
 func doEditTask(v *visit) (done, error) {
+	version, err := v.version()
+	if err != nil {
+		return done{}, err
+	}
 	t, err := v.task()
 	if err != nil {
 		return done{}, err
 	}
+	change, err := v.taskChange(t)
+	if err != nil {
+		return done{}, err
+	}
+	change.IfETag = version
+	if t.ETag != version {
+		return done{}, errStale // what was not touched here would look changed
+	}
+	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
+		return v.taskDone("Nothing was changed."), nil
+	}
+	if _, err := v.client.Update(v.ctx, t.ID, change); err != nil {
+		return done{}, err
+	}
+	return v.taskDone("Saved."), nil
+}
+
+// taskChange is what a form says else than how the task is.
+func (v *visit) taskChange(t *pawl.TaskInfo) (change pawl.Change, err error) {
 	r := &reader{v: v}
-	change := pawl.Change{RunAt: r.moment("run_at")}
+	if text := r.text("run_at"); text != dueText(t) {
+		if change.RunAt = r.moment("run_at"); text == "" {
+			change.RunAt = v.now
+		}
+	}
 	if n := r.count("max_attempts"); n != t.MaxAttempts {
 		change.MaxAttempts = n
 	}
@@ -331,14 +377,5 @@ func doEditTask(v *visit) (done, error) {
 		}
 		change.Payload = json.RawMessage(text)
 	}
-	if r.err != nil {
-		return done{}, r.err
-	}
-	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
-		return v.taskDone("Nothing was changed."), nil
-	}
-	if _, err := v.client.Update(v.ctx, t.ID, change); err != nil {
-		return done{}, err
-	}
-	return v.taskDone("Saved."), nil
+	return change, r.err
 }

@@ -88,7 +88,7 @@ func headersText(headers map[string]string) string {
 
 // template reads what templateFields ask for.
 func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
-	args := pawl.RawTask{Type: r.text(in + "type")}
+	args := pawl.RawTask{Type: r.needed(in + "type")}
 	if text := r.text(in + "payload"); text != "" {
 		args.Payload = []byte(text)
 		if wrong := notJSON(args.Payload); wrong != "" {

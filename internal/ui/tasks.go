@@ -63,10 +63,11 @@ func showTasks(v *visit) (*screen, error) {
 		v.redirect("/tasks/" + id.String())
 		return nil, nil
 	}
-	view := tasksView{Text: text, Filtered: text != "", Back: v.backTo(), Ticked: tickLinks(pawl.ActionReplay, pawl.ActionRunNow, pawl.ActionSetPriority, pawl.ActionCancel, pawl.ActionDiscard)}
+	view := tasksView{Text: text, Filtered: text != "", Back: v.backTo()}
 	filter, terms, err := parseFilter(text, v.now)
 	if err == nil {
-		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text)
+		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text, filter.States)
+		view.Ticked = tickLinks(filter.States, pawl.ActionReplay, pawl.ActionRunNow, pawl.ActionSetPriority, pawl.ActionCancel, pawl.ActionDiscard)
 		err = v.findTasks(&view, filter)
 	}
 	if err == nil && len(view.Tasks) == 0 && !view.Partial {
@@ -160,9 +161,13 @@ func (v *visit) stateChips(terms []term) []chip {
 	return chips
 }
 
-// bulkLinks lead to operations, which are for all tasks that match and not only for those on the page.
-func (v *visit) bulkLinks(text string) (links []bulkLink) {
+// bulkLinks lead to operations, which are for all tasks that match and not only for those on the page: as far as these can be in
+// such states.
+func (v *visit) bulkLinks(text string, states []pawl.State) (links []bulkLink) {
 	for _, a := range actions {
+		if !a.takes(states) {
+			continue
+		}
 		links = append(links, bulkLink{Label: a.label, Danger: a.danger,
 			URL: v.url("operations", "new", "?action="+string(a.action)+"&q="+url.QueryEscape(text))})
 	}

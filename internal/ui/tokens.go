@@ -114,9 +114,12 @@ func (r *reader) life(name string) time.Duration {
 
 func doNewToken(v *visit) (done, error) {
 	r := &reader{v: v}
-	t := pawl.TokenSpec{Name: r.text("name"), Queues: splitList(r.text("queues")), AllNamespaces: r.text("all_namespaces") != "", Life: r.life("expires_in")}
+	t := pawl.TokenSpec{Name: r.name("name"), Queues: r.patterns("queues"), AllNamespaces: r.text("all_namespaces") != "", Life: r.life("expires_in")}
 	for _, role := range v.r.PostForm["roles"] {
 		t.Roles = append(t.Roles, pawl.Role(role))
+	}
+	if len(t.Roles) == 0 {
+		r.fail(badField("roles", "tick one at least"))
 	}
 	if r.err != nil {
 		return done{}, r.err

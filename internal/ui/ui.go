@@ -234,11 +234,20 @@ func (v *visit) show(p page) error {
 // ask shows the form of an action.
 func (v *visit) ask(a action) error {
 	v.nav = a.nav
-	f, err := a.form(v)
+	f, err := v.formOf(a)
 	if err != nil {
 		return err
 	}
 	return v.showForm(http.StatusOK, f)
+}
+
+// formOf is the form of an action, as it stands before it is filled in.
+func (v *visit) formOf(a action) (*form, error) {
+	f, err := a.form(v)
+	if err == nil {
+		err = f.remember()
+	}
+	return f, err
 }
 
 // act does what a form asks for. What the API refuses is shown in the form, beside what was filled in.
@@ -249,11 +258,11 @@ func (v *visit) act(a action) error {
 	}
 	d, err := a.do(v)
 	if errors.Is(err, errCheck) {
-		f, err := a.form(v)
+		f, err := v.formOf(a)
 		if err != nil {
 			return err
 		}
-		f.refill(v.r.PostForm)
+		f.again(v.r.PostForm)
 		return v.showForm(http.StatusOK, f)
 	}
 	if err == nil && d.Once != nil {
@@ -264,11 +273,14 @@ func (v *visit) act(a action) error {
 		v.redirect(d.Next)
 		return nil
 	}
-	f, formErr := a.form(v)
-	if formErr != nil || errors.Is(err, pawl.ErrUnauthenticated) {
+	if errors.Is(err, pawl.ErrUnauthenticated) {
 		return err
 	}
-	f.refill(v.r.PostForm)
+	f, formErr := v.formOf(a)
+	if formErr != nil {
+		return v.keepForm(a, err)
+	}
+	f.again(v.r.PostForm)
 	f.refuse(err)
 	return v.showForm(statusOf(err), f)
 }

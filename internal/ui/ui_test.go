@@ -400,7 +400,7 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 		{"/settings/you", url.Values{"name": {"Müller"}}, "name", "ASCII"},
 	} {
 		resp, body := w.post(t, c.path, c.form)
-		beside := regexp.MustCompile(`(?s)field [a-z-]+ wrong">\s*<label for="f-` + regexp.QuoteMeta(c.field) + `">.*?<p class="wrong-says" role="alert">([^<]*)<`)
+		beside := regexp.MustCompile(`(?s)field [a-z-]+ wrong">\s*<label for="f-` + regexp.QuoteMeta(c.field) + `">.*?<p class="wrong-says" id="[^"]*" role="alert">([^<]*)<`)
 		m := beside.FindStringSubmatch(body)
 		if resp.StatusCode != 422 || m == nil || !strings.Contains(m[1], c.says) {
 			t.Errorf("%s %v: status %d, beside %s stands %q, want %q in it", c.path, c.form, resp.StatusCode, c.field, m, c.says)
@@ -422,7 +422,7 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 		t.Errorf("status %d, want 422", resp.StatusCode)
 	}
 	for _, want := range []string{"<dt>Match now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "The newest of them", `<strong>Not done</strong> <span>see “Rate at most”, “Canary” below</span>`,
-		`<p class="wrong-says" role="alert">&#34;abc&#34; is not a rate such as 50/s, 30/m, 1000/h or 100/10s</p>`, `<p class="wrong-says" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
+		`<p class="wrong-says" id="wrong-rate" role="alert">&#34;abc&#34; is not a rate such as 50/s, 30/m, 1000/h or 100/10s</p>`, `<p class="wrong-says" id="wrong-canary" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the form has no %s", want)
 		}
@@ -555,6 +555,13 @@ var filledField = regexp.MustCompile(`(?s)<(?:input|textarea)[^>]* name="([^"]+)
 // postAsFilled sends a form back as it came.
 func (w *world) postAsFilled(t testing.TB, path, body string) {
 	t.Helper()
+	if resp, body := w.post(t, path, filled(body)); resp.StatusCode != 303 {
+		t.Fatalf("%s sent back as it came: status %d %s", path, resp.StatusCode, body)
+	}
+}
+
+// filled is what a browser sends of a form that nobody touches.
+func filled(body string) url.Values {
 	form := url.Values{}
 	_, body, _ = strings.Cut(body, `<form class="form`)
 	for _, m := range filledField.FindAllStringSubmatch(body, -1) {
@@ -569,9 +576,7 @@ func (w *world) postAsFilled(t testing.TB, path, body string) {
 		}
 		form.Set(html.UnescapeString(name), html.UnescapeString(value))
 	}
-	if resp, body := w.post(t, path, form); resp.StatusCode != 303 {
-		t.Fatalf("%s sent back as it came, %v: status %d %s", path, form, resp.StatusCode, body)
-	}
+	return form
 }
 
 func TestFiltersThatFindNothingSayWhy(t *testing.T) {
@@ -633,6 +638,26 @@ func TestAuditOpens(t *testing.T) {
 	less := regexp.MustCompile(`<a class="sub" href="([^"]*)#[^"]*">less</a>`).FindStringSubmatch(body)
 	if less == nil || html.UnescapeString(less[1]) != "/audit?kind=queue" {
 		t.Errorf("less is at %q", less)
+	}
+}
+
+// TestAuditTimes: a time that was changed reads as other times do.
+func TestAuditTimes(t *testing.T) {
+	w := startWorld(t, "")
+	_, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "shop", Roles: []pawl.Role{pawl.RoleProduce}})
+	must(t, err)
+	_, body := w.get(t, "/audit")
+	if !regexp.MustCompile(`<code>expires_at</code> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<`).MatchString(body) {
+		t.Errorf("the audit says %s", regexp.MustCompile(`<code>expires_at.{80}`).FindString(body))
+	}
+}
+
+// TestAlarmsNameTheirSubjects, in what is read of a link alone.
+func TestAlarmsNameTheirSubjects(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	if _, body := w.get(t, "/"); !strings.Contains(body, `<a href="/queues/mail" aria-label="Look: no worker, mail">Look</a>`) {
+		t.Errorf("the overview says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
 	}
 }
 

@@ -155,7 +155,7 @@ func (v *visit) webhookEvents() (events []pawl.WebhookEvent) {
 
 func doNewWebhook(v *visit) (done, error) {
 	r := &reader{v: v}
-	spec := pawl.WebhookSpec{Name: r.text("name"), URL: r.text("url"), Events: v.webhookEvents(), Queues: splitList(r.text("queues")), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
+	spec := pawl.WebhookSpec{Name: r.name("name"), URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
 	if r.err != nil {
 		return done{}, r.err
 	}
@@ -180,34 +180,53 @@ func editWebhookForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Notices that wait are sent to the new address.", Fields: webhookFields(w)}, nil
+	f := &form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Notices that wait are sent to the new address.", Fields: webhookFields(w)}
+	f.Version = f.asShown()
+	return f, nil
 }
 
 func doEditWebhook(v *visit) (done, error) {
-	r := &reader{v: v}
-	depth, wait := r.whole("depth_over"), r.span("wait_over")
-	change := pawl.WebhookChange{URL: r.text("url"), Events: v.webhookEvents(), Queues: splitList(r.text("queues")), DepthOver: &depth, WaitOver: &wait}
-	if len(change.Queues) == 0 {
-		change.Queues = []string{"*"}
+	f, err := v.unchanged(editWebhookForm)
+	if err != nil {
+		return done{}, err
 	}
-	if len(change.Events) == 0 { // nil would leave them as they are
+	change, err := v.webhookChange(f)
+	if err != nil {
+		return done{}, err
+	}
+	if _, _, err := v.admin().Because(v.value("reason")).SetWebhook(v.ctx, v.r.PathValue("webhook"), change); err != nil {
+		return done{}, err
+	}
+	return v.webhookDone("Saved."), nil
+}
+
+// webhookChange is what was touched of a form.
+func (v *visit) webhookChange(f *form) (change pawl.WebhookChange, err error) {
+	r := &reader{v: v}
+	url, queues, depth, wait := r.needed("url"), r.patterns("queues"), r.whole("depth_over"), r.span("wait_over")
+	if f.touched(v.r.PostForm, "url") {
+		change.URL = url
+	}
+	if f.touched(v.r.PostForm, "queues") {
+		if change.Queues = queues; len(queues) == 0 {
+			change.Queues = []string{"*"}
+		}
+	}
+	if f.touched(v.r.PostForm, "events") {
+		change.Events = v.webhookEvents()
 		for _, t := range webhookTicks {
-			if over := strings.HasPrefix(t.Value, "queue."); !over || depth > 0 || wait > 0 {
+			if over := strings.HasPrefix(t.Value, "queue."); len(v.r.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) { // nil would leave them as they are
 				change.Events = append(change.Events, pawl.WebhookEvent(t.Value))
 			}
 		}
 	}
-	if r.err == nil && change.URL == "" {
-		r.fail(badField("url", "is needed"))
+	if f.touched(v.r.PostForm, "depth_over") {
+		change.DepthOver = &depth
 	}
-	if r.err != nil {
-		return done{}, r.err
+	if f.touched(v.r.PostForm, "wait_over") {
+		change.WaitOver = &wait
 	}
-	name := v.r.PathValue("webhook")
-	if _, _, err := v.admin().Because(r.text("reason")).SetWebhook(v.ctx, name, change); err != nil {
-		return done{}, err
-	}
-	return v.webhookDone("Saved."), nil
+	return change, r.err
 }
 
 func (v *visit) webhookDone(said string) done {

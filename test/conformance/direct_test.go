@@ -186,7 +186,7 @@ func (d *direct) Discard(ctx context.Context, id string) (view, error) {
 }
 
 func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
-	change := broker.Edit{MaxAttempts: e.MaxAttempts}
+	change := broker.Edit{MaxAttempts: e.MaxAttempts, IfETag: e.IfETag}
 	if !e.RunAt.IsZero() {
 		change.RunAt = &e.RunAt
 	}
@@ -604,7 +604,7 @@ func viewOf(v *broker.View, withPayload bool) view {
 		out.WaitsFor = v.WaitsFor.String()
 	}
 	if withPayload {
-		out.Payload, out.Result, out.Checkpoint = string(v.Payload), string(v.Result.Data), v.Checkpoint
+		out.Payload, out.Result, out.Checkpoint, out.ETag = string(v.Payload), string(v.Result.Data), v.Checkpoint, v.ETag()
 	}
 	for _, a := range v.Attempts {
 		out.Log = append(out.Log, attempt{Attempt: a.Number, Fence: int64(a.Fence), Worker: a.Worker, StartedAt: when(a.StartedAt), EndedAt: when(a.EndedAt),

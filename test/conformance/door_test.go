@@ -246,6 +246,7 @@ type view struct {
 	Then           []follower        `json:"then"`
 	MovedTo        string            `json:"moved_to"`
 	MovedFrom      string            `json:"moved_from"`
+	ETag           string            `json:"etag"`
 }
 
 // attempt is a line of a task's attempt log.
@@ -306,6 +307,7 @@ type edit struct {
 	Priority    string          `json:"priority,omitempty"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	MaxAttempts int             `json:"max_attempts,omitempty"`
+	IfETag      string          `json:"if_etag,omitempty"`
 }
 
 // claimCall says what a worker takes: Queues in strict order, or Weights.

@@ -18,12 +18,12 @@ func TestEnqueue(t *testing.T) {
 			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "mail.welcome", Queue: "mail", Status: "queued", State: "scheduled", Priority: "high",
 				Payload: `{"to":"a@example.com"}`, MaxAttempts: 3, CreatedAt: w.now(), RunAt: w.at(minute), ExpiresAt: w.at(hour), IdempotencyKey: "welcome-42",
 				Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{"traceparent": "00-1"},
-				Retry: retry{Initial: 10 * second, Factor: 3, Max: hour}, Timeout: 5 * minute, Retention: keep})
+				Retry: retry{Initial: 10 * second, Factor: 3, Max: hour}, Timeout: 5 * minute, Retention: keep, ETag: w.get(a.ID).ETag})
 		}},
 		{name: "what is not said has its default", tell: func(w *world) {
 			a := w.enqueue(spec{Type: "job"})
 			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "job", Queue: "default", Status: "queued", State: "ready", Priority: "normal",
-				MaxAttempts: 5, CreatedAt: w.now(), RunAt: w.now(), Retry: defaultRetry})
+				MaxAttempts: 5, CreatedAt: w.now(), RunAt: w.now(), Retry: defaultRetry, ETag: w.get(a.ID).ETag})
 		}},
 		{name: "a payload may be any bytes", tell: func(w *world) {
 			id := w.id(spec{Payload: "\x00\xff\"", ContentType: "application/octet-stream"})

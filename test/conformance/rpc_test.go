@@ -228,7 +228,7 @@ func (d *rpc) Cancel(ctx context.Context, id string) (view, error) {
 
 func (d *rpc) Update(ctx context.Context, id string, e edit) (view, error) {
 	a, err := ask(ctx, d.producer.UpdateTask, &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: timeProto(e.RunAt), Priority: priorityOf(e.Priority),
-		Payload: e.Payload, MaxAttempts: int32(e.MaxAttempts)})
+		Payload: e.Payload, MaxAttempts: int32(e.MaxAttempts), IfEtag: e.IfETag})
 	return viewProto(a.GetTask()), err
 }
 
@@ -473,7 +473,7 @@ func viewProto(p *pawlv1.Task) view {
 		EndedAt: timeOf(p.GetEndedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(),
 		Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
 		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor(),
-		GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen()), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom()}
+		GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen()), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(), ETag: p.GetEtag()}
 	for _, a := range p.GetAttemptLog() {
 		v.Log = append(v.Log, attempt{Attempt: int(a.GetAttempt()), Fence: a.GetFence(), Worker: a.GetWorker(), StartedAt: timeOf(a.GetStartedAt()),
 			EndedAt: timeOf(a.GetEndedAt()), Outcome: word(a.GetOutcome(), "OUTCOME_"), Error: failure{a.GetError().GetMessage(), a.GetError().GetType()},

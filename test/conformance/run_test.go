@@ -13,7 +13,7 @@ func TestSuccess(t *testing.T) {
 			running := w.get(a.ID)
 			is(w, "while it runs", running, view{ID: a.ID, Type: "job", Queue: "default", Status: "processing", State: "claimed", Priority: "normal", Payload: `1`,
 				Attempts: 1, MaxAttempts: 5, Fence: 1, Worker: "w1", CreatedAt: a.CreatedAt, RunAt: a.CreatedAt, ClaimedAt: w.now(), LeaseExpiresAt: w.at(30 * second),
-				Retry: defaultRetry, Log: []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), Waited: 2 * second}}})
+				Retry: defaultRetry, Log: []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), Waited: 2 * second}}, ETag: running.ETag})
 			w.pass(3 * second)
 			must(w.T, w.door.Ack(w.ctx(), c.hold(), result{Data: `{"sent":true}`}))
 			want := running

@@ -43,6 +43,7 @@ type schedule struct {
 	Overlap  string `json:"overlap,omitempty"`
 	Owner    string `json:"owner,omitempty"`
 	Task     spec   `json:"-"`
+	IfETag   string `json:"if_etag,omitempty"` // how it is put
 }
 
 // filled is a schedule as it is shown.
@@ -69,6 +70,7 @@ type scheduleInfo struct {
 	PlannedAt    time.Time   `json:"next_planned_at"`
 	Coming       []time.Time `json:"coming"`
 	Last         *tick       `json:"last"`
+	ETag         string      `json:"etag"`
 }
 
 // putAnswer is the answer to a schedule that is put.
@@ -239,7 +241,7 @@ func scheduleOfProto(p *pawlv1.Schedule) scheduleInfo {
 	out := scheduleInfo{schedule: schedule{Name: s.GetName(), Cron: s.GetCron(), Every: span(s.GetEvery().AsDuration()), TimeZone: s.GetTimeZone(),
 		Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"), Overlap: word(s.GetOverlap(), "OVERLAP_"), Owner: s.GetOwner(),
 		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
-		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt())}
+		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt()), ETag: p.GetEtag()}
 	for _, at := range p.GetComing() {
 		out.Coming = append(out.Coming, timeOf(at))
 	}
@@ -267,7 +269,7 @@ func (d *rpc) put(ctx context.Context, r *pawlv1.PutScheduleRequest) (putAnswer,
 }
 
 func (d *rpc) PutSchedule(ctx context.Context, s schedule) (putAnswer, error) {
-	return d.put(ctx, &pawlv1.PutScheduleRequest{Spec: s.proto()})
+	return d.put(ctx, &pawlv1.PutScheduleRequest{Spec: s.proto(), IfEtag: s.IfETag})
 }
 
 func (d *rpc) TrySchedule(ctx context.Context, s schedule) (putAnswer, error) {
@@ -341,7 +343,7 @@ func scheduleOfSDK(s *pawl.ScheduleInfo) scheduleInfo {
 		Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload), ContentType: t.ContentType, Queue: t.Queue,
 			Priority: string(t.Priority), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
 			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
-		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming}
+		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag}
 	if t.Retry != nil {
 		out.Task.Retry = retryPolicy(*t.Retry)
 	}
@@ -378,6 +380,9 @@ func putBySDK(c *pawl.ScheduleChange, err error) (putAnswer, error) {
 }
 
 func (d *sdk) PutSchedule(ctx context.Context, s schedule) (putAnswer, error) {
+	if s.IfETag != "" {
+		return putBySDK(d.client.Admin().PutScheduleIf(ctx, s.IfETag, s.sdk()))
+	}
 	return putBySDK(d.client.Admin().PutSchedule(ctx, s.sdk()))
 }
 
@@ -452,7 +457,7 @@ func scheduleOf(v *broker.ScheduleView) scheduleInfo {
 			Priority: t.Priority.String(), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
 			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
 		ID: v.ID.String(), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), CreatedAt: when(v.CreatedAt), UpdatedAt: when(v.UpdatedAt),
-		NextRunAt: when(v.Next), PlannedAt: when(v.Planned)}
+		NextRunAt: when(v.Next), PlannedAt: when(v.Planned), ETag: v.ETag()}
 	for _, at := range v.Coming {
 		out.Coming = append(out.Coming, when(at))
 	}
@@ -492,7 +497,7 @@ func (d *direct) put(ctx context.Context, s schedule, call broker.SchedulePut) (
 }
 
 func (d *direct) PutSchedule(ctx context.Context, s schedule) (putAnswer, error) {
-	return d.put(ctx, s, broker.SchedulePut{})
+	return d.put(ctx, s, broker.SchedulePut{IfETag: s.IfETag})
 }
 
 func (d *direct) TrySchedule(ctx context.Context, s schedule) (putAnswer, error) {

@@ -173,7 +173,7 @@ func (d *sdk) Discard(ctx context.Context, id string) (view, error) {
 }
 
 func (d *sdk) Update(ctx context.Context, id string, e edit) (view, error) {
-	change := pawl.Change{RunAt: e.RunAt, Priority: pawl.Priority(e.Priority), MaxAttempts: e.MaxAttempts}
+	change := pawl.Change{RunAt: e.RunAt, Priority: pawl.Priority(e.Priority), MaxAttempts: e.MaxAttempts, IfETag: e.IfETag}
 	if e.Payload != nil {
 		change.Payload = e.Payload
 	}
@@ -451,7 +451,7 @@ func viewInfo(t *pawl.TaskInfo) view {
 		Progress: progress(t.Progress), Checkpoint: t.Checkpoint, Worker: t.Worker, CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt,
 		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil, IdempotencyKey: t.IdempotencyKey,
 		Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention),
-		Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: parentOfSDK(t.Parent), Then: followersOfSDK(t.Then), MovedTo: t.MovedTo, MovedFrom: t.MovedFrom}
+		Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: parentOfSDK(t.Parent), Then: followersOfSDK(t.Then), MovedTo: t.MovedTo, MovedFrom: t.MovedFrom, ETag: t.ETag}
 	for _, a := range t.AttemptLog {
 		line := attempt{Attempt: a.Attempt, Fence: a.Fence, Worker: a.Worker, StartedAt: a.StartedAt, EndedAt: a.EndedAt, Outcome: string(a.Outcome),
 			Waited: span(a.Waited), NextRunAt: a.NextRunAt}

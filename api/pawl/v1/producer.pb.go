@@ -713,6 +713,7 @@ type UpdateTaskRequest struct {
 	Priority      Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"`
 	Payload       []byte                 `protobuf:"bytes,4,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
 	MaxAttempts   int32                  `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	IfEtag        string                 `protobuf:"bytes,6,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"` // refused with conflict unless the task has this etag, or is as asked already
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +781,13 @@ func (x *UpdateTaskRequest) GetMaxAttempts() int32 {
 		return x.MaxAttempts
 	}
 	return 0
+}
+
+func (x *UpdateTaskRequest) GetIfEtag() string {
+	if x != nil {
+		return x.IfEtag
+	}
+	return ""
 }
 
 type UpdateTaskResponse struct {
@@ -869,13 +877,14 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\x11ListTasksResponse\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.pawl.v1.TaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\xdc\x01\n" +
+	"nextCursor\"\xf5\x01\n" +
 	"\x11UpdateTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x121\n" +
 	"\x06run_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12-\n" +
 	"\bpriority\x18\x03 \x01(\x0e2\x11.pawl.v1.PriorityR\bpriority\x12\x1d\n" +
 	"\apayload\x18\x04 \x01(\fH\x00R\apayload\x88\x01\x01\x12!\n" +
-	"\fmax_attempts\x18\x05 \x01(\x05R\vmaxAttemptsB\n" +
+	"\fmax_attempts\x18\x05 \x01(\x05R\vmaxAttempts\x12\x17\n" +
+	"\aif_etag\x18\x06 \x01(\tR\x06ifEtagB\n" +
 	"\n" +
 	"\b_payload\"7\n" +
 	"\x12UpdateTaskResponse\x12!\n" +

@@ -306,6 +306,7 @@ type Schedule struct {
 	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest entry of its ledger
 	PausedBy      string                   `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
 	Coming        []*timestamppb.Timestamp `protobuf:"bytes,12,rep,name=coming,proto3" json:"coming,omitempty"`                     // up to four ticks behind the next one, without their jitter; not in lists, nor while it is paused
+	Etag          string                   `protobuf:"bytes,13,opt,name=etag,proto3" json:"etag,omitempty"`                         // of its spec: another one if that is different
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -422,6 +423,13 @@ func (x *Schedule) GetComing() []*timestamppb.Timestamp {
 		return x.Coming
 	}
 	return nil
+}
+
+func (x *Schedule) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 // Tick is an entry of a ledger: one tick, or several that were skipped for the same reason.
@@ -730,6 +738,7 @@ type PutScheduleRequest struct {
 	Spec          *ScheduleSpec          `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	CreateOnly    bool                   `protobuf:"varint,2,opt,name=create_only,json=createOnly,proto3" json:"create_only,omitempty"` // refuse if another one of this name exists
 	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`             // change nothing
+	IfEtag        string                 `protobuf:"bytes,4,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"`              // refused with conflict unless the schedule is there and has this etag, or is as asked already
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -783,6 +792,13 @@ func (x *PutScheduleRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *PutScheduleRequest) GetIfEtag() string {
+	if x != nil {
+		return x.IfEtag
+	}
+	return ""
 }
 
 type PutScheduleResponse struct {
@@ -1347,7 +1363,7 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x06missed\x18\x06 \x01(\x0e2\x0f.pawl.v1.MissedR\x06missed\x12*\n" +
 	"\aoverlap\x18\a \x01(\x0e2\x10.pawl.v1.OverlapR\aoverlap\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12%\n" +
-	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\xb6\x04\n" +
+	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\xca\x04\n" +
 	"\bSchedule\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.pawl.v1.ScheduleSpecR\x04spec\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\tR\n" +
@@ -1364,7 +1380,8 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x04last\x18\n" +
 	" \x01(\v2\r.pawl.v1.TickR\x04last\x12\x1b\n" +
 	"\tpaused_by\x18\v \x01(\tR\bpausedBy\x122\n" +
-	"\x06coming\x18\f \x03(\v2\x1a.google.protobuf.TimestampR\x06coming\"\xe6\x02\n" +
+	"\x06coming\x18\f \x03(\v2\x1a.google.protobuf.TimestampR\x06coming\x12\x12\n" +
+	"\x04etag\x18\r \x01(\tR\x04etag\"\xe6\x02\n" +
 	"\x04Tick\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x129\n" +
 	"\n" +
@@ -1387,12 +1404,13 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x12GetScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"D\n" +
 	"\x13GetScheduleResponse\x12-\n" +
-	"\bschedule\x18\x01 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\"y\n" +
+	"\bschedule\x18\x01 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\"\x92\x01\n" +
 	"\x12PutScheduleRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.pawl.v1.ScheduleSpecR\x04spec\x12\x1f\n" +
 	"\vcreate_only\x18\x02 \x01(\bR\n" +
 	"createOnly\x12\x17\n" +
-	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"\x87\x01\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x17\n" +
+	"\aif_etag\x18\x04 \x01(\tR\x06ifEtag\"\x87\x01\n" +
 	"\x13PutScheduleResponse\x12\x16\n" +
 	"\x06change\x18\x01 \x01(\tR\x06change\x12-\n" +
 	"\bschedule\x18\x02 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\x12)\n" +

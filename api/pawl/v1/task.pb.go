@@ -731,6 +731,7 @@ type Task struct {
 	GroupId           string                 `protobuf:"bytes,50,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`       // of the group that it is a member of
 	Parent            *Parent                `protobuf:"bytes,51,opt,name=parent,proto3" json:"parent,omitempty"`                        // what it follows
 	Then              []*Follower            `protobuf:"bytes,52,rep,name=then,proto3" json:"then,omitempty"`                            // what follows it
+	Etag              string                 `protobuf:"bytes,53,opt,name=etag,proto3" json:"etag,omitempty"`                            // of what UpdateTask changes: another one if that is different; only with the payload
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1071,6 +1072,13 @@ func (x *Task) GetThen() []*Follower {
 		return x.Then
 	}
 	return nil
+}
+
+func (x *Task) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 // Progress is what a handler last said of its way.
@@ -1566,7 +1574,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\bgroup_id\x18\x1f \x01(\tR\agroupId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\r\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc9\r\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1620,7 +1628,8 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"moved_from\x181 \x01(\tR\tmovedFrom\x12\x19\n" +
 	"\bgroup_id\x182 \x01(\tR\agroupId\x12'\n" +
 	"\x06parent\x183 \x01(\v2\x0f.pawl.v1.ParentR\x06parent\x12%\n" +
-	"\x04then\x184 \x03(\v2\x11.pawl.v1.FollowerR\x04then\x1a:\n" +
+	"\x04then\x184 \x03(\v2\x11.pawl.v1.FollowerR\x04then\x12\x12\n" +
+	"\x04etag\x185 \x01(\tR\x04etag\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +

@@ -141,6 +141,7 @@
     const link = e.target.closest("a[data-form]");
     if (link && !e.metaKey && !e.ctrlKey && !e.shiftKey) {
       e.preventDefault();
+      opener = link;
       htmx.ajax("GET", link.href, { target: dialog, swap: "innerHTML" }).then(openDialog);
       return;
     }
@@ -149,14 +150,46 @@
     const copy = e.target.closest("[data-copy], [data-copy-from]");
     if (copy) copyText(copy);
   });
+  let opener = null; // what has the focus again when the dialog is closed
   function openDialog() {
     if (!dialog.firstElementChild) return;
     if (!dialog.open) dialog.showModal();
-    const first = dialog.querySelector(".wrong input, .wrong textarea, input:not([type=hidden]), textarea, select");
-    if (first) first.focus();
+    focusForm(dialog);
     checkJSON();
   }
-  dialog.addEventListener("close", () => { dialog.replaceChildren(); refresh(); }); // what it did may be seen
+  // The focus goes to what is wrong, then to what was refused. Where harm can be done it is not in a field, where Enter would do it.
+  function focusForm(place) {
+    const first = place.querySelector(".wrong :is(input, textarea, select)") ?? place.querySelector(".refused")
+      ?? place.querySelector("form[data-danger] h1") ?? place.querySelector("input:not([type=hidden]), textarea, select") ?? place.querySelector("button");
+    first?.focus();
+  }
+  document.addEventListener("keydown", (e) => {
+    if (e.key === "Enter" && e.target.matches("form[data-danger] input:not([type=checkbox])")) e.preventDefault();
+  });
+  dialog.addEventListener("close", () => {
+    dialog.replaceChildren();
+    const back = opener?.isConnected ? opener : [...document.querySelectorAll("a[data-form]")].find((a) => a.href === opener?.href);
+    opener = null;
+    back?.focus({ preventScroll: true });
+    refresh(); // what it did may be seen
+  });
+  // What was sent and not answered may have been done. The form says so, and stays.
+  function unanswered(e) {
+    const place = e.target.closest?.("form.form")?.querySelector(".refusal");
+    if (!place) { if (e.target !== part) tell("No answer from the server", 4000); return; }
+    const says = document.createElement("div");
+    says.className = "refused";
+    says.setAttribute("role", "alert");
+    says.tabIndex = -1;
+    says.append(Object.assign(document.createElement("strong"), { textContent: "No answer" }), " It may have been done: look before you repeat it.");
+    place.replaceChildren(says);
+    says.focus();
+  }
+  for (const lost of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(lost, unanswered);
+  document.addEventListener("htmx:responseError", (e) => { if (e.detail.xhr.status >= 500 && e.detail.xhr.status !== 503) unanswered(e); }); // of a proxy
+  document.addEventListener("htmx:afterSwap", (e) => {
+    if (e.detail.requestConfig?.verb === "post") { focusForm(e.target.closest(".form-place") ?? e.target); checkJSON(); }
+  });
   document.addEventListener("htmx:beforeRequest", (e) => {
     for (const b of e.target.querySelectorAll?.(".buttons button") ?? []) b.disabled = true;
   });
@@ -186,6 +219,7 @@
     if (!e.target.matches(".ticks-form")) return;
     e.preventDefault();
     const q = new URLSearchParams(new FormData(e.target, e.submitter));
+    opener = e.submitter;
     htmx.ajax("GET", `${e.target.getAttribute("action")}?${q}`, { target: dialog, swap: "innerHTML" }).then(openDialog);
   });
 

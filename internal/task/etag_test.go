@@ -1,0 +1,44 @@
+package task_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func TestETagsTellWhatIsDifferent(t *testing.T) {
+	was := task.Edited{{"run_at", int64(5)}, {"priority", task.Normal}, {"payload", []byte(`{"a":1}`)}}
+	etag := was.ETag()
+	for _, c := range []struct {
+		now  task.Edited
+		etag string
+		want string // "": it passes
+	}{
+		{was, etag, ""},
+		{was, "", ""},
+		{task.Edited{{"run_at", int64(5)}, {"priority", task.Normal}, {"payload", []byte(`{"a":1}`)}}, etag, ""},
+		{task.Edited{{"run_at", int64(5)}, {"priority", task.High}, {"payload", []byte(`{"a":1}`)}}, etag, "if_etag: priority is different by now"},
+		{task.Edited{{"run_at", int64(6)}, {"priority", task.High}, {"payload", []byte(`{"a":2}`)}}, etag, "if_etag: run_at, priority and payload are different by now"},
+		{was[:2], etag, "if_etag: all of it may be different by now"},
+		{was, "a b", `if_etag: "a b" is no tag`},
+		{was, etag[:5], "is no tag"},
+		{was, strings.Repeat("A", 320), "is no tag"},
+	} {
+		err := c.now.Check(c.etag)
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%v with %q: %v, want that it passes", c.now, c.etag, err)
+			}
+			continue
+		}
+		code := task.ErrConflict
+		if strings.Contains(c.want, "no tag") {
+			code = task.ErrInvalidArgument
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, code) {
+			t.Errorf("%v with %q: %v, want %q", c.now, c.etag, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,368 @@
+package ui_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/ui"
+)
+
+const sendForm = "dialog[open] .buttons button[type=submit], #live .buttons button[type=submit]"
+
+// refused sends the form that is open; it is refused, and stands there again.
+func (b *browser) refused(js string) {
+	b.t.Helper()
+	b.click(sendForm)
+	b.until(`document.querySelector("form.form .refused") !== null && (` + js + `)`)
+}
+
+// TestSettingsOfTwo: who saves settings that another has changed meanwhile sees what was changed, and overwrites nothing unseen.
+func TestSettingsOfTwo(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	admin := w.client.Admin()
+	_, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Limits: pawl.Limits{MaxRunning: 3}, MaxAttempts: 5})
+	must(t, err)
+	settings := func() pawl.QueueSettings {
+		t.Helper()
+		q, err := admin.Queue(t.Context(), "mail")
+		must(t, err)
+		return q.Settings
+	}
+
+	b.visit(w.url + "/queues/mail/settings")
+	b.fill("lease", "2m")
+	b.fill("max_attempts", "9")
+	theirs := settings()
+	theirs.MaxRunning, theirs.MaxAttempts = 7, 6
+	_, err = admin.PutQueue(t.Context(), "mail", theirs)
+	must(t, err)
+	b.refused(`document.querySelector("#meanwhile-max_running") !== null`)
+	for js, want := range map[string]string{
+		`document.querySelector("[name=max_running]").value`:                                      "7",
+		`document.querySelector("#meanwhile-max_running").textContent.includes("it was: 3")`:      "true",
+		`document.querySelector("[name=lease]").value`:                                            "2m",
+		`document.querySelector("#meanwhile-lease")`:                                              "<nil>",
+		`document.querySelector("[name=max_attempts]").value`:                                     "9",
+		`document.querySelector("#meanwhile-max_attempts ~ .theirs").textContent`:                 "6",
+		`document.querySelector("[name=max_attempts]").getAttribute("aria-describedby")`:          "meanwhile-max_attempts",
+		`/if_version|version \d/.test(document.body.innerText)`:                                   "false",
+		`document.querySelector(".refused").innerText.includes("somebody else has changed this")`: "true",
+		`document.activeElement.classList.contains("refused")`:                                    "true",
+		`document.querySelectorAll("[id^=meanwhile-]").length`:                                    "2",
+	} {
+		if got := b.eval(js); got != want {
+			t.Errorf("%s is %s, want %s", js, got, want)
+		}
+	}
+	if s := settings(); s.MaxRunning != 7 || s.MaxAttempts != 6 {
+		t.Errorf("before it was seen, %+v was saved", s)
+	}
+	b.shoot("form-meanwhile")
+	b.loading(func() { b.click(sendForm) })
+	if s := settings(); s.MaxRunning != 7 || s.MaxAttempts != 9 || s.Lease != 2*time.Minute {
+		t.Errorf("saved are max_running %d, max_attempts %d, lease %s; want 7, 9 and 2m", s.MaxRunning, s.MaxAttempts, s.Lease)
+	}
+}
+
+// TestTasksAndSchedulesOfTwo: the same for what is edited elsewhere, and without scripts.
+func TestTasksAndSchedulesOfTwo(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	admin := w.client.Admin()
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{"cents":100}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	id := w.newest(t, pawl.Filter{Queue: "mail"})
+	b.visit(w.url + "/tasks/" + id + "/edit")
+	b.fill("payload", `{"cents":150}`)
+	_, err := w.client.Update(t.Context(), id, pawl.Change{Payload: map[string]int{"cents": 200}, Priority: pawl.High})
+	must(t, err)
+	b.refused(`document.querySelector("#meanwhile-payload ~ .theirs").textContent.includes("200")`)
+	b.shoot("form-meanwhile-task")
+	if got := b.eval(`document.querySelector("[name=priority]").value + document.querySelector("[name=payload]").value`); got != `high{"cents":150}` {
+		t.Errorf("the form has %s, want their priority and my payload", got)
+	}
+	b.loading(func() { b.click(sendForm) })
+	task, err := w.client.Task(t.Context(), id)
+	must(t, err)
+	if string(task.Payload) != `{"cents":150}` || task.Priority != pawl.High {
+		t.Errorf("the task has %s and %s", task.Payload, task.Priority)
+	}
+
+	s := pawl.Schedule{Name: "s", Cron: "0 3 * * *", Task: pawl.RawTask{Type: "a"}}
+	_, err = admin.CreateSchedule(t.Context(), s)
+	must(t, err)
+	_, body := w.get(t, "/schedules/s/edit")
+	s.Cron = "30 4 * * *"
+	_, err = admin.PutSchedule(t.Context(), s)
+	must(t, err)
+	form := filled(body)
+	form.Set("owner", "me")
+	resp, body := w.post(t, "/schedules/s/edit", form)
+	if resp.StatusCode != 422 || !strings.Contains(body, "it was: 0 3 * * *") || !strings.Contains(body, `value="30 4 * * *"`) {
+		t.Fatalf("status %d, and the form does not say what others did: %s", resp.StatusCode, body)
+	}
+	w.postAsFilled(t, "/schedules/s/edit", body)
+	is, err := admin.Schedule(t.Context(), "s")
+	must(t, err)
+	if is.Cron != "30 4 * * *" || is.Owner != "me" {
+		t.Errorf("the schedule has %q and owner %q", is.Cron, is.Owner)
+	}
+	form.Del("version")
+	if resp, body := w.post(t, "/schedules/s/edit", form); resp.StatusCode != 422 || !strings.Contains(body, "open it again") {
+		t.Errorf("a form without its version: status %d", resp.StatusCode)
+	}
+}
+
+// TestQuotasAndWebhooksOfTwo: of what has no etag only those fields are sent that were touched.
+func TestQuotasAndWebhooksOfTwo(t *testing.T) {
+	w := startWorld(t, "")
+	admin := w.client.Admin()
+	number := func(n int64) *int64 { return &n }
+	_, _, err := admin.SetQuotas(t.Context(), "default", pawl.QuotaChange{MaxBacklog: number(1000), MaxRunning: number(50)})
+	must(t, err)
+	_, err = admin.AddWebhook(t.Context(), pawl.WebhookSpec{Name: "oncall", URL: "https://hooks.example.com/a", DepthOver: 100})
+	must(t, err)
+	_, quotas := w.get(t, "/namespaces/default/quotas")
+	_, hook := w.get(t, "/webhooks/oncall/edit")
+	_, _, err = admin.SetQuotas(t.Context(), "default", pawl.QuotaChange{MaxBacklog: number(2000)})
+	must(t, err)
+	_, _, err = admin.SetWebhook(t.Context(), "oncall", pawl.WebhookChange{URL: "https://hooks.example.com/b"})
+	must(t, err)
+	for path, form := range map[string]url.Values{"/namespaces/default/quotas": filled(quotas), "/webhooks/oncall/edit": filled(hook)} {
+		form.Set("max_running", "60")
+		form.Set("depth_over", "200")
+		form.Del("events")
+		form["events"] = []string{"task.dead", "queue.over"}
+		resp, body := w.post(t, path, form)
+		if resp.StatusCode != 422 || !strings.Contains(body, "Changed by somebody else meanwhile") {
+			t.Errorf("%s: status %d, and nothing is said of what others did", path, resp.StatusCode)
+		}
+		again := filled(body)
+		again["events"] = form["events"]
+		if resp, body := w.post(t, path, again); resp.StatusCode != 303 {
+			t.Errorf("%s, seen: status %d %s", path, resp.StatusCode, body)
+		}
+	}
+	n, err := admin.Namespace(t.Context(), "default")
+	must(t, err)
+	h, err := admin.Webhook(t.Context(), "oncall")
+	must(t, err)
+	if n.Quotas.MaxBacklog != 2000 || n.Quotas.MaxRunning != 60 || h.URL != "https://hooks.example.com/b" || h.DepthOver != 200 || len(h.Events) != 2 {
+		t.Errorf("the quotas are %+v, the webhook has %s, %d and %v", n.Quotas, h.URL, h.DepthOver, h.Events)
+	}
+}
+
+// TestARefusedFormIsNotOfANewVersion: a refusal of another kind does not make a form one of what others have put in since.
+func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	admin := w.client.Admin()
+	_, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Limits: pawl.Limits{MaxRunning: 3}})
+	must(t, err)
+	b.visit(w.url + "/queues/mail/settings")
+	b.fill("lease", "two minutes")
+	_, err = admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Limits: pawl.Limits{MaxRunning: 7}})
+	must(t, err)
+	b.refused(`document.activeElement.name === "lease"`)
+	if got := b.eval(`document.querySelector("[name=max_running]").value`); got != "7" {
+		t.Errorf("max_running, which was not touched here, is %s, want theirs, 7", got)
+	}
+	if got := b.eval(`document.activeElement.getAttribute("aria-invalid") + " " + document.activeElement.getAttribute("aria-describedby")`); got != "true wrong-lease hint-lease" {
+		t.Errorf("for screen readers the field that is wrong is %q", got)
+	}
+}
+
+// TestDangerWantsMoreThanEnter: what ends tasks is not done by Enter in a field, and for every task only with their count.
+func TestDangerWantsMoreThanEnter(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	b.visit(w.url + "/tasks")
+	b.click(`.of-all a[href*="action=discard"]`)
+	b.until(`document.querySelector("dialog[open] form") !== null && document.activeElement.matches("dialog h1")`)
+	if got := b.eval(`document.querySelector("dialog [name=canary]")`); got != "<nil>" {
+		t.Error("a discard has a canary")
+	}
+	b.eval(`{ window.sent = 0; document.addEventListener("submit", () => window.sent++, true); }`)
+	for _, name := range []string{"rate", "reason", "confirm"} {
+		b.eval(`document.querySelector("dialog [name=` + name + `]").focus()`)
+		b.key("Enter")
+	}
+	if got := b.eval(`window.sent`); got != "0" {
+		t.Errorf("Enter in fields has sent the form %s times", got)
+	}
+	b.refused(`document.activeElement.name === "confirm" && document.querySelector("#wrong-confirm") !== null`)
+	if n := operations(t, w); n != 0 {
+		t.Errorf("%d operations were started", n)
+	}
+	b.fill("confirm", "3")
+	b.loading(func() { b.click(sendForm) })
+	if n := operations(t, w); n != 1 {
+		t.Errorf("%d operations were started, want 1", n)
+	}
+
+	for form, status := range map[string]int{
+		"action=discard&q=": 422, "action=discard&q=&confirm=3": 422, "action=discard&q=&counted=3&confirm=2": 422, "action=cancel&q=+&counted=3": 422, "action=move&q=&to_queue=b&counted=1": 422,
+		"action=discard&q=&counted=3&confirm=3": 303, "action=discard&q=queue:mail": 303, "action=run_now&q=": 303,
+	} {
+		values, err := url.ParseQuery(form)
+		must(t, err)
+		if resp, _ := w.post(t, "/operations/new", values); resp.StatusCode != status {
+			t.Errorf("%s: status %d, want %d", form, resp.StatusCode, status)
+		}
+	}
+}
+
+func operations(t *testing.T, w *world) int {
+	t.Helper()
+	page, err := w.client.Admin().OperationsPage(t.Context(), pawl.PageRequest{Limit: 10})
+	must(t, err)
+	return len(page.Items)
+}
+
+// TestFocusComesBack: who closes a dialog is where it was opened.
+func TestFocusComesBack(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	b.visit(w.url + "/queues/mail")
+	for _, leave := range []func(){func() { b.key("Escape") }, func() { b.click("dialog [data-close]") }} {
+		b.click(`main a[data-form][href*="/pause"]`)
+		b.until(`document.activeElement.matches("dialog select")`)
+		b.eval(`document.activeElement.blur()`)
+		leave()
+		b.until(`document.querySelector("dialog[open]") === null && document.activeElement.matches('main a[href*="/pause"]')`)
+	}
+}
+
+// TestNoAnswerIsSaid: a form whose answer never comes says so, stays as it is, and can be sent again.
+func TestNoAnswerIsSaid(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	const said = `document.activeElement.matches(".refused") && document.activeElement.innerText === "No answer It may have been done: look before you repeat it." &&
+		document.querySelector("dialog [name=reason]").value === "it burns" && !document.querySelector("dialog button[type=submit]").disabled`
+	for name, lose := range map[string]struct{ from, until func() }{
+		"no network": {func() {
+			b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+		}, func() {
+			b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+		}},
+		"no answer": {func() { // the request is held for ever, and the patience of the form cut short
+			b.call("Fetch.enable", map[string]any{"patterns": []any{map[string]any{"urlPattern": "*/pause"}}}, nil)
+			b.eval(`document.querySelector("dialog form").setAttribute("hx-request", '{"timeout":1}')`)
+		}, func() { b.call("Fetch.disable", nil, nil) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.visit(w.url + "/queues/mail")
+			b.click(`main a[data-form][href*="/pause"]`)
+			b.until(`document.querySelector("dialog[open] form") !== null`)
+			if got := b.eval(`JSON.parse(document.querySelector("dialog form").getAttribute("hx-request")).timeout > 60000`); got != "true" {
+				t.Error("the form waits no longer than an action may take")
+			}
+			b.fill("reason", "it burns")
+			lose.from()
+			b.click(sendForm)
+			b.until(said)
+			b.shoot("form-no-answer")
+			lose.until()
+		})
+	}
+	b.until(`document.querySelector("dialog[open] .refused") !== null`)
+}
+
+// TestRefusedFormsOfAServerAway keep what was filled in, although they can't be made again.
+func TestRefusedFormsOfAServerAway(t *testing.T) {
+	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})
+	defer func() { must(t, u.Close()) }()
+	post := func(headers ...string) *httptest.ResponseRecorder {
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, "POST", "/queues/mail/purge", strings.NewReader(url.Values{"confirm": {"mail"}, "reason": {"it <burns>"}, "seen": {"x"}}.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		for i := 0; i+1 < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		w := httptest.NewRecorder()
+		u.ServeHTTP(w, r)
+		return w
+	}
+	page := post()
+	for _, want := range []string{`name="confirm" type="text" value="mail"`, `name="reason" type="text" value="it &lt;burns&gt;"`, `type="hidden" name="seen"`, "It may have been done", `action="/queues/mail/purge"`, "Cancel</a>"} {
+		if !strings.Contains(page.Body.String(), want) {
+			t.Errorf("status %d, and without %s: %s", page.Code, want, page.Body)
+		}
+	}
+	part := post("HX-Request", "true")
+	if got := part.Header().Get("HX-Retarget"); got != "find .refusal" || !strings.HasPrefix(part.Body.String(), `<div class="refused"`) || part.Code != http.StatusServiceUnavailable {
+		t.Errorf("a script gets, for %q, status %d: %s", got, part.Code, part.Body)
+	}
+}
+
+// TestAllThatIsWrongIsSaidAtOnce, as far as it can be known.
+func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
+	w := startWorld(t, "")
+	for _, c := range []struct {
+		path  string
+		form  url.Values
+		wrong []string
+	}{
+		{"/new-token", url.Values{"name": {"a b"}, "queues": {"mail*, a/b"}, "expires_in": {"soon"}}, []string{"name", "roles", "queues", "expires_in"}},
+		{"/new-webhook", url.Values{"name": {""}, "queues": {"[a]"}, "wait_over": {"soon"}, "depth_over": {"x"}}, []string{"name", "url", "queues", "wait_over", "depth_over"}},
+		{"/enqueue", url.Values{"payload": {"{no"}, "run_at": {"soon"}, "max_attempts": {"x"}}, []string{"type", "payload", "run_at", "max_attempts"}},
+	} {
+		_, body := w.post(t, c.path, c.form)
+		for _, name := range c.wrong {
+			if !strings.Contains(body, `id="wrong-`+name+`"`) {
+				t.Errorf("%s: nothing is said of %s", c.path, name)
+			}
+		}
+		if n := strings.Count(body, `aria-invalid="true"`); n != len(c.wrong) {
+			t.Errorf("%s: %d fields are marked as wrong, want %d", c.path, n, len(c.wrong))
+		}
+	}
+}
+
+// TestOnlyWhatCanBeDoneIsOffered: no button leads to a refusal for the states that the filter names.
+func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `"`+strings.Repeat("x", 70<<10)+`"`, pawl.Queue("large")) })
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w"})
+	must(t, err)
+	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(errors.New("no")))
+	must(t, err)
+	for filter, want := range map[string]string{"state:dead": "replay discard", "state:ready": "move set_priority cancel discard", "state:dead,ready": "discard", "": "replay run_now move set_priority cancel discard"} {
+		_, body := w.get(t, "/tasks?q="+url.QueryEscape(filter))
+		var all, ticked []string
+		for _, action := range []string{"replay", "run_now", "move", "set_priority", "cancel", "discard"} {
+			if strings.Contains(body, "new?action="+action+"&amp;") {
+				all = append(all, action)
+			}
+			if strings.Contains(body, `name="action" value="`+action+`"`) || action == "move" && strings.Contains(want, action) {
+				ticked = append(ticked, action)
+			}
+		}
+		if got, gotTicked := strings.Join(all, " "), strings.Join(ticked, " "); got != want || gotTicked != want {
+			t.Errorf("%q offers %q, and %q for what is ticked; want %q", filter, got, gotTicked, want)
+		}
+		for _, action := range all {
+			if resp, body := w.get(t, "/operations/new?action="+action+"&q="+url.QueryEscape(filter)); resp.StatusCode != 200 || strings.Contains(body, `class="refused"`) {
+				t.Errorf("%s of %q is offered, and refused", action, filter)
+			}
+		}
+	}
+	_, body := w.get(t, "/tasks/"+w.newest(t, pawl.Filter{Queue: "large"})+"/edit")
+	if !strings.Contains(body, "a page edits at most 64.0 KiB") || strings.Contains(body, `name="payload"`) {
+		t.Error("the form of a task with a large payload does not say why it has no field for it")
+	}
+}

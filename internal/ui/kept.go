@@ -1,0 +1,45 @@
+package ui
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// unseen are the fields of forms that are hidden.
+var unseen = []string{versionField, seenField, countedField, "action", "q", "ids", "back", "request_id"}
+
+// keepForm answers a form that was refused, and can't be made again because the API does not answer. A script gets the refusal alone, and
+// leaves the form as it is; without scripts a form is shown that has what was filled in.
+func (v *visit) keepForm(a action, err error) error {
+	f := v.keptForm(a)
+	f.refuse(err)
+	if !v.partial() {
+		return v.showForm(statusOf(err), f)
+	}
+	h := v.w.Header()
+	h.Set("HX-Retarget", "find .refusal")
+	h.Set("HX-Reswap", "innerHTML")
+	return v.render(statusOf(err), "form", "refusal", f.Refused)
+}
+
+func (v *visit) keptForm(a action) *form {
+	f := &form{Title: "Not done", Text: "What you filled in stands here as you sent it.", Button: "Try again", Back: a.nav, Wide: true}
+	for _, name := range slices.Sorted(maps.Keys(v.r.PostForm)) {
+		values := v.r.PostForm[name]
+		at := field{Name: name, Label: strings.NewReplacer("_", " ", ".", " ").Replace(name), Kind: "text", Value: tidyValue(values[0])}
+		switch {
+		case slices.Contains(unseen, name):
+			at.Kind = "hidden"
+		case len(values) > 1:
+			at.Kind, at.Value = "ticks", ""
+			for _, value := range values {
+				at.Ticks = append(at.Ticks, tick{Value: value, On: true})
+			}
+		case strings.Contains(at.Value, "\n"):
+			at.Kind = "area"
+		}
+		f.Fields = append(f.Fields, at)
+	}
+	return f
+}

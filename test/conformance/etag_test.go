@@ -1,0 +1,72 @@
+package conformance
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// refusedFor wants a change to have been refused for its tag, in these words.
+func (w *world) refusedFor(err error, code, says string) {
+	w.Helper()
+	w.refused(says, err, refusal{Code: code, Field: "if_etag"})
+	if got, ok := errors.AsType[*refusal](err); ok && !strings.Contains(got.Text, says) {
+		w.Errorf("refused in the words %q, want %q", got.Text, says)
+	}
+}
+
+// TestWhoEditsWhatOthersEdited: a change that names what it was made from is refused if something else is there.
+func TestWhoEditsWhatOthersEdited(t *testing.T) {
+	tellAll(t, []story{
+		{name: "a task that others have edited is not overwritten", tell: func(w *world) {
+			id := w.id(spec{Delay: hour, Payload: `{"cents":100}`})
+			seen := w.get(id).ETag
+			mine := edit{Payload: []byte(`{"cents":150}`), IfETag: seen}
+			ok[view](w)(w.door.Update(w.ctx(), id, edit{Payload: []byte(`{"cents":200}`), Priority: "high", IfETag: seen}))
+			_, err := w.door.Update(w.ctx(), id, mine)
+			w.refusedFor(err, "conflict", "if_etag: priority and payload are different by now: read it again, and decide anew")
+			is(w, "the payload", w.get(id).Payload, `{"cents":200}`)
+			mine.IfETag = w.get(id).ETag
+			v := ok[view](w)(w.door.Update(w.ctx(), id, mine))
+			is(w, "once it was seen", v.Payload+v.Priority, `{"cents":150}high`)
+			is(w, "the tag of the answer", v.ETag, w.get(id).ETag)
+		}},
+		{name: "an edit whose answer was lost can be repeated", tell: func(w *world) {
+			id := w.id(spec{Delay: hour, Payload: `1`})
+			change := edit{Payload: []byte(`2`), Priority: "low", MaxAttempts: 9, RunAt: w.at(minute), IfETag: w.get(id).ETag}
+			first := ok[view](w)(w.door.Update(w.ctx(), id, change))
+			is(w, "the answer again", ok[view](w)(w.door.Update(w.ctx(), id, change)), first)
+		}},
+		{name: "what becomes of a task by itself is no edit", tell: func(w *world) {
+			id := w.id(spec{Delay: minute})
+			seen := w.get(id).ETag
+			w.pass(minute)
+			is(w, "the tag of one that became ready", w.get(id).ETag, seen)
+			is(w, "edited", ok[view](w)(w.door.Update(w.ctx(), id, edit{Priority: "high", IfETag: seen})).Priority, "high")
+		}},
+		{name: "a tag that is none is refused", tell: func(w *world) {
+			id := w.id(spec{Delay: hour})
+			_, err := w.door.Update(w.ctx(), id, edit{Priority: "high", IfETag: "no tag"})
+			w.refusedFor(err, "invalid_argument", `if_etag: "no tag" is no tag: one comes as etag with what is read`)
+		}},
+		{name: "a schedule that others have edited is not overwritten", tell: func(w *world) {
+			s := schedule{Name: "s", Cron: "0 3 * * *", Task: spec{Type: "job", Payload: "1"}}
+			w.schedule(s)
+			seen := w.shown("s").ETag
+			theirs, mine := s, s
+			theirs.Cron, mine.Task.Payload, mine.IfETag = "30 4 * * *", "2", seen
+			w.schedule(theirs)
+			_, err := w.door.PutSchedule(w.ctx(), mine)
+			w.refusedFor(err, "conflict", "if_etag: cron is different by now: read it again, and decide anew")
+			is(w, "the times", w.shown("s").Cron, "30 4 * * *")
+			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "")) // which is no edit
+			mine.Cron, mine.IfETag = "30 4 * * *", w.shown("s").ETag
+			is(w, "once it was seen", w.schedule(mine).Change, "updated")
+			is(w, "the same again", w.schedule(mine).Change, "unchanged")
+			must(w.T, w.door.DeleteSchedule(w.ctx(), "s"))
+			mine.Owner = "me"
+			_, err = w.door.PutSchedule(w.ctx(), mine)
+			w.refusedFor(err, "conflict", "if_etag: there is no such schedule any more")
+		}},
+	})
+}
