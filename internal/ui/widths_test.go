@@ -30,6 +30,10 @@ const cutOff = `(() => {
 		}
 		for (const e of table.querySelectorAll("td.head")) if (e.getBoundingClientRect().width < 120) bad.push("the head of " + e.closest("tr").id + " has " + e.getBoundingClientRect().width);
 	}
+	for (const e of document.querySelectorAll("#live td .copy")) { // an ellipsis hides what it stands for, wherever that is
+		const cell = e.closest("td"), style = getComputedStyle(cell);
+		if (e.checkVisibility() && e.getBoundingClientRect().right > cell.getBoundingClientRect().right - parseFloat(style.paddingRight) + 0.5) bad.push("the copy button of " + e.closest("tr").id);
+	}
 	const door = document.querySelector(".open-door")?.getBoundingClientRect();
 	if (!door || door.width === 0 || door.right > innerWidth) bad.push("no access control is not seen");
 	return bad.slice(0, 4).join("; ");
