@@ -6,10 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
-// TestReadmeCompiles: each Go program of the README is formatted and compiles as it stands there.
+// TestReadmeCompiles: each Go program of the README is formatted and compiles as it stands there, in a folder of the clone and in a module beside it that is
+// made as the README says.
 func TestReadmeCompiles(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -29,6 +31,38 @@ func TestReadmeCompiles(t *testing.T) {
 		}
 		if out, err := exec.Command("go", "vet", file).CombinedOutput(); err != nil { // #nosec G204 -- a file of ours
 			t.Errorf("%v: %s in\n%s", err, out, p[1])
+		}
+		compileBeside(t, string(readme), p[1])
+	}
+}
+
+// compileBeside compiles a program in a module of its own. What it stands on is known by the sums of this one: the network is not asked.
+func compileBeside(t *testing.T, readme string, program []byte) {
+	t.Helper()
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, data := range map[string][]byte{"main.go": program, "go.sum": sums} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commands := regexp.MustCompile(`(?m)^go mod (?:init|edit) .*$`).FindAllString(readme, -1)
+	if len(commands) != 2 {
+		t.Fatalf("the README makes a module by %q", commands)
+	}
+	for _, c := range append(commands, "go vet -mod=mod .") {
+		words := strings.Fields(strings.ReplaceAll(c, "=../pawl", "="+root))
+		cmd := exec.Command(words[0], words[1:]...) // #nosec G204 -- a file of ours
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOPROXY=off", "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", c, err, out)
 		}
 	}
 }

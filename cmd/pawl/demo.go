@@ -82,10 +82,10 @@ func (a *app) demo(ctx context.Context, args []string, listen string) (err error
 	if err := d.runAll(ctx); err != nil {
 		return err
 	}
-	if err := d.report(); err != nil || listen == "" {
+	if err := d.report(listen != ""); err != nil || listen == "" {
 		return err
 	}
-	fmt.Fprintf(a.out, "\nServing on %s until interrupted: pawl --server %[1]s task ls\n", d.broker.Addr())
+	fmt.Fprintf(a.err, "\nServing until interrupted:\n  http://%s/   the web UI\n  pawl --server %[1]s task ls\n", d.broker.Addr())
 	<-ctx.Done()
 	return nil
 }
@@ -207,8 +207,8 @@ type demoView struct {
 	Verified  string `json:"verified"`
 }
 
-// report writes what happened, and where to look next.
-func (d *demo) report() error {
+// report writes what happened, and, unless the demo stays to be looked at, where to look next.
+func (d *demo) report(stays bool) error {
 	var views []demoView
 	var rows [][]string
 	for _, c := range d.classes {
@@ -239,9 +239,12 @@ func (d *demo) report() error {
 	}
 	return d.app.print(listView[demoView]{Items: views}, func(w io.Writer) {
 		columns(w, "TYPE|TASKS|SUCCEEDED|DISCARDED|RUNS|FAILED|VERIFIED", rows)
+		if stays {
+			return
+		}
 		fmt.Fprint(w, `
 Where to look next:
-  pawl demo --stay              the same, and keeps serving: look around with pawl task ls
+  pawl demo --stay              the same, and keeps serving: look around in the web UI
   pawl serve                    a server of your own
   examples/thumbnails           this demo as a small program to copy from
 `)

@@ -72,7 +72,7 @@ func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 		if q.Depth.Ready > 0 {
 			oldest = span(q.OldestReady)
 		}
-		rows[i] = []string{q.Name}
+		rows[i] = []string{short(q.Name, maxCell)}
 		for _, n := range []int64{q.Depth.Ready, q.Depth.Held, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
 			rows[i] = append(rows[i], strconv.FormatInt(n, 10))
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 func newStats(a *app) *cobra.Command {
@@ -78,7 +79,7 @@ func writeStats(w io.Writer, s *pawl.Stats) {
 	fmt.Fprintln(w)
 	now, rows := time.Now(), make([][]string, len(s.Failing))
 	for i, f := range s.Failing {
-		rows[i] = []string{f.Type, f.Queue, grouped(f.Failures), ago(f.LastAt, now), short(f.LastError, 60)}
+		rows[i] = []string{human.Named(f.Type, "types"), human.Named(f.Queue, "queues"), grouped(f.Failures), ago(f.LastAt, now), short(f.LastError, 60)}
 	}
 	columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
 }

@@ -155,9 +155,19 @@ func newTaskLs(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if len(tasks) == 0 && next == "" && f.Queue != "" {
+			a.missesQueue(ctx, client, f.Queue)
+		}
 		return a.printTasks(tasks, next, payload)
 	})
 	return cmd
+}
+
+// missesQueue says of a list that is empty if there is no such queue: a name may be misspelt. That is no error, since queues come with their first task.
+func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string) {
+	if _, err := client.Admin().Queue(ctx, queue); errors.Is(err, pawl.ErrNotFound) {
+		fmt.Fprintf(a.err, "there is no queue %q\n", queue)
+	}
 }
 
 // printTasks writes a list of tasks, and how to go on if there are more.
@@ -169,7 +179,7 @@ func (a *app) printTasks(tasks []*pawl.TaskInfo, next string, payload bool) erro
 		}
 		rows := make([][]string, len(tasks))
 		for i, t := range tasks {
-			rows[i] = []string{t.ID, t.Type, t.Queue, string(t.State), string(t.Priority), attempts(t), ago(t.CreatedAt, now), due(t, now)}
+			rows[i] = []string{t.ID, short(t.Type, maxCell), short(t.Queue, maxCell), string(t.State), string(t.Priority), attempts(t), ago(t.CreatedAt, now), due(t, now)}
 			if payload {
 				rows[i] = append(rows[i], short(previewOf(t.Payload, t.ContentType), 60))
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 const (
@@ -107,7 +108,7 @@ func (s *shot) list(queues []*pawl.QueueInfo, workers []*pawl.WorkerInfo) {
 // note takes in what fails, and what wants somebody's attention.
 func (s *shot) note(stats *pawl.NamespaceStats) {
 	for _, f := range stats.Failing {
-		s.failures = append(s.failures, topFailure{queue: f.Queue, typ: f.Type, last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
+		s.failures = append(s.failures, topFailure{queue: human.Named(f.Queue, "queues"), typ: human.Named(f.Type, "types"), last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
 	}
 	for _, at := range stats.Attention {
 		s.notes = append(s.notes, topNote{grave: at.Severity == "critical", text: printable(at.Detail)})

@@ -122,7 +122,7 @@ func fitting(widths, ranks []int, width int) []bool {
 	return keep
 }
 
-// maxCell bounds what one cell shows, in characters.
+// maxCell bounds what one cell shows, of a name in a list too, in characters.
 const maxCell = 60
 
 // pad makes a cell as wide as its column, with the gap to the next.

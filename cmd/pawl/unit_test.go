@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawlq/pawl"
 )
 
 func TestHistogram(t *testing.T) {
@@ -177,5 +179,15 @@ func TestListsWatch(t *testing.T) {
 func TestWatchHead(t *testing.T) {
 	if got, want := watchHead(time.Date(2026, 1, 31, 9, 5, 7, 0, time.Local)), "09:05:07, every 2s\n\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestLongNamesAreClipped: a queue of 256 bytes does not push the columns of all others away.
+func TestLongNamesAreClipped(t *testing.T) {
+	var b bytes.Buffer
+	writeQueues(&b, []*pawl.QueueInfo{{Name: "mail"}, {Name: strings.Repeat("q", 256)}})
+	lines := strings.Split(b.String(), "\n")
+	if at := strings.Index(lines[0], "READY"); at != maxCell+2 || !strings.HasPrefix(lines[2], strings.Repeat("q", maxCell-1)+"…") {
+		t.Errorf("the second column begins at %d, want %d:\n%s", at, maxCell+2, b.String())
 	}
 }

@@ -340,9 +340,11 @@ func TestChanged(t *testing.T) {
 		By    map[string]Inner  `json:"by"`
 		Share [3]int            `json:"share"`
 		At    store.Time        `json:"at"`
+		Until *time.Time        `json:"until"`
 		Texts map[string]string `json:"texts"`
 	}
-	full := &thing{Inner: Inner{time.Minute}, Name: "a", Max: 5, Of: &Inner{time.Second}, By: map[string]Inner{"k": {time.Hour}}, Share: [3]int{7, 2, 1}, At: 1e6}
+	until := time.Date(2026, 11, 22, 15, 50, 3, 802006000, time.FixedZone("", 3600))
+	full := &thing{Inner: Inner{time.Minute}, Name: "a", Max: 5, Of: &Inner{time.Second}, By: map[string]Inner{"k": {time.Hour}}, Share: [3]int{7, 2, 1}, At: 1e6, Until: &until}
 	other := *full
 	other.Max, other.By = 6, map[string]Inner{"l": {time.Hour}}
 	for _, c := range []struct {
@@ -354,7 +356,7 @@ func TestChanged(t *testing.T) {
 		{full, &other, `{"by.k.wait":"1h0m0s","max":5}`, `{"by.l.wait":"1h0m0s","max":6}`},
 		{nil, &thing{Max: 1}, "", `{"max":1}`},
 		{&thing{Max: 1}, &thing{}, `{"max":1}`, ""},
-		{nil, full, "", `{"at":"1970-01-01T00:00:01Z","by.k.wait":"1h0m0s","max":5,"name":"a","of.wait":"1s","share":"7, 2, 1","wait":"1m0s"}`},
+		{nil, full, "", `{"at":"1970-01-01T00:00:01Z","by.k.wait":"1h0m0s","max":5,"name":"a","of.wait":"1s","share":"7, 2, 1","until":"2026-11-22T14:50:03.802006Z","wait":"1m0s"}`},
 	} {
 		if was, is := Changed(c.before, c.after); string(was) != c.was || string(is) != c.is {
 			t.Errorf("from %+v to %+v: %s → %s, want %s → %s", c.before, c.after, was, is, c.was, c.is)

@@ -119,6 +119,8 @@ func textOf(v any) (string, bool) {
 		return v.String(), true
 	case time.Time:
 		return v.UTC().Format(time.RFC3339Nano), true
+	case *time.Time: // else it would say itself as Go does
+		return v.UTC().Format(time.RFC3339Nano), true
 	case store.Time:
 		return v.Time().UTC().Format(time.RFC3339Nano), true
 	case fmt.Stringer:

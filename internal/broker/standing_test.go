@@ -104,7 +104,7 @@ func TestNewDeadLettersAddUp(t *testing.T) {
 	if one.Add(&many); one.NewDead != 10 || !one.MoreNewDead {
 		t.Errorf("parts of a queue add up to %+v", one)
 	}
-	a, b := NamespaceStanding{NewDead: 9, MoreNewDead: true}, NamespaceStanding{NewDead: 1}
+	a, b := NamespaceStanding{NewDead: 1}, NamespaceStanding{NewDead: 9, MoreNewDead: true}
 	if a.Add(&b); a.NewDead != 10 || !a.MoreNewDead {
 		t.Errorf("nodes add up to %+v", a)
 	}

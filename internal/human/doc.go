@@ -1,4 +1,5 @@
 // Package human reads durations, rates and times as people write them: on the command line, in the forms of the web UI and in filters.
+// It writes what figures call by a word of their own.
 //
 // It knows nothing of tasks. What programs send is read elsewhere, and to the letter: internal/rest.
 package human

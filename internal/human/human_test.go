@@ -55,3 +55,11 @@ func TestCounted(t *testing.T) {
 		}
 	}
 }
+
+func TestNamed(t *testing.T) {
+	for name, want := range map[string]string{"mail": "mail", "_other": "other queues", "": "", "_others": "_others"} {
+		if got := Named(name, "queues"); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}

@@ -139,7 +139,15 @@ func flat(data json.RawMessage) map[string]string {
 			_ = json.Compact(&b, value) // it was decoded before
 			text = b.String()
 		}
-		out[name] = strings.TrimSpace(text)
+		out[name] = momentText(strings.TrimSpace(text))
 	}
 	return out
+}
+
+// momentText writes a time as pages write times; what is none stays as it is.
+func momentText(text string) string {
+	if instant.FindString(text) == text {
+		return tidy(text)
+	}
+	return text
 }

@@ -76,6 +76,14 @@ func TestRunsSayWhenClocksChange(t *testing.T) {
 	if runs := runsOf(&pawl.ScheduleInfo{}); runs != nil {
 		t.Errorf("a paused one has %v", runs)
 	}
+	for _, zone := range []string{"", "UTC", "Etc/UTC"} {
+		if runs := runsOf(&pawl.ScheduleInfo{TimeZone: zone, PlannedAt: day(24, 1)}); runs[0].UTC != "" {
+			t.Errorf("a run of zone %q is shown twice: %+v", zone, runs)
+		}
+	}
+	if runs := runsOf(&pawl.ScheduleInfo{TimeZone: "Europe/London", PlannedAt: day(28, 1)}); runs[0].UTC == "" {
+		t.Error("a run in London is shown by its own clocks only")
+	}
 }
 
 func TestChartScales(t *testing.T) {

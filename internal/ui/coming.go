@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -12,7 +13,7 @@ import (
 type run struct {
 	At    time.Time
 	Local string // by the clocks of the schedule's time zone
-	UTC   string
+	UTC   string // "": that is the zone
 	Shift string // how clocks have changed since the run before; "": they have not
 }
 
@@ -29,7 +30,10 @@ func runsOf(s *pawl.ScheduleInfo) (runs []run) {
 	for i, at := range append([]time.Time{s.PlannedAt}, s.Coming...) {
 		local := at.In(zone)
 		_, offset := local.Zone()
-		r := run{At: at, Local: local.Format("Mon 2 Jan 2006 15:04:05 MST"), UTC: at.UTC().Format("2 Jan 15:04:05")}
+		r := run{At: at, Local: local.Format("Mon 2 Jan 2006 15:04:05 MST")}
+		if !isUTC(zone) {
+			r.UTC = at.UTC().Format("2 Jan 15:04:05")
+		}
 		if i > 0 && offset != before {
 			r.Shift = fmt.Sprintf("clocks change by %+d min", (offset-before)/60)
 		}
@@ -38,6 +42,11 @@ func runsOf(s *pawl.ScheduleInfo) (runs []run) {
 	}
 	return runs
 }
+
+// isUTC tells of UTC by any of its names, and not of a zone that keeps its time in winter only.
+func isUTC(zone *time.Location) bool { return slices.Contains(utcNames, zone.String()) }
+
+var utcNames = []string{"UTC", "", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu", "GMT", "Etc/GMT"}
 
 // previewView is what a schedule that is being written would do.
 type previewView struct {

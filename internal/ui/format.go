@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // funcs are what templates can call. Addresses are made here, so that none of them forgets the prefix.
@@ -45,6 +46,7 @@ func (u *UI) funcs() template.FuncMap {
 		"clip":  func(n int, s string) string { return clip(s, n) },                        // at most n characters
 		"words": words,                                                                     // a list with commas
 		"reads": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") }, // a word of the API
+		"named": human.Named,                                                               // of figures
 		"tidy":  tidy,                                                                      // a sentence of the API
 		// What templates need to call others.
 		"strings": func(roles []pawl.Role) (all []string) {
@@ -349,7 +351,8 @@ func dict(pairs ...any) map[string]any {
 
 // document is a payload, a result or a checkpoint as a page shows it.
 type document struct {
-	Text string // indented, if it is JSON
+	Text string // indented, if it is JSON, and with its \u escapes read
+	Raw  string // as it came, if escapes were read; "": they were not
 	Size int64
 	Kind string
 	Cut  bool // there is more
@@ -372,10 +375,18 @@ func documentOf(data []byte, kind string) *document {
 		d.Kind = "application/json"
 		var b bytes.Buffer
 		if json.Indent(&b, data, "", "  ") == nil {
-			text = b.Bytes()
+			var read bool
+			if text, read = readEscapes(b.Bytes()); read {
+				d.Raw = shownOf(data)
+			}
 		}
 	}
 	d.Cut = len(text) > maxShown
-	d.Text = strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "\ufffd")
+	d.Text = shownOf(text)
 	return d
+}
+
+// shownOf is as much of a document as a page shows.
+func shownOf(data []byte) string {
+	return strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), "\ufffd")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -95,5 +96,45 @@ func TestRowsHaveIds(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("%d rows in all templates", found)
+	}
+}
+
+var (
+	tableTag   = regexp.MustCompile(`<table\b[^>]*>`)
+	emptyHead  = regexp.MustCompile(`<th\b[^>]*></th>`)
+	actsCell   = regexp.MustCompile(`(?s)<td class="acts.*?</td>`)
+	rowButton  = regexp.MustCompile(`(?s)<a [^>]*class="button[^>]*>([^<]*?)</a>`)
+	unnamedYet = []string{"audit.html", "dead.html", "operations.html"}
+)
+
+// TestTablesHaveNames: who hears a page is told what a table is of, what stands in each column, and what a button in a row is for.
+func TestTablesHaveNames(t *testing.T) {
+	names, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range names {
+		if slices.Contains(unnamedYet, f.Name()) {
+			continue
+		}
+		text, err := templateFiles.ReadFile("templates/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tag := range tableTag.FindAllString(string(text), -1) {
+			if !strings.Contains(tag, "aria-label") {
+				t.Errorf("%s: a table has no name", f.Name())
+			}
+		}
+		for _, head := range emptyHead.FindAllString(string(text), -1) {
+			t.Errorf("%s: %s is empty", f.Name(), head)
+		}
+		for _, cell := range actsCell.FindAllString(string(text), -1) {
+			for _, m := range rowButton.FindAllStringSubmatch(cell, -1) {
+				if !strings.Contains(m[1], `{{template "of"`) {
+					t.Errorf("%s: the button %q does not say of what", f.Name(), m[1])
+				}
+			}
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 var overviewPages = []page{{path: "/{$}", template: "overview", nav: "/", show: showOverview}}
@@ -19,7 +20,7 @@ type overviewView struct {
 	Chart   chart
 	Busy    []queueRow
 	Alarms  []alarm
-	Failing []pawl.FailingType
+	Failing []failingRow
 	Running []operationRow
 	Hello   []fact // commands, where nothing was enqueued yet
 }
@@ -30,6 +31,13 @@ type alarm struct {
 	Word  string
 	Text  string
 	URL   string // "": it has no page
+	Link  string // what the link is called where the rest is not seen
+}
+
+// failingRow is a type that fails, and where its tasks are.
+type failingRow struct {
+	pawl.FailingType
+	URL string
 }
 
 const (
@@ -50,14 +58,17 @@ func showOverview(v *visit) (*screen, error) {
 		return nil, err
 	}
 	t := stats.Queues
-	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats), Failing: stats.Failing[:min(len(stats.Failing), maxFailing)],
+	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats),
 		Counts: countsOf(pawl.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
 	for _, a := range stats.Attention { // a few of each kind: many are one line
 		one := v.alarm(a)
 		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst
-			one.URL = v.find("queue", stats.Failing[0].Queue, "type", stats.Failing[0].Type, "state", "retrying,dead")
+			one.URL = v.worst(stats.Failing[0], t)
 		}
 		view.Alarms = append(view.Alarms, one)
+	}
+	for _, f := range stats.Failing[:min(len(stats.Failing), maxFailing)] {
+		view.Failing = append(view.Failing, failingRow{f, v.findFailing(f, "")})
 	}
 	if err := v.queues(view); err != nil {
 		return nil, err
@@ -162,6 +173,7 @@ func throughput(label string, s *pawl.Stats) chart {
 // alarm says where what wants attention is seen.
 func (v *visit) alarm(a pawl.Attention) alarm {
 	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: groupDigits(a.Detail)}
+	out.Link = linkName(out.Word, a)
 	if a.Severity == "critical" {
 		out.State = "dead"
 	}
@@ -178,6 +190,44 @@ func (v *visit) alarm(a pawl.Attention) alarm {
 		out.URL = v.url("cluster")
 	}
 	return out
+}
+
+// linkName is what the link of an alarm is called: with its subject, since a page has several.
+func linkName(word string, a pawl.Attention) string {
+	name := "Look: " + word
+	if a.Subject != "" {
+		name += ", " + clip(a.Subject, 60)
+	}
+	if a.More > 0 {
+		name += " and " + number(a.More) + " more"
+	}
+	return name
+}
+
+// failedStates are those in which tasks are of which an attempt failed, while somebody may have to do something.
+const failedStates = "retrying,dead"
+
+// findFailing leads to the tasks of a type that fails, in some states or "" for all. What is not counted apart has no name to look for; if both
+// names are such, the states are what is looked for.
+func (v *visit) findFailing(f pawl.FailingType, states string) string {
+	if f.Queue == human.Other {
+		f.Queue = ""
+	}
+	if f.Type == human.Other {
+		f.Type = ""
+	}
+	if f.Queue == "" && f.Type == "" {
+		states = failedStates
+	}
+	return v.find("queue", f.Queue, "type", f.Type, "state", states)
+}
+
+// worst leads to the tasks of the type that fails most: to those that failed, unless all of them have been tried again with success.
+func (v *visit) worst(f pawl.FailingType, t pawl.QueueTotals) string {
+	if t.Retrying+t.Dead == 0 {
+		return v.findFailing(f, "")
+	}
+	return v.findFailing(f, failedStates)
 }
 
 // alarmURL is the page of an alarm's subject, or the list if it is about many.

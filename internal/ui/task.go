@@ -55,7 +55,9 @@ type taskView struct {
 	Result     *document
 	Checkpoint *document
 	Attempts   []attemptRow
-	Cut        int // attempts that are not shown
+	Newer      string // address of the attempts after those that are shown; "": there are none
+	Older      string // of those before them
+	Cut        int    // how many of these there are
 	Facts      []linkedFact
 	Headers    []fact
 	Commands   []fact
@@ -93,9 +95,9 @@ type attemptRow struct {
 	Cut     bool // the message was shortened
 }
 
-// maxAttempts is how many attempts a page shows: the newest. maxStack bounds what it shows of each error.
+// maxAttempts is how many attempts a page shows. maxStack bounds what it shows of each error.
 const (
-	maxAttempts = 25
+	maxAttempts = 10
 	maxStack    = 2 << 10
 	maxErrors   = 600
 )
@@ -107,7 +109,9 @@ func showTask(v *visit) (*screen, error) {
 	}
 	view := taskView{TaskInfo: t, Can: canOf(t.State), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
 		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker), "Key": v.find("queue", t.Queue, "key", t.Key)}), Commands: v.commands(t)}
-	view.Attempts, view.Cut = attemptRows(t.AttemptLog, v.now)
+	if err := v.attempts(&view); err != nil {
+		return nil, err
+	}
 	view.Headers = headerFacts(t.Headers)
 	if view.Why, err = v.client.Explain(v.ctx, t.ID); err != nil {
 		view.WhyNot = problemOf(err).Message
@@ -123,11 +127,32 @@ func checkpointKind(data []byte) string {
 	return "application/octet-stream"
 }
 
-func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow, cut int) {
-	for i := len(log) - 1; i >= 0; i-- {
-		if len(rows) == maxAttempts {
-			return rows, i + 1
+// attempts fills in the newest attempts, or those up to the one that the address names by its place in the log.
+func (v *visit) attempts(view *taskView) error {
+	all := len(view.AttemptLog)
+	upTo := all
+	if said := v.query("attempts"); said != "" {
+		n, err := strconv.Atoi(said)
+		if err != nil || n < 1 {
+			return badField("attempts", "%q is not the number of an attempt", clip(said, 20))
 		}
+		upTo = min(n, all)
+	}
+	view.Cut = max(upTo-maxAttempts, 0)
+	view.Attempts = attemptRows(view.AttemptLog[view.Cut:upTo], v.now)
+	if view.Cut > 0 {
+		view.Older = v.base + v.here("attempts", strconv.Itoa(view.Cut))
+	}
+	if next := upTo + maxAttempts; upTo < all && next < all {
+		view.Newer = v.base + v.here("attempts", strconv.Itoa(next))
+	} else if upTo < all {
+		view.Newer = v.base + v.here("attempts", "")
+	}
+	return nil
+}
+
+func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow) {
+	for i := len(log) - 1; i >= 0; i-- {
 		a := log[i]
 		row := attemptRow{Attempt: a, Outcome: string(a.Outcome)}
 		if a.NextRunAt.Before(now) {
@@ -144,7 +169,7 @@ func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow, cut int)
 		}
 		rows = append(rows, row)
 	}
-	return rows, 0
+	return rows
 }
 
 func taskFacts(t *pawl.TaskInfo) []fact {

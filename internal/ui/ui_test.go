@@ -106,6 +106,9 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 			t.Errorf("%s has %q in it", path, found)
 		}
 	}
+	if _, body := w.get(t, "/workers"); !strings.Contains(body, ">and 6 more</a>") {
+		t.Error("a worker that runs 9 tasks does not lead to those that its row does not name")
+	}
 }
 
 // TestLongListsFitTheBudget has more of everything than a page of a list holds.
@@ -465,6 +468,50 @@ func TestOperationsLeadOn(t *testing.T) {
 	}
 }
 
+// TestAllAttemptsCanBeSeen: a page has ten of them, and leads on to the others.
+func TestAllAttemptsCanBeSeen(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item {
+		return job("a", `{}`, append(manyHeaders(64), pawl.Queue("mail"), pawl.MaxAttempts(100))...)
+	})
+	for i := range 23 {
+		claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Wait: time.Minute})
+		must(t, err)
+		_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.RetryIn(time.Millisecond, fmt.Errorf("try %d", i+1)))
+		must(t, err)
+	}
+	at := "/tasks/" + w.newest(t, pawl.Filter{Queue: "mail"})
+	attempt := regexp.MustCompile(`<b>Attempt (\d+)</b>`)
+	leads := regexp.MustCompile(`<a href="([^"]*)">(← newer|\d+ older)`)
+	for _, want := range []struct{ first, last, links string }{{"23", "14", "13 older"}, {"13", "4", "← newer 3 older"}, {"3", "1", "← newer"}} {
+		_, body := w.get(t, at)
+		shown := attempt.FindAllStringSubmatch(body, -1)
+		var links []string
+		for _, m := range leads.FindAllStringSubmatch(body, -1) {
+			links, at = append(links, m[2]), html.UnescapeString(m[1]) // the last leads to older ones, or from the oldest back
+		}
+		if got := strings.Join(links, " "); shown[0][1] != want.first || shown[len(shown)-1][1] != want.last || got != want.links {
+			t.Errorf("attempts %s to %s, and %q; want %s to %s, and %q", shown[0][1], shown[len(shown)-1][1], got, want.first, want.last, want.links)
+		}
+		if !strings.Contains(body, "<details><summary>64 headers</summary>") || strings.Index(body, "<h2>Facts</h2>") > strings.Index(body, "<h2>Timeline</h2>") {
+			t.Error("headers are not folded, or facts stand below the timeline")
+		}
+	}
+	for _, bad := range []string{"0", "-1", "many", "1e3"} {
+		if resp, _ := w.get(t, "/tasks/"+w.newest(t, pawl.Filter{Queue: "mail"})+"?attempts="+bad); resp.StatusCode != 422 {
+			t.Errorf("attempts=%s: status %d", bad, resp.StatusCode)
+		}
+	}
+}
+
+// manyHeaders give a task n headers.
+func manyHeaders(n int) (all []pawl.Option) {
+	for i := range n {
+		all = append(all, pawl.Header(fmt.Sprintf("header-%d", i), strings.Repeat("v", 40)))
+	}
+	return all
+}
+
 // TestEverythingOfATask: the form can say what a producer can, and what it does not ask for of a schedule stays.
 func TestEverythingOfATask(t *testing.T) {
 	w := startWorld(t, "")
@@ -591,6 +638,26 @@ func TestAuditOpens(t *testing.T) {
 	less := regexp.MustCompile(`<a class="sub" href="([^"]*)#[^"]*">less</a>`).FindStringSubmatch(body)
 	if less == nil || html.UnescapeString(less[1]) != "/audit?kind=queue" {
 		t.Errorf("less is at %q", less)
+	}
+}
+
+// TestAuditTimes: a time that was changed reads as other times do.
+func TestAuditTimes(t *testing.T) {
+	w := startWorld(t, "")
+	_, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "shop", Roles: []pawl.Role{pawl.RoleProduce}})
+	must(t, err)
+	_, body := w.get(t, "/audit")
+	if !regexp.MustCompile(`<code>expires_at</code> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<`).MatchString(body) {
+		t.Errorf("the audit says %s", regexp.MustCompile(`<code>expires_at.{80}`).FindString(body))
+	}
+}
+
+// TestAlarmsNameTheirSubjects, in what is read of a link alone.
+func TestAlarmsNameTheirSubjects(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	if _, body := w.get(t, "/"); !strings.Contains(body, `<a href="/queues/mail" aria-label="Look: no worker, mail">Look</a>`) {
+		t.Errorf("the overview says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
 	}
 }
 

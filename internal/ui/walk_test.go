@@ -325,7 +325,7 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item {
-		return job("refund\u202eegrahc.", `{"note":"a‮b"}`, pawl.Queue("mail"), pawl.Key("\u05d0 7"))
+		return job("refund\u202eegrahc.", "{\"note\":\"a\u202eb\"}", pawl.Queue("mail"), pawl.Key("\u05d0 7"))
 	})
 	for path, at := range map[string]string{"/tasks": "#live a.name", "/tasks/" + w.newest(t, pawl.Filter{Queue: "mail"}): "h1"} {
 		b.visit(w.url + path)

@@ -43,6 +43,10 @@ func TestNothingIsCutOff(t *testing.T) {
 	w.longNames(t)
 	pages := w.everyLook(t)
 	pages["archive"] = "/archive"
+	for _, state := range []pawl.State{pawl.StateDead, pawl.StateReady} {
+		pages["task-longest-"+string(state)] = "/tasks/" + w.newest(t, pawl.Filter{Queue: longestName, States: []pawl.State{state}})
+	}
+	pages["queue-longest"], pages["tasks-longest"], pages["dead-longest"] = "/queues/"+longestName, "/tasks?q=queue:"+longestName, "/dead?queue="+longestName
 	for name, path := range pages {
 		b.visit(w.url + path)
 		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": "light"}}}, nil)
@@ -50,7 +54,7 @@ func TestNothingIsCutOff(t *testing.T) {
 			b.size(width, 900, false)
 			b.until(fmt.Sprintf("innerWidth === %d", width))
 			if bad := b.eval(cutOff); bad != "" {
-				t.Errorf("%s at %d: %s", path, width, bad)
+				t.Errorf("%.60s at %d: %s", path, width, bad)
 			}
 			b.shoot(fmt.Sprintf("w%d-%s", width, name))
 		}
@@ -61,6 +65,7 @@ func TestNothingIsCutOff(t *testing.T) {
 // longNames adds what has names as long as they are in the world.
 func (w *world) longNames(t testing.TB) {
 	t.Helper()
+	w.longestNames(t)
 	queue, typ := "team-checkout.invoices-of-the-whole-europe-west-region.v2", "com.example.checkout.invoices.RenderInvoiceForCustomerV2"
 	spec := func(i int) pawl.Item {
 		return job(typ, `{}`, pawl.Queue(queue), pawl.Key("customer-"+strings.Repeat("7", 40)), pawl.MaxAttempts(1))
@@ -74,4 +79,73 @@ func (w *world) longNames(t testing.TB) {
 	must(t, err)
 	_, err = w.client.Admin().PauseQueue(t.Context(), queue, strings.Repeat("the printer is on fire ", 8))
 	must(t, err)
+}
+
+// longestName is as long as a name may be, and has nowhere to break.
+var longestName = strings.Repeat("q", 256)
+
+// longestNames adds what has names as long as they may be, many attempts and many headers.
+func (w *world) longestNames(t testing.TB) {
+	t.Helper()
+	w.enqueue(t, 2, func(int) pawl.Item {
+		return job(longestName, `{"name":"J\u00fcrgen"}`, append(manyHeaders(64), pawl.Queue(longestName), pawl.Key(longestName), pawl.Tags(longestName), pawl.MaxAttempts(1))...)
+	})
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{longestName}, Max: 1, Worker: longestName, Lease: time.Hour})
+	must(t, err)
+	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(fmt.Errorf("%s", longestName)))
+	must(t, err)
+}
+
+// seen names what of a selector's finds can be seen.
+func (b *browser) seen(selector string) string {
+	b.t.Helper()
+	return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(%q)].filter((e) => e.checkVisibility() && e.getClientRects().length > 0).map((e) => e.id || e.className || e.tagName))`, selector))
+}
+
+// TestWithoutScripts: what would do nothing is not there, and a page says how old it is.
+func TestWithoutScripts(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 2, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
+	b.visit(w.url + "/tasks")
+	if got := b.seen("#live-switch, #theme-switch, #help-switch, [data-all], .stood"); got != "live-switch,theme-switch,help-switch,INPUT" {
+		t.Errorf("with scripts one sees %q", got)
+	}
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
+	b.visit(w.url + "/tasks")
+	if got := b.seen("#live-switch, #theme-switch, #help-switch, [data-all], .copy, kbd"); got != "" {
+		t.Errorf("without scripts one sees %q, which do nothing", got)
+	}
+	if got := b.seen(".stood a, td.tick input"); got != "A,INPUT,INPUT" {
+		t.Errorf("without scripts one sees %q, want the way to look again, and ticks", got)
+	}
+	b.shoot("without-scripts")
+	b.loading(func() { b.click(".stood a") })
+	b.loading(func() { b.click("tbody a.name") })
+	if got := b.eval("location.pathname"); !strings.HasPrefix(got, "/tasks/") {
+		t.Errorf("the row leads to %s", got)
+	}
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": false}, nil)
+	b.check(w.url)
+}
+
+// TestOnPaper: what is printed is what the page says.
+func TestOnPaper(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.seed(t)
+	for _, path := range []string{"/queues/mail", "/dead", "/tasks", "/cluster"} {
+		b.visit(w.url + path)
+		was := b.eval(`document.getElementById("stood").textContent`)
+		b.until(`document.getElementById("stood").textContent > "` + was + `" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
+		b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print"}, nil)
+		if got := b.seen("button, .button, .menu a, .top, input, .tell, th.w-act1, th.w-act2, th.w-act3"); got != "" {
+			t.Errorf("%s: on paper there is %q", path, got)
+		}
+		if got := b.seen("h1, .stood"); got != "H1,hint stood" {
+			t.Errorf("%s: on paper there is %q, want the title and the time", path, got)
+		}
+		b.shoot("paper" + strings.ReplaceAll(path, "/", "-"))
+		b.call("Emulation.setEmulatedMedia", map[string]any{"media": ""}, nil)
+	}
 }

@@ -40,6 +40,13 @@ type workerRow struct {
 	State string
 }
 
+// maxRuns is how many of a worker's tasks its row names.
+const maxRuns = 3
+
+// Runs are the tasks that its row names, NotShown how many more it has.
+func (r workerRow) Runs() []pawl.RunningTask { return r.Tasks[:min(len(r.Tasks), maxRuns)] }
+func (r workerRow) NotShown() int            { return max(r.Running-len(r.Runs()), 0) }
+
 func workerRowOf(w *pawl.WorkerInfo) workerRow {
 	row := workerRow{WorkerInfo: w, Takes: queuesText(w.Queues), Used: min(w.Running*100/max(w.Slots, 1), 100), State: "connected"}
 	switch {

@@ -94,6 +94,7 @@
     const status = e.detail.xhr?.status ?? 0;
     busy = false;
     answered = status > 0 && status < 500;
+    if (status === 200 || status === 304) $("stood").textContent = new Date(now()).toISOString().slice(0, 19).replace("T", " "); // on paper
     showLive();
     if (due) setTimeout(refresh, Math.max(0, asked + least - Date.now()));
   });

@@ -1,0 +1,81 @@
+package ui
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl"
+)
+
+// TestLinksOfAlarms: a page has several, and each says where it leads.
+func TestLinksOfAlarms(t *testing.T) {
+	v := &visit{}
+	for _, c := range []struct {
+		a         pawl.Attention
+		link, url string
+	}{
+		{pawl.Attention{Kind: "dead_letters"}, "Look: dead letters", "/dead"},
+		{pawl.Attention{Kind: "no_worker", Subject: "mail"}, "Look: no worker, mail", "/queues/mail"},
+		{pawl.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "Look: no worker, mail and 13,999 more", "/queues"},
+		{pawl.Attention{Kind: "schedule_late", Subject: "nightly"}, "Look: schedule late, nightly", "/schedules/nightly"},
+		{pawl.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "Look: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
+		{pawl.Attention{Kind: "certificate"}, "Look: certificate", ""},
+	} {
+		if got := v.alarm(c.a); got.Link != c.link || got.URL != c.url {
+			t.Errorf("%+v: link %q to %q, want %q to %q", c.a, got.Link, got.URL, c.link, c.url)
+		}
+	}
+}
+
+// TestFindFailing: what is not counted apart has no name that could be looked for.
+func TestFindFailing(t *testing.T) {
+	v := &visit{}
+	for _, c := range []struct{ queue, typ, states, want string }{
+		{"mail", "welcome", "", "queue%3Amail+type%3Awelcome"}, {"mail", "welcome", "dead", "queue%3Amail+type%3Awelcome+state%3Adead"},
+		{"mail", "_other", "", "queue%3Amail"}, {"_other", "welcome", "", "type%3Awelcome"}, {"_other", "_other", "", "state%3Aretrying%2Cdead"},
+	} {
+		if got := v.findFailing(pawl.FailingType{Queue: c.queue, Type: c.typ}, c.states); got != "/tasks?q="+c.want {
+			t.Errorf("type %q of queue %q, states %q: %q, want %q", c.typ, c.queue, c.states, got, c.want)
+		}
+	}
+}
+
+// TestWorst: Look does not lead to an empty page when what failed is mended.
+func TestWorst(t *testing.T) {
+	v, f := &visit{}, pawl.FailingType{Queue: "mail", Type: "welcome"}
+	for of, want := range map[pawl.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
+		{Retrying: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead"} {
+		if got := v.worst(f, of); got != want {
+			t.Errorf("with %+v: %q, want %q", of, got, want)
+		}
+	}
+}
+
+// TestPagesOfTheRunbook: each page to which the runbook leads is there.
+func TestPagesOfTheRunbook(t *testing.T) {
+	book, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile(`\{\w+\}|\b[A-Z]+\b`)
+	there := map[string]bool{"/": true}
+	for _, p := range (&UI{}).pages() {
+		there[word.ReplaceAllString(p.path, "X")] = p.show != nil
+	}
+	looked := 0
+	for line := range strings.Lines(string(book)) {
+		if !strings.HasPrefix(line, "- *Pages*") {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`(/[^` ]*)`").FindAllStringSubmatch(line, -1) {
+			if looked++; !there[word.ReplaceAllString(m[1], "X")] {
+				t.Errorf("the runbook leads to %s, which is no page: %s", m[1], line)
+			}
+		}
+	}
+	if looked < 17 {
+		t.Errorf("the runbook leads to %d pages", looked)
+	}
+}
