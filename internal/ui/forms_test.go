@@ -235,7 +235,7 @@ func TestFocusComesBack(t *testing.T) {
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.visit(w.url + "/queues/mail")
 	for _, leave := range []func(){func() { b.key("Escape") }, func() { b.click("dialog [data-close]") }} {
-		b.click(`main a[data-form][href*="/pause"]`)
+		b.eval(`document.querySelector('main a[data-form][href*="/pause"]').click()`) // as browsers that don't focus what is clicked
 		b.until(`document.activeElement.matches("dialog select")`)
 		b.eval(`document.activeElement.blur()`)
 		leave()
