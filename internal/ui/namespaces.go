@@ -37,18 +37,6 @@ type namespaceRow struct {
 	Rows []quotaRow
 }
 
-// anywhere calls the API without the namespace that the visitor has chosen: one that is gone must not keep people from choosing another.
-func (v *visit) anywhere(call func(pawl.Admin) error) error {
-	who := of(v.r)
-	who.namespace = ""
-	client, leave, err := v.visitors.client(who)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	return call(client.Admin())
-}
-
 func showNamespaces(v *visit) (*screen, error) {
 	me, err := v.admin().Me(v.ctx)
 	if err != nil {
@@ -89,7 +77,7 @@ func unconfirmed(nodes []string) string {
 
 func removeNamespaceForm(v *visit) (*form, error) {
 	name := v.r.PathValue("namespace")
-	return &form{Title: "Remove " + clip(name, 60), Danger: true, Button: "Remove the namespace", Back: "/namespaces", Text: "Only one without queues, schedules and tokens can be removed. Ended tasks that it still keeps are seen again by whoever makes one of the same name.",
+	return &form{Title: "Remove " + clip(name, 60), Danger: true, Button: "Remove the namespace", Back: "/namespaces", Text: "Only one without queues, schedules and tokens can be removed. What is kept of its ended tasks goes with it; the audit stays.",
 		Fields: []field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true}, reasonField()}}, nil
 }
 
@@ -102,13 +90,16 @@ func doRemoveNamespace(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
+	if name == spaceOf(v.r) {
+		v.base = v.UI.base // the pages of this one are gone
+	}
 	return done{Said: "Removed namespace " + name + "." + unconfirmed(behind), Next: "/namespaces"}, nil
 }
 
-// namespaces are those among which the visitor may choose: none, unless the token is good for all. Errors are no more than nothing to
-// choose.
+// namespaces are those among which the visitor may choose, also from within one that is gone: none, unless the token is good for all. Errors
+// are no more than nothing to choose.
 func (v *visit) namespaces() (names []string) {
-	_ = v.anywhere(func(a pawl.Admin) error {
+	_ = v.as(v.in(""), func(a pawl.Admin) error {
 		page, err := a.NamespacesPage(v.ctx, pawl.NamespaceFilter{}, pawl.PageRequest{Limit: maxNamespaces})
 		for _, n := range page.Items {
 			names = append(names, n.Name)
@@ -148,22 +139,9 @@ func doChoose(v *visit) (done, error) {
 	if err := checkOwnName(namespace); err != nil {
 		return done{}, err
 	}
-	if err := v.enter(namespace); err != nil {
+	if err := v.known(v.in(namespace)); err != nil {
 		return done{}, err
 	}
 	v.base = v.baseOf(namespace)
 	return done{Said: "These are the queues and tasks of " + namespace + ".", Next: "/"}, nil
-}
-
-// enter asks the API whether the visitor may go to a namespace.
-func (v *visit) enter(namespace string) error {
-	who := of(v.r)
-	who.namespace = namespace
-	client, leave, err := v.visitors.client(who)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	_, err = client.Admin().Me(v.ctx)
-	return err
 }

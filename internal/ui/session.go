@@ -134,14 +134,9 @@ func (v *visit) takeToken() {
 }
 
 func (v *visit) try(token string) error {
-	who := of(v.r)
-	who.token, who.namespace = token, ""
-	client, leave, err := v.visitors.client(who)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	_, err = client.Admin().Me(v.ctx)
+	who := v.in("")
+	who.token = token
+	err := v.known(who)
 	if e, ok := errors.AsType[*pawl.Error](err); ok && e.Field == "" {
 		beside := *e
 		beside.Field = "token"

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"strings"
+
+	"github.com/pawlq/pawl"
 )
 
 // The address of a page says of which namespace it is: those of another than default are below /in/NAME. So pages can be kept, passed on and
@@ -66,10 +68,8 @@ func (v *visit) leave() {
 		return
 	}
 	v.base, v.left = v.UI.base, true
-	who := of(v.r)
-	who.namespace = ""
-	if client, done, err := v.visitors.client(who); err == nil {
-		defer done()
-		v.me, _ = client.Admin().Me(v.ctx)
-	}
+	_ = v.as(v.in(""), func(a pawl.Admin) (err error) { // or nobody is known, and the menu has all pages
+		v.me, err = a.Me(v.ctx)
+		return err
+	})
 }

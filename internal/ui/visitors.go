@@ -103,6 +103,31 @@ func (v *visitors) client(who visitor) (client *pawl.Client, leave func(), err e
 	}, nil
 }
 
+// as calls the API once as another visitor than that of the request.
+func (v *visit) as(who visitor, call func(pawl.Admin) error) error {
+	client, leave, err := v.visitors.client(who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return call(client.Admin())
+}
+
+// in is the visitor in a namespace; "": in that of their token.
+func (v *visit) in(namespace string) visitor {
+	who := of(v.r)
+	who.namespace = namespace
+	return who
+}
+
+// known asks the API whether it lets a visitor in.
+func (v *visit) known(who visitor) error {
+	return v.as(who, func(a pawl.Admin) error {
+		_, err := a.Me(v.ctx)
+		return err
+	})
+}
+
 // retryFor is how long a page waits for a shard that has no leader, before it says so.
 const retryFor = 5 * time.Second
 
