@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"internal/backup":    {},
 	"internal/certs":     {},
 	"internal/broker":    {"internal/archive", "internal/audit", "internal/engine", "internal/events", "internal/shard", "internal/stats", "internal/store", "internal/task"},
-	"internal/cluster":   {"internal/audit", "internal/auth", "internal/events", "internal/store", "internal/task", "internal/webhook"},
+	"internal/cluster":   {"internal/audit", "internal/auth", "internal/events", "internal/human", "internal/store", "internal/task", "internal/webhook"},
 	"internal/contract":  {"api/pawl/v1", "internal/task"},
 	"internal/cron":      {},
 	"internal/engine":    {"internal/audit", "internal/cron", "internal/store", "internal/task"},
@@ -126,6 +126,34 @@ func TestImports(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTreeOfTheHouse: whoever looks for a package finds it in the tree of docs/architecture.md, and no room that is gone.
+func TestTreeOfTheHouse(t *testing.T) {
+	page, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for pkg := range mayImport {
+		if room, ok := strings.CutPrefix(pkg, "internal/"); ok {
+			want = append(want, room)
+		}
+	}
+	_, tree, _ := strings.Cut(string(page), "\n  internal/\n")
+	for line := range strings.Lines(tree) {
+		room, ok := strings.CutPrefix(line, "    ")
+		if !ok {
+			break
+		}
+		room, _, _ = strings.Cut(room, "/")
+		got = append(got, room)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the tree has %q, want %q", got, want)
+	}
 }
 
 func TestPackageComments(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 func newQueue(a *app) *cobra.Command {
@@ -108,8 +109,8 @@ func sparklines(s *pawl.QueueSeries) (succeeded, wrong string) {
 	for i := range min(len(badly), len(s.Poisoned)) { // such an attempt is not among those that failed
 		badly[i] += s.Poisoned[i]
 	}
-	well := inPairs(s.Succeeded)
-	badly = inPairs(badly)
+	well := human.Series(s.Succeeded)
+	badly = human.Series(badly)
 	most := int64(1)
 	for _, n := range slices.Concat(well, badly) {
 		most = max(most, n)
@@ -129,21 +130,6 @@ func sparkline(numbers []int64, most int64) string {
 		return "-"
 	}
 	return string(line)
-}
-
-// sparkSteps is how many steps a row has room for.
-const sparkSteps = 30
-
-// inPairs makes one step of two where there are more than a row has room for.
-func inPairs(numbers []int64) []int64 {
-	if len(numbers) <= sparkSteps {
-		return numbers
-	}
-	out := make([]int64, (len(numbers)+1)/2)
-	for i, n := range numbers {
-		out[i/2] += n
-	}
-	return out
 }
 
 // noteOf says in short what keeps a queue or parts of it from running.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // ProblemKind says what sort of trouble it is.
@@ -126,20 +128,7 @@ func shardsText(ids []uint32) string {
 	if len(ids) == 1 {
 		return shardText(ids[0])
 	}
-	var parts []string
-	for i := 0; i < len(ids); {
-		end := i
-		for end+1 < len(ids) && ids[end+1] == ids[end]+1 {
-			end++
-		}
-		part := strconv.FormatUint(uint64(ids[i]), 10)
-		if end > i {
-			part += "-" + strconv.FormatUint(uint64(ids[end]), 10)
-		}
-		parts = append(parts, part)
-		i = end + 1
-	}
-	return "shards " + strings.Join(parts, ", ")
+	return "shards " + strings.Join(human.Runs(ids), ", ")
 }
 
 // told says in words what a step does.

@@ -8,9 +8,11 @@ import (
 )
 
 // Ranges writes numbers in order, those without a gap between them together: "0-3,7".
-func Ranges(numbers []uint32) string {
+func Ranges(numbers []uint32) string { return strings.Join(Runs(numbers), ",") }
+
+// Runs are the parts of Ranges.
+func Runs(numbers []uint32) (parts []string) {
 	sorted := slices.Sorted(slices.Values(numbers))
-	var parts []string
 	for i := 0; i < len(sorted); {
 		end := i
 		for end+1 < len(sorted) && sorted[end+1] == sorted[end]+1 {
@@ -23,7 +25,7 @@ func Ranges(numbers []uint32) string {
 		parts = append(parts, part)
 		i = end + 1
 	}
-	return strings.Join(parts, ",")
+	return parts
 }
 
 // Counted writes how many numbers there are, and which: "5 (0-3,7)"; "0" for none.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // spark is a chart as small as a word: what succeeded, as an area, what came, as a line, and below them where attempts went wrong.
@@ -29,8 +30,8 @@ func sparkOf(s *pawl.QueueSeries) *spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
 	}
-	came, succeeded, failed, poisoned := pairs(s.In), pairs(s.Succeeded), pairs(s.Failed), pairs(s.Poisoned)
-	wrong := make([]int64, len(pairs(s.Out)))
+	came, succeeded, failed, poisoned := human.Series(s.In), human.Series(s.Succeeded), human.Series(s.Failed), human.Series(s.Poisoned)
+	wrong := make([]int64, len(human.Series(s.Out)))
 	top := int64(1)
 	for i := range wrong {
 		wrong[i] = at(failed, i) + at(poisoned, i) // an attempt that found poison is not among those that failed
@@ -66,21 +67,6 @@ func trendOf(hours []int64) trend {
 		t.Area = stepsOf(hours, top) + fmt.Sprintf("V%dz", sparkHeight)
 	}
 	return t
-}
-
-// sparkSteps is how many steps a spark has room for.
-const sparkSteps = 30
-
-// pairs makes one step of two, where there are more than a spark has room for.
-func pairs(n []int64) []int64 {
-	if len(n) <= sparkSteps {
-		return n
-	}
-	out := make([]int64, (len(n)+1)/2)
-	for i, v := range n {
-		out[i/2] += v
-	}
-	return out
 }
 
 // sparkLabel is what a spark shows, in words.
