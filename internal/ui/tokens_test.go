@@ -135,7 +135,8 @@ func TestNamespacesOfOthers(t *testing.T) {
 	shop := w.inShop(t)
 	token, err := shop.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "clerk", Roles: []pawl.Role{pawl.RoleObserve}})
 	must(t, err)
-	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"}} {
+	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"},
+		"/in/shop//queues": {w.token, "/in/shop/queues"}} {
 		if resp, _ := w.get(t, from, as(c[0])...); resp.StatusCode/100 != 3 || resp.Header.Get("Location") != c[1] {
 			t.Errorf("%s has status %d and leads to %q, want %q", from, resp.StatusCode, resp.Header.Get("Location"), c[1])
 		}
