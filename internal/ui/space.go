@@ -25,8 +25,7 @@ func (u *UI) within(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, ok := strings.CutPrefix(r.URL.EscapedPath(), spacePath)
 		name, _, whole := strings.Cut(rest, "/")
-		tidy := !strings.Contains(rest, "//") // others are led to a tidy one, which must be of the same namespace
-		if !ok || !tidy || name == "" || len(name) > maxSpace || strings.Trim(name, spaceLetters) != "" {
+		if !ok || name == "" || len(name) > maxSpace || strings.Trim(name, spaceLetters) != "" {
 			next.ServeHTTP(w, r)
 			return
 		}
