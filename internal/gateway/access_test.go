@@ -182,7 +182,7 @@ func callEmpty(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 	}
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: m.IsStreamingClient()}, apiPackage+name)
 	if err == nil {
-		if err = s.SendMsg(request); err == nil {
+		if err = s.SendMsg(request); err == nil || errors.Is(err, io.EOF) { // a stream that was refused: RecvMsg tells why
 			_ = s.CloseSend()
 			err = s.RecvMsg(answer)
 		}
