@@ -97,7 +97,8 @@ func (r *replica) elected(o shard.Office) {
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
 	r.leader.KeepAudit(r.b.cfg.AuditKeep)
 	r.ring.Open()
-	r.setDeadline(0)
+	r.deadline.Store(0)
+	poke(r.wake) // whatever the deadline was: one that was lost with the last office may be 0 too, and nobody looked at it since
 	poke(r.toFile)
 	poke(r.toSend)
 	poke(r.operations.wake)

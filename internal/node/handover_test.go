@@ -1,0 +1,54 @@
+package node
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Leadership is handed over again and again under load, and each time what is due under the new leader is done in time: it may have led
+// before, and lost its office with calls under way.
+func TestTimePassesAfterHandovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		c := w.nodes["n3"].client()
+		enqueue := func(opts ...pawl.Option) {
+			if _, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, opts...); err != nil {
+				t.Error(err)
+			}
+		}
+		for n := range 6 {
+			old := w.leaderOf(1)
+			next := map[string]string{"n1": "n2", "n2": "n1", "n3": "n1"}[old]
+			var load sync.WaitGroup
+			for range 50 {
+				load.Go(func() {
+					for range 20 {
+						enqueue(pawl.Queue("load"))
+						pass(time.Millisecond)
+					}
+				})
+			}
+			pass(5 * time.Millisecond)
+			to := w.nodes[next].replicas.get(1).id
+			if err := w.nodes[old].replicas.get(1).shard.Transfer(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+			load.Wait()
+			if now := w.leaderOf(1); now != next {
+				t.Fatalf("handover %d: %s leads, want %s", n, now, next)
+			}
+			const delay, most = time.Second, 1500 * time.Millisecond
+			enqueue(pawl.Queue("later"), pawl.In(delay))
+			began := time.Now()
+			got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"later"}, Wait: 20 * time.Second})
+			if took := time.Since(began); err != nil || len(got) != 1 || took > most {
+				t.Errorf("handover %d, from %s to %s: what was due after %v came after %v (%d tasks, %v)", n, old, next, delay, took, len(got), err)
+			}
+		}
+	})
+}
