@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"math"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -78,23 +76,6 @@ func TestSizes(t *testing.T) {
 			t.Errorf("size %q was taken", bad)
 		}
 	}
-}
-
-// TestWatch: it shows, waits for two seconds, shows again, and an interrupt is its good end.
-func TestWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
-		defer stop()
-		var shown []time.Duration
-		start := time.Now()
-		a := &app{out: io.Discard}
-		if err := a.watch(ctx, func() error { shown = append(shown, time.Since(start)); return nil }); err != nil {
-			t.Errorf("watch: %v", err)
-		}
-		if want := []time.Duration{0, 2 * time.Second, 4 * time.Second}; !slices.Equal(shown, want) {
-			t.Errorf("shown at %v, want %v", shown, want)
-		}
-	})
 }
 
 func TestProgressBar(t *testing.T) {
@@ -172,13 +153,6 @@ func TestListsWatch(t *testing.T) {
 	}
 	if lists < 13 {
 		t.Errorf("found %d lists, want at least 13", lists)
-	}
-}
-
-// TestWatchHead: who watches sees when it was asked, and how often it is.
-func TestWatchHead(t *testing.T) {
-	if got, want := watchHead(time.Date(2026, 1, 31, 9, 5, 7, 0, time.Local)), "09:05:07, every 2s\n\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
