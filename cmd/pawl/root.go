@@ -43,8 +43,7 @@ type app struct {
 	reason    string
 	format    string
 
-	tracers  trace.TracerProvider // nil: none
-	traceLog *slog.Logger
+	tracers trace.TracerProvider // nil: none
 }
 
 // newRoot makes the tree of commands.

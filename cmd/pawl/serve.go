@@ -79,7 +79,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
   PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
 	}
 	s.add(cmd.Flags())
-	cmd.RunE = a.traced("pawl", a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
 		if err := settle(cmd.LocalNonPersistentFlags(), "config"); err != nil {
 			return err
 		}
@@ -87,9 +87,13 @@ OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
 		if err != nil {
 			return err
 		}
-		a.logTraces(log)
+		stop, err := a.trace(cmd, "pawl", log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		return a.serve(cmd.Context(), &s, log)
-	}))
+	})
 	return cmd
 }
 

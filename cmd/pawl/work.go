@@ -63,7 +63,7 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
   pawl work --type thumbnail --exec 'convert - -resize 200 png:-' --queue fast=5,slow=1 --concurrency 4`,
 	}
 	w.add(cmd.Flags())
-	cmd.RunE = a.traced("pawl-worker", a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
 		queues, err := w.check()
 		if err != nil {
 			return err
@@ -72,14 +72,18 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
 		if err != nil {
 			return err
 		}
-		a.logTraces(log)
+		stop, err := a.trace(cmd, "pawl-worker", log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		client, err := a.dial(pawl.WithLogger(log))
 		if err != nil {
 			return err
 		}
 		defer client.Close()
 		return a.work(cmd.Context(), client, &w, queues, log)
-	}))
+	})
 	return cmd
 }
 
