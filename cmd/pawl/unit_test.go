@@ -136,6 +136,46 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestExamplesCanBeCopied: a line of an example that goes on ends with one backslash, as a shell wants it.
+func TestExamplesCanBeCopied(t *testing.T) {
+	root := newRoot(&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
+	todo := slices.Clone(root.Commands())
+	for len(todo) > 0 {
+		cmd := todo[0]
+		todo = append(todo[1:], cmd.Commands()...)
+		if strings.Contains(cmd.Example, `\\`) {
+			t.Errorf("%s: two backslashes in the example\n%s", cmd.CommandPath(), cmd.Example)
+		}
+	}
+}
+
+// TestIdleFlags: they are flags of commands that there are, refused there and not in their help.
+func TestIdleFlags(t *testing.T) {
+	does := func(words ...string) (status int, said string) {
+		var out bytes.Buffer
+		status = run(words, strings.NewReader(""), &out, &out)
+		return status, out.String()
+	}
+	argument := map[string]string{"cert": "ca", "restore": "file", "payload-key": "k1", "bench": "enqueue"}
+	for name, flags := range idleFlags {
+		_, help := does(name, "--help")
+		_, help, _ = strings.Cut(help, "\nFlags:")
+		for _, flag := range flags {
+			given := "--" + flag
+			if flag != "plaintext" {
+				given += "=json"
+			}
+			status, said := does(strings.Fields(name + " " + argument[name] + " " + given)...)
+			if status != exitUsage || !strings.Contains(said, " takes no --"+flag) {
+				t.Errorf("pawl %s %s: status %d, %q", name, given, status, said)
+			}
+			if help == "" || strings.Contains(help, "--"+flag+" ") {
+				t.Errorf("pawl %s --help: it tells of --%s, or of no flags:\n%s", name, flag, help)
+			}
+		}
+	}
+}
+
 // TestListsWatch: what lists can be watched. Events go on by themselves.
 func TestListsWatch(t *testing.T) {
 	root := newRoot(&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
