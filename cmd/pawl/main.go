@@ -86,7 +86,7 @@ func (a *app) explain(err error) string {
 // trouble is an error in a few words, for a screen that goes on.
 func (a *app) trouble(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "it takes longer than a call may"
+		return "the server at " + a.server + " takes too long"
 	}
 	if e := (*pawl.Error)(nil); errors.As(err, &e) {
 		err = e
