@@ -20,18 +20,18 @@ func TestActorsCantBeCounterfeited(t *testing.T) {
 	all := auth.Everything
 	for _, c := range []struct {
 		what string
-		who  auth.Visitor
+		who  *auth.Visitor
 		want string
 	}{
-		{"a token of all namespaces", auth.Visitor{Name: "oncall", Rights: all}, "*/oncall"},
-		{"one of a namespace", auth.Visitor{Name: "oncall", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin}}, "oncall"},
-		{"the token of a node's file", auth.Visitor{Name: auth.AdminName, Rights: all}, "admin-token-file"},
-		{"nobody with a token", auth.Visitor{Rights: all}, "*/said"},
+		{"a token of all namespaces", &auth.Visitor{Name: "oncall", Rights: all}, "*/oncall"},
+		{"one of a namespace", &auth.Visitor{Name: "oncall", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin}}, "oncall"},
+		{"the token of a node's file", &auth.Visitor{Name: auth.AdminName, Rights: all}, "admin-token-file"},
+		{"nobody with a token", &auth.Visitor{Rights: all}, "*/said"},
 	} {
 		ctx, call := begin(t.Context(), "rest", "test")
 		call.web = httptest.NewRequest(http.MethodPost, "/", nil)
 		call.web.Header.Set("Pawl-Actor", "*/said")
-		call.visitor = visitor{Visitor: &c.who}
+		call.visitor = visitor{Visitor: c.who}
 		if by, err := authorOf(ctx, ""); err != nil || by.Name != c.want {
 			t.Errorf("%s acts as %q (%v), want %q", c.what, by.Name, err, c.want)
 		}
