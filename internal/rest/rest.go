@@ -19,6 +19,9 @@ type Config struct {
 	Ready func(*pawlv1.GetServerResponse) error
 	Batch int // tasks that one request may enqueue
 
+	// Misdirected refuses a request for another host than this one, before anything else is looked at; nil: all are for this one.
+	Misdirected func(r *http.Request) error
+
 	// Pages answers what is not the API's. Nil: not found.
 	Pages http.Handler
 	// Metrics answers /metrics. Nil: not found.
@@ -104,7 +107,24 @@ func New(cfg Config) http.Handler {
 		}
 		f.exchange(w, r, &Route{handle: func(x *exchange) error { return task.NotFound("path", r.URL.Path) }})
 	})
-	return underBase(cfg.BasePath, mux)
+	return f.ours(underBase(cfg.BasePath, mux))
+}
+
+// ours answers what is for this host.
+func (f *face) ours(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
+		if f.Misdirected != nil {
+			if err := f.Misdirected(r); err != nil {
+				f.exchange(w, r, &Route{handle: func(x *exchange) error {
+					x.status = http.StatusMisdirectedRequest
+					return err
+				}})
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it.
