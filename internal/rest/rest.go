@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -127,22 +128,57 @@ func (f *face) ours(h http.Handler) http.Handler {
 	})
 }
 
-// underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it.
+// underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it. An
+// untidy path leads to the tidy one, with the prefix whatever the proxy did with it: a browser follows.
 func underBase(base string, h http.Handler) http.Handler {
-	if base == "" {
-		return h
-	}
-	stripped := http.StripPrefix(base, h)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came := r.URL.EscapedPath()
+		path := tidyPath(came)
+		_, below := strings.CutPrefix(path, base+"/")
 		switch {
-		case r.URL.Path == base:
-			http.Redirect(w, r, base+"/", http.StatusMovedPermanently)
-		case strings.HasPrefix(r.URL.Path, base+"/"):
-			stripped.ServeHTTP(w, r)
+		case r.Method == http.MethodConnect || came == "*": // they have no path
+			h.ServeHTTP(w, r)
+		case path == base:
+			lead(w, r, base+"/")
+		case path != came && below:
+			lead(w, r, path)
+		case path != came:
+			lead(w, r, base+path)
+		case below && base != "":
+			h.ServeHTTP(w, without(base, r))
 		default:
 			h.ServeHTTP(w, r)
 		}
 	})
+}
+
+// tidyPath is a path without empty segments and dots, as net/http wants to see them.
+func tidyPath(p string) string {
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	tidy := path.Clean(p)
+	if strings.HasSuffix(p, "/") && tidy != "/" {
+		tidy += "/"
+	}
+	return tidy
+}
+
+// lead sends the client to another path, which is escaped.
+func lead(w http.ResponseWriter, r *http.Request, to string) {
+	if r.URL.RawQuery != "" {
+		to += "?" + r.URL.RawQuery
+	}
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+}
+
+// without is a request for a path below a prefix, without the prefix, of which nothing needs escapes.
+func without(base string, r *http.Request) *http.Request {
+	inner, address := *r, *r.URL
+	address.Path, address.RawPath = strings.TrimPrefix(address.Path, base), strings.TrimPrefix(address.RawPath, base)
+	inner.URL = &address
+	return &inner
 }
 
 func isAPI(path string) bool { return strings.HasPrefix(path, "/api/") }
