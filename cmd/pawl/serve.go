@@ -68,6 +68,8 @@ files). When the files change they are read again; nothing has to be restarted.
 
 With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
 "pawl token add" makes others. With --client-ca callers may be known by their certificates instead.
+Without tokens, REST and the web UI answer only when they are called by an IP address, by localhost,
+or by the host of --listen, --advertise or --allowed-hosts: else pages of any site could call them.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
