@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -79,9 +80,11 @@ func TestOtherNamesAreMisdirected(t *testing.T) {
 	for _, rt := range rest.Routes() {
 		paths = append(paths, [2]string{rt.Method, strings.NewReplacer("{", "", "}", "").Replace(rt.Path)})
 	}
+	ctx, gone := context.WithCancel(t.Context())
+	gone() // or a stream that is served would go on
 	for _, p := range paths {
 		w := httptest.NewRecorder()
-		g.Handler().ServeHTTP(w, stray(p[0], p[1], "evil.example:7295"))
+		g.Handler().ServeHTTP(w, stray(p[0], p[1], "evil.example:7295").WithContext(ctx))
 		var problem struct{ Code, Field, Detail string }
 		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || w.Code != http.StatusMisdirectedRequest || problem.Code != "invalid_argument" || problem.Field != "host" {
 			t.Errorf("%s %s: %d %s", p[0], p[1], w.Code, w.Body)
