@@ -86,7 +86,7 @@ type face struct {
 // New serves REST, and what is not the API's beside it.
 func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
-	f := &face{cfg, http.NewCrossOriginProtection()}
+	f := &face{Config: cfg, guard: http.NewCrossOriginProtection()}
 	for _, rt := range Routes() {
 		mux.HandleFunc(rt.String(), func(w http.ResponseWriter, r *http.Request) { f.exchange(w, r, &rt) })
 	}
@@ -104,7 +104,7 @@ func New(cfg Config) http.Handler {
 		}
 		f.exchange(w, r, &Route{handle: func(x *exchange) error { return task.NotFound("path", r.URL.Path) }})
 	})
-	return underBase(cfg.BasePath, mux)
+	return punctual(underBase(cfg.BasePath, mux))
 }
 
 // underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it.
