@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/contract"
@@ -32,7 +33,7 @@ func (x *exchange) body() ([]byte, error) {
 	if x.r.ContentLength > contract.MaxMessage {
 		return nil, x.cutOff(tooLarge())
 	}
-	body, err := readAll(http.MaxBytesReader(x.w, x.r.Body, contract.MaxMessage), int(x.r.ContentLength))
+	body, err := x.readAll(http.MaxBytesReader(x.w, x.r.Body, contract.MaxMessage), x.r.ContentLength)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -54,15 +55,37 @@ func tooLarge() error {
 	return &task.Error{Code: task.CodePayloadTooLarge, Field: "body", Message: task.Invalid("body", "more than %d bytes", contract.MaxMessage).Message}
 }
 
+const (
+	// maxLent is how much room all bodies that are on their way have together before they have come: each all of its own, as long as that
+	// is enough, so that nothing is copied.
+	maxLent = 64 << 20
+	// firstPart is the room that a body has at first beyond that. Then it grows with what comes: who announces much and sends little takes
+	// little.
+	firstPart = 64 << 10
+	partsGrow = 4
+)
+
+// lender makes room for bodies.
+type lender struct{ lent atomic.Int64 }
+
 // readAll reads a body of a size that was announced, or -1.
-func readAll(from io.Reader, size int) ([]byte, error) {
+func (l *lender) readAll(from io.Reader, size int64) ([]byte, error) {
 	if size < 0 {
 		return io.ReadAll(from)
 	}
-	b := make([]byte, size)
-	n, err := io.ReadFull(from, b)
-	if errors.Is(err, io.EOF) {
-		err = nil
+	room := size
+	if l.lent.Add(size) > maxLent {
+		room = min(size, firstPart)
 	}
-	return b[:n], err
+	defer l.lent.Add(-size)
+	b := make([]byte, room)
+	for n := int64(0); ; {
+		more, err := io.ReadFull(from, b[n:])
+		if n += int64(more); err != nil || n == size {
+			return b[:n], err
+		}
+		grown := make([]byte, min(size, partsGrow*n))
+		copy(grown, b)
+		b = grown
+	}
 }

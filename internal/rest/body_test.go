@@ -2,12 +2,14 @@ package rest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -92,5 +94,35 @@ func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Bodies get all their room at once, as long as those on their way are few; beyond that as much as has come, and some.
+func TestRoomOfBodies(t *testing.T) {
+	const size = 1 << 20
+	body := bytes.Repeat([]byte("pawl"), size/4)
+	for _, c := range []struct {
+		lent, size int64
+		come, room int
+	}{
+		{0, 0, 0, 0},
+		{0, size, size, size},
+		{0, 16 * size, 1, 16 * size},
+		{maxLent - size, size, size, size},
+		{maxLent, 16 * size, 1, firstPart},
+		{maxLent, 16 * size, firstPart + 1, partsGrow * firstPart},
+		{maxLent, size, size, size},
+		{maxLent, 100, 100, 100},
+		{1 << 40, 3*firstPart + 7, 3*firstPart + 7, 3*firstPart + 7},
+	} {
+		var l lender
+		l.lent.Store(c.lent)
+		got, err := l.readAll(iotest.OneByteReader(bytes.NewReader(body[:c.come])), c.size)
+		if whole := int64(c.come) == c.size; (err == nil) != whole || !bytes.Equal(got, body[:c.come]) || cap(got) != c.room {
+			t.Errorf("%d of %d bytes while %d are lent: got %d in a room of %d, %v; want a room of %d", c.come, c.size, c.lent, len(got), cap(got), err, c.room)
+		}
+		if l.lent.Load() != c.lent {
+			t.Errorf("%d bytes are lent behind, want %d", l.lent.Load(), c.lent)
+		}
 	}
 }

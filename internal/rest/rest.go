@@ -80,6 +80,7 @@ func Routes() []Route {
 // face serves REST.
 type face struct {
 	Config
+	lender
 	guard *http.CrossOriginProtection
 }
 
