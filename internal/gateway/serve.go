@@ -35,7 +35,7 @@ func (g *Gateway) newHTTP() *http.Server {
 		Handler:           withTLS(g.rest),
 		ConnContext:       withGuest,
 		ReadHeaderTimeout: headerTimeout,
-		// There is no ReadTimeout: it would end the context of a long poll. Handlers set one for the body.
+		// There is no ReadTimeout: it would end the context of a long poll. REST gives each body a time of its own.
 		WriteTimeout:   rest.AnswerTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHTTPHeaders,

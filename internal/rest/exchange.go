@@ -2,8 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -16,13 +14,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-const (
-	// AnswerTimeout is how long an answer may take beyond what the request asks to wait for: the server's limit for all that do not
-	// ask for more patience.
-	AnswerTimeout = 60 * time.Second
-	// BodyTimeout is how long a body may take to arrive.
-	BodyTimeout = 30 * time.Second
-)
+// AnswerTimeout is how long an answer may take beyond what the request asks to wait for: the server's limit for all that do not
+// ask for more patience.
+const AnswerTimeout = 60 * time.Second
 
 // Headers of answers. An answer of several shards lists them with commas.
 const (
@@ -62,9 +56,6 @@ func (f *face) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 			buffers.Put(buffer)
 		}
 	}()
-	if r.ContentLength != 0 { // also for those who never read it: the server reads on behind them
-		_ = x.conn.SetReadDeadline(time.Now().Add(BodyTimeout)) // not on connections in memory
-	}
 	came := f.Call(r, on, func(ctx context.Context) error {
 		if err := f.guard.Check(r); err != nil {
 			return &task.Error{Code: task.CodePermissionDenied, Message: "a page of another origin may not call this server"}
@@ -132,49 +123,6 @@ func (x *exchange) refusalFields(e *task.Error) {
 	if e.RetryAfter > 0 {
 		x.str("retry_after", contract.SpanText(e.RetryAfter))
 	}
-}
-
-// body reads the request's body, up to the limit of a message.
-func (x *exchange) body() ([]byte, error) {
-	if e := x.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return nil, task.Invalid("Content-Encoding", "%q is not known here: send the body as it is", task.Cut(e, 64))
-	}
-	if x.r.ContentLength > contract.MaxMessage {
-		return nil, x.cutOff(tooLarge())
-	}
-	body, err := readAll(http.MaxBytesReader(x.w, x.r.Body, contract.MaxMessage), int(x.r.ContentLength))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, x.cutOff(tooLarge())
-	case err != nil:
-		return nil, x.cutOff(task.Invalid("body", "did not arrive whole"))
-	}
-	_ = x.conn.SetReadDeadline(time.Time{}) // or it would end the call's context later
-	return body, nil
-}
-
-// cutOff ends the connection behind the answer: the rest of the body is not worth reading.
-func (x *exchange) cutOff(err error) error {
-	x.w.Header().Set("Connection", "close")
-	return err
-}
-
-func tooLarge() error {
-	return &task.Error{Code: task.CodePayloadTooLarge, Field: "body", Message: task.Invalid("body", "more than %d bytes", contract.MaxMessage).Message}
-}
-
-// readAll reads a body of a size that was announced, or -1.
-func readAll(from io.Reader, size int) ([]byte, error) {
-	if size < 0 {
-		return io.ReadAll(from)
-	}
-	b := make([]byte, size)
-	n, err := io.ReadFull(from, b)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return b[:n], err
 }
 
 // fields reads a body that is one object.

@@ -91,13 +91,14 @@ func Routes() []Route {
 // face serves REST.
 type face struct {
 	Config
+	lender
 	guard *http.CrossOriginProtection
 }
 
 // New serves REST, and what is not the API's beside it.
 func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
-	f := &face{cfg, http.NewCrossOriginProtection()}
+	f := &face{Config: cfg, guard: http.NewCrossOriginProtection()}
 	for _, rt := range Routes() {
 		mux.HandleFunc(rt.String(), func(w http.ResponseWriter, r *http.Request) { f.exchange(w, r, &rt) })
 	}
@@ -115,7 +116,7 @@ func New(cfg Config) http.Handler {
 		}
 		f.exchange(w, r, &Route{handle: func(x *exchange) error { return task.NotFound("path", r.URL.Path) }})
 	})
-	return f.ours(underBase(cfg.BasePath, mux))
+	return punctual(f.ours(underBase(cfg.BasePath, mux)))
 }
 
 // ours answers what is for this host.

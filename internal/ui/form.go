@@ -115,20 +115,45 @@ func reasonField() field {
 	return field{Name: "reason", Label: "Reason", Placeholder: "Why? The audit keeps it.", Kind: "text"}
 }
 
-// maxForm is more than a payload of 1 MiB takes when it is written as a form.
-const maxForm = 4 << 20
+const (
+	// maxForm is more than a payload of 1 MiB takes when it is written as a form.
+	maxForm = 4 << 20
+	// maxStranger is more than a login takes, and most other forms.
+	maxStranger = 4 << 10
+)
 
-// readForm reads what was filled in.
+// formLimit is how long a form may be: of those of whom it is not known who they are, not much is read.
+func (v *visit) formLimit() int64 {
+	if v.me == nil {
+		return maxStranger
+	}
+	return maxForm
+}
+
+// readForm reads what was filled in. How long it may take says the server.
 func (v *visit) readForm() error {
 	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return &pawl.Error{Code: "invalid_argument", Field: "Content-Type", Message: "a form is application/x-www-form-urlencoded"}
 	}
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
-	if err := v.r.ParseForm(); err != nil {
-		return &pawl.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form could not be read: it has at most %d MiB", maxForm>>20)}
+	limit := v.formLimit()
+	if v.r.ContentLength > limit {
+		v.w.Header().Set("Connection", "close") // or the server would wait for it behind the answer
+		return tooLong(limit)
 	}
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, limit)
+	if err := v.r.ParseForm(); err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return tooLong(limit)
+		}
+		return &pawl.Error{Code: "invalid_argument", Message: "the form did not arrive whole, or is none"}
+	}
+	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // or it would end the context of what the form does
 	return nil
+}
+
+func tooLong(limit int64) error {
+	return &pawl.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form could not be read: it has at most %d KiB", limit>>10)}
 }
 
 // value is what was filled in, without space around it and with the line ends of Unix.

@@ -279,6 +279,34 @@ func TestNoAnswerIsSaid(t *testing.T) {
 	b.until(`document.querySelector("dialog[open] .refused") !== null`)
 }
 
+// punctual keeps what limits were set for what a connection still sends.
+type punctual struct {
+	*httptest.ResponseRecorder
+	limits []time.Time
+}
+
+func (p *punctual) SetReadDeadline(at time.Time) error {
+	p.limits = append(p.limits, at)
+	return nil
+}
+
+// TestFormsLeaveNoLimitBehind: once one has come, what it is for may take its time.
+func TestFormsLeaveNoLimitBehind(t *testing.T) {
+	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})
+	defer func() { must(t, u.Close()) }()
+	for path, form := range map[string]string{"/queues/mail/pause": "reason=x", "/login": "token=x"} {
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, "POST", path, strings.NewReader(form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		w := &punctual{ResponseRecorder: httptest.NewRecorder()}
+		if u.ServeHTTP(w, r); len(w.limits) != 1 || !w.limits[0].IsZero() {
+			t.Errorf("%s: status %d, limits %v; want one that is none", path, w.Code, w.limits)
+		}
+	}
+}
+
 // TestRefusedFormsOfAServerAway keep what was filled in, although they can't be made again.
 func TestRefusedFormsOfAServerAway(t *testing.T) {
 	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})

@@ -1,12 +1,14 @@
 package ui
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -31,8 +33,11 @@ const (
 	// quickBeat is that of pages of which no event tells.
 	quickBeat = 4 * time.Second
 
-	// maxLive bounds the streams of a node. Who gets none asks by the clock.
-	maxLive = 500
+	// maxLive bounds the streams of a node, maxLiveOfOne those of one namespace, so that none keeps them all.
+	maxLive      = 500
+	maxLiveOfOne = maxLive / 2
+	// fullBeat is how often a page asks that gets none. There may be many: they must not cost more than those that have one.
+	fullBeat = 30 * time.Second
 	// livePace is how often all streams of a node together may tell of changes, in a second: a page costs about 5 ms, and a hundred that
 	// are open must cost the broker no more than ten.
 	livePace = 10
@@ -44,7 +49,7 @@ const (
 )
 
 // gapOf is how long each of n streams is silent after it told of a change.
-func gapOf(n int64) time.Duration {
+func gapOf(n int) time.Duration {
 	return max(liveGap, time.Duration(n)*time.Second/livePace)
 }
 
@@ -76,20 +81,46 @@ func liveFilter(q url.Values) pawl.EventFilter {
 
 // live counts the streams of a node, and ends them.
 type live struct {
-	open atomic.Int64
-	end  chan struct{}
+	mu   sync.Mutex
+	of   map[string]int // by namespace
+	open int
+
+	end chan struct{}
+}
+
+// enter reports whether a namespace may have one more stream. Leave is called when it has ended.
+func (l *live) enter(namespace string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open >= maxLive || l.of[namespace] >= maxLiveOfOne {
+		return false
+	}
+	l.open++
+	l.of[namespace]++
+	return true
+}
+
+func (l *live) leave(namespace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if l.of[namespace]--; l.of[namespace] == 0 {
+		delete(l.of, namespace)
+	}
+}
+
+func (l *live) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
 }
 
 // follow answers with server-sent events: hello at the beginning, changed when the page is to be asked for anew, gone when the stream
-// ends for good, as the token has.
+// ends for good, as the token has; full, with the seconds after which to ask by the clock, when there are too many. Scripts are told nothing of
+// what has another status.
 func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
 		http.Error(w, "only pages of this server follow what happens here", http.StatusForbidden)
-		return
-	}
-	defer u.live.open.Add(-1)
-	if u.live.open.Add(1) > maxLive {
-		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
 	}
 	client, leave, err := u.visitors.client(of(r))
@@ -103,6 +134,16 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or a proxy would keep events back
 	s := &liveStream{UI: u, w: w, r: r, conn: http.NewResponseController(w), changed: make(chan struct{}, 1), ended: make(chan error, 1)}
+	namespace, err := s.namespace(client)
+	if err != nil {
+		_ = s.gone()
+		return
+	}
+	if !u.live.enter(namespace) {
+		_ = s.say(fmt.Sprintf("event: full\ndata: %d\n\n", int(fullBeat.Seconds())))
+		return
+	}
+	defer u.live.leave(namespace)
 	go s.read(client, liveFilter(r.URL.Query()))
 	s.write()
 }
@@ -115,6 +156,17 @@ type liveStream struct {
 	conn    *http.ResponseController
 	changed chan struct{} // has one when something happened that the page was not told of
 	ended   chan error
+}
+
+// namespace is that of the stream, as the API has it: an address may name any.
+func (s *liveStream) namespace(client *pawl.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(s.r.Context(), callTime)
+	defer cancel()
+	me, err := client.Admin().Me(ctx)
+	if err != nil {
+		return "", err
+	}
+	return me.Namespace, nil
 }
 
 func (s *liveStream) read(client *pawl.Client, f pawl.EventFilter) {
@@ -143,14 +195,14 @@ func (s *liveStream) write() {
 		select {
 		case <-changed:
 			said = s.say("event: changed\ndata: 1\n\n")
-			rest = time.After(gapOf(s.live.open.Load()))
+			rest = time.After(gapOf(s.live.count()))
 		case <-rest:
 			rest = nil
 		case <-breath.C:
 			said = s.say(": nothing\n\n")
 		case err := <-s.ended:
 			if s.r.Context().Err() == nil && !errors.Is(err, pawl.ErrClosed) {
-				_ = s.say("event: gone\ndata: 1\n\n") // the page finds out why by asking
+				_ = s.gone()
 			}
 			return
 		case <-s.live.end:
@@ -160,6 +212,9 @@ func (s *liveStream) write() {
 		}
 	}
 }
+
+// gone ends a stream. The page finds out why by asking.
+func (s *liveStream) gone() error { return s.say("event: gone\ndata: 1\n\n") }
 
 func (s *liveStream) say(text string) error {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(liveWrite)) // not on connections in memory

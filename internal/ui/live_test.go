@@ -23,6 +23,16 @@ type tab struct {
 // follow opens a stream, and has read its hello, if it is one.
 func (w *world) follow(t *testing.T, path string, headers ...string) *tab {
 	t.Helper()
+	s := w.listen(t, path, headers...)
+	if s.status == http.StatusOK {
+		s.expect("hello")
+	}
+	return s
+}
+
+// listen opens a stream.
+func (w *world) listen(t *testing.T, path string, headers ...string) *tab {
+	t.Helper()
 	ctx, cut := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, "GET", w.url+path, nil)
 	must(t, err)
@@ -42,9 +52,6 @@ func (w *world) follow(t *testing.T, path string, headers ...string) *tab {
 			}
 		}
 	}()
-	if s.status == http.StatusOK {
-		s.expect("hello")
-	}
 	return s
 }
 
@@ -109,9 +116,7 @@ func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
 
 func TestStreamsEndWithTheirToken(t *testing.T) {
 	w := startGuarded(t)
-	if s := w.follow(t, "/live?"); s.status == http.StatusOK {
-		s.expect("gone")
-	}
+	w.listen(t, "/live?").expect("gone")
 	s := w.follow(t, "/live?queue=mail", as(w.tokenFor(t, "guest", pawl.RoleObserve))...)
 	_, err := w.client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "guest"})
 	must(t, err)
@@ -141,16 +146,40 @@ func TestStreamsHearWhatTheirTokenSees(t *testing.T) {
 	}
 }
 
+// TestStreamsAreBounded: no namespace has all of them, however its callers ask, and who gets none is told so.
 func TestStreamsAreBounded(t *testing.T) {
-	w := startWorld(t, "")
-	const most = 500
-	for range most {
-		if s := w.follow(t, "/live?queue=a"); s.status != http.StatusOK {
-			t.Fatalf("status %d", s.status)
-		}
+	w := startGuarded(t)
+	in := func(name string) []string {
+		t.Helper()
+		_, err := w.client.Admin().AddNamespace(t.Context(), name)
+		must(t, err)
+		there, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.WithToken(w.token), pawl.WithNamespace(name))
+		must(t, err)
+		defer func() { must(t, there.Close()) }()
+		made, err := there.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: name, Roles: []pawl.Role{pawl.RoleObserve}})
+		must(t, err)
+		return as(made.Secret)
 	}
-	if s := w.follow(t, "/live?queue=a"); s.status != http.StatusServiceUnavailable {
-		t.Errorf("one stream too many has status %d", s.status)
+	a, b, c := in("team-a"), in("team-b"), in("team-c")
+	const most = 250
+	var first *tab
+	for range most {
+		first = w.follow(t, "/in/team-a/live?queue=a", a...)
+	}
+	w.listen(t, "/in/team-a/live?queue=a", a...).expect("full")
+	w.listen(t, "/live?", a...).expect("full")
+	w.listen(t, "/in/team-b/live?", a...).expect("gone")
+	for range most {
+		w.follow(t, "/in/team-b/live?queue=a", b...)
+	}
+	w.listen(t, "/in/team-c/live?", c...).expect("full")
+	first.cut()
+	for end := time.Now().Add(browserTime); ; { // nobody says when a place is free
+		if got := <-w.listen(t, "/in/team-c/live?", c...).events; got == "hello" {
+			break
+		} else if got != "full" || time.Now().After(end) {
+			t.Fatalf("behind the end of another, a stream says %q", got)
+		}
 	}
 }
 
@@ -204,6 +233,15 @@ func TestPagesFollow(t *testing.T) {
 	b.check(w.url)
 	undo()
 
+	// If the server has too many streams, it says so, and how often to ask.
+	undo = b.inject(hurry + `; window.EventSource = class { addEventListener(kind, f) { if (kind === "full") setTimeout(() => f({data: "30"}), 10); } close() {} }`)
+	b.visit(w.url + "/ops/queues/mail")
+	b.until(says("Every 30 s") + ` && document.querySelector("#live-switch").title.includes("Too many pages")`)
+	one()
+	b.until(ready("5"))
+	b.check(w.url)
+	undo()
+
 	// No answer at all is said, and so is its end.
 	undo = b.inject(hurry)
 	b.visit(w.url + "/ops/queues/mail")
@@ -213,7 +251,7 @@ func TestPagesFollow(t *testing.T) {
 	one()
 	b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
 	b.until(says("Live"))
-	b.until(ready("5"))
+	b.until(ready("6"))
 	undo()
 	if _, trouble := b.noted(); len(trouble) > 0 && !strings.Contains(strings.Join(trouble, " "), "ERR_INTERNET_DISCONNECTED") {
 		t.Errorf("the page complained: %q", trouble)

@@ -11,7 +11,8 @@ import (
 )
 
 // A session is a cookie that holds the visitor's token: nothing is kept on the server. Browsers send it only to this host, over HTTPS or
-// to the own machine, with requests of its own pages, and show it to no script. It ends with the browser.
+// to the own machine, with requests of its own pages, and show it to no script. It ends with the browser. All ports and paths of the host get
+// it: no attribute of a cookie keeps them apart.
 const sessionCookie = "__Host-pawl"
 
 // maxToken is more than a token has.

@@ -1,12 +1,17 @@
 package ui_test
 
 import (
+	"bufio"
+	"fmt"
 	"html"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -42,6 +47,54 @@ func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
 	}
 	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
 		t.Errorf("the login has status %d, or a menu", resp.StatusCode)
+	}
+}
+
+// announce begins to send a form of a size, and gives the answer that comes before any more of it.
+func (w *world) announce(t *testing.T, path string, size int, headers ...string) *http.Response {
+	t.Helper()
+	host := strings.TrimPrefix(w.url, "http://")
+	c, err := net.Dial("tcp", host)
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n", path, host, w.url, size)
+	for i := 0; i+1 < len(headers); i += 2 {
+		head += headers[i] + ": " + headers[i+1] + "\r\n"
+	}
+	_, err = io.WriteString(c, head+"\r\ntoken=")
+	must(t, err)
+	must(t, c.SetReadDeadline(time.Now().Add(browserTime)))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("%s of %d bytes is waited for: %v", path, size, err)
+	}
+	return resp
+}
+
+// TestFormsOfStrangersAreNotWaitedFor: who sends one is asked first, and a login is short.
+func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
+	w := startGuarded(t)
+	for _, c := range []struct {
+		path   string
+		size   int
+		as     string
+		status int
+	}{
+		{"/enqueue", 3 << 20, "", 303},
+		{"/enqueue", 3 << 20, "nonsense", 303},
+		{"/in/team-a/queues/mail/pause", 3 << 20, "pawl_" + strings.Repeat("x", 49), 303},
+		{"/in/nobodys/enqueue", 3 << 20, w.token, 404},
+		{"/enqueue", 5 << 20, w.token, 413},
+		{"/login", 5 << 10, "", 413},
+		{"/login", 5 << 10, w.token, 413},
+	} {
+		resp := w.announce(t, c.path, c.size, as(c.as)...)
+		if resp.StatusCode != c.status || !resp.Close {
+			t.Errorf("%s of %d bytes as %.6q: status %d, to be closed %v; want %d", c.path, c.size, c.as, resp.StatusCode, resp.Close, c.status)
+		}
+	}
+	if resp, _ := w.post(t, "/login", url.Values{"token": {w.token}, "more": {strings.Repeat("x", 3<<10)}}); resp.StatusCode != 303 {
+		t.Errorf("a login that is not much too long: status %d", resp.StatusCode)
 	}
 }
 

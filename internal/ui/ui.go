@@ -93,7 +93,7 @@ func New(cfg Config) *UI {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{end: make(chan struct{})}}
+	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{of: map[string]int{}, end: make(chan struct{})}}
 	u.assets = newAssets(u.base)
 	u.templates = u.parse()
 	mux := http.NewServeMux()
@@ -180,18 +180,25 @@ func (u *UI) newVisit(w http.ResponseWriter, r *http.Request) *visit {
 	return &visit{UI: u, base: u.baseOf(spaceOf(r)), w: w, r: r, ctx: r.Context(), now: time.Now()}
 }
 
-// answer finds out what the visitor may do, if a whole page is asked for, and answers.
+// answer finds out who the visitor is, if a whole page is asked for or a form comes, and answers. Of those who are refused
+// no form is read.
 func (v *visit) answer(handle func(*visit) error) (err error) {
-	if !v.partial() && v.r.Method == http.MethodGet {
-		if v.me, err = v.admin().Me(v.ctx); err != nil {
-			if !errors.Is(err, pawl.ErrUnauthenticated) {
-				v.leave()
-			}
-			return err
+	comes := v.r.Method == http.MethodPost
+	if !comes && (v.partial() || v.r.Method != http.MethodGet) {
+		return handle(v)
+	}
+	v.me, err = v.admin().Me(v.ctx)
+	if comes && unanswered(err) { // what was filled in is to stand there again
+		return handle(v)
+	}
+	if err != nil {
+		if !errors.Is(err, pawl.ErrUnauthenticated) {
+			v.leave()
 		}
-		if v.settle() {
-			return nil
-		}
+		return err
+	}
+	if !comes && v.settle() {
+		return nil
 	}
 	return handle(v)
 }

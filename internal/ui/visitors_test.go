@@ -60,7 +60,7 @@ func TestVisitorsComeAndGo(t *testing.T) {
 
 // TestManyTabsTellSlower holds what open pages cost to livePace pages a second.
 func TestManyTabsTellSlower(t *testing.T) {
-	for n, want := range map[int64]time.Duration{1: liveGap, 10: time.Second, 100: 10 * time.Second, maxLive: 50 * time.Second} {
+	for n, want := range map[int]time.Duration{1: liveGap, 10: time.Second, 100: 10 * time.Second, maxLive: 50 * time.Second} {
 		if got := gapOf(n); got != want {
 			t.Errorf("with %d streams each is silent for %v, want %v", n, got, want)
 		}

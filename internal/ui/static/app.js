@@ -9,13 +9,14 @@
   };
 
   // ---- Live: a page asks for its changing part at each "pawl:refresh". A stream says when something has changed, and a clock when it is
-  // time to look in any case. While there is no stream, as proxies and networks cut them, the clock goes faster.
+  // time to look in any case. While there is no stream, as proxies and networks cut them, the clock goes faster; or more slowly, if the
+  // server says that it has too many of them.
   const part = $("live");
   const address = part.dataset.watch;
   const beat = Number(part.dataset.beat);
   const fallback = 5000, least = 1000, patience = 8000, longest = 60000;
   let paused = store.get("pawl-paused") === "yes";
-  let source = null, heard = false, tries = 0, retry = 0; // the stream
+  let source = null, heard = false, tries = 0, retry = 0, full = 0; // the stream
   let asked = Date.now(), busy = false, due = false, answered = true; // the page's own requests
   const looking = () => beat && !paused && document.visibilityState === "visible";
   const ticked = () => part.querySelectorAll("td.tick input:checked"); // while there are any the rows stay where they are
@@ -33,9 +34,10 @@
     if (!address || source || !looking()) return;
     const own = source = new EventSource(address);
     const lose = () => { if (own === source) lost(); };
-    own.addEventListener("hello", () => { heard = true; tries = 0; showLive(); refresh(); }); // something may have happened before
+    own.addEventListener("hello", () => { heard = true; tries = full = 0; showLive(); refresh(); }); // something may have happened before
     own.addEventListener("changed", refresh);
     own.addEventListener("gone", () => { lose(); refresh(); }); // which finds out why
+    own.addEventListener("full", (e) => { full = Number(e.data) * 1000; lose(); });
     own.addEventListener("error", lose);
     setTimeout(() => { if (!heard) lose(); }, patience); // a proxy may keep back what is small
   }
@@ -48,24 +50,25 @@
   function lost() { // the browser's own way to come back knows no patience
     close();
     tries++;
-    retry = setTimeout(open, Math.min(least * 2 ** tries, longest) * (0.5 + Math.random()));
+    retry = setTimeout(open, (full ? longest : Math.min(least * 2 ** tries, longest)) * (0.5 + Math.random()));
     showLive();
   }
   function watch() {
     open();
-    setInterval(() => { if (looking() && Date.now() - asked >= (streams() ? beat : Math.min(beat, fallback))) refresh(); }, least);
+    setInterval(() => { if (looking() && Date.now() - asked >= (streams() ? beat : full || Math.min(beat, fallback))) refresh(); }, least);
   }
 
   const liveSwitch = $("live-switch");
   function showLive() {
-    const late = !paused && answered && !streams() && tries > 1;
+    const late = !paused && answered && !streams() && (full || tries > 1);
     liveSwitch.setAttribute("aria-pressed", String(!paused));
     liveSwitch.classList.toggle("broken", !paused && !answered);
-    liveSwitch.classList.toggle("late", late);
+    liveSwitch.classList.toggle("late", !!late);
     const n = ticked().length;
     const [says, why] = paused ? ["Paused", "Nothing changes here until you go on"]
       : n ? [`Held: ${n} ticked`, "Rows stay where they are while some are ticked"]
       : !answered ? ["Reconnecting…", "The server gave no answer"]
+      : late && full ? [`Every ${full / 1000} s`, "Too many pages are open at this server: this one asks by the clock"]
       : late ? [`Every ${fallback / 1000} s`, "The stream that tells of changes is cut: the page asks by the clock"]
       : ["Live", "Pause live updates"];
     liveSwitch.querySelector("span").textContent = says;
