@@ -315,22 +315,40 @@ func TestEventsAreChecked(t *testing.T) {
 			t.Errorf("%v is taken", bad)
 		}
 	}
+}
+
+// One namespace has half of a node's streams of events at most.
+func TestEventStreamsAreShared(t *testing.T) {
+	g := newGateway(newFake(1))
+	defer g.Shutdown(context.Background())
 	var open []*watcher
-	for range maxWatchers {
+	watch := func(ns string) error {
+		ctx, c := begin(context.Background(), "grpc", "test")
+		c.namespace = ns
 		w, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
+		if err == nil {
+			open = append(open, w)
 		}
-		open = append(open, w)
+		return err
 	}
-	if _, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{}); err == nil {
-		t.Error("one stream too many is open")
+	for _, ns := range []string{"a", "b"} {
+		for range maxWatchers / 2 {
+			if err := watch(ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := watch(ns); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("namespace %q has 500 streams", ns)) {
+			t.Errorf("%s: one stream too many: %v", ns, err)
+		}
+	}
+	if err := watch("c"); err == nil || !strings.Contains(err.Error(), "1000 streams of events are open at this node") {
+		t.Errorf("one stream too many of all: %v", err)
 	}
 	for _, w := range open {
 		w.close()
 	}
-	if n := g.watchers.Load(); n != 0 {
-		t.Errorf("%d streams are counted", n)
+	if g.watchers.taken != 0 {
+		t.Errorf("%d streams are counted", g.watchers.taken)
 	}
 }
 
