@@ -147,6 +147,11 @@ func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Lim
 			return f, err
 		}
 	}
+	if f.Queue != "" {
+		if err := mayUse(ctx, f.Queue); err != nil {
+			return f, err
+		}
+	}
 	if r.GetTaskId() != "" {
 		id, err := task.ParseID(r.GetTaskId())
 		if err != nil {

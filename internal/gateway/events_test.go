@@ -14,9 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -349,6 +352,24 @@ func TestEventStreamsAreShared(t *testing.T) {
 	}
 	if g.watchers.taken != 0 {
 		t.Errorf("%d streams are counted", g.watchers.taken)
+	}
+}
+
+// Who asks for the events of a queue that its token is not good for is told so, and does not wait for ever.
+func TestEventsOfForeignQueues(t *testing.T) {
+	k := newKeys()
+	k.cut("post", auth.Rights{Namespace: "team", Roles: auth.Observe, Queues: []string{"mail*"}})
+	g := lockedGateway(t, k)
+	conn := dialGateway(t, g)
+	s, err := pawlv1.NewEventServiceClient(conn).WatchEvents(with(t.Context(), k.secret["post"], ""), &pawlv1.WatchEventsRequest{Queue: "pay"})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") {
+		t.Errorf("gRPC: %v", err)
+	}
+	if w := knock(g, "GET", "/api/v1/events?queue=pay", k.secret["post"], ""); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "mail*") {
+		t.Errorf("REST: %d %s", w.Code, w.Body)
 	}
 }
 
