@@ -122,7 +122,7 @@ func (r *replica) archiveDead(ctx context.Context) {
 			for more := true; more && ctx.Err() == nil; {
 				var err error
 				if more, err = r.archiveSome(ctx, ns); err != nil {
-					r.log.Warn("archiving dead letters", "error", err)
+					r.warn("archiving dead letters", err)
 					r.retryArchive(ctx)
 					break
 				}

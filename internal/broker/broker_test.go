@@ -447,3 +447,18 @@ func TestReplayByFilter(t *testing.T) {
 		}
 	})
 }
+
+// That another node leads now is no trouble to be warned of; that it leads a shard for which something waits is.
+func TestHandoversAreNoTrouble(t *testing.T) {
+	var log syncBuffer
+	r := &replica{id: one, log: slog.New(slog.NewTextHandler(&log, nil))}
+	r.warn("archiving", fmt.Errorf("it failed: %w", &Elsewhere{Shard: one}))
+	if said := log.String(); said != "" {
+		t.Errorf("a handover says %q", said)
+	}
+	r.warn("bringing parcels", &Elsewhere{Shard: 2})
+	r.warn("archiving", errors.New("the disk is full"))
+	if said := log.String(); strings.Count(said, "level=WARN") != 2 || !strings.Contains(said, "shard 2") || !strings.Contains(said, "the disk is full") {
+		t.Errorf("trouble says %q", said)
+	}
+}

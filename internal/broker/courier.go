@@ -33,7 +33,7 @@ func (r *replica) carry(ctx context.Context) {
 			continue
 		}
 		if ctx.Err() == nil {
-			r.log.Warn("parcels for other shards are on their way still", "error", err)
+			r.warn("parcels for other shards are on their way still", err)
 		}
 		sleep(ctx, rest)
 		rest = min(2*rest, courierLongRest)

@@ -204,11 +204,16 @@ const maxTickRest = 20 * time.Millisecond
 const tickRest = 100 * time.Millisecond
 
 func (r *replica) rest(ctx context.Context, err error) {
-	var elsewhere *Elsewhere
-	if !errors.As(err, &elsewhere) {
-		r.log.Warn("letting time pass", "error", err)
-	}
+	r.warn("letting time pass", err)
 	sleep(ctx, tickRest)
+}
+
+// warn logs what failed, unless it did since another node leads the shard now, or is about to, and does it there.
+func (r *replica) warn(what string, err error) {
+	var elsewhere *Elsewhere
+	if !errors.As(err, &elsewhere) || elsewhere.Shard != r.id {
+		r.log.Warn(what, "error", err)
+	}
 }
 
 // idleLook is how often the deadline is looked at although nothing moved it: a leader's clock leans towards the wall
