@@ -74,7 +74,7 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 	if c.namespace, err = g.namespace(v, s); err != nil {
 		return ctx, leave, err
 	}
-	if n.countsAsRequest() {
+	if n.countsAsRequest(v) {
 		if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
 			return ctx, leave, err
 		}
