@@ -78,7 +78,7 @@ func Open(dir string, opts Options) (*Broker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	n, err := node.Start(ctx, node.Config{
-		Dir: dir, Listener: at.listener, DataShards: opts.DataShards, MinFree: opts.MinFree,
+		Dir: dir, Listener: at.listener, Hosts: node.Hosts{}.With(opts.Listen), DataShards: opts.DataShards, MinFree: opts.MinFree,
 		Logger: opts.Logger, Tracers: opts.TracerProvider, Version: pawl.Version, Fatal: opts.Fatal,
 	})
 	if err != nil {

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 //	collector           takes the spans that servers and commands export from here on
 //	spans               writes what it has got, a line each: service, kind, name
 //	receiver            takes what is posted from here on at $HOOK, into the file notices; it answers paths /STATUS with that
-//	fetch PATH FILE     gets a path from the server, with the token of PAWL_TOKEN_FILE, into a file
+//	fetch PATH FILE [HOST]  gets a path from the server, with the token of PAWL_TOKEN_FILE, into a file, by a name for the server if one is given;
+//	                    with ! before it, a refusal
 //	keep NAME           puts the last standard output into the environment
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -75,7 +76,7 @@ func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
 	ts.Check(err)
 	s.cmd = exec.Command(exe, append([]string{"serve", "--data", ts.Getenv("DATA"), "--listen", "127.0.0.1:0"}, args...)...)
 	s.cmd.Args[0], s.cmd.Dir, s.cmd.Env = "pawl", ts.MkAbs("."), os.Environ()
-	for _, name := range []string{"PAWL_LOG_FORMAT", "PAWL_DRAIN_TIMEOUT", "OTEL_EXPORTER_OTLP_ENDPOINT"} { // a script's other variables are for commands
+	for _, name := range []string{"PAWL_ALLOWED_HOSTS", "PAWL_LOG_FORMAT", "PAWL_DRAIN_TIMEOUT", "OTEL_EXPORTER_OTLP_ENDPOINT"} { // a script's other variables are for commands
 		if value := ts.Getenv(name); value != "" {
 			s.cmd.Env = append(s.cmd.Env, name+"="+value)
 		}
@@ -127,9 +128,12 @@ func status(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-func fetch(ts *testscript.TestScript, _ bool, args []string) {
+func fetch(ts *testscript.TestScript, refused bool, args []string) {
 	r, err := http.NewRequest("GET", "http://"+ts.Getenv("PAWL_SERVER")+args[0], nil)
 	ts.Check(err)
+	if len(args) > 2 {
+		r.Host = args[2]
+	}
 	if file := ts.Getenv("PAWL_TOKEN_FILE"); file != "" {
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile(file)))
 	}
@@ -138,7 +142,7 @@ func fetch(ts *testscript.TestScript, _ bool, args []string) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	ts.Check(err)
-	if resp.StatusCode != http.StatusOK {
+	if refused != (resp.StatusCode != http.StatusOK) {
 		ts.Fatalf("%s: %s", resp.Status, body)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o600))

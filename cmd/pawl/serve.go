@@ -28,7 +28,7 @@ type serveFlags struct {
 	auth                                                authFlags
 	tls                                                 tlsFlags
 	peers                                               peerFlags
-	hookNetworks                                        []string
+	hookNetworks, hosts                                 []string
 }
 
 func (s *serveFlags) add(flags *pflag.FlagSet) {
@@ -38,6 +38,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.listen, "listen", defaultServer, "address to serve on")
 	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "clients' connections from one address, but for those of this machine")
 	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
+	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "names by which the web UI and REST are called while no token is wanted, beside those of --listen and --advertise; .example.com: all below it")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
 	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
@@ -67,6 +68,8 @@ files). When the files change they are read again; nothing has to be restarted.
 
 With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
 "pawl token add" makes others. With --client-ca callers may be known by their certificates instead.
+Without tokens, REST and the web UI answer only when they are called by an IP address, by localhost,
+or by the host of --listen, --advertise or --allowed-hosts: else pages of any site could call them.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
 on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
@@ -136,6 +139,10 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	if err != nil {
 		return usage("--webhook-allow-network: %v", err)
 	}
+	hosts, err := node.ParseHosts(s.hosts)
+	if err != nil {
+		return usage("--allowed-hosts: %v", err)
+	}
 	pair, err := s.tls.open(log)
 	if err != nil {
 		return err
@@ -151,7 +158,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

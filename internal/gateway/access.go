@@ -251,7 +251,7 @@ func (c scopedQueues) Queues(ctx context.Context, ns string, of cluster.QueueQue
 	return c.Cluster.Queues(ctx, ns, of)
 }
 
-// refusals keep the log from being flooded by callers who try tokens.
+// refusals keep the log from being flooded by callers who are not let in.
 type refusals struct {
 	mu     sync.Mutex
 	logged time.Time
@@ -269,18 +269,23 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error) {
 	}
 	face, address := sourceOf(ctx, c)
 	g.keeper.From(address)
-	r := &g.refusals
+	if others, ok := g.refusals.turn(); ok {
+		g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", others)
+	}
+}
+
+// turn says whether the log may have a line now, and how many it did not have since the one before.
+func (r *refusals) turn() (others int, ok bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	now := time.Now()
 	if now.Sub(r.logged) < refusalRest {
 		r.passed++
-		r.mu.Unlock()
-		return
+		return 0, false
 	}
-	passed := r.passed
+	others = r.passed
 	r.logged, r.passed = now, 0
-	r.mu.Unlock()
-	g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", passed)
+	return others, true
 }
 
 // needOfRoute is what a route wants.

@@ -184,7 +184,7 @@ func BenchmarkREST(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest("POST", c.path, strings.NewReader(c.body)))
+				h.ServeHTTP(w, httptest.NewRequest("POST", ours+c.path, strings.NewReader(c.body)))
 				if w.Code >= 300 {
 					b.Fatal(w.Code, w.Body)
 				}

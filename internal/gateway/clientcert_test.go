@@ -281,7 +281,7 @@ func TestHandlersKnowOfTLS(t *testing.T) {
 		f := newFake()
 		f.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "TLS: %v", r.TLS != nil) })
 		_, l, v := serveTLS(t, f)
-		resp, err := web(t, l, v.client("n1")).Get("https://n1/")
+		resp, err := web(t, l, v.client("n1")).Get("https://localhost/")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -179,7 +179,7 @@ func restCluster(t *testing.T, g *Gateway, text string) *httptest.ResponseRecord
 	t.Helper()
 	method, rest, _ := strings.Cut(text, " ")
 	path, body, _ := strings.Cut(rest, " ")
-	r := httptest.NewRequest(method, "/api/v1"+path, strings.NewReader(body))
+	r := httptest.NewRequest(method, ours+"/api/v1"+path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	return serveChecked(t, g.Handler(), r, []byte(body))
 }

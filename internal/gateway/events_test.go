@@ -106,7 +106,7 @@ func listen(t *testing.T, f *fake, query, last string) *listener {
 	ctx, cut := context.WithCancel(context.Background())
 	from, to := io.Pipe()
 	l := &listener{t: t, f: f, g: newGateway(f), cut: cut, in: bufio.NewReader(from), done: make(chan struct{})}
-	r := httptest.NewRequest("GET", "/api/v1/events?"+query, nil).WithContext(ctx)
+	r := httptest.NewRequest("GET", ours+"/api/v1/events?"+query, nil).WithContext(ctx)
 	if last != "" {
 		r.Header.Set("Last-Event-ID", last)
 	}

@@ -29,10 +29,10 @@ func FuzzREST(f *testing.F) {
 		if strings.Contains(body, `"wait"`) || strings.Contains(query, "wait") {
 			t.Skip()
 		}
-		r := &http.Request{Method: rt.Method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, Host: "x",
+		r := &http.Request{Method: rt.Method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, Host: "localhost",
 			Body: http.NoBody, ContentLength: int64(len(body))}
 		if body != "" {
-			r = httptest.NewRequest(rt.Method, "/", strings.NewReader(body))
+			r = httptest.NewRequest(rt.Method, ours+"/", strings.NewReader(body))
 			r.URL = &url.URL{Path: path, RawQuery: query}
 		}
 		if strings.HasSuffix(rt.Path, "/events") { // it ends with its caller only

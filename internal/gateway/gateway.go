@@ -62,6 +62,9 @@ type Config struct {
 	// ClientCertificates says which certificates of clients are taken; zero: none. It goes with Certificate.
 	ClientCertificates ClientCertificates
 
+	// Hosts are names by which the server may be called while it wants no tokens.
+	Hosts Hosts
+
 	MaxConns           int // connections at once; default 20,000
 	MaxConnsPerAddress int // of these from one address, which is not this machine's own; default 5,000
 
@@ -82,6 +85,7 @@ type Gateway struct {
 
 	keeper   *auth.Door
 	refusals refusals
+	strays   refusals // requests for other hosts
 	rates    *rates
 	room     *room
 	calls    *seats

@@ -59,8 +59,8 @@ func TestLongHeadersAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
 		long := strings.Repeat("x", maxHTTPHeaders+8<<10)
-		for what, head := range map[string]string{"a URL": "GET /api/v1/tasks?q=" + long + " HTTP/1.1\r\nHost: x\r\n\r\n",
-			"a header": "GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + long + "\r\n\r\n"} {
+		for what, head := range map[string]string{"a URL": "GET /api/v1/tasks?q=" + long + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
+			"a header": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + long + "\r\n\r\n"} {
 			c, _ := l.dial(t.Context(), "")
 			go io.WriteString(c, head)
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -92,7 +92,7 @@ func TestPackedBodiesAreRefused(t *testing.T) {
 		_, _ = z.Write([]byte(`{"type":"a"}`))
 		_ = z.Close()
 		c, _ := l.dial(t.Context(), "")
-		go fmt.Fprintf(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.Bytes())
+		go fmt.Fprintf(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.Bytes())
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil || resp.StatusCode != 400 {
 			t.Fatalf("REST: %v, %v", resp, err)
@@ -109,7 +109,7 @@ func TestDeafCallersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
 		c, _ := l.dial(t.Context(), "") // a pipe: nothing is written that is not read
-		_, _ = io.WriteString(c, "GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, _ = io.WriteString(c, "GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		pass(rest.AnswerTimeout + time.Second)
 		g.door.mu.Lock()
 		left := len(g.door.guests)

@@ -134,7 +134,7 @@ func (s *restStory) call(text string) string {
 		}
 		headers = append(headers, l)
 	}
-	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r := httptest.NewRequest(method, ours+target, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")

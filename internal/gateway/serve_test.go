@@ -107,7 +107,7 @@ func TestOneListenerForBothFaces(t *testing.T) {
 		}
 		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}}
 		defer web.CloseIdleConnections()
-		resp, err := web.Get("http://pawl/api/v1/tasks/" + got.Task.TaskId)
+		resp, err := web.Get(ours + "/api/v1/tasks/" + got.Task.TaskId)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestReadiness(t *testing.T) {
 				t.Errorf("%v: health is %v, %v", c.why, h, err)
 			}
 			w := httptest.NewRecorder()
-			g.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+			g.Handler().ServeHTTP(w, httptest.NewRequest("GET", ours+"/readyz", nil))
 			if w.Code != c.http || !strings.Contains(w.Body.String(), c.says) {
 				t.Errorf("%v: readyz is %d: %s", c.why, w.Code, w.Body)
 			}
@@ -249,7 +249,7 @@ func TestPanicEndsOneCall(t *testing.T) {
 
 // What says nothing is cut off, and what says too little is too.
 func TestSlowConnectionsAreCutOff(t *testing.T) {
-	for name, say := range map[string]string{"nothing": "", "two bytes": "GE", "half a request": "GET /healthz HTTP/1.1\r\nHost: x\r\n", "half a preface": "PRI * HTTP/2.0\r\n"} {
+	for name, say := range map[string]string{"nothing": "", "two bytes": "GE", "half a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n", "half a preface": "PRI * HTTP/2.0\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, l := serve(t, newFake())
@@ -272,7 +272,7 @@ func TestSlowBodyIsRefused(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, l := serve(t, newFake())
 				c, _ := l.dial(t.Context(), "")
-				go io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+				go io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 				start := time.Now()
 				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 				if err != nil || resp.StatusCode/100 != 4 || time.Since(start) > rest.BodyTimeout+time.Second {
@@ -291,7 +291,7 @@ func TestLongPollOutlastsTheBodyTimeout(t *testing.T) {
 		_, l := serve(t, f)
 		c, _ := l.dial(t.Context(), "")
 		body := `{"queues":["q"],"wait":"60s"}`
-		go fmt.Fprintf(c, "POST /api/v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		go fmt.Fprintf(c, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		start := time.Now()
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil || resp.StatusCode != 200 || time.Since(start) != time.Minute {
@@ -307,7 +307,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 		for _, head := range []string{"Content-Length: 16777217\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"} {
 			c, _ := l.dial(t.Context(), "")
 			go func() {
-				io.WriteString(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\n"+head)
+				io.WriteString(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\n"+head)
 				chunk := strings.Repeat("x", 1<<20)
 				for range 17 {
 					if _, err := fmt.Fprintf(c, "%x\r\n%s\r\n", len(chunk), chunk); err != nil {
@@ -343,7 +343,7 @@ func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
 		conns[0].Close()
 		synctest.Wait()
 		c, _ := l.dial(t.Context(), "")
-		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 		if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), "200 OK") {
 			t.Errorf("after one has gone: %q, %v", b, err)
 		}
@@ -411,7 +411,7 @@ func TestAbort(t *testing.T) {
 		}
 		idle, _ := l.dial(t.Context(), "") // has not said what it is
 		web, _ := l.dial(t.Context(), "")
-		go io.WriteString(web, "POST /api/v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
+		go io.WriteString(web, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
 		synctest.Wait()
 		start := time.Now()
 		g.Abort()

@@ -115,7 +115,7 @@ func TestTLSForBothFaces(t *testing.T) {
 		}
 		client := web(t, l, v.client("n1"))
 		for path, want := range map[string]string{"/api/v1/tasks/" + got.Task.TaskId: `"payload":{"n":1}`, "/healthz": "ok", "/readyz": `"leader":"n1"`} {
-			resp, err := client.Get("https://n1" + path)
+			resp, err := client.Get("https://localhost" + path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestTLSWithoutALPN(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		go io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 {
 			t.Errorf("HTTP/1.1: %v, %v", resp, err)
 		}
@@ -213,7 +213,7 @@ func TestTLSWrongServer(t *testing.T) {
 func TestPlaintextAtTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, _ := serveTLS(t, newFake())
-		for _, request := range []string{"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" + strings.Repeat("x", 50_000),
+		for _, request := range []string{"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" + strings.Repeat("x", 50_000),
 			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 			c, _ := l.dial(t.Context(), "")
 			wrote := make(chan error, 1)
@@ -306,7 +306,7 @@ func TestTLSStalledHandshake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go io.WriteString(busy, "POST /api/v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
+		go io.WriteString(busy, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
 		synctest.Wait()
 		start = time.Now()
 		g.Abort()

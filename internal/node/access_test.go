@@ -33,7 +33,7 @@ func (s *server) as(token, namespace string) *pawl.Client {
 
 // web makes a call of REST at the node.
 func (s *server) web(token, method, path, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+token)
 	w := httptest.NewRecorder()
 	s.gateway.Handler().ServeHTTP(w, r)

@@ -56,6 +56,8 @@ type Config struct {
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 	// BasePath is a prefix that the paths of REST and of the web UI may have, such as "/pawl", for a proxy; "": none.
 	BasePath string
+	// Hosts are names by which the node may be called over HTTP while calls need no token, beside that of APIAddress; see ParseHosts.
+	Hosts Hosts
 	// ReplaceAfter is how long a node must be silent before its replicas are made anew on others; 0: 5 minutes.
 	ReplaceAfter time.Duration
 
@@ -110,6 +112,12 @@ const (
 // ClientCertificates says which certificates clients may show.
 type ClientCertificates = gateway.ClientCertificates
 
+// Hosts are names of a server.
+type Hosts = gateway.Hosts
+
+// ParseHosts reads names such as pawl.example.com, and .example.com for that name and all below it.
+func ParseHosts(texts []string) (Hosts, error) { return gateway.ParseHosts(texts) }
+
 // NewToken makes a token that stands in no table: for Config.AdminToken.
 func NewToken() string { return auth.NewSecret() }
 
@@ -144,6 +152,7 @@ func (c *Config) setDefaults() error {
 	if c.APIAddress == "" {
 		c.APIAddress = c.Listener.Addr().String()
 	}
+	c.Hosts = c.Hosts.With(c.APIAddress)
 	if c.PeerAddress == "" && c.PeerListener != nil {
 		c.PeerAddress = c.PeerListener.Addr().String()
 	}

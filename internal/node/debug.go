@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/pawlq/pawl/internal/gateway"
 )
 
 const (
@@ -15,7 +17,8 @@ const (
 	maxDebugHeaders = 32 << 10
 )
 
-// serveDebug answers profiles and metrics on Config.Debug, without access control: who listens there is on this machine.
+// serveDebug answers profiles and metrics on Config.Debug, without access control: who calls there is on this machine, and no page in a
+// browser, whatever name leads here.
 func (n *Node) serveDebug() {
 	if n.cfg.Debug == nil {
 		return
@@ -25,7 +28,7 @@ func (n *Node) serveDebug() {
 	if n.cfg.Profiles != nil {
 		mux.Handle("GET /debug/pprof/", n.cfg.Profiles)
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
+	server := &http.Server{Handler: gateway.OnlyLocal(mux), ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
 	n.serving.Go(func() {
 		if err := server.Serve(n.cfg.Debug); !errors.Is(err, http.ErrServerClosed) {
 			n.cfg.Logger.Error("profiles and metrics are not served any more", "error", fmt.Errorf("serve on %s: %w", n.cfg.Debug.Addr(), err))

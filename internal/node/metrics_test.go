@@ -19,7 +19,7 @@ import (
 func scrape(t *testing.T, s *server) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	s.gateway.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.gateway.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
 	if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
 		t.Fatalf("the page is %d, %v: %s", w.Code, w.Header(), w.Body)
 	}

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -18,6 +19,9 @@ type Config struct {
 	// Ready says whether the node should get calls now, and more to who may know it.
 	Ready func(context.Context) (Readiness, error)
 	Batch int // tasks that one request may enqueue
+
+	// Misdirected refuses a request for another host than this one, before anything else is looked at; nil: all are for this one.
+	Misdirected func(r *http.Request) error
 
 	// Pages answers what is not the API's. Nil: not found.
 	Pages http.Handler
@@ -111,25 +115,77 @@ func New(cfg Config) http.Handler {
 		}
 		f.exchange(w, r, &Route{handle: func(x *exchange) error { return task.NotFound("path", r.URL.Path) }})
 	})
-	return underBase(cfg.BasePath, mux)
+	return f.ours(underBase(cfg.BasePath, mux))
 }
 
-// underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it.
-func underBase(base string, h http.Handler) http.Handler {
-	if base == "" {
-		return h
-	}
-	stripped := http.StripPrefix(base, h)
+// ours answers what is for this host.
+func (f *face) ours(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
+		if f.Misdirected != nil {
+			if err := f.Misdirected(r); err != nil {
+				f.exchange(w, r, &Route{handle: func(x *exchange) error {
+					x.status = http.StatusMisdirectedRequest
+					return err
+				}})
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it. An
+// untidy path leads to the tidy one, with the prefix whatever the proxy did with it: a browser follows.
+func underBase(base string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came := r.URL.EscapedPath()
+		path := tidyPath(came)
+		_, below := strings.CutPrefix(path, base+"/")
 		switch {
-		case r.URL.Path == base:
-			http.Redirect(w, r, base+"/", http.StatusMovedPermanently)
-		case strings.HasPrefix(r.URL.Path, base+"/"):
-			stripped.ServeHTTP(w, r)
+		case r.Method == http.MethodConnect || came == "*": // they have no path
+			h.ServeHTTP(w, r)
+		case path == base:
+			lead(w, r, base+"/")
+		case path != came && below:
+			lead(w, r, path)
+		case path != came:
+			lead(w, r, base+path)
+		case below && base != "":
+			h.ServeHTTP(w, without(base, r))
 		default:
 			h.ServeHTTP(w, r)
 		}
 	})
+}
+
+// tidyPath is a path without empty segments and dots, as net/http wants to see them.
+func tidyPath(p string) string {
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	tidy := path.Clean(p)
+	if strings.HasSuffix(p, "/") && tidy != "/" {
+		tidy += "/"
+	}
+	return tidy
+}
+
+// lead sends the client to another path, which is escaped.
+func lead(w http.ResponseWriter, r *http.Request, to string) {
+	if r.URL.RawQuery != "" {
+		to += "?" + r.URL.RawQuery
+	}
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+}
+
+// without is a request for a path below a prefix, without the prefix, of which nothing needs escapes.
+func without(base string, r *http.Request) *http.Request {
+	inner, address := *r, *r.URL
+	address.Path, address.RawPath = strings.TrimPrefix(address.Path, base), strings.TrimPrefix(address.RawPath, base)
+	inner.URL = &address
+	return &inner
 }
 
 func isAPI(path string) bool { return strings.HasPrefix(path, "/api/") }

@@ -112,7 +112,9 @@ func New(cfg Config) *UI {
 	mux.HandleFunc("GET /login", u.login)
 	mux.HandleFunc("POST /login", u.login)
 	mux.HandleFunc("POST /logout", u.logout)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, notFound) })
+	for _, path := range []string{"/", "/static"} { // of /static net/http would make /static/, without the prefix
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, notFound) })
+	}
 	u.handler = guard(u.within(mux))
 	return u
 }

@@ -200,7 +200,7 @@ func (d *rest) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 	if f.Digest > 0 {
 		q.Set("digest", f.Digest.String())
 	}
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://house/api/v1/events?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://localhost/api/v1/events?"+q.Encode(), nil)
 	if err != nil {
 		return nil, err
 	}

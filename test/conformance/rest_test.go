@@ -62,7 +62,7 @@ func (d *rest) call(ctx context.Context, method, path string, body, answer any) 
 }
 
 func (d *rest) send(ctx context.Context, method, path string, body []byte, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://house/api/v1"+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://localhost/api/v1"+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (t *figures) kinds() (kinds []string) {
 // tally reads a projection by REST: it tells of no moment of a shard.
 func (d *rest) tally(w *world, path string, into any) (status int) {
 	w.Helper()
-	req, err := http.NewRequestWithContext(w.ctx(), "GET", "http://house/api/v1"+path, nil)
+	req, err := http.NewRequestWithContext(w.ctx(), "GET", "http://localhost/api/v1"+path, nil)
 	must(w.T, err)
 	resp, err := d.client.Do(req)
 	must(w.T, err)

@@ -1,0 +1,225 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/rest"
+)
+
+// ours is how tests call a gateway that wants no tokens.
+const ours = "http://localhost"
+
+func TestHosts(t *testing.T) {
+	h, err := ParseHosts([]string{"Pawl", "tasks.example.com.", ".Apps.example.com", "10.0.0.7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h = h.With("N1.example.com:7295").With("[::1]:7295").With(":7295").With("nothing")
+	for host, want := range map[string]bool{
+		"127.0.0.1": true, "127.0.0.1:7295": true, "127.0.0.1.": true, "8.8.8.8:80": true, "10.0.0.7:1": true,
+		"[::1]:7295": true, "[::1]": true, "::1": true, "[fe80::1%eth0]:7295": true, "[::ffff:127.0.0.1]:1": true,
+		"localhost": true, "localhost:7295": true, "LocalHost.:7295": true, "pawl.localhost": true, "a.b.localhost.:1": true,
+		"pawl": true, "PAWL:7295": true, "pawl.": true, "tasks.example.com": true, "tasks.example.com.:443": true, "n1.example.com:7295": true,
+		"apps.example.com": true, "a.apps.example.com:1": true, "a.b.APPS.example.com": true,
+		"": true, // HTTP/1.0
+
+		"evil.example": false, "evil.example:7295": false, "127.0.0.1.evil.example": false, "localhost.evil.example:7295": false, "evillocalhost": false,
+		"pawl.evil.example": false, "evil.pawl": false, "xtasks.example.com": false, "a.tasks.example.com": false, "eviapps.example.com": false, "example.com": false,
+		"2130706433": false, "0x7f.1": false, "127.1": false, "[evil.example]:1": false, "evil.example:1:2": false, "127.0.0.1,evil.example": false, ".": false, "..localhost.evil": false,
+		"evil.example:localhost": false, "localhost\x00.evil.example": false,
+	} {
+		if got := h.have(host); got != want {
+			t.Errorf("a request for %q: %v, want %v", host, got, want)
+		}
+	}
+	if (Hosts{}).have("pawl") {
+		t.Error("without names one is known")
+	}
+}
+
+func TestBadHosts(t *testing.T) {
+	for _, bad := range []string{"", " ", ".", "*", "*.example.com", "http://pawl", "pawl:7295", "pawl/x", "a..b", "a b", "-a", "pöwl", "..example.com", "[::1]", strings.Repeat("a.", 127) + "com"} {
+		if _, err := ParseHosts([]string{"good.example.com", bad}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q is no name such as", bad)) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if _, err := ParseHosts(make([]string, maxHosts+1)); err == nil {
+		t.Error("any number of names is taken")
+	}
+}
+
+// stray makes a request as a page of another name would that leads here.
+func stray(method, path, host string) *http.Request {
+	r := httptest.NewRequest(method, path, strings.NewReader(`{"type":"x","queue":"stolen"}`))
+	r.Host = host
+	r.Header.Set("Origin", "http://"+host)
+	return r
+}
+
+// While no token is wanted nothing at all is answered to a page that came by another name: what it would get could not be told from what
+// our own page gets.
+func TestOtherNamesAreMisdirected(t *testing.T) {
+	f := newFake()
+	pages := 0
+	f.pages = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { pages++ })
+	g := newGateway(f)
+	paths := [][2]string{{"GET", "/"}, {"POST", "/queues/mail/pause"}, {"GET", "/static/pawl.js"}, {"GET", "/a//b"}, {"GET", "/metrics/"}, {"DELETE", "/healthz"}, {"GET", "/api/v1/nothing"}}
+	for _, rt := range rest.Routes() {
+		paths = append(paths, [2]string{rt.Method, strings.NewReplacer("{", "", "}", "").Replace(rt.Path)})
+	}
+	ctx, gone := context.WithCancel(t.Context())
+	gone() // or a stream that is served would go on
+	for _, p := range paths {
+		w := httptest.NewRecorder()
+		g.Handler().ServeHTTP(w, stray(p[0], p[1], "evil.example:7295").WithContext(ctx))
+		var problem struct{ Code, Field, Detail string }
+		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || w.Code != http.StatusMisdirectedRequest || problem.Code != "invalid_argument" || problem.Field != "host" {
+			t.Errorf("%s %s: %d %s", p[0], p[1], w.Code, w.Body)
+		}
+		for _, want := range []string{`"evil.example:7295"`, "IP addresses", "localhost", "--listen", "--advertise", "--allowed-hosts"} {
+			if !strings.Contains(problem.Detail, want) {
+				t.Errorf("%s %s: the refusal does not say %s: %s", p[0], p[1], want, problem.Detail)
+			}
+		}
+		if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s %s: headers are %v", p[0], p[1], h)
+		}
+	}
+	if pages != 0 || len(f.queues) != 0 {
+		t.Errorf("%d pages were shown, and there are the queues %v", pages, f.queues)
+	}
+	w := httptest.NewRecorder()
+	g.Handler().ServeHTTP(w, stray("POST", "/api/v1/tasks", "localhost:7295"))
+	if w.Code != http.StatusAccepted {
+		t.Errorf("by its own name: %d %s", w.Code, w.Body)
+	}
+}
+
+// Whether calls need a token may change at any time, and then any name is good.
+func TestNamesGoByTheDoor(t *testing.T) {
+	door := auth.NewDoor(auth.Config{})
+	hosts, err := ParseHosts([]string{"pawl.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake()
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: door, Hosts: hosts})
+	is := func(when string, host string, want int) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		if g.Handler().ServeHTTP(w, stray("GET", "/api/v1/limits", host)); w.Code != want {
+			t.Errorf("%s, by %s: %d, want %d: %s", when, host, w.Code, want, w.Body)
+		}
+	}
+	is("nothing heard yet", "evil.example", http.StatusServiceUnavailable)
+	for range 2 {
+		door.Replace(auth.Access{})
+		door.Heard(time.Now())
+		is("no token wanted", "evil.example", http.StatusMisdirectedRequest)
+		is("no token wanted", "PAWL.example.com:80", http.StatusOK)
+		door.Replace(auth.Access{Required: true})
+		is("tokens wanted", "evil.example", http.StatusUnauthorized)
+		is("tokens wanted", "localhost", http.StatusUnauthorized)
+	}
+}
+
+// What net/http makes of requests on their way to the check.
+func TestNamesOnTheWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		for request, want := range map[string]string{
+			"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n":                                                           "421 Misdirected Request",
+			"GET /healthz HTTP/1.1\r\nHost: LOCALHOST.:7295\r\n":                                                        "200 OK",
+			"GET /healthz HTTP/1.1\r\nHost: [::1]:7295\r\n":                                                             "200 OK",
+			"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-Host: evil.example\r\n":                            "200 OK",
+			"GET /healthz HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost\r\n":                            "421 Misdirected Request",
+			"GET /healthz HTTP/1.1\r\n":                                                                                 "400 Bad Request",
+			"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n":                                        "400 Bad Request",
+			"GET /healthz HTTP/1.0\r\n":                                                                                 "200 OK",
+			"GET /healthz HTTP/1.0\r\nHost: evil.example\r\n":                                                           "421 Misdirected Request",
+			"GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n":                                           "421 Misdirected Request",
+			"GET http://localhost:7295/healthz HTTP/1.1\r\nHost: localhost:7295\r\n":                                    "200 OK",
+			"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\n":                                                  "421 Misdirected Request",
+			"GET /live HTTP/1.1\r\nHost: evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n":                 "421 Misdirected Request",
+			"POST /api/v1/tasks HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n": "421 Misdirected Request",
+		} {
+			conn, err := l.dial(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := answerTo(t, conn, request+"Connection: close\r\n\r\n"); !strings.Contains(got, " "+want) {
+				t.Errorf("%s\nis answered with %q, want %s", request, got, want)
+			}
+		}
+	})
+}
+
+// answerTo is all that comes back.
+func answerTo(t *testing.T, conn net.Conn, request string) string {
+	t.Helper()
+	go func() { _, _ = io.WriteString(conn, request) }()
+	defer conn.Close()
+	got, err := io.ReadAll(bufio.NewReader(conn))
+	if err != nil {
+		t.Fatalf("%s: %v", request, err)
+	}
+	return string(got)
+}
+
+// A page can choose the method of its requests, but not the rest of the words that gRPC begins with.
+func TestPagesSpeakNoGRPC(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		for _, path := range []string{"/", "/*", "/pawl.v1.ProducerService/Enqueue"} {
+			conn, err := l.dial(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := answerTo(t, conn, "PRI "+path+" HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: 24\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); strings.Contains(got, "HTTP/") {
+				t.Errorf("PRI %s is answered with %q", path, got)
+			}
+		}
+	})
+}
+
+// Who looks for the reason at the server, since a probe or a scrape does not show it, finds it in the log, at most once a second.
+func TestMisdirectedRequestsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFake()
+		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 5 {
+			g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "evil\nlevel=ERROR"))
+		}
+		pass(refusalRest)
+		g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "pawl:7295"))
+		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "host=pawl:7295") || !strings.Contains(log.String(), "others=4") || !strings.Contains(log.String(), "--allowed-hosts") {
+			t.Errorf("the log has %d lines:\n%s", n, log.String())
+		}
+	})
+}
+
+// What has no access control ever is called by addresses and localhost, whatever else the server is called.
+func TestOnlyLocal(t *testing.T) {
+	h := OnlyLocal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "profile") }))
+	for host, want := range map[string]int{"127.0.0.1:7297": 200, "[::1]:7297": 200, "localhost:7297": 200, "evil.example:7297": 421, "n1": 421} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, stray("GET", "/debug/pprof/cmdline", host))
+		if w.Code != want || strings.Contains(w.Body.String(), "profile") != (want == 200) || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("by %s: %d %v %s", host, w.Code, w.Header(), w.Body)
+		}
+	}
+}
