@@ -74,16 +74,35 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 	if c.namespace, err = g.namespace(v, s); err != nil {
 		return ctx, leave, err
 	}
-	if n.countsAsRequest() {
+	if n.countsAsRequest(v) {
 		if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
 			return ctx, leave, err
 		}
 	}
+	if ok, own := g.calls.take(c.namespace); !ok {
+		return ctx, leave, tooManyCalls(g.calls, own)
+	}
+	leave = func() { g.calls.give(c.namespace) }
 	c.visitor, ctx = v, task.WithScope(ctx, v.Scope())
 	if n.lasts { // also while no token is wanted: that may change
-		ctx, leave = g.keeper.Stay(ctx, v.Visitor, v.certificate)
+		var gone func()
+		ctx, gone = g.keeper.Stay(ctx, v.Visitor, v.certificate)
+		leave = func() { gone(); g.calls.give(c.namespace) }
 	}
 	return ctx, leave, nil
+}
+
+// maxCalls bounds the calls that a node runs at once, workers' streams and long polls among them.
+const maxCalls = 100_000
+
+// callRest is when a call that was one too many may be made again.
+const callRest = 5 * time.Second
+
+func tooManyCalls(s *seats, own bool) error {
+	if own {
+		return task.Unavailable(callRest, "the namespace has %d calls under way at this node, and can have no more", s.each())
+	}
+	return task.Unavailable(callRest, "%d calls are under way at this node, and no more can be", s.most)
 }
 
 // visitor is who makes a call.

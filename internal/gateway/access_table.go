@@ -15,8 +15,12 @@ type reach uint8
 const (
 	// public calls want no token.
 	public reach = 1 + iota
-	// anyone's calls want a token, and tell nothing of tasks or queues.
+	// anyone's calls want a token, and tell nothing of tasks or queues. The node answers them by itself.
 	anyone
+	// anyoneAsking is for such calls for which shards are asked.
+	anyoneAsking
+	// ofClaims is for calls of a worker about what it has claimed: it sees the queues of its token only.
+	ofClaims
 	// ofQueues is for calls about queues and what lies in them: they see the queues of the token only. What names a queue is checked
 	// by mayUse and scopedQueues, what has an id where it is read (task.Scope).
 	ofQueues
@@ -33,11 +37,18 @@ type need struct {
 	lasts bool       // it may go on for long, and ends when its token does
 }
 
-// countsAsRequest says whether the call takes of its namespace's requests per second. What ends or keeps a claim does not, since the task
-// would run again; nor do calls about more than a namespace, or an operator could not help.
-func (n need) countsAsRequest() bool {
-	settles := n.roles == consume && !n.lasts
-	return (n.reach == ofQueues || n.reach == ofNamespace) && !settles
+// countsAsRequest says whether a call of a visitor takes of its namespace's requests per second. Those of a worker about what it has
+// claimed do not, since a refusal would cost an attempt, or have the work done again: what was accepted goes on. Whether there is such a
+// claim only its shard knows. Nor do calls that this node answers from what it has in memory, by which clients find their way, nor those about
+// more than a namespace, or an operator could not help.
+func (n need) countsAsRequest(v visitor) bool {
+	switch n.reach {
+	case ofQueues, ofNamespace:
+		return true
+	case anyoneAsking:
+		return !v.InAll()
+	}
+	return false
 }
 
 const (
@@ -59,14 +70,14 @@ var rpcNeeds = map[string]need{
 	"ProducerService/ExplainTask":  {ofQueues, produce | consume | observe, false},
 
 	"WorkerService/Claim":       {ofQueues, consume, true},
-	"WorkerService/Ack":         {ofQueues, consume, false},
-	"WorkerService/Fail":        {ofQueues, consume, false},
-	"WorkerService/Extend":      {ofQueues, consume, false},
-	"WorkerService/Release":     {ofQueues, consume, false},
-	"WorkerService/Settle":      {ofQueues, consume, false},
-	"WorkerService/BeginOnce":   {ofQueues, consume, false},
-	"WorkerService/FinishOnce":  {ofQueues, consume, false},
-	"WorkerService/AbandonOnce": {ofQueues, consume, false},
+	"WorkerService/Ack":         {ofClaims, consume, false},
+	"WorkerService/Fail":        {ofClaims, consume, false},
+	"WorkerService/Extend":      {ofClaims, consume, false},
+	"WorkerService/Release":     {ofClaims, consume, false},
+	"WorkerService/Settle":      {ofClaims, consume, false},
+	"WorkerService/BeginOnce":   {ofClaims, consume, false},
+	"WorkerService/FinishOnce":  {ofClaims, consume, false},
+	"WorkerService/AbandonOnce": {ofClaims, consume, false},
 	"WorkerService/Work":        {ofQueues, consume, true},
 
 	"OperatorService/ListQueues":     {ofQueues, observe, false},
@@ -89,7 +100,7 @@ var rpcNeeds = map[string]need{
 	"OperatorService/RetryTask":      {ofQueues, operate, false},
 	"OperatorService/RunTaskNow":     {ofQueues, operate, false},
 	"OperatorService/DiscardTask":    {ofQueues, operate, false},
-	"OperatorService/GetServer":      {anyone, 0, false},
+	"OperatorService/GetServer":      {anyoneAsking, 0, false},
 
 	"ScheduleService/ListSchedules":       {ofQueues, observe, false},
 	"ScheduleService/GetSchedule":         {ofQueues, observe, false},
@@ -121,11 +132,11 @@ var rpcNeeds = map[string]need{
 	"AccessService/AddToken":        {ofQueues, admin, false},
 	"AccessService/RotateToken":     {ofQueues, admin, false},
 	"AccessService/RevokeToken":     {ofQueues, admin, false},
-	"AccessService/ListNamespaces":  {anyone, 0, false}, // those that the caller may go to
-	"AccessService/GetNamespace":    {anyone, 0, false},
+	"AccessService/ListNamespaces":  {anyoneAsking, 0, false}, // those that the caller may go to
+	"AccessService/GetNamespace":    {anyoneAsking, 0, false},
 	"AccessService/AddNamespace":    {ofCluster, admin, false},
 	"AccessService/SetQuotas":       {ofCluster, admin, false},
-	"AccessService/GetLimits":       {anyone, 0, false},
+	"AccessService/GetLimits":       {anyoneAsking, 0, false},
 	"AccessService/RemoveNamespace": {ofCluster, admin, false},
 
 	"WebhookService/ListWebhooks":          {ofNamespace, observe, false},

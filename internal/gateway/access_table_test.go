@@ -94,7 +94,7 @@ func compareTable(t *testing.T) {
 	}
 }
 
-var reachWords = map[reach]string{anyone: "nothing", ofQueues: "queues", ofNamespace: "the namespace", ofCluster: "the cluster"}
+var reachWords = map[reach]string{anyone: "nothing", anyoneAsking: "nothing", ofClaims: "queues", ofQueues: "queues", ofNamespace: "the namespace", ofCluster: "the cluster"}
 
 // accessTable has a line for each rpc.
 func accessTable() string {

@@ -99,8 +99,11 @@ type handshaken struct {
 
 func newHandshaken() credentials.TransportCredentials { return handshaken{insecure.NewCredentials()} }
 
-// shownInfo is the certificate of a connection.
-type shownInfo struct{ shown *auth.Certificate }
+// shownInfo is what is known of a connection.
+type shownInfo struct {
+	shown     *auth.Certificate // by its client; nil: none
+	strangers *atomic.Int32     // calls under way that want no token
+}
 
 // AuthType implements credentials.AuthInfo.
 func (shownInfo) AuthType() string { return "pawl" }
@@ -108,17 +111,19 @@ func (shownInfo) AuthType() string { return "pawl" }
 // ServerHandshake implements credentials.TransportCredentials.
 func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if c, ok := conn.(*guest); ok {
-		return conn, shownInfo{c.shown}, nil
+		return conn, shownInfo{c.shown, new(atomic.Int32)}, nil
 	}
-	return conn, shownInfo{}, nil
+	return conn, shownInfo{nil, new(atomic.Int32)}, nil
 }
 
 // certificateOfGRPC is what the client of a call has shown at its handshake.
-func certificateOfGRPC(ctx context.Context) *auth.Certificate {
+func certificateOfGRPC(ctx context.Context) *auth.Certificate { return infoOfGRPC(ctx).shown }
+
+func infoOfGRPC(ctx context.Context) shownInfo {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(shownInfo); ok {
-			return info.shown
+			return info
 		}
 	}
-	return nil
+	return shownInfo{}
 }

@@ -25,7 +25,7 @@ type Events interface {
 const (
 	// systemShard is where queues are.
 	systemShard = 0
-	// maxWatchers bounds the streams of events of a node.
+	// maxWatchers bounds the streams of events of a node. Those of one namespace are half of it at most.
 	maxWatchers = 1000
 	// eventBeat is how often a stream says something when nothing happens.
 	eventBeat = 15 * time.Second
@@ -98,8 +98,10 @@ func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if g.watchers.Add(1) > maxWatchers {
-		g.watchers.Add(-1)
+	switch ok, own := g.watchers.take(f.Namespace); {
+	case own:
+		return nil, task.Unavailable(eventWait, "namespace %q has %d streams of events open at this node, and can have no more", f.Namespace, g.watchers.each())
+	case !ok:
 		return nil, task.Unavailable(eventWait, "%d streams of events are open at this node, and no more can be", maxWatchers)
 	}
 	w := &watcher{g: g, filter: f, digest: digest, cursor: newEventCursorLine(places), pages: make(chan shardPage)}
@@ -135,13 +137,18 @@ func (w *watcher) query(after events.Place, wait time.Duration) events.Query {
 func (w *watcher) close() {
 	w.stop()
 	w.reads.Wait()
-	w.g.watchers.Add(-1)
+	w.g.watchers.give(w.filter.Namespace)
 }
 
 func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (events.Filter, error) {
 	f := events.Filter{Namespace: namespaceOf(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
 	for _, n := range []struct{ field, value string }{{"queue", f.Queue}, {"type", f.Type}} {
 		if err := task.CheckName(n.field, n.value, l); err != nil {
+			return f, err
+		}
+	}
+	if f.Queue != "" {
+		if err := mayUse(ctx, f.Queue); err != nil {
 			return f, err
 		}
 	}

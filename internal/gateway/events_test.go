@@ -14,9 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -315,22 +318,58 @@ func TestEventsAreChecked(t *testing.T) {
 			t.Errorf("%v is taken", bad)
 		}
 	}
+}
+
+// One namespace has half of a node's streams of events at most.
+func TestEventStreamsAreShared(t *testing.T) {
+	g := newGateway(newFake(1))
+	defer g.Shutdown(context.Background())
 	var open []*watcher
-	for range maxWatchers {
+	watch := func(ns string) error {
+		ctx, c := begin(context.Background(), "grpc", "test")
+		c.namespace = ns
 		w, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
+		if err == nil {
+			open = append(open, w)
 		}
-		open = append(open, w)
+		return err
 	}
-	if _, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{}); err == nil {
-		t.Error("one stream too many is open")
+	for _, ns := range []string{"a", "b"} {
+		for range maxWatchers / 2 {
+			if err := watch(ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := watch(ns); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("namespace %q has 500 streams", ns)) {
+			t.Errorf("%s: one stream too many: %v", ns, err)
+		}
+	}
+	if err := watch("c"); err == nil || !strings.Contains(err.Error(), "1000 streams of events are open at this node") {
+		t.Errorf("one stream too many of all: %v", err)
 	}
 	for _, w := range open {
 		w.close()
 	}
-	if n := g.watchers.Load(); n != 0 {
-		t.Errorf("%d streams are counted", n)
+	if g.watchers.taken != 0 {
+		t.Errorf("%d streams are counted", g.watchers.taken)
+	}
+}
+
+// Who asks for the events of a queue that its token is not good for is told so, and does not wait for ever.
+func TestEventsOfForeignQueues(t *testing.T) {
+	k := newKeys()
+	k.cut("post", auth.Rights{Namespace: "team", Roles: auth.Observe, Queues: []string{"mail*"}})
+	g := lockedGateway(t, k)
+	conn := dialGateway(t, g)
+	s, err := pawlv1.NewEventServiceClient(conn).WatchEvents(with(t.Context(), k.secret["post"], ""), &pawlv1.WatchEventsRequest{Queue: "pay"})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") {
+		t.Errorf("gRPC: %v", err)
+	}
+	if w := knock(g, "GET", "/api/v1/events?queue=pay", k.secret["post"], ""); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "mail*") {
+		t.Errorf("REST: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -88,6 +87,8 @@ type Gateway struct {
 	refusals refusals
 	strays   refusals // requests for other hosts
 	rates    *rates
+	room     *room
+	calls    *seats
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -96,7 +97,7 @@ type Gateway struct {
 	door   *door
 	inside *passage // of clients within the process
 
-	watchers atomic.Int64   // streams of events
+	watchers *seats         // streams of events
 	work     sync.WaitGroup // releases of claims that nobody received
 	stopping context.Context
 	stop     context.CancelFunc
@@ -213,7 +214,8 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
-	g.rates = newRates(g.limits.Payload)
+	g.rates, g.room = newRates(g.limits.Payload), newRoom(maxRoom)
+	g.calls, g.watchers = newSeats(maxCalls), newSeats(maxWatchers)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,13 +20,21 @@ import (
 )
 
 const (
-	// maxStreams bounds the calls of one connection that run at once.
-	maxStreams = 10_000
+	// maxStreams bounds the calls of one connection that run at once. A client of the SDK has one connection for all: a stream for each
+	// worker, and a call for each goroutine that waits for a result. Those beyond wait in the client for one to end. Each costs some
+	// 13 KiB, and metadata.
+	maxStreams = 2_000
+	// maxStrangers bounds those of them that want no token: whether the server lives, and what its protocol is.
+	maxStrangers = 8
+	// strangerRest is when such a call that was one too many may be made again.
+	strangerRest = 5 * time.Second
 	// maxHeaders bounds the metadata of a call.
 	maxHeaders = 32 << 10
-	// The windows are the bytes that may be on their way before they are read: some batches of a thousand tasks.
-	streamWindow = 2 << 20
-	connWindow   = 8 << 20
+	// streamWindow is the bytes of a call that may be on their way before anybody reads them, which may be long when there is no room
+	// for its message. Who reads a longer message lets all of it come. gRPC takes no smaller one.
+	streamWindow = 64 << 10
+	// connWindow is that of all calls of a connection, and bounds none: gRPC opens it again whoever has read or not.
+	connWindow = 8 << 20
 	// readBuffer is what each connection takes as long as it lives. Larger frames are read past it.
 	readBuffer = 4 << 10
 	// A peer that says nothing for pingEvery is asked whether it lives, and is cut off when it does not answer.
@@ -36,14 +45,14 @@ const (
 )
 
 func (g *Gateway) newGRPC() *grpc.Server {
-	s := grpc.NewServer(
-		grpc.Creds(newHandshaken()), grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.streaming),
-		grpc.MaxRecvMsgSize(contract.MaxMessage), grpc.MaxSendMsgSize(contract.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
+	server := grpc.NewServer(
+		grpc.Creds(newHandshaken()), grpc.StreamInterceptor(g.streaming), grpc.MaxSendMsgSize(contract.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	)
+	s := serving{server, g}
 	pawlv1.RegisterProducerServiceServer(s, producers{Gateway: g})
 	pawlv1.RegisterWorkerServiceServer(s, workers{Gateway: g})
 	pawlv1.RegisterOperatorServiceServer(s, operators{Gateway: g})
@@ -61,35 +70,77 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	g.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(s, g.health)
 	reflection.Register(s)
-	return s
+	return server
 }
 
-// unary begins a call, ends it with its trailers and the status of its error, and keeps a panic from ending more than it.
-func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-	caller, began := ctx, time.Now()
-	ctx, c := begin(ctx, "grpc", rpcName(info.FullMethod))
-	defer func() {
-		if p := recover(); p != nil {
-			err = g.panicked(info.FullMethod, p)
-			g.observed(c, err, time.Since(began))
-			answer, err = nil, g.statusOf(caller, err)
+// serving registers services so that their calls are let in by what comes with their headers, before anything of a message is taken. gRPC
+// itself calls an interceptor of unary calls when the message has been decoded.
+type serving struct {
+	*grpc.Server
+	g *Gateway
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (s serving) RegisterService(d *grpc.ServiceDesc, impl any) {
+	with := *d
+	with.Methods = slices.Clone(d.Methods)
+	for i := range with.Methods {
+		m := &with.Methods[i]
+		m.Handler = s.g.unary("/"+d.ServiceName+"/"+m.MethodName, m.Handler)
+	}
+	s.Server.RegisterService(&with, impl)
+}
+
+// unary makes a handler that begins a call, lets it in, receives its message, ends it with its trailers and the status of its error, and
+// keeps a panic from ending more than it.
+func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHandler {
+	rpc, wants := rpcName(method), needOfRPC(method)
+	return func(srv any, caller context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+		began := time.Now()
+		ctx, c := begin(caller, "grpc", rpc)
+		defer func() {
+			if p := recover(); p != nil {
+				err = g.panicked(method, p)
+				g.observed(c, err, time.Since(began))
+				answer, err = nil, g.statusOf(caller, err)
+			}
+		}()
+		ctx, leave, err := g.enter(ctx, c, wants)
+		defer leave()
+		if err != nil {
+			return nil, g.statusOf(caller, err)
 		}
-	}()
-	ctx, leave, err := g.admit(ctx, c, needOfRPC(info.FullMethod), shownByGRPC(ctx))
-	defer leave()
-	if err != nil {
-		return nil, g.statusOf(caller, err)
+		in, err := g.newInbox(caller, c, wants)
+		if err == nil {
+			defer in.empty()
+			answer, err = handle(srv, ctx, in.only, nil)
+			err = shownOut(ctx, err)
+		}
+		g.observed(c, err, time.Since(began))
+		if md := g.trailer(c); md != nil {
+			_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
+		}
+		if err != nil {
+			return nil, g.statusOf(caller, err)
+		}
+		return answer, nil
 	}
-	answer, err = handle(ctx, req)
-	err = shownOut(ctx, err)
-	g.observed(c, err, time.Since(began))
-	if md := g.trailer(c); md != nil {
-		_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
+}
+
+// enter lets a call in by its headers, as admit does. Leave must be called at its end.
+func (g *Gateway) enter(ctx context.Context, c *call, n need) (_ context.Context, leave func(), err error) {
+	if n.reach != public {
+		return g.admit(ctx, c, n, shownByGRPC(ctx))
 	}
-	if err != nil {
-		return nil, g.statusOf(caller, err)
+	strangers := infoOfGRPC(ctx).strangers
+	if strangers == nil {
+		return ctx, func() {}, nil
 	}
-	return answer, nil
+	leave = func() { strangers.Add(-1) }
+	if strangers.Add(1) > maxStrangers {
+		return ctx, leave, task.Unavailable(strangerRest, "%d calls that want no token run on this connection, and no more can", maxStrangers)
+	}
+	return ctx, leave, nil
 }
 
 func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
@@ -103,12 +154,18 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 		g.observed(c, err, -1)
 		err = g.statusOf(s.Context(), err)
 	}()
-	ctx, leave, err := g.admit(ctx, c, needOfRPC(info.FullMethod), shownByGRPC(ctx))
+	wants := needOfRPC(info.FullMethod)
+	ctx, leave, err := g.enter(ctx, c, wants)
 	defer leave()
-	if err == nil {
-		err = shownOut(ctx, handle(srv, &callStream{s, ctx}))
+	if err != nil {
+		return err
 	}
-	return err
+	in, err := g.newInbox(s.Context(), c, wants)
+	if err != nil {
+		return err
+	}
+	defer in.empty()
+	return shownOut(ctx, handle(srv, &callStream{s, ctx, in, info.IsClientStream}))
 }
 
 // shownOut is how a call has ended: if its token did before it, by that.
@@ -122,10 +179,20 @@ func shownOut(ctx context.Context, err error) error {
 // callStream is a stream with its call.
 type callStream struct {
 	grpc.ServerStream
-	ctx context.Context
+	ctx  context.Context
+	in   *inbox
+	many bool // messages may come
 }
 
 func (s *callStream) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *callStream) RecvMsg(m any) error {
+	if s.many {
+		return s.in.next(m)
+	}
+	return s.in.only(m)
+}
 
 // panicked makes an error of a panic; its stack goes to the log.
 func (g *Gateway) panicked(where string, p any) error {

@@ -205,10 +205,15 @@ func TestRates(t *testing.T) {
 				t.Errorf("call %d of 4 a second: %d %s, Retry-After %q", i+1, code, answer, after)
 			}
 		}
-		for _, free := range [][4]string{{"boss", "POST", "/api/v1/tasks", one}, {"team", "GET", "/api/v1/me", ""}, {"team", "GET", "/api/v1/limits", ""},
+		for _, free := range [][4]string{{"boss", "POST", "/api/v1/tasks", one}, {"team", "GET", "/api/v1/me", ""}, {"boss", "GET", "/api/v1/namespaces", ""},
 			{"team", "POST", "/api/v1/tasks/ack", `{"items":[{"task_id":"018f0000-0000-7000-8000-000000000001","claim_token":"AQEBAAAAAAAAAAc"}]}`}} {
 			if code, answer, _ := call(free[0], free[1], free[2], free[3]); code == 429 {
 				t.Errorf("%v is refused, too: %s", free, answer)
+			}
+		}
+		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server"} { // shards are asked for these
+			if code, answer, _ := call("team", "GET", path, ""); code != 429 {
+				t.Errorf("%s is not counted: %d %s", path, code, answer)
 			}
 		}
 		pass(time.Second) // four more

@@ -1,0 +1,265 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // which callers may pack messages with
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// messageHead is what comes before each message: whether it is packed, and how long it is.
+	messageHead = 5
+	// smallMessage is what a message may have without being counted. It is about what a stream costs without one.
+	smallMessage = 16 << 10
+)
+
+// wire is what the inbox needs of gRPC's stream below grpc.ServerStream, which takes a message whole and for as long as it may last: here
+// its announced length is known before it is taken, and what takes too long can be ended from outside. It is what gRPC's own
+// parser of messages reads from.
+type wire interface {
+	// ReadMessageHeader fills head, or returns io.EOF if there is no other message.
+	ReadMessageHeader(head []byte) error
+	// Read reads n bytes. Their sender may send as many from then on.
+	Read(n int) (mem.BufferSlice, error)
+	RecvCompress() string
+	// WriteStatus ends the stream. What waits for it then fails. Only the first has an effect.
+	WriteStatus(*status.Status) error
+}
+
+// inbox receives the messages of one call of gRPC. One goroutine uses it.
+type inbox struct {
+	g       *Gateway
+	ctx     context.Context // of the stream
+	wire    wire
+	ns      string
+	largest int
+	begun   bool   // a message was asked for
+	give    func() // gives back the room of the message at hand; nil: it took none
+
+	mu      sync.Mutex
+	waiting bool  // for room
+	cut     error // the stream was ended for this
+}
+
+func (g *Gateway) newInbox(ctx context.Context, c *call, n need) (*inbox, error) {
+	w, ok := grpc.ServerTransportStreamFromContext(ctx).(wire)
+	if !ok {
+		return nil, errors.New("the streams of this version of gRPC can't be read: see inbox.go")
+	}
+	in := &inbox{g: g, ctx: ctx, wire: w, ns: c.namespace, largest: contract.MaxMessage}
+	if n.reach == public {
+		in.largest = smallMessage
+	}
+	return in, nil
+}
+
+// only receives the one message of a call that has one, and its end.
+func (b *inbox) only(into any) error {
+	came := b.within(rest.BodyTimeout)
+	err := b.take(into)
+	switch {
+	case err == nil:
+		err = b.end()
+	case errors.Is(err, io.EOF):
+		err = task.Invalid("message", "none came")
+	}
+	return came(err)
+}
+
+// end waits for the end of the caller's messages.
+func (b *inbox) end() error {
+	var head [messageHead]byte
+	switch err := b.wire.ReadMessageHeader(head[:]); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return b.failed(err)
+	}
+	return task.Invalid("message", "a second one came, and this call has one")
+}
+
+// next receives the next message of a call that may have many; io.EOF: there is none. The first must come soon. The others may be long in
+// coming, but once they are on their way they must come too.
+func (b *inbox) next(into any) error {
+	if b.begun {
+		return b.take(into)
+	}
+	came := b.within(rest.BodyTimeout)
+	return came(b.take(into))
+}
+
+// empty forgets the message at hand, which its reader has done with.
+func (b *inbox) empty() {
+	if b.give != nil {
+		b.give()
+		b.give = nil
+	}
+}
+
+func (b *inbox) take(into any) error {
+	b.empty()
+	first := !b.begun
+	b.begun = true
+	var head [messageHead]byte
+	if err := b.wire.ReadMessageHeader(head[:]); err != nil {
+		return b.failed(err)
+	}
+	size, packed := binary.BigEndian.Uint32(head[1:]), head[0] == 1
+	switch {
+	case int64(size) > int64(b.largest):
+		return tooLong(b.largest)
+	case head[0] > 1 || packed && encoding.GetCompressor(b.wire.RecvCompress()) == nil:
+		return task.Invalid("message", "says of itself that it is packed, and not how")
+	case first || size <= smallMessage:
+		return b.read(int(size), packed, into)
+	}
+	came := b.within(rest.BodyTimeout)
+	return came(b.read(int(size), packed, into))
+}
+
+// read reads a message of so many bytes.
+func (b *inbox) read(size int, packed bool, into any) error {
+	if err := b.reserve(size, packed); err != nil {
+		return b.failed(err)
+	}
+	data, err := b.wire.Read(size)
+	if err != nil {
+		return b.failed(err)
+	}
+	if packed {
+		if data, err = unpack(b.wire.RecvCompress(), data, b.largest); err != nil {
+			return err
+		}
+	}
+	defer data.Free()
+	if err := encoding.GetCodecV2(proto.Name).Unmarshal(data, into); err != nil {
+		return task.Invalid("message", "%v", err)
+	}
+	return nil
+}
+
+// reserve waits until there is room for a message. What a packed one will be is not known before.
+func (b *inbox) reserve(size int, packed bool) error {
+	if packed && b.largest > smallMessage {
+		size += b.largest
+	}
+	if size <= smallMessage {
+		return nil
+	}
+	b.setWaiting(true)
+	defer b.setWaiting(false)
+	give, err := b.g.room.take(b.ctx, b.ns, int64(size))
+	b.give = give
+	return err
+}
+
+func (b *inbox) setWaiting(to bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = to
+}
+
+// within ends the stream unless what it returns is called in time. That returns its error, or why the stream was ended: what came too late
+// must not be done.
+func (b *inbox) within(d time.Duration) (came func(error) error) {
+	over := false // guarded by b.mu
+	timer := time.AfterFunc(d, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if over {
+			return
+		}
+		b.cut = task.Invalid("message", "did not arrive whole within %s", contract.SpanText(d))
+		if b.waiting {
+			b.cut = noRoom()
+		}
+		st, _ := status.FromError(b.g.statusOf(b.ctx, b.cut))
+		_ = b.wire.WriteStatus(st) // fails only if the stream has ended
+	})
+	return func(err error) error {
+		if timer.Stop() {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		over = true
+		if b.cut != nil {
+			return b.cut
+		}
+		return err
+	}
+}
+
+// failed is why no message came.
+func (b *inbox) failed(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.cut != nil:
+		return b.cut
+	case errors.Is(err, io.EOF):
+		return io.EOF
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return task.Invalid("message", "did not arrive whole")
+	case b.ctx.Err() != nil:
+		return b.ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", context.Canceled, err) // the connection is gone
+}
+
+// longMessage is the refusal of a message that is too long, with the code that gRPC itself has for it.
+type longMessage struct{ error }
+
+func tooLong(most int) error {
+	return longMessage{&task.Error{Code: task.CodePayloadTooLarge, Field: "message", Message: task.Invalid("message", "more than %d bytes", most).Message}}
+}
+
+// Unwrap gives the refusal.
+func (e longMessage) Unwrap() error { return e.error }
+
+// GRPCStatus is what package status asks for.
+func (e longMessage) GRPCStatus() *status.Status {
+	said, _ := task.AsError(e.error)
+	st := status.New(codes.ResourceExhausted, said.Message)
+	if with, err := st.WithDetails(contract.ErrorProto(said)); err == nil {
+		return with
+	}
+	return st
+}
+
+// unpack makes of a message what it was before it was packed. It keeps data for itself.
+func unpack(how string, data mem.BufferSlice, most int) (mem.BufferSlice, error) {
+	packed := data.Reader()
+	data.Free()
+	defer packed.Close()
+	from, err := encoding.GetCompressor(how).Decompress(packed)
+	if err != nil {
+		return nil, task.Invalid("message", "can't be unpacked: %v", err)
+	}
+	out, err := mem.ReadAll(io.LimitReader(from, int64(most)+1), mem.DefaultBufferPool())
+	switch {
+	case err != nil:
+		out.Free()
+		return nil, task.Invalid("message", "can't be unpacked: %v", err)
+	case out.Len() > most:
+		out.Free()
+		return nil, tooLong(most)
+	}
+	return out, nil
+}

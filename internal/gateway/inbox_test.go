@@ -1,0 +1,383 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/rest"
+)
+
+// rudeClient speaks HTTP/2 frame by frame, as no client of gRPC would.
+type rudeClient struct {
+	t      *testing.T
+	c      net.Conn
+	f      *http2.Framer
+	next   uint32
+	ended  map[uint32]chan ending
+	closed chan struct{}
+
+	writing sync.Mutex
+}
+
+// ending is the status with which a call ended.
+type ending struct {
+	code codes.Code
+	said string
+	at   time.Time
+}
+
+func newRudeClient(t *testing.T, dial func(context.Context, string) (net.Conn, error)) *rudeClient {
+	conn, err := dial(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rudeClient{t: t, c: conn, f: http2.NewFramer(conn, conn), next: 1, ended: map[uint32]chan ending{}, closed: make(chan struct{})}
+	r.f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for i := uint32(1); i < 100; i += 2 {
+		r.ended[i] = make(chan ending, 1)
+	}
+	go r.read()
+	_, _ = io.WriteString(conn, http2.ClientPreface)
+	r.write(func() error { return r.f.WriteSettings() })
+	return r
+}
+
+func (r *rudeClient) close() {
+	_ = r.c.Close()
+	<-r.closed
+}
+
+func (r *rudeClient) read() {
+	defer close(r.closed)
+	for {
+		frame, err := r.f.ReadFrame()
+		if err != nil {
+			return
+		}
+		if p, ok := frame.(*http2.PingFrame); ok && !p.IsAck() {
+			r.write(func() error { _ = r.f.WritePing(true, p.Data); return nil }) // it may be closed by now
+		}
+		if h, ok := frame.(*http2.MetaHeadersFrame); ok && h.StreamEnded() {
+			e := ending{at: time.Now()}
+			for _, field := range h.Fields {
+				switch field.Name {
+				case "grpc-status":
+					n, _ := strconv.Atoi(field.Value)
+					e.code = codes.Code(n)
+				case "grpc-message":
+					e.said = field.Value
+				}
+			}
+			r.ended[h.StreamID] <- e
+		}
+	}
+}
+
+// call begins a call, and sends nothing but its headers.
+func (r *rudeClient) call(method, token string, more ...string) (stream uint32) {
+	stream = r.next
+	r.next += 2
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	fields := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", "application/grpc", "te", "trailers"}, more...)
+	if token != "" {
+		fields = append(fields, metaToken, "Bearer "+token)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	r.write(func() error {
+		return r.f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true})
+	})
+	return stream
+}
+
+func (r *rudeClient) write(frame func() error) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if err := frame(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// announce sends what comes before a message of so many bytes, and some of them.
+func (r *rudeClient) announce(stream uint32, flag byte, size int, some []byte) {
+	head := append([]byte{flag}, binary.BigEndian.AppendUint32(nil, uint32(size))...)
+	for piece := range slices.Chunk(append(head, some...), 16<<10) {
+		r.write(func() error { return r.f.WriteData(stream, false, piece) })
+	}
+}
+
+func (r *rudeClient) send(stream uint32, m proto.Message, end bool) {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.announce(stream, 0, len(b), b)
+	if end {
+		r.write(func() error { return r.f.WriteData(stream, true, nil) })
+	}
+}
+
+// wants waits for the end of a call.
+func (r *rudeClient) wants(what string, stream uint32, code codes.Code, words string, after time.Duration, began time.Time) {
+	r.t.Helper()
+	select {
+	case e := <-r.ended[stream]:
+		if took := e.at.Sub(began); e.code != code || !strings.Contains(e.said, words) || took != after {
+			r.t.Errorf("%s: %v %q after %v, want %v %q after %v", what, e.code, e.said, took, code, words, after)
+		}
+	case <-time.After(5 * time.Minute): // of a test's own clock
+		r.t.Errorf("%s: it goes on, want %v %q", what, code, words)
+	}
+}
+
+func (r *rudeClient) goesOn(what string, stream uint32) {
+	r.t.Helper()
+	synctest.Wait()
+	select {
+	case e := <-r.ended[stream]:
+		r.t.Errorf("%s: ended with %v %q", what, e.code, e.said)
+	default:
+	}
+}
+
+const (
+	rpcEnqueue = "/pawl.v1.ProducerService/Enqueue"
+	rpcWork    = "/pawl.v1.WorkerService/Work"
+	rpcWatch   = "/pawl.v1.EventService/WatchEvents"
+	rpcCheck   = "/grpc.health.v1.Health/Check"
+)
+
+// Who is not let in is told so by the headers of its call, whatever it announces and never sends.
+func TestHeadersAreEnoughToRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		worker := k.cut("worker", auth.Rights{Namespace: "team", Roles: auth.Consume})
+		g, l := lockedGateway(t, k), newPipes()
+		go func() { _ = g.Serve(l) }()
+		c, began := newRudeClient(t, l.dial), time.Now()
+		for _, method := range []string{rpcEnqueue, rpcWork, rpcWatch} {
+			c.wants(method+" without a token", c.call(method, ""), codes.Unauthenticated, "token", 0, began)
+			c.wants(method+" with an unknown one", c.call(method, auth.NewSecret()), codes.Unauthenticated, "", 0, began)
+			if method != rpcWork {
+				c.wants(method+" without the role", c.call(method, worker), codes.PermissionDenied, "this call needs", 0, began)
+			}
+		}
+		c.close()
+		g.Shutdown(context.Background())
+		synctest.Wait()
+	})
+}
+
+// A message has as long to come as a body of REST, whatever it lacks: all, its length, its rest, its end. What then still comes is not done.
+func TestSlowMessagesAreRefused(t *testing.T) {
+	const late = "did not arrive whole within 30s"
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_, l := serve(t, f)
+		c, began := newRudeClient(t, l.dial), time.Now()
+		calls := map[string]uint32{}
+		for _, method := range []string{rpcEnqueue, rpcWork, rpcWatch, rpcCheck} {
+			calls[method+" with headers"] = c.call(method, "")
+			part := c.call(method, "")
+			c.announce(part, 0, 10_000, make([]byte, 100))
+			calls[method+" with a piece"] = part
+		}
+		whole := c.call(rpcEnqueue, "")
+		c.send(whole, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}}, false)
+		calls["a message without an end"] = whole
+		for what, stream := range calls {
+			c.wants(what, stream, codes.InvalidArgument, late, rest.BodyTimeout, began)
+		}
+		if n := len(f.tasks); n != 0 {
+			t.Errorf("%d tasks were enqueued", n)
+		}
+		c.close()
+	})
+}
+
+// A worker may say nothing for as long as it likes, but what it begins to say it must say.
+func TestWorkersMayBeQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		c := newRudeClient(t, l.dial)
+		s := c.call(rpcWork, "")
+		c.send(s, &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}}, false)
+		pass(10 * time.Minute)
+		c.goesOn("a quiet worker", s)
+		began := time.Now()
+		c.announce(s, 0, 1<<20, make([]byte, 1000))
+		c.wants("a piece of a frame", s, codes.InvalidArgument, "did not arrive whole", rest.BodyTimeout, began)
+		c.close()
+	})
+}
+
+// Large messages wait at their senders until there is room, those of a namespace for its half.
+func TestRoomForLargeMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		k.cut("a", auth.Rights{Namespace: "a", Roles: auth.Produce})
+		k.cut("b", auth.Rights{Namespace: "b", Roles: auth.Produce})
+		g, l := lockedGateway(t, k), newPipes()
+		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"a", "b"}})
+		g.room = newRoom(4 << 20)
+		go func() { _ = g.Serve(l) }()
+		c, began := newRudeClient(t, l.dial), time.Now()
+		large := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`"` + strings.Repeat("x", 30_000) + `"`)}}
+		hog := c.call(rpcEnqueue, k.secret["a"])
+		c.announce(hog, 0, 2<<20, nil)
+		synctest.Wait()
+
+		second, small, other := c.call(rpcEnqueue, k.secret["a"]), c.call(rpcEnqueue, k.secret["a"]), c.call(rpcEnqueue, k.secret["b"])
+		c.send(second, large, true)
+		c.send(small, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}}, true)
+		c.send(other, large, true)
+		c.wants("a small message", small, codes.OK, "", 0, began)
+		c.wants("another namespace", other, codes.OK, "", 0, began)
+		c.goesOn("a message without room", second)
+		c.write(func() error { return c.f.WriteRSTStream(hog, http2.ErrCodeCancel) })
+		c.wants("a message when there is room again", second, codes.OK, "", 0, began)
+
+		hog = c.call(rpcEnqueue, k.secret["a"])
+		c.announce(hog, 0, 2<<20, nil)
+		pass(time.Second)
+		waits := c.call(rpcEnqueue, k.secret["a"])
+		began = time.Now()
+		c.announce(waits, 0, 1<<20, nil)
+		pass(rest.BodyTimeout - 2*time.Second)
+		k.door.Heard(time.Now())
+		c.goesOn("a message without room", waits)
+		<-c.ended[hog]
+		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive whole", rest.BodyTimeout, began)
+		c.close()
+		synctest.Wait()
+		g.room.mu.Lock()
+		if n := len(g.room.of); n != 0 {
+			t.Errorf("%d namespaces have room", n)
+		}
+		g.room.mu.Unlock()
+		g.Shutdown(context.Background())
+		synctest.Wait()
+	})
+}
+
+// What a packed message will be is not known: it waits for room for the largest, and is told that there was none.
+func TestRoomForPackedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := serve(t, newFake())
+		g.room = newRoom(2 * contract.MaxMessage) // half of it holds no packed message
+		c, began := newRudeClient(t, l.dial), time.Now()
+		s := c.call(rpcEnqueue, "", "grpc-encoding", "gzip")
+		c.announce(s, 1, 100, make([]byte, 100))
+		c.wants("a packed message", s, codes.Unavailable, "too many large messages", rest.BodyTimeout, began)
+		c.close()
+	})
+}
+
+// Calls that want no token are few on a connection, and short.
+func TestCallsWithoutATokenAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		conn := dial(t, l)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range maxStrangers {
+			s, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+			if err == nil {
+				_, err = s.Recv()
+			}
+			if err != nil {
+				t.Fatalf("watch %d: %v", i, err)
+			}
+		}
+		check := func(conn *grpc.ClientConn, service string) codes.Code {
+			_, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+			return status.Code(err)
+		}
+		if got := check(conn, ""); got != codes.Unavailable {
+			t.Errorf("one too many: %v", got)
+		}
+		if _, err := pawlv1.NewAccessServiceClient(conn).WhoAmI(t.Context(), &pawlv1.WhoAmIRequest{}); status.Code(err) == codes.Unavailable {
+			t.Errorf("another call: %v", err)
+		}
+		if got := check(dial(t, l), ""); got != codes.OK {
+			t.Errorf("on another connection: %v", got)
+		}
+		cancel()
+		synctest.Wait()
+		if got := check(conn, ""); got != codes.OK {
+			t.Errorf("when the others have ended: %v", got)
+		}
+		if got := check(conn, strings.Repeat("x", smallMessage)); got != codes.ResourceExhausted {
+			t.Errorf("a long one: %v", got)
+		}
+	})
+}
+
+// A namespace can't take all calls of a node from the others.
+func TestSeats(t *testing.T) {
+	s := newSeats(4)
+	for i, step := range []struct {
+		ns      string
+		ok, own bool
+	}{{"a", true, false}, {"a", true, false}, {"a", false, true}, {"b", true, false}, {"c", true, false}, {"c", false, false}, {"d", false, false}, {"a", false, true}} {
+		if ok, own := s.take(step.ns); ok != step.ok || own != step.own {
+			t.Errorf("step %d: %s has %v, %v", i, step.ns, ok, own)
+		}
+	}
+	s.give("a")
+	if ok, _ := s.take("d"); !ok {
+		t.Error("a place that was given back is not there")
+	}
+	for _, ns := range []string{"a", "b", "c", "d"} {
+		s.give(ns)
+	}
+	if s.taken != 0 || len(s.of) != 0 {
+		t.Errorf("%d are taken, by %v", s.taken, s.of)
+	}
+}
+
+func TestCallsAtOnce(t *testing.T) {
+	g := newGateway(newFake())
+	defer g.Shutdown(context.Background())
+	g.calls = newSeats(2)
+	n := need{reach: ofQueues}
+	enter := func() (func(), error) {
+		ctx, c := begin(t.Context(), "grpc", "test")
+		_, leave, err := g.admit(ctx, c, n, shown{})
+		return leave, err
+	}
+	leave, err := enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := enter(); err == nil || !strings.Contains(fmt.Sprint(err), "1 calls under way") {
+		t.Errorf("one too many: %v", err)
+	}
+	leave()
+	if _, err := enter(); err != nil {
+		t.Errorf("when it has ended: %v", err)
+	}
+}
