@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,7 +25,6 @@ var w3c propagation.TraceContext
 
 // Attributes for which the conventions have no name; the SDK has the same.
 const (
-	attrTaskType      = attribute.Key("pawl.task.type")
 	attrTaskAttempt   = attribute.Key("pawl.task.attempt")
 	attrTaskDuplicate = attribute.Key("pawl.task.duplicate")
 	attrShard         = attribute.Key("pawl.shard")
@@ -104,7 +104,7 @@ func (g *Gateway) traceEnqueue(ctx context.Context, tasks ...*pawlv1.TaskSpec) e
 			queue = task.DefaultQueue
 		}
 		begun, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.WithoutCancel(ctx), of), "enqueue "+queue,
-			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(describing("enqueue", queue, t.GetType())...))
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs("enqueue", queue, t.GetType())...))
 		if !of.IsValid() {
 			t.Headers = task.WithTrace(t.Headers, headersFor(trace.SpanContextFromContext(begun)))
 		}
@@ -116,12 +116,6 @@ func (g *Gateway) traceEnqueue(ctx context.Context, tasks ...*pawlv1.TaskSpec) e
 		}
 	}
 	return spans
-}
-
-// describing are the attributes that each span about a task has.
-func describing(verb, queue, typ string) []attribute.KeyValue {
-	return []attribute.KeyValue{semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb),
-		semconv.MessagingDestinationName(queue), attrTaskType.String(typ)}
 }
 
 // end ends the spans with the answers to their tasks, in the same order. Err is that of the whole call.

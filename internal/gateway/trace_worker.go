@@ -34,7 +34,7 @@ func (g *Gateway) traceClaims(claims []broker.Claimed) {
 // past makes a span of something that is over.
 func (g *Gateway) past(of trace.SpanContext, verb string, c *broker.Claimed, from, to time.Time) {
 	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), verb+" "+c.Queue, trace.WithTimestamp(from),
-		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(describing(verb, c.Queue, c.Type)...))
+		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(broker.SpanAttrs(verb, c.Queue, c.Type)...))
 	if span.IsRecording() {
 		span.SetAttributes(semconv.MessagingMessageID(c.ID.String()), attrTaskAttempt.Int(c.Exec.Attempt()), attrShard.Int64(int64(c.ID.Shard())))
 		if c.Exec.Claim.Worker != "" {
@@ -141,7 +141,7 @@ func (w *work) traceSettled(b *settleBatch, began time.Time) {
 			continue
 		}
 		_, span := w.g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), h.trace), verb+" "+h.queue, trace.WithTimestamp(began),
-			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(describing(verb, h.queue, h.typ)...))
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs(verb, h.queue, h.typ)...))
 		if span.IsRecording() {
 			span.SetAttributes(semconv.MessagingMessageID(id.String()), attrTaskAttempt.Int(h.attempt), attrShard.Int64(int64(id.Shard())))
 			if e := b.answers[i].GetError(); e != nil {
