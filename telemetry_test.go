@@ -65,7 +65,7 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 	if _, o := tel.process(ctx, claim, "w"); later.begun != 1 {
 		t.Errorf("a provider that was set later got %d spans, want 1", later.begun)
 	} else {
-		o.processed(nil)
+		o.processed(OutcomeSucceeded, nil)
 	}
 }
 
@@ -86,6 +86,6 @@ func BenchmarkUntraced(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, o := tel.process(ctx, claim, "w")
-		o.processed(nil)
+		o.processed(OutcomeSucceeded, nil)
 	}
 }
