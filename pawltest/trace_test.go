@@ -245,7 +245,7 @@ producer create other bytes=7 type=t
 		}
 		w.is(`
 client ack g attempt=1 type=t
-  server ack
+  server ack g attempt=1 type=t
 client claim g count=1 links=1
 client claim g count=1 links=1
 internal request
@@ -449,6 +449,27 @@ producer create default bytes=7 type=t
 			}
 			w.is("")
 		})
+	})
+}
+
+// The trace of a task that was cancelled says so: also if it never ran.
+func TestTraceOfACancel(t *testing.T) {
+	inTrace(t, func(w *traced) {
+		ref, err := w.client.Enqueue(w.Context(), task)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if _, err := w.client.Cancel(w.Context(), ref.ID, "not needed"); err != nil {
+			w.Fatal(err)
+		}
+		w.is(`
+producer send default bytes=7 type=t
+  server cancel default type=t
+  server enqueue default bytes=7 type=t
+`)
+		if got := w.attrs("cancel default")["messaging.message.id"]; got != ref.ID {
+			w.Errorf("the span is about task %q, want %q", got, ref.ID)
+		}
 	})
 }
 

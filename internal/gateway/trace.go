@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -141,6 +142,21 @@ func (s enqueueSpans) endOne(answer *pawlv1.EnqueueResponse, err error) {
 	if s != nil {
 		s.end([]*pawlv1.EnqueueResult{{Task: answer.GetTask()}}, err)
 	}
+}
+
+// traceCancel makes the span of a call that cancelled a task: what its trace ends with, if it never ran. It links to the trace of the call.
+func (g *Gateway) traceCancel(ctx context.Context, v *broker.View, began time.Time) {
+	of := traceOf(v.Headers)
+	if g.tracer == nil || !of.IsValid() {
+		return
+	}
+	start := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs("cancel", v.Queue, v.Type)...),
+		trace.WithAttributes(semconv.MessagingMessageID(v.ID.String()), attrShard.Int64(int64(v.ID.Shard())))}
+	if by := callTrace(ctx); by.IsValid() {
+		start = append(start, trace.WithLinks(trace.Link{SpanContext: by}))
+	}
+	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), "cancel "+v.Queue, start...)
+	span.End()
 }
 
 // maxSpanText bounds what a span says of an error.
