@@ -76,7 +76,7 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 	if err := checkReason(cfg.reason); err != nil {
 		return nil, err
 	}
-	observe, err := newTelemetry(&cfg)
+	observe, err := newTelemetry(&cfg, serverAttrs(addr)...)
 	if err != nil {
 		return nil, fmt.Errorf("pawl: metrics: %w", err)
 	}

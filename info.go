@@ -63,6 +63,9 @@ const (
 	OutcomeLeaderless Outcome = "leaderless" // its lease ran out while no broker served: no attempt used
 )
 
+// failed says whether the handler did not do what it should have done.
+func (o Outcome) failed() bool { return o == OutcomeFailed || o == OutcomeDead || o == OutcomePoisoned }
+
 // TaskInfo is everything the broker knows of a task. A zero time means: not yet, or never.
 type TaskInfo struct {
 	ID                string

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -60,6 +61,8 @@ type hold struct {
 	cancel context.CancelCauseFunc
 	free   context.CancelFunc // gives back the timer of the timeout
 	run    observed           // of the handler; owned by the slot, and left alone once it has ended
+
+	span atomic.Pointer[trace.SpanContext] // that of run, for anybody; nil: it has not begun, or belongs to no trace
 
 	// Guarded by shift.mu:
 	phase    phase
@@ -196,6 +199,10 @@ func (s *shift) attempt(h *hold, handlers *sync.WaitGroup) (err error) {
 	returned := false
 	ctx, run := s.client.observe.process(h.ctx, &h.claim, s.cfg.Name)
 	h.run = run
+	if span := run.span.SpanContext(); span.IsValid() {
+		kept := span // only then does it cost memory
+		h.span.Store(&kept)
+	}
 	defer func() {
 		if returned {
 			return
@@ -222,12 +229,12 @@ func (s *shift) finish(h *hold, err error) {
 	if h.run.wanted() {
 		told = time.Now()
 	}
-	h.run.processed(err)
+	outcome := s.outcome(h, err, cause)
+	h.run.processed(outcome, err)
 	s.mu.Lock()
-	was := h.phase
 	s.slots.busy--
-	s.count(err)
-	switch was {
+	s.count(outcome, err)
+	switch h.phase {
 	case running, lapsed:
 		s.endLocked(h, h.verdict(err, cause))
 		h.told = told
@@ -241,17 +248,43 @@ func (s *shift) finish(h *hold, err error) {
 	if quiet {
 		signal(s.calmer)
 	}
-	s.logEnd(h, was, err)
+	s.logEnd(h, outcome, err)
 }
 
-func (s *shift) count(err error) {
-	switch OutcomeOf(err) {
-	case OutcomeSucceeded:
+func (s *shift) count(o Outcome, err error) {
+	switch {
+	case err == nil:
 		s.stats.Succeeded++
-	case OutcomeSnoozed:
-	default:
+	case o.failed() || o == OutcomeDiscarded:
 		s.stats.Failed++
 	}
+}
+
+// outcome says what came of a run, as spans, metrics and logs tell it. cause is why the context had ended, nil if it had not.
+func (s *shift) outcome(h *hold, err, cause error) Outcome {
+	if err == nil && cause == nil {
+		return OutcomeSucceeded
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return h.outcome(err, cause)
+}
+
+// outcome is shift.outcome. A claim that is gone, or goes back, is no failure of its handler, whatever that returned: verdict has the same cases.
+func (h *hold) outcome(err, cause error) Outcome {
+	var unknown *unknownType
+	steered := err == nil || steerOf(err) != nil
+	switch {
+	case h.phase == ended: // drain has released it
+		return OutcomeReleased
+	case errors.Is(cause, ErrCancelled) && (h.phase == lost || !steered):
+		return OutcomeCancelled
+	case h.phase == lost || h.phase == lapsed && !steered:
+		return OutcomeLeaseLost
+	case !steered && (errors.As(err, &unknown) || errors.Is(cause, ErrDraining)):
+		return OutcomeReleased
+	}
+	return OutcomeOf(err)
 }
 
 // verdict is how the claim ends. cause is why the context had ended, nil if it had not.
@@ -305,7 +338,11 @@ func (s *shift) lose(token, reason string) {
 	}
 	s.mu.Unlock()
 	h.cancel(lossOf(reason))
-	s.log(h).Warn("claim lost", "reason", reason)
+	level := slog.LevelWarn
+	if reason == "cancelled" {
+		level = slog.LevelInfo // somebody wanted it so
+	}
+	s.log(h).Log(h.ctx, level, "claim lost", "reason", reason)
 }
 
 // lossOf is the cause of the handler's context for the reason of a stale claim.
@@ -361,27 +398,31 @@ func (h *hold) confirm(sent time.Time) {
 	}
 }
 
-// log is for lines about a task while its handler may run.
-func (s *shift) log(h *hold) *slog.Logger { return s.logIn(h, trace.SpanContextFromContext(h.ctx)) }
-
-// logIn is for lines about a task, in the trace of a span.
-func (s *shift) logIn(h *hold, span trace.SpanContext) *slog.Logger {
+// log is for lines about a task: in the trace of its run, or before that of who enqueued it.
+func (s *shift) log(h *hold) *slog.Logger {
 	log := s.cfg.Logger.With("task_id", h.claim.ID, "queue", h.claim.Queue, "type", h.claim.Type, "attempt", h.claim.Attempt)
-	return logTrace(log, span)
+	if span := h.span.Load(); span != nil {
+		return logTrace(log, *span)
+	}
+	return logTrace(log, trace.SpanContextFromContext(h.ctx))
 }
 
-func (s *shift) logEnd(h *hold, was phase, err error) {
-	if err == nil {
-		if s.cfg.Logger.Enabled(h.ctx, slog.LevelDebug) {
-			s.logIn(h, h.run.span.SpanContext()).DebugContext(h.ctx, "task succeeded")
-		}
+func (s *shift) logEnd(h *hold, o Outcome, err error) {
+	level := slog.LevelInfo
+	switch {
+	case o.failed():
+		level = slog.LevelWarn
+	case o == OutcomeSucceeded:
+		level = slog.LevelDebug
+	}
+	if !s.cfg.Logger.Enabled(h.ctx, level) {
 		return
 	}
-	level := slog.LevelWarn
-	if o := OutcomeOf(err); o == OutcomeSnoozed || o == OutcomeDiscarded || was != running {
-		level = slog.LevelInfo
+	var attrs []any
+	if err != nil {
+		attrs = []any{"error", err}
 	}
-	s.logIn(h, h.run.span.SpanContext()).Log(h.ctx, level, "task "+string(OutcomeOf(err)), "error", err)
+	s.log(h).Log(h.ctx, level, "task "+string(o), attrs...)
 }
 
 // signal sets a signal that has room for one.

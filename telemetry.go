@@ -3,7 +3,9 @@ package pawl
 import (
 	"context"
 	"errors"
+	"net"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,6 +94,7 @@ type telemetry struct {
 	fields []string // that carry writes
 	w3c    bool     // carry has nothing to say without a span
 	linked bool
+	server []attribute.KeyValue // of all spans and metrics
 
 	operations messagingconv.ClientOperationDuration
 	runs       messagingconv.ProcessDuration
@@ -118,8 +121,9 @@ type operation struct {
 // maxKnown bounds the operations that are remembered; beyond it they are made each time.
 const maxKnown = 10_000
 
-func newTelemetry(cfg *dialConfig) (*telemetry, error) {
-	t := &telemetry{carry: cfg.propagator, linked: cfg.linked}
+// newTelemetry makes the telemetry of a client of a server that attributes describe.
+func newTelemetry(cfg *dialConfig, server ...attribute.KeyValue) (*telemetry, error) {
+	t := &telemetry{carry: cfg.propagator, linked: cfg.linked, server: server}
 	if t.carry == nil {
 		t.carry, t.w3c = propagation.TraceContext{}, true
 	}
@@ -142,6 +146,26 @@ func newTelemetry(cfg *dialConfig) (*telemetry, error) {
 	return t, errors.Join(errs[:]...)
 }
 
+// serverAttrs describe the address that a client was given, as far as it is one: of several nobody knows beforehand which will answer.
+func serverAttrs(addr string) []attribute.KeyValue {
+	addr = strings.TrimPrefix(strings.TrimSpace(addr), https)
+	if addr == "" || strings.Contains(addr, ",") {
+		return nil
+	}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return []attribute.KeyValue{semconv.ServerAddress(strings.TrimPrefix(path, "//"))}
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		host, port = strings.Trim(addr, "[]"), defaultPort
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil { // the name of a service: Dial looks it up
+		return []attribute.KeyValue{semconv.ServerAddress(host)}
+	}
+	return []attribute.KeyValue{semconv.ServerAddress(host), semconv.ServerPort(int(n))}
+}
+
 func (t *telemetry) operation(v verb, queue string) *operation {
 	key := operationOn{v, queue}
 	if op, ok := t.known.Load(key); ok {
@@ -154,6 +178,7 @@ func (t *telemetry) operation(v verb, queue string) *operation {
 		op.name += " " + queue
 		labels = append(labels, semconv.MessagingDestinationName(queue))
 	}
+	labels = append(labels, t.server...)
 	op.start = []trace.SpanStartOption{trace.WithSpanKind(word.kind), trace.WithAttributes(labels...)}
 	op.labels = attribute.NewSet(labels...)
 	if t.knownCount.Load() < maxKnown {

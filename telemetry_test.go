@@ -2,9 +2,11 @@ package pawl
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 )
@@ -65,7 +67,36 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 	if _, o := tel.process(ctx, claim, "w"); later.begun != 1 {
 		t.Errorf("a provider that was set later got %d spans, want 1", later.begun)
 	} else {
-		o.processed(nil)
+		o.processed(OutcomeSucceeded, nil)
+	}
+}
+
+// Spans and metrics name the server by the address that the client was given.
+func TestServerAttrs(t *testing.T) {
+	for addr, want := range map[string]string{
+		"localhost": "server.address=localhost server.port=7295", "localhost:80": "server.address=localhost server.port=80",
+		"https://mail.example:443": "server.address=mail.example server.port=443", "[::1]:80": "server.address=::1 server.port=80", "[::1]": "server.address=::1 server.port=7295",
+		"mail.example:https": "server.address=mail.example", "unix:///run/pawl.sock": "server.address=/run/pawl.sock", "unix:pawl.sock": "server.address=pawl.sock",
+		"n1:7295,n2:7295": "", "": "",
+	} {
+		var words []string
+		for _, a := range serverAttrs(addr) {
+			words = append(words, string(a.Key)+"="+a.Value.String())
+		}
+		if got := strings.Join(words, " "); got != want {
+			t.Errorf("%q: got %q, want %q", addr, got, want)
+		}
+	}
+	tel, err := newTelemetry(&dialConfig{}, serverAttrs("localhost")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v := range verbs {
+		op := tel.operation(verb(v), "mail")
+		spans := trace.NewSpanStartConfig(op.start...)
+		if got := attribute.NewSet(spans.Attributes()...); got.Equivalent() != op.labels.Equivalent() || !got.HasValue("server.address") || !got.HasValue("server.port") {
+			t.Errorf("%s has the attributes %v, and on metrics %v", op.name, got.ToSlice(), op.labels.ToSlice())
+		}
 	}
 }
 
@@ -86,6 +117,6 @@ func BenchmarkUntraced(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, o := tel.process(ctx, claim, "w")
-		o.processed(nil)
+		o.processed(OutcomeSucceeded, nil)
 	}
 }

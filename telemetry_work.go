@@ -56,15 +56,15 @@ func (t *telemetry) process(ctx context.Context, c *Claim, worker string) (conte
 // wanted says whether somebody listens.
 func (o observed) wanted() bool { return o.span.IsRecording() || !o.began.IsZero() }
 
-// processed ends the span of a run. A handler that discards or snoozes its task has not failed.
-func (o observed) processed(err error) {
-	outcome := OutcomeOf(err)
+// processed ends the span of a run. The error of one that has not failed, but was cancelled or snoozed its task, say, is none here: who counts
+// errors and exceptions must not find them.
+func (o observed) processed(outcome Outcome, err error) {
+	if !outcome.failed() {
+		err = nil
+	}
 	if o.span.IsRecording() {
 		o.span.SetAttributes(attrTaskOutcome.String(string(outcome)))
 		o.recordError(err)
-	}
-	if outcome == OutcomeSnoozed || outcome == OutcomeDiscarded {
-		err = nil
 	}
 	o.endSpan(err)
 	if !o.began.IsZero() {

@@ -133,7 +133,7 @@ type WorkerStats struct {
 	Running     int       // handlers
 	Unsettled   int       // tasks that have ended, whose end the broker has not confirmed
 	Succeeded   int64     // handlers that returned nil
-	Failed      int64     // handlers that failed, or steered otherwise than by Snooze
+	Failed      int64     // handlers that failed, or steered otherwise than by Snooze; not those that were cancelled, or lost their leases
 	LeasesLost  int64
 }
 

@@ -26,6 +26,7 @@ type traced struct {
 	*testing.T
 	spans  *tracetest.SpanRecorder
 	tracer trace.Tracer // the program's own
+	log    *logbook     // the broker's
 	broker *pawltest.Broker
 	client *pawl.Client
 }
@@ -33,13 +34,18 @@ type traced struct {
 // inTrace runs fn in a bubble. Opts are the client's, beside those of tracing.
 func inTrace(t *testing.T, fn func(w *traced), opts ...pawl.DialOption) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &traced{T: t, spans: tracetest.NewSpanRecorder()}
-		provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans))
-		w.tracer = provider.Tracer("program")
-		w.broker = pawltest.New(t, pawltest.WithTracerProvider(provider))
-		w.client = w.broker.Client(t, append([]pawl.DialOption{pawl.WithTracerProvider(provider)}, opts...)...)
-		fn(w)
+		inSample(t, sdktrace.ParentBased(sdktrace.AlwaysSample()), fn, opts...)
 	})
+}
+
+// inSample is inTrace within a bubble, with a sampler of its own.
+func inSample(t *testing.T, sampler sdktrace.Sampler, fn func(w *traced), opts ...pawl.DialOption) {
+	w := &traced{T: t, spans: tracetest.NewSpanRecorder(), log: &logbook{}}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans), sdktrace.WithSampler(sampler))
+	w.tracer = provider.Tracer("program")
+	w.broker = pawltest.New(t, pawltest.WithTracerProvider(provider), pawltest.WithLogger(w.log.logger()))
+	w.client = w.broker.Client(t, append([]pawl.DialOption{pawl.WithTracerProvider(provider)}, opts...)...)
+	fn(w)
 }
 
 // work runs a worker for a while, in a span of the program's that its runs have nothing to do with.
@@ -239,7 +245,7 @@ producer create other bytes=7 type=t
 		}
 		w.is(`
 client ack g attempt=1 type=t
-  server ack
+  server ack g attempt=1 type=t
 client claim g count=1 links=1
 client claim g count=1 links=1
 internal request
@@ -369,6 +375,100 @@ producer send default bytes=7 links=1 type=t
 		}})
 		if len(ids) != 2 || ids[0] == ids[1] || !ids[0].IsValid() || ids[0] == root.SpanContext().TraceID() {
 			w.Errorf("the ticks ran in the traces %v, want two that are new", ids)
+		}
+	})
+}
+
+// A tick is a trace of its own, with all that its task goes through: nobody's call began it, so its broker does.
+func TestTraceOfATick(t *testing.T) {
+	inTrace(t, func(w *traced) {
+		sched := pawl.Schedule{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{
+			pawl.MaxAttempts(2), pawl.Retry(pawl.RetryPolicy{Initial: 10 * time.Second, Jitter: pawl.NoJitter})}}
+		if _, err := w.client.Admin().PutSchedule(w.Context(), sched); err != nil {
+			w.Fatal(err)
+		}
+		var seen []trace.SpanContext
+		w.work(time.Hour+time.Minute, map[string]pawl.Handler{"t": func(ctx context.Context, c *pawl.Claim) error {
+			seen = append(seen, trace.SpanContextFromContext(ctx))
+			return errors.New("no route")
+		}})
+		w.is(`
+producer create default bytes=7 type=t
+  consumer process default attempt=1 bytes=7 error=*errors.errorString outcome=failed type=t worker=w1
+    client fail default attempt=1 type=t
+  internal claim default attempt=1 type=t worker=w1
+  internal wait default attempt=1 type=t worker=w1
+  server fail default attempt=1 type=t
+  consumer process default attempt=2 bytes=7 error=*errors.errorString outcome=failed type=t worker=w1
+    client fail default attempt=2 type=t
+  internal claim default attempt=2 type=t worker=w1
+  internal wait default attempt=2 type=t worker=w1
+  server fail default attempt=2 type=t
+`)
+		if len(seen) != 2 || seen[0].TraceID() != seen[1].TraceID() {
+			w.Errorf("the attempts ran in %v, want one trace", seen)
+		}
+		dead := w.log.lines(w.T, "task dead-lettered")
+		if len(dead) != 1 || dead[0]["trace_id"] != seen[0].TraceID().String() {
+			w.Errorf("the log has %v, want one dead letter of trace %s", dead, seen[0].TraceID())
+		}
+		if got := w.attrs("create default"); got["messaging.message.id"] != dead[0]["task_id"] || got["pawl.schedule"] != "nightly" || got["messaging.operation.type"] != "create" {
+			w.Errorf("the tick's span has %v", got)
+		}
+	})
+	inTrace(t, func(w *traced) { // a tick that makes no task has no span; one that is triggered has
+		sched := pawl.Schedule{Name: "nightly", Every: time.Minute, Task: task, Overlap: pawl.OverlapSkip}
+		if _, err := w.client.Admin().PutSchedule(w.Context(), sched); err != nil {
+			w.Fatal(err)
+		}
+		ref, err := w.client.Admin().TriggerSchedule(w.Context(), "nightly")
+		if err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		if _, err := w.client.Admin().TriggerSchedule(w.Context(), "nightly"); err == nil {
+			w.Error("a trigger overlaps")
+		}
+		w.is("producer create default bytes=7 type=t")
+		if got := w.attrs("create default")["messaging.message.id"]; got != ref.ID {
+			w.Errorf("the span is about task %q, want %q", got, ref.ID)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // the sampler is asked as for any trace that begins here
+		inSample(t, sdktrace.ParentBased(sdktrace.NeverSample()), func(w *traced) {
+			if _, err := w.client.Admin().PutSchedule(w.Context(), pawl.Schedule{Name: "nightly", Every: time.Minute, Task: task}); err != nil {
+				w.Fatal(err)
+			}
+			var ids []string
+			w.work(time.Minute+time.Second, map[string]pawl.Handler{"t": func(_ context.Context, c *pawl.Claim) error {
+				ids = append(ids, c.Headers["traceparent"])
+				return nil
+			}})
+			if len(ids) != 1 || !strings.HasSuffix(ids[0], "-00") {
+				w.Errorf("the ticks carry %q, want one that is not sampled", ids)
+			}
+			w.is("")
+		})
+	})
+}
+
+// The trace of a task that was cancelled says so: also if it never ran.
+func TestTraceOfACancel(t *testing.T) {
+	inTrace(t, func(w *traced) {
+		ref, err := w.client.Enqueue(w.Context(), task)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if _, err := w.client.Cancel(w.Context(), ref.ID, "not needed"); err != nil {
+			w.Fatal(err)
+		}
+		w.is(`
+producer send default bytes=7 type=t
+  server cancel default type=t
+  server enqueue default bytes=7 type=t
+`)
+		if got := w.attrs("cancel default")["messaging.message.id"]; got != ref.ID {
+			w.Errorf("the span is about task %q, want %q", got, ref.ID)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
@@ -37,6 +39,8 @@ type Config struct {
 	HasShard func(ctx context.Context, shard uint32) (bool, error)
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
 	Room func() error
+	// Tracer begins the traces of ticks; nil: they belong to none.
+	Tracer trace.Tracer
 	// Stats is told what happened in the shards while this node leads them; nil: nobody counts.
 	Stats  *stats.Book
 	Logger *slog.Logger

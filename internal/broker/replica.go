@@ -34,6 +34,7 @@ type replica struct {
 	asks   asks
 	served []serving     // claims of the round that runs, to be delivered once it is committed
 	events []stats.Event // space for those of a round
+	ticks  *tickTraces
 
 	applied  atomic.Uint64 // log index of the last round
 	deadline atomic.Int64  // shard time before which there is nothing to do
@@ -52,6 +53,7 @@ type replica struct {
 func newReplica(b *Broker, id uint32) *replica {
 	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
 		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1), toSend: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
+	r.ticks = newTickTraces(b.cfg.Tracer)
 	r.operations.wake = make(chan struct{}, 1)
 	r.ctx, r.stop = context.WithCancel(b.stopping)
 	r.deadline.Store(math.MaxInt64)
@@ -80,6 +82,7 @@ func (r *replica) hooks() shard.Hooks {
 func (r *replica) round(tx *store.Tx) *engine.Round {
 	round, ok := tx.Local.(*engine.Round)
 	if !ok {
+		r.ticks.forget()
 		round = r.leader.Begin(tx)
 		tx.Local = round
 	}
@@ -96,6 +99,9 @@ func (r *replica) elected(o shard.Office) {
 	r.errands.begin()
 	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
 	r.leader.KeepAudit(r.b.cfg.AuditKeep)
+	if r.ticks != nil {
+		r.leader.TraceTicks(r.ticks.begin)
+	}
 	r.ring.Open()
 	r.deadline.Store(0)
 	poke(r.wake) // whatever the deadline was: one that was lost with the last office may be 0 too, and nobody looked at it since
@@ -118,6 +124,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	r.deliver(at)
 	r.tell(round, at)
 	r.count(round)
+	r.ticks.tell(round.Ticked)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
 	for i := range round.Dead {

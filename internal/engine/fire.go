@@ -100,7 +100,7 @@ const (
 // fire makes the task of a tick, or sends it to where its queue lies.
 func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome TickOutcome) {
 	t := LedgerEntry{Planned: planned, Count: 1, Outcome: outcome}
-	n := p.tickTask(ns, planned)
+	n := r.tickTask(ns, p, planned)
 	n.ID, n.Fresh = r.bornID(p.id, c.seq+1), true
 	r.born++
 	a, err := Enqueue(r, n)
@@ -119,7 +119,7 @@ func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome 
 	if outcome == TickCaughtUp {
 		r.scheduleMissed(ns, p, outcome.String(), 1)
 	}
-	r.note(ns, p.Name, c, t)
+	r.noteFired(ns, p.Name, c, n, t)
 }
 
 // skippedFor says why a tick makes no task whose unique key another task holds.
@@ -130,8 +130,14 @@ func skippedFor(u *task.Unique) string {
 	return SkippedUnique
 }
 
+// TraceTicks has the leader ask, for each tick, for the headers of a trace that the tick's task belongs to: ids are not drawn here. Begin
+// does not block. Which of those traces came to be is told by Effects.Ticked.
+func (l *Leader) TraceTicks(begin func(schedule string, n *NewTask) map[string]string) {
+	l.traceTick = begin
+}
+
 // tickTask is the task of a tick, without an id. Each is a trace of its own: one that the schedule names would grow for ever.
-func (p *plan) tickTask(ns string, planned store.Time) *NewTask {
+func (r *Round) tickTask(ns string, p *plan, planned store.Time) *NewTask {
 	n := &NewTask{Spec: p.TickSpec(), Namespace: ns}
 	n.Headers = make(map[string]string, len(p.Task.Headers)+2)
 	for name, value := range p.Task.Headers {
@@ -141,7 +147,18 @@ func (p *plan) tickTask(ns string, planned store.Time) *NewTask {
 	delete(n.Headers, task.HeaderTraceState)
 	n.Headers[headerSchedule] = p.Name
 	n.Headers[headerPlanned] = planned.Time().Format(time.RFC3339)
+	if r.l.traceTick != nil {
+		n.Headers = task.WithTrace(n.Headers, r.l.traceTick(p.Name, n))
+	}
 	return n
+}
+
+// noteFired is note for a tick that has tried to make a task.
+func (r *Round) noteFired(ns, name string, c *course, n *NewTask, t LedgerEntry) {
+	r.note(ns, name, c, t)
+	if t.Outcome != TickSkipped {
+		r.Ticked[len(r.Ticked)-1].Trace = n.Headers[task.HeaderTraceParent]
+	}
 }
 
 // Trigger is an operator's call for a tick now.
@@ -166,7 +183,7 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 	if before, ok := r.triggered(ns, name, c, call.Request); ok { // wherever its queue lies by now
 		return Accepted{ID: before.Task, State: task.Ready, CreatedAt: before.At, Duplicate: true}, nil, nil
 	}
-	n := p.tickTask(ns, r.now)
+	n := r.tickTask(ns, p, r.now)
 	n.ID, n.Fresh, n.RequestID = call.ID, call.Fresh, call.Request
 	t := LedgerEntry{Count: 1, Outcome: TickTriggered, Request: call.Request}
 	a, err = Enqueue(r, n)
@@ -184,7 +201,7 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 		t.Task = a.ID
 	}
 	to := *c
-	r.note(ns, name, &to, t)
+	r.noteFired(ns, name, &to, n, t)
 	r.setCourse(ns, name, c, &to)
 	return a, on, nil
 }

@@ -27,6 +27,8 @@ type LedgerEntry struct {
 // Ticked is an entry that was added to the ledger of a schedule.
 type Ticked struct {
 	Namespace, Schedule string
+	// Trace is the traceparent of the task that the tick made; "": it belongs to no trace, or there is no task.
+	Trace string
 	LedgerEntry
 }
 
@@ -89,7 +91,7 @@ func (r *Round) note(ns, name string, c *course, t LedgerEntry) {
 	if c.seq > ledgerLength {
 		r.tx.Delete(tickKey(ns, name, c.seq-ledgerLength))
 	}
-	r.Ticked = append(r.Ticked, Ticked{ns, name, t})
+	r.Ticked = append(r.Ticked, Ticked{Namespace: ns, Schedule: name, LedgerEntry: t})
 }
 
 // ScheduleHistory reads up to limit entries of a schedule's ledger, newest first, below a number; 0: from the newest.

@@ -33,6 +33,7 @@ type Leader struct {
 	spaces map[string]*space  // the same
 
 	auditKept func() time.Duration // nil: as by default
+	traceTick func(schedule string, n *NewTask) map[string]string
 
 	transitions []Transition // of the last round: its space is used again
 	news        news

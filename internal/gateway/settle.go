@@ -66,8 +66,8 @@ func (g workers) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1
 // settleOne runs one verb; span names the one that it has, if it ends the claim.
 func (g *Gateway) settleOne(ctx context.Context, span string, call broker.Settle) (s broker.Settled, err error) {
 	if span != "" {
-		told := g.traceSettle(ctx, span, 1)
-		defer func() { told.end(call.Hold.ID.String(), err) }()
+		told := g.traceSettle(ctx, span, &call.Hold)
+		defer func() { told.end(err) }()
 	}
 	got, at, err := g.broker.Settle(ctx, call.Hold.ID.Shard(), []broker.Settle{call})
 	saw(ctx, at)
@@ -90,9 +90,9 @@ func (g workers) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.S
 	}
 	var b settleBatch
 	out := b.add(g.Gateway, namespaceOf(ctx), r)
-	span := g.traceSettle(ctx, "settle", len(b.calls))
+	span := g.traceSettleMany(ctx, len(b.calls))
 	b.run(ctx, g.Gateway)
-	span.end("", nil)
+	span.end(nil)
 	b.tell(func(h *broker.Hold) { g.roster.Ended(h.ID, h.Token) }, g.roster.Extended)
 	return out, nil
 }

@@ -53,7 +53,15 @@ func (g *Gateway) peek(ctx context.Context, id task.ID) (*pawlv1.GetTaskResponse
 
 // CancelTask ends a task that has not ended.
 func (g producers) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) (*pawlv1.CancelTaskResponse, error) {
-	t, err := g.operate(ctx, "task cancelled", r.GetTaskId(), r.GetReason(), g.broker.Cancel)
+	began := time.Now()
+	cancel := func(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
+		v, at, err := g.broker.Cancel(ctx, by, ns, id)
+		if err == nil {
+			g.traceCancel(ctx, v, began)
+		}
+		return v, at, err
+	}
+	t, err := g.operate(ctx, "task cancelled", r.GetTaskId(), r.GetReason(), cancel)
 	return &pawlv1.CancelTaskResponse{Task: t}, err
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,7 +26,6 @@ var w3c propagation.TraceContext
 
 // Attributes for which the conventions have no name; the SDK has the same.
 const (
-	attrTaskType      = attribute.Key("pawl.task.type")
 	attrTaskAttempt   = attribute.Key("pawl.task.attempt")
 	attrTaskDuplicate = attribute.Key("pawl.task.duplicate")
 	attrShard         = attribute.Key("pawl.shard")
@@ -104,7 +105,7 @@ func (g *Gateway) traceEnqueue(ctx context.Context, tasks ...*pawlv1.TaskSpec) e
 			queue = task.DefaultQueue
 		}
 		begun, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.WithoutCancel(ctx), of), "enqueue "+queue,
-			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(describing("enqueue", queue, t.GetType())...))
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs("enqueue", queue, t.GetType())...))
 		if !of.IsValid() {
 			t.Headers = task.WithTrace(t.Headers, headersFor(trace.SpanContextFromContext(begun)))
 		}
@@ -116,12 +117,6 @@ func (g *Gateway) traceEnqueue(ctx context.Context, tasks ...*pawlv1.TaskSpec) e
 		}
 	}
 	return spans
-}
-
-// describing are the attributes that each span about a task has.
-func describing(verb, queue, typ string) []attribute.KeyValue {
-	return []attribute.KeyValue{semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb),
-		semconv.MessagingDestinationName(queue), attrTaskType.String(typ)}
 }
 
 // end ends the spans with the answers to their tasks, in the same order. Err is that of the whole call.
@@ -147,6 +142,21 @@ func (s enqueueSpans) endOne(answer *pawlv1.EnqueueResponse, err error) {
 	if s != nil {
 		s.end([]*pawlv1.EnqueueResult{{Task: answer.GetTask()}}, err)
 	}
+}
+
+// traceCancel makes the span of a call that cancelled a task: what its trace ends with, if it never ran. It links to the trace of the call.
+func (g *Gateway) traceCancel(ctx context.Context, v *broker.View, began time.Time) {
+	of := traceOf(v.Headers)
+	if g.tracer == nil || !of.IsValid() {
+		return
+	}
+	start := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs("cancel", v.Queue, v.Type)...),
+		trace.WithAttributes(semconv.MessagingMessageID(v.ID.String()), attrShard.Int64(int64(v.ID.Shard())))}
+	if by := callTrace(ctx); by.IsValid() {
+		start = append(start, trace.WithLinks(trace.Link{SpanContext: by}))
+	}
+	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), "cancel "+v.Queue, start...)
+	span.End()
 }
 
 // maxSpanText bounds what a span says of an error.

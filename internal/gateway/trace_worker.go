@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -34,7 +35,7 @@ func (g *Gateway) traceClaims(claims []broker.Claimed) {
 // past makes a span of something that is over.
 func (g *Gateway) past(of trace.SpanContext, verb string, c *broker.Claimed, from, to time.Time) {
 	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), verb+" "+c.Queue, trace.WithTimestamp(from),
-		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(describing(verb, c.Queue, c.Type)...))
+		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(broker.SpanAttrs(verb, c.Queue, c.Type)...))
 	if span.IsRecording() {
 		span.SetAttributes(semconv.MessagingMessageID(c.ID.String()), attrTaskAttempt.Int(c.Exec.Attempt()), attrShard.Int64(int64(c.ID.Shard())))
 		if c.Exec.Claim.Worker != "" {
@@ -50,31 +51,41 @@ func (g *Gateway) past(of trace.SpanContext, verb string, c *broker.Claimed, fro
 // settleSpan is the span of a call that ends claims; nil: it has none.
 type settleSpan struct{ span trace.Span }
 
-// traceSettle begins the span of a call that ends n claims, in the trace that the call names. Which tasks' traces those are it does not
-// know: that costs a read.
-func (g *Gateway) traceSettle(ctx context.Context, verb string, n int) *settleSpan {
+// traceSettle begins the span of a call that ends a claim, in the trace that the call names: which is the task's would cost a read. The queue
+// is known if the task was claimed through this node.
+func (g *Gateway) traceSettle(ctx context.Context, verb string, h *broker.Hold) *settleSpan {
 	if g.tracer == nil {
 		return nil
 	}
+	attrs := []attribute.KeyValue{semconv.MessagingMessageID(h.ID.String()), attrShard.Int64(int64(h.ID.Shard()))}
+	run, known := g.roster.Holding(h.ID, h.Token)
+	if !known {
+		return g.startSettle(ctx, verb, append(attrs, semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb)))
+	}
+	return g.startSettle(ctx, verb+" "+run.Queue, append(append(attrs, broker.SpanAttrs(verb, run.Queue, run.Type)...), attrTaskAttempt.Int(run.Attempt)))
+}
+
+// traceSettleMany is traceSettle of a call that ends n claims.
+func (g *Gateway) traceSettleMany(ctx context.Context, n int) *settleSpan {
+	if g.tracer == nil {
+		return nil
+	}
+	return g.startSettle(ctx, "settle", []attribute.KeyValue{semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName("settle"), semconv.MessagingBatchMessageCount(n)})
+}
+
+func (g *Gateway) startSettle(ctx context.Context, name string, attrs []attribute.KeyValue) *settleSpan {
 	of := callTrace(ctx)
 	if !of.IsValid() {
 		return nil
 	}
-	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), verb, trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb)))
-	if verb == "settle" {
-		span.SetAttributes(semconv.MessagingBatchMessageCount(n))
-	}
+	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
 	return &settleSpan{span}
 }
 
-// end ends the span of a call with one claim, "": with many.
-func (s *settleSpan) end(taskID string, err error) {
+// end ends the span.
+func (s *settleSpan) end(err error) {
 	if s == nil {
 		return
-	}
-	if taskID != "" {
-		s.span.SetAttributes(semconv.MessagingMessageID(taskID))
 	}
 	if err != nil {
 		refuse(s.span, err)
@@ -141,7 +152,7 @@ func (w *work) traceSettled(b *settleBatch, began time.Time) {
 			continue
 		}
 		_, span := w.g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), h.trace), verb+" "+h.queue, trace.WithTimestamp(began),
-			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(describing(verb, h.queue, h.typ)...))
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs(verb, h.queue, h.typ)...))
 		if span.IsRecording() {
 			span.SetAttributes(semconv.MessagingMessageID(id.String()), attrTaskAttempt.Int(h.attempt), attrShard.Int64(int64(id.Shard())))
 			if e := b.answers[i].GetError(); e != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -178,6 +179,14 @@ func (c *Config) setDefaults() error {
 		c.Fatal = func(err error) { panic(err) }
 	}
 	return nil
+}
+
+// tracer makes the spans of the broker; nil: there are none.
+func (c *Config) tracer() trace.Tracer {
+	if c.Tracers == nil {
+		return nil
+	}
+	return c.Tracers.Tracer("github.com/pawlq/pawl/internal/broker", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(semconv.SchemaURL))
 }
 
 // basePath is what a prefix of paths looks like: segments of letters, digits and a few signs.

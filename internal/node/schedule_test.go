@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -91,4 +94,40 @@ func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 		t.Errorf("%d tasks, %d of them different, in shards %v, for %d ticks", there, len(tasks), shards, len(ticks))
 	}
 	return nil
+}
+
+// The task of a schedule belongs to the trace that its home began, also if it lies in another shard.
+func TestTickIsTracedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spans := tracetest.NewSpanRecorder()
+		s := start(t, Config{InMemory: true, DataShards: 2, Tracers: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+		c := s.client()
+		put, err := c.Admin().PutSchedule(t.Context(), pawl.Schedule{Name: "beat", Every: time.Hour, Task: pawl.RawTask{Type: "beat"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home, err := task.ParseID(put.Schedule.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for sendAway(t, c) != nil { // as long as the queue is on its way to where it was sent
+			pass(time.Second)
+		}
+		ref, err := c.Admin().TriggerSchedule(t.Context(), "beat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := c.Task(t.Context(), ref.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := task.ParseID(ref.ID); err != nil || id.Shard() == home.Shard() {
+			t.Errorf("task %s lies with its schedule %s, %v", ref.ID, home, err)
+		}
+		ended := spans.Ended()
+		if len(ended) != 1 || info.Headers["traceparent"] != fmt.Sprintf("00-%s-%s-01", ended[0].SpanContext().TraceID(), ended[0].SpanContext().SpanID()) {
+			t.Errorf("%d spans, and the task has headers %v", len(ended), info.Headers)
+		}
+		s.end()
+	})
 }

@@ -173,6 +173,18 @@ func (r *Roster) Ended(id task.ID, t task.Token) {
 	}
 }
 
+// Holding is what is known of a claim that was taken through this node by a single call, and has not ended.
+func (r *Roster) Holding(id task.ID, t task.Token) (Run, bool) {
+	w := r.holder(id)
+	if w == nil {
+		return Run{}, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	run, ok := w.running[id]
+	return run, ok && run.Token == t
+}
+
 // Extended is Worker.Extended of a claim whose holder the caller does not know.
 func (r *Roster) Extended(id task.ID, t task.Token, until time.Time) {
 	if w := r.holder(id); w != nil {

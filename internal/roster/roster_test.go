@@ -123,7 +123,16 @@ func TestClaimers(t *testing.T) {
 		}
 		a.Done()
 		is(t, "what it takes by its last call", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9})), "a 2/2")
+		if got, ok := r.Holding(one.Task, one.Token); !ok || got.Queue != "mail" {
+			t.Errorf("it holds %+v, %v", got, ok)
+		}
+		if _, ok := r.Holding(one.Task, two.Token); ok {
+			t.Error("a claim is known by the token of another")
+		}
 		r.Ended(one.Task, one.Token)
+		if _, ok := r.Holding(one.Task, one.Token); ok {
+			t.Error("a claim is held that has ended")
+		}
 		r.Extended(two.Task, two.Token, time.Now().Add(2*time.Minute))
 		time.Sleep(90 * time.Second)
 		is(t, "one ended, one was extended", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9})), "a 1/1")
