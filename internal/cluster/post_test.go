@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -485,10 +486,13 @@ func TestCrossings(t *testing.T) {
 		expect("another one, with a silent shard", 1)
 		at(false, Depth{Queue: "q", Ready: 8}, Depth{Queue: "r", Ready: 20})
 		expect("under it", 1)
+		pass(crossEvery)
 		at(false, Depth{Queue: "q", Ready: 1, Wait: 61 * time.Second}, Depth{Queue: "r", Ready: 20})
 		expect("one waits for long", 1)
 		at(false, Depth{Queue: "q", Ready: 1, Wait: 49 * time.Second}, Depth{Queue: "r", Ready: 20})
 		expect("one waits for nearly as long", 0)
+		pass(crossEvery)
+		expect("a minute later", 0)
 		at(false, Depth{Queue: "r", Ready: 20})
 		expect("the queue is gone", 1)
 		next := w.seat()
@@ -497,6 +501,72 @@ func TestCrossings(t *testing.T) {
 		pass(3 * lookEvery)
 		expect("another leader", 0)
 	})
+}
+
+// Of a queue that swings about a threshold each kind comes once a minute, and what was told last is how it stands.
+func TestCrossingsAreSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		var ready atomic.Int64
+		depths := func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: ready.Load()}}, false }
+		w.leader.post(in, depths)
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NewsKind{task.NewsQueueOver, task.NewsQueueUnder}})
+		told := map[task.NewsKind][]time.Time{}
+		look := func() {
+			pass(lookEvery)
+			last, err := c.Deliveries(t.Context(), "default", "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range last {
+				if at := d.CreatedAt.Time(); !slices.ContainsFunc(told[d.Kind], at.Equal) {
+					told[d.Kind] = append(told[d.Kind], at)
+				}
+			}
+		}
+		for i := range 60 {
+			if ready.Store(20 * int64(1-i%2)); i == 30 {
+				next := w.seat()
+				next.post(in, depths)
+				next.lead()
+				c = next.control
+			}
+			look()
+		}
+		for kind, times := range told {
+			if len(times) < 5 || len(times) > 11 {
+				t.Errorf("%s came %d times in 10 minutes", kind, len(times))
+			}
+			slices.SortFunc(times, time.Time.Compare)
+			for i := 1; i < len(times); i++ {
+				if gap := times[i].Sub(times[i-1]); gap < time.Minute {
+					t.Errorf("%s came %v after it had come", kind, gap)
+				}
+			}
+		}
+		for _, stands := range []int64{20, 0} {
+			ready.Store(stands)
+			for range 14 {
+				look()
+			}
+			last, err := c.Deliveries(t.Context(), "default", "a")
+			if want := map[int64]task.NewsKind{20: task.NewsQueueOver, 0: task.NewsQueueUnder}[stands]; err != nil || last[0].Kind != want {
+				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
+			}
+		}
+		if rows := rowsOf(w.state, hookRest(overTable, "default", "a")); rows != 0 {
+			t.Errorf("%d rows are left of a queue that is under", rows)
+		}
+	})
+}
+
+// rowsOf counts the rows whose keys begin alike.
+func rowsOf(r store.Reader, prefix []byte) (n int) {
+	r.Scan(prefix, behind(prefix), func(_, _ []byte) bool {
+		n++
+		return true
+	})
+	return n
 }
 
 // Notices are found in the order in which they are due, whatever their ids.
