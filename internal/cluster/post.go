@@ -410,7 +410,8 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 		d := deliveryOf(a.id, &a.notice, tx.Now(), Delivered, o)
 		tx.Delete(a.key)
 		down := s.Failures >= hookDown
-		switch s.count(tx.Now(), o); {
+		chance := a.id.chance(a.notice.Attempts)
+		switch s.count(tx.Now(), o, chance); {
 		case o.Delivered():
 			countPending(tx, &s, -1)
 			if down {
@@ -424,7 +425,7 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 			s.DroppedAt = tx.Now()
 		default:
 			d.Outcome = Retrying
-			due := tx.Now().Add(max(restAfter(a.notice.Attempts, a.id.chance(a.notice.Attempts)), o.RetryAfter))
+			due := tx.Now().Add(max(restAfter(a.notice.Attempts, maxRest, chance), o.RetryAfter))
 			tx.Set(pendingKey(h.Namespace, h.Name, due, a.id), encodeRow(a.notice))
 		}
 		if of.disabled = o.Gone && !h.disabled(); err == nil && of.disabled {
@@ -445,9 +446,10 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 	return err
 }
 
-// restAfter is the pause after so many attempts for a notice, a quarter of it by chance.
-func restAfter(attempts int, chance float64) time.Duration {
-	rest := float64(maxRest)
+// restAfter is the pause after so many attempts, most at most; a quarter of it goes by chance, so that not all that failed together are tried
+// together.
+func restAfter(attempts int, most time.Duration, chance float64) time.Duration {
+	rest := float64(most)
 	if grown := float64(firstRest) * math.Pow(restFactor, float64(attempts-1)); grown < rest {
 		rest = grown
 	}
@@ -456,7 +458,7 @@ func restAfter(attempts int, chance float64) time.Duration {
 
 // count notes what came of an attempt. While they fail, the webhook rests for longer and longer, whatever the notice, so that what waits
 // for a receiver that is down isn't tried one after another.
-func (s *HookStanding) count(now store.Time, o webhook.Outcome) {
+func (s *HookStanding) count(now store.Time, o webhook.Outcome, chance float64) {
 	if o.Delivered() {
 		s.Delivered++
 		s.DeliveredAt, s.Failures, s.FailsSince, s.RestUntil = now, 0, 0, 0
@@ -468,8 +470,7 @@ func (s *HookStanding) count(now store.Time, o webhook.Outcome) {
 	s.Failed++
 	s.Failures++
 	s.FailedAt, s.LastStatus, s.LastError = now, o.Status, o.Error
-	rest := min(restAfter(min(s.Failures, 10), 1), maxHookRest)
-	s.RestUntil = now.Add(max(rest, o.RetryAfter))
+	s.RestUntil = now.Add(max(restAfter(s.Failures, maxHookRest, chance), o.RetryAfter))
 }
 
 // disable ends the attempts for a webhook whose receiver says that it is gone, until somebody resumes it.

@@ -233,6 +233,51 @@ func TestPost(t *testing.T) {
 	})
 }
 
+// The webhooks of one receiver that is down are not all tried at once, however long it is down.
+func TestRetriesAreSpread(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		w.leader.postSeldom(in, time.Hour, noDepths)
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			hook(t, c, Webhook{Name: name})
+		}
+		in.answers(func(string) webhook.Outcome { return webhook.Outcome{Status: 500, Error: "no"} })
+		c.takes(t, deaths("mail", 1, 1))
+		pass(time.Hour)
+		all := map[string][]time.Time{}
+		for _, name := range names {
+			last, err := c.Deliveries(t.Context(), "default", name)
+			if err != nil || len(last) != 1 {
+				t.Fatalf("%+v, %v", last, err)
+			}
+			all[name] = in.timesOf(last[0].ID)
+		}
+		for i, most := range []time.Duration{firstRest, 3 * firstRest, 9 * firstRest, 27 * firstRest, 81 * firstRest, 243 * firstRest} {
+			pauses := map[time.Duration]bool{}
+			for _, name := range names {
+				pause := all[name][i+1].Sub(all[name][i])
+				if pauses[pause.Truncate(time.Millisecond)] = true; pause < most*3/4 || pause > most+time.Second {
+					t.Errorf("%s: attempt %d came %v after the one before, want %v or up to a quarter less", name, i+2, pause, most)
+				}
+			}
+			if len(pauses) < 3 {
+				t.Errorf("attempt %d of 4 webhooks came after %v", i+2, pauses)
+			}
+		}
+		rest := func(n int, chance float64) time.Duration {
+			s := HookStanding{Failures: n}
+			s.count(0, webhook.Outcome{Error: "no"}, chance)
+			return time.Duration(s.RestUntil) * time.Microsecond
+		}
+		for n := range 20 {
+			if a, b := rest(n, 0), rest(n, 1); b > maxHookRest || a != b*3/4 {
+				t.Errorf("after %d failures a webhook rests for %v to %v", n+1, a, b)
+			}
+		}
+	})
+}
+
 // What must not be said of a webhook is refused, and names the field.
 func TestWebhookRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
