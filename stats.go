@@ -121,8 +121,8 @@ type QueueScale struct {
 	Active            bool    // there is something to do
 	Backlog           int64   // ready tasks that nothing but workers holds back
 	Running           int64
-	ArrivalsPerSecond float64       // in the last minute
-	Run               time.Duration // of one task on average; 0: none has ended lately, and 1 s is assumed
+	ArrivalsPerSecond float64       // that became ready in the last minute; while tasks are held back, no more than were claimed
+	Run               time.Duration // of one task on average; 0: none has ended in a day, and 1 s is assumed
 }
 
 // QueueScale tells how many workers a queue needs now if each runs so many tasks at once, 1 to 100,000, and the backlog is to be done

@@ -37,7 +37,7 @@ func (r *replica) count(round *engine.Round) {
 
 // eventOf is a transition as it is counted.
 func eventOf(t *engine.Transition, now Time) stats.Event {
-	e := stats.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Ran: -1}
+	e := stats.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Readied: t.To.State == task.Ready, Ran: -1}
 	switch {
 	case t.Born():
 		e.Counts = e.Counts.With(stats.Enqueued)

@@ -281,22 +281,34 @@ func (g statisticians) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScal
 	if err != nil {
 		return nil, err
 	}
-	briefs := g.cfg.Stats.Briefs(ctx, namespaceOf(ctx), []string{q.Name})
-	return scale(q.Name, info, q.Config.Settings.MaxRunning, &briefs[0], target, slots), nil
+	b := &g.cfg.Stats.Briefs(ctx, namespaceOf(ctx), []string{q.Name})[0]
+	if b.Run.Count() == 0 && (readyIn(&info) > 0 || b.Rates.Readied > 0) {
+		day, _, _ := g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: namespaceOf(ctx), Name: q.Name}, stats.Day)
+		b.Run = day.Run
+	}
+	return scale(q.Name, info, q.Config.Settings.MaxRunning, b, target, slots), nil
 }
+
+func readyIn(info *broker.QueueInfo) int64 { return info.Ready[0] + info.Ready[1] + info.Ready[2] }
 
 // scale is how many workers a queue needs: slots for what comes in, each busy for as long as a task runs, and for the backlog to be
 // done within the target; no fewer than are in use, since a worker that goes gives its tasks back; and no more than may run at once.
+// What comes in is what became ready: a task of tomorrow needs no worker today. While a pause, a limit or a breaker holds tasks back,
+// it is no more than what got through.
 func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief, target time.Duration, slots int64) *pawlv1.GetQueueScaleResponse {
 	p := &pawlv1.GetQueueScaleResponse{Queue: name, Running: info.Claimed,
-		Backlog: max(info.Ready[0]+info.Ready[1]+info.Ready[2]-info.Held, 0)}
+		Backlog: max(readyIn(&info)-info.Held, 0)}
 	run := 1.0
 	if b.Run.Count() > 0 {
 		run = b.Run.Mean().Seconds()
 		p.RunSeconds = &run
 	}
 	if b.Span > 0 {
-		p.ArrivalPerSecond = float64(b.Rates.In()) / b.Span.Seconds()
+		came := b.Rates.Readied
+		if info.Held > 0 {
+			came = min(came, b.Rates.Claimed)
+		}
+		p.ArrivalPerSecond = float64(came) / b.Span.Seconds()
 	}
 	needed := p.ArrivalPerSecond*run + float64(p.Backlog)*run/target.Seconds()
 	if p.Backlog > 0 {

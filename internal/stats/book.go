@@ -176,6 +176,9 @@ func (b *Book) add(f *figures, e *Event) {
 			*at++
 		}
 	}
+	if e.Readied {
+		f.counts.Readied++
+	}
 	if e.Counts.Has(Claimed) {
 		f.wait.observe(e.Waited)
 		f.waits.observe(e.Waited)

@@ -55,6 +55,7 @@ func (s Set) Has(c Counter) bool { return s&(1<<c) != 0 }
 type Event struct {
 	Namespace, Queue, Type string
 	Counts                 Set
+	Readied                bool          // it waits for a worker from now on: new, due, retried, given back
 	Waited                 time.Duration // from ready to claimed; of Claimed
 	Ran                    time.Duration // from claimed to the end of the attempt; below 0: it did not run to an end
 	Error, ErrorType       string        // of an attempt that ended badly
@@ -72,6 +73,7 @@ type Rates struct {
 	Discarded uint32 `cbor:"8,keyasint,omitempty"` // also expired, or moved to another queue
 	Cancelled uint32 `cbor:"9,keyasint,omitempty"`
 	Replayed  uint32 `cbor:"10,keyasint,omitempty"`
+	Readied   uint32 `cbor:"11,keyasint,omitempty"` // became ready for a worker
 }
 
 // field is where a counter is kept over time; nil: it is not.
@@ -106,7 +108,7 @@ func (r *Rates) Add(o Rates) {
 	r.Enqueued, r.Claimed, r.Succeeded = r.Enqueued+o.Enqueued, r.Claimed+o.Claimed, r.Succeeded+o.Succeeded
 	r.Failed, r.Crashed, r.Dead = r.Failed+o.Failed, r.Crashed+o.Crashed, r.Dead+o.Dead
 	r.Poisoned, r.Discarded = r.Poisoned+o.Poisoned, r.Discarded+o.Discarded
-	r.Cancelled, r.Replayed = r.Cancelled+o.Cancelled, r.Replayed+o.Replayed
+	r.Cancelled, r.Replayed, r.Readied = r.Cancelled+o.Cancelled, r.Replayed+o.Replayed, r.Readied+o.Readied
 }
 
 // In counts the tasks that came into their queue, Out those that left it, and Bad the attempts that ended badly.

@@ -17,7 +17,7 @@ var groupActions = []action{
 // groupsLimit and membersLimit are how many entries a page of a list has.
 const (
 	groupsLimit  = 50
-	membersLimit = 100
+	membersLimit = 50
 )
 
 type groupRow struct {

@@ -21,7 +21,7 @@ var queueActions = []action{
 }
 
 // queuesLimit is how many queues a page of the list has.
-const queuesLimit = 50
+const queuesLimit = 40
 
 // queueWorkers is how many workers the page of a queue lists.
 const queueWorkers = 5

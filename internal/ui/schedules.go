@@ -25,7 +25,7 @@ var scheduleActions = []action{
 
 // schedulesLimit and ticksLimit are how many entries a page of a list has.
 const (
-	schedulesLimit = 100
+	schedulesLimit = 40
 	ticksLimit     = 50
 )
 

@@ -21,7 +21,7 @@ var workerActions = []action{
 }
 
 // workersLimit is how many workers a page of the list has.
-const workersLimit = 100
+const workersLimit = 40
 
 type workersView struct {
 	Rows   []workerRow

@@ -190,6 +190,36 @@ func TestStats(t *testing.T) {
 			w.pass(3 * minute)
 			is(w, "one runs, and nothing comes", scale(), "1 1 true 0 1")
 		}}),
+		ofTheGateway(story{name: "a scaler counts the work that workers could do now", tell: func(w *world) {
+			scale := func(queue string) string {
+				w.Helper()
+				s, err := newSDK(w.T, w.house).client.Admin().QueueScale(w.ctx(), queue, time.Minute, 10)
+				must(w.T, err)
+				return fmt.Sprint(s.Workers, s.Active, s.Backlog, s.ArrivalsPerSecond, s.Run)
+			}
+			w.pass(minute)
+			w.fill(600, spec{Queue: "later", Delay: hour})
+			is(w, "tasks of the next hour", scale("later"), "0 false 0 0 0s")
+			w.pass(hour)
+			is(w, "they are due", scale("later"), "2 true 600 10 0s") // 10/s and 600 in a minute, of 1 s each
+
+			w.put("paused", settings{})
+			_, err := newSDK(w.T, w.house).client.Admin().Pause(w.ctx(), "paused", pawl.Hold{Reason: "deploy"})
+			must(w.T, err)
+			w.fill(600, spec{Queue: "paused"})
+			is(w, "what comes while a queue is paused", scale("paused"), "0 false 0 0 0s")
+
+			w.fill(60, spec{Queue: "slow"})
+			c := w.claims(claimCall{Queues: []string{"slow"}, Max: 1})[0]
+			w.pass(10 * second)
+			w.ack(c)
+			for range 12 { // time that the statistics see, too
+				w.pass(minute / 2)
+			}
+			is(w, "of which one ended 6 minutes ago", scale("slow"), "1 true 59 0 10s") // 59 of 10 s in a minute
+			w.fill(600, spec{Queue: "slow"})
+			is(w, "and many more came", scale("slow"), "21 true 659 10 10s")
+		}}),
 		ofTheGateway(story{name: "a list of queues is narrowed by name and by what they have", shards: 2, tell: func(w *world) {
 			for _, queue := range []string{"mail-de", "mail-en", "media", "video"} {
 				w.fill(1, spec{Queue: queue, MaxAttempts: 1})

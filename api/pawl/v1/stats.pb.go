@@ -1159,11 +1159,11 @@ type GetQueueScaleResponse struct {
 	Queue            string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Workers          int64                  `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"`
 	Slots            float64                `protobuf:"fixed64,3,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks that should run at once
-	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // something waits, runs, or came in the last minute: a scaler may go to 0 workers when nothing does
+	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // something waits, runs, or became ready in the last minute: a scaler may go to 0 workers when nothing does
 	Backlog          int64                  `protobuf:"varint,5,opt,name=backlog,proto3" json:"backlog,omitempty"` // ready tasks that nothing but workers holds back
 	Running          int64                  `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
-	ArrivalPerSecond float64                `protobuf:"fixed64,7,opt,name=arrival_per_second,json=arrivalPerSecond,proto3" json:"arrival_per_second,omitempty"` // in the last minute
-	RunSeconds       *float64               `protobuf:"fixed64,8,opt,name=run_seconds,json=runSeconds,proto3,oneof" json:"run_seconds,omitempty"`               // of one task on average, in the last 5 minutes; absent: none has ended, and 1s is assumed
+	ArrivalPerSecond float64                `protobuf:"fixed64,7,opt,name=arrival_per_second,json=arrivalPerSecond,proto3" json:"arrival_per_second,omitempty"` // tasks that became ready in the last minute; while a pause, a limit or a breaker holds tasks back, no more than were claimed
+	RunSeconds       *float64               `protobuf:"fixed64,8,opt,name=run_seconds,json=runSeconds,proto3,oneof" json:"run_seconds,omitempty"`               // of one task on average, in the last 5 minutes, or else in the last day; absent: none has ended, and 1s is assumed
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
