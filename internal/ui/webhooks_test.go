@@ -44,7 +44,7 @@ func TestWebhooksSayWhy(t *testing.T) {
 	b.size(1280, 900, false)
 	b.visit(w.url + "/webhooks")
 	b.until(states + ` === "wh-down failing,wh-gone disabled,wh-well active" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
-	if got := b.eval(`String([...document.querySelectorAll("td.line .why")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error: no,the receiver answered 410 Gone: no" {
+	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error: no,the receiver answered 410 Gone: no" {
 		t.Errorf("the list says why: %q", got)
 	}
 	if bad := b.eval(cutOff); bad != "" {
@@ -56,6 +56,9 @@ func TestWebhooksSayWhy(t *testing.T) {
 		got := b.eval(`[document.querySelector("#live .state").textContent, document.querySelector("tbody .state").textContent, document.querySelector(".figures").textContent.includes("next attempt")].join(", ")`)
 		if got != want {
 			t.Errorf("%s: the page says %q, want %q", name, got, want)
+		}
+		if bad := b.eval(`String([...document.querySelectorAll("td.line .clip")].filter((e) => e.scrollHeight > e.clientHeight + 1).map((e) => e.textContent))`); bad != "" {
+			t.Errorf("%s: it is not seen whole that %s", name, bad)
 		}
 		b.shoot("webhook-" + name)
 	}
