@@ -16,7 +16,6 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/stats"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -372,21 +371,21 @@ func typeWords(name string) string {
 
 // ofWebhooks looks at those whose receivers hear nothing, though nobody paused them.
 func (s *situation) ofWebhooks(now time.Time, f findings) {
-	since := func(at store.Time) time.Duration { return max(now.Sub(at.Time()), 0).Truncate(time.Second) }
+	since := func(at time.Time) time.Duration { return max(now.Sub(at), 0).Truncate(time.Second) }
 	for i := range s.webhooks {
 		h := &s.webhooks[i]
 		state := h.State()
 		switch {
 		case state == cluster.HookDisabled:
-			f.add(&webhookDisabled, h.Name, since(h.DisabledAt).Seconds(), "webhook %s has been disabled for %s: %s", h.Name, since(h.DisabledAt), task.Cut(h.DisabledReason, maxWhy))
+			f.add(&webhookDisabled, h.Name, since(h.DisabledAt.Time()).Seconds(), "webhook %s has been disabled for %s: %s", h.Name, since(h.DisabledAt.Time()), task.Cut(h.DisabledReason, maxWhy))
 		case state == cluster.HookFailing && h.Failures >= hookFails:
-			f.add(&webhookFails, h.Name, since(h.FailsSince).Seconds(), "webhook %s has failed for %s, %s: %s", h.Name, since(h.FailsSince),
+			f.add(&webhookFails, h.Name, since(h.FailsSince.Time()).Seconds(), "webhook %s has failed for %s, %s: %s", h.Name, since(h.FailsSince.Time()),
 				plural(int64(h.Failures), "attempt"), task.Cut(h.LastError, maxWhy))
-		case state != cluster.HookPaused && h.Pending > 0 && since(h.PendingSince) > hookLate:
-			f.add(&webhookFails, h.Name, since(h.PendingSince).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name, since(h.PendingSince),
+		case state != cluster.HookPaused && h.Pending > 0 && since(h.PendingSince.Time()) > hookLate:
+			f.add(&webhookFails, h.Name, since(h.PendingSince.Time()).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name, since(h.PendingSince.Time()),
 				lead(": ", task.Cut(h.LastError, maxWhy)))
-		case h.Dropped > 0 && since(h.DroppedAt) < hookDropped:
-			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name, plural(h.Dropped, "notice"), since(h.DroppedAt))
+		case h.Dropped > 0 && since(h.DroppedAt.Time()) < hookDropped:
+			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name, plural(h.Dropped, "notice"), since(h.DroppedAt.Time()))
 		}
 	}
 }

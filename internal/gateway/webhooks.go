@@ -10,7 +10,6 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
 )
@@ -281,7 +280,7 @@ func webhookProto(ctx context.Context, h *cluster.WebhookView) *pawlv1.Webhook {
 	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver), CreatedBy: h.CreatedBy,
 		CreatedAt: timeProto(h.CreatedAt), ChangedAt: timeProto(h.ChangedAt), RotatedAt: timeProto(h.RotatedAt), OldUntil: timeProto(h.OldUntil),
 		Paused: h.Paused, PausedReason: h.PausedReason, PausedBy: h.PausedBy, PausedAt: timeProto(h.PausedAt), DisabledReason: h.DisabledReason,
-		DisabledAt: timeProto(h.DisabledAt), Pending: h.Pending, PendingSince: timeProto(h.PendingSince), NextAttemptAt: ahead(h.NextAttempt),
+		DisabledAt: timeProto(h.DisabledAt), Pending: h.Pending, PendingSince: timeProto(h.PendingSince), NextAttemptAt: ahead(h.NextAttempt.Time()),
 		State: string(h.State()), FailingSince: timeProto(h.FailsSince),
 		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped, DeliveredAt: timeProto(h.DeliveredAt),
 		LastStatus: int32(h.LastStatus), LastError: h.LastError, FailedAt: timeProto(h.FailedAt), DroppedAt: timeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
@@ -292,11 +291,11 @@ func webhookProto(ctx context.Context, h *cluster.WebhookView) *pawlv1.Webhook {
 }
 
 // ahead leaves out a time that is over.
-func ahead(t store.Time) *timestamppb.Timestamp {
-	if !t.Time().After(time.Now()) {
+func ahead(t time.Time) *timestamppb.Timestamp {
+	if !t.After(time.Now()) {
 		return nil
 	}
-	return timeProto(t)
+	return timestamppb.New(t)
 }
 
 // spanOrNil leaves out a duration of 0.
