@@ -106,8 +106,8 @@ func (c QuotaChange) proto() *pawlv1.Quotas {
 		MaxSchedules: c.MaxSchedules, MaxRequestsPerSecond: c.MaxRequestsPerSecond, MaxBytesPerSecond: c.MaxBytesPerSecond}
 }
 
-// AddNamespace makes a namespace with the default quotas: 1,000,000 tasks that have not ended, and 1 GiB of their payloads. One that is
-// there stays as it is. Unconfirmed are the nodes that have not said within a second that they know of it: they may answer that it is
+// AddNamespace makes a namespace with the default quotas: 1,000,000 tasks that have not ended, 1 GiB of their payloads, 1,000 queues and
+// 100,000 schedules. One that is there stays as it is. Unconfirmed are the nodes that have not said within a second that they know of it: they may answer that it is
 // not there.
 func (a Admin) AddNamespace(ctx context.Context, name string) (unconfirmed []string, err error) {
 	return a.AddNamespaceWith(ctx, name, QuotaChange{})

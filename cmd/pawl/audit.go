@@ -40,7 +40,8 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show who did what, when and why", Args: noArgs,
 		Long: `Show what operators did, newest first: to queues, tasks, dead letters, schedules and the cluster. Entries are
-kept for 90 days. Who acts is the name of their token; on a server without tokens, what they called themselves (--actor).
+kept for 90 days. Who acts is the name of their token, after */ if it is one of all namespaces; on a server without
+tokens, what they called themselves (--actor).
 
 -o json shows all of an entry, with what was changed before and after.`,
 		Example: "  pawl audit --since 2h\n  pawl audit --action 'queue.*' --queue mail\n  pawl audit --by lena@ops1 -o json",
@@ -49,7 +50,7 @@ kept for 90 days. Who acts is the name of their token; on a server without token
 	flags := cmd.Flags()
 	flags.StringVar(&since, "since", "", "only since this time: RFC 3339, or an age such as 2h")
 	flags.StringVar(&until, "until", "", "only before this time: RFC 3339, or an age such as 7d")
-	flags.StringVar(&f.Actor, "by", "", "only of this actor")
+	flags.StringVar(&f.Actor, "by", "", "only of this actor, such as ci, or */oncall for a token of all namespaces")
 	flags.StringVar(&f.Action, "action", "", "only this action, such as queue.pause, or all of a kind: 'queue.*'")
 	flags.StringVar(&f.TargetKind, "target-kind", "", "only on a queue, task, group, operation, schedule, node, shard or the cluster")
 	flags.StringVar(&f.Target, "target", "", "only on what has this name, or the task of this id")

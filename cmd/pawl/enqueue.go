@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -198,7 +199,7 @@ The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
 	cmd.Flags().IntVar(&n, "count", 1, "enqueue so many of them")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
-	cmd.RunE = a.traced("pawl-enqueue", a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	send := a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		opts, err := spec.options(cmd.Flags())
 		if err != nil {
 			return err
@@ -226,7 +227,15 @@ The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
 			fmt.Fprintf(a.err, "duplicate: there is a task already\n")
 		}
 		return a.print(viewRef(ref), func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
-	}))
+	})
+	cmd.RunE = a.does(func(cmd *cobra.Command, args []string) error {
+		stop, err := a.trace(cmd, "pawl-enqueue", slog.New(slog.NewTextHandler(a.err, nil)))
+		if err != nil {
+			return err
+		}
+		defer stop()
+		return send(cmd, args)
+	})
 	return cmd
 }
 

@@ -71,31 +71,59 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 // explain adds the likely cure where it is known.
 func (a *app) explain(err error) string {
 	msg := oneLine(err)
-	if errors.Is(err, pawl.ErrUnauthenticated) && strings.Contains(msg, "a token is needed") {
-		return fmt.Sprintf("the server at %s wants a token: give one with --token-file or in PAWL_TOKEN (%s)", a.server, msg)
-	}
-	if !errors.Is(err, pawl.ErrUnavailable) {
-		return msg
-	}
-	has := func(part string) bool { return strings.Contains(msg, part) }
+	what, cure := a.plight(err, msg)
 	switch {
-	case has("not speak HTTP/2 in plaintext"):
-		return fmt.Sprintf("the server at %s does not speak plaintext: if it wants TLS, write https:// before its address, or name its authority with --tls-ca (%s)", a.server, msg)
-	case has("first record does not look like a TLS handshake"):
-		return fmt.Sprintf("the server at %s does not speak TLS: leave out https:// and --tls-ca, or have it serve with --tls-cert (%s)", a.server, msg)
-	case has("signed by unknown authority"):
-		return fmt.Sprintf("the server at %s is not certified by an authority that is trusted here: name its authority with --tls-ca (%s)", a.server, msg)
-	case has("authentication handshake failed"):
-		return fmt.Sprintf("no TLS connection with the server at %s (%s)", a.server, msg)
-	case has("name resolver error"):
-		return fmt.Sprintf("nobody knows the address of %s: name another server with --server (%s)", a.server, msg)
-	case has("connection error: "):
-		return fmt.Sprintf("no server at %s: start one with 'pawl serve', or name another with --server (%s)", a.server, msg)
+	case what == "" && cure == "":
+		return msg
+	case what == "":
+		return msg + ": " + cure
+	case cure == "":
+		return fmt.Sprintf("%s (%s)", what, msg)
 	}
-	if has("no leader") {
-		return msg + ": pawl cluster status says how the cluster stands"
+	return fmt.Sprintf("%s: %s (%s)", what, cure, msg)
+}
+
+// trouble is an error in a few words, for a screen that goes on.
+func (a *app) trouble(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "the server at " + a.server + " takes too long"
+	}
+	if e := (*pawl.Error)(nil); errors.As(err, &e) {
+		err = e
+	}
+	msg := oneLine(err)
+	if what, _ := a.plight(err, msg); what != "" {
+		return what
 	}
 	return msg
+}
+
+// plight says what is wrong with the server and what may cure it, as far as either is known.
+func (a *app) plight(err error, msg string) (what, cure string) {
+	has := func(part string) bool { return strings.Contains(msg, part) }
+	if errors.Is(err, pawl.ErrUnauthenticated) && has("a token is needed") {
+		return "the server at " + a.server + " wants a token", "give one with --token-file or in PAWL_TOKEN"
+	}
+	if !errors.Is(err, pawl.ErrUnavailable) {
+		return "", ""
+	}
+	switch {
+	case has("not speak HTTP/2 in plaintext"):
+		return "the server at " + a.server + " does not speak plaintext", "if it wants TLS, write https:// before its address, or name its authority with --tls-ca"
+	case has("first record does not look like a TLS handshake"):
+		return "the server at " + a.server + " does not speak TLS", "leave out https:// and --tls-ca, or have it serve with --tls-cert"
+	case has("signed by unknown authority"):
+		return "the server at " + a.server + " is not certified by an authority that is trusted here", "name its authority with --tls-ca"
+	case has("authentication handshake failed"):
+		return "no TLS connection with the server at " + a.server, ""
+	case has("name resolver error"):
+		return "nobody knows the address of " + a.server, "name another server with --server"
+	case has("connection error: "):
+		return "no server at " + a.server, "start one with 'pawl serve', or name another with --server"
+	case has("no leader"):
+		return "", "pawl cluster status says how the cluster stands"
+	}
+	return "", ""
 }
 
 // oneLine drops the SDK's prefix from within, and line ends.

@@ -147,10 +147,10 @@ type quotaFlags struct {
 	backlogBytes, bytes                           sizeValue
 }
 
-func (q *quotaFlags) add(cmd *cobra.Command, defaults string) {
+func (q *quotaFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Int64Var(&q.backlog, "max-backlog", 0, "tasks that have not ended, at most; 0: no limit"+defaults)
-	f.Var(&q.backlogBytes, "max-backlog-bytes", "bytes of their payloads, such as 1GiB; 0: no limit"+defaults)
+	f.Int64Var(&q.backlog, "max-backlog", 0, "tasks that have not ended, at most; 0: no limit")
+	f.Var(&q.backlogBytes, "max-backlog-bytes", "bytes of their payloads, such as 1GiB; 0: no limit")
 	f.Int64Var(&q.running, "max-running", 0, "tasks that run at once; 0: no limit")
 	f.Int64Var(&q.queues, "max-queues", 0, "queues; 0: no limit")
 	f.Int64Var(&q.schedules, "max-schedules", 0, "schedules; 0: no limit")
@@ -177,8 +177,9 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c pawl.QuotaChange, given bool)
 func newNamespaceAdd(a *app) *cobra.Command {
 	var quotas quotaFlags
 	cmd := &cobra.Command{Use: "add NAME", Short: "Make a namespace", Args: cobra.ExactArgs(1),
+		Long:    "Make a namespace. Quotas that are not given are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues and\n100000 schedules; of the others there is no limit.",
 		Example: "  pawl ns add team-a\n  pawl ns add team-b --max-backlog 50000 --max-running 100"}
-	quotas.add(cmd, " (default 1000000 tasks, 1GiB)")
+	quotas.add(cmd)
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change, _ := quotas.change(cmd)
 		behind, err := client.Admin().AddNamespaceWith(cmd.Context(), args[0], change)
@@ -192,7 +193,7 @@ func newNamespaceSet(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "set NAME", Short: "Change the quotas of a namespace", Args: cobra.ExactArgs(1),
 		Long:    "Change the quotas of a namespace; those that are not given stay as they are. What is there stays, also if it is more.",
 		Example: "  pawl ns set team-a --max-backlog 200000\n  pawl ns set team-a --max-running 0"}
-	quotas.add(cmd, "")
+	quotas.add(cmd)
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change, given := quotas.change(cmd)
 		if !given {

@@ -43,8 +43,7 @@ type app struct {
 	reason    string
 	format    string
 
-	tracers  trace.TracerProvider // nil: none
-	traceLog *slog.Logger
+	tracers trace.TracerProvider // nil: none
 }
 
 // newRoot makes the tree of commands.
@@ -66,8 +65,13 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
-		PersistentPreRunE: func(*cobra.Command, []string) error { return a.checkFormat() },
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseIdle(cmd); err != nil {
+				return err
+			}
+			return a.checkFormat()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -89,6 +93,7 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 		newServe(a), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newAudit(a), newToken(a), newNamespace(a), newWebhook(a), newStats(a), newTop(a), newWorker(a), newEvents(a), newWork(a), newCluster(a), newVerify(a),
 		newBackup(a), newRestore(a), newRecover(a), newCert(a), newPayloadKey(a), newBench(a), newDemo(a), newVersion(a),
 	)
+	hideIdle(root)
 	return root
 }
 

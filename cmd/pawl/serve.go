@@ -73,13 +73,13 @@ on), then from flags; the later wins. The standard settings of OpenTelemetry, su
 OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
-  pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \\
+  pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \
     --peer-cert n1.crt --peer-key n1.key --peer-ca ca.crt
   pawl serve --listen n1.example.com:7295 --tls-cert n1.crt --tls-key n1.key --auth --admin-token-file /etc/pawl/admin.token
   PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
 	}
 	s.add(cmd.Flags())
-	cmd.RunE = a.traced("pawl", a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
 		if err := settle(cmd.LocalNonPersistentFlags(), "config"); err != nil {
 			return err
 		}
@@ -87,9 +87,13 @@ OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
 		if err != nil {
 			return err
 		}
-		a.logTraces(log)
+		stop, err := a.trace(cmd, "pawl", log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		return a.serve(cmd.Context(), &s, log)
-	}))
+	})
 	return cmd
 }
 
@@ -104,9 +108,18 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, &opts)), nil
 	case "json":
+		opts.ReplaceAttr = wordedDuration
 		return slog.New(slog.NewJSONHandler(w, &opts)), nil
 	}
 	return nil, usage("--log-format %q is neither text nor json", format)
+}
+
+// wordedDuration writes durations as the API and the text form do, "25s": as it comes they are numbers of nanoseconds in JSON.
+func wordedDuration(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // serve runs a node until a signal ends ctx.

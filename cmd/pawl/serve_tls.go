@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -85,15 +87,27 @@ func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger
 	}
 }
 
-// advertised is the address that clients are told who check names: as it was given, not what the name stands for.
+// advertised is the address that clients are told in place of the one that is listened on: --advertise, or the name that --listen gives, for
+// those who check names, or, if the server listens on all addresses of its machine, the name of that. "" is none. Several servers have to
+// say it: see peerFlags.open.
 func (s *serveFlags) advertised(listener net.Listener) string {
 	host, _, err := net.SplitHostPort(s.listen)
-	if s.peers.apiAdvertise != "" || !s.tls.on() || err != nil || host == "" || net.ParseIP(host) != nil {
+	at, ok := listener.Addr().(*net.TCPAddr)
+	if s.peers.apiAdvertise != "" || err != nil || !ok {
 		return s.peers.apiAdvertise
 	}
-	_, port, err := net.SplitHostPort(listener.Addr().String()) // --listen may have left it open
-	if err != nil {
+	named := host != "" && net.ParseIP(host) == nil
+	switch {
+	case at.IP.IsUnspecified() && s.peers.listen == "":
+		if host, err = os.Hostname(); err != nil {
+			return ""
+		}
+	case !s.tls.on() || !named:
 		return ""
 	}
-	return net.JoinHostPort(host, port)
+	address := net.JoinHostPort(host, strconv.Itoa(at.Port)) // --listen may have left the port open
+	if checkReachable(address) != nil {
+		return ""
+	}
+	return address
 }

@@ -41,6 +41,9 @@ needs attention now. Press ? for the keys. Where there is no terminal, "pawl sta
 		if a.format != "table" {
 			return usage("--output %q: top is for a terminal; \"pawl stats\" and \"pawl queue ls\" write %s", a.format, a.format)
 		}
+		if dumbTerminal() {
+			return usage("top needs a terminal whose cursor it can move, and TERM is \"dumb\": \"pawl stats\" and \"pawl queue ls --watch\" do without")
+		}
 		if !isTerminal(a.in) || !isTerminal(a.out) {
 			return usage("top needs a terminal: \"pawl stats\" and \"pawl queue ls --watch\" do without")
 		}
@@ -57,7 +60,13 @@ needs attention now. Press ? for the keys. Where there is no terminal, "pawl sta
 		}
 		defer screen.Fini()
 		v := &topView{server: a.server, every: every, now: time.Now}
-		runTop(cmd.Context(), screen, v, func(ctx context.Context) (shot, error) { return takeShot(ctx, admin) })
+		runTop(cmd.Context(), screen, v, func(ctx context.Context) (shot, error) {
+			s, err := takeShot(ctx, admin)
+			if err != nil {
+				return s, errors.New(a.trouble(err))
+			}
+			return s, nil
+		})
 		return nil
 	})
 	return cmd
@@ -69,15 +78,15 @@ func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
 	defer cancel()
 	queues, err := admin.QueuesPage(ctx, pawl.PageRequest{Limit: topLimit})
 	if err != nil {
-		return shot{}, shortOf(err)
+		return shot{}, err
 	}
 	workers, err := admin.WorkersPage(ctx, pawl.WorkerFilter{}, pawl.PageRequest{Limit: topLimit})
 	if err != nil {
-		return shot{}, shortOf(err)
+		return shot{}, err
 	}
 	stats, err := admin.Stats(ctx, 5*time.Minute)
 	if err != nil {
-		return shot{}, shortOf(err)
+		return shot{}, err
 	}
 	s := shot{at: time.Now(), sums: topSumsOf(stats), moreQueues: queues.NextCursor != "", moreWorkers: workers.NextCursor != ""}
 	s.list(queues.Items, workers.Items)
@@ -113,14 +122,6 @@ func (s *shot) note(stats *pawl.NamespaceStats) {
 	for _, at := range stats.Attention {
 		s.notes = append(s.notes, topNote{grave: at.Severity == "critical", text: printable(at.Detail)})
 	}
-}
-
-// shortOf is what an error tells whoever looks at the screen.
-func shortOf(err error) error {
-	if e := (*pawl.Error)(nil); errors.As(err, &e) {
-		return e
-	}
-	return err
 }
 
 // topSumsOf are the figures of all queues, however many there are. Rates are of the last whole minute that was counted.

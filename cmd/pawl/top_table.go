@@ -47,7 +47,7 @@ func table[T any](v *topView, width int, rows []T, columns []column[T], empty st
 	v.scroll(len(rows))
 	seen := rows[v.top[v.tab]:min(v.top[v.tab]+v.rows, len(rows))]
 
-	cells, widths := make([]line, len(seen)+1), make([]int, len(columns))
+	cells, widths, most := make([]line, len(seen)+1), make([]int, len(columns)), cellWidth(columns, width)
 	for c, column := range columns {
 		head := column.head
 		if c == *by {
@@ -56,7 +56,7 @@ func table[T any](v *topView, width int, rows []T, columns []column[T], empty st
 		cells[0] = append(cells[0], piece{head, lookHead})
 		for i, row := range seen {
 			text, l := column.show(row)
-			cells[i+1] = append(cells[i+1], piece{short(text, min(maxCell, max(width/2, 10))), l})
+			cells[i+1] = append(cells[i+1], piece{short(text, most), l})
 		}
 		for _, row := range cells {
 			widths[c] = max(widths[c], displaywidth.String(row[c].text))
@@ -120,6 +120,17 @@ func fitting(widths, ranks []int, width int) []bool {
 		keep[worst], total = false, total-widths[worst]-2
 	}
 	return keep
+}
+
+// cellWidth is how wide a cell may be: of a screen of some width, the names that stay and one more column have a part each.
+func cellWidth[T any](columns []column[T], width int) int {
+	parts := 1
+	for _, c := range columns {
+		if c.left && c.rank == 0 && c.order != nil {
+			parts++
+		}
+	}
+	return min(maxCell, max(width/parts, 10))
 }
 
 // maxCell bounds what one cell shows, of a name in a list too, in characters.

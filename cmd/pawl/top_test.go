@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -246,6 +247,65 @@ func TestTopOnNarrowScreens(t *testing.T) {
 			if n := utf8.RuneCountInString(row); n > c.width {
 				t.Errorf("%d columns: a line of %d: %q", c.width, n, row)
 			}
+		}
+	}
+}
+
+// TestTopTellsFailuresApart: failures of one type in two queues are two rows, each with its queue, on a narrow screen too.
+func TestTopTellsFailuresApart(t *testing.T) {
+	v := topExample()
+	v.tab = tabFailures
+	long := strings.Repeat("long", 20)
+	v.last.failures = []topFailure{{queue: "a", typ: "load", failures: 1}, {queue: "b", typ: "load", failures: 1}, {queue: long, typ: long, failures: 1_234}}
+	for _, width := range []int{60, 80} {
+		text := screenText(v.draw(width, 24))
+		if !strings.Contains(text, "QUEUE") || !strings.Contains(text, "1,234") {
+			t.Errorf("%d columns: QUEUE or FAILURES is not seen in\n%s", width, text)
+		}
+		for row := range strings.SplitSeq(text, "\n") {
+			if n := utf8.RuneCountInString(row); n > width {
+				t.Errorf("%d columns: a line of %d: %q", width, n, row)
+			}
+		}
+	}
+}
+
+// TestTopHelpFits: no line of the help is cut, and it has no more lines than the screen.
+func TestTopHelpFits(t *testing.T) {
+	v := topExample()
+	v.press("?")
+	words := strings.Fields(screenText(v.draw(500, 100)))
+	for _, width := range []int{40, 60, 80, 200} {
+		text := screenText(v.draw(width, 100))
+		if got := strings.Fields(text); !slices.Equal(got, words) {
+			t.Errorf("%d columns: the words are\n%s\nwant\n%s", width, got, words)
+		}
+		for row := range strings.SplitSeq(text, "\n") {
+			if n := utf8.RuneCountInString(row); n > width {
+				t.Errorf("%d columns: a line of %d: %q", width, n, row)
+			}
+		}
+	}
+	if n := len(v.draw(60, 10)); n != 10 {
+		t.Errorf("%d lines on a screen of 10", n)
+	}
+}
+
+// TestTrouble: what a screen says of a server that gives no answer is a few words.
+func TestTrouble(t *testing.T) {
+	a := &app{server: "n1:7295"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("stats: %w", errNobody), "no server at n1:7295"},
+		{&pawl.Error{Code: "unavailable", Message: "shard 1 has no leader"}, "unavailable: shard 1 has no leader"},
+		{context.DeadlineExceeded, "the server at n1:7295 takes too long"},
+		{&pawl.Error{Code: "unauthenticated", Message: "a token is needed"}, "the server at n1:7295 wants a token"},
+		{&pawl.Error{Code: "permission_denied", Message: "not yours"}, "permission_denied: not yours"},
+	} {
+		if got := a.trouble(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}
 }

@@ -247,7 +247,7 @@ func (v *topView) workerColumns() []column[topWorker] {
 func (v *topView) failureColumns() []column[topFailure] {
 	return []column[topFailure]{
 		{"TYPE", true, func(f topFailure) (string, look) { return f.typ, lookBold }, func(a, b topFailure) int { return strings.Compare(a.typ, b.typ) }, 0},
-		{"QUEUE", true, func(f topFailure) (string, look) { return f.queue, lookPlain }, func(a, b topFailure) int { return strings.Compare(a.queue, b.queue) }, 2},
+		{"QUEUE", true, func(f topFailure) (string, look) { return f.queue, lookPlain }, func(a, b topFailure) int { return strings.Compare(a.queue, b.queue) }, 0},
 		{"FAILURES", false, func(f topFailure) (string, look) { return worse(f.failures, lookBad) }, falling(func(f topFailure) int64 { return f.failures }), 0},
 		{"LAST", false, func(f topFailure) (string, look) { return ago(f.lastAt, v.last.at), lookPlain }, falling(func(f topFailure) int64 { return f.lastAt.UnixNano() }), 1},
 		{"LAST ERROR", true, func(f topFailure) (string, look) { return f.last, lookPlain }, nil, 0},
@@ -257,7 +257,7 @@ func (v *topView) failureColumns() []column[topFailure] {
 // draw gives the lines of a screen of some size.
 func (v *topView) draw(width, height int) []line {
 	if v.help {
-		return v.drawHelp()
+		return v.drawHelp(width, height)
 	}
 	lines := append([]line{v.title(width)}, v.sums(width)...)
 	lines = append(lines, nil)
@@ -368,16 +368,43 @@ func (v *topView) attention(width, height int) (lines []line) {
 	return lines
 }
 
-func (v *topView) drawHelp() []line {
+// drawHelp tells of the keys and of the words, in lines that are as long as the screen is wide. What doesn't fit at the end is left out.
+func (v *topView) drawHelp(width, height int) []line {
 	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "the row before, the row behind; PgUp, PgDn, Home, End too"}, {"< >", "sort by the column left, right of this one"},
 		{"p, space", "pause: nothing new is shown until you press it again"}, {"r", "ask at once"}, {"q, Esc, Ctrl-C", "quit"}}
+	const keys = 18 // columns
 	lines := []line{{{"pawl top", lookBold}, {"  " + v.server, lookDim}}, nil}
 	for _, t := range text {
-		lines = append(lines, line{{pad(t[0], 16, true), lookBold}, {t[1], lookPlain}})
+		key := t[0]
+		for _, part := range folded(t[1], width-keys) {
+			lines = append(lines, line{{pad(key, keys-2, true), lookBold}, {part, lookPlain}})
+			key = ""
+		}
 	}
-	return append(lines, nil, line{{"The figures above are of all queues; IN, OUT, FAIL are tasks a second over the last minute. WAIT95, RUN95: 95 of 100 tasks waited and ran no longer.", lookDim}},
-		line{{"HELD: ready, but may not run now: pawl queue explain QUEUE says why. DRAINS: in how long it is empty at this rate.", lookDim}},
-		nil, line{{"any key goes back", lookDim}})
+	for _, t := range []string{
+		"The figures above are of all queues; IN, OUT, FAIL are tasks a second over the last minute. WAIT95, RUN95: 95 of 100 tasks waited and ran no longer.",
+		"HELD: ready, but may not run now: pawl queue explain QUEUE says why. DRAINS: in how long it is empty at this rate.",
+		"any key goes back",
+	} {
+		lines = append(lines, nil)
+		for _, part := range folded(t, width) {
+			lines = append(lines, line{{part, lookDim}})
+		}
+	}
+	return lines[:min(len(lines), max(height, 1))]
+}
+
+// folded breaks a text between its words, so that no line is wider than width, if none of its words is.
+func folded(text string, width int) (lines []string) {
+	for word := range strings.FieldsSeq(text) {
+		last := len(lines) - 1
+		if last >= 0 && displaywidth.String(lines[last])+1+displaywidth.String(word) <= width {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
 }
 
 // topKey is a key, by its name: "q", "up", "pgdn".

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,53 +20,50 @@ import (
 )
 
 // Traces are exported as the standard OTEL_* settings say, and not at all unless one of them asks for it. Those that are read here decide
-// whether and how; the endpoint, headers, timeouts, the sampler, limits and the resource are read by OpenTelemetry's own packages.
+// whether and how; the endpoint, headers, timeouts, the sampler, limits and the resource are read by OpenTelemetry's own packages, once
+// checkTraceSettings has found nothing wrong with them.
 const (
-	envDisabled       = "OTEL_SDK_DISABLED"
-	envExporter       = "OTEL_TRACES_EXPORTER"
-	envEndpoint       = "OTEL_EXPORTER_OTLP_ENDPOINT"
-	envTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	envProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
-	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	envDisabled = "OTEL_SDK_DISABLED"
+	envExporter = "OTEL_TRACES_EXPORTER"
 )
 
 // flushTimeout bounds how long the end of a command waits for a collector.
 const flushTimeout = 3 * time.Second
 
-// traced is the RunE of a command that takes part in traces: it continues the one that the environment names (TRACEPARENT), and exports
-// its spans. Service is the name of that in the traces, unless OTEL_SERVICE_NAME says another.
-func (a *app) traced(service string, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		cmd.SetContext(propagation.TraceContext{}.Extract(cmd.Context(), envCarrier{}))
-		provider, err := openTraces(cmd.Context(), service)
-		if err != nil {
-			return err
-		}
-		if provider == nil {
-			return run(cmd, args)
-		}
-		a.logTraces(slog.New(slog.NewTextHandler(a.err, nil)))
-		a.tracers = provider
-		err = run(cmd, args)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), flushTimeout)
+// trace has a command take part in traces: it continues the one that the environment names (TRACEPARENT), and exports its spans until
+// stop is called. Service is the name of that in the traces, unless OTEL_SERVICE_NAME says another. What exports them logs to log.
+func (a *app) trace(cmd *cobra.Command, service string, log *slog.Logger) (stop func(), err error) {
+	cmd.SetContext(propagation.TraceContext{}.Extract(cmd.Context(), envCarrier{}))
+	provider, err := openTraces(cmd.Context(), service, log)
+	if err != nil {
+		return nil, err
+	}
+	if provider == nil {
+		return func() {}, nil
+	}
+	a.tracers = provider
+	ctx := context.WithoutCancel(cmd.Context())
+	return func() {
+		ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 		defer cancel()
 		if lost := provider.Shutdown(ctx); lost != nil {
-			a.traceLog.Warn("the last traces were not exported", "error", lost)
+			log.Warn("the last traces were not exported", "error", lost)
 		}
-		return err
-	}
-}
-
-// logTraces sets where what exports the traces says that it can't.
-func (a *app) logTraces(log *slog.Logger) {
-	a.traceLog = log
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces were not exported", "error", err) }))
+	}, nil
 }
 
 // openTraces is nil if no traces are wanted.
-func openTraces(ctx context.Context, service string) (*sdktrace.TracerProvider, error) {
-	exporter, err := newExporter(ctx)
-	if exporter == nil || err != nil {
+func openTraces(ctx context.Context, service string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
+	open, err := exporterOf()
+	if open == nil || err != nil {
+		return nil, err
+	}
+	if err := checkTraceSettings(); err != nil {
+		return nil, err
+	}
+	logTraces(log) // before anything complains
+	exporter, err := open(ctx)
+	if err != nil {
 		return nil, err
 	}
 	from, err := resource.New(ctx, resource.WithTelemetrySDK(),
@@ -76,29 +72,30 @@ func openTraces(ctx context.Context, service string) (*sdktrace.TracerProvider, 
 	if err != nil {
 		return nil, usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(from)), nil
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(&watchedExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(from)), nil
 }
 
-// newExporter is nil if the settings ask for none.
-func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
+// exporterOf opens what the settings ask for; it is nil if they ask for none.
+func exporterOf() (func(context.Context) (sdktrace.SpanExporter, error), error) {
 	if off, err := strconv.ParseBool(cmp.Or(os.Getenv(envDisabled), "false")); err != nil {
 		return nil, usage("%s=%q is neither true nor false", envDisabled, os.Getenv(envDisabled))
 	} else if off {
 		return nil, nil
 	}
+	_, endpoint := exporterSetting("ENDPOINT")
 	switch name := os.Getenv(envExporter); {
-	case name == "none", name == "" && os.Getenv(envEndpoint) == "" && os.Getenv(envTracesEndpoint) == "":
+	case name == "none", name == "" && endpoint == "":
 		return nil, nil
 	case name != "" && name != "otlp":
 		return nil, usage("%s=%q is neither otlp nor none", envExporter, name)
 	}
-	switch protocol := cmp.Or(os.Getenv(envTracesProtocol), os.Getenv(envProtocol), "http/protobuf"); protocol {
-	case "http/protobuf":
-		return otlptracehttp.New(ctx)
+	switch name, protocol := exporterSetting("PROTOCOL"); protocol {
+	case "http/protobuf", "":
+		return func(ctx context.Context) (sdktrace.SpanExporter, error) { return otlptracehttp.New(ctx) }, nil
 	case "grpc":
-		return otlptracegrpc.New(ctx)
+		return func(ctx context.Context) (sdktrace.SpanExporter, error) { return otlptracegrpc.New(ctx) }, nil
 	default:
-		return nil, usage("%s=%q is neither http/protobuf nor grpc", envProtocol, protocol)
+		return nil, usage("%s=%q is neither http/protobuf nor grpc", name, protocol)
 	}
 }
 

@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"math"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -80,23 +78,6 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestWatch: it shows, waits for two seconds, shows again, and an interrupt is its good end.
-func TestWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
-		defer stop()
-		var shown []time.Duration
-		start := time.Now()
-		a := &app{out: io.Discard}
-		if err := a.watch(ctx, func() error { shown = append(shown, time.Since(start)); return nil }); err != nil {
-			t.Errorf("watch: %v", err)
-		}
-		if want := []time.Duration{0, 2 * time.Second, 4 * time.Second}; !slices.Equal(shown, want) {
-			t.Errorf("shown at %v, want %v", shown, want)
-		}
-	})
-}
-
 func TestProgressBar(t *testing.T) {
 	if got, want := bar("filled", 1, 4), "filled  "+strings.Repeat("━", 8)+strings.Repeat("─", 24)+"  1/4  25%"; got != want {
 		t.Errorf("bar = %q, want %q", got, want)
@@ -155,6 +136,46 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestExamplesCanBeCopied: a line of an example that goes on ends with one backslash, as a shell wants it.
+func TestExamplesCanBeCopied(t *testing.T) {
+	root := newRoot(&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
+	todo := slices.Clone(root.Commands())
+	for len(todo) > 0 {
+		cmd := todo[0]
+		todo = append(todo[1:], cmd.Commands()...)
+		if strings.Contains(cmd.Example, `\\`) {
+			t.Errorf("%s: two backslashes in the example\n%s", cmd.CommandPath(), cmd.Example)
+		}
+	}
+}
+
+// TestIdleFlags: they are flags of commands that there are, refused there and not in their help.
+func TestIdleFlags(t *testing.T) {
+	does := func(words ...string) (status int, said string) {
+		var out bytes.Buffer
+		status = run(words, strings.NewReader(""), &out, &out)
+		return status, out.String()
+	}
+	argument := map[string]string{"cert": "ca", "restore": "file", "payload-key": "k1", "bench": "enqueue"}
+	for name, flags := range idleFlags {
+		_, help := does(name, "--help")
+		_, help, _ = strings.Cut(help, "\nFlags:")
+		for _, flag := range flags {
+			given := "--" + flag
+			if flag != "plaintext" {
+				given += "=json"
+			}
+			status, said := does(strings.Fields(name + " " + argument[name] + " " + given)...)
+			if status != exitUsage || !strings.Contains(said, " takes no --"+flag) {
+				t.Errorf("pawl %s %s: status %d, %q", name, given, status, said)
+			}
+			if help == "" || strings.Contains(help, "--"+flag+" ") {
+				t.Errorf("pawl %s --help: it tells of --%s, or of no flags:\n%s", name, flag, help)
+			}
+		}
+	}
+}
+
 // TestListsWatch: what lists can be watched. Events go on by themselves.
 func TestListsWatch(t *testing.T) {
 	root := newRoot(&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
@@ -172,13 +193,6 @@ func TestListsWatch(t *testing.T) {
 	}
 	if lists < 13 {
 		t.Errorf("found %d lists, want at least 13", lists)
-	}
-}
-
-// TestWatchHead: who watches sees when it was asked, and how often it is.
-func TestWatchHead(t *testing.T) {
-	if got, want := watchHead(time.Date(2026, 1, 31, 9, 5, 7, 0, time.Local)), "09:05:07, every 2s\n\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -63,7 +62,7 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
   pawl work --type thumbnail --exec 'convert - -resize 200 png:-' --queue fast=5,slow=1 --concurrency 4`,
 	}
 	w.add(cmd.Flags())
-	cmd.RunE = a.traced("pawl-worker", a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
 		queues, err := w.check()
 		if err != nil {
 			return err
@@ -72,14 +71,18 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
 		if err != nil {
 			return err
 		}
-		a.logTraces(log)
+		stop, err := a.trace(cmd, "pawl-worker", log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		client, err := a.dial(pawl.WithLogger(log))
 		if err != nil {
 			return err
 		}
 		defer client.Close()
 		return a.work(cmd.Context(), client, &w, queues, log)
-	}))
+	})
 	return cmd
 }
 
@@ -148,19 +151,17 @@ func (a *app) work(ctx context.Context, client *pawl.Client, w *workFlags, queue
 	return nil
 }
 
-// logRuns says how each run ended.
+// logRuns says how each run ended that succeeded: of the others the worker tells itself.
 func logRuns(log *slog.Logger) pawl.Middleware {
 	return func(next pawl.Handler) pawl.Handler {
 		return func(ctx context.Context, c *pawl.Claim) error {
 			start := time.Now()
-			err := next(ctx, c)
-			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawl.OutcomeOf(err)}
+			if err := next(ctx, c); err != nil {
+				return err
+			}
+			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawl.OutcomeSucceeded}
 			if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 				attrs = append(attrs, "trace_id", span.TraceID().String(), "span_id", span.SpanID().String())
-			}
-			if err != nil {
-				log.Warn("run failed", append(attrs, "error", short(fmt.Sprint(err), 200))...)
-				return err
 			}
 			log.Info("run", attrs...)
 			return nil

@@ -74,6 +74,15 @@ type Visitor struct {
 	gone       atomic.Bool  // the token was revoked or changed
 }
 
+// Actor is what the record calls who acts; "": nobody knows. That of a token of all namespaces begins with a sign that no name has:
+// whoever makes tokens in one namespace can't give one of them such a name, before or after.
+func (v *Visitor) Actor() string {
+	if v.Name == "" || v.Name == AdminName || !v.InAll() {
+		return v.Name
+	}
+	return AllNamespaces + "/" + v.Name
+}
+
 // Anybody is who calls a door that wants no tokens.
 var Anybody = &Visitor{Rights: Everything}
 

@@ -15,7 +15,12 @@ import (
 // sends all, as with the map.
 
 const (
-	maxTokens     = 5000
+	maxTokens = 5000
+	// maxTokensOf bounds those of a namespace that was made, maxTokensOfDefault those of the default one, which may be the only one.
+	maxTokensOf        = maxTokens / 10
+	maxTokensOfDefault = maxTokens / 2
+	// keptTokens is room for tokens of all namespaces, so that whoever runs the cluster can make one whatever others do.
+	keptTokens    = maxTokens / 10
 	maxNamespaces = 1000
 	// forgetAfter is how long a token is still listed that has expired.
 	forgetAfter = 30 * 24 * time.Hour
@@ -151,6 +156,7 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 	if err != nil {
 		return nil, err
 	}
+	has := map[string]int{}
 	for i := range all {
 		t := &all[i]
 		if t.Hash == made.Hash {
@@ -158,12 +164,30 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 		}
 		if t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())
+		} else {
+			has[t.Namespace]++
 		}
 	}
-	if len(all)-len(gone) >= maxTokens {
-		return nil, task.Invalid("name", "it would be one token more than the %d that are allowed: revoke some that are not used", maxTokens)
+	return gone, mayHaveToken(made, has, len(all)-len(gone))
+}
+
+// mayHaveToken refuses one token too many, by how many each namespace has and all have together.
+func mayHaveToken(made *auth.Token, has map[string]int, all int) error {
+	ns, most := made.Namespace, maxTokensOf
+	if ns == auth.DefaultNamespace {
+		most = maxTokensOfDefault
 	}
-	return gone, nil
+	switch {
+	case all >= maxTokens:
+		return task.Invalid("name", "it would be one token more than the %d that are allowed: revoke some that are not used", maxTokens)
+	case made.InAll():
+		return nil
+	case has[ns] >= most:
+		return task.Invalid("name", "it would be one token more than the %d that namespace %q may have: revoke some that are not used", most, ns)
+	case all-has[auth.AllNamespaces] >= maxTokens-keptTokens:
+		return task.Invalid("name", "it would be one token more than the %d that are allowed for single namespaces: revoke some that are not used", maxTokens-keptTokens)
+	}
+	return nil
 }
 
 func expiry(tx *store.Tx, life time.Duration) store.Time {

@@ -324,3 +324,40 @@ func TestTokenUses(t *testing.T) {
 		}
 	})
 }
+
+// Whoever makes tokens in one namespace leaves room for those of others, and all leave some for those of all namespaces.
+func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		fill := func(ns string, tokens int) {
+			t.Helper()
+			_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: ns})
+			must(t, err)
+			must(t, w.leader.Update(bg, func(tx *store.Tx) error {
+				for n := range tokens {
+					made := newToken(ns, fmt.Sprint("t", n)).Token
+					tx.Set(tokenKey(made.ID()), encodeRow(made))
+				}
+				return nil
+			}))
+			_, err = c.AddToken(bg, newToken(ns, "last"))
+			must(t, err)
+			_, err = c.AddToken(bg, newToken(ns, "more"))
+			is(t, err, task.ErrInvalidArgument, fmt.Sprintf("more than the %d that namespace %q may have", tokens+1, ns))
+		}
+		fill("default", 2499)
+		for n := range 4 {
+			fill(fmt.Sprint("team-", n), 499)
+		}
+		_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "late"})
+		must(t, err)
+		_, err = c.AddToken(bg, newToken("late", "ci"))
+		is(t, err, task.ErrInvalidArgument, "more than the 4500 that are allowed for single namespaces")
+		_, err = c.AddToken(bg, newToken(auth.AllNamespaces, "oncall"))
+		must(t, err)
+		_, err = c.RevokeToken(bg, newToken("team-0", "last"))
+		must(t, err)
+		_, err = c.AddToken(bg, newToken("late", "ci"))
+		must(t, err)
+	})
+}

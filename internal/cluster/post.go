@@ -22,9 +22,11 @@ import (
 // down that bounds what waits, however long it is down.
 
 const (
-	// maxPending bounds the notices that wait for a webhook, maxAllPending those for all: beyond it new ones are dropped.
+	// maxPending bounds the notices that wait for a webhook, maxAllPending those for all, and maxPendingOf those for a namespace: beyond it
+	// new ones are dropped.
 	maxPending    = 1000
 	maxAllPending = 20_000
+	maxPendingOf  = maxAllPending / 2
 	// attemptLease is how long an attempt may take until another one may begin.
 	attemptLease = 30 * time.Second
 	// maxAttempts and maxNoticeAge end the attempts: the pauses between them come to a day or so. Of a webhook that is paused the age counts
@@ -168,6 +170,31 @@ func countPending(tx *store.Tx, s *HookStanding, n int64) {
 	tx.Set(pendingsKey, encodeNumber(uint64(max(all, 0))))
 }
 
+// mayWait says whether there is room for one more notice for a webhook.
+func mayWait(r store.Reader, ns string, s *HookStanding) (bool, error) {
+	all := getNumber(r, pendingsKey)
+	switch {
+	case s.Pending >= maxPending || all >= maxAllPending:
+		return false, nil
+	case all < maxPendingOf: // no namespace has more
+		return true, nil
+	}
+	here, err := pendingOf(r, ns)
+	return here < maxPendingOf, err
+}
+
+// pendingOf counts the notices that wait for the webhooks of a namespace.
+func pendingOf(r store.Reader, ns string) (n int64, err error) {
+	lo := standingKey(ns, "")
+	r.Scan(lo, behind(lo), func(k, v []byte) bool {
+		var s HookStanding
+		s, err = decodeRow[HookStanding](k, v)
+		n += s.Pending
+		return err == nil
+	})
+	return n, err
+}
+
 // takeIn makes a notice for a webhook, or adds it to one that waits and was not tried yet. Dropped says that there is no room.
 func takeIn(tx *store.Tx, h *Webhook, n task.News) (dropped bool, err error) {
 	untried := untriedKey(h.Namespace, h.Name, &n)
@@ -187,7 +214,11 @@ func takeIn(tx *store.Tx, h *Webhook, n task.News) (dropped bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if s.Pending >= maxPending || getNumber(tx, pendingsKey) >= maxAllPending {
+	room, err := mayWait(tx, h.Namespace, &s)
+	if err != nil {
+		return false, err
+	}
+	if !room {
 		s.Dropped++
 		s.DroppedAt = tx.Now()
 		setStanding(tx, h.Namespace, h.Name, s)
@@ -246,7 +277,7 @@ func (c *Control) TakeNews(ctx context.Context, ns string, news []*task.News) er
 		return dropped, nil
 	})
 	if err == nil {
-		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices wait for it already, or %d for all", maxPending, maxAllPending))
+		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices wait for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
 		c.pokePost()
 	}
 	return err

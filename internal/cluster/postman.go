@@ -31,8 +31,9 @@ const (
 	postRest = 50 * time.Millisecond
 	// lookEvery is the default period.
 	lookEvery = 10 * time.Second
-	// maxTests bounds the tests at a time.
-	maxTests = 8
+	// maxTests bounds the tests at a time, maxTestsOf those of a namespace.
+	maxTests   = 8
+	maxTestsOf = maxTests / 2
 	// settleTries is how often it is tried to note what came of an attempt. After that it counts as not made.
 	settleTries = 3
 )
@@ -40,13 +41,13 @@ const (
 // Postman brings notices to the receivers of webhooks, where the system shard is led: for each webhook one at a time, so that one whose
 // receiver hangs holds up no other. What it must not lose is in the rows of the system shard.
 type Postman struct {
-	cfg   PostmanConfig
-	log   *slog.Logger
-	tests chan struct{}
-	work  sync.WaitGroup
+	cfg  PostmanConfig
+	log  *slog.Logger
+	work sync.WaitGroup
 
-	mu   sync.Mutex
-	busy map[hookName]bool // webhooks that are seen to
+	mu    sync.Mutex
+	busy  map[hookName]bool // webhooks that are seen to
+	tests map[string]int    // that run, by namespace; "": all
 
 	delivered, failed atomic.Uint64
 	oldest            atomic.Int64 // when the oldest notice was made that is to be sent, in microseconds; 0: there is none, or this node does not lead
@@ -62,7 +63,7 @@ func NewPostman(cfg PostmanConfig) *Postman {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Postman{cfg: cfg, log: cfg.Logger, tests: make(chan struct{}, maxTests), busy: map[hookName]bool{}}
+	return &Postman{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: map[string]int{}}
 }
 
 // PostCounts are what a node has done for webhooks since it started.
@@ -237,12 +238,10 @@ func (p *Postman) told(ns, name string, n *notice, id noticeID, o webhook.Outcom
 
 // Test sends a notice to a webhook now, and tells what came of it. It is sent to one that is paused or disabled, too.
 func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (Delivery, error) {
-	select {
-	case p.tests <- struct{}{}:
-		defer func() { <-p.tests }()
-	default:
-		return Delivery{}, task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, maxTests)
+	if err := p.beginTest(ns, name); err != nil {
+		return Delivery{}, err
 	}
+	defer p.endTest(ns)
 	c := p.cfg.Control
 	type found struct {
 		Webhook
@@ -284,6 +283,30 @@ func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (De
 	c.pokePost()
 	d.Error = o.Error
 	return d, err
+}
+
+// beginTest takes a place for a test, which endTest gives back.
+func (p *Postman) beginTest(ns, name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.tests[ns] >= maxTestsOf:
+		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name, maxTestsOf)
+	case p.tests[""] >= maxTests:
+		return task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, maxTests)
+	}
+	p.tests[ns]++
+	p.tests[""]++
+	return nil
+}
+
+func (p *Postman) endTest(ns string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tests[""]--
+	if p.tests[ns]--; p.tests[ns] == 0 {
+		delete(p.tests, ns)
+	}
 }
 
 // testFacts is what came of a test.

@@ -188,7 +188,7 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if known.queues >= c.cfg.MaxQueues {
 		return Queue{}, task.Invalid("queue", "%q would be one queue more than the %d that are allowed", name, c.cfg.MaxQueues)
 	}
-	if err := mayHaveOneMore(of.Quotas, task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
+	if err := of.mayHaveOneMore(task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
 		return Queue{}, err
 	}
 	return Queue{Namespace: ns, Name: name, Shard: home(ns, name, known.owners.free(settings.DataShards)),

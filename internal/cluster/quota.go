@@ -57,13 +57,14 @@ func (c *Control) SetQuotas(ctx context.Context, by task.Author, name string, to
 	return version, c.divide(ctx, name, 0)
 }
 
-// mayHaveOneMore refuses what would be more than a quota allows.
-func mayHaveOneMore(q task.Quotas, of task.Quota, field, name string, has int) error {
-	most := *q.Of(of)
+// mayHaveOneMore refuses what would be more than a quota of the namespace allows.
+func (n *Namespace) mayHaveOneMore(of task.Quota, field, name string, has int) error {
+	most := *n.Quotas.Of(of)
 	if most == 0 || int64(has) < most {
 		return nil
 	}
-	e := task.Invalid(field, "%q would be one more than the %d that its namespace may have (%s)", name, most, of)
+	e := task.Invalid(field, "%q would be one more than the %d that namespace %q may have (%s): `pawl ns set %s --%s N` raises that",
+		name, most, n.Name, of, n.Name, strings.ReplaceAll(string(of), "_", "-"))
 	e.Reason = string(of)
 	return e
 }

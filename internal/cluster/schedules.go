@@ -43,7 +43,7 @@ func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint
 		if !known {
 			of, err := namespaceOf(tx, ns)
 			if err == nil {
-				err = mayHaveOneMore(of.Quotas, task.QuotaSchedules, "name", name, int(getNumber(tx, schedulesOfKey(ns)))) // #nosec G115 -- at most maxSchedules
+				err = of.mayHaveOneMore(task.QuotaSchedules, "name", name, int(getNumber(tx, schedulesOfKey(ns)))) // #nosec G115 -- at most maxSchedules
 			}
 			if err != nil {
 				return ScheduleHome{}, err

@@ -44,8 +44,8 @@ func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
 			return by, err
 		}
 	}
-	if token := c.visitor.Name; token != "" { // what the token is called is known, and what the caller is is only said
-		by.Name = token
+	if known := c.visitor.Actor(); known != "" { // what the caller says of itself is only said
+		by.Name = known
 	}
 	if by.Reason = reason; reason == "" {
 		by.Reason = said

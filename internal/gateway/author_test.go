@@ -11,8 +11,37 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/task"
 )
+
+// The record tells a token of all namespaces from one of the same name in a namespace, which any admin of it can make, sooner or later.
+func TestActorsCantBeCounterfeited(t *testing.T) {
+	all := auth.Everything
+	for _, c := range []struct {
+		what string
+		who  *auth.Visitor
+		want string
+	}{
+		{"a token of all namespaces", &auth.Visitor{Name: "oncall", Rights: all}, "*/oncall"},
+		{"one of a namespace", &auth.Visitor{Name: "oncall", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin}}, "oncall"},
+		{"the token of a node's file", &auth.Visitor{Name: auth.AdminName, Rights: all}, "admin-token-file"},
+		{"nobody with a token", &auth.Visitor{Rights: all}, "*/said"},
+	} {
+		ctx, call := begin(t.Context(), "rest", "test")
+		call.web = httptest.NewRequest(http.MethodPost, "/", nil)
+		call.web.Header.Set("Pawl-Actor", "*/said")
+		call.visitor = visitor{Visitor: c.who}
+		if by, err := authorOf(ctx, ""); err != nil || by.Name != c.want {
+			t.Errorf("%s acts as %q (%v), want %q", c.what, by.Name, err, c.want)
+		}
+	}
+	for _, name := range []string{"*/oncall", "*", auth.AdminName} {
+		if auth.CheckName(name) == nil {
+			t.Errorf("a token may be called %q", name)
+		}
+	}
+}
 
 // Who acts and why is read from the headers of both faces in the same way. What is said in the request goes before.
 func TestAuthors(t *testing.T) {

@@ -55,8 +55,46 @@ var (
 	errDraining = errors.New("shutting down")
 )
 
-// ready says why the node should get no calls now.
-func (g *Gateway) ready(s *pawlv1.GetServerResponse) error {
+// ready says whether the node should get calls now. Anybody may ask that, and hears no more: names of nodes, and how fast logs grow, are
+// for those who may know of the cluster.
+func (g *Gateway) ready(ctx context.Context) (rest.Readiness, error) {
+	var s *pawlv1.GetServerResponse
+	knows := g.knowsCluster(ctx)
+	if knows || g.cfg.Ready == nil { // strangers make no node ask another
+		var err error
+		if s, err = (operators{Gateway: g}).GetServer(ctx, &pawlv1.GetServerRequest{}); err != nil {
+			return rest.Readiness{}, err
+		}
+	}
+	why := g.whyNotReady(s)
+	switch {
+	case why == nil && knows:
+		return rest.Readiness{OK: true, Status: "ok", Shards: s.GetShards()}, nil
+	case why == nil:
+		return rest.Readiness{OK: true, Status: "ok"}, nil
+	case knows:
+		return rest.Readiness{Status: why.Error(), Shards: s.GetShards()}, nil
+	}
+	return rest.Readiness{Status: "not ready"}, nil
+}
+
+// knowsCluster says whether who makes a call that wants no token may know of the cluster all the same.
+func (g *Gateway) knowsCluster(ctx context.Context) bool {
+	c := callOf(ctx)
+	s := shownByREST(c.web)
+	if len(s.tokens) == 0 && s.certificate == nil && g.keeper.On() {
+		return false
+	}
+	v, err := g.visitor(s)
+	if err != nil {
+		g.refused(ctx, c, err)
+		return false
+	}
+	return v.may(need{reach: ofCluster}) == nil
+}
+
+// whyNotReady says why the node should get no calls now.
+func (g *Gateway) whyNotReady(s *pawlv1.GetServerResponse) error {
 	if g.isDraining() {
 		return errDraining
 	}

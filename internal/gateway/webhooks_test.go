@@ -176,7 +176,7 @@ func TestWebhooksOverGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	add, set, turn := fake.calls[0], fake.calls[1], fake.calls[2]
-	if add.Hook.DepthOver != 3 || add.Hook.WaitOver != time.Minute || add.Hook.Namespace != "default" || add.By.Name != "boss" || add.Secret != made.GetSecret() {
+	if add.Hook.DepthOver != 3 || add.Hook.WaitOver != time.Minute || add.Hook.Namespace != "default" || add.By.Name != "*/boss" || add.Secret != made.GetSecret() {
 		t.Errorf("added: %+v", add)
 	}
 	if *set.Change.DepthOver != 7 || set.Change.WaitOver != nil || len(set.Change.Events) != 2 || set.Change.URL != "" {

@@ -15,8 +15,8 @@ type Config struct {
 	API Services
 	// Call runs each request.
 	Call Call
-	// Ready says why the node should get no calls now, of what it says of itself; nil: it should.
-	Ready func(*pawlv1.GetServerResponse) error
+	// Ready says whether the node should get calls now, and more to who may know it.
+	Ready func(context.Context) (Readiness, error)
 	Batch int // tasks that one request may enqueue
 
 	// Pages answers what is not the API's. Nil: not found.
@@ -25,6 +25,13 @@ type Config struct {
 	Metrics http.Handler
 	// BasePath is a prefix that paths may have, such as "/pawl"; "": none.
 	BasePath string
+}
+
+// Readiness is what is said of whether a node should get calls.
+type Readiness struct {
+	OK     bool
+	Status string              // "ok", or why not
+	Shards []*pawlv1.ShardInfo // nil: who asks may not know
 }
 
 // Services are the calls of the API: REST makes them as a client of gRPC would.

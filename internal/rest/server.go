@@ -67,17 +67,18 @@ func health(x *exchange) error {
 
 // ready says whether calls will be served: the node is ready for them, and does not shut down.
 func ready(x *exchange) error {
-	s, err := x.API.Operator.GetServer(x.ctx, &pawlv1.GetServerRequest{})
+	is, err := x.Ready(x.ctx)
 	if err != nil {
 		return err
 	}
-	status := "ok"
-	if err := x.Ready(s); err != nil {
-		status, x.status = err.Error(), http.StatusServiceUnavailable
+	if !is.OK {
+		x.status = http.StatusServiceUnavailable
 	}
 	x.open('{')
-	x.str("status", status)
-	x.shards(s.GetShards())
+	x.str("status", is.Status)
+	if is.Shards != nil {
+		x.shards(is.Shards)
+	}
 	x.close('}')
 	return nil
 }

@@ -25,7 +25,7 @@ func (r *Roster) Census() map[string]*Census {
 	for _, w := range r.streams {
 		w.count(all)
 	}
-	for _, w := range r.claimers {
+	for _, w := range r.claimers.all() {
 		if w.present(now) {
 			w.count(all)
 		}

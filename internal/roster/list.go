@@ -93,7 +93,7 @@ func (r *Roster) find(q Query, now time.Time) (found []*Worker) {
 			add(w)
 		}
 	}
-	for _, w := range r.claimers {
+	for _, w := range r.claimers.of[q.Namespace] {
 		if w.present(now) {
 			add(w)
 		}

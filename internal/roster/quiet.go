@@ -60,13 +60,14 @@ func (r *Roster) sweepLocked(now time.Time) {
 		return
 	}
 	r.swept = now
-	for by, w := range r.claimers {
+	for by, w := range r.claimers.all() {
 		w.mu.Lock()
 		w.overdue(now)
 		gone := w.calls == 0 && now.Sub(w.seen) > KeptFor
 		w.mu.Unlock()
 		if gone {
-			delete(r.claimers, by)
+			r.claimers.remove(by)
+			w.untold()
 		}
 	}
 	for k, q := range r.quiet {
@@ -111,7 +112,7 @@ func (r *Roster) toTell(words []Word, all bool, now time.Time) func() {
 		}
 	}
 	if all || len(words) > 0 {
-		for _, w := range r.claimers {
+		for _, w := range r.claimers.all() {
 			consider(w, false)
 		}
 	}

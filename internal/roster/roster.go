@@ -14,10 +14,9 @@ import (
 const (
 	// KeptFor is how long one who claims by single calls is told of after the last.
 	KeptFor = 5 * time.Minute
-	// maxClaimers bounds those of a node: names come from callers. Beyond it, those who come anew are served and not told of.
-	maxClaimers = 10_000
-	// maxLent bounds the tasks that they hold, as far as they are told of.
-	maxLent = 100_000
+	// maxLent bounds the tasks that they hold, as far as they are told of, maxLentOf those of a namespace.
+	maxLent   = 100_000
+	maxLentOf = maxLent / 2
 	// sweepEvery is how often those who have gone are forgotten, and quiet that is over.
 	sweepEvery = 10 * time.Second
 )
@@ -26,13 +25,14 @@ const (
 type Roster struct {
 	mu       sync.RWMutex
 	streams  map[key]*Worker
-	claimers map[claimerKey]*Worker
+	claimers *crowd
 	quiet    map[key]Quiet
 	version  uint64 // up to which what is quiet is known
 	swept    time.Time
 
 	lentMu sync.Mutex
 	lentTo map[task.ID]*Worker // what claimers hold: how a task ended is told by whoever knows its token
+	lentOf map[string]int      // how many of them are of a namespace
 }
 
 // claimerKey tells one who claims by single calls from others: two with the same name on one host are one.
@@ -40,7 +40,7 @@ type claimerKey struct{ namespace, name, address string }
 
 // New makes a roster of nobody.
 func New() *Roster {
-	return &Roster{streams: map[key]*Worker{}, claimers: map[claimerKey]*Worker{}, quiet: map[key]Quiet{}, lentTo: map[task.ID]*Worker{}}
+	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), quiet: map[key]Quiet{}, lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}}
 }
 
 // Join adds a worker with a stream. Id is what the worker calls itself over all its streams; "": it has no such name. Version is
@@ -88,23 +88,23 @@ func (r *Roster) Begin(hello Hello) *Worker {
 func (r *Roster) claimer(hello *Hello, now time.Time) *Worker {
 	by := claimerKey{hello.Namespace, hello.Name, hello.Address}
 	r.mu.RLock()
-	w := r.claimers[by]
+	w := r.claimers.get(by)
 	r.mu.RUnlock()
 	if w != nil {
 		return w
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.claimers[by]; w != nil {
+	if w := r.claimers.get(by); w != nil {
 		return w
 	}
 	w = &Worker{r: r, key: key{hello.Namespace, by.id()}, hello: *hello, since: now}
 	w.quiet = r.wordTo(w.key, now)
-	if len(r.claimers) >= maxClaimers {
+	if r.claimers.full() {
 		r.sweepLocked(now)
 	}
-	if len(r.claimers) < maxClaimers {
-		r.claimers[by] = w
+	if out := r.claimers.add(by, w); out != nil {
+		out.untold()
 	}
 	return w
 }
@@ -123,14 +123,30 @@ func (w *Worker) Done() {
 	w.mu.Unlock()
 }
 
-// lent notes what a claimer got. What is beyond maxLent is told of nobody.
+// lent notes what a claimer got. What is beyond maxLent, or maxLentOf, is told of nobody.
 func (r *Roster) lent(w *Worker, runs []Run) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	for i := range runs {
-		if len(r.lentTo) < maxLent {
+		r.forget(runs[i].Task)
+		if len(r.lentTo) < maxLent && r.lentOf[w.key.namespace] < maxLentOf {
 			r.lentTo[runs[i].Task] = w
+			r.lentOf[w.key.namespace]++
 		}
+	}
+}
+
+// forget forgets who holds a task. It is called with lentMu held.
+func (r *Roster) forget(id task.ID) {
+	w := r.lentTo[id]
+	if w == nil {
+		return
+	}
+	delete(r.lentTo, id)
+	if ns := w.key.namespace; r.lentOf[ns] > 1 {
+		r.lentOf[ns]--
+	} else {
+		delete(r.lentOf, ns)
 	}
 }
 
@@ -139,7 +155,7 @@ func (r *Roster) back(w *Worker, id task.ID) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	if r.lentTo[id] == w {
-		delete(r.lentTo, id)
+		r.forget(id)
 	}
 }
 

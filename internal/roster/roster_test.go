@@ -132,8 +132,8 @@ func TestClaimers(t *testing.T) {
 		time.Sleep(KeptFor)
 		is(t, "long after", names(r.List(everybody())), "")
 		r.sweep()
-		if len(r.claimers) != 0 || len(r.lentTo) != 0 {
-			t.Errorf("%d claimers and %d tasks are kept", len(r.claimers), len(r.lentTo))
+		if r.claimers.many != 0 || len(r.lentTo) != 0 {
+			t.Errorf("%d claimers and %d tasks are kept", r.claimers.many, len(r.lentTo))
 		}
 	})
 }
@@ -145,8 +145,8 @@ func TestClaimersAreBounded(t *testing.T) {
 		for i := range maxClaimers + 100 {
 			r.Begin(helloOf(fmt.Sprint(i), "mail")).Done()
 		}
-		if len(r.claimers) != maxClaimers {
-			t.Errorf("%d claimers", len(r.claimers))
+		if r.claimers.many != maxClaimers {
+			t.Errorf("%d claimers", r.claimers.many)
 		}
 		runs := make([]Run, maxLent+100)
 		for i := range runs {
@@ -154,13 +154,13 @@ func TestClaimersAreBounded(t *testing.T) {
 		}
 		w := r.Begin(helloOf("1", "mail"))
 		w.Took(runs, time.Now())
-		if len(r.lentTo) != maxLent {
+		if len(r.lentTo) != maxLentOf {
 			t.Errorf("%d tasks are known", len(r.lentTo))
 		}
 		time.Sleep(KeptFor + time.Second)
 		r.Begin(helloOf("new", "mail"))
-		if len(r.claimers) != 2 { // and the one in a call
-			t.Errorf("%d claimers when most have gone", len(r.claimers))
+		if r.claimers.many != 2 { // and the one in a call
+			t.Errorf("%d claimers when most have gone", r.claimers.many)
 		}
 	})
 }

@@ -32,8 +32,8 @@ func (r *Roster) Tally(namespace string, queues []string) Tally {
 			w.takesOf(at, func(i int) { t.Workers[i]++ })
 		}
 	}
-	for _, w := range r.claimers {
-		if w.key.namespace != namespace || !w.present(now) {
+	for _, w := range r.claimers.of[namespace] {
+		if !w.present(now) {
 			continue
 		}
 		short := w.key.short()

@@ -66,6 +66,7 @@ type Worker struct {
 	claimed time.Time // when it got tasks last
 	free    int       // slots that it has granted and that are free
 	calls   int       // of a claimer that run
+	noPlace bool      // a claimer that nobody is told of
 	drains  bool      // it takes no more, by its own word
 	running map[task.ID]Run
 	quiet   *Quiet
@@ -135,9 +136,19 @@ func (w *Worker) Took(runs []Run, now time.Time) {
 		w.running[run.Task] = run
 	}
 	w.seen, w.claimed = now, now
-	w.mu.Unlock()
-	if !w.stream {
+	if !w.stream && !w.noPlace {
 		w.r.lent(w, runs)
+	}
+	w.mu.Unlock()
+}
+
+// untold is that nobody is told of a claimer any more, nor of what it holds.
+func (w *Worker) untold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noPlace = true
+	for id := range w.running {
+		w.r.back(w, id)
 	}
 }
 

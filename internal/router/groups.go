@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
@@ -168,7 +169,11 @@ func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		return nil, broker.Stamp{}, err
 	}
 	home := id.Shard()
-	got, err := call(ctx, r, addToGroup, home, groupArgs{Shard: home, Namespace: ns, ID: id, Tasks: tasks, Queues: r.queuesIn(ctx, home, ns, tasks)})
+	queues, at, err := r.queuesOfMembers(ctx, ns, id, tasks)
+	if err != nil {
+		return nil, at, err
+	}
+	got, err := call(ctx, r, addToGroup, home, groupArgs{Shard: home, Namespace: ns, ID: id, Tasks: tasks, Queues: queues})
 	if err != nil {
 		return nil, got.At, err
 	}
@@ -187,6 +192,24 @@ func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		}
 	}
 	return out, got.At, nil
+}
+
+// queuesOfMembers is queuesIn for new members of a group. A queue is made at its first use, and a group that is not there, or has ended, is
+// none: it takes no members.
+func (r *Router) queuesOfMembers(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]string, broker.Stamp, error) {
+	isNew := func(s task.Spec) bool {
+		_, known := r.Directory().Copied(ns, s.Queue)
+		return !known
+	}
+	if slices.ContainsFunc(tasks, isNew) {
+		switch g, at, err := r.Group(ctx, ns, id); {
+		case err != nil:
+			return nil, at, err
+		case g.EndedAt != 0:
+			return nil, at, nil
+		}
+	}
+	return r.queuesIn(ctx, id.Shard(), ns, tasks), broker.Stamp{}, nil
 }
 
 // joins says whether a task is to be a member of a group that has not given it a name yet.

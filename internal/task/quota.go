@@ -53,9 +53,11 @@ func (q *Quotas) Of(name Quota) *int64 {
 	panic("no such quota: " + string(name))
 }
 
-// DefaultQuotas are those of a namespace that is made without a word about them: whoever shares a cluster with others can't fill it
-// by mistake.
-func DefaultQuotas() Quotas { return Quotas{Backlog: 1_000_000, BacklogBytes: 1 << 30} }
+// DefaultQuotas are those of a namespace that is made without a word about them: whoever shares a cluster with others can't fill it,
+// by mistake or on purpose. Of queues and schedules they are a tenth of what a cluster has.
+func DefaultQuotas() Quotas {
+	return Quotas{Backlog: 1_000_000, BacklogBytes: 1 << 30, Queues: 1000, Schedules: 100_000}
+}
 
 // MaxQuota bounds each quota: sums of them stay numbers.
 const MaxQuota = 1 << 50

@@ -639,6 +639,15 @@ func TestGroups(t *testing.T) {
 			if err != nil || late[0].Err == nil || !strings.Contains(late[0].Err.Error(), "complete") {
 				w.Errorf("one too late: %+v, %v", late, err)
 			}
+			late, err = w.door.AddToGroup(w.ctx(), g.ID, []spec{{Type: "d", Queue: "unheard"}})
+			if err != nil || late[0].Err == nil || !strings.Contains(late[0].Err.Error(), "complete") {
+				w.Errorf("one too late for a queue that there is not: %+v, %v", late, err)
+			}
+			none := g.ID[:len(g.ID)-12] + "00000000ffff"
+			_, err = w.door.AddToGroup(w.ctx(), none, []spec{{Type: "d", Queue: "unheard"}})
+			w.refused("one of a group that there is not", err, refusal{Code: "not_found"})
+			_, err = w.door.Queue(w.ctx(), "unheard")
+			w.refused("the queue of members that there are not", err, refusal{Code: "not_found"})
 		}},
 		{name: "a cancel ends all members, and nothing is enqueued", tell: func(w *world) {
 			g, tasks := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b", Queue: "new"}, {Type: "c", Delay: hour}}, OnComplete: &spec{Type: "done"}})

@@ -1634,7 +1634,7 @@ func (x *ListNamespacesResponse) GetNextCursor() string {
 type AddNamespaceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // a to z, 0 to 9, and - within it, up to 63
-	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // what is unset is as by default: at most 1,000,000 tasks that have not ended, and 1 GiB
+	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // what is unset is as by default: at most 1,000,000 tasks that have not ended, 1 GiB of them, 1,000 queues and 100,000 schedules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -233,7 +233,7 @@ type AuditEntry struct {
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"` // that keeps it; 0: the system shard
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`     // its place there, from 1
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // name of the token; without tokens, as they called themselves
+	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // name of the token, after */ if it is one of all namespaces; without tokens, as they called themselves
 	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"` // host from which the call came
 	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui; node: the node did it of itself
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`

@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
+)
+
+// hookIn makes a webhook in a namespace, which is made if need be.
+func hookIn(t *testing.T, c *Control, ns, name string) {
+	t.Helper()
+	_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: ns})
+	must(t, err)
+	_, err = c.AddWebhook(bg, WebhookCall{Hook: Webhook{Namespace: ns, Name: name, URL: "https://" + ns}, Secret: webhook.NewSecret(), By: operator})
+	must(t, err)
+}
+
+// What waits for the webhooks of one namespace, whose receivers may never answer, leaves room for what waits for those of another.
+func TestPostOfANamespaceLeavesRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		for n := range 11 {
+			hookIn(t, c, "greedy", fmt.Sprint("h", n))
+		}
+		hookIn(t, c, "modest", "h0")
+		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
+			for n := range 10 {
+				name := fmt.Sprint("h", n)
+				s, err := standingOf(tx, "greedy", name)
+				if err != nil {
+					return err
+				}
+				countPending(tx, &s, maxPending)
+				setStanding(tx, "greedy", name, s)
+			}
+			return nil
+		}))
+		for ns, want := range map[string]HookStanding{"greedy": {Dropped: 1}, "modest": {Pending: 1}} {
+			n := deaths("mail", 1, 1)
+			n.Namespace = ns
+			must(t, c.TakeNews(bg, ns, []*task.News{n}))
+			last := "h0"
+			if ns == "greedy" {
+				last = "h10"
+			}
+			if v, err := c.Webhook(bg, ns, last); err != nil || v.Pending != want.Pending || v.Dropped != want.Dropped {
+				t.Errorf("%s/%s: %d wait and %d were dropped (%v), want %d and %d", ns, last, v.Pending, v.Dropped, err, want.Pending, want.Dropped)
+			}
+		}
+	})
+}
+
+// Tests of the webhooks of one namespace leave places for those of another.
+func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		for _, ns := range []string{"greedy", "modest", "third"} {
+			hookIn(t, c, ns, "h")
+		}
+		hang := make(chan struct{})
+		p := NewPostman(PostmanConfig{Control: c, Send: func(context.Context, webhook.Letter) webhook.Outcome {
+			<-hang
+			return webhook.Outcome{Status: 200}
+		}})
+		var running sync.WaitGroup
+		for _, ns := range []string{"greedy", "modest"} {
+			for range maxTestsOf {
+				running.Go(func() {
+					if _, err := p.Test(bg, boss, ns, "h"); err != nil {
+						t.Errorf("a test in %s: %v", ns, err)
+					}
+				})
+			}
+			synctest.Wait()
+			_, err := p.Test(bg, boss, ns, "h")
+			is(t, err, task.ErrUnavailable, `webhook "h": 4 tests are running in its namespace`)
+		}
+		_, err := p.Test(bg, boss, "third", "h")
+		is(t, err, task.ErrUnavailable, `webhook "h": 8 tests are running, and`)
+		close(hang)
+		running.Wait()
+		for _, ns := range []string{"greedy", "modest", "third"} {
+			_, err := p.Test(bg, boss, ns, "h")
+			must(t, err)
+		}
+	})
+}

@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A namespace that was made takes a tenth of the queues and schedules of the cluster, unless it is told otherwise, so that others find
+// room. The default one may take all.
+func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
+	if q := task.DefaultQuotas(); q.Queues != DefaultMaxQueues/10 || q.Schedules != maxSchedules/10 {
+		t.Errorf("by default %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, DefaultMaxQueues, maxSchedules)
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		w.most = DefaultMaxQueues
+		c := w.openAt(PoliciesLevel, 1)
+		for _, name := range []string{"greedy", "modest"} {
+			_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: name})
+			must(t, err)
+		}
+		fill := func(ns string, from, to int) {
+			for n := from; n < to; n++ {
+				_, err := c.Place(bg, ns, fmt.Sprint("q", n))
+				must(t, err)
+			}
+		}
+		fill("greedy", 0, 1000)
+		_, err := c.Place(bg, "greedy", "more")
+		is(t, err, task.ErrInvalidArgument, `"more" would be one more than the 1000 that namespace "greedy" may have (max_queues)`, "pawl ns set greedy --max-queues N")
+		if e, _ := task.AsError(err); e == nil || e.Reason != "max_queues" || e.Field != "queue" {
+			t.Errorf("refused by %+v", e)
+		}
+		fill("modest", 0, 1)
+		fill("default", 0, 1001)
+		_, err = c.SetQuotas(bg, boss, "greedy", task.QuotaChange{task.QuotaQueues: 1001})
+		must(t, err)
+		fill("greedy", 1000, 1001)
+
+		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
+			tx.Set(schedulesOfKey("greedy"), encodeNumber(100_000))
+			return nil
+		}))
+		_, err = c.NameSchedule(bg, "greedy", "more", 1)
+		is(t, err, task.ErrInvalidArgument, "one more than the 100000", "--max-schedules N")
+		_, err = c.NameSchedule(bg, "modest", "nightly", 1)
+		must(t, err)
+	})
+}

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Whether a node is ready is for anybody, and for those who may know of the cluster also why, and who leads what.
+func TestReadinessTellsStrangersNoMore(t *testing.T) {
+	k := newKeys()
+	k.cut("of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
+	k.cut("of one", auth.Rights{Namespace: "team", Roles: auth.Admin})
+	k.cut("of queues", auth.Rights{Namespace: "*", Roles: auth.Admin, Queues: []string{"mail*"}})
+	k.secret["of nobody"], k.secret["none"] = auth.NewSecret(), ""
+	g := lockedGateway(t, k)
+	var why error
+	g.cfg.Ready = func() error { return why }
+	for _, c := range []struct {
+		why              error
+		code             int
+		strangers, those string
+	}{
+		{nil, http.StatusOK, `{"status":"ok"}`, `{"status":"ok","shards":[{"shard":1,"leader":"n1","index":`},
+		{task.Unavailable(time.Second, "shard 7: no leader is known"), http.StatusServiceUnavailable, `{"status":"not ready"}`, `{"status":"shard 7: no leader is known","shards":[{`},
+	} {
+		why = c.why
+		for who, secret := range k.secret {
+			w := knock(g, http.MethodGet, "/readyz", secret, "")
+			got := strings.TrimSpace(w.Body.String())
+			good := got == c.strangers
+			if who == "of all" {
+				good = strings.HasPrefix(got, c.those)
+			}
+			if w.Code != c.code || !good {
+				t.Errorf("with the token %s, %v: %d %s", who, c.why, w.Code, got)
+			}
+			for name := range w.Header() {
+				if strings.HasPrefix(name, "Pawl-") {
+					t.Errorf("with the token %s: the answer has the header %s", who, name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package roster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Whoever claims under made-up names in one namespace hides no worker of another, and one namespace alone may have them all.
+func TestNamespacesLeaveRoomForWorkers(t *testing.T) {
+	r := New()
+	come := func(ns, name string) *Worker {
+		w := r.Begin(Hello{Namespace: ns, Name: name, Queues: []Share{{Queue: "q"}}})
+		w.Done()
+		return w
+	}
+	told := func(ns string) int { return len(r.List(Query{Namespace: ns, Limit: 2 * maxClaimers}).Workers) }
+	for n := range maxClaimers + 10 {
+		come("greedy", fmt.Sprint("w", n))
+	}
+	if n := told("greedy"); n != maxClaimers {
+		t.Fatalf("%d workers are told of, want %d", n, maxClaimers)
+	}
+	for n := range 3 {
+		come("modest", fmt.Sprint("w", n))
+	}
+	come("greedy", "another")
+	if g, m := told("greedy"), told("modest"); g != maxClaimers-3 || m != 3 {
+		t.Errorf("%d and %d workers are told of, want %d and 3", g, m, maxClaimers-3)
+	}
+	for n := range maxClaimers {
+		come("second", fmt.Sprint("w", n))
+	}
+	g, s := told("greedy"), told("second")
+	if m := told("modest"); m != 3 || g+s != maxClaimers-3 || max(g, s)-min(g, s) > 1 {
+		t.Errorf("%d, %d and %d workers are told of, want two halves and 3", g, s, m)
+	}
+}
+
+// What claimers of one namespace hold leaves room for what those of another do, and goes with who is told of no more.
+func TestNamespacesLeaveRoomForClaims(t *testing.T) {
+	r := New()
+	last := 0
+	take := func(ns, name string, tasks int) {
+		w := r.Begin(Hello{Namespace: ns, Name: name})
+		defer w.Done()
+		for range tasks {
+			last++
+			w.Took([]Run{{Task: task.ID{byte(last >> 16), byte(last >> 8), byte(last)}, LeaseUntil: w.since.Add(time.Hour)}}, w.since)
+		}
+	}
+	known := func(what string, want int) {
+		t.Helper()
+		if n := len(r.lentTo); n != want {
+			t.Errorf("%s: %d claims are told of, want %d", what, n, want)
+		}
+	}
+	take("greedy", "w", maxLent)
+	known("of one namespace", maxLentOf)
+	take("modest", "w", 1)
+	known("of two", maxLentOf+1)
+
+	r, last = New(), 0
+	for n := range maxClaimers + 10 {
+		take("greedy", fmt.Sprint("w", n), 1)
+	}
+	known("of all who have a place", maxClaimers)
+	for n := range 3 {
+		take("modest", fmt.Sprint("w", n), 0)
+	}
+	known("of all but those who lost theirs", maxClaimers-3)
+	if n := r.lentOf["greedy"]; n != maxClaimers-3 {
+		t.Errorf("%d are counted", n)
+	}
+}
