@@ -47,6 +47,17 @@ type WebhookChange struct {
 	WaitOver  *time.Duration // 0: none
 }
 
+// WebhookState is how a webhook is doing.
+type WebhookState string
+
+// What a webhook may be.
+const (
+	WebhookActive   WebhookState = "active"
+	WebhookFailing  WebhookState = "failing"  // the last attempt failed
+	WebhookPaused   WebhookState = "paused"   // by somebody
+	WebhookDisabled WebhookState = "disabled" // its receiver said that it is gone: until somebody resumes it
+)
+
 // WebhookInfo is all that is kept of a webhook, but for its secrets.
 type WebhookInfo struct {
 	Name      string
@@ -61,6 +72,7 @@ type WebhookInfo struct {
 	RotatedAt time.Time // zero: never
 	OldUntil  time.Time // until when the secret before the last rotation signs too
 
+	State          WebhookState
 	Paused         bool
 	PausedReason   string
 	PausedBy       string
@@ -70,8 +82,9 @@ type WebhookInfo struct {
 
 	Pending       int64     // notices that are to be sent
 	PendingSince  time.Time // when the oldest of them was made
-	NextAttemptAt time.Time // after failures: nothing is sent before
+	NextAttemptAt time.Time // after a failure, if another attempt will be made: never in the past
 	Failures      int64     // attempts that failed since the last that succeeded
+	FailingSince  time.Time // the first of them
 	Delivered     int64     // notices
 	Failed        int64     // attempts
 	Dropped       int64     // notices that were not delivered, and never will be
@@ -96,6 +109,7 @@ type WebhookOutcome string
 const (
 	WebhookDelivered WebhookOutcome = "delivered"
 	WebhookRetrying  WebhookOutcome = "retrying"
+	WebhookHeld      WebhookOutcome = "held"   // it waits until the webhook is resumed
 	WebhookFailed    WebhookOutcome = "failed" // of a test, which is not tried again
 	WebhookDropped   WebhookOutcome = "dropped"
 )
@@ -244,7 +258,8 @@ func webhookInfoOf(p *pawlv1.Webhook) *WebhookInfo {
 		Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()), DisabledReason: p.GetDisabledReason(),
 		DisabledAt: timeOf(p.GetDisabledAt()), Pending: p.GetPending(), PendingSince: timeOf(p.GetPendingSince()), NextAttemptAt: timeOf(p.GetNextAttemptAt()),
 		Failures: p.GetFailures(), Delivered: p.GetDelivered(), Failed: p.GetFailed(), Dropped: p.GetDropped(), DeliveredAt: timeOf(p.GetDeliveredAt()),
-		FailedAt: timeOf(p.GetFailedAt()), DroppedAt: timeOf(p.GetDroppedAt()), LastStatus: int(p.GetLastStatus()), LastError: p.GetLastError()}
+		FailedAt: timeOf(p.GetFailedAt()), DroppedAt: timeOf(p.GetDroppedAt()), LastStatus: int(p.GetLastStatus()), LastError: p.GetLastError(),
+		State: WebhookState(p.GetState()), FailingSince: timeOf(p.GetFailingSince())}
 	for _, e := range p.GetEvents() {
 		w.Events = append(w.Events, WebhookEvent(e))
 	}

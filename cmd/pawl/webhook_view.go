@@ -22,6 +22,7 @@ type webhookView struct {
 	ChangedAt      time.Time           `json:"changed_at"`
 	RotatedAt      *time.Time          `json:"rotated_at,omitempty"`
 	OldUntil       *time.Time          `json:"old_until,omitempty"`
+	State          pawl.WebhookState   `json:"state"`
 	Paused         bool                `json:"paused"`
 	PausedReason   string              `json:"paused_reason,omitempty"`
 	PausedBy       string              `json:"paused_by,omitempty"`
@@ -32,6 +33,7 @@ type webhookView struct {
 	PendingSince   *time.Time          `json:"pending_since,omitempty"`
 	NextAttemptAt  *time.Time          `json:"next_attempt_at,omitempty"`
 	Failures       int64               `json:"failures"`
+	FailingSince   *time.Time          `json:"failing_since,omitempty"`
 	Delivered      int64               `json:"delivered"`
 	Failed         int64               `json:"failed"`
 	Dropped        int64               `json:"dropped"`
@@ -66,7 +68,8 @@ func viewWebhook(h *pawl.WebhookInfo) webhookView {
 		CreatedAt: h.CreatedAt, ChangedAt: h.ChangedAt, RotatedAt: whenSet(h.RotatedAt), OldUntil: whenSet(h.OldUntil), Paused: h.Paused, PausedReason: h.PausedReason,
 		PausedBy: h.PausedBy, PausedAt: whenSet(h.PausedAt), DisabledReason: h.DisabledReason, DisabledAt: whenSet(h.DisabledAt), Pending: h.Pending,
 		PendingSince: whenSet(h.PendingSince), NextAttemptAt: whenSet(h.NextAttemptAt), Failures: h.Failures, Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped,
-		DeliveredAt: whenSet(h.DeliveredAt), FailedAt: whenSet(h.FailedAt), DroppedAt: whenSet(h.DroppedAt), LastStatus: h.LastStatus, LastError: h.LastError}
+		DeliveredAt: whenSet(h.DeliveredAt), FailedAt: whenSet(h.FailedAt), DroppedAt: whenSet(h.DroppedAt), LastStatus: h.LastStatus, LastError: h.LastError,
+		State: h.State, FailingSince: whenSet(h.FailingSince)}
 }
 
 func viewDelivery(d *pawl.WebhookDelivery) deliveryView {
@@ -76,17 +79,17 @@ func viewDelivery(d *pawl.WebhookDelivery) deliveryView {
 
 // hookState says in a few words how a webhook is doing.
 func hookState(h *pawl.WebhookInfo) string {
-	switch {
-	case h.DisabledReason != "":
-		return "disabled"
-	case h.Paused && h.PausedReason != "":
-		return "paused: " + short(h.PausedReason, 40)
-	case h.Paused:
-		return "paused"
-	case h.Failures > 0:
-		return "failing: " + count(h.Failures, "attempt")
+	why := ""
+	switch h.State {
+	case pawl.WebhookPaused:
+		why = h.PausedReason
+	case pawl.WebhookFailing:
+		why = count(h.Failures, "attempt")
 	}
-	return "active"
+	if why == "" {
+		return string(h.State)
+	}
+	return string(h.State) + ": " + short(why, 40)
 }
 
 func writeWebhooks(w io.Writer, hooks []*pawl.WebhookInfo, now time.Time) {
@@ -132,7 +135,7 @@ func writeWebhook(w io.Writer, h *pawl.WebhookInfo, now time.Time) {
 		dropped += ", the last " + clock(h.DroppedAt, now)
 	}
 	fields(w, "Name", h.Name, "URL", h.URL, "Events", eventWords(h.Events), "Queues", patternWords(h.Queues), "Thresholds", thresholds, "State", hookState(h),
-		"Paused", paused, "Disabled", disabled, "Pending", pending, "Next attempt", clock(h.NextAttemptAt, now), "Delivered", strconv.FormatInt(h.Delivered, 10),
+		"Paused", paused, "Disabled", disabled, "Failing since", clock(h.FailingSince, now), "Pending", pending, "Next attempt", clock(h.NextAttemptAt, now), "Delivered", strconv.FormatInt(h.Delivered, 10),
 		"Last delivery", clock(h.DeliveredAt, now), "Failed", count(h.Failed, "attempt"), "Last failure", failure, "Dropped", dropped,
 		"Created", clock(h.CreatedAt, now)+byWhom(h.CreatedBy), "Rotated", clock(h.RotatedAt, now), "Old secret until", clock(h.OldUntil, now))
 }

@@ -51,12 +51,13 @@ const (
 
 // HookStanding is how a webhook is doing.
 type HookStanding struct {
-	Pending     int64      `json:"pending,omitempty"`    // notices that are to be sent
-	Delivered   int64      `json:"delivered,omitempty"`  // notices
-	Failed      int64      `json:"failed,omitempty"`     // attempts
-	Dropped     int64      `json:"dropped,omitempty"`    // notices
-	Failures    int        `json:"failures,omitempty"`   // attempts since the last that succeeded
-	RestUntil   store.Time `json:"rest_until,omitempty"` // nothing is tried before
+	Pending     int64      `json:"pending,omitempty"`     // notices that are to be sent
+	Delivered   int64      `json:"delivered,omitempty"`   // notices
+	Failed      int64      `json:"failed,omitempty"`      // attempts
+	Dropped     int64      `json:"dropped,omitempty"`     // notices
+	Failures    int        `json:"failures,omitempty"`    // attempts since the last that succeeded
+	FailsSince  store.Time `json:"fails_since,omitempty"` // of the first of these
+	RestUntil   store.Time `json:"rest_until,omitempty"`  // nothing is tried before
 	DeliveredAt store.Time `json:"delivered_at,omitempty"`
 	FailedAt    store.Time `json:"failed_at,omitempty"`
 	DroppedAt   store.Time `json:"dropped_at,omitempty"`
@@ -86,6 +87,7 @@ type DeliveryOutcome string
 const (
 	Delivered DeliveryOutcome = "delivered"
 	Retrying  DeliveryOutcome = "retrying"
+	Held      DeliveryOutcome = "held"   // until somebody resumes the webhook
 	FailedFor DeliveryOutcome = "failed" // of a test, which is not tried again
 	Dropped   DeliveryOutcome = "dropped"
 )
@@ -340,7 +342,7 @@ func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, e
 		for range gone {
 			t.gone = append(t.gone, name)
 		}
-		if !h.Paused && !h.disabled() && s.RestUntil <= tx.Now() {
+		if !h.still() && s.RestUntil <= tx.Now() {
 			t.next, err = begin(tx, h)
 		}
 		return t, err
@@ -420,22 +422,27 @@ func begin(tx *store.Tx, h Webhook) (*attempt, error) {
 
 // settle notes what came of an attempt. If nobody has heard of it for so long that another one began, that one counts.
 func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) error {
-	dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
+	type came struct {
+		dropped  []string
+		disabled bool
+	}
+	of, err := update(ctx, c, func(tx *store.Tx) (of came, err error) {
 		h, ok, err := getRow[Webhook](tx, hookKey(a.hook.Namespace, a.hook.Name))
 		if err != nil || !ok {
-			return nil, err
+			return of, err
 		}
 		if _, ok := tx.Get(a.key); !ok {
-			return nil, nil
+			return of, nil
 		}
 		s, err := standingOf(tx, h.Namespace, h.Name)
 		if err != nil {
-			return nil, err
+			return of, err
 		}
 		d := deliveryOf(a.id, &a.notice, tx.Now(), Delivered, o)
 		tx.Delete(a.key)
 		down := s.Failures >= hookDown
-		switch s.count(tx.Now(), o); {
+		chance := a.id.chance(a.notice.Attempts)
+		switch s.count(tx.Now(), o, chance); {
 		case o.Delivered():
 			countPending(tx, &s, -1)
 			if down {
@@ -443,33 +450,37 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 			}
 		case a.notice.Attempts >= maxAttempts || tooOld(a.id, tx.Now()):
 			d.Outcome = Dropped
-			dropped = append(dropped, h.Name)
+			of.dropped = append(of.dropped, h.Name)
 			countPending(tx, &s, -1)
 			s.Dropped++
 			s.DroppedAt = tx.Now()
 		default:
 			d.Outcome = Retrying
-			due := tx.Now().Add(max(restAfter(a.notice.Attempts, a.id.chance(a.notice.Attempts)), o.RetryAfter))
+			due := tx.Now().Add(max(restAfter(a.notice.Attempts, maxRest, chance), o.RetryAfter))
 			tx.Set(pendingKey(h.Namespace, h.Name, due, a.id), encodeRow(a.notice))
 		}
-		if err == nil && o.Gone && !h.disabled() {
+		if of.disabled = o.Gone && !h.disabled(); err == nil && of.disabled {
 			err = c.disable(tx, h, o)
 		}
 		if err == nil {
 			err = remember(tx, &h, d)
 		}
 		setStanding(tx, h.Namespace, h.Name, s)
-		return dropped, err
+		return of, err
 	})
 	if err == nil {
-		c.droppedFor(a.hook.Namespace, dropped, "the last attempt failed")
+		c.droppedFor(a.hook.Namespace, of.dropped, "the last attempt failed")
+	}
+	if err == nil && of.disabled {
+		c.log.Warn("a webhook is disabled: nothing is sent until somebody resumes it", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason", o.Error)
 	}
 	return err
 }
 
-// restAfter is the pause after so many attempts for a notice, a quarter of it by chance.
-func restAfter(attempts int, chance float64) time.Duration {
-	rest := float64(maxRest)
+// restAfter is the pause after so many attempts, most at most; a quarter of it goes by chance, so that not all that failed together are tried
+// together.
+func restAfter(attempts int, most time.Duration, chance float64) time.Duration {
+	rest := float64(most)
 	if grown := float64(firstRest) * math.Pow(restFactor, float64(attempts-1)); grown < rest {
 		rest = grown
 	}
@@ -478,17 +489,19 @@ func restAfter(attempts int, chance float64) time.Duration {
 
 // count notes what came of an attempt. While they fail, the webhook rests for longer and longer, whatever the notice, so that what waits
 // for a receiver that is down isn't tried one after another.
-func (s *HookStanding) count(now store.Time, o webhook.Outcome) {
+func (s *HookStanding) count(now store.Time, o webhook.Outcome, chance float64) {
 	if o.Delivered() {
 		s.Delivered++
-		s.DeliveredAt, s.Failures, s.RestUntil = now, 0, 0
+		s.DeliveredAt, s.Failures, s.FailsSince, s.RestUntil = now, 0, 0, 0
 		return
+	}
+	if s.Failures == 0 {
+		s.FailsSince = now
 	}
 	s.Failed++
 	s.Failures++
 	s.FailedAt, s.LastStatus, s.LastError = now, o.Status, o.Error
-	rest := min(restAfter(min(s.Failures, 10), 1), maxHookRest)
-	s.RestUntil = now.Add(max(rest, o.RetryAfter))
+	s.RestUntil = now.Add(max(restAfter(s.Failures, maxHookRest, chance), o.RetryAfter))
 }
 
 // disable ends the attempts for a webhook whose receiver says that it is gone, until somebody resumes it.
@@ -539,12 +552,29 @@ func remember(tx *store.Tx, h *Webhook, d Delivery) error {
 // Deliveries tells what came of the last notices for a webhook, the newest first.
 func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, error) {
 	return view(ctx, c, func(r store.Reader) ([]Delivery, error) {
-		if _, err := getHook(r, ns, name); err != nil {
+		h, err := getHook(r, ns, name)
+		if err != nil {
 			return nil, err
 		}
 		recent, _, err := getRow[[]Delivery](r, recentKey(ns, name))
+		for i := range recent {
+			if recent[i].Outcome == Retrying && h.still() {
+				recent[i].Outcome = Held
+			}
+		}
 		return recent, err
 	})
+}
+
+// revive lets what waits for a webhook whose attempts failed be tried now: its receiver has taken a test.
+func revive(tx *store.Tx, h *Webhook) error {
+	s, err := standingOf(tx, h.Namespace, h.Name)
+	if err != nil || s.Failures == 0 {
+		return err
+	}
+	s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
+	setStanding(tx, h.Namespace, h.Name, s)
+	return bringForward(tx, h.Namespace, h.Name)
 }
 
 // forgetPost removes all rows of a webhook but its own.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,6 +229,51 @@ func TestPost(t *testing.T) {
 		}
 		if span := times[len(times)-1].Sub(times[0]); span < 18*time.Hour || span > maxNoticeAge {
 			t.Errorf("it was tried for %v", span)
+		}
+	})
+}
+
+// The webhooks of one receiver that is down are not all tried at once, however long it is down.
+func TestRetriesAreSpread(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		w.leader.postSeldom(in, time.Hour, noDepths)
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			hook(t, c, Webhook{Name: name})
+		}
+		in.answers(func(string) webhook.Outcome { return webhook.Outcome{Status: 500, Error: "no"} })
+		c.takes(t, deaths("mail", 1, 1))
+		pass(time.Hour)
+		all := map[string][]time.Time{}
+		for _, name := range names {
+			last, err := c.Deliveries(t.Context(), "default", name)
+			if err != nil || len(last) != 1 {
+				t.Fatalf("%+v, %v", last, err)
+			}
+			all[name] = in.timesOf(last[0].ID)
+		}
+		for i, most := range []time.Duration{firstRest, 3 * firstRest, 9 * firstRest, 27 * firstRest, 81 * firstRest, 243 * firstRest} {
+			pauses := map[time.Duration]bool{}
+			for _, name := range names {
+				pause := all[name][i+1].Sub(all[name][i])
+				if pauses[pause.Truncate(time.Millisecond)] = true; pause < most*3/4 || pause > most+time.Second {
+					t.Errorf("%s: attempt %d came %v after the one before, want %v or up to a quarter less", name, i+2, pause, most)
+				}
+			}
+			if len(pauses) < 3 {
+				t.Errorf("attempt %d of 4 webhooks came after %v", i+2, pauses)
+			}
+		}
+		rest := func(n int, chance float64) time.Duration {
+			s := HookStanding{Failures: n}
+			s.count(0, webhook.Outcome{Error: "no"}, chance)
+			return time.Duration(s.RestUntil) * time.Microsecond
+		}
+		for n := range 20 {
+			if a, b := rest(n, 0), rest(n, 1); b > maxHookRest || a != b*3/4 {
+				t.Errorf("after %d failures a webhook rests for %v to %v", n+1, a, b)
+			}
 		}
 	})
 }
@@ -485,10 +531,13 @@ func TestCrossings(t *testing.T) {
 		expect("another one, with a silent shard", 1)
 		at(false, Depth{Queue: "q", Ready: 8}, Depth{Queue: "r", Ready: 20})
 		expect("under it", 1)
+		pass(crossEvery)
 		at(false, Depth{Queue: "q", Ready: 1, Wait: 61 * time.Second}, Depth{Queue: "r", Ready: 20})
 		expect("one waits for long", 1)
 		at(false, Depth{Queue: "q", Ready: 1, Wait: 49 * time.Second}, Depth{Queue: "r", Ready: 20})
 		expect("one waits for nearly as long", 0)
+		pass(crossEvery)
+		expect("a minute later", 0)
 		at(false, Depth{Queue: "r", Ready: 20})
 		expect("the queue is gone", 1)
 		next := w.seat()
@@ -497,6 +546,72 @@ func TestCrossings(t *testing.T) {
 		pass(3 * lookEvery)
 		expect("another leader", 0)
 	})
+}
+
+// Of a queue that swings about a threshold each kind comes once a minute, and what was told last is how it stands.
+func TestCrossingsAreSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		var ready atomic.Int64
+		depths := func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: ready.Load()}}, false }
+		w.leader.post(in, depths)
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NewsKind{task.NewsQueueOver, task.NewsQueueUnder}})
+		told := map[task.NewsKind][]time.Time{}
+		look := func() {
+			pass(lookEvery)
+			last, err := c.Deliveries(t.Context(), "default", "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range last {
+				if at := d.CreatedAt.Time(); !slices.ContainsFunc(told[d.Kind], at.Equal) {
+					told[d.Kind] = append(told[d.Kind], at)
+				}
+			}
+		}
+		for i := range 60 {
+			if ready.Store(20 * int64(1-i%2)); i == 30 {
+				next := w.seat()
+				next.post(in, depths)
+				next.lead()
+				c = next.control
+			}
+			look()
+		}
+		for kind, times := range told {
+			if len(times) < 5 || len(times) > 11 {
+				t.Errorf("%s came %d times in 10 minutes", kind, len(times))
+			}
+			slices.SortFunc(times, time.Time.Compare)
+			for i := 1; i < len(times); i++ {
+				if gap := times[i].Sub(times[i-1]); gap < time.Minute {
+					t.Errorf("%s came %v after it had come", kind, gap)
+				}
+			}
+		}
+		for _, stands := range []int64{20, 0} {
+			ready.Store(stands)
+			for range 14 {
+				look()
+			}
+			last, err := c.Deliveries(t.Context(), "default", "a")
+			if want := map[int64]task.NewsKind{20: task.NewsQueueOver, 0: task.NewsQueueUnder}[stands]; err != nil || last[0].Kind != want {
+				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
+			}
+		}
+		if rows := rowsOf(w.state, hookRest(overTable, "default", "a")); rows != 0 {
+			t.Errorf("%d rows are left of a queue that is under", rows)
+		}
+	})
+}
+
+// rowsOf counts the rows whose keys begin alike.
+func rowsOf(r store.Reader, prefix []byte) (n int) {
+	r.Scan(prefix, behind(prefix), func(_, _ []byte) bool {
+		n++
+		return true
+	})
+	return n
 }
 
 // Notices are found in the order in which they are due, whatever their ids.

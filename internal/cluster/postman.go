@@ -71,11 +71,15 @@ type PostCounts struct {
 	Delivered, Failed, Dropped uint64        // notices, attempts, notices
 	Oldest                     time.Duration // of the notices that are to be sent, if this node leads the system shard
 	Leads                      bool
+	States                     map[string]map[string]int // how many webhooks there are, by namespace and state, if it leads
 }
 
 // Counts tells what this node has done for webhooks.
-func (p *Postman) Counts() PostCounts {
+func (p *Postman) Counts(ctx context.Context) PostCounts {
 	c := PostCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.inOffice()}
+	if c.Leads {
+		c.States = p.cfg.Control.hookStates(ctx)
+	}
 	if at := p.oldest.Load(); c.Leads && at != 0 {
 		c.Oldest = max(time.Since(store.Time(at).Time()), 0)
 	}
@@ -159,7 +163,7 @@ func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
 			}
 			oldest := oldestPending(r, h.Namespace, h.Name)
 			at := oldest.Add(maxNoticeAge + time.Second) // when it goes
-			if !h.Paused && !h.disabled() {
+			if !h.still() {
 				at = min(at, max(firstDue(r, h), s.RestUntil))
 				if due.oldest == 0 || oldest < due.oldest {
 					due.oldest = oldest
@@ -229,7 +233,7 @@ func (p *Postman) told(ns, name string, n *notice, id noticeID, o webhook.Outcom
 		return
 	}
 	p.failed.Add(1)
-	log.Warn("a notice was not delivered", "error", o.Error, "disabled", o.Gone)
+	log.Warn("a notice was not delivered", "error", o.Error)
 }
 
 // Test sends a notice to a webhook now, and tells what came of it. It is sent to one that is paused or disabled, too.
@@ -267,12 +271,16 @@ func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (De
 		if err == nil && ok {
 			err = remember(tx, &h, d)
 		}
+		if err == nil && ok && o.Delivered() {
+			err = revive(tx, &h)
+		}
 		if err != nil || !ok {
 			return struct{}{}, err
 		}
 		return struct{}{}, record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns, Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
 			&testFacts{d.Outcome, d.Status})
 	})
+	c.pokePost()
 	d.Error = o.Error
 	return d, err
 }

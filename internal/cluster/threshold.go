@@ -19,17 +19,34 @@ type Depth struct {
 const (
 	// A queue that was over a threshold is under it again at this part of it, so that one that stands at it is not told of all the time.
 	underPart = 0.8
+	// crossEvery is how often a webhook is told of a queue at most that it is over, or that it is under: of one that swings, how it stands
+	// when the minute is over.
+	crossEvery = time.Minute
 	// depthsTime bounds how long the shards are asked.
 	depthsTime = 5 * time.Second
 	// crossingsAtOnce bounds what one entry tells of.
 	crossingsAtOnce = 200
 )
 
-// over is a queue that is over a threshold of a webhook: a row, so that whoever leads next neither tells it again nor forgets that it
-// was told.
-type over struct {
-	Since store.Time `json:"since"`
+// level is a queue that is over a threshold of a webhook, or was within the last minute: a row, so that whoever leads next neither tells it
+// again nor forgets that it was told.
+type level struct {
+	Since     store.Time `json:"since"`           // of a queue that is over
+	Under     bool       `json:"under,omitempty"` // it is so again
+	OverTold  store.Time `json:"over_told,omitempty"`
+	UnderTold store.Time `json:"under_told,omitempty"`
 }
+
+// told is when the webhook was told last of a queue that it is over, or that it is under.
+func (l *level) told(over bool) *store.Time {
+	if over {
+		return &l.OverTold
+	}
+	return &l.UnderTold
+}
+
+// soon says whether it was told so within the last minute.
+func soon(told, now store.Time) bool { return told != 0 && now < told.Add(crossEvery) }
 
 func overKey(ns, name, queue string) []byte {
 	return append(hookRest(overTable, ns, name), queue...)
@@ -117,7 +134,7 @@ func (p *Postman) depths(ctx context.Context, ns string, hooks []Webhook) ([]Dep
 	return p.cfg.Depths(ctx, ns, list, since)
 }
 
-// crossing is a queue that has crossed a threshold of a webhook.
+// crossing is a queue that has crossed a threshold of a webhook, or one that was over and is under: of that no more need be known soon.
 type crossing struct {
 	hook string
 	Depth
@@ -129,7 +146,11 @@ type crossing struct {
 func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depths []Depth, missing bool) error {
 	all, err := view(ctx, c, func(r store.Reader) (all []crossing, err error) {
 		for i := range hooks {
-			all = append(all, crossings(r, &hooks[i], depths, missing)...)
+			some, err := crossings(r, &hooks[i], depths, missing)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
 		}
 		return all, nil
 	})
@@ -160,20 +181,29 @@ func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depth
 	return nil
 }
 
-// crossings are the queues that have crossed a threshold of a webhook since it was looked at last. A queue that is gone is under.
-func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []crossing) {
-	was := map[string]bool{}
+// crossings are the queues that have crossed a threshold of a webhook since it was looked at last, and those that are under of which a row
+// is left. A queue that is gone is under.
+func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []crossing, err error) {
+	was := map[string]bool{} // over
 	lo := hookRest(overTable, h.Namespace, h.Name)
-	r.Scan(lo, behind(lo), func(k, _ []byte) bool {
-		was[string(k[len(lo):])] = true
+	r.Scan(lo, behind(lo), func(k, v []byte) bool {
+		var l level
+		if l, err = decodeRow[level](k, v); err != nil {
+			return false
+		}
+		was[string(k[len(lo):])] = !l.Under
 		return true
 	})
+	if err != nil {
+		return nil, err
+	}
 	within := task.Scope{Queues: h.Queues}
 	for _, d := range depths {
 		switch {
 		case !within.Sees(d.Queue):
 		case !was[d.Queue]:
 			if h.exceeds(d) {
+				delete(was, d.Queue)
 				all = append(all, crossing{h.Name, d, true})
 			}
 		default:
@@ -188,33 +218,43 @@ func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []
 			all = append(all, crossing{h.Name, Depth{Queue: queue}, false})
 		}
 	}
-	return all
+	return all, nil
 }
 
-// cross notes one crossing, if it is still one.
+// cross notes one crossing, if it is still one, and not so soon after the last that nobody may be told yet. Who looks next sees it again.
 func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 	h, ok, err := getRow[Webhook](tx, hookKey(ns, x.hook))
 	if err != nil || !ok {
 		return false, err
 	}
 	key := overKey(ns, x.hook, x.Queue)
-	was, is, err := getRow[over](tx, key)
-	if err != nil || is == x.over {
+	l, known, err := getRow[level](tx, key)
+	switch over := known && !l.Under; {
+	case err != nil:
 		return false, err
+	case over == x.over:
+		if known && l.Under && !soon(l.OverTold, tx.Now()) && !soon(l.UnderTold, tx.Now()) {
+			tx.Delete(key)
+		}
+		return false, nil
+	case soon(*l.told(x.over), tx.Now()):
+		return false, nil
 	}
 	kind := task.NewsQueueUnder
-	if x.over {
-		kind, was.Since = task.NewsQueueOver, tx.Now()
-		tx.Set(key, encodeRow(was))
-	} else {
-		tx.Delete(key)
+	if l.Under = !x.over; x.over {
+		kind, l.Since = task.NewsQueueOver, tx.Now()
 	}
-	if !h.wants(kind, x.Queue) {
+	wants := h.wants(kind, x.Queue)
+	if wants {
+		*l.told(x.over) = tx.Now()
+	}
+	tx.Set(key, encodeRow(l))
+	if !wants {
 		return false, nil
 	}
 	now := tx.Now().Time()
 	return takeIn(tx, &h, task.News{Kind: kind, Namespace: ns, Queue: x.Queue, Count: 1, First: now, Last: now,
-		Level: &task.NewsLevel{Depth: x.Ready, Wait: x.Wait, DepthOver: h.DepthOver, WaitOver: h.WaitOver, Since: was.Since.Time()}})
+		Level: &task.NewsLevel{Depth: x.Ready, Wait: x.Wait, DepthOver: h.DepthOver, WaitOver: h.WaitOver, Since: l.Since.Time()}})
 }
 
 const (

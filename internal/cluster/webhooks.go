@@ -85,6 +85,36 @@ type WebhookView struct {
 	Webhook
 	HookStanding
 	PendingSince store.Time // of the oldest notice that is to be sent; 0: there is none
+	// NextAttempt is when the next attempt is made after one that failed; 0: none will be, or none has failed. It may be over.
+	NextAttempt store.Time
+}
+
+// HookState is how a webhook is doing, in a word of the public contract.
+type HookState string
+
+// What a webhook may be. The gravest is told.
+const (
+	HookActive   HookState = "active"
+	HookFailing  HookState = "failing"  // the last attempt failed
+	HookPaused   HookState = "paused"   // by somebody
+	HookDisabled HookState = "disabled" // its receiver said that it is gone
+)
+
+var hookStates = []HookState{HookActive, HookFailing, HookPaused, HookDisabled}
+
+// State is how the webhook is doing.
+func (v *WebhookView) State() HookState { return v.Webhook.state(&v.HookStanding) }
+
+func (h *Webhook) state(s *HookStanding) HookState {
+	switch {
+	case h.disabled():
+		return HookDisabled
+	case h.Paused:
+		return HookPaused
+	case s.Failures > 0:
+		return HookFailing
+	}
+	return HookActive
 }
 
 // WebhookDone is a webhook as it is now.
@@ -100,6 +130,9 @@ func hookRest(table byte, ns, name string) []byte { return append(accessKey(tabl
 
 // disabled says whether the receiver wants no more.
 func (h *Webhook) disabled() bool { return h.DisabledReason != "" }
+
+// still says whether nothing is sent to the webhook until somebody resumes it.
+func (h *Webhook) still() bool { return h.Paused || h.disabled() }
 
 // wants says whether the webhook is to be told of a kind in a queue.
 func (h *Webhook) wants(k task.NewsKind, queue string) bool {
@@ -341,7 +374,7 @@ func (c *Control) PauseWebhook(ctx context.Context, a WebhookCall) (WebhookView,
 // ResumeWebhook ends a pause, or lets a webhook try again that was disabled. What is to be sent is tried at once.
 func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	v, err := c.changeHook(ctx, a, task.WebhookResumed, func(tx *store.Tx, h *Webhook) (bool, error) {
-		if !h.Paused && !h.disabled() {
+		if !h.still() {
 			return false, nil
 		}
 		h.Paused, h.PausedReason, h.PausedBy, h.PausedAt = false, "", "", 0
@@ -350,7 +383,7 @@ func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView
 		if err != nil {
 			return false, err
 		}
-		s.Failures, s.RestUntil = 0, 0
+		s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
 		setStanding(tx, h.Namespace, h.Name, s)
 		return true, bringForward(tx, h.Namespace, h.Name)
 	})
@@ -429,10 +462,43 @@ func (c *Control) Webhook(ctx context.Context, ns, name string) (WebhookView, er
 func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
 	h.Secrets = nil
 	v.Webhook = h
-	if v.HookStanding, err = standingOf(r, h.Namespace, h.Name); err == nil && v.Pending > 0 {
-		v.PendingSince = oldestPending(r, h.Namespace, h.Name)
+	if v.HookStanding, err = standingOf(r, h.Namespace, h.Name); err != nil || v.Pending == 0 {
+		return v, err
 	}
-	return v, err
+	v.PendingSince = oldestPending(r, h.Namespace, h.Name)
+	if v.Failures > 0 && !h.still() {
+		v.NextAttempt = max(firstDue(r, &h), v.RestUntil)
+	}
+	return v, nil
+}
+
+// hookStates counts the webhooks of each namespace that has some by state; nil: they can't be read.
+func (c *Control) hookStates(ctx context.Context) map[string]map[string]int {
+	n, err := view(ctx, c, func(r store.Reader) (map[string]map[string]int, error) {
+		n := map[string]map[string]int{}
+		hooks, err := scanRows[Webhook](r, hookTable)
+		for i := range hooks {
+			h := &hooks[i]
+			s, bad := standingOf(r, h.Namespace, h.Name)
+			if bad != nil {
+				return nil, bad
+			}
+			of := n[h.Namespace]
+			if of == nil {
+				of = map[string]int{}
+				for _, state := range hookStates {
+					of[string(state)] = 0
+				}
+				n[h.Namespace] = of
+			}
+			of[string(h.state(&s))]++
+		}
+		return n, err
+	})
+	if err != nil {
+		return nil
+	}
+	return n
 }
 
 // hookFacts is what operators say of a webhook, as the audit has it: of the address only what is no secret.

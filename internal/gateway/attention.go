@@ -32,6 +32,13 @@ const (
 	lastDays  = 14 * 24 * time.Hour
 	// lagEntries is how far a replica may be behind.
 	lagEntries = 100_000
+	// hookFails is how many attempts for a webhook must fail in a row, hookLate how long a notice may wait, and hookDropped for how long it
+	// is told that some were dropped.
+	hookFails   = 3
+	hookLate    = 15 * time.Minute
+	hookDropped = time.Hour
+	// maxWhy bounds what a line says of why a webhook fails, in bytes.
+	maxWhy = 160
 	// apart is how many lines there are of one matter; more of them are summed up in one.
 	apart = 3
 )
@@ -69,6 +76,15 @@ var (
 	noWorkerForType = matter{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s queues have %s of types that no worker takes; most: %s", grouped(n), ready(int64(total)), most)
 	}}
+	webhookDisabled = matter{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s webhooks are disabled until somebody resumes them, longest: %s", grouped(n), most)
+	}}
+	webhookFails = matter{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s webhooks fail, longest: %s", grouped(n), most)
+	}}
+	webhookDrops = matter{severity: warning, kind: "webhook", sum: func(n int64, total float64, most string) string {
+		return fmt.Sprintf("%s webhooks have dropped %s, the last within the hour; most: %s", grouped(n), plural(int64(total), "notice"), most)
+	}}
 	deadLettersKept = matter{severity: warning, kind: "dead_letters"}
 	failureRates    = matter{severity: warning, kind: "failure_rate"}
 	fewReplicas     = matter{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
@@ -90,7 +106,8 @@ var (
 		return fmt.Sprintf("%s ticks of schedules were late or missed, most: %s", grouped(n), most)
 	}}
 
-	matters = []*matter{&noLeader, &nodeAway, &diskFull, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &deadLettersKept, &failureRates,
+	matters = []*matter{&noLeader, &nodeAway, &diskFull, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
+		&webhookDrops, &deadLettersKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
 
@@ -101,6 +118,7 @@ type situation struct {
 	late        []stats.LateTick
 	standing    broker.NamespaceStanding
 	away        []string // nodes that gave no answer
+	webhooks    []cluster.WebhookView
 	certificate time.Time
 	narrow      bool // it is told to somebody of one namespace, whom the cluster is no business of
 	overview    cluster.Overview
@@ -120,6 +138,21 @@ func (g *Gateway) lookAround(ctx context.Context) (cluster.Overview, bool) {
 
 // lookTime bounds how long the cluster is asked.
 const lookTime = 2 * time.Second
+
+// lookAtWebhooks asks how the webhooks of a namespace are doing. Without an answer nothing is known of them: that the system shard gives
+// none is told by itself.
+func (g *Gateway) lookAtWebhooks(ctx context.Context, ns string) []cluster.WebhookView {
+	if g.cfg.Webhooks == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	hooks, err := g.cfg.Webhooks.Webhooks(ctx, ns)
+	if err != nil {
+		return nil
+	}
+	return hooks
+}
 
 // CertificateEnds is when the certificate ends that clients are shown; zero: there is none.
 func (g *Gateway) CertificateEnds() time.Time {
@@ -200,6 +233,7 @@ func (s *situation) attention(now time.Time) []*pawlv1.Attention {
 	}
 	s.ofQueues(f)
 	s.ofTasks(f)
+	s.ofWebhooks(now, f)
 	s.ofSchedules(f)
 	return f.list()
 }
@@ -333,6 +367,35 @@ func typeWords(name string) string {
 		return "other types"
 	}
 	return "type " + name
+}
+
+// ofWebhooks looks at those whose receivers hear nothing, though nobody paused them.
+func (s *situation) ofWebhooks(now time.Time, f findings) {
+	since := func(at time.Time) time.Duration { return max(now.Sub(at), 0).Truncate(time.Second) }
+	for i := range s.webhooks {
+		h := &s.webhooks[i]
+		state := h.State()
+		switch {
+		case state == cluster.HookDisabled:
+			f.add(&webhookDisabled, h.Name, since(h.DisabledAt.Time()).Seconds(), "webhook %s has been disabled for %s: %s", h.Name, since(h.DisabledAt.Time()), task.Cut(h.DisabledReason, maxWhy))
+		case state == cluster.HookFailing && h.Failures >= hookFails:
+			f.add(&webhookFails, h.Name, since(h.FailsSince.Time()).Seconds(), "webhook %s has failed for %s, %s: %s", h.Name, since(h.FailsSince.Time()),
+				plural(int64(h.Failures), "attempt"), task.Cut(h.LastError, maxWhy))
+		case state != cluster.HookPaused && h.Pending > 0 && since(h.PendingSince.Time()) > hookLate:
+			f.add(&webhookFails, h.Name, since(h.PendingSince.Time()).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name, since(h.PendingSince.Time()),
+				lead(": ", task.Cut(h.LastError, maxWhy)))
+		case h.Dropped > 0 && since(h.DroppedAt.Time()) < hookDropped:
+			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name, plural(h.Dropped, "notice"), since(h.DroppedAt.Time()))
+		}
+	}
+}
+
+// lead puts something before a text, if there is one.
+func lead(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
 }
 
 func (s *situation) ofSchedules(f findings) {

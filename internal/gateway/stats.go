@@ -69,7 +69,7 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 	ns := namespaceOf(ctx)
 	s := situation{narrow: !callOf(ctx).visitor.InAll(), certificate: g.CertificateEnds()}
 	var missing []string
-	each(4, func(i int) error {
+	each(5, func(i int) error {
 		switch i {
 		case 0:
 			s.report, s.late, missing = g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: ns}, w)
@@ -81,6 +81,8 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 			if !s.narrow {
 				s.overview, s.known = g.lookAround(ctx)
 			}
+		case 4:
+			s.webhooks = g.lookAtWebhooks(ctx, ns)
 		}
 		return nil
 	})

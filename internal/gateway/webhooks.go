@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
@@ -279,13 +280,22 @@ func webhookProto(ctx context.Context, h *cluster.WebhookView) *pawlv1.Webhook {
 	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver), CreatedBy: h.CreatedBy,
 		CreatedAt: timeProto(h.CreatedAt), ChangedAt: timeProto(h.ChangedAt), RotatedAt: timeProto(h.RotatedAt), OldUntil: timeProto(h.OldUntil),
 		Paused: h.Paused, PausedReason: h.PausedReason, PausedBy: h.PausedBy, PausedAt: timeProto(h.PausedAt), DisabledReason: h.DisabledReason,
-		DisabledAt: timeProto(h.DisabledAt), Pending: h.Pending, PendingSince: timeProto(h.PendingSince), NextAttemptAt: timeProto(h.RestUntil),
+		DisabledAt: timeProto(h.DisabledAt), Pending: h.Pending, PendingSince: timeProto(h.PendingSince), NextAttemptAt: ahead(h.NextAttempt.Time()),
+		State: string(h.State()), FailingSince: timeProto(h.FailsSince),
 		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped, DeliveredAt: timeProto(h.DeliveredAt),
 		LastStatus: int32(h.LastStatus), LastError: h.LastError, FailedAt: timeProto(h.FailedAt), DroppedAt: timeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
 	for _, k := range h.Events {
 		p.Events = append(p.Events, string(k))
 	}
 	return p
+}
+
+// ahead leaves out a time that is over.
+func ahead(t time.Time) *timestamppb.Timestamp {
+	if !t.After(time.Now()) {
+		return nil
+	}
+	return timestamppb.New(t)
 }
 
 // spanOrNil leaves out a duration of 0.

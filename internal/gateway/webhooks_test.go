@@ -60,8 +60,9 @@ func (f *fakeWebhooks) PauseWebhook(_ context.Context, c cluster.WebhookCall) (c
 
 // ResumeWebhook brings it to a state in which every field is set.
 func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	f.hook.HookStanding = cluster.HookStanding{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
+	f.hook.HookStanding = cluster.HookStanding{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
 		DroppedAt: 6_000_000, LastStatus: 500, LastError: "no"}
+	f.hook.NextAttempt = 9_000_000 // which is over
 	f.hook.PendingSince, f.hook.DisabledReason, f.hook.DisabledAt = 7_000_000, "gone", 8_000_000
 	return f.did(c)
 }
@@ -99,7 +100,7 @@ func TestWebhooksOverREST(t *testing.T) {
 	for _, c := range []struct{ who, method, path, body, want string }{
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"https://example.com/x?token=hidden","events":["queue.*","task.dead"],"queues":["mail*"],"depth_over":5,"wait_over":"1m30s"}`,
 			`201 {"webhook":{"name":"oncall","url":"https://example.com/x?token=hidden","events":["task.dead","queue.over","queue.under"],"queues":["mail*"],"depth_over":5,"wait_over":"1m30s",` +
-				`"created_by":"boss","created_at":"1970-01-01T00:00:01Z","changed_at":"1970-01-01T00:00:01Z","paused":false,"pending":0,"failures":0,"delivered":0,"failed":0,"dropped":0},"secret":"…","unconfirmed_shards":[2]}`},
+				`"created_by":"boss","created_at":"1970-01-01T00:00:01Z","changed_at":"1970-01-01T00:00:01Z","state":"active","paused":false,"pending":0,"failures":0,"delivered":0,"failed":0,"dropped":0},"secret":"…","unconfirmed_shards":[2]}`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"http://example.com/x"}`, `400 url: it is http, and only https is allowed`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"","url":"https://example.com/x"}`, `400 name: is needed`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"` + strings.Repeat("a", 129) + `","url":"https://example.com/x"}`, `at most 128`},
@@ -117,9 +118,9 @@ func TestWebhooksOverREST(t *testing.T) {
 		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"url":"https://example.com/y","depth_over":0,"wait_over":"0s","events":["task.*"],"queues":["*"]}`, `200 {"webhook":{`},
 		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"url":"https://10.0.0.1/"}`, `400 url: 10.0.0.1 is not an address of the public internet`},
 		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"secret":"x"}`, `400 secret: `},
-		{"ops", "POST", "/api/v1/webhooks/oncall/pause", `{"reason":"it moves"}`, `"paused":true,"paused_reason":"it moves","paused_by":"ops","paused_at":"1970-01-01T00:00:03Z"`},
-		{"ops", "POST", "/api/v1/webhooks/oncall/resume", ``, `"disabled_reason":"gone","disabled_at":"1970-01-01T00:00:08Z","pending":2,"pending_since":"1970-01-01T00:00:07Z","next_attempt_at":"1970-01-01T00:00:09Z",` +
-			`"failures":3,"delivered":5,"failed":4,"dropped":1,"delivered_at":"1970-01-01T00:00:04Z","last_status":500,"last_error":"no","failed_at":"1970-01-01T00:00:05Z","dropped_at":"1970-01-01T00:00:06Z"}`},
+		{"ops", "POST", "/api/v1/webhooks/oncall/pause", `{"reason":"it moves"}`, `"state":"paused","paused":true,"paused_reason":"it moves","paused_by":"ops","paused_at":"1970-01-01T00:00:03Z"`},
+		{"ops", "POST", "/api/v1/webhooks/oncall/resume", ``, `"disabled_reason":"gone","disabled_at":"1970-01-01T00:00:08Z","pending":2,"pending_since":"1970-01-01T00:00:07Z",` +
+			`"failures":3,"failing_since":"1970-01-01T00:00:04.5Z","delivered":5,"failed":4,"dropped":1,"delivered_at":"1970-01-01T00:00:04Z","last_status":500,"last_error":"no","failed_at":"1970-01-01T00:00:05Z","dropped_at":"1970-01-01T00:00:06Z"}`},
 		{"eye", "POST", "/api/v1/webhooks/oncall/test", ``, `403 `},
 		{"ops", "POST", "/api/v1/webhooks/oncall/test", ``, `200 {"id":"msg_1","event":"webhook.test","created_at":"1970-01-01T00:00:01Z","at":"1970-01-01T00:00:01Z","attempts":1,"outcome":"failed","status":500,"error":"no","took":"1s"}`},
 		{"boss", "POST", "/api/v1/webhooks/oncall/rotate", `{"overlap":"2h","secret":"` + given + `"}`, `"rotated_at":"1970-01-01T00:00:02Z","old_until":"1970-01-01T02:00:02Z"`},

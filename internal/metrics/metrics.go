@@ -32,7 +32,7 @@ type Sources struct {
 	// Node tells of the node itself.
 	Node func() Node
 	// Webhooks tells what the node has done for webhooks; nil: nobody does.
-	Webhooks func() Webhooks
+	Webhooks func(context.Context) Webhooks
 	// Process adds the figures of the Go runtime and of the process.
 	Process bool
 	Logger  *slog.Logger // nil: none
@@ -80,9 +80,10 @@ type Workers struct {
 
 // Webhooks is what a node has done for webhooks since it started.
 type Webhooks struct {
-	Delivered, Failed, Dropped uint64        // notices, attempts, notices
-	Oldest                     time.Duration // of the notices that are to be sent
-	Leads                      bool          // the node leads the system shard, which sends them
+	Delivered, Failed, Dropped uint64                    // notices, attempts, notices
+	Oldest                     time.Duration             // of the notices that are to be sent
+	Leads                      bool                      // the node leads the system shard, which sends them
+	States                     map[string]map[string]int // how many webhooks there are, by namespace and state, if it leads
 }
 
 // Node is how the node stands. What is 0 is not known.
@@ -158,12 +159,17 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 		collectWorkers(to, &w)
 	}
 	if p.src.Webhooks != nil {
-		w := p.src.Webhooks()
+		w := p.src.Webhooks(ctx)
 		hookDeliveries.counter(to, w.Delivered, "delivered")
 		hookDeliveries.counter(to, w.Failed, "failed")
 		hookDropped.counter(to, w.Dropped)
 		if w.Leads {
 			hookOldest.gauge(to, w.Oldest.Seconds())
+		}
+		for ns, of := range w.States {
+			for state, n := range of {
+				hooks.gauge(to, float64(n), ns, state)
+			}
 		}
 	}
 	n := p.src.Node()

@@ -43,8 +43,9 @@ func sources(book *stats.Book) Sources {
 		Node: func() Node {
 			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, LogBytes: 1 << 20, CertificateEnds: time.Unix(1_800_000_000, 0), Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}}
 		},
-		Webhooks: func() Webhooks {
-			return Webhooks{Delivered: 12, Failed: 3, Dropped: 1, Oldest: 90 * time.Second, Leads: true}
+		Webhooks: func(context.Context) Webhooks {
+			return Webhooks{Delivered: 12, Failed: 3, Dropped: 1, Oldest: 90 * time.Second, Leads: true,
+				States: map[string]map[string]int{"team-a": {"active": 2, "failing": 0, "paused": 0, "disabled": 1}}}
 		}}
 }
 
@@ -123,7 +124,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	book := stats.New(time.Now())
 	src := sources(book)
 	src.Node = func() Node { return Node{Refused: map[string]uint64{"unknown": 0}} }
-	src.Webhooks = func() Webhooks { return Webhooks{} }
+	src.Webhooks = func(context.Context) Webhooks { return Webhooks{} }
 	p := New(src)
 	p.Shard(1)
 	fresh := p.read(t)
@@ -223,7 +224,7 @@ func TestOldestNoticeIsToldWhereItIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := sources(stats.New(time.Now()))
 		for _, leads := range []bool{true, false} {
-			src.Webhooks = func() Webhooks { return Webhooks{Oldest: time.Minute, Leads: leads} }
+			src.Webhooks = func(context.Context) Webhooks { return Webhooks{Oldest: time.Minute, Leads: leads} }
 			if told := strings.Contains(New(src).read(t), "pawl_webhook_oldest_undelivered_seconds 60"); told != leads {
 				t.Errorf("leads %v: told %v", leads, told)
 			}

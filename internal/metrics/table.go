@@ -50,6 +50,7 @@ var (
 	workers     = gather("pawl_workers", "Workers connected to this node that take tasks of a queue; quiet ones and those that drain are not in it.", "namespace", "queue")
 	workerSlots = gather("pawl_worker_slots", "Slots of the workers connected to this node, by state: busy, free.", "namespace", "state")
 
+	hooks          = gather("pawl_webhooks", "Webhooks, by state: active, failing (the last attempt failed), paused, disabled (the receiver said that it is gone); told by the leader of the system shard.", "namespace", "state")
 	hookDeliveries = gather("pawl_webhook_deliveries_total", "Attempts of this node to send notices to webhooks, tests included, by outcome: delivered, failed.", "outcome")
 	hookDropped    = gather("pawl_webhook_dropped_total", "Notices for webhooks that were not delivered within about a day, or for which there was no room, and never will be.")
 	hookOldest     = gather("pawl_webhook_oldest_undelivered_seconds", "Age of the oldest notice that is to be sent, but to webhooks that are paused or disabled, in seconds; told by the leader of the system shard.")

@@ -144,9 +144,11 @@ func (n *Node) nodeMetrics() (m metrics.Node) {
 	return m
 }
 
-func (n *Node) hookMetrics() metrics.Webhooks {
+func (n *Node) hookMetrics(ctx context.Context) metrics.Webhooks {
 	if n.postman == nil {
 		return metrics.Webhooks{}
 	}
-	return metrics.Webhooks(n.postman.Counts())
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	return metrics.Webhooks(n.postman.Counts(ctx))
 }

@@ -359,6 +359,11 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 		if err != nil || gone.DisabledAt.IsZero() || !strings.Contains(gone.DisabledReason, "410 Gone") {
 			t.Errorf("the one that is gone: %+v, %v", gone, err)
 		}
+		for _, line := range []string{`{namespace="default",state="active"} 1`, `{namespace="default",state="failing"} 1`, `{namespace="default",state="paused"} 0`, `{namespace="default",state="disabled"} 1`} {
+			if page := scrape(t, w.nodes["n1"]); !strings.Contains(page, "pawl_webhooks"+line) {
+				t.Errorf("the metrics don't say %s", line)
+			}
+		}
 		nowhere, err := admin.Webhook(t.Context(), "nowhere")
 		if err != nil || nowhere.Failures == 0 || strings.Contains(nowhere.LastError, "secret") || nowhere.Pending != 1 {
 			t.Errorf("the one that is nowhere: %+v, %v", nowhere, err)

@@ -186,6 +186,8 @@ func (v *visit) alarm(a pawl.Attention) alarm {
 		out.URL = v.alarmURL("queues", a)
 	case "schedule_late":
 		out.URL = v.alarmURL("schedules", a)
+	case "webhook":
+		out.URL = v.alarmURL("webhooks", a)
 	case "shard", "node", "disk":
 		out.URL = v.url("cluster")
 	}

@@ -20,6 +20,8 @@ func TestLinksOfAlarms(t *testing.T) {
 		{pawl.Attention{Kind: "no_worker", Subject: "mail"}, "Look: no worker, mail", "/queues/mail"},
 		{pawl.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "Look: no worker, mail and 13,999 more", "/queues"},
 		{pawl.Attention{Kind: "schedule_late", Subject: "nightly"}, "Look: schedule late, nightly", "/schedules/nightly"},
+		{pawl.Attention{Kind: "webhook", Subject: "oncall"}, "Look: webhook, oncall", "/webhooks/oncall"},
+		{pawl.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "Look: webhook, oncall and 4 more", "/webhooks"},
 		{pawl.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "Look: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
 		{pawl.Attention{Kind: "certificate"}, "Look: certificate", ""},
 	} {

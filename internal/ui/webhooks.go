@@ -30,14 +30,13 @@ const webhooksLimit = 50
 // webhookRow is a webhook in a list.
 type webhookRow struct {
 	*pawl.WebhookInfo
-	State string
 	Why   string // of the state
 	Kinds string
 	Good  string // for which queues
 }
 
 func webhookRowOf(w *pawl.WebhookInfo) webhookRow {
-	row := webhookRow{WebhookInfo: w, State: "active", Kinds: "all", Good: orAny(w.Queues)}
+	row := webhookRow{WebhookInfo: w, Kinds: "all", Good: orAny(w.Queues)}
 	if len(w.Events) > 0 {
 		kinds := make([]string, len(w.Events))
 		for i, e := range w.Events {
@@ -45,13 +44,13 @@ func webhookRowOf(w *pawl.WebhookInfo) webhookRow {
 		}
 		row.Kinds = strings.Join(kinds, ", ")
 	}
-	switch {
-	case w.DisabledReason != "":
-		row.State, row.Why = "refused", w.DisabledReason
-	case w.Paused:
-		row.State, row.Why = "paused", w.PausedReason
-	case w.Failures > 0:
-		row.State, row.Why = "failed", w.LastError
+	switch w.State {
+	case pawl.WebhookDisabled:
+		row.Why = w.DisabledReason
+	case pawl.WebhookPaused:
+		row.Why = w.PausedReason
+	case pawl.WebhookFailing:
+		row.Why = w.LastError
 	}
 	return row
 }

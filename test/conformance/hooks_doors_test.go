@@ -66,6 +66,7 @@ type hookInfo struct {
 	ChangedAt      time.Time `json:"changed_at"`
 	RotatedAt      time.Time `json:"rotated_at"`
 	OldUntil       time.Time `json:"old_until"`
+	State          string    `json:"state"`
 	Paused         bool      `json:"paused"`
 	PausedReason   string    `json:"paused_reason"`
 	PausedBy       string    `json:"paused_by"`
@@ -76,6 +77,7 @@ type hookInfo struct {
 	PendingSince   time.Time `json:"pending_since"`
 	NextAttemptAt  time.Time `json:"next_attempt_at"`
 	Failures       int64     `json:"failures"`
+	FailingSince   time.Time `json:"failing_since"`
 	Delivered      int64     `json:"delivered"`
 	Failed         int64     `json:"failed"`
 	Dropped        int64     `json:"dropped"`
@@ -235,8 +237,8 @@ func spanOrNone(s *span) *durationpb.Duration {
 
 func hookProto(p *pawlv1.Webhook) hookInfo {
 	return hookInfo{p.GetName(), p.GetUrl(), p.GetEvents(), p.GetQueues(), p.GetDepthOver(), span(p.GetWaitOver().AsDuration()), p.GetCreatedBy(), timeOf(p.GetCreatedAt()),
-		timeOf(p.GetChangedAt()), timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), p.GetPaused(), p.GetPausedReason(), p.GetPausedBy(), timeOf(p.GetPausedAt()),
-		p.GetDisabledReason(), timeOf(p.GetDisabledAt()), p.GetPending(), timeOf(p.GetPendingSince()), timeOf(p.GetNextAttemptAt()), p.GetFailures(), p.GetDelivered(),
+		timeOf(p.GetChangedAt()), timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), p.GetState(), p.GetPaused(), p.GetPausedReason(), p.GetPausedBy(), timeOf(p.GetPausedAt()),
+		p.GetDisabledReason(), timeOf(p.GetDisabledAt()), p.GetPending(), timeOf(p.GetPendingSince()), timeOf(p.GetNextAttemptAt()), p.GetFailures(), timeOf(p.GetFailingSince()), p.GetDelivered(),
 		p.GetFailed(), p.GetDropped(), timeOf(p.GetDeliveredAt()), int(p.GetLastStatus()), p.GetLastError(), timeOf(p.GetFailedAt()), timeOf(p.GetDroppedAt())}
 }
 
@@ -327,8 +329,8 @@ func hookSDK(h *pawl.WebhookInfo, err error) (hookInfo, error) {
 	for _, e := range h.Events {
 		events = append(events, string(e))
 	}
-	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, h.CreatedAt, h.ChangedAt, h.RotatedAt, h.OldUntil, h.Paused, h.PausedReason,
-		h.PausedBy, h.PausedAt, h.DisabledReason, h.DisabledAt, h.Pending, h.PendingSince, h.NextAttemptAt, h.Failures, h.Delivered, h.Failed, h.Dropped, h.DeliveredAt,
+	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, h.CreatedAt, h.ChangedAt, h.RotatedAt, h.OldUntil, string(h.State), h.Paused, h.PausedReason,
+		h.PausedBy, h.PausedAt, h.DisabledReason, h.DisabledAt, h.Pending, h.PendingSince, h.NextAttemptAt, h.Failures, h.FailingSince, h.Delivered, h.Failed, h.Dropped, h.DeliveredAt,
 		h.LastStatus, h.LastError, h.FailedAt, h.DroppedAt}, nil
 }
 
@@ -439,8 +441,8 @@ func hookDirect(h cluster.WebhookView) hookInfo {
 		events = append(events, string(e))
 	}
 	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, timeDirect(h.CreatedAt), timeDirect(h.ChangedAt), timeDirect(h.RotatedAt),
-		timeDirect(h.OldUntil), h.Paused, h.PausedReason, h.PausedBy, timeDirect(h.PausedAt), h.DisabledReason, timeDirect(h.DisabledAt), h.Pending, timeDirect(h.PendingSince),
-		timeDirect(h.RestUntil), int64(h.Failures), h.Delivered, h.Failed, h.Dropped, timeDirect(h.DeliveredAt), h.LastStatus, h.LastError, timeDirect(h.FailedAt),
+		timeDirect(h.OldUntil), string(h.State()), h.Paused, h.PausedReason, h.PausedBy, timeDirect(h.PausedAt), h.DisabledReason, timeDirect(h.DisabledAt), h.Pending, timeDirect(h.PendingSince),
+		timeDirect(h.NextAttempt), int64(h.Failures), timeDirect(h.FailsSince), h.Delivered, h.Failed, h.Dropped, timeDirect(h.DeliveredAt), h.LastStatus, h.LastError, timeDirect(h.FailedAt),
 		timeDirect(h.DroppedAt)}
 }
 

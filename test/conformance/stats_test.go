@@ -100,6 +100,27 @@ func TestStats(t *testing.T) {
 			}
 			is(w, "a queue that is none", rest.tally(w, "/queues/none/stats", &all), 404)
 		}}),
+		ofTheGateway(story{name: "webhooks that are disabled or fail need attention, until somebody has seen to them", tell: func(w *world) {
+			rest := newREST(w.T, w.house)
+			w.receives()
+			w.hookTo(hookSpec{Name: "gone"}, "/gone/410")
+			w.hookTo(hookSpec{Name: "down"}, "/down/500")
+			w.hook(hookSpec{Name: "well"})
+			need := func(when string, want ...string) {
+				w.Helper()
+				var got figures
+				rest.tally(w, "/stats", &got)
+				is(w, "what needs attention "+when, got.kinds(), want)
+			}
+			w.die("mail", 1)
+			w.pass(minute)
+			need("after a minute", "dead_letters", "webhook down", "webhook gone")
+			w.done(w.hooks().RemoveHook(w.ctx(), "gone"))
+			w.house.told.knows("/down", w.rotated("down", nil).Secret)
+			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "down", hookChange{URL: hookURL("/down")}))
+			ok[posted](w)(w.hooks().TestHook(w.ctx(), "down"))
+			need("when both were seen to", "dead_letters")
+		}}),
 		ofTheGateway(story{name: "a queue tells its rates, and how many workers it needs", tell: func(w *world) {
 			sdk := newSDK(w.T, w.house)
 			w.pass(minute)

@@ -50,7 +50,7 @@ func TestWebhooks(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a webhook is made, shown, listed, changed and removed, and the audit has all of it", tell: func(w *world) {
 			made := w.hook(hookSpec{Name: "oncall", Events: []string{"task.*", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10, WaitOver: 90 * second})
-			want := hookInfo{Name: "oncall", URL: hookURL("/oncall"), Events: []string{"task.dead", "task.poisoned", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10,
+			want := hookInfo{Name: "oncall", URL: hookURL("/oncall"), State: "active", Events: []string{"task.dead", "task.poisoned", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10,
 				WaitOver: 90 * second, CreatedBy: actor, CreatedAt: w.now(), ChangedAt: w.now()}
 			is(w, "what was made", made.Hook, want)
 			is(w, "its secret, and which shards don't know of it", []any{webhook.CheckSecret("secret", made.Secret), len(made.Unconfirmed)}, []any{error(nil), 0})
@@ -125,7 +125,7 @@ func TestWebhooks(t *testing.T) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			h := ok[hookInfo](w)(w.hooks().PauseHook(w.ctx(), "a", "it moves"))
-			is(w, "the pause", []any{h.Paused, h.PausedReason, h.PausedBy, h.PausedAt}, []any{true, "it moves", actor, w.now()})
+			is(w, "the pause", []any{h.State, h.Paused, h.PausedReason, h.PausedBy, h.PausedAt}, []any{"paused", true, "it moves", actor, w.now()})
 			w.enqueue(spec{})
 			w.kill("default", "broken")
 			w.pass(minute)
@@ -183,8 +183,8 @@ func TestNotices(t *testing.T) {
 			w.kill("default", "broken")
 			w.pass(20 * second)
 			h := w.hookInfo("a")
-			is(w, "after failures", []any{h.Pending, h.Failures > 1, h.Failed == h.Failures, h.LastStatus, h.NextAttemptAt.IsZero(), h.FailedAt.IsZero()},
-				[]any{int64(1), true, true, 503, false, false})
+			is(w, "after failures", []any{h.State, h.Pending, h.Failures > 1, h.Failed == h.Failures, h.LastStatus, h.NextAttemptAt.After(w.now()), h.FailingSince.Before(h.FailedAt)},
+				[]any{"failing", int64(1), true, true, 503, true, true})
 			failed := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a"))[0]
 			is(w, "the last attempt", []any{failed.Outcome, failed.Status, failed.Error != ""}, []any{"retrying", 503, true})
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a")}))
@@ -192,7 +192,24 @@ func TestNotices(t *testing.T) {
 			is(w, "what came", only(w, "notices", w.told("/a")).Data.Count, int64(1))
 			last := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a"))[0]
 			is(w, "the delivery", []any{last.ID == failed.ID, last.Outcome, last.Attempts > 2}, []any{true, "delivered", true})
-			is(w, "its failures", w.hookInfo("a").Failures, int64(0))
+			h = w.hookInfo("a")
+			is(w, "its failures", []any{h.State, h.Failures, h.FailingSince, h.NextAttemptAt}, []any{"active", int64(0), time.Time{}, time.Time{}})
+		}},
+		{name: "a receiver that is back, as a test shows, is told at once of what waits", tell: func(w *world) {
+			w.receives()
+			w.hookTo(hookSpec{Name: "a"}, "/a/500")
+			w.die("mail", 1)
+			for range 5 { // the next attempts are minutes away
+				w.pass(minute)
+			}
+			is(w, "then", w.hookInfo("a").State, "failing")
+			w.house.told.knows("/a", w.rotated("a", nil).Secret)
+			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a")}))
+			is(w, "what says the test", ok[posted](w)(w.hooks().TestHook(w.ctx(), "a")).Outcome, "delivered")
+			w.pass(second)
+			is(w, "what came", len(w.told("/a")), 2)
+			h := w.hookInfo("a")
+			is(w, "the webhook", []any{h.State, h.Failures, h.Pending}, []any{"active", int64(0), int64(0)})
 		}},
 		{name: "a receiver that is gone is left alone until somebody resumes", tell: func(w *world) {
 			w.receives()
@@ -203,11 +220,13 @@ func TestNotices(t *testing.T) {
 			w.kill("default", "broken")
 			w.pass(10 * second)
 			h := w.hookInfo("a")
-			is(w, "then", []any{h.DisabledReason != "", h.DisabledAt.IsZero(), h.Failures}, []any{true, false, int64(1)})
+			is(w, "then", []any{h.State, h.DisabledReason != "", h.DisabledAt.IsZero(), h.Failures, h.Pending, h.NextAttemptAt}, []any{"disabled", true, false, int64(1), int64(1), time.Time{}})
+			is(w, "what waits", w.posts("a"), []string{"task.dead: held after 1 with 410"})
 			w.pass(minute)
 			is(w, "later", w.hookInfo("a").Failures, int64(1))
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a")}))
-			is(w, "resumed", ok[hookInfo](w)(w.hooks().ResumeHook(w.ctx(), "a")).DisabledReason, "")
+			h = ok[hookInfo](w)(w.hooks().ResumeHook(w.ctx(), "a"))
+			is(w, "resumed", []any{h.State, h.DisabledReason}, []any{"active", ""})
 			w.enqueue(spec{})
 			w.kill("default", "broken")
 			w.pass(2 * minute)

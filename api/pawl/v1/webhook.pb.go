@@ -46,7 +46,7 @@ type Webhook struct {
 	DisabledAt     *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=disabled_at,json=disabledAt,proto3" json:"disabled_at,omitempty"`
 	Pending        int64                  `protobuf:"varint,18,opt,name=pending,proto3" json:"pending,omitempty"`                                   // notices that are to be sent
 	PendingSince   *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=pending_since,json=pendingSince,proto3" json:"pending_since,omitempty"`      // of the oldest of them
-	NextAttemptAt  *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // after failures: nothing is sent before
+	NextAttemptAt  *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // after a failure, if another attempt will be made: never in the past
 	Failures       int64                  `protobuf:"varint,21,opt,name=failures,proto3" json:"failures,omitempty"`                                 // attempts that failed since the last that succeeded
 	Delivered      int64                  `protobuf:"varint,22,opt,name=delivered,proto3" json:"delivered,omitempty"`                               // notices, since the webhook was made
 	Failed         int64                  `protobuf:"varint,23,opt,name=failed,proto3" json:"failed,omitempty"`                                     // attempts
@@ -56,6 +56,8 @@ type Webhook struct {
 	LastError      string                 `protobuf:"bytes,27,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`               // of the last failure; with the beginning of what the receiver answered
 	FailedAt       *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=failed_at,json=failedAt,proto3" json:"failed_at,omitempty"`
 	DroppedAt      *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=dropped_at,json=droppedAt,proto3" json:"dropped_at,omitempty"`
+	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                                   // active, failing (the last attempt failed), paused, disabled
+	FailingSince   *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=failing_since,json=failingSince,proto3" json:"failing_since,omitempty"` // of the first of the attempts that failures counts
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -293,6 +295,20 @@ func (x *Webhook) GetDroppedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Webhook) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Webhook) GetFailingSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FailingSince
+	}
+	return nil
+}
+
 // WebhookDelivery is a notice that was sent, or was to be.
 type WebhookDelivery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -303,7 +319,7 @@ type WebhookDelivery struct {
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"` // of the last attempt
 	Attempts      int32                  `protobuf:"varint,7,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	Outcome       string                 `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"` // delivered, retrying, failed (a test), dropped
+	Outcome       string                 `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"` // delivered, retrying, held (until the webhook is resumed), failed (a test), dropped
 	Status        int32                  `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`  // HTTP status of the last attempt; 0: there was no answer
 	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`    // why the last attempt failed
 	Took          *durationpb.Duration   `protobuf:"bytes,11,opt,name=took,proto3" json:"took,omitempty"`      // the last attempt
@@ -1463,7 +1479,8 @@ var File_pawl_v1_webhook_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\n" +
-	"\x15pawl/v1/webhook.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb6\t\n" +
+	"\x15pawl/v1/webhook.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8d\n" +
+	"\n" +
 	"\aWebhook\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x16\n" +
@@ -1503,7 +1520,9 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"last_error\x18\x1b \x01(\tR\tlastError\x127\n" +
 	"\tfailed_at\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\bfailedAt\x129\n" +
 	"\n" +
-	"dropped_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\tdroppedAt\"\xdd\x02\n" +
+	"dropped_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\tdroppedAt\x12\x14\n" +
+	"\x05state\x18\x1e \x01(\tR\x05state\x12?\n" +
+	"\rfailing_since\x18\x1f \x01(\v2\x1a.google.protobuf.TimestampR\ffailingSince\"\xdd\x02\n" +
 	"\x0fWebhookDelivery\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\tR\x05event\x12\x14\n" +
@@ -1649,46 +1668,47 @@ var file_pawl_v1_webhook_proto_depIdxs = []int32{
 	23, // 9: pawl.v1.Webhook.delivered_at:type_name -> google.protobuf.Timestamp
 	23, // 10: pawl.v1.Webhook.failed_at:type_name -> google.protobuf.Timestamp
 	23, // 11: pawl.v1.Webhook.dropped_at:type_name -> google.protobuf.Timestamp
-	23, // 12: pawl.v1.WebhookDelivery.created_at:type_name -> google.protobuf.Timestamp
-	23, // 13: pawl.v1.WebhookDelivery.at:type_name -> google.protobuf.Timestamp
-	22, // 14: pawl.v1.WebhookDelivery.took:type_name -> google.protobuf.Duration
-	0,  // 15: pawl.v1.ListWebhooksResponse.items:type_name -> pawl.v1.Webhook
-	0,  // 16: pawl.v1.GetWebhookResponse.webhook:type_name -> pawl.v1.Webhook
-	22, // 17: pawl.v1.AddWebhookRequest.wait_over:type_name -> google.protobuf.Duration
-	0,  // 18: pawl.v1.AddWebhookResponse.webhook:type_name -> pawl.v1.Webhook
-	22, // 19: pawl.v1.SetWebhookRequest.wait_over:type_name -> google.protobuf.Duration
-	0,  // 20: pawl.v1.SetWebhookResponse.webhook:type_name -> pawl.v1.Webhook
-	0,  // 21: pawl.v1.PauseWebhookResponse.webhook:type_name -> pawl.v1.Webhook
-	0,  // 22: pawl.v1.ResumeWebhookResponse.webhook:type_name -> pawl.v1.Webhook
-	1,  // 23: pawl.v1.TestWebhookResponse.delivery:type_name -> pawl.v1.WebhookDelivery
-	22, // 24: pawl.v1.RotateWebhookSecretRequest.overlap:type_name -> google.protobuf.Duration
-	0,  // 25: pawl.v1.RotateWebhookSecretResponse.webhook:type_name -> pawl.v1.Webhook
-	1,  // 26: pawl.v1.ListWebhookDeliveriesResponse.items:type_name -> pawl.v1.WebhookDelivery
-	2,  // 27: pawl.v1.WebhookService.ListWebhooks:input_type -> pawl.v1.ListWebhooksRequest
-	4,  // 28: pawl.v1.WebhookService.GetWebhook:input_type -> pawl.v1.GetWebhookRequest
-	6,  // 29: pawl.v1.WebhookService.AddWebhook:input_type -> pawl.v1.AddWebhookRequest
-	8,  // 30: pawl.v1.WebhookService.SetWebhook:input_type -> pawl.v1.SetWebhookRequest
-	10, // 31: pawl.v1.WebhookService.RemoveWebhook:input_type -> pawl.v1.RemoveWebhookRequest
-	12, // 32: pawl.v1.WebhookService.PauseWebhook:input_type -> pawl.v1.PauseWebhookRequest
-	14, // 33: pawl.v1.WebhookService.ResumeWebhook:input_type -> pawl.v1.ResumeWebhookRequest
-	16, // 34: pawl.v1.WebhookService.TestWebhook:input_type -> pawl.v1.TestWebhookRequest
-	18, // 35: pawl.v1.WebhookService.RotateWebhookSecret:input_type -> pawl.v1.RotateWebhookSecretRequest
-	20, // 36: pawl.v1.WebhookService.ListWebhookDeliveries:input_type -> pawl.v1.ListWebhookDeliveriesRequest
-	3,  // 37: pawl.v1.WebhookService.ListWebhooks:output_type -> pawl.v1.ListWebhooksResponse
-	5,  // 38: pawl.v1.WebhookService.GetWebhook:output_type -> pawl.v1.GetWebhookResponse
-	7,  // 39: pawl.v1.WebhookService.AddWebhook:output_type -> pawl.v1.AddWebhookResponse
-	9,  // 40: pawl.v1.WebhookService.SetWebhook:output_type -> pawl.v1.SetWebhookResponse
-	11, // 41: pawl.v1.WebhookService.RemoveWebhook:output_type -> pawl.v1.RemoveWebhookResponse
-	13, // 42: pawl.v1.WebhookService.PauseWebhook:output_type -> pawl.v1.PauseWebhookResponse
-	15, // 43: pawl.v1.WebhookService.ResumeWebhook:output_type -> pawl.v1.ResumeWebhookResponse
-	17, // 44: pawl.v1.WebhookService.TestWebhook:output_type -> pawl.v1.TestWebhookResponse
-	19, // 45: pawl.v1.WebhookService.RotateWebhookSecret:output_type -> pawl.v1.RotateWebhookSecretResponse
-	21, // 46: pawl.v1.WebhookService.ListWebhookDeliveries:output_type -> pawl.v1.ListWebhookDeliveriesResponse
-	37, // [37:47] is the sub-list for method output_type
-	27, // [27:37] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	23, // 12: pawl.v1.Webhook.failing_since:type_name -> google.protobuf.Timestamp
+	23, // 13: pawl.v1.WebhookDelivery.created_at:type_name -> google.protobuf.Timestamp
+	23, // 14: pawl.v1.WebhookDelivery.at:type_name -> google.protobuf.Timestamp
+	22, // 15: pawl.v1.WebhookDelivery.took:type_name -> google.protobuf.Duration
+	0,  // 16: pawl.v1.ListWebhooksResponse.items:type_name -> pawl.v1.Webhook
+	0,  // 17: pawl.v1.GetWebhookResponse.webhook:type_name -> pawl.v1.Webhook
+	22, // 18: pawl.v1.AddWebhookRequest.wait_over:type_name -> google.protobuf.Duration
+	0,  // 19: pawl.v1.AddWebhookResponse.webhook:type_name -> pawl.v1.Webhook
+	22, // 20: pawl.v1.SetWebhookRequest.wait_over:type_name -> google.protobuf.Duration
+	0,  // 21: pawl.v1.SetWebhookResponse.webhook:type_name -> pawl.v1.Webhook
+	0,  // 22: pawl.v1.PauseWebhookResponse.webhook:type_name -> pawl.v1.Webhook
+	0,  // 23: pawl.v1.ResumeWebhookResponse.webhook:type_name -> pawl.v1.Webhook
+	1,  // 24: pawl.v1.TestWebhookResponse.delivery:type_name -> pawl.v1.WebhookDelivery
+	22, // 25: pawl.v1.RotateWebhookSecretRequest.overlap:type_name -> google.protobuf.Duration
+	0,  // 26: pawl.v1.RotateWebhookSecretResponse.webhook:type_name -> pawl.v1.Webhook
+	1,  // 27: pawl.v1.ListWebhookDeliveriesResponse.items:type_name -> pawl.v1.WebhookDelivery
+	2,  // 28: pawl.v1.WebhookService.ListWebhooks:input_type -> pawl.v1.ListWebhooksRequest
+	4,  // 29: pawl.v1.WebhookService.GetWebhook:input_type -> pawl.v1.GetWebhookRequest
+	6,  // 30: pawl.v1.WebhookService.AddWebhook:input_type -> pawl.v1.AddWebhookRequest
+	8,  // 31: pawl.v1.WebhookService.SetWebhook:input_type -> pawl.v1.SetWebhookRequest
+	10, // 32: pawl.v1.WebhookService.RemoveWebhook:input_type -> pawl.v1.RemoveWebhookRequest
+	12, // 33: pawl.v1.WebhookService.PauseWebhook:input_type -> pawl.v1.PauseWebhookRequest
+	14, // 34: pawl.v1.WebhookService.ResumeWebhook:input_type -> pawl.v1.ResumeWebhookRequest
+	16, // 35: pawl.v1.WebhookService.TestWebhook:input_type -> pawl.v1.TestWebhookRequest
+	18, // 36: pawl.v1.WebhookService.RotateWebhookSecret:input_type -> pawl.v1.RotateWebhookSecretRequest
+	20, // 37: pawl.v1.WebhookService.ListWebhookDeliveries:input_type -> pawl.v1.ListWebhookDeliveriesRequest
+	3,  // 38: pawl.v1.WebhookService.ListWebhooks:output_type -> pawl.v1.ListWebhooksResponse
+	5,  // 39: pawl.v1.WebhookService.GetWebhook:output_type -> pawl.v1.GetWebhookResponse
+	7,  // 40: pawl.v1.WebhookService.AddWebhook:output_type -> pawl.v1.AddWebhookResponse
+	9,  // 41: pawl.v1.WebhookService.SetWebhook:output_type -> pawl.v1.SetWebhookResponse
+	11, // 42: pawl.v1.WebhookService.RemoveWebhook:output_type -> pawl.v1.RemoveWebhookResponse
+	13, // 43: pawl.v1.WebhookService.PauseWebhook:output_type -> pawl.v1.PauseWebhookResponse
+	15, // 44: pawl.v1.WebhookService.ResumeWebhook:output_type -> pawl.v1.ResumeWebhookResponse
+	17, // 45: pawl.v1.WebhookService.TestWebhook:output_type -> pawl.v1.TestWebhookResponse
+	19, // 46: pawl.v1.WebhookService.RotateWebhookSecret:output_type -> pawl.v1.RotateWebhookSecretResponse
+	21, // 47: pawl.v1.WebhookService.ListWebhookDeliveries:output_type -> pawl.v1.ListWebhookDeliveriesResponse
+	38, // [38:48] is the sub-list for method output_type
+	28, // [28:38] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_webhook_proto_init() }

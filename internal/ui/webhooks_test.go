@@ -1,0 +1,75 @@
+package ui_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// TestWebhooksSayWhy: pages say of webhooks what the API and the command line say, why so as far as one needs to read it, and of no attempt
+// that nobody will make.
+func TestWebhooksSayWhy(t *testing.T) {
+	b := startBrowser(t)
+	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		code := http.StatusInternalServerError
+		if r.URL.Path == "/gone" {
+			code = http.StatusGone
+		}
+		http.Error(rw, "no", code)
+	}))
+	t.Cleanup(receiver.Close)
+	w := startNode(t, node.Config{WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, "")
+	admin := w.client.Admin()
+	for _, name := range []string{"down", "gone", "well"} {
+		spec := pawl.WebhookSpec{Name: name, URL: receiver.URL + "/" + name}
+		if name == "well" {
+			spec.Queues = []string{"nothing"}
+		}
+		_, err := admin.AddWebhook(t.Context(), spec)
+		must(t, err)
+	}
+	w.enqueue(t, 1, func(int) pawl.Item { return job("welcome", `{}`, pawl.Queue("mail")) })
+	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Lease: time.Hour, Wait: time.Minute})
+	must(t, err)
+	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(errors.New("no such mailbox")))
+	must(t, err)
+
+	const states = `String([...document.querySelectorAll("tbody tr")].map((e) => e.id + " " + e.querySelector(".state").textContent))`
+	b.size(1280, 900, false)
+	b.visit(w.url + "/webhooks")
+	b.until(states + ` === "wh-down failing,wh-gone disabled,wh-well active" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
+	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error: no,the receiver answered 410 Gone: no" {
+		t.Errorf("the list says why: %q", got)
+	}
+	if bad := b.eval(cutOff); bad != "" {
+		t.Error(bad)
+	}
+	b.shoot("webhooks-states")
+	for name, want := range map[string]string{"down": "failing, retrying, true", "gone": "disabled, held, false"} {
+		b.visit(w.url + "/webhooks/" + name)
+		got := b.eval(`[document.querySelector("#live .state").textContent, document.querySelector("tbody .state").textContent, document.querySelector(".figures").textContent.includes("next attempt")].join(", ")`)
+		if got != want {
+			t.Errorf("%s: the page says %q, want %q", name, got, want)
+		}
+		if bad := b.eval(`String([...document.querySelectorAll("td.line .clip")].filter((e) => e.scrollHeight > e.clientHeight + 1).map((e) => e.textContent))`); bad != "" {
+			t.Errorf("%s: it is not seen whole that %s", name, bad)
+		}
+		b.shoot("webhook-" + name)
+	}
+	b.visit(w.url + "/")
+	b.until(`document.body.textContent.includes("webhook gone has been disabled for ")`)
+	if got := b.eval(`document.querySelector('.alarm a[href="/webhooks/gone"]').ariaLabel`); got != "Look: webhook, gone" {
+		t.Errorf("the overview's link is %q", got)
+	}
+	b.check(w.url)
+	h, err := admin.Webhook(t.Context(), "gone")
+	if err != nil || h.State != pawl.WebhookDisabled || !h.NextAttemptAt.IsZero() {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
