@@ -121,6 +121,7 @@ func listen(t *testing.T, f *fake, query, last string) *listener {
 	if got := l.next(); got != "" {
 		t.Fatalf("the first frame is %q", got)
 	}
+	synctest.Wait() // until it asks for events: what happens before is not for it
 	return l
 }
 
