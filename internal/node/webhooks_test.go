@@ -443,6 +443,8 @@ func TestThresholds(t *testing.T) {
 		told("/deep", 2, 1)
 		drain(7)
 		pass(15 * time.Second)
+		told("/deep", 2, 1) // it was told of that less than a minute ago
+		pass(time.Minute)
 		told("/deep", 2, 2)
 		told("/slow", 1, 0)
 		w.hooks.check(t)
