@@ -70,7 +70,7 @@ func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 		}})
 		var running sync.WaitGroup
 		for _, ns := range []string{"greedy", "modest"} {
-			for range maxTestsOf {
+			for range maxTests / 2 {
 				running.Go(func() {
 					if _, err := p.Test(bg, boss, ns, "h"); err != nil {
 						t.Errorf("a test in %s: %v", ns, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -31,9 +32,8 @@ const (
 	postRest = 50 * time.Millisecond
 	// lookEvery is the default period.
 	lookEvery = 10 * time.Second
-	// maxTests bounds the tests at a time, maxTestsOf those of a namespace.
-	maxTests   = 8
-	maxTestsOf = maxTests / 2
+	// maxTests bounds the tests at a time. One namespace has half of them.
+	maxTests = 8
 	// settleTries is how often it is tried to note what came of an attempt. After that it counts as not made.
 	settleTries = 3
 )
@@ -45,9 +45,10 @@ type Postman struct {
 	log  *slog.Logger
 	work sync.WaitGroup
 
-	mu    sync.Mutex
-	busy  map[hookName]bool // webhooks that are seen to
-	tests map[string]int    // that run, by namespace; "": all
+	mu   sync.Mutex
+	busy map[hookName]bool // webhooks that are seen to
+
+	tests *seats.Seats
 
 	delivered, failed atomic.Uint64
 	oldest            atomic.Int64 // when the oldest notice was made that is to be sent, in microseconds; 0: there is none, or this node does not lead
@@ -63,7 +64,7 @@ func NewPostman(cfg PostmanConfig) *Postman {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Postman{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: map[string]int{}}
+	return &Postman{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: seats.New(maxTests)}
 }
 
 // PostCounts are what a node has done for webhooks since it started.
@@ -238,10 +239,10 @@ func (p *Postman) told(ns, name string, n *notice, id noticeID, o webhook.Outcom
 
 // Test sends a notice to a webhook now, and tells what came of it. It is sent to one that is paused or disabled, too.
 func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (Delivery, error) {
-	if err := p.beginTest(ns, name); err != nil {
-		return Delivery{}, err
+	if ok, own := p.tests.Take(ns); !ok {
+		return Delivery{}, p.tooManyTests(name, own)
 	}
-	defer p.endTest(ns)
+	defer p.tests.Give(ns)
 	c := p.cfg.Control
 	type found struct {
 		Webhook
@@ -285,28 +286,11 @@ func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (De
 	return d, err
 }
 
-// beginTest takes a place for a test, which endTest gives back.
-func (p *Postman) beginTest(ns, name string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.tests[ns] >= maxTestsOf:
-		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name, maxTestsOf)
-	case p.tests[""] >= maxTests:
-		return task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, maxTests)
+func (p *Postman) tooManyTests(name string, own bool) error {
+	if own {
+		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name, p.tests.Each())
 	}
-	p.tests[ns]++
-	p.tests[""]++
-	return nil
-}
-
-func (p *Postman) endTest(ns string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tests[""]--
-	if p.tests[ns]--; p.tests[ns] == 0 {
-		delete(p.tests, ns)
-	}
+	return task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, p.tests.Most())
 }
 
 // testFacts is what came of a test.

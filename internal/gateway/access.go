@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -79,15 +80,15 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 			return ctx, leave, err
 		}
 	}
-	if ok, own := g.calls.take(c.namespace); !ok {
+	if ok, own := g.calls.Take(c.namespace); !ok {
 		return ctx, leave, tooManyCalls(g.calls, own)
 	}
-	leave = func() { g.calls.give(c.namespace) }
+	leave = func() { g.calls.Give(c.namespace) }
 	c.visitor, ctx = v, task.WithScope(ctx, v.Scope())
 	if n.lasts { // also while no token is wanted: that may change
 		var gone func()
 		ctx, gone = g.keeper.Stay(ctx, v.Visitor, v.certificate)
-		leave = func() { gone(); g.calls.give(c.namespace) }
+		leave = func() { gone(); g.calls.Give(c.namespace) }
 	}
 	return ctx, leave, nil
 }
@@ -98,11 +99,11 @@ const maxCalls = 100_000
 // callRest is when a call that was one too many may be made again.
 const callRest = 5 * time.Second
 
-func tooManyCalls(s *seats, own bool) error {
+func tooManyCalls(s *seats.Seats, own bool) error {
 	if own {
-		return task.Unavailable(callRest, "the namespace has %d calls under way at this node, and can have no more", s.each())
+		return task.Unavailable(callRest, "the namespace has %d calls under way at this node, and can have no more", s.Each())
 	}
-	return task.Unavailable(callRest, "%d calls are under way at this node, and no more can be", s.most)
+	return task.Unavailable(callRest, "%d calls are under way at this node, and no more can be", s.Most())
 }
 
 // visitor is who makes a call.

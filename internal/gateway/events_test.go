@@ -351,8 +351,8 @@ func TestEventStreamsAreShared(t *testing.T) {
 	for _, w := range open {
 		w.close()
 	}
-	if g.watchers.taken != 0 {
-		t.Errorf("%d streams are counted", g.watchers.taken)
+	if n := g.watchers.Taken(); n != 0 {
+		t.Errorf("%d streams are counted", n)
 	}
 }
 

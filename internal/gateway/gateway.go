@@ -18,6 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -88,7 +89,7 @@ type Gateway struct {
 	strays   refusals // requests for other hosts
 	rates    *rates
 	room     *room
-	calls    *seats
+	calls    *seats.Seats
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -97,7 +98,7 @@ type Gateway struct {
 	door   *door
 	inside *passage // of clients within the process
 
-	watchers *seats         // streams of events
+	watchers *seats.Seats   // streams of events
 	work     sync.WaitGroup // releases of claims that nobody received
 	stopping context.Context
 	stop     context.CancelFunc
@@ -215,7 +216,7 @@ func New(cfg Config) *Gateway {
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
 	g.rates, g.room = newRates(g.limits.Payload), newRoom(maxRoom)
-	g.calls, g.watchers = newSeats(maxCalls), newSeats(maxWatchers)
+	g.calls, g.watchers = seats.New(maxCalls), seats.New(maxWatchers)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}

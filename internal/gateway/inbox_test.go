@@ -27,6 +27,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/seats"
 )
 
 // rudeClient speaks HTTP/2 frame by frame, as no client of gRPC would.
@@ -337,32 +338,10 @@ func TestCallsWithoutATokenAreFew(t *testing.T) {
 }
 
 // A namespace can't take all calls of a node from the others.
-func TestSeats(t *testing.T) {
-	s := newSeats(4)
-	for i, step := range []struct {
-		ns      string
-		ok, own bool
-	}{{"a", true, false}, {"a", true, false}, {"a", false, true}, {"b", true, false}, {"c", true, false}, {"c", false, false}, {"d", false, false}, {"a", false, true}} {
-		if ok, own := s.take(step.ns); ok != step.ok || own != step.own {
-			t.Errorf("step %d: %s has %v, %v", i, step.ns, ok, own)
-		}
-	}
-	s.give("a")
-	if ok, _ := s.take("d"); !ok {
-		t.Error("a place that was given back is not there")
-	}
-	for _, ns := range []string{"a", "b", "c", "d"} {
-		s.give(ns)
-	}
-	if s.taken != 0 || len(s.of) != 0 {
-		t.Errorf("%d are taken, by %v", s.taken, s.of)
-	}
-}
-
 func TestCallsAtOnce(t *testing.T) {
 	g := newGateway(newFake())
 	defer g.Shutdown(context.Background())
-	g.calls = newSeats(2)
+	g.calls = seats.New(2)
 	n := need{reach: ofQueues}
 	enter := func() (func(), error) {
 		ctx, c := begin(t.Context(), "grpc", "test")

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/seats"
 )
 
 // watch is what a page shows, as far as events tell of it: one that matches means that the page is to be asked for anew. Fields that are
@@ -33,9 +33,8 @@ const (
 	// quickBeat is that of pages of which no event tells.
 	quickBeat = 4 * time.Second
 
-	// maxLive bounds the streams of a node, maxLiveOfOne those of one namespace, so that none keeps them all.
-	maxLive      = 500
-	maxLiveOfOne = maxLive / 2
+	// maxLive bounds the streams of a node. One namespace has half of them.
+	maxLive = 500
 	// fullBeat is how often a page asks that gets none. There may be many: they must not cost more than those that have one.
 	fullBeat = 30 * time.Second
 	// livePace is how often all streams of a node together may tell of changes, in a second: a page costs about 5 ms, and a hundred that
@@ -79,40 +78,10 @@ func liveFilter(q url.Values) pawl.EventFilter {
 	return f
 }
 
-// live counts the streams of a node, and ends them.
+// live is the streams of a node.
 type live struct {
-	mu   sync.Mutex
-	of   map[string]int // by namespace
-	open int
-
-	end chan struct{}
-}
-
-// enter reports whether a namespace may have one more stream. Leave is called when it has ended.
-func (l *live) enter(namespace string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open >= maxLive || l.of[namespace] >= maxLiveOfOne {
-		return false
-	}
-	l.open++
-	l.of[namespace]++
-	return true
-}
-
-func (l *live) leave(namespace string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	if l.of[namespace]--; l.of[namespace] == 0 {
-		delete(l.of, namespace)
-	}
-}
-
-func (l *live) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.open
+	seats *seats.Seats
+	end   chan struct{} // closed when they are to end
 }
 
 // follow answers with server-sent events: hello at the beginning, changed when the page is to be asked for anew, gone when the stream
@@ -139,11 +108,11 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 		_ = s.gone()
 		return
 	}
-	if !u.live.enter(namespace) {
+	if ok, _ := u.live.seats.Take(namespace); !ok {
 		_ = s.say(fmt.Sprintf("event: full\ndata: %d\n\n", int(fullBeat.Seconds())))
 		return
 	}
-	defer u.live.leave(namespace)
+	defer u.live.seats.Give(namespace)
 	go s.read(client, liveFilter(r.URL.Query()))
 	s.write()
 }
@@ -195,7 +164,7 @@ func (s *liveStream) write() {
 		select {
 		case <-changed:
 			said = s.say("event: changed\ndata: 1\n\n")
-			rest = time.After(gapOf(s.live.count()))
+			rest = time.After(gapOf(s.live.seats.Taken()))
 		case <-rest:
 			rest = nil
 		case <-breath.C:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/seats"
 )
 
 // Config is what a UI is made of.
@@ -93,7 +94,7 @@ func New(cfg Config) *UI {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{of: map[string]int{}, end: make(chan struct{})}}
+	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{seats: seats.New(maxLive), end: make(chan struct{})}}
 	u.assets = newAssets(u.base)
 	u.templates = u.parse()
 	mux := http.NewServeMux()
