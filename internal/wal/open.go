@@ -1,0 +1,348 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// ErrOwner: the log is another's.
+var ErrOwner = errors.New("log of another owner")
+
+// ErrDamaged: something that was synced is lost. errors.As with *DamageError says where.
+var ErrDamaged = errors.New("log is damaged")
+
+// DamageError says which part of which file is lost.
+type DamageError struct {
+	File     string
+	From, To int64 // bytes of File; equal where they aren't known
+	Reason   string
+}
+
+func (e *DamageError) Error() string {
+	if e.From == e.To {
+		return fmt.Sprintf("log %q is damaged: %s", e.File, e.Reason)
+	}
+	return fmt.Sprintf("log %q is damaged in bytes %d to %d: %s", e.File, e.From, e.To, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrDamaged) true.
+func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
+
+func (l *Log) damage(segment uint32, from, to int, reason string) *DamageError {
+	return &DamageError{File: l.pathOf(segment), From: int64(from), To: int64(to), Reason: reason}
+}
+
+// Replay takes the records of a log in their order. Checkpoint says that this is what Config.Checkpoint returned. Content
+// is valid until Replay returns.
+type Replay func(at LSN, content []byte, checkpoint bool) error
+
+// Open opens the log in cfg.Dir, or begins one if it has no segments, and gives the records of all segments that are
+// needed to replay, which may have seen some before Open fails. With ErrDamaged nothing was changed on disk, and
+// AcceptLoss opens what is left.
+func Open(cfg Config, replay Replay) (*Log, error) {
+	cfg.setDefaults()
+	l := &Log{cfg: cfg, segments: map[uint32]*segment{}, work: make(chan struct{}, 1), done: make(chan struct{})}
+	l.changed.L = &l.mu
+	if err := l.open(replay); err != nil {
+		return nil, errors.Join(err, l.closeFiles())
+	}
+	l.wake()
+	go l.keepSegments()
+	return l, nil
+}
+
+func (l *Log) open(replay Replay) error {
+	if len(l.cfg.Owner) > maxOwner {
+		return fmt.Errorf("owner of %d bytes: at most %d", len(l.cfg.Owner), maxOwner)
+	}
+	if err := l.openSegments(); err != nil {
+		return err
+	}
+	first, end, err := l.replayAll(replay)
+	if err = l.accept(err); err != nil {
+		return err
+	}
+	if err := l.cutAt(end); err != nil {
+		return err
+	}
+	if end == 0 {
+		return l.start()
+	}
+	return l.resume(first, end)
+}
+
+// accept notes damage and goes on, if the configuration says so.
+func (l *Log) accept(err error) error {
+	var damage *DamageError
+	if !l.cfg.AcceptLoss || !errors.As(err, &damage) {
+		return err
+	}
+	if l.lost == nil {
+		l.lost = damage
+	}
+	return nil
+}
+
+// openSegments opens all files of segments in the directory, and removes those that were never finished.
+func (l *Log) openSegments() error {
+	names, err := l.cfg.FS.List(l.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, suffix+".new") {
+			if err := l.cfg.FS.Remove(l.path(name)); err != nil {
+				return err
+			}
+		}
+		if number, ok := numberOf(name); ok {
+			if l.segments[number], err = l.openSegment(number); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// numbers are those of all open segments, in order.
+func (l *Log) numbers() []uint32 { return slices.Sorted(maps.Keys(l.segments)) }
+
+// replayAll replays the log, and returns the first segment that is needed and the end. With an error that something is
+// damaged, the end is that of what is sound, 0 if nothing is.
+func (l *Log) replayAll(replay Replay) (first uint32, end LSN, err error) {
+	last, first, err := l.findLast()
+	if err != nil || last == 0 {
+		return 0, 0, err
+	}
+	for n := first; n <= last; n++ {
+		if l.segments[n] == nil {
+			return first, end, l.damage(n, 0, 0, "it is missing")
+		}
+		if end, err = l.replaySegment(n, end, n == last, replay); err != nil {
+			return first, end, err
+		}
+	}
+	return first, end, nil
+}
+
+// findLast finds the last segment that was begun, the one with the highest number and a first record, and which the first
+// is that is needed. It returns 0 if none was begun.
+func (l *Log) findLast() (last, first uint32, err error) {
+	for _, n := range slices.Backward(l.numbers()) {
+		first, err := l.readFirst(n)
+		if err = l.accept(err); err != nil {
+			return 0, 0, err
+		}
+		if first > 0 {
+			return n, first, nil
+		}
+	}
+	return 0, 0, nil
+}
+
+// readFirst reads from the first record of a segment which segment is the first that is needed. It returns 0 if the
+// segment was not begun.
+func (l *Log) readFirst(n uint32) (first uint32, err error) {
+	b, err := l.segments[n].read()
+	if err != nil {
+		return 0, err
+	}
+	if err := l.checkHead(n, b); err != nil {
+		return 0, err
+	}
+	if r, ok := parse(b[min(segmentHead, len(b)):], lsnOf(n, segmentHead)); ok {
+		if _, first, _, ok := parseCheckpoint(r.content); ok && 0 < first && first <= n {
+			return first, nil
+		}
+	}
+	if w := witness(b, n, segmentHead); w > 0 {
+		return 0, l.damage(n, segmentHead, w, "its first record can't be read, though a later one says that it was synced")
+	}
+	return 0, nil
+}
+
+// checkHead refuses a segment of another owner, and one that has lost its head though it has records.
+func (l *Log) checkHead(n uint32, b []byte) error {
+	number, owner, ok := decodeHead(b)
+	switch {
+	case ok && !bytes.Equal(owner, l.cfg.Owner):
+		return fmt.Errorf("%w: %s is of %x, expected %x", ErrOwner, l.pathOf(n), owner, l.cfg.Owner)
+	case ok && number == n:
+		return nil
+	}
+	if hasRecords(b, n, 0) {
+		return l.damage(n, 0, segmentHead, "its head can't be read")
+	}
+	return nil // a crash came while the file was made ready
+}
+
+// replaySegment replays the records of one segment and returns where they end. The one before it ended at prev.
+func (l *Log) replaySegment(n uint32, prev LSN, last bool, replay Replay) (end LSN, err error) {
+	b, err := l.segments[n].read()
+	if err != nil {
+		return prev, err
+	}
+	if err := l.checkHead(n, b); err != nil {
+		return prev, err
+	}
+	at, begin := segmentHead, 0
+	for at < len(b) {
+		r, ok := parse(b[at:], lsnOf(n, at))
+		if !ok {
+			break
+		}
+		content, isFirst := r.content, at == segmentHead
+		if isFirst {
+			if content, err = l.replayCheckpoint(n, prev, content); err != nil {
+				return prev, err
+			}
+		}
+		if err := replay(lsnOf(n, at), content, isFirst); err != nil {
+			return prev, fmt.Errorf("%s, record at %d: %w", l.pathOf(n), at, err)
+		}
+		if at += r.size; isFirst {
+			begin = at
+		}
+	}
+	l.begin = begin
+	if at == segmentHead {
+		return prev, l.damage(n, segmentHead, len(b), "its first record can't be read")
+	}
+	if w := witness(b, n, at); last && w > 0 {
+		return lsnOf(n, at), l.damage(n, at, w, "a record can't be read, though later ones say that it was synced")
+	}
+	return lsnOf(n, at), nil
+}
+
+// replayCheckpoint checks that the segment before ended where the checkpoint says.
+func (l *Log) replayCheckpoint(n uint32, prev LSN, content []byte) ([]byte, error) {
+	end, _, rest, ok := parseCheckpoint(content)
+	switch {
+	case !ok:
+		return nil, l.damage(n, segmentHead, segmentHead, "its first record has an unknown form")
+	case prev != 0 && end != prev:
+		return nil, l.damage(prev.Segment(), prev.Offset(), end.Offset(), "records are lost that the next segment follows")
+	}
+	return rest, nil
+}
+
+// witness finds a valid record behind an offset at which there is none, that claims that the log was synced beyond the
+// offset. It returns where that record lies, 0 if there is none. Others were never synced: a power loss may leave later
+// parts of a write and take earlier ones.
+func witness(b []byte, segment uint32, from int) (at int) {
+	findRecord(b, segment, from, func(r record, offset int) bool {
+		if r.synced > lsnOf(segment, from) {
+			at = offset
+		}
+		return at > 0
+	})
+	return at
+}
+
+// findRecord calls fn for valid records of a segment from an offset on, wherever they lie, until fn returns true.
+func findRecord(b []byte, segment uint32, from int, fn func(r record, offset int) bool) bool {
+	from = (from + recordAlign - 1) &^ (recordAlign - 1)
+	for at := from; at+recordHead <= len(b); at += recordAlign {
+		if r, ok := parse(b[at:], lsnOf(segment, at)); ok && fn(r, at) {
+			return true
+		}
+	}
+	return false
+}
+
+// cutAt makes sure that nothing behind the end of the log, which was never synced or was given up, passes for a record
+// later. A clean segment right behind it is the next.
+func (l *Log) cutAt(end LSN) error {
+	for _, n := range l.numbers() {
+		s := l.segments[n]
+		if n < end.Segment() {
+			continue
+		}
+		b, err := s.read()
+		if err != nil {
+			return err
+		}
+		if n == end.Segment() {
+			if err := s.wipe(b, end.Offset()); err != nil {
+				return err
+			}
+			continue
+		}
+		delete(l.segments, n)
+		number, _, ok := decodeHead(b)
+		if ok && number == n && end > 0 && n == end.Segment()+1 && len(b) == l.cfg.SegmentSize && !hasRecords(b, n, 0) {
+			l.next = s
+		} else {
+			l.doomed = append(l.doomed, s)
+		}
+	}
+	return l.removeDoomed()
+}
+
+func hasRecords(b []byte, segment uint32, from int) bool {
+	return findRecord(b, segment, from, func(record, int) bool { return true })
+}
+
+// wipe puts zeros over what may be taken for records from an offset on.
+func (s *segment) wipe(b []byte, from int) error {
+	if !hasRecords(b, s.number, from) {
+		return nil
+	}
+	clear(b[from:])
+	_, err := s.file.WriteAt(b[from:], int64(from))
+	return err
+}
+
+// removeDoomed removes files that can't be used again, before others take their names.
+func (l *Log) removeDoomed() error {
+	l.mu.Lock()
+	doomed := l.doomed
+	l.doomed = nil
+	l.mu.Unlock()
+	for _, s := range doomed {
+		if err := errors.Join(s.file.Close(), l.cfg.FS.Remove(l.pathOf(s.number))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start begins an empty log.
+func (l *Log) start() (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last, err = l.create(1); err != nil {
+		return err
+	}
+	l.segments[1] = l.last
+	l.outAt = segmentHead
+	l.checkpoint(0)
+	l.flush()
+	return l.err
+}
+
+// resume makes the log go on where it ends. What was read may not have been on disk: the process that wrote it may have
+// ended before it had synced, and it must not be lost once it was seen.
+func (l *Log) resume(first uint32, end LSN) error {
+	l.last = l.segments[end.Segment()]
+	l.outAt, l.synced = end.Offset(), end
+	for _, s := range []*segment{l.last, l.next} {
+		if s == nil {
+			continue
+		}
+		if err := s.file.SyncData(); err != nil {
+			return err
+		}
+	}
+	for _, n := range l.numbers() {
+		if s := l.segments[n]; n < first {
+			delete(l.segments, n)
+			l.discard(s)
+		}
+	}
+	return l.syncDir()
+}

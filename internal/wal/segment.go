@@ -1,0 +1,138 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A segment's file begins with a block of its own:
+//
+//	"pawlwal" 1 | number 4 | length of owner 4 | owner | CRC-32C 4 | zeros
+//
+// and its records follow. Each file is named after its number.
+const (
+	magic       = "pawlwal\x01"
+	segmentHead = 4096
+	maxOwner    = 256
+	suffix      = ".wal"
+	zeroChunk   = 256 << 10
+)
+
+// segment is an open file of the log.
+type segment struct {
+	number  uint32
+	file    vfs.File
+	size    int // of the file
+	readers int // guarded by Log.mu
+}
+
+func (l *Log) path(name string) string { return l.cfg.FS.PathJoin(l.cfg.Dir, name) }
+
+func fileName(number uint32) string { return fmt.Sprintf("%010d%s", number, suffix) }
+
+func (l *Log) pathOf(number uint32) string { return l.path(fileName(number)) }
+
+// numberOf reads the number in the name of a segment's file.
+func numberOf(name string) (uint32, bool) {
+	digits, ok := strings.CutSuffix(name, suffix)
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return uint32(n), ok && err == nil && fileName(uint32(n)) == name
+}
+
+// create makes the file of a new segment, all zeros but for its head. Its name appears when all of it is on disk.
+func (l *Log) create(number uint32) (*segment, error) {
+	fs, name := l.cfg.FS, l.pathOf(number)
+	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(encodeHead(number, l.cfg.Owner))
+	zeros := make([]byte, min(zeroChunk, l.cfg.SegmentSize))
+	for left := l.cfg.SegmentSize - segmentHead; left > 0 && err == nil; left -= len(zeros) {
+		_, err = f.Write(zeros[:min(left, len(zeros))])
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	if err := fs.Rename(name+".new", name); err != nil {
+		return nil, err
+	}
+	if err := l.syncDir(); err != nil {
+		return nil, err
+	}
+	return l.openSegment(number)
+}
+
+// reuse makes a new segment of an old one's file. What that held is no record of the new one: its LSNs have the old number.
+func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
+	if err := l.cfg.FS.Rename(l.pathOf(old.number), l.pathOf(number)); err != nil {
+		return nil, err
+	}
+	if _, err := old.file.WriteAt(encodeHead(number, l.cfg.Owner), 0); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(old.file.SyncData(), l.syncDir()); err != nil {
+		return nil, err
+	}
+	return &segment{number: number, file: old.file, size: old.size}, nil
+}
+
+func (l *Log) openSegment(number uint32) (*segment, error) {
+	f, err := l.cfg.FS.OpenReadWrite(l.pathOf(number), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &segment{number: number, file: f, size: int(info.Size())}, nil
+}
+
+func (l *Log) syncDir() error {
+	d, err := l.cfg.FS.OpenDir(l.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func encodeHead(number uint32, owner []byte) []byte {
+	b := append(make([]byte, 0, segmentHead), magic...)
+	b = binary.LittleEndian.AppendUint32(b, number)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(owner)))
+	b = append(b, owner...)
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return b[:segmentHead]
+}
+
+// decodeHead reads a segment's number and owner. It returns false if that is no head.
+func decodeHead(b []byte) (number uint32, owner []byte, ok bool) {
+	const fixed = len(magic) + 8
+	if len(b) < segmentHead || string(b[:len(magic)]) != magic {
+		return 0, nil, false
+	}
+	number = binary.LittleEndian.Uint32(b[len(magic):])
+	n := binary.LittleEndian.Uint32(b[len(magic)+4:])
+	if n > maxOwner || crc32.Checksum(b[:fixed+int(n)], castagnoli) != binary.LittleEndian.Uint32(b[fixed+int(n):]) {
+		return 0, nil, false
+	}
+	return number, b[fixed : fixed+int(n)], true
+}
+
+// read returns all of a segment's file.
+func (s *segment) read() ([]byte, error) {
+	b := make([]byte, s.size)
+	n, err := s.file.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:n], err
+}
