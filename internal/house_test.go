@@ -42,15 +42,16 @@ var mayImport = map[string][]string{
 	"internal/gateway":   {"api/keda", "api/pawl/v1", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/contract", "internal/events", "internal/rest", "internal/roster", "internal/seats", "internal/stats", "internal/task", "internal/webhook"},
 	"internal/human":     {},
 	"internal/metrics":   {"internal/stats"},
-	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
+	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
 	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/task"},
 	"internal/roster":    {"internal/task"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
-	"internal/raftlog":   {},
+	"internal/ondisk":    {},
+	"internal/raftlog":   {"internal/ondisk"},
 	"internal/seats":     {},
 	"internal/shard":     {"internal/raftlog", "internal/store"},
 	"internal/stats":     {},
-	"internal/store":     {},
+	"internal/store":     {"internal/ondisk"},
 	"internal/task":      {},
 	"test":               {"", "api/pawl/v1", "internal/node", "pawltest"},
 	"test/conformance":   {},
@@ -63,7 +64,7 @@ var mayImport = map[string][]string{
 // onlyIn says which packages may use a library that the others must not know.
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":                 {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
-	"github.com/cockroachdb/pebble/v2":   {"internal/store", "internal/raftlog", "internal/node"},
+	"github.com/cockroachdb/pebble/v2":   {"internal/ondisk", "internal/store", "internal/raftlog", "internal/node"},
 	"github.com/prometheus":              {"internal/metrics"},
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports

@@ -251,6 +251,55 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 	})
 }
 
+// A node of three comes back without its disk, under a new number, and takes its time until it is heard of. All shards keep three
+// voters until its new replicas have caught up, and at no moment do fewer than two of them have what is answered.
+func TestReplacedNodeIsSwapped(t *testing.T) {
+	for seed := range seeds(30) {
+		inBubble(t, func(t *testing.T, w *world) {
+			s := newSaga(t, w, seed)
+			must(t, s.join("n2"))
+			must(t, s.join("n3"))
+			s.heal()
+			pass(time.Minute) // long in office: who was never heard of is silent for that long
+			s.tick()
+			s.up[3] = false
+			pass(aliveFor)
+			s.tick()
+			must(t, s.join("n3"))
+			again := s.numberOf("n3")
+			s.up[again] = false
+			for range s.rnd.IntN(60) {
+				s.tick()
+				s.mustHaveVoters(3)
+			}
+			s.up[again] = true
+			s.flaky = 0.2
+			for range 100 {
+				s.tick()
+				s.mustHaveVoters(3)
+			}
+			s.heal()
+			s.check()
+		})
+	}
+}
+
+// mustHaveVoters fails the test if a shard has fewer voters, or fewer than two that run.
+func (s *saga) mustHaveVoters(n int) {
+	s.t.Helper()
+	for id, g := range s.groups {
+		run := 0
+		for _, v := range g.Voters {
+			if s.lives(g, v) {
+				run++
+			}
+		}
+		if len(g.Voters) < n || run < 2 {
+			s.t.Errorf("seed %d: shard %d has voters %v, of which %d run: %s", s.seed, id, ids(g.Voters), run, g.noted)
+		}
+	}
+}
+
 // Shards that get a replica in one look do not all get it on the same node.
 func TestLoopSpreadsReplicas(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

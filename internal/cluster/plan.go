@@ -382,5 +382,8 @@ func (p *planner) rest() Verdict {
 				m.Name, p.ReplaceAfter)}
 		}
 	}
+	if p.voting(p.forced) > 0 {
+		return Verdict{Blocked: "a node that was removed still votes, and no other node can take its place yet"}
+	}
 	return Verdict{}
 }

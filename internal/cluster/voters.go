@@ -7,7 +7,8 @@ import (
 )
 
 // vote brings the voters to what they should be, in one change: learners that are ready come in, and what they replace
-// goes. Only voters of removed nodes go before there is another in their place, if the others can decide without them.
+// goes. No vote goes before there is another in its place, not even that of a removed node, as long as a member could take
+// it: with fewer voters an answered write would lie on fewer disks.
 func (p *planner) vote() Verdict {
 	want := p.voters()
 	if v := p.surplus(want); v.Step.Kind != NoStep {
@@ -15,9 +16,6 @@ func (p *planner) vote() Verdict {
 	}
 	if same(want, p.Status.Voters) {
 		return p.waiting(want)
-	}
-	if len(want) == 0 {
-		return Verdict{Blocked: "all its voters are to go, and no other replica is ready"}
 	}
 	if !slices.Contains(want, p.Status.Leader) {
 		if v, settled := p.handOver(want); settled {
@@ -54,31 +52,41 @@ func (p *planner) handOver(want []uint64) (v Verdict, settled bool) {
 }
 
 // target is how many voters there should be: as many as replicas are asked for or nodes can hold, and odd. A replica
-// that is not wanted where it is counts only while it votes: it is not made a voter.
+// that is not wanted where it is counts only while it votes: it is not made a voter. A member that is silent counts only
+// in the place of a voter on a removed node: it may have joined in that node's place a moment ago.
 func (p *planner) target() int {
-	capable := len(p.good)
+	capable, silent := len(p.good), 0
 	for _, m := range p.Members {
-		if _, held := p.Shard.On(m.Number); !held && m.eligible() {
+		switch _, held := p.Shard.On(m.Number); {
+		case held:
+		case m.eligible():
 			capable++
+		case m.State == Active:
+			silent++
 		}
 	}
-	for _, id := range slices.Concat(p.unwanted, p.leaving) {
-		if p.Status.votes(id) {
-			capable++
-		}
-	}
+	capable += p.voting(p.unwanted) + p.voting(p.leaving) + min(silent, p.voting(p.forced))
 	n := min(p.Settings.Replication, capable)
 	return n - (n+1)%2
+}
+
+// voting counts the voters among some replicas.
+func (p *planner) voting(ids []uint64) (n int) {
+	for _, id := range ids {
+		if p.Status.votes(id) {
+			n++
+		}
+	}
+	return n
 }
 
 // voters are those that there should be next.
 func (p *planner) voters() []uint64 {
 	var stay, come, fill []uint64
 	for _, id := range p.Status.Voters {
-		switch {
-		case slices.Contains(p.good, id):
+		if slices.Contains(p.good, id) {
 			stay = append(stay, id)
-		case !slices.Contains(p.forced, id):
+		} else {
 			fill = append(fill, id) // only as long as nobody better is there
 		}
 	}
@@ -103,10 +111,12 @@ func (p *planner) voters() []uint64 {
 	return want
 }
 
-// compareVoters puts first who should vote: the leader, then those that answer.
+// compareVoters puts first who should vote: the leader, then those that answer, and last what has no right to be.
 func (p *planner) compareVoters(a, b uint64) int {
 	rank := func(id uint64) int {
 		switch {
+		case slices.Contains(p.forced, id):
+			return 4
 		case id == p.Status.Leader:
 			return 0
 		case NodeOf(id) == p.Shard.Preferred:
@@ -155,7 +165,7 @@ func (p *planner) worth(id uint64, voters []uint64) int {
 
 // waiting says whether the voters would be others if a learner had caught up.
 func (p *planner) waiting(voters []uint64) Verdict {
-	replaces := slices.ContainsFunc(slices.Concat(p.leaving, p.unwanted), p.Status.votes)
+	replaces := p.voting(p.leaving)+p.voting(p.unwanted)+p.voting(p.forced) > 0
 	for _, id := range p.good {
 		if slices.Contains(p.Status.Learners, id) && !p.Status.ready(id) && (replaces || len(voters) < p.target()) {
 			return Verdict{Busy: fmt.Sprintf("the replica on node %s catches up", p.memberOf(id).Name)}

@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/router"
@@ -94,12 +95,12 @@ type state struct {
 	undebug   context.CancelFunc
 }
 
-// ErrDamaged: a log has lost something that was synced, and Start has changed nothing; errors.As with *DamageError says
-// where. A sound copy of the directory is the cure, or Config.AcceptDataLoss.
-var ErrDamaged = raftlog.ErrDamaged
+// ErrDamaged: the directory has lost something that was synced, and Start has changed nothing; errors.As with *DamageError
+// says where. A sound copy of the directory is the cure, or of a log Config.AcceptDataLoss.
+var ErrDamaged = ondisk.ErrDamaged
 
 // DamageError says which part of which file is lost.
-type DamageError = raftlog.DamageError
+type DamageError = ondisk.DamageError
 
 // Where things lie in the data directory: the logs, and the archive of dead letters.
 const (
@@ -242,7 +243,7 @@ func (n *Node) checkLogs() error {
 	}
 	for id, h := range n.book.read().Replicas {
 		if _, err := os.Stat(n.path(stateDir(id, h.Replica))); err == nil {
-			return &DamageError{File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
+			return &DamageError{What: "log", File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
 		}
 	}
 	return nil

@@ -98,7 +98,7 @@ func (r *replicas) mustBeWhole(id uint32, h holding) error {
 	if _, err := os.Stat(dir + ".ready"); err == nil { // the power went while it was being replaced
 		return nil
 	}
-	return &DamageError{File: dir, Reason: fmt.Sprintf("the state of shard %d is missing, and its log is there", id)}
+	return &DamageError{What: "state", File: dir, Reason: fmt.Sprintf("the state of shard %d is missing, and its log is there", id)}
 }
 
 func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, error) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // wornDisk returns a disk with tables, two write-ahead logs and marks, whose log holds entries up to 60, and the first
@@ -169,8 +171,8 @@ func (d *disk) flip(file string, at, bit int, first, promised uint64) bool {
 	if index != 0 {
 		d.t.Errorf("bit %d of byte %d of %d in %q flipped: entry %d is lost, and nobody says so", bit, at, len(b), file, index)
 	}
-	if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrIdentity) {
-		d.t.Errorf("bit %d of byte %d in %q flipped: refused with %v, want ErrDamaged", bit, at, file, err)
+	if err != nil && !errors.Is(err, ondisk.ErrDamaged) && !errors.Is(err, ErrIdentity) {
+		d.t.Errorf("bit %d of byte %d in %q flipped: refused with %v, want ondisk.ErrDamaged", bit, at, file, err)
 	}
 	return err != nil
 }
@@ -185,8 +187,8 @@ func TestCutFileIsNoticed(t *testing.T) {
 			d.write(file, whole[:n])
 			if index, err := d.lost(first, promised); index != 0 {
 				t.Errorf("%q cut to %d of %d bytes: entry %d is lost, and nobody says so", file, n, len(whole), index)
-			} else if err != nil && !errors.Is(err, ErrDamaged) {
-				t.Errorf("%q cut to %d bytes: refused with %v, want ErrDamaged", file, n, err)
+			} else if err != nil && !errors.Is(err, ondisk.ErrDamaged) {
+				t.Errorf("%q cut to %d bytes: refused with %v, want ondisk.ErrDamaged", file, n, err)
 			}
 		}
 		d := worn.copy()
@@ -195,8 +197,8 @@ func TestCutFileIsNoticed(t *testing.T) {
 		}
 		if index, err := d.lost(first, promised); index != 0 {
 			t.Errorf("%q removed: entry %d is lost, and nobody says so", file, index)
-		} else if err != nil && !errors.Is(err, ErrDamaged) {
-			t.Errorf("%q removed: refused with %v, want ErrDamaged", file, err)
+		} else if err != nil && !errors.Is(err, ondisk.ErrDamaged) {
+			t.Errorf("%q removed: refused with %v, want ondisk.ErrDamaged", file, err)
 		}
 	}
 }

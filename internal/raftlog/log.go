@@ -7,19 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
-)
 
-// formatVersion is the Pebble format of the store. It is pinned: a newer library must not change what is on disk before
-// a release decides so. It has sync offsets in the write-ahead log, without which a flipped bit in its middle passes
-// for its end.
-const formatVersion = pebble.FormatValueSeparation
+	"github.com/pawlq/pawl/internal/ondisk"
+)
 
 // Identity says whose logs a directory holds.
 type Identity struct {
@@ -85,27 +80,7 @@ type Log struct {
 // ErrIdentity: the directory holds the logs of another cluster or node.
 var ErrIdentity = errors.New("logs of another cluster or node")
 
-// ErrDamaged: the logs have lost something that was synced. errors.As with *DamageError says where.
-var ErrDamaged = errors.New("log is damaged")
-
-// DamageError says which part of which file is lost.
-type DamageError struct {
-	File     string
-	From, To int64 // bytes of File; both 0 where it isn't known
-	Reason   string
-}
-
-func (e *DamageError) Error() string {
-	if e.From == e.To {
-		return fmt.Sprintf("log %q is damaged: %s", e.File, e.Reason)
-	}
-	return fmt.Sprintf("log %q is damaged in bytes %d to %d: %s", e.File, e.From, e.To, e.Reason)
-}
-
-// Is makes errors.Is(err, ErrDamaged) true.
-func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
-
-// Open opens the logs in cfg.Dir, creating them if the directory is empty or absent. With ErrDamaged nothing was
+// Open opens the logs in cfg.Dir, creating them if the directory is empty or absent. With ondisk.ErrDamaged nothing was
 // changed, and AcceptDataLoss opens what is left.
 func Open(cfg Config) (*Log, error) {
 	cfg.setDefaults()
@@ -129,10 +104,13 @@ func Open(cfg Config) (*Log, error) {
 
 func (l *Log) open() (err error) {
 	fs := l.cfg.FS
-	if err := makeDir(fs, l.path()); err != nil {
+	if err := ondisk.MakeDir(fs, l.cfg.Dir); err != nil {
 		return err
 	}
 	if l.lock, err = fs.Lock(fs.PathJoin(l.cfg.Dir, "LOCK")); err != nil {
+		return err
+	}
+	if err := ondisk.Prepare(fs, l.path()); err != nil {
 		return err
 	}
 	for _, step := range []func() error{l.openMarks, l.openStore, l.checkIdentity, l.startMarks} {
@@ -148,7 +126,7 @@ func (l *Log) path() string { return l.cfg.FS.PathJoin(l.cfg.Dir, "log") }
 
 func (l *Log) openMarks() (err error) {
 	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity)
-	if err != nil && errors.Is(err, ErrDamaged) && l.cfg.AcceptDataLoss {
+	if err != nil && errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
 		l.giveUp(err)
 		return nil
 	}
@@ -179,7 +157,7 @@ func (l *Log) openStore() error {
 	if err == nil && l.cfg.AcceptDataLoss {
 		err = l.readAll()
 	}
-	if errors.Is(err, ErrDamaged) && l.cfg.AcceptDataLoss {
+	if errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
 		return l.salvage(err)
 	}
 	return err
@@ -202,15 +180,17 @@ func (l *Log) openPebble() error {
 	return asDamage(l.path(), err)
 }
 
-// asDamage turns errors in opening or reading the store into a DamageError, unless the system gave them: those may go
-// away.
+// damaged says that what is lost lies in a file or directory of the logs.
+func damaged(path, format string, args ...any) *ondisk.DamageError {
+	return &ondisk.DamageError{What: "log", File: path, Reason: fmt.Sprintf(format, args...)}
+}
+
+// asDamage makes errors in opening or reading the store damage, unless they may go away, or are a refusal.
 func asDamage(path string, err error) error {
-	var sys syscall.Errno
-	if err == nil || errors.Is(err, ErrDamaged) || errors.Is(err, ErrIdentity) || errors.As(err, &sys) && sys != syscall.ENOENT {
+	if errors.Is(err, ErrIdentity) {
 		return err
 	}
-	reason, _, _ := strings.Cut(err.Error(), "\n") // Pebble hangs details below
-	return &DamageError{File: path, Reason: reason}
+	return ondisk.AsDamage("log", path, err)
 }
 
 func isOldForm(fs vfs.FS, dir string) (bool, error) {
@@ -218,7 +198,7 @@ func isOldForm(fs vfs.FS, dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return !desc.Exists || desc.FormatMajorVersion < formatVersion, nil
+	return !desc.Exists || desc.FormatMajorVersion < ondisk.Format, nil
 }
 
 // checkIdentity compares whose logs these are, and writes it into a new store.
@@ -230,7 +210,7 @@ func (l *Log) checkIdentity() error {
 	if ok {
 		return l.cfg.Identity.check(b)
 	}
-	lost := &DamageError{File: l.path()}
+	lost := damaged(l.path(), "")
 	if blank, err := l.isBlank(); err != nil {
 		return err
 	} else if !blank {
@@ -291,7 +271,7 @@ func (l *Log) startMarks() error {
 			return err
 		}
 		if logs && !l.lossy {
-			missing := &DamageError{File: l.marks.path, Reason: "it is missing"}
+			missing := damaged(l.marks.path, "it is missing")
 			if !l.cfg.AcceptDataLoss {
 				return missing
 			}
@@ -379,7 +359,7 @@ func (l *Log) readAll() error {
 func (l *Log) options() *pebble.Options {
 	o := &pebble.Options{
 		FS:                          l.cfg.FS,
-		FormatMajorVersion:          formatVersion,
+		FormatMajorVersion:          ondisk.Format,
 		Cache:                       l.cfg.Cache,
 		MemTableSize:                uint64(l.cfg.MemTableSize),
 		MemTableStopWritesThreshold: 3,
@@ -397,7 +377,7 @@ func (l *Log) options() *pebble.Options {
 				}
 			},
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
-				l.fail(&DamageError{File: i.Path, Reason: i.Details.Error()})
+				l.fail(damaged(i.Path, "%s", ondisk.FirstLine(i.Details)))
 			},
 		},
 	}
@@ -427,21 +407,4 @@ func (p pebbleLogger) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	p.l.stop(err, true)
 	panic(err)
-}
-
-// makeDir makes a directory, and those above it, so that their names survive a power loss.
-func makeDir(fs vfs.FS, dir string) error {
-	if _, err := fs.Stat(dir); err == nil {
-		return nil
-	}
-	parent := fs.PathDir(dir)
-	if parent != dir {
-		if err := makeDir(fs, parent); err != nil {
-			return err
-		}
-	}
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return syncDir(fs, parent)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // The marks file is two slots, written in turn, so that a torn write leaves the other. A slot is
@@ -87,7 +89,7 @@ func openMarks(fs vfs.FS, path string, id Identity) (m *marks, err error) {
 		}
 	}
 	if m.of == nil {
-		return m, &DamageError{File: path, From: 0, To: int64(len(b)), Reason: first.Error()}
+		return m, &ondisk.DamageError{What: "log", File: path, To: int64(len(b)), Reason: first.Error()}
 	}
 	return m, nil
 }
@@ -112,7 +114,7 @@ func (m *marks) create(fs vfs.FS) error {
 	if err := fs.Rename(tmp, m.path); err != nil {
 		return err
 	}
-	return syncDir(fs, fs.PathDir(m.path))
+	return ondisk.SyncDir(fs, fs.PathDir(m.path))
 }
 
 // start opens the file for writing and starts the writer goroutine, which ends in close.
@@ -286,12 +288,4 @@ func readFile(fs vfs.FS, path string) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 2*slotLen))
 	return b, errors.Join(err, f.Close())
-}
-
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 var us = Identity{Cluster: [16]byte{1}, Node: 1}
@@ -245,8 +247,8 @@ func TestStateBehindLogIsRefused(t *testing.T) {
 	}
 	d.close()
 	_, err := d.open().Shard(7, Start{Index: 2, Term: 1})
-	if !errors.Is(err, ErrDamaged) {
-		t.Errorf("got %v, want ErrDamaged", err)
+	if !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("got %v, want ondisk.ErrDamaged", err)
 	}
 	d.close()
 }
@@ -306,7 +308,7 @@ func TestShorterThanMarkIsRefused(t *testing.T) {
 
 	d.mem = early
 	_, err := d.open().Shard(7, Start{Index: 2, Term: 3})
-	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "entries 6 to 9 of shard 7 are lost") {
+	if !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "entries 6 to 9 of shard 7 are lost") {
 		t.Errorf("got %v", err)
 	}
 	d.close()
@@ -363,8 +365,8 @@ func TestLostVoteIsRefused(t *testing.T) {
 	d.close()
 	copyFile(t, late, early, "/data/raft/marks")
 	d.mem = early
-	if _, err := d.open().Shard(7, Start{}); !errors.Is(err, ErrDamaged) {
-		t.Errorf("got %v, want ErrDamaged", err)
+	if _, err := d.open().Shard(7, Start{}); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("got %v, want ondisk.ErrDamaged", err)
 	}
 	d.close()
 }
@@ -389,8 +391,8 @@ func TestMissingFiles(t *testing.T) {
 		if err := d.mem.RemoveAll("/data/raft/" + gone); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(d.config()); !errors.Is(err, ErrDamaged) {
-			t.Errorf("without %q: %v, want ErrDamaged", gone, err)
+		if _, err := Open(d.config()); !errors.Is(err, ondisk.ErrDamaged) {
+			t.Errorf("without %q: %v, want ondisk.ErrDamaged", gone, err)
 		}
 		cfg := d.config()
 		cfg.AcceptDataLoss = true

@@ -8,10 +8,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // findDamage returns the first damaged place in the write-ahead logs of a store, or nil if they are sound.
-func findDamage(fs vfs.FS, dir string) *DamageError {
+func findDamage(fs vfs.FS, dir string) *ondisk.DamageError {
 	logs, err := wal.Scan(wal.Dir{FS: fs, Dirname: dir})
 	if err != nil {
 		return nil
@@ -24,7 +26,7 @@ func findDamage(fs vfs.FS, dir string) *DamageError {
 		if err != nil {
 			_, path := ll.SegmentLocation(0)
 			size, _ := ll.PhysicalSize() // for the message only
-			return &DamageError{File: path, From: good, To: int64(size), Reason: err.Error()}
+			return &ondisk.DamageError{What: "log", File: path, From: good, To: int64(size), Reason: err.Error()}
 		}
 	}
 	return nil
@@ -90,7 +92,7 @@ func (l *Log) startOver() error {
 	if err := l.cfg.FS.RemoveAll(l.path()); err != nil {
 		return err
 	}
-	if err := makeDir(l.cfg.FS, l.path()); err != nil {
+	if err := ondisk.MakeDir(l.cfg.FS, l.path()); err != nil {
 		return err
 	}
 	if err := l.openPebble(); err != nil {
@@ -117,7 +119,7 @@ func (l *Log) setAside() error {
 }
 
 // cutWAL ends the write-ahead log before the damage and removes those after it: Pebble takes it for a torn tail.
-func (l *Log) cutWAL(damage *DamageError) error {
+func (l *Log) cutWAL(damage *ondisk.DamageError) error {
 	fs := l.cfg.FS
 	tmp := damage.File + ".new"
 	if err := copyPrefix(fs, damage.File, tmp, damage.From); err != nil {
@@ -139,7 +141,7 @@ func (l *Log) cutWAL(damage *DamageError) error {
 		}
 		later = later || path == damage.File
 	}
-	return syncDir(fs, l.path())
+	return ondisk.SyncDir(fs, l.path())
 }
 
 func copyPrefix(fs vfs.FS, from, to string, n int64) error {

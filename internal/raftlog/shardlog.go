@@ -8,6 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // maxTail is how many bytes of the newest entries a log keeps in memory, so that those just saved are applied and sent
@@ -67,8 +69,7 @@ func (s *ShardLog) open(start Start) error {
 		}
 	}
 	if applied.index < s.start.index {
-		return &DamageError{File: s.log.path(), Reason: fmt.Sprintf(
-			"it begins after entry %d, but the state has only entry %d: the state's files are lost or old", s.start.index, applied.index)}
+		return damaged(s.log.path(), "it begins after entry %d, but the state has only entry %d: the state's files are lost or old", s.start.index, applied.index)
 	}
 	if err := s.checkMark(applied); err != nil {
 		return err
@@ -80,8 +81,7 @@ func (s *ShardLog) open(start Start) error {
 	} else if term, err := s.Term(applied.index); err != nil {
 		return err
 	} else if term != applied.term {
-		return &DamageError{File: s.log.path(), Reason: fmt.Sprintf(
-			"entry %d is of term %d, the state applied one of term %d", applied.index, term, applied.term)}
+		return damaged(s.log.path(), "entry %d is of term %d, the state applied one of term %d", applied.index, term, applied.term)
 	}
 	// The commit index is not synced on its own, and the state may have gone past the one on disk.
 	s.hard.Commit = new(min(max(s.hard.GetCommit(), applied.index), s.last.index))
@@ -180,18 +180,16 @@ func (s *ShardLog) checkMark(applied position) error {
 	s.epoch = max(s.epoch, k.epoch)
 	end := max(s.last.index, applied.index)
 	reached := position{end, s.hard.GetTerm()}
-	var lost *DamageError
+	var lost *ondisk.DamageError
 	switch {
 	case s.log.lossy:
-		lost = &DamageError{File: s.log.path(), Reason: "parts of the store were given up"}
+		lost = damaged(s.log.path(), "parts of the store were given up")
 	case !known && (s.last != position{} || s.hard.GetTerm() > 0):
-		lost = &DamageError{File: s.log.marks.path, Reason: fmt.Sprintf("it has no mark of shard %d", s.shard)}
+		lost = damaged(s.log.marks.path, "it has no mark of shard %d", s.shard)
 	case known && k.term > reached.term:
-		lost = &DamageError{File: s.log.path(), Reason: fmt.Sprintf(
-			"shard %d had reached entry %d in term %d, and comes back with entry %d in term %d", s.shard, k.index, k.term, end, reached.term)}
+		lost = damaged(s.log.path(), "shard %d had reached entry %d in term %d, and comes back with entry %d in term %d", s.shard, k.index, k.term, end, reached.term)
 	case known && k.term == reached.term && k.index > end:
-		lost = &DamageError{File: s.log.path(), Reason: fmt.Sprintf(
-			"entries %d to %d of shard %d are lost", end+1, k.index, s.shard)}
+		lost = damaged(s.log.path(), "entries %d to %d of shard %d are lost", end+1, k.index, s.shard)
 	}
 	if lost != nil && !s.log.cfg.AcceptDataLoss {
 		return lost
@@ -423,7 +421,7 @@ func (s *ShardLog) Term(index uint64) (uint64, error) {
 	term := uint64(0)
 	err := s.scan(index, index+1, func(e *pb.Entry) bool { term = e.GetTerm(); return false })
 	if err == nil && term == 0 {
-		err = &DamageError{File: s.log.path(), Reason: fmt.Sprintf("entry %d of shard %d is missing", index, s.shard)}
+		err = damaged(s.log.path(), "entry %d of shard %d is missing", index, s.shard)
 	}
 	return term, err
 }
@@ -455,7 +453,7 @@ func (s *ShardLog) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 		return true
 	})
 	if err == nil && len(out) == 0 {
-		err = &DamageError{File: s.log.path(), Reason: fmt.Sprintf("entry %d of shard %d is missing", lo, s.shard)}
+		err = damaged(s.log.path(), "entry %d of shard %d is missing", lo, s.shard)
 	}
 	return out, err
 }

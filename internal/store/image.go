@@ -11,6 +11,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // An image is a state as a stream of bytes: what fills a replica that is new or lags, and what a backup is. It holds rows,
@@ -301,8 +303,8 @@ func (s *Store) stage(r io.Reader) (pos Position, err error) {
 		return pos, fmt.Errorf("%w: the image is of cluster %x, shard %d; expected cluster %x, shard %d", ErrIdentity,
 			head.Cluster, head.Shard, id.Cluster, id.Shard)
 	}
-	staged := &Store{cfg: s.cfg}
-	staged.cfg.Dir = s.stagedDir()
+	staged := &Store{cfg: s.cfg, opened: true}
+	staged.cfg.Dir, staged.cfg.MustExist = s.stagedDir(), false
 	if err := staged.open(); err != nil {
 		return pos, err
 	}
@@ -362,7 +364,7 @@ func (s *Store) Switch() error {
 	fs := s.cfg.FS
 	err := fs.Rename(s.stagedDir(), s.readyDir())
 	if err == nil {
-		err = syncDir(fs, fs.PathDir(s.cfg.Dir))
+		err = ondisk.SyncDir(fs, fs.PathDir(s.cfg.Dir))
 	}
 	if err == nil {
 		err = s.finishSwitch()
@@ -392,7 +394,7 @@ func (s *Store) finishSwitch() error {
 	if err := fs.Rename(s.readyDir(), s.cfg.Dir); err != nil {
 		return err
 	}
-	return syncDir(fs, fs.PathDir(s.cfg.Dir))
+	return ondisk.SyncDir(fs, fs.PathDir(s.cfg.Dir))
 }
 
 // Installed says that this state came from an image, and that its log has not begun anew since.

@@ -4,8 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -13,11 +17,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
-)
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
-// formatVersion is the Pebble format that stores are written in. It is pinned: a newer library must not change what is
-// on disk before a release decides so. It is at least the version that detects damage in the middle of a log.
-const formatVersion = pebble.FormatValueSeparation
+	"github.com/pawlq/pawl/internal/ondisk"
+)
 
 // rowVersion opens the store's own rows.
 const rowVersion = 1
@@ -42,6 +45,8 @@ type Config struct {
 	Dir      string
 	FS       vfs.FS // nil: the operating system's
 	Identity Identity
+	// MustExist: the state was there before, so that it is damaged if it is not there now.
+	MustExist bool
 
 	// MemTableSize is how many bytes of writes gather in memory before they are flushed, 16 MiB if 0; up to three such tables exist.
 	MemTableSize int
@@ -49,7 +54,8 @@ type Config struct {
 	Cache *pebble.Cache
 
 	Logger *slog.Logger
-	// Fatal is called, at most once, when the state can't be read or written. The store is unusable from then on.
+	// Fatal is called, at most once, when the state can't be read or written, with ondisk.ErrDamaged if a part of it is lost.
+	// The store is unusable from then on. What happens within Open is Open's error instead.
 	Fatal func(error)
 }
 
@@ -68,13 +74,17 @@ type Store struct {
 	cfg     Config
 	db      *pebble.DB
 	applied atomic.Pointer[Position]
-	failed  atomic.Bool
+
+	mu     sync.Mutex
+	opened bool  // failures are reported to Fatal
+	failed error // the first failure
 }
 
 // ErrIdentity: the directory holds the state of another cluster, replica or shard.
 var ErrIdentity = errors.New("state of another cluster, replica or shard")
 
-// Open opens the state in cfg.Dir, creating it if the directory is empty or absent.
+// Open opens the state in cfg.Dir, creating it if the directory is empty or absent. With ondisk.ErrDamaged nothing was
+// changed that is worth something.
 //
 // The first byte of a key is its table, and a table has files of its own. So one whose keys grow, such as with time, is
 // hardly ever merged with what is stored, however the keys of others lie.
@@ -89,17 +99,35 @@ func Open(cfg Config) (*Store, error) {
 		cfg.MemTableSize = 16 << 20
 	}
 	s := &Store{cfg: cfg}
-	if err := s.finishSwitch(); err != nil {
+	err := s.finishSwitch()
+	if err == nil {
+		err = s.open()
+	}
+	if errors.Is(err, ondisk.ErrDamaged) {
+		return nil, err
+	}
+	if err != nil {
 		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
 	}
-	if err := s.open(); err != nil {
-		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
+	if err := s.begin(); err != nil {
+		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }
 
+// begin has failures reported from now on. It returns one that came before.
+func (s *Store) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened = true
+	return s.failed
+}
+
 func (s *Store) open() error {
-	fresh, err := isEmptyDir(s.cfg.FS, s.cfg.Dir)
+	if err := ondisk.Prepare(s.cfg.FS, s.cfg.Dir); err != nil {
+		return err
+	}
+	fresh, err := s.isNew()
 	if err != nil {
 		return err
 	}
@@ -109,12 +137,45 @@ func (s *Store) open() error {
 		}
 	}
 	if s.db, err = pebble.Open(s.cfg.Dir, s.options()); err != nil {
-		return err
+		return s.damage(err)
 	}
 	if err := s.load(); err != nil {
-		return errors.Join(err, s.db.Close())
+		return errors.Join(s.damage(err), s.db.Close())
 	}
 	return nil
+}
+
+// isNew says whether the directory holds no state yet. Where there are tables and no list of them, Pebble would begin a new
+// state and delete the tables.
+func (s *Store) isNew() (bool, error) {
+	names, err := s.cfg.FS.List(s.cfg.Dir)
+	if err != nil {
+		return false, err
+	}
+	listed, err := atomicfs.ReadMarker(s.cfg.FS, s.cfg.Dir, "manifest")
+	if err != nil {
+		return false, s.damage(err)
+	}
+	tables := slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
+	switch {
+	case listed == "" && tables:
+		return false, s.lost("the list of its tables is missing")
+	case listed == "" && s.cfg.MustExist:
+		return false, s.lost("it is missing")
+	}
+	return len(names) == 0, nil
+}
+
+// damage is the error of an Open.
+func (s *Store) damage(err error) error {
+	if errors.Is(err, ErrIdentity) {
+		return err
+	}
+	return ondisk.AsDamage("state", s.cfg.Dir, err)
+}
+
+func (s *Store) lost(reason string) error {
+	return &ondisk.DamageError{What: "state", File: s.cfg.Dir, Reason: reason}
 }
 
 // create makes an empty store that knows whose it is.
@@ -129,7 +190,17 @@ func (s *Store) create() error {
 	return errors.Join(db.Flush(), db.Close())
 }
 
-func (s *Store) load() error {
+// load reads what the store says of itself.
+func (s *Store) load() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			f, ok := p.(*Failure)
+			if !ok {
+				panic(p)
+			}
+			err = f.Err
+		}
+	}()
 	id, ok := s.Get(identityKey)
 	if !ok {
 		// A crash between creating the directory and the first flush: nothing else can be in it.
@@ -304,7 +375,7 @@ func (s *Store) options() *pebble.Options {
 	log := pebbleLogger{s}
 	o := &pebble.Options{
 		FS:                          s.cfg.FS,
-		FormatMajorVersion:          formatVersion,
+		FormatMajorVersion:          ondisk.Format,
 		DisableWAL:                  true,
 		Cache:                       s.cfg.Cache,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
@@ -313,8 +384,8 @@ func (s *Store) options() *pebble.Options {
 		LBaseMaxBytes:               64 << 20,
 		Logger:                      log,
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { s.fail(fmt.Errorf("background work: %w", err)) },
-			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.fail(fmt.Errorf("damaged file %q: %w", i.Path, i.Details)) },
+			BackgroundError: func(err error) { s.fail(s.failure("background work", err)) },
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.fail(damagedFile(i)) },
 		},
 	}
 	if s.cfg.Cache == nil {
@@ -334,11 +405,32 @@ func (s *Store) options() *pebble.Options {
 	return o
 }
 
-// fail reports the first failure.
+// fail reports the first failure, or leaves it to Open.
 func (s *Store) fail(err error) {
-	if s.failed.CompareAndSwap(false, true) && s.cfg.Fatal != nil {
-		s.cfg.Fatal(fmt.Errorf("state in %q: %w", s.cfg.Dir, err))
+	s.mu.Lock()
+	first, opened := s.failed == nil, s.opened
+	if first {
+		s.failed = err
 	}
+	s.mu.Unlock()
+	if first && opened && s.cfg.Fatal != nil {
+		s.cfg.Fatal(err)
+	}
+}
+
+// failure names where an error of Pebble's came from, and tells damage from what may pass.
+func (s *Store) failure(doing string, err error) error {
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		return damagedFile(*info)
+	}
+	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
+		return ondisk.AsDamage("state", s.cfg.Dir, err)
+	}
+	return fmt.Errorf("state in %q: %s: %w", s.cfg.Dir, doing, err)
+}
+
+func damagedFile(i pebble.DataCorruptionInfo) error {
+	return &ondisk.DamageError{What: "state", File: i.Path, Reason: ondisk.FirstLine(i.Details)}
 }
 
 // Failure is what reads panic with when the state can't be read. The shard's loop recovers it and stops the replica:
@@ -349,42 +441,9 @@ func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
 func (s *Store) failRead(err error) {
-	err = fmt.Errorf("state in %q: read: %w", s.cfg.Dir, err)
+	err = s.failure("read", err)
 	s.fail(err)
 	panic(&Failure{err})
-}
-
-func isEmptyDir(fs vfs.FS, dir string) (bool, error) {
-	if err := makeDir(fs, dir); err != nil {
-		return false, err
-	}
-	names, err := fs.List(dir)
-	return len(names) == 0, err
-}
-
-// makeDir makes a directory, and those above it, so that their names survive a power loss.
-func makeDir(fs vfs.FS, dir string) error {
-	if _, err := fs.Stat(dir); err == nil {
-		return nil
-	}
-	parent := fs.PathDir(dir)
-	if parent != dir {
-		if err := makeDir(fs, parent); err != nil {
-			return err
-		}
-	}
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return syncDir(fs, parent)
-}
-
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func encodeIdentity(id Identity) []byte {
@@ -440,7 +499,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.s.cfg.Logger.Error("state store", "dir", l.s.cfg.Dir, "error", fmt.Sprintf(format, args...))
 }
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
+	err := fmt.Errorf("state in %q: %w", l.s.cfg.Dir, fmt.Errorf(format, args...))
 	l.s.fail(err)
 	panic(&Failure{err})
 }

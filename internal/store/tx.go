@@ -120,7 +120,7 @@ func (r reads) Get(key []byte) ([]byte, bool) { return get(r.store, r.from, key)
 func (r reads) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
 	it := iterate(r.store, r.from, lo, hi)
 	for ok := it.First(); ok; ok = it.Next() {
-		if !fn(it.Key(), it.Value()) {
+		if !fn(it.Key(), r.value(it)) {
 			break
 		}
 	}
@@ -130,7 +130,7 @@ func (r reads) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
 func (r reads) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
 	it := iterate(r.store, r.from, lo, hi)
 	for ok := it.Last(); ok; ok = it.Prev() {
-		if !fn(it.Key(), it.Value()) {
+		if !fn(it.Key(), r.value(it)) {
 			break
 		}
 	}
@@ -145,10 +145,19 @@ func (r reads) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 	it := iterate(r.store, r.from, keys[0], append(last[:len(last):len(last)], 0))
 	for i, key := range keys {
 		if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
-			fn(i, it.Value())
+			fn(i, r.value(it))
 		}
 	}
 	r.finish(it)
+}
+
+// value is that of the row at which an iterator is. An iterator forgets that one could not be read when it moves on.
+func (r reads) value(it *pebble.Iterator) []byte {
+	v, err := it.ValueAndErr()
+	if err != nil {
+		r.store.failRead(errors.Join(err, it.Close()))
+	}
+	return v
 }
 
 func (r reads) finish(it *pebble.Iterator) {

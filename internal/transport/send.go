@@ -85,19 +85,22 @@ func fill(letters []letter) int {
 	return len(letters)
 }
 
-// raftStream is a stream of frames of Raft messages; it is opened again after its end.
+// raftStream is a stream of frames of Raft messages. It is opened again after it has ended, and when this node has become
+// another member: the receiver takes all frames of a stream for those of whoever opened it.
 type raftStream struct {
 	p *peer
 	l *link
 
 	now   grpc.ClientStream // nil: none
+	as    Peer              // who opened now
 	stop  context.CancelFunc
 	ended chan error // why now has ended, in its place for one
 }
 
 // open opens the stream unless it is open. A goroutine waits for its end, so that no message is lost by finding that out.
 func (s *raftStream) open() error {
-	if s.now != nil && len(s.ended) == 0 {
+	self := s.p.t.cfg.Self()
+	if s.now != nil && len(s.ended) == 0 && s.as == self {
 		return nil
 	}
 	s.end()
@@ -108,10 +111,12 @@ func (s *raftStream) open() error {
 		return err
 	}
 	ended := make(chan error, 1)
-	s.now, s.stop, s.ended = now, stop, ended
+	s.now, s.as, s.stop, s.ended = now, self, stop, ended
 	s.p.running.Go(func() {
 		ended <- now.RecvMsg(new(frame))
-		s.p.miss() // what was under way
+		if ctx.Err() == nil {
+			s.p.miss() // what was under way
+		}
 	})
 	return nil
 }

@@ -117,6 +117,31 @@ func TestSlowLink(t *testing.T) {
 	})
 }
 
+// TestNewNumberIsAnnounced: a node that was let in anew, under another number, says so on connections that were open before. What
+// comes under its old number is nobody's any more.
+func TestNewNumberIsAnnounced(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		a, b := pair(t, net)
+		both := []Envelope{heartbeat(1, 1), entries(1, 1, 10_000)}
+		a.Send(2, both)
+		settle()
+		if got := b.senders(); !slices.Equal(got, []uint32{1, 1}) {
+			t.Fatalf("messages came from nodes %d, want both from 1", got)
+		}
+		again := member(1)
+		again.Number = 4
+		a.become(again)
+		a.Send(2, both)
+		settle()
+		if got := b.senders(); !slices.Equal(got, []uint32{4, 4}) {
+			t.Errorf("after the new number messages came from nodes %d, want both from 4", got)
+		}
+		if lost := a.losses(); len(lost) > 0 {
+			t.Errorf("losses at %v, want none", lost)
+		}
+	})
+}
+
 // TestOverflow: what a peer doesn't take is bounded by count and by bytes, and told of once a second.
 func TestOverflow(t *testing.T) {
 	for _, c := range []struct {

@@ -32,6 +32,7 @@ type node struct {
 	self     Peer
 	got      []Envelope
 	from     Peer
+	numbers  []uint32    // of the senders of got
 	lost     []time.Time // when Unreachable was called
 	gone     map[uint32]error
 	raft     func([]Envelope)
@@ -117,6 +118,9 @@ func (h handler) Raft(from Peer, messages []Envelope) {
 	n := h.node
 	n.mu.Lock()
 	n.got, n.from = append(n.got, messages...), from
+	for range messages {
+		n.numbers = append(n.numbers, from.Number)
+	}
 	raft := n.raft
 	n.mu.Unlock()
 	if raft != nil {
@@ -144,6 +148,15 @@ func (n *node) received() []Envelope {
 	defer n.mu.Unlock()
 	got := n.got
 	n.got = nil
+	return got
+}
+
+// senders returns the number of each message's sender, and forgets them.
+func (n *node) senders() []uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	got := n.numbers
+	n.numbers = nil
 	return got
 }
 

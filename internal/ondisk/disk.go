@@ -1,0 +1,70 @@
+// Package ondisk is what the stores of a node have in common: how they tell damage from a failure that may pass, and how they
+// make directories. It knows bytes and files, and not what they mean.
+package ondisk
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
+)
+
+// Format is the Pebble format that stores are written in. It is pinned: a newer library must not change what is on disk before
+// a release decides so. It has sync offsets in the write-ahead log, without which a flipped bit in its middle passes for its end.
+const Format = pebble.FormatValueSeparation
+
+// Prepare makes a directory ready to be opened as a store. One that a newer release has written is refused: that is no damage, and
+// another version of the program opens it. The options that Pebble noted at the last opening go: it only compares them with
+// ours, which never change, and a damaged file of them must not cost what is in the store.
+func Prepare(fs vfs.FS, dir string) error {
+	if err := MakeDir(fs, dir); err != nil {
+		return err
+	}
+	if value, err := atomicfs.ReadMarker(fs, dir, "format-version"); err == nil && value != "" {
+		if v, err := strconv.ParseUint(value, 10, 64); err == nil && v > uint64(Format) {
+			return fmt.Errorf("%q has format %d, and this version of the program knows formats up to %d: use the newer one that wrote it", dir, v, uint64(Format))
+		}
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "OPTIONS-") {
+			if err := fs.Remove(fs.PathJoin(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// MakeDir makes a directory, and those above it, so that their names survive a power loss.
+func MakeDir(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(dir); err == nil {
+		return nil
+	}
+	parent := fs.PathDir(dir)
+	if parent != dir {
+		if err := MakeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return SyncDir(fs, parent)
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

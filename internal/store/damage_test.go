@@ -1,0 +1,352 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/ondisk"
+)
+
+// shelf is the files of a state that was closed, and the rows that it had after each entry.
+type shelf struct {
+	t     *testing.T
+	files map[string][]byte
+	rows  []string
+}
+
+// wornShelf is a state of several tables, on several levels, with rows that later ones hide.
+func wornShelf(t *testing.T) *shelf {
+	mem := vfs.NewMem()
+	s := open(t, mem, me)
+	w := &shelf{t: t, files: map[string][]byte{}, rows: []string{""}}
+	for i := range 6 {
+		for k := range 12 {
+			round(t, s, fmt.Sprintf("%c%02d=%d%s", 'a'+rune(k%3), (i*5+k)%17, i, strings.Repeat(string(rune('a'+k)), 300)), fmt.Sprintf("-b%02d", (i+k)%17))
+			w.rows = append(w.rows, strings.Join(rows(s), " "))
+		}
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 2 {
+			s.compact(t)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := mem.List("state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		f, err := mem.Open(path.Join("state", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.files[name], err = io.ReadAll(f); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	return w
+}
+
+func (s *Store) compact(t *testing.T) {
+	if err := s.db.Compact(t.Context(), []byte{0}, []byte{0xff, 0xff}, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// put makes a disk of files.
+func put(t *testing.T, files map[string][]byte) *vfs.MemFS {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("state", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		f, err := mem.Create(path.Join("state", name), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	return mem
+}
+
+// fate is how a damaged state was found to be damaged. Older is one that has gone back to an entry before: the log has what
+// came after that entry, or notices that it has not.
+type fate string
+
+const (
+	unnoticed fate = "unnoticed"
+	older     fate = "older"
+	refused   fate = "refused"
+	stopped   fate = "stopped"
+)
+
+// play opens a state whose files were changed, reads all of it and merges all its tables, and says whether it was noticed.
+// Whatever was, must have been said to be damage.
+func (w *shelf) play(what string, change func(files map[string][]byte)) fate {
+	w.t.Helper()
+	files := maps.Clone(w.files)
+	change(files)
+	var mu sync.Mutex
+	var fatal error
+	s, err := Open(Config{Dir: "state", FS: put(w.t, files), Identity: me, MustExist: true, Fatal: func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		fatal = err
+	}})
+	if err != nil {
+		w.mustBeDamage(what, err)
+		return refused
+	}
+	defer s.Close()
+	got, err := s.readAll()
+	at := int(s.Applied().Index) // #nosec G115 -- a few
+	if err == nil {
+		if got != w.rows[at] {
+			w.t.Errorf("%s: at entry %d it has %d bytes of rows, want %d, and nobody says so", what, at, len(got), len(w.rows[at]))
+		}
+		err = s.db.Compact(w.t.Context(), []byte{0}, []byte{0xff, 0xff}, false)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if fatal != nil {
+		w.mustBeDamage(what, fatal)
+		return stopped
+	}
+	if err != nil {
+		w.t.Errorf("%s: %v, and it was not reported", what, err)
+	}
+	if at < len(w.rows)-1 {
+		return older
+	}
+	return unnoticed
+}
+
+// readAll reads all rows, and gives the error that ends a replica.
+func (s *Store) readAll() (all string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = p.(*Failure)
+		}
+	}()
+	return strings.Join(rows(s), " "), nil
+}
+
+func (w *shelf) mustBeDamage(what string, err error) {
+	w.t.Helper()
+	var damage *ondisk.DamageError
+	if !errors.Is(err, ondisk.ErrDamaged) || !errors.As(err, &damage) || !strings.HasPrefix(damage.File, "state") || damage.Reason == "" || strings.Contains(err.Error(), "\n") {
+		w.t.Errorf("%s: %v, want one line that says what is damaged", what, err)
+	}
+}
+
+// One flipped bit, anywhere in any file of a state, is noticed as damage when the state is opened, read or merged, or it does
+// no harm.
+func TestFlippedBitIsNoticed(t *testing.T) {
+	w := wornShelf(t)
+	if f := w.play("nothing flipped", func(map[string][]byte) {}); f != unnoticed {
+		t.Fatalf("nothing flipped: %s", f)
+	}
+	kinds := map[string]map[fate]int{}
+	flips := 0
+	for name, content := range w.files {
+		fates := map[fate]int{}
+		for at := 0; at < len(content); at += stride {
+			at, bit := min(at+flips%64, len(content)-1), flips%8
+			flips++
+			fates[w.play(fmt.Sprintf("bit %d of byte %d of %d in %q flipped", bit, at, len(content), name), func(files map[string][]byte) {
+				spoilt := slices.Clone(content)
+				spoilt[at] ^= 1 << bit
+				files[name] = spoilt
+			})]++
+		}
+		kinds[name] = fates
+	}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		t.Log(name, len(w.files[name]), kinds[name])
+		if strings.HasSuffix(name, ".sst") && kinds[name][unnoticed] > 3 { // of its footer, which says the same twice
+			t.Errorf("%q: of %d flipped bits %v", name, len(w.files[name])/stride, kinds[name])
+		}
+		if strings.HasPrefix(name, "OPTIONS-") && len(kinds[name]) != 1 {
+			t.Errorf("%q, which holds no data: %v", name, kinds[name])
+		}
+	}
+}
+
+// A file that is missing, empty or cut short is noticed as damage, too.
+func TestLostFileIsNoticed(t *testing.T) {
+	w := wornShelf(t)
+	for name, content := range w.files {
+		t.Log(name, "missing:", w.play(fmt.Sprintf("%q is missing", name), func(files map[string][]byte) { delete(files, name) }))
+		for n := 0; n < len(content); n += max(1, len(content)/20) {
+			w.play(fmt.Sprintf("%q is cut to %d of %d bytes", name, n, len(content)), func(files map[string][]byte) { files[name] = content[:n] })
+		}
+	}
+	if f := w.play("all are missing", func(files map[string][]byte) { clear(files) }); f != refused {
+		t.Errorf("with all files missing it is %s", f)
+	}
+	if f := w.play("only the lock is left", func(files map[string][]byte) {
+		maps.DeleteFunc(files, func(name string, _ []byte) bool { return name != "LOCK" })
+	}); f != refused {
+		t.Errorf("with the lock alone it is %s", f)
+	}
+}
+
+// Damage that comes while a state is open ends what reads it, whichever way it reads, and is reported once.
+func TestDamageWhileOpen(t *testing.T) {
+	for name, read := range map[string]func(s *Store){
+		"get":       func(s *Store) { s.Get([]byte("a1")) },
+		"scan":      func(s *Store) { rows(s) },
+		"scan back": func(s *Store) { s.ScanBack([]byte("a"), []byte("z"), func(_, _ []byte) bool { return true }) },
+		"get each":  func(s *Store) { s.GetEach([][]byte{[]byte("a1"), []byte("b1")}, func(int, []byte) {}) },
+		"a snapshot": func(s *Store) {
+			snap := s.Snapshot()
+			defer snap.Close()
+			_ = snap.WriteImage(io.Discard)
+		},
+		"merge": func(s *Store) { _ = s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewMem()
+			var reported []error
+			s, err := Open(Config{Dir: "state", FS: mem, Identity: me, Fatal: func(err error) { reported = append(reported, err) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			round(t, s, "a1=1", "b1=2")
+			if err := s.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			table := spoilTables(t, mem)
+			func() {
+				defer func() {
+					var f *Failure
+					if p := recover(); name != "merge" && (p == nil || !errors.As(p.(error), &f) || !errors.Is(f, ondisk.ErrDamaged)) {
+						t.Errorf("it went on with %v, want a failure", p)
+					}
+				}()
+				read(s)
+			}()
+			var damage *ondisk.DamageError
+			if len(reported) != 1 || !errors.As(reported[0], &damage) || !strings.HasSuffix(damage.File, ".sst") {
+				t.Errorf("reported %v, want once that a table is damaged, like %s", reported, table)
+			}
+		})
+	}
+}
+
+// spoilTables flips a bit in the first block of each table of rows.
+func spoilTables(t *testing.T, mem *vfs.MemFS) (last string) {
+	names, err := mem.List("state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".sst") {
+			continue
+		}
+		last = name
+		f, err := mem.OpenReadWrite(path.Join("state", name), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 1)
+		if _, err := f.ReadAt(b, 10); err != nil {
+			t.Fatal(err)
+		}
+		b[0] ^= 0x10
+		if _, err := f.WriteAt(b, 10); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	return last
+}
+
+// What a snapshot still sees of rows that were overwritten may lie apart in a table. Where it can't be read, nothing is read in
+// its place.
+func TestOlderValueThatCannotBeRead(t *testing.T) {
+	mem := vfs.NewMem()
+	s, err := Open(Config{Dir: "state", FS: mem, Identity: me})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	rng := rand.New(rand.NewPCG(1, 1)) // nothing to compress, so that it can be found
+	long := make([]byte, 300)
+	for i := range long {
+		long[i] = 'a' + byte(rng.IntN(26)) // #nosec G115 -- below 26
+	}
+	round(t, s, "a1="+string(long), "a2="+string(long[100:]))
+	snap := s.Snapshot()
+	defer snap.Close()
+	round(t, s, "a1=2", "a2=2")
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	names, _ := mem.List("state")
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sst") {
+			spoilWord(t, mem, path.Join("state", name), string(long[:20]))
+		}
+	}
+	defer func() {
+		if p := recover(); p == nil {
+			t.Error("it went on")
+		}
+	}()
+	snap.GetEach([][]byte{[]byte("a1"), []byte("a2")}, func(i int, value []byte) {
+		if string(value) != string(long[100*i:]) {
+			t.Errorf("it read row %d as %q", i, value)
+		}
+	})
+}
+
+// spoilWord changes the first place of a file where a word stands.
+func spoilWord(t *testing.T, mem *vfs.MemFS, file, word string) {
+	f, err := mem.OpenReadWrite(file, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, info.Size())
+	if _, err := f.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	if at := strings.Index(string(b), word); at >= 0 {
+		if _, err := f.WriteAt([]byte{'y'}, int64(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What a newer release has written is no damage.
+func TestNewerFormatIsNoDamage(t *testing.T) {
+	w := wornShelf(t)
+	w.files["marker.format-version.000099.999"] = nil
+	_, err := Open(Config{Dir: "state", FS: put(t, w.files), Identity: me})
+	if err == nil || errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "format 999") {
+		t.Errorf("opened: %v", err)
+	}
+}
