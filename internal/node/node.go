@@ -213,15 +213,15 @@ func (n *Node) openReplicas(context.Context) error {
 	if err := n.checkLogs(); err != nil {
 		return err
 	}
-	fs := vfs.Default
+	fs, segmentSize := vfs.Default, 0
 	if n.cfg.InMemory {
-		fs = vfs.NewMem()
+		fs, segmentSize = vfs.NewMem(), 256<<10
 	}
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
 	me := n.book.read()
 	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
-		Cache: cache, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
+		SegmentSize: segmentSize, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return err
 	}

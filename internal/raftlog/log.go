@@ -1,19 +1,18 @@
 package raftlog
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/ondisk"
+	"github.com/pawlq/pawl/internal/wal"
 )
 
 // Identity says whose logs a directory holds.
@@ -28,20 +27,16 @@ type Config struct {
 	FS       vfs.FS // nil: the operating system's
 	Identity Identity
 
-	// Cache is shared by the stores of a node; nil: a small one of its own.
-	Cache *pebble.Cache
-	// MemTableSize is how many bytes gather in memory before they are flushed to a table; 0: 32 MiB. Entries that are
-	// compacted before that never reach one, so it should be a few times what the states of the shards gather.
-	MemTableSize int
+	// SegmentSize is how many bytes a file of the log has; 0: 16 MiB.
+	SegmentSize int
 
 	// AcceptDataLoss opens what is left of a damaged store. Each log that lost something, or may have, begins a new
 	// epoch.
 	AcceptDataLoss bool
 
 	Logger *slog.Logger
-	// Fatal is called, at most once, when the logs can't be written or read, or a write has hung for 5 s. They take no more
-	// writes from then on, and the process should end: what it has in memory may be ahead of its disk. It may be called
-	// before Open returns, which it may then never do.
+	// Fatal is called, at most once, when the logs can't be written, or a write has hung for 5 s. They take no more writes
+	// from then on, and the process should end: what it has in memory may be ahead of its disk.
 	Fatal func(error)
 }
 
@@ -52,8 +47,8 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.MemTableSize == 0 {
-		c.MemTableSize = 32 << 20
+	if c.SegmentSize == 0 {
+		c.SegmentSize = 16 << 20
 	}
 	if c.Fatal == nil {
 		c.Fatal = func(error) {}
@@ -63,18 +58,22 @@ func (c *Config) setDefaults() {
 // Log is the Raft logs of a node's shards. Its methods may be called from any goroutine.
 type Log struct {
 	cfg   Config
-	db    *pebble.DB
+	wal   *wal.Log
 	marks *marks
 	lock  io.Closer
-	// lossy: parts of the store were given up when it was opened, so that every log may have lost something.
+	// lossy: parts of the log were given up when it was opened, so that every shard may have lost something.
 	lossy bool
-	// opened: from now on failures are reported, not returned by Open.
-	opened   atomic.Bool
+
+	mu     sync.Mutex // taken after the lock of the write-ahead log
+	shards map[uint32]*shardIndex
+
 	failed   atomic.Pointer[error]
 	reported atomic.Bool
+	writes   pulse // of the write-ahead log
 
-	writes pulse         // of the Pebble store
-	quit   chan struct{} // ends the watchdog
+	rotated chan struct{}  // has a token when the write-ahead log has begun a segment
+	quit    chan struct{}  // ends the goroutines
+	work    sync.WaitGroup // of the goroutine that copies entries
 }
 
 // ErrIdentity: the directory holds the logs of another cluster or node.
@@ -84,36 +83,32 @@ var ErrIdentity = errors.New("logs of another cluster or node")
 // changed, and AcceptDataLoss opens what is left.
 func Open(cfg Config) (*Log, error) {
 	cfg.setDefaults()
-	l := &Log{cfg: cfg, quit: make(chan struct{}), writes: pulse{what: "log"}}
+	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), writes: pulse{what: "log"}}
 	if err := l.open(); err != nil {
-		if l.db != nil {
-			err = errors.Join(err, l.db.Close())
+		if l.wal != nil {
+			err = errors.Join(err, l.wal.Close())
 		}
 		if l.lock != nil {
 			err = errors.Join(err, l.lock.Close())
 		}
 		return nil, fmt.Errorf("logs in %q: %w", cfg.Dir, err)
 	}
-	l.opened.Store(true)
-	if planted("raftlog-no-watchdog") {
-		return l, nil
+	l.work.Go(l.copyOldEntries)
+	if !planted("raftlog-no-watchdog") {
+		go watchdog(l.quit, l.fail, &l.writes, &l.marks.writes)
 	}
-	go watchdog(l.quit, l.fail, &l.writes, &l.marks.writes)
 	return l, nil
 }
 
 func (l *Log) open() (err error) {
 	fs := l.cfg.FS
-	if err := ondisk.MakeDir(fs, l.cfg.Dir); err != nil {
+	if err := ondisk.MakeDir(fs, l.path()); err != nil {
 		return err
 	}
 	if l.lock, err = fs.Lock(fs.PathJoin(l.cfg.Dir, "LOCK")); err != nil {
 		return err
 	}
-	if err := ondisk.Prepare(fs, l.path()); err != nil {
-		return err
-	}
-	for _, step := range []func() error{l.openMarks, l.openStore, l.checkIdentity, l.startMarks} {
+	for _, step := range []func() error{l.openMarks, l.checkEmpty, l.openLog, l.startMarks} {
 		if err := step(); err != nil {
 			return asDamage(l.path(), err)
 		}
@@ -121,7 +116,7 @@ func (l *Log) open() (err error) {
 	return nil
 }
 
-// path is the directory of the Pebble store.
+// path is the directory of the write-ahead log.
 func (l *Log) path() string { return l.cfg.FS.PathJoin(l.cfg.Dir, "log") }
 
 func (l *Log) openMarks() (err error) {
@@ -139,46 +134,93 @@ func (l *Log) giveUp(err error) {
 	l.cfg.Logger.Error("data loss accepted", "dir", l.cfg.Dir, "error", err)
 }
 
-// openStore opens the Pebble store. A new one is closed and opened again: Pebble writes the first write-ahead log of a
-// new store in the oldest form, in which damage passes for the end.
-func (l *Log) openStore() error {
-	if old, err := isOldForm(l.cfg.FS, l.path()); err != nil {
+// checkEmpty refuses an empty log of shards that had one.
+func (l *Log) checkEmpty() error {
+	names, err := l.cfg.FS.List(l.path())
+	if err != nil || len(names) > 0 || len(l.marks.of) == 0 {
 		return err
-	} else if old {
-		if err := l.openPebble(); err != nil {
-			return err
-		}
-		if err := l.db.Close(); err != nil {
-			return err
-		}
-		l.db = nil
 	}
-	err := l.openPebble()
-	if err == nil && l.cfg.AcceptDataLoss {
-		err = l.readAll()
+	lost := damaged(l.path(), "it is empty, but %q has marks of %d shards", l.marks.path, len(l.marks.of))
+	if !l.cfg.AcceptDataLoss {
+		return lost
 	}
+	l.giveUp(lost)
+	return nil
+}
+
+// openLog opens the write-ahead log. A damaged one is copied before what is left of it is opened.
+func (l *Log) openLog() error {
+	err := l.openWAL(false)
 	if errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
-		return l.salvage(err)
+		l.giveUp(err)
+		if err := l.setAside(); err != nil {
+			return err
+		}
+		err = l.openWAL(true)
 	}
 	return err
 }
 
-// DiskBytes is how much the logs take on disk.
-func (l *Log) DiskBytes() uint64 { return l.db.Metrics().DiskSpaceUsage() }
-
-func (l *Log) openPebble() error {
-	db, err := pebble.Open(l.path(), l.options())
-	if err == nil {
-		l.db = db
-		return nil
+func (l *Log) openWAL(acceptLoss bool) (err error) {
+	clear(l.shards)
+	l.wal, err = wal.Open(wal.Config{
+		Dir: l.path(), FS: l.cfg.FS, Owner: l.cfg.Identity.encode(), SegmentSize: l.cfg.SegmentSize, AcceptLoss: acceptLoss,
+		Checkpoint: l.checkpoint, Logger: l.cfg.Logger, Failed: l.fail,
+	}, l.replay)
+	var other *wal.OwnerError
+	switch {
+	case errors.As(err, &other):
+		return l.cfg.Identity.check(other.Owner)
+	case err != nil:
+		return err
 	}
-	if pebble.IsCorruptionError(err) {
-		if damage := findDamage(l.cfg.FS, l.path()); damage != nil {
-			return damage
-		}
-	}
-	return asDamage(l.path(), err)
+	return l.checkShards(acceptLoss)
 }
+
+func (l *Log) replay(at wal.LSN, content []byte, checkpoint bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if checkpoint {
+		return l.applyCheckpoint(content)
+	}
+	return l.apply(at, content)
+}
+
+// checkShards refuses logs with gaps, or cuts them there.
+func (l *Log) checkShards(acceptLoss bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, x := range l.shards {
+		whole, err := x.check()
+		if err != nil && !acceptLoss {
+			return errors.Join(damaged(l.path(), "shard %d: %v", id, err), l.closeWAL())
+		}
+		x.places = x.places[:whole]
+	}
+	return nil
+}
+
+func (l *Log) closeWAL() error {
+	log := l.wal
+	l.wal = nil
+	return log.Close()
+}
+
+// setAside copies the log to a new directory, for whoever wants to look for more than we could read.
+func (l *Log) setAside() error {
+	for n := 1; ; n++ {
+		to := fmt.Sprintf("%s.damaged-%d", l.path(), n)
+		if _, err := l.cfg.FS.Stat(to); err == nil {
+			continue
+		}
+		_, err := vfs.Clone(l.cfg.FS, l.cfg.FS, l.path(), to, vfs.CloneSync)
+		l.cfg.Logger.Error("damaged log set aside", "dir", l.cfg.Dir, "to", to)
+		return err
+	}
+}
+
+// DiskBytes is how much the logs take on disk.
+func (l *Log) DiskBytes() uint64 { return l.wal.DiskBytes() }
 
 // damaged says that what is lost lies in a file or directory of the logs.
 func damaged(path, format string, args ...any) *ondisk.DamageError {
@@ -193,54 +235,14 @@ func asDamage(path string, err error) error {
 	return ondisk.AsDamage("log", path, err)
 }
 
-func isOldForm(fs vfs.FS, dir string) (bool, error) {
-	desc, err := pebble.Peek(dir, fs)
-	if err != nil {
-		return false, err
-	}
-	return !desc.Exists || desc.FormatMajorVersion < ondisk.Format, nil
-}
-
-// checkIdentity compares whose logs these are, and writes it into a new store.
-func (l *Log) checkIdentity() error {
-	b, ok, err := l.get(identityKey)
-	if err != nil {
-		return err
-	}
-	if ok {
-		return l.cfg.Identity.check(b)
-	}
-	lost := damaged(l.path(), "")
-	if blank, err := l.isBlank(); err != nil {
-		return err
-	} else if !blank {
-		lost.Reason = "it has rows, but does not say whose"
-	} else if len(l.marks.of) > 0 {
-		lost.Reason = fmt.Sprintf("it is empty, but %q has marks of %d shards", l.marks.path, len(l.marks.of))
-	}
-	if lost.Reason != "" && !l.lossy {
-		if !l.cfg.AcceptDataLoss {
-			return lost
-		}
-		l.giveUp(lost)
-		if err := l.setAside(); err != nil {
-			return err
-		}
-		if err := l.startOver(); err != nil {
-			return err
-		}
-	}
-	return l.db.Set(identityKey, l.cfg.Identity.encode(), pebble.Sync)
-}
-
 const identityLen = 1 + 16 + 8
 
 func (id Identity) encode() []byte {
-	return binary.BigEndian.AppendUint64(append([]byte{rowVersion}, id.Cluster[:]...), id.Node)
+	return binary.BigEndian.AppendUint64(append([]byte{recordVersion}, id.Cluster[:]...), id.Node)
 }
 
 func (id Identity) check(b []byte) error {
-	if len(b) != identityLen || b[0] != rowVersion {
+	if len(b) != identityLen || b[0] != recordVersion {
 		return fmt.Errorf("identity of %d bytes: unknown form", len(b))
 	}
 	if want := id.encode(); string(b) != string(want) {
@@ -250,33 +252,14 @@ func (id Identity) check(b []byte) error {
 	return nil
 }
 
-func (l *Log) isBlank() (bool, error) {
-	it, err := l.db.NewIter(nil)
-	if err != nil {
-		return false, err
-	}
-	blank := !it.First()
-	return blank, errors.Join(it.Error(), it.Close())
-}
-
-// startMarks creates the marks file of a new store. A store that has logs had one.
+// startMarks creates the marks file of a new log. One that has shards had one.
 func (l *Log) startMarks() error {
-	if l.marks.of == nil {
-		it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{0x01}})
-		if err != nil {
-			return err
+	if l.marks.of == nil && len(l.shards) > 0 && !l.lossy {
+		missing := damaged(l.marks.path, "it is missing")
+		if !l.cfg.AcceptDataLoss {
+			return missing
 		}
-		logs := it.First()
-		if err := errors.Join(it.Error(), it.Close()); err != nil {
-			return err
-		}
-		if logs && !l.lossy {
-			missing := damaged(l.marks.path, "it is missing")
-			if !l.cfg.AcceptDataLoss {
-				return missing
-			}
-			l.giveUp(missing)
-		}
+		l.giveUp(missing)
 	}
 	if l.marks.of == nil || l.lossy {
 		if err := l.marks.create(l.cfg.FS); err != nil {
@@ -286,125 +269,37 @@ func (l *Log) startMarks() error {
 	return l.marks.start(l.cfg.FS, l.fail)
 }
 
-// Close syncs the marks, so that from now on any loss is noticed, and closes the store. No ShardLog may be used after
-// it.
+// Close syncs the marks, so that from now on any loss is noticed, and closes the log. No ShardLog may be used after it.
 func (l *Log) Close() error {
 	close(l.quit)
-	return errors.Join(l.marks.close(), l.db.Close(), l.lock.Close())
+	l.work.Wait()
+	return errors.Join(l.marks.close(), l.wal.Close(), l.lock.Close())
 }
 
-// fail stops all writes and reports the first failure, unless Open still can return it.
-func (l *Log) fail(err error) { l.stop(err, l.opened.Load()) }
-
-func (l *Log) stop(err error, report bool) {
+// fail stops all writes and reports the first failure.
+func (l *Log) fail(err error) {
 	if planted("raftlog-error-ignored") {
 		return
 	}
 	err = fmt.Errorf("logs in %q: %w", l.cfg.Dir, err)
 	l.failed.CompareAndSwap(nil, &err)
-	if report && l.reported.CompareAndSwap(false, true) {
+	if l.reported.CompareAndSwap(false, true) {
 		l.cfg.Fatal(err)
 	}
 }
 
-// commit writes a batch. When it fails, no write succeeds again: what the disk holds is not known any more.
-func (l *Log) commit(b *pebble.Batch, sync bool) (err error) {
+// append adds a record to the write-ahead log, and syncs it unless it may be lost. When it fails, no write succeeds again:
+// what the disk holds is not known any more.
+func (l *Log) append(n int, sync bool, fill func(at wal.LSN, b []byte)) error {
 	if failed := l.failed.Load(); failed != nil {
 		return *failed
 	}
-	defer func() {
-		if p := recover(); p != nil { // Pebble panics, through its logger too, where it can't go on
-			err = fmt.Errorf("write: %v", p)
-		}
-		if err == nil {
-			err = b.Close()
-		}
-		if planted("raftlog-error-ignored") {
-			err = nil
-		}
-		if err != nil {
-			l.fail(err)
-			err = *l.failed.Load()
-		}
-	}()
 	l.writes.begin()
 	defer l.writes.end()
-	return l.db.Apply(b, &pebble.WriteOptions{Sync: sync && !planted("raftlog-no-fsync")})
-}
-
-// get returns a copy of a row.
-func (l *Log) get(key []byte) ([]byte, bool, error) {
-	v, closer, err := l.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, false, nil
+	err := l.wal.Append(n, sync && !planted("raftlog-no-fsync"), fill)
+	if err == nil || planted("raftlog-error-ignored") {
+		return nil
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	return append([]byte(nil), v...), true, closer.Close()
-}
-
-// readAll reads every row, and so every block, of the store.
-func (l *Log) readAll() error {
-	it, err := l.db.NewIter(nil)
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		_, err = it.ValueAndErr()
-	}
-	return asDamage(l.path(), errors.Join(err, it.Error(), it.Close()))
-}
-
-func (l *Log) options() *pebble.Options {
-	o := &pebble.Options{
-		FS:                          l.cfg.FS,
-		FormatMajorVersion:          ondisk.Format,
-		Cache:                       l.cfg.Cache,
-		MemTableSize:                uint64(l.cfg.MemTableSize),
-		MemTableStopWritesThreshold: 3,
-		L0CompactionThreshold:       2,
-		L0StopWritesThreshold:       20,
-		Logger:                      pebbleLogger{l},
-		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) {
-				// Pebble tries again, for ever: an Open that meets this never returns. Damage it does return.
-				l.stop(fmt.Errorf("background work: %w", err), l.opened.Load() || !pebble.IsCorruptionError(err))
-			},
-			WALCreated: func(i pebble.WALCreateInfo) {
-				if i.Err != nil { // Pebble panics next, where nobody can recover it
-					l.fail(fmt.Errorf("new file of the log: %w", i.Err))
-				}
-			},
-			DataCorruption: func(i pebble.DataCorruptionInfo) {
-				l.fail(damaged(i.Path, "%s", ondisk.FirstLine(i.Details)))
-			},
-		},
-	}
-	if l.cfg.Cache == nil {
-		o.CacheSize = 4 << 20
-	}
-	for i := range o.Levels {
-		// Entries live briefly: to compress them is not worth the time.
-		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
-	}
-	return o
-}
-
-// pebbleLogger passes on what Pebble says. Fatalf must not return, or Pebble would go on after a failed write; commit
-// recovers what it throws. Open can't: it may come from a goroutine of Pebble's, so it is reported even before Open returns.
-type pebbleLogger struct{ l *Log }
-
-func (p pebbleLogger) Infof(string, ...any) {}
-
-func (p pebbleLogger) Eventf(context.Context, string, ...any) {}
-
-func (p pebbleLogger) Errorf(format string, args ...any) {
-	p.l.cfg.Logger.Error("log store", "dir", p.l.cfg.Dir, "error", fmt.Sprintf(format, args...))
-}
-
-func (p pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
-	p.l.stop(err, true)
-	panic(err)
+	l.fail(err)
+	return *l.failed.Load()
 }

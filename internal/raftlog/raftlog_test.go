@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -31,7 +32,7 @@ type disk struct {
 func newDisk(t *testing.T) *disk { return &disk{t: t, mem: vfs.NewCrashableMem()} }
 
 func (d *disk) config() Config {
-	return Config{Dir: "/data/raft", FS: d.mem, Identity: us, MemTableSize: 256 << 10}
+	return Config{Dir: "/data/raft", FS: d.mem, Identity: us, SegmentSize: 16 << 10}
 }
 
 func (d *disk) open() *Log {
@@ -76,7 +77,7 @@ func entries(term, from, to uint64) []*pb.Entry {
 	return out
 }
 
-func hardState(term, vote, commit uint64) *pb.HardState {
+func aHardState(term, vote, commit uint64) *pb.HardState {
 	return &pb.HardState{Term: new(term), Vote: new(vote), Commit: new(commit)}
 }
 
@@ -124,10 +125,10 @@ func wantHard(t *testing.T, s *ShardLog, term, vote, commit uint64) {
 func TestSaveSurvivesPowerLoss(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
-	save(t, s, hardState(1, 1, 0), nil)
+	save(t, s, aHardState(1, 1, 0), nil)
 	save(t, s, nil, entries(1, 1, 2))
-	save(t, s, hardState(1, 1, 2), entries(1, 3, 3))
-	save(t, s, hardState(1, 1, 3), nil) // only the commit index: may be lost
+	save(t, s, aHardState(1, 1, 2), entries(1, 3, 3))
+	save(t, s, aHardState(1, 1, 3), nil) // only the commit index: may be lost
 	wantHard(t, s, 1, 1, 3)
 	wantLog(t, s, "1:1 2:1 3:1")
 
@@ -145,14 +146,14 @@ func TestSaveSurvivesPowerLoss(t *testing.T) {
 func TestConflictReplacesSuffix(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
-	save(t, s, hardState(1, 1, 0), entries(1, 1, 6))
-	save(t, s, hardState(2, 2, 0), entries(2, 3, 4))
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 6))
+	save(t, s, aHardState(2, 2, 0), entries(2, 3, 4))
 	wantLog(t, s, "1:1 2:1 3:2 4:2")
 	d.losePower(0, 1)
 	s = d.openShard(Start{})
 	wantLog(t, s, "1:1 2:1 3:2 4:2")
 	save(t, s, nil, entries(2, 5, 5))
-	save(t, s, hardState(3, 3, 0), entries(3, 2, 2))
+	save(t, s, aHardState(3, 3, 0), entries(3, 2, 2))
 	wantLog(t, s, "1:1 2:3")
 	d.close()
 	wantLog(t, d.openShard(Start{}), "1:1 2:3")
@@ -164,7 +165,7 @@ func TestCutBackAtEveryCrash(t *testing.T) {
 	for op := 1; op < 200; op++ {
 		d := newDisk(t)
 		s := d.openShard(Start{})
-		save(t, s, hardState(1, 1, 0), entries(1, 1, 6))
+		save(t, s, aHardState(1, 1, 0), entries(1, 1, 6))
 		d.close() // the marks say 6
 		mem := d.mem
 		crashed, seen := (*vfs.MemFS)(nil), 0
@@ -187,7 +188,7 @@ func TestCutBackAtEveryCrash(t *testing.T) {
 		if s, err = log.Shard(7, Start{}); err != nil {
 			t.Fatal(err)
 		}
-		save(t, s, hardState(2, 2, 0), nil)
+		save(t, s, aHardState(2, 2, 0), nil)
 		save(t, s, nil, entries(2, 3, 4))
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
@@ -211,7 +212,7 @@ func TestCutBackAtEveryCrash(t *testing.T) {
 func TestCompact(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
-	save(t, s, hardState(1, 1, 5), entries(1, 1, 5))
+	save(t, s, aHardState(1, 1, 5), entries(1, 1, 5))
 	if err := s.Compact(3); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +242,7 @@ func TestCompact(t *testing.T) {
 func TestStateBehindLogIsRefused(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
-	save(t, s, hardState(1, 1, 5), entries(1, 1, 5))
+	save(t, s, aHardState(1, 1, 5), entries(1, 1, 5))
 	if err := s.Compact(3); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func TestLogBelowAppliedIsReset(t *testing.T) {
 	s := d.openShard(Start{Index: 9, Term: 4})
 	wantLog(t, s, "")
 	wantHard(t, s, 4, 0, 9)
-	save(t, s, hardState(5, 1, 9), entries(5, 10, 10))
+	save(t, s, aHardState(5, 1, 9), entries(5, 10, 10))
 	d.losePower(0, 1)
 	s = d.openShard(Start{Index: 20, Term: 5})
 	wantLog(t, s, "")
@@ -300,7 +301,7 @@ func TestTailIsBounded(t *testing.T) {
 func TestShorterThanMarkIsRefused(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
-	save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
+	save(t, s, aHardState(3, 1, 0), entries(3, 1, 5))
 	early := d.mem.CrashClone(vfs.CrashCloneCfg{})
 	save(t, s, nil, entries(3, 6, 9))
 	d.close()
@@ -323,7 +324,7 @@ func TestAcceptDataLossBeginsAnEpoch(t *testing.T) {
 	for _, before := range []uint64{0, 7} { // the state's epoch, which a recovery may have raised
 		d := newDisk(t)
 		s := d.openShard(Start{})
-		save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
+		save(t, s, aHardState(3, 1, 0), entries(3, 1, 5))
 		early := d.mem.CrashClone(vfs.CrashCloneCfg{})
 		save(t, s, nil, entries(3, 6, 9))
 		d.close()
@@ -358,9 +359,9 @@ func TestAcceptDataLossBeginsAnEpoch(t *testing.T) {
 func TestLostVoteIsRefused(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
-	save(t, s, hardState(3, 1, 0), entries(3, 1, 5))
+	save(t, s, aHardState(3, 1, 0), entries(3, 1, 5))
 	early := d.mem.CrashClone(vfs.CrashCloneCfg{})
-	save(t, s, hardState(4, 2, 0), nil)
+	save(t, s, aHardState(4, 2, 0), nil)
 	late := d.mem.CrashClone(vfs.CrashCloneCfg{}) // no Close, no 100 ms: the mark is there already
 	d.close()
 	copyFile(t, late, early, "/data/raft/marks")
@@ -386,7 +387,7 @@ func TestMissingFiles(t *testing.T) {
 	for _, gone := range []string{"marks", "log"} {
 		d := newDisk(t)
 		s := d.openShard(Start{})
-		save(t, s, hardState(1, 1, 0), entries(1, 1, 5))
+		save(t, s, aHardState(1, 1, 0), entries(1, 1, 5))
 		d.close()
 		if err := d.mem.RemoveAll("/data/raft/" + gone); err != nil {
 			t.Fatal(err)
@@ -452,10 +453,10 @@ func TestFailedSyncIsFinal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		save(t, s, hardState(1, 1, 0), entries(1, 1, 1))
+		save(t, s, aHardState(1, 1, 0), entries(1, 1, 1))
 		on.Store(true)
 		for i := uint64(2); i <= 4; i++ {
-			if err := s.Save(hardState(i, 1, 0), entries(i, i, i)); err == nil {
+			if err := s.Save(aHardState(i, 1, 0), entries(i, i, i)); err == nil {
 				t.Errorf("save %d succeeded after a failed fsync of %q", i, file)
 			}
 		}
@@ -480,7 +481,7 @@ func copyFile(t *testing.T, from, to *vfs.MemFS, path string) {
 func TestRemove(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{Index: 1, Term: 1})
-	if err := s.Save(hardState(3, 2, 1), entries(3, 2, 9)); err != nil {
+	if err := s.Save(aHardState(3, 2, 1), entries(3, 2, 9)); err != nil {
 		t.Fatal(err)
 	}
 	if !d.log.Has(7) || d.log.Has(8) {
@@ -508,7 +509,7 @@ func TestAnew(t *testing.T) {
 	for _, at := range []uint64{2, 5, 100} {
 		d := newDisk(t)
 		s := d.openShard(Start{Index: 1, Term: 1})
-		if err := s.Save(hardState(3, 2, 1), entries(3, 2, 9)); err != nil {
+		if err := s.Save(aHardState(3, 2, 1), entries(3, 2, 9)); err != nil {
 			t.Fatal(err)
 		}
 		d.losePower(0, 1)
@@ -525,4 +526,57 @@ func TestAnew(t *testing.T) {
 		}
 		d.close()
 	}
+}
+
+// A shard that hardly writes keeps no segments back: its entries are copied to the end of the log, and are all there when
+// the power goes at any moment.
+func TestOldEntriesAreCopied(t *testing.T) { synctest.Test(t, testOldEntriesAreCopied) }
+
+func testOldEntriesAreCopied(t *testing.T) {
+	d := newDisk(t)
+	idle := d.openShard(Start{})
+	save(t, idle, aHardState(1, 1, 0), entries(1, 1, 5))
+	busy, err := d.log.Shard(8, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := make([]byte, 1000)
+	next := uint64(1)
+	write := func(n int) {
+		for range n {
+			save(t, busy, aHardState(1, 1, next), []*pb.Entry{{Index: new(next), Term: new(uint64(1)), Data: big}})
+			if err := busy.Compact(next); err != nil {
+				t.Fatal(err)
+			}
+			next++
+		}
+	}
+	copied := false
+	for range 100 {
+		write(20)
+		synctest.Wait()
+		first, last := d.log.wal.Segments()
+		copied = copied || first > 1
+		if last-first > keepSegments+4 {
+			t.Fatalf("segments %d to %d are kept", first, last)
+		}
+		wantLog(t, idle, "1:1 2:1 3:1 4:1 5:1")
+		if next%7 == 0 {
+			d.losePower(50, next)
+			if idle, err = d.open().Shard(7, Start{}); err != nil {
+				t.Fatal(err)
+			}
+			if busy, err = d.log.Shard(8, Start{Index: next - 1, Term: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		idle.tail, idle.tailLen = nil, 0 // they are to be read
+	}
+	if !copied {
+		t.Error("nothing was copied")
+	}
+	save(t, idle, aHardState(2, 1, 0), entries(2, 4, 4)) // what was copied is replaced as any entry is
+	d.close()
+	wantLog(t, d.openShard(Start{}), "1:1 2:1 3:1 4:2")
+	d.close()
 }

@@ -1,15 +1,13 @@
 package raftlog
 
 import (
-	"errors"
 	"fmt"
-	"math"
 
-	"github.com/cockroachdb/pebble/v2"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/ondisk"
+	"github.com/pawlq/pawl/internal/wal"
 )
 
 // maxTail is how many bytes of the newest entries a log keeps in memory, so that those just saved are applied and sent
@@ -30,6 +28,7 @@ type Start struct {
 type ShardLog struct {
 	log   *Log
 	shard uint32
+	index *shardIndex
 	epoch uint64
 	conf  *pb.ConfState // what InitialState returns
 
@@ -58,9 +57,7 @@ func (l *Log) Shard(id uint32, start Start) (*ShardLog, error) {
 }
 
 func (s *ShardLog) open(start Start) error {
-	if err := s.load(); err != nil {
-		return err
-	}
+	s.load()
 	s.epoch = max(s.epoch, start.Epoch)
 	applied := position{start.Index, start.Term}
 	if start.Anew {
@@ -91,87 +88,17 @@ func (s *ShardLog) open(start Start) error {
 	return nil
 }
 
-// load reads what the store has, and checks that entries lie without a gap and that terms never fall.
-func (s *ShardLog) load() error {
-	if f, err := s.row(startRow, 2); err != nil {
-		return err
-	} else if f != nil {
-		s.start = position{f[0], f[1]}
+// load takes what the write-ahead log says of the shard.
+func (s *ShardLog) load() {
+	l := s.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shards[s.shard] == nil {
+		l.shards[s.shard] = &shardIndex{}
 	}
-	if f, err := s.row(epochRow, 1); err != nil {
-		return err
-	} else if f != nil {
-		s.epoch = f[0]
-	}
-	if b, ok, err := s.log.get(rowKey(s.shard, hardStateRow)); err != nil {
-		return s.damage(err)
-	} else if ok {
-		if s.hard, err = decodeHardState(b); err != nil {
-			return s.damage(err)
-		}
-	}
-	s.last = s.start
-	return s.scan(s.start.index+1, math.MaxUint64, func(e *pb.Entry) bool {
-		s.last = position{e.GetIndex(), e.GetTerm()}
-		return true
-	})
-}
-
-// row reads a row of n numbers; nil if there is none.
-func (s *ShardLog) row(kind byte, n int) ([]uint64, error) {
-	b, ok, err := s.log.get(rowKey(s.shard, kind))
-	if err != nil {
-		return nil, s.damage(err)
-	}
-	if !ok {
-		return nil, nil
-	}
-	f, err := decodeExact(b, n)
-	return f, s.damage(err)
-}
-
-// damage says that what was read can't be what was written.
-func (s *ShardLog) damage(err error) error { return asDamage(s.log.path(), err) }
-
-// scan calls fn for the entries from lo up to but without hi, until it returns false. Entries are valid within fn.
-func (s *ShardLog) scan(lo, hi uint64, fn func(*pb.Entry) bool) error {
-	it, err := s.log.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(s.shard, lo), UpperBound: entryKey(s.shard, hi)})
-	if err != nil {
-		return err
-	}
-	prev := position{index: lo - 1}
-	if prev.index == s.start.index {
-		prev = s.start
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		e, err := s.decode(it)
-		if err == nil && (e.GetIndex() != prev.index+1 || e.GetTerm() < prev.term) {
-			err = fmt.Errorf("entry %d of term %d follows entry %d of term %d", e.GetIndex(), e.GetTerm(), prev.index, prev.term)
-		}
-		if err != nil {
-			return errors.Join(s.damage(err), it.Close())
-		}
-		if prev = (position{e.GetIndex(), e.GetTerm()}); !fn(e) {
-			break
-		}
-	}
-	return s.damage(errors.Join(it.Error(), it.Close()))
-}
-
-func (s *ShardLog) decode(it *pebble.Iterator) (*pb.Entry, error) {
-	index, err := decodeEntryIndex(it.Key())
-	if err != nil {
-		return nil, err
-	}
-	b, err := it.ValueAndErr()
-	if err != nil {
-		return nil, err
-	}
-	e, err := decodeEntry(b)
-	if err == nil && e.GetIndex() != index {
-		err = fmt.Errorf("entry %d lies where entry %d should", e.GetIndex(), index)
-	}
-	return e, err
+	s.index = l.shards[s.shard]
+	s.epoch, s.hard = s.index.epoch, s.index.hard.proto()
+	s.start, s.last = s.index.start, s.index.last()
 }
 
 // checkMark refuses a log that is shorter than its mark, and gives a new one its first.
@@ -214,21 +141,19 @@ func (l *Log) giveUpShard(id uint32, err error) {
 }
 
 func (s *ShardLog) saveEpoch() error {
-	b := s.log.db.NewBatch()
-	s.set(b, epochRow, encodeRow(s.epoch))
-	s.set(b, hardStateRow, encodeHardState(s.hard))
-	return s.log.commit(b, true)
+	hard := hardStateOf(s.hard)
+	content := appendNumbers(appendHead(nil, recordEpoch, s.shard), s.epoch, hard.term, hard.vote, hard.commit)
+	return s.appendContent(content, true, func(x *shardIndex) { x.epoch, x.hard = s.epoch, hard })
 }
 
-func (s *ShardLog) set(b *pebble.Batch, kind byte, value []byte) {
-	mustPut(b.Set(rowKey(s.shard, kind), value, nil))
-}
-
-// mustPut panics: a batch refuses a row only if it is closed, or the row over 4 GiB.
-func mustPut(err error) {
-	if err != nil {
-		panic(err)
-	}
+// appendContent adds a record, and makes the index say what it does.
+func (s *ShardLog) appendContent(content []byte, sync bool, apply func(*shardIndex)) error {
+	return s.log.append(len(content), sync, func(_ wal.LSN, b []byte) {
+		copy(b, content)
+		s.log.mu.Lock()
+		apply(s.index)
+		s.log.mu.Unlock()
+	})
 }
 
 // Epoch grows by one each time that the loss of a part of this log was accepted. It is never below Start.Epoch.
@@ -252,7 +177,7 @@ func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
 			return err
 		}
 	}
-	if err := s.log.commit(s.batch(entries), true); err != nil {
+	if err := s.appendEntries(entries); err != nil {
 		return err
 	}
 	s.pending = false
@@ -278,25 +203,27 @@ func (s *ShardLog) cutBack(index uint64) error {
 	return s.log.marks.set(k)
 }
 
-func (s *ShardLog) batch(entries []*pb.Entry) *pebble.Batch {
-	size := 64
-	for _, e := range entries {
-		size += entrySize(e) + entryKeyLen + 12
-	}
-	b := s.log.db.NewBatchWithSize(size)
+// appendEntries adds the record of a Save.
+func (s *ShardLog) appendEntries(entries []*pb.Entry) error {
+	head := append(appendHead(make([]byte, 0, 48), recordSave, s.shard), 0)
+	hard := hardStateOf(s.hard)
 	if s.pending {
-		s.set(b, hardStateRow, encodeHardState(s.hard))
+		head[len(head)-1] = 1
+		head = appendNumbers(head, hard.term, hard.vote, hard.commit)
 	}
-	if n := len(entries); n > 0 && entries[n-1].GetIndex() < s.last.index && !planted("raftlog-keeps-tail") {
-		mustPut(b.DeleteRange(entryKey(s.shard, entries[n-1].GetIndex()+1), entryKey(s.shard, s.last.index+1), nil))
-	}
-	for _, e := range entries {
-		op := b.SetDeferred(entryKeyLen, entrySize(e))
-		appendEntryKey(op.Key[:0], s.shard, e.GetIndex())
-		putEntry(op.Value, e)
-		mustPut(op.Finish())
-	}
-	return b
+	n := len(head) + entriesSize(entries)
+	return s.log.append(n, true, func(at wal.LSN, b []byte) {
+		s.log.mu.Lock()
+		defer s.log.mu.Unlock()
+		if s.pending {
+			s.index.hard = hard
+		}
+		b = append(b[:0], head...)
+		for _, e := range entries {
+			s.index.set(e.GetIndex(), place{at, uint32(n), uint32(len(b)), e.GetTerm()})
+			b = appendEntry(b, e)
+		}
+	})
 }
 
 // remember puts saved entries into the tail.
@@ -336,13 +263,12 @@ func (s *ShardLog) Compact(index uint64) error {
 	if err != nil {
 		return err
 	}
-	b := s.log.db.NewBatch()
-	mustPut(b.DeleteRange(entryKey(s.shard, s.start.index+1), entryKey(s.shard, index+1), nil))
-	s.set(b, startRow, encodeRow(index, term))
-	if err := s.log.commit(b, false); err != nil {
+	to := position{index, term}
+	content := appendNumbers(appendHead(nil, recordCompacted, s.shard), to.index, to.term)
+	if err := s.appendContent(content, false, func(x *shardIndex) { x.compact(to) }); err != nil {
 		return err
 	}
-	s.start = position{index, term}
+	s.start = to
 	if drop := len(s.tail) - int(s.last.index-index); drop > 0 {
 		for _, e := range s.tail[:drop] {
 			s.tailLen -= len(e.GetData())
@@ -362,9 +288,14 @@ func (l *Log) Has(id uint32) bool {
 // Remove forgets a shard: its replica has left this node for good. No ShardLog of it may be in use. A crash in between
 // leaves something that another Remove takes away.
 func (l *Log) Remove(id uint32) error {
-	b := l.db.NewBatch()
-	mustPut(b.DeleteRange(rowKey(id, 0), rowKey(id, 0xff), nil))
-	if err := l.commit(b, true); err != nil {
+	content := appendHead(nil, recordRemoved, id)
+	err := l.append(len(content), true, func(_ wal.LSN, b []byte) {
+		copy(b, content)
+		l.mu.Lock()
+		delete(l.shards, id)
+		l.mu.Unlock()
+	})
+	if err != nil {
 		return err
 	}
 	return l.marks.remove(id)
@@ -372,19 +303,18 @@ func (l *Log) Remove(id uint32) error {
 
 // Reset replaces all entries by a state that stands at index, an entry of term.
 func (s *ShardLog) Reset(index, term uint64) error {
-	b := s.log.db.NewBatch()
-	mustPut(b.DeleteRange(entryKey(s.shard, 0), entryKey(s.shard, math.MaxUint64), nil))
-	s.set(b, startRow, encodeRow(index, term))
 	hard := &pb.HardState{Term: new(max(s.hard.GetTerm(), term)), Vote: s.hard.Vote, Commit: new(index)}
 	if hard.GetTerm() > s.hard.GetTerm() {
 		hard.Vote = nil
 	}
-	s.set(b, hardStateRow, encodeHardState(hard))
-	if err := s.log.commit(b, true); err != nil {
+	to, h := position{index, term}, hardStateOf(hard)
+	content := appendNumbers(appendHead(nil, recordReset, s.shard), to.index, to.term, h.term, h.vote, h.commit)
+	err := s.appendContent(content, true, func(x *shardIndex) { x.start, x.hard, x.places = to, h, nil })
+	if err != nil {
 		return err
 	}
 	s.hard, s.pending = hard, false
-	s.start, s.last = position{index, term}, position{index, term}
+	s.start, s.last = to, to
 	s.tail, s.tailLen = nil, 0
 	return s.log.marks.set(mark{s.shard, s.epoch, position{index, hard.GetTerm()}})
 }
@@ -415,15 +345,9 @@ func (s *ShardLog) Term(index uint64) (uint64, error) {
 	case index == s.last.index:
 		return s.last.term, nil
 	}
-	if at := s.tailAt(index); at >= 0 {
-		return s.tail[at].GetTerm(), nil
-	}
-	term := uint64(0)
-	err := s.scan(index, index+1, func(e *pb.Entry) bool { term = e.GetTerm(); return false })
-	if err == nil && term == 0 {
-		err = damaged(s.log.path(), "entry %d of shard %d is missing", index, s.shard)
-	}
-	return term, err
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return s.index.at(index).term, nil
 }
 
 // tailAt returns where in the tail an entry is, or something negative.
@@ -444,18 +368,48 @@ func (s *ShardLog) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	}
 	var out []*pb.Entry
 	size := uint64(0)
-	err := s.scan(lo, hi, func(e *pb.Entry) bool {
-		if size += uint64(entrySize(e)); len(out) > 0 && size > maxSize {
-			return false
+	for index := lo; index < hi; {
+		read, err := s.read(index, hi)
+		if err != nil {
+			return nil, err
 		}
-		e.Data = append([]byte(nil), e.GetData()...)
-		out = append(out, e)
-		return true
-	})
-	if err == nil && len(out) == 0 {
-		err = damaged(s.log.path(), "entry %d of shard %d is missing", lo, s.shard)
+		for _, e := range read {
+			if size += uint64(entrySize(e)); len(out) > 0 && size > maxSize {
+				return out, nil
+			}
+			out = append(out, e)
+		}
+		index += uint64(len(read))
 	}
-	return out, err
+	return out, nil
+}
+
+// read reads an entry, and those after it that lie in the same record.
+func (s *ShardLog) read(index, hi uint64) (out []*pb.Entry, err error) {
+	s.log.mu.Lock()
+	p := s.index.at(index)
+	places := []place{p}
+	for next := index + 1; next < hi; next++ {
+		q := s.index.at(next)
+		if q.record != p.record {
+			break
+		}
+		places = append(places, q)
+	}
+	s.log.mu.Unlock()
+	content, err := s.log.wal.Read(p.record, int(p.length))
+	if err != nil {
+		return nil, ondisk.AsDamage("log", s.log.path(), err)
+	}
+	for i, p := range places {
+		r := &reader{rest: content[p.offset:]}
+		e := r.entry()
+		if r.err != nil || e.GetIndex() != index+uint64(i) || e.GetTerm() != p.term {
+			return nil, damaged(s.log.path(), "entry %d of shard %d lies where entry %d of term %d should: %v", e.GetIndex(), s.shard, index+uint64(i), p.term, r.err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
 }
 
 // limit returns a copy of as many entries as fit in maxSize bytes, and at least one.

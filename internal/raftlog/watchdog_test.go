@@ -1,10 +1,8 @@
 package raftlog
 
 import (
-	"errors"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,12 +40,12 @@ func TestHangingDisk(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				save(t, s, hardState(1, 1, 0), entries(1, 1, 1))
+				save(t, s, aHardState(1, 1, 0), entries(1, 1, 1))
 				time.Sleep(time.Minute) // idle: nothing hangs
 				hangs.Store(int64(c.hangs))
-				err = s.Save(hardState(2, 1, 0), entries(2, 2, 2))
+				err = s.Save(aHardState(2, 1, 0), entries(2, 2, 2))
 				if err == nil {
-					err = s.Save(hardState(3, 1, 0), entries(3, 3, 3))
+					err = s.Save(aHardState(3, 1, 0), entries(3, 3, 3))
 				}
 				var said error
 				if len(fatals) > 0 {
@@ -63,37 +61,5 @@ func TestHangingDisk(t *testing.T) {
 				_ = log.Close() // it may fail; its goroutines must end
 			})
 		}
-	}
-}
-
-// Pebble replays its log on opening, and tries for ever to write what it has replayed.
-func TestOpenOnAFullDisk(t *testing.T) {
-	d := newDisk(t)
-	s := d.openShard(Start{})
-	for i := uint64(1); i <= 300; i++ {
-		save(t, s, hardState(1, 1, 0), entries(i, i, 1))
-	}
-	d.close()
-
-	var full atomic.Bool
-	var said atomic.Pointer[error]
-	full.Store(true)
-	cfg := d.config()
-	cfg.Fatal = func(err error) {
-		said.Store(&err)
-		full.Store(false) // or Open would not return
-	}
-	cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if full.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
-			return syscall.ENOSPC
-		}
-		return nil
-	}))
-	log, err := Open(cfg)
-	if err == nil {
-		err = log.Close()
-	}
-	if p := said.Load(); p == nil || !errors.Is(*p, syscall.ENOSPC) {
-		t.Errorf("fatal %v, open %v; want ENOSPC to be fatal", p, err)
 	}
 }

@@ -309,7 +309,7 @@ func TestDiskFails(t *testing.T) {
 		var on atomic.Bool
 		b := startBench(t, fixture{inject: errorfs.InjectorFunc(func(op errorfs.Op) error {
 			sync := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
-			hit := fault == "sync" && sync || fault == "write" && op.Kind == errorfs.OpFileWrite
+			hit := fault == "sync" && sync || fault == "write" && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFileWriteAt)
 			if hit && strings.HasSuffix(op.Path, ".log") && on.CompareAndSwap(true, false) {
 				return errorfs.ErrInjected
 			}

@@ -127,11 +127,11 @@ func (n *node) start(fuse int) {
 }
 
 func (l *life) open() (err error) {
-	fs, memTable := l.fs(), 64<<10
+	fs, segment := l.fs(), 32<<10
 	if l.roomy {
-		memTable = 4 << 20
+		segment = 1 << 20
 	}
-	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, MemTableSize: memTable, Fatal: l.failed}); err != nil {
+	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, SegmentSize: segment, Fatal: l.failed}); err != nil {
 		return err
 	}
 	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: 64 << 10, Fatal: l.failed}); err != nil {

@@ -7,33 +7,22 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// ErrOwner: the log is another's.
-var ErrOwner = errors.New("log of another owner")
-
-// ErrDamaged: something that was synced is lost. errors.As with *DamageError says where.
-var ErrDamaged = errors.New("log is damaged")
-
-// DamageError says which part of which file is lost.
-type DamageError struct {
-	File     string
-	From, To int64 // bytes of File; equal where they aren't known
-	Reason   string
+// OwnerError says that the log is another's.
+type OwnerError struct {
+	File  string
+	Owner []byte // as the file has it
 }
 
-func (e *DamageError) Error() string {
-	if e.From == e.To {
-		return fmt.Sprintf("log %q is damaged: %s", e.File, e.Reason)
-	}
-	return fmt.Sprintf("log %q is damaged in bytes %d to %d: %s", e.File, e.From, e.To, e.Reason)
+func (e *OwnerError) Error() string {
+	return fmt.Sprintf("log %q belongs to owner %x", e.File, e.Owner)
 }
 
-// Is makes errors.Is(err, ErrDamaged) true.
-func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
-
-func (l *Log) damage(segment uint32, from, to int, reason string) *DamageError {
-	return &DamageError{File: l.pathOf(segment), From: int64(from), To: int64(to), Reason: reason}
+func (l *Log) damage(segment uint32, from, to int, reason string) *ondisk.DamageError {
+	return &ondisk.DamageError{What: "log", File: l.pathOf(segment), From: int64(from), To: int64(to), Reason: reason}
 }
 
 // Replay takes the records of a log in their order. Checkpoint says that this is what Config.Checkpoint returned. Content
@@ -41,7 +30,7 @@ func (l *Log) damage(segment uint32, from, to int, reason string) *DamageError {
 type Replay func(at LSN, content []byte, checkpoint bool) error
 
 // Open opens the log in cfg.Dir, or begins one if it has no segments, and gives the records of all segments that are
-// needed to replay, which may have seen some before Open fails. With ErrDamaged nothing was changed on disk, and
+// needed to replay, which may have seen some before Open fails. With ondisk.ErrDamaged nothing was changed on disk, and
 // AcceptLoss opens what is left.
 func Open(cfg Config, replay Replay) (*Log, error) {
 	cfg.setDefaults()
@@ -77,7 +66,7 @@ func (l *Log) open(replay Replay) error {
 
 // accept notes damage and goes on, if the configuration says so.
 func (l *Log) accept(err error) error {
-	var damage *DamageError
+	var damage *ondisk.DamageError
 	if !l.cfg.AcceptLoss || !errors.As(err, &damage) {
 		return err
 	}
@@ -170,7 +159,7 @@ func (l *Log) checkHead(n uint32, b []byte) error {
 	number, owner, ok := decodeHead(b)
 	switch {
 	case ok && !bytes.Equal(owner, l.cfg.Owner):
-		return fmt.Errorf("%w: %s is of %x, expected %x", ErrOwner, l.pathOf(n), owner, l.cfg.Owner)
+		return &OwnerError{l.pathOf(n), bytes.Clone(owner)}
 	case ok && number == n:
 		return nil
 	}
@@ -344,5 +333,5 @@ func (l *Log) resume(first uint32, end LSN) error {
 			l.discard(s)
 		}
 	}
-	return l.syncDir()
+	return ondisk.SyncDir(l.cfg.FS, l.cfg.Dir)
 }

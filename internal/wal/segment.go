@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // A segment's file begins with a block of its own:
@@ -21,7 +23,7 @@ const (
 	magic       = "pawlwal\x01"
 	segmentHead = 4096
 	maxOwner    = 256
-	suffix      = ".wal"
+	suffix      = ".log"
 	zeroChunk   = 256 << 10
 )
 
@@ -64,7 +66,7 @@ func (l *Log) create(number uint32) (*segment, error) {
 	if err := fs.Rename(name+".new", name); err != nil {
 		return nil, err
 	}
-	if err := l.syncDir(); err != nil {
+	if err := ondisk.SyncDir(l.cfg.FS, l.cfg.Dir); err != nil {
 		return nil, err
 	}
 	return l.openSegment(number)
@@ -78,7 +80,7 @@ func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
 	if _, err := old.file.WriteAt(encodeHead(number, l.cfg.Owner), 0); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(old.file.SyncData(), l.syncDir()); err != nil {
+	if err := errors.Join(old.file.SyncData(), ondisk.SyncDir(l.cfg.FS, l.cfg.Dir)); err != nil {
 		return nil, err
 	}
 	return &segment{number: number, file: old.file, size: old.size}, nil
@@ -94,14 +96,6 @@ func (l *Log) openSegment(number uint32) (*segment, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &segment{number: number, file: f, size: int(info.Size())}, nil
-}
-
-func (l *Log) syncDir() error {
-	d, err := l.cfg.FS.OpenDir(l.cfg.Dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func encodeHead(number uint32, owner []byte) []byte {

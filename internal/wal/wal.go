@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // Config says where a log lies and how it is cut into files.
@@ -64,7 +66,7 @@ var ErrClosed = errors.New("log is closed")
 // Log is an open log. Its methods may be called from any goroutine.
 type Log struct {
 	cfg  Config
-	lost *DamageError // what AcceptLoss accepted
+	lost *ondisk.DamageError // what AcceptLoss accepted
 
 	mu      sync.Mutex
 	changed sync.Cond // a sync has ended, a segment is ready, or the log has failed
@@ -289,7 +291,7 @@ func (l *Log) Segments() (first, last uint32) {
 }
 
 // Lost is what AcceptLoss has accepted, nil if nothing is damaged.
-func (l *Log) Lost() *DamageError { return l.lost }
+func (l *Log) Lost() *ondisk.DamageError { return l.lost }
 
 // Close writes what is not written yet and closes the files.
 func (l *Log) Close() error {

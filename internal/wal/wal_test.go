@@ -16,6 +16,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 const testSegment = 16 << 10
@@ -345,8 +347,9 @@ func TestOtherOwner(t *testing.T) {
 	w.close()
 	cfg := w.config()
 	cfg.Owner = []byte("them")
-	if _, err := Open(cfg, func(LSN, []byte, bool) error { return nil }); !errors.Is(err, ErrOwner) {
-		t.Errorf("the log of another opens with %v, want %v", err, ErrOwner)
+	var other *OwnerError
+	if _, err := Open(cfg, func(LSN, []byte, bool) error { return nil }); !errors.As(err, &other) || string(other.Owner) != "us" {
+		t.Errorf("the log of another opens with %v, want that it is of %q", err, "us")
 	}
 }
 
@@ -445,7 +448,7 @@ func TestFlippedBit(t *testing.T) {
 				c.close()
 				continue
 			}
-			if !errors.Is(err, ErrDamaged) {
+			if !errors.Is(err, ondisk.ErrDamaged) {
 				t.Fatalf("%s, byte %d: %v", name, at, err)
 			}
 			noticed++
@@ -510,7 +513,7 @@ func TestCutAndMissingFiles(t *testing.T) {
 			}
 			got, err := c.open()
 			switch {
-			case errors.Is(err, ErrDamaged):
+			case errors.Is(err, ondisk.ErrDamaged):
 				c.acceptLoss()
 			case err != nil:
 				t.Fatalf("%s cut to %d: %v", name, left, err)

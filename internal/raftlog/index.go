@@ -1,0 +1,187 @@
+package raftlog
+
+import (
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/wal"
+)
+
+// shardIndex is what the write-ahead log says of one shard, and where its entries lie. It is guarded by Log.mu, and changes with
+// the record that says so.
+type shardIndex struct {
+	epoch  uint64
+	hard   hardState
+	start  position // the entry before the first
+	places []place  // of the entries after start; one that is not found yet is zero, while the log is replayed
+}
+
+// place is where an entry lies.
+type place struct {
+	record wal.LSN
+	length uint32 // of the record
+	offset uint32 // in the record
+	term   uint64
+}
+
+func (x *shardIndex) last() position {
+	n := len(x.places)
+	if n == 0 {
+		return x.start
+	}
+	return position{x.start.index + uint64(n), x.places[n-1].term}
+}
+
+// maxGap bounds how many entries may be missing in front of one while the log is replayed: they were copied to its end. check
+// finds what is missing still.
+const maxGap = 1 << 22
+
+// at is the place of an entry; the zero place if the log has none.
+func (x *shardIndex) at(index uint64) place {
+	if index <= x.start.index || index > x.last().index {
+		return place{}
+	}
+	return x.places[index-x.start.index-1]
+}
+
+// set puts an entry behind those that the log has, or in the place of one of them: then those after it are gone.
+func (x *shardIndex) set(index uint64, p place) {
+	if last := x.last().index; x.start.index < index && index <= last && !planted("raftlog-keeps-tail") {
+		x.places = x.places[:index-x.start.index-1]
+	}
+	x.put(index, p)
+}
+
+// put notes where an entry lies, and leaves those after it.
+func (x *shardIndex) put(index uint64, p place) {
+	if index <= x.start.index || index > x.last().index+maxGap {
+		return
+	}
+	n := int(index - x.start.index - 1)
+	for len(x.places) <= n {
+		x.places = append(x.places, place{})
+	}
+	x.places[n] = p
+}
+
+// compact forgets the entries up to a position.
+func (x *shardIndex) compact(to position) {
+	if to.index <= x.start.index {
+		return
+	}
+	n := min(to.index-x.start.index, uint64(len(x.places)))
+	x.places = x.places[n:]
+	x.start = to
+}
+
+// first is the segment of the oldest record that is needed, or otherwise.
+func (x *shardIndex) first(otherwise uint32) uint32 {
+	for _, p := range x.places {
+		otherwise = min(otherwise, p.record.Segment())
+	}
+	return otherwise
+}
+
+// check says how many entries there are before the first gap, and what is wrong there.
+func (x *shardIndex) check() (whole int, err error) {
+	prev := x.start.term
+	for i, p := range x.places {
+		n := x.start.index + uint64(i) + 1
+		switch {
+		case p.record == 0:
+			return i, fmt.Errorf("entry %d is missing", n)
+		case p.term < prev:
+			return i, fmt.Errorf("entry %d of term %d follows one of term %d", n, p.term, prev)
+		}
+		prev = p.term
+	}
+	return len(x.places), nil
+}
+
+// apply makes the index of its shard say what a record does.
+func (l *Log) apply(at wal.LSN, content []byte) error {
+	r := &reader{rest: content}
+	r.version()
+	kind, shard := r.byte(), r.shard()
+	x := l.shards[shard]
+	if x == nil {
+		x = &shardIndex{}
+		if kind != recordRemoved && r.err == nil {
+			l.shards[shard] = x
+		}
+	}
+	switch {
+	case r.err != nil:
+	case kind == recordVoid:
+		r.rest = nil
+	case kind == recordSave:
+		if r.byte() != 0 {
+			x.hard = r.hardState()
+		}
+		x.applyEntries(r, at, content, x.set)
+	case kind == recordCopied:
+		x.applyEntries(r, at, content, x.put)
+	case kind == recordCompacted:
+		x.compact(r.position())
+	case kind == recordReset:
+		x.start, x.hard, x.places = r.position(), r.hardState(), nil
+	case kind == recordEpoch:
+		x.epoch, x.hard = r.number(), r.hardState()
+	case kind == recordRemoved:
+		delete(l.shards, shard)
+	default:
+		return fmt.Errorf("record has unknown kind %d", kind)
+	}
+	return r.end()
+}
+
+func (x *shardIndex) applyEntries(r *reader, at wal.LSN, content []byte, put func(uint64, place)) {
+	for len(r.rest) > 0 && r.err == nil {
+		offset := len(content) - len(r.rest)
+		if e := r.entry(); r.err == nil {
+			put(e.GetIndex(), place{at, uint32(len(content)), uint32(offset), e.GetTerm()})
+		}
+	}
+}
+
+// checkpoint is the content of a segment's first record, and the first segment that is needed.
+func (l *Log) checkpoint(segment uint32) (content []byte, first uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	content, first = []byte{recordVersion}, segment
+	for id, x := range l.shards {
+		content = appendNumbers(content, uint64(id), x.epoch, x.hard.term, x.hard.vote, x.hard.commit, x.start.index, x.start.term)
+		first = x.first(first)
+	}
+	select {
+	case l.rotated <- struct{}{}:
+	default:
+	}
+	return content, first
+}
+
+// applyCheckpoint makes the index say what a checkpoint does. All shards that it does not name are gone.
+func (l *Log) applyCheckpoint(content []byte) error {
+	r := &reader{rest: content}
+	r.version()
+	named := map[uint32]bool{}
+	for len(r.rest) > 0 && r.err == nil {
+		id := uint32(r.number())
+		epoch, hard, start := r.number(), r.hardState(), r.position()
+		if r.err != nil {
+			break
+		}
+		x := l.shards[id]
+		if x == nil {
+			x = &shardIndex{start: start}
+			l.shards[id] = x
+		}
+		named[id], x.epoch, x.hard = true, epoch, hard
+		x.compact(start)
+	}
+	for id := range l.shards {
+		if !named[id] {
+			delete(l.shards, id)
+		}
+	}
+	return r.end()
+}
