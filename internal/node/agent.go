@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -97,6 +98,9 @@ func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holdin
 
 func (n *Node) try(ctx context.Context, what string, id uint32, do func() error) bool {
 	err := do()
+	if errors.Is(err, ErrDamaged) { // it stays so: only a start repairs it
+		n.fail(err)
+	}
 	if err != nil && ctx.Err() == nil {
 		n.cfg.Logger.Error("could not "+what, "shard", id, "error", err)
 		return false

@@ -46,15 +46,3 @@ func TestDamagedLog(t *testing.T) {
 		})
 	}
 }
-
-// A lost identity is no damage of the log, which could be accepted.
-func TestLostIdentityIsNoDamagedLog(t *testing.T) {
-	dir := t.TempDir()
-	start(t, Config{Dir: dir}).end()
-	if err := os.Rename(filepath.Join(dir, identityFile), filepath.Join(t.TempDir(), identityFile)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tryStart(t, Config{Dir: dir}); err == nil || errors.Is(err, ErrDamaged) {
-		t.Errorf("without node.json: %v, want an error that is not ErrDamaged", err)
-	}
-}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,6 +83,7 @@ type state struct {
 	sees    atomic.Value                    // []string: greeting.Sees
 	heard   atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
 	offset  atomic.Int64                    // of the wall clock, in nanoseconds
+	damaged atomic.Bool                     // it waits to be let in anew
 	barred  atomic.Bool                     // to be given no leadership: that is too much, or its disk slow
 	leaving atomic.Bool                     // it stops, and leads no more
 	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
@@ -125,11 +128,17 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.shut())
 		}
 	}()
-	if err := steps(ctx, n.openDir, n.openTransport, n.form); err != nil {
+	damage, err := n.openDir()
+	if err == nil {
+		err = n.openTransport()
+	}
+	if err != nil {
 		return nil, err
 	}
 	opened := len(n.closers)
-	err = steps(ctx, n.openReplicas, n.assemble, n.runReplicas)
+	if err = damage; err == nil {
+		err = steps(ctx, n.form, n.openReplicas, n.recallMap, n.assemble, n.runReplicas)
+	}
 	if n.replaceable(err) {
 		n.member.Store(false)
 		if err := n.close(opened); err != nil {
@@ -159,39 +168,47 @@ func steps(ctx context.Context, all ...func(context.Context) error) error {
 	return nil
 }
 
-// openDir takes possession of the data directory.
-func (n *Node) openDir(context.Context) (err error) {
+// openDir takes possession of the data directory. Damage is what is known to be lost of it.
+func (n *Node) openDir() (damage, err error) {
 	if n.cfg.InMemory {
 		n.cfg.Dir, err = os.MkdirTemp("", "pawl-archive-")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-		n.book, err = openBook("", n.cfg.Name)
-		return err
+		n.book, err = openBook("", n.cfg.Name, n.cfg.Logger)
+		return nil, err
 	}
 	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	lock, err := lockDir(n.cfg.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n.closers = append(n.closers, lock.Close)
 	n.room = (&room{dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}).check
 	n.known = readMap(n.cfg.Dir)
 	if err := n.checkLevel(n.known); err != nil {
-		return err
+		return nil, err
 	}
-	if n.book, err = openBook(n.cfg.Dir, n.cfg.Name); err != nil {
-		return err
+	n.book, err = openBook(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
+	if errors.Is(err, ErrDamaged) {
+		n.book = &book{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
+		return err, nil
 	}
-	return n.mayAcceptLoss()
+	if err == nil {
+		err = errors.Join(n.finishAside(), n.mayAcceptLoss())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n.foundDamage(), nil
 }
 
 // openTransport lets other nodes reach this one, and this one them.
-func (n *Node) openTransport(context.Context) (err error) {
+func (n *Node) openTransport() (err error) {
 	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: ear{n}, Admit: n.welcome, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: n.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
@@ -296,8 +313,8 @@ func (n *Node) assemble(context.Context) error {
 // runReplicas starts the replicas that the directory holds. The first node of a cluster writes its tables.
 func (n *Node) runReplicas(ctx context.Context) error {
 	me := n.book.read()
-	for id, h := range me.Replicas {
-		if err := n.startReplica(id, h); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(me.Replicas)) {
+		if err := n.startReplica(id, me.Replicas[id]); err != nil {
 			return err
 		}
 	}
@@ -514,6 +531,6 @@ func (n *Node) fail(err error) {
 		if g := n.serves.Load(); g != nil {
 			g.Abort()
 		}
-		n.cfg.Fatal(err)
+		n.cfg.Fatal(n.noteDamage(err))
 	})
 }
