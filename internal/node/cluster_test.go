@@ -20,6 +20,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -668,15 +669,16 @@ func TestLostMapWithoutSystemShard(t *testing.T) {
 		w.grow()
 		dir := t.TempDir()
 		w.start("n4", dir, "n1")
-		w.until("it is a member", func() error {
-			if m := w.nodes["n4"].copy.Map(); len(m.Members()) < 4 {
-				return fmt.Errorf("it knows %d nodes", len(m.Members()))
+		if err := w.nodes["n4"].client().Admin().DrainNode(t.Context(), "n4"); err != nil {
+			t.Fatal(err)
+		}
+		w.until("it holds nothing", func() error {
+			row, _ := w.nodes["n4"].copy.Map().Named("n4")
+			if held := w.nodes["n4"].book.read().Replicas; len(held) > 0 || row.State != cluster.Draining {
+				return fmt.Errorf("it is %v and holds %v", row.State, held)
 			}
 			return nil
 		})
-		if held := w.nodes["n4"].book.read().Replicas; len(held) > 0 {
-			t.Fatalf("it holds %v", held)
-		}
 		w.crash("n4")
 		lose(t, dir, mapFile)
 		if _, err := w.tryStart(t.Context(), "n4", dir); err == nil || !strings.Contains(err.Error(), "--join") {
