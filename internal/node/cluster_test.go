@@ -709,12 +709,13 @@ func TestDamageFoundLater(t *testing.T) {
 		if err := state.Flush(); err != nil {
 			t.Fatal(err)
 		}
+		pass(time.Second) // tables are merged, and then they stay
 		spoil(t, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)), "*.sst", 20)
 		if v, err := newAdmin(w.nodes["n1"].Node).Verify(t.Context(), 1); err != nil || v.Replicas[2].Known {
 			t.Errorf("replicas that are compared: %+v, %v", v, err)
 		}
 		var damage *DamageError
-		if err := <-ended; !errors.As(err, &damage) || !strings.HasSuffix(damage.File, ".sst") || !strings.Contains(err.Error(), "start it again") {
+		if err := soon(t, ended); !errors.As(err, &damage) || !strings.HasSuffix(damage.File, ".sst") || !strings.Contains(err.Error(), "start it again") {
 			t.Errorf("it ended with %v", err)
 		}
 		w.crash("n3")

@@ -247,8 +247,8 @@ func TestStateBehindLogIsRefused(t *testing.T) {
 	}
 	d.close()
 	_, err := d.open().Shard(7, Start{Index: 2, Term: 1})
-	if !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("got %v, want ondisk.ErrDamaged", err)
+	if !errors.Is(err, ErrStateBehind) {
+		t.Errorf("got %v, want ErrStateBehind", err)
 	}
 	d.close()
 }

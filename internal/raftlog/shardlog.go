@@ -43,6 +43,9 @@ type ShardLog struct {
 
 var _ raft.Storage = (*ShardLog)(nil)
 
+// ErrStateBehind: the log has cut off what a state had made durable, and the state has lost.
+var ErrStateBehind = errors.New("the files of the state are lost or old")
+
 // Shard opens the log of a shard whose state is at start. It checks the log against its mark, and brings it to where
 // the state is: a power loss may have kept less of a log than the state had applied from it, if the log was being
 // replaced, and a commit index older than what was applied.
@@ -69,7 +72,7 @@ func (s *ShardLog) open(start Start) error {
 		}
 	}
 	if applied.index < s.start.index {
-		return damaged(s.log.path(), "it begins after entry %d, but the state has only entry %d: the state's files are lost or old", s.start.index, applied.index)
+		return fmt.Errorf("%w: its log begins after entry %d, and it has only entry %d", ErrStateBehind, s.start.index, applied.index)
 	}
 	if err := s.checkMark(applied); err != nil {
 		return err

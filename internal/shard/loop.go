@@ -104,7 +104,11 @@ func (l *loop) openLog(start raftlog.Start) (err error) {
 	if start.Epoch, err = state.Epoch(); err != nil {
 		return err
 	}
-	if l.log, err = l.cfg.Log.Shard(l.cfg.ID, start); err != nil {
+	l.log, err = l.cfg.Log.Shard(l.cfg.ID, start)
+	if errors.Is(err, raftlog.ErrStateBehind) {
+		return state.Lost(err.Error())
+	}
+	if err != nil {
 		return err
 	}
 	if start.Anew {

@@ -159,9 +159,9 @@ func (s *Store) isNew() (bool, error) {
 	tables := slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	switch {
 	case listed == "" && tables:
-		return false, s.lost("the list of its tables is missing")
+		return false, s.Lost("the list of its tables is missing")
 	case listed == "" && s.cfg.MustExist:
-		return false, s.lost("it is missing")
+		return false, s.Lost("it is missing")
 	}
 	return len(names) == 0, nil
 }
@@ -174,7 +174,8 @@ func (s *Store) damage(err error) error {
 	return ondisk.AsDamage("state", s.cfg.Dir, err)
 }
 
-func (s *Store) lost(reason string) error {
+// Lost is the error of a state that has lost something of what it had.
+func (s *Store) Lost(reason string) error {
 	return &ondisk.DamageError{What: "state", File: s.cfg.Dir, Reason: reason}
 }
 
