@@ -123,7 +123,7 @@ func TestIdentityIsKeptTwice(t *testing.T) {
 	}
 	sound("untouched")
 	for _, file := range []string{path, filepath.Join(dir, identityCopy)} {
-		for bit := range 8 * len(good) {
+		for bit := 0; bit < 8*len(good); bit += 7 { // each bit of a byte has its turn
 			spoilt := slices.Clone(good)
 			spoilt[bit/8] ^= 1 << (bit % 8)
 			if bit/8 < len(sumField) && file == path {
