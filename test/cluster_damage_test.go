@@ -173,7 +173,7 @@ func (c *nodes) watchVoters() (end func()) {
 			ask, cancel := context.WithTimeout(ctx, lookTime)
 			info, err := client.Admin().Cluster(ask)
 			cancel()
-			if err == nil {
+			if err == nil && info.SeenBy == "" { // else it is what one node finds out by itself, which knows of no votes
 				for _, s := range info.Shards {
 					voters := 0
 					for _, m := range s.Members {
@@ -181,7 +181,7 @@ func (c *nodes) watchVoters() (end func()) {
 							voters++
 						}
 					}
-					if len(s.Members) > 0 && voters < clusterSize {
+					if s.Leader != "" && voters < clusterSize { // without a leader nobody says who votes
 						few[fmt.Sprintf("shard %d has %d voters", s.Shard, voters)] = true
 					}
 				}
