@@ -84,7 +84,8 @@ func TestRightsCover(t *testing.T) {
 		covers bool
 	}{
 		{operator, true}, {Rights{"team", Observe, []string{"mail"}}, true}, {Rights{"team", Operate, []string{"mail.*", "mail*x"}}, true},
-		{Rights{"team", Operate, nil}, false}, {Rights{"team", Operate, []string{"*"}}, false}, {Rights{"other", Observe, []string{"mail"}}, false},
+		{Rights{"team", Operate, nil}, false}, {Rights{"team", Operate, []string{"*"}}, false},
+		{Rights{"team", Operate, []string{"mail", "sms"}}, false}, {Rights{"team", Operate, []string{"sms", "mail"}}, false}, {Rights{"other", Observe, []string{"mail"}}, false},
 		{Rights{AllNamespaces, Observe, []string{"mail"}}, false}, {Rights{"team", Consume, []string{"mail"}}, false}, {Rights{"team", Admin, []string{"mail"}}, false},
 	} {
 		if operator.Covers(c.of) != c.covers || !everything.Covers(c.of) {

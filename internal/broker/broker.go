@@ -12,7 +12,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -23,7 +22,7 @@ import (
 // Config is what a broker is made of.
 type Config struct {
 	Limits  task.Limits
-	Archive *archive.Archive
+	Archive Archive
 	// Namespaces lists those that exist.
 	Namespaces func() []string
 	// AuditKeep says how long entries of the audit are kept; nil: as by default.

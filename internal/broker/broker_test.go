@@ -26,7 +26,7 @@ import (
 type world struct {
 	*Broker
 	t    *testing.T
-	dead *archive.Archive
+	dead *fullArchive
 	log  *syncBuffer
 	// addShard starts one more data shard of one replica. It is removed and stopped by what this returns.
 	addShard func(id uint32) (stop func())
@@ -86,8 +86,9 @@ func inWorld(t *testing.T, test func(w *world)) {
 		fatal := func(err error) { t.Error(err) }
 		logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
 		w.must(err)
-		w.dead, err = archive.Open(archive.Config{Dir: dir})
+		dead, err := archive.Open(archive.Config{Dir: dir})
 		w.must(err)
+		w.dead = &fullArchive{Archive: dead}
 		w.Broker = New(Config{Limits: task.DefaultLimits(), Archive: w.dead, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 			Namespaces: func() []string { return []string{ns} },
 			EnsureQueue: func(ctx context.Context, id uint32, ns, queue string) error {
@@ -117,11 +118,33 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
+// fullArchive is an archive whose disk can be full.
+type fullArchive struct {
+	*archive.Archive
+	full atomic.Bool
+}
+
+func (a *fullArchive) Append(records [][]byte, now time.Time) ([]string, error) {
+	if a.full.Load() {
+		return nil, errors.New("no space left on device")
+	}
+	return a.Archive.Append(records, now)
+}
+
 func (w *world) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// dies makes a task that fails so a dead letter.
+func (w *world) dies(s task.Spec, how Failing) task.ID {
+	w.t.Helper()
+	w.enqueue(s)
+	claimed := <-w.claim(context.Background(), call(s.Queue), 0)
+	w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: how})
+	return claimed[0].ID
 }
 
 func (w *world) enqueue(specs ...task.Spec) []task.ID {
@@ -411,6 +434,76 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 		}
 		if again, err := w.ArchivedAt(places[0]); err != nil || again.ID != tasks[0].ID {
 			t.Errorf("at %q: %+v, %v", places[0], again, err)
+		}
+	})
+}
+
+// A dead letter whose time is over stays until it lies in the archive.
+func TestDeadLettersWaitForTheArchive(t *testing.T) {
+	inWorld(t, func(w *world) {
+		hour := time.Hour
+		id := w.dies(task.Spec{Queue: "a", MaxAttempts: 1, Retention: &hour}, Failing{})
+		w.dead.full.Store(true)
+		w.pass(2 * time.Hour)
+		if v, _, err := w.Task(context.Background(), ns, id, 0); err != nil || v.Exec.State != task.Dead {
+			t.Errorf("while the archive can't be written the task is %+v, %v", v, err)
+		}
+		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 0 {
+			t.Errorf("a full disk has %d archived tasks, %v", len(tasks), err)
+		}
+		if line := "dead letters could not be archived and stay where they are"; !strings.Contains(w.log.String(), line) {
+			t.Errorf("the log lacks %q: %s", line, w.log)
+		}
+		w.dead.full.Store(false)
+		w.pass(archiveRetry + time.Second)
+		if _, _, err := w.Task(context.Background(), ns, id, 0); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("with room in the archive again: %v", err)
+		}
+		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 1 || tasks[0].ID != id.String() {
+			t.Errorf("archived: %+v, %v", tasks, err)
+		}
+	})
+}
+
+// Each way to drop a dead letter archives it first, and drops nothing if it can't.
+func TestDiscardWaitsForTheArchive(t *testing.T) {
+	ctx := context.Background()
+	ways := map[string]func(*world, task.ID, task.State) error{
+		"Discard": func(w *world, id task.ID, _ task.State) error {
+			_, _, err := w.Discard(ctx, task.Author{}, ns, id)
+			return err
+		},
+		"DiscardDead": func(w *world, _ task.ID, state task.State) error {
+			_, _, _, err := w.DiscardDead(ctx, one, ns, Selection{Queue: "a", State: state})
+			return err
+		},
+		"an operation": func(w *world, _ task.ID, state task.State) error {
+			_, err := w.OperateSome(ctx, one, ns, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1, Action: task.Discard,
+				Filter: Filter{States: []task.State{state}}, Count: 10})
+			return err
+		},
+	}
+	inWorld(t, func(w *world) {
+		for _, state := range []task.State{task.Dead, task.Poisoned} {
+			for way, discard := range ways {
+				what := fmt.Sprintf("%s of a task that is %s", way, state)
+				id := w.dies(task.Spec{Queue: "a"}, Failing{Fall: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
+				w.dead.full.Store(true)
+				if err := discard(w, id, state); !errors.Is(err, task.ErrUnavailable) {
+					t.Errorf("%s with a full archive: %v", what, err)
+				}
+				if v, _, err := w.Task(ctx, ns, id, 0); err != nil || v.Exec.State != state {
+					t.Errorf("%s with a full archive leaves %+v, %v", what, v.Exec, err)
+				}
+				w.dead.full.Store(false)
+				w.must(discard(w, id, state))
+				if v, _, err := w.Task(ctx, ns, id, 0); err != nil || v.Exec.State != task.Discarded {
+					t.Errorf("%s leaves %+v, %v", what, v.Exec, err)
+				}
+				if tasks, _, _, err := w.Archived(ns, "", "", 1); err != nil || len(tasks) != 1 || tasks[0].ID != id.String() {
+					t.Errorf("%s archived %+v, %v", what, tasks, err)
+				}
+			}
 		}
 	})
 }

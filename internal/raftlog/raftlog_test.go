@@ -142,6 +142,28 @@ func TestSaveSurvivesPowerLoss(t *testing.T) {
 	d.close()
 }
 
+// A replica whose vote is lost with the power can give it to another in the same term, and then two lead.
+func TestVoteSurvivesPowerLoss(t *testing.T) {
+	for what, states := range map[string][]*pb.HardState{
+		"a vote with a new term":        {hardState(5, 2, 0)},
+		"a vote in a term known before": {hardState(5, 0, 0), hardState(5, 2, 0)},
+		"a vote for the same one again": {hardState(4, 2, 0), hardState(5, 2, 0)},
+		"a new term without a vote":     {hardState(4, 0, 0), hardState(5, 0, 0)},
+	} {
+		d := newDisk(t)
+		s := d.openShard(Start{})
+		for _, hs := range states {
+			save(t, s, hs, nil)
+		}
+		last := states[len(states)-1]
+		d.losePower(0, 1)
+		if got, _, _ := d.openShard(Start{}).InitialState(); got.GetTerm() != last.GetTerm() || got.GetVote() != last.GetVote() {
+			t.Errorf("%s: after the power loss the hard state is %v, want %v", what, got, last)
+		}
+		d.close()
+	}
+}
+
 func TestConflictReplacesSuffix(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
