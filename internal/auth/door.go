@@ -53,8 +53,10 @@ type Door struct {
 	guests map[*guest]bool
 }
 
-// page is a copy of the tokens. Its maps are never changed.
+// page is a copy of the tokens. Its maps are never changed. Each decision reads the page once: what one page says of whether tokens
+// are needed does not hold for the tokens of another.
 type page struct {
+	blank      bool // nothing was heard yet
 	required   bool
 	namespaces []string
 	quotas     map[string]task.Quotas
@@ -89,19 +91,27 @@ var Anybody = &Visitor{Rights: Everything}
 // NewDoor makes a door that has heard of no token yet.
 func NewDoor(cfg Config) *Door {
 	d := &Door{cfg: cfg, guests: map[*guest]bool{}}
-	d.page.Store(&page{namespaces: []string{DefaultNamespace}})
+	d.page.Store(&page{blank: true, namespaces: []string{DefaultNamespace}})
 	return d
 }
 
-// On says whether calls need a token, or may: who goes by the cluster's word and has not heard it yet lets nobody in.
-func (d *Door) On() bool {
-	return d.cfg.Mode == Always || d.cfg.Mode == AsCluster && (d.page.Load().required || d.unheard())
+// On says whether calls need a token, or may: a door that goes by the cluster's word and has not heard it yet lets nobody in.
+func (d *Door) On() bool { return d.on(d.page.Load()) }
+
+func (d *Door) on(p *page) bool {
+	return d.cfg.Mode == Always || d.cfg.Mode == AsCluster && (p.required || p.blank)
 }
 
-func (d *Door) unheard() bool { return d.heard.Load() == nil }
-
-// HasNamespace says whether there is a namespace, by this node's copy.
-func (d *Door) HasNamespace(name string) bool { return slices.Contains(d.page.Load().namespaces, name) }
+// CheckNamespace refuses a namespace that does not exist: not found. While the node's copy is too old to tell, it is unavailable.
+func (d *Door) CheckNamespace(name string) error {
+	switch {
+	case slices.Contains(d.page.Load().namespaces, name):
+		return nil
+	case d.stale(time.Now()):
+		return errNamespaceUnknown
+	}
+	return task.NotFound("namespace", name)
+}
 
 // Namespaces are all, in their order. The slice must not be changed.
 func (d *Door) Namespaces() []string { return d.page.Load().namespaces }
@@ -109,7 +119,7 @@ func (d *Door) Namespaces() []string { return d.page.Load().namespaces }
 // Quotas are those of a namespace, by this node's copy.
 func (d *Door) Quotas(ns string) task.Quotas { return d.page.Load().quotas[ns] }
 
-// Heard says that the copy was up to date at a time.
+// Heard says that the copy was up to date at a time. What was heard then must have been handed to Replace before.
 func (d *Door) Heard(at time.Time) { d.heard.Store(&at) }
 
 // stale says whether the copy is too old to be trusted. The wall clock counts too: the other one stands still while a machine sleeps.
@@ -166,7 +176,8 @@ func (p *page) add(old *page, t *Token, hash Hash, until store.Time) {
 //
 // Errors: unauthenticated; unavailable while the node's copy of the tokens is too old.
 func (d *Door) Admit(secret string) (*Visitor, error) {
-	if !d.On() {
+	p := d.page.Load()
+	if !d.on(p) {
 		return Anybody, nil
 	}
 	now := time.Now()
@@ -174,7 +185,7 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	if d.isAdmin(hash) {
 		return &Visitor{Name: AdminName, Rights: Everything, hash: hash, admin: true}, nil
 	}
-	if d.cfg.Mode == AsCluster && d.unheard() {
+	if d.cfg.Mode == AsCluster && p.blank {
 		return nil, errUnheard
 	}
 	if secret == "" {
@@ -186,7 +197,7 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	if d.stale(now) {
 		return nil, errStale
 	}
-	v := d.page.Load().tokens[hash]
+	v := p.tokens[hash]
 	if v == nil || subtle.ConstantTimeCompare(hash[:], v.hash[:]) != 1 {
 		return nil, d.refuse(FailedUnknown, "the token is not known: it was revoked or replaced, or is another cluster's")
 	}
@@ -229,6 +240,8 @@ func (v *Visitor) Certificate() string {
 func (v *Visitor) ExpiresAt() time.Time { return v.expiresAt }
 
 var errStale = task.Unavailable(time.Second, "this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
+
+var errNamespaceUnknown = task.Unavailable(time.Second, "this node has not heard for %s which namespaces there are: it has no connection to the leader of the system shard", staleAfter)
 
 var errUnheard = task.Unavailable(time.Second, "this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: most of the nodes must run")
 

@@ -15,8 +15,9 @@ const (
 )
 
 // Follow keeps the copy up to date until ctx ends. Fetch asks the leader of the system shard for what came after a
-// version, and waits for it up to wait.
-func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after uint64, wait time.Duration) (Delta, error)) {
+// version, and waits for it up to wait. Current is told, once an answer has been applied, when it was asked for: the copy is at least
+// as new as that.
+func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after uint64, wait time.Duration) (Delta, error), current func(asked time.Time)) {
 	pause := followPause
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -24,6 +25,7 @@ func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after
 		d, err := fetch(ctx, after, pollWait)
 		if err == nil {
 			c.Apply(d)
+			current(asked)
 			if d.Version != after || time.Since(asked) >= pollWait/2 {
 				pause = followPause
 				continue

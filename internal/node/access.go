@@ -203,14 +203,17 @@ func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (clu
 	report := n.report()
 	uses, told := n.door.Uses()
 	report.Uses = uses
-	asked := time.Now()
 	d, err := n.system.changes(ctx, changesArgs{After: after, Report: report, Wait: wait})
 	if err != nil {
 		n.leaveIfRemoved(err)
 		return d, err
 	}
 	told()
+	return d, nil
+}
+
+// current notes that the copy of the cluster's tables is as new as they were at a time.
+func (n *Node) current(asked time.Time) {
 	n.door.Heard(asked)
 	n.heard.Store(time.Now().UnixNano())
-	return d, nil
 }
