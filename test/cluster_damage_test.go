@@ -52,6 +52,7 @@ func TestClusterDamage(t *testing.T) {
 		joined := time.Since(began)
 		c.whole()
 		whole := time.Since(began)
+		n.ready()
 		watched()
 		idle()
 		t.Logf("%s has lost %s: it has joined after %s, and is whole after %s", n.name, damage.name, joined.Round(time.Millisecond), whole.Round(time.Millisecond))

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -619,9 +620,30 @@ func (w *network) refilled(name, dir string, old uint32) {
 	}
 	w.within(30*time.Second-time.Since(began), 100*time.Millisecond, "three voters each", func() error {
 		w.mustHaveVoters(3)
+		w.mustNotBeReadyEarly(name)
 		return w.replicated(3)()
 	})
+	w.until("it is ready", w.nodes[name].ready)
 	w.t.Logf("whole %v after its start", time.Since(began))
+}
+
+// mustNotBeReadyEarly fails the test if a node says that it is ready before its replicas vote.
+func (w *network) mustNotBeReadyEarly(name string) {
+	w.t.Helper()
+	n := w.nodes[name]
+	if n.ready() != nil {
+		return
+	}
+	for id := range uint32(2) {
+		rep := n.replicas.get(id)
+		if rep == nil {
+			w.t.Errorf("%s is ready, and has no replica of shard %d", name, id)
+			continue
+		}
+		if st, err := rep.shard.Status(w.t.Context()); err != nil || !slices.Contains(st.Voters, rep.id) {
+			w.t.Errorf("%s is ready, and its replica of shard %d does not vote: %+v, %v", name, id, st, err)
+		}
+	}
 }
 
 // mustHaveVoters fails the test if a shard has fewer voters than that.

@@ -203,6 +203,23 @@ func (n *Node) foundDamage() error {
 	return damage
 }
 
+// ready says why the node should get no calls now. One that is being filled serves, but who restarts the nodes one after the
+// other must wait for it: as long as replicas of its former number have votes, the others can't miss another node.
+func (n *Node) ready() error {
+	if err := n.router.Ready(); err != nil {
+		return err
+	}
+	m := n.copy.Map()
+	for _, row := range m.Shards {
+		for _, r := range row.Replicas {
+			if of, _ := m.Node(r.Node); of.State == cluster.Removed && of.Name == n.cfg.Name {
+				return task.Unavailable(time.Second, "shard %d: this node's replica is being filled", row.ID)
+			}
+		}
+	}
+	return nil
+}
+
 // removed says whether a number is that of a node that is no member any more.
 func (n *Node) removed(number uint32) bool {
 	if !n.member.Load() {

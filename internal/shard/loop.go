@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -425,7 +426,14 @@ func (l *loop) changeConf(e *pb.Entry) error {
 	if err != nil {
 		return fmt.Errorf("entry %d: change of membership: %w", e.GetIndex(), err)
 	}
-	return l.setConf(l.raft.ApplyConfChange(change))
+	voted := slices.Contains(l.members.Voters, l.cfg.Replica)
+	if err := l.setConf(l.raft.ApplyConfChange(change)); err != nil {
+		return err
+	}
+	if !voted && slices.Contains(l.members.Voters, l.cfg.Replica) {
+		l.cfg.Logger.Info("this replica votes now", "shard", l.cfg.ID)
+	}
+	return nil
 }
 
 func (l *loop) setConf(conf *pb.ConfState) (err error) {
