@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type world struct {
 	log  *syncBuffer
 	// addShard starts one more data shard of one replica. It is removed and stopped by what this returns.
 	addShard func(id uint32) (stop func())
+	patience *time.Timer
 
 	behind  atomic.Int64 // nanoseconds by which the wall clock was set back
 	instant atomic.Int64 // the last one in which time was asked for
@@ -72,13 +74,40 @@ const (
 )
 
 // pass lets time go by. It is the fake time of inWorld, so nobody waits for it.
-func (w *world) pass(d time.Duration) { time.Sleep(d) }
+func (w *world) pass(d time.Duration) {
+	w.patience.Stop()
+	time.Sleep(d)
+	w.patience.Reset(longest)
+}
+
+// longest is how long a test may wait for something, in fake time, beside what it lets pass.
+const longest = 2 * time.Hour
+
+// patience ends a test that waits for what never comes. Else it would wait for ever: in fake time the clocks of the shards go on.
+func patience() *time.Timer {
+	return time.AfterFunc(longest, func() {
+		debug.SetTraceback("all")
+		panic("the test has waited for two hours of fake time; the stacks below say for what")
+	})
+}
+
+// receive takes what a test waits for.
+func receive[T any](t *testing.T, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(longest / 2):
+		t.Errorf("waited for %s in vain", what)
+	}
+	return v
+}
 
 // inWorld runs a test in a bubble of fake time.
 func inWorld(t *testing.T, test func(w *world)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, log: &syncBuffer{}}
+		w := &world{t: t, log: &syncBuffer{}, patience: patience()}
+		defer w.patience.Stop()
 		start := time.Now()
 		src := store.TimeSource{Wall: func() time.Time { return time.Now().Add(-time.Duration(w.behind.Load())) },
 			Elapsed: func() time.Duration { return w.elapsed(time.Since(start)) }}
