@@ -239,11 +239,11 @@ func (v *Visitor) Certificate() string {
 // ExpiresAt is when the visitor's token expires; zero: never.
 func (v *Visitor) ExpiresAt() time.Time { return v.expiresAt }
 
-var errStale = task.Unavailable(time.Second, "this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
+var errStale = task.NotReady("this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
 
-var errNamespaceUnknown = task.Unavailable(time.Second, "this node has not heard for %s which namespaces there are: it has no connection to the leader of the system shard", staleAfter)
+var errNamespaceUnknown = task.NotReady("this node has not heard for %s which namespaces there are: it has no connection to the leader of the system shard", staleAfter)
 
-var errUnheard = task.Unavailable(time.Second, "this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: most of the nodes must run")
+var errUnheard = task.NotReady("this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: most of the nodes must run")
 
 // Failure is why a caller was not let in.
 type Failure int

@@ -1309,7 +1309,7 @@ type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // stable: invalid_argument, not_found, conflict, stale_claim, ...
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                   // of stale_claim: expired, reclaimed, cancelled, completed
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                   // of stale_claim: expired, reclaimed, cancelled, completed; of unavailable: node_not_ready, where another node may answer
 	Field         string                 `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`                     // of invalid_argument
 	Holder        string                 `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                   // of stale_claim reclaimed: the worker that holds it now
 	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // of wrong_state
