@@ -36,6 +36,8 @@ type Config struct {
 	Operate func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
 	// HasShard says whether there is a data shard of this number, by the word of the system shard: a node's own copy may be behind.
 	HasShard func(ctx context.Context, shard uint32) (bool, error)
+	// Workers tells what the nodes know of the workers that take tasks of some queues, in their order; nil: nothing.
+	Workers func(ctx context.Context, queues []QueueName) []task.QueueWorkers
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
 	Room func() error
 	// Tracer begins the traces of ticks; nil: they belong to none.

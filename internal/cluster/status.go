@@ -71,6 +71,20 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
+// AwayNodes names the nodes that have not been heard of for a while.
+func (c *Control) AwayNodes(ctx context.Context) (names []string, err error) {
+	m, err := c.Map(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range m.Members() {
+		if c.silent(n.Number) >= aliveFor {
+			names = append(names, n.Name)
+		}
+	}
+	return names, nil
+}
+
 func (c *Control) nodeOverview(n Node) NodeOverview {
 	silent := c.silent(n.Number)
 	c.mu.Lock()

@@ -290,6 +290,9 @@ func (n *Node) assemble(context.Context) error {
 		}, Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
 			return n.router.Carry(ctx, ns, parcels)
 		}, HasShard: func(ctx context.Context, shard uint32) (bool, error) { return n.router.HasShard(ctx, shard) },
+		Workers: func(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
+			return n.router.QueueWorkers(ctx, queues)
+		},
 		Operate: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 			return n.router.OperateSome(ctx, shard, ns, c)
 		}})

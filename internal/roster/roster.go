@@ -29,6 +29,8 @@ type Roster struct {
 	quiet    map[key]Quiet
 	version  uint64 // up to which what is quiet is known
 	swept    time.Time
+	// remembers is since when all who claim by single calls are told of.
+	remembers time.Time
 
 	lentMu sync.Mutex
 	lentTo map[task.ID]*Worker // what claimers hold: how a task ended is told by whoever knows its token
@@ -40,7 +42,7 @@ type claimerKey struct{ namespace, name, address string }
 
 // New makes a roster of nobody.
 func New() *Roster {
-	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), quiet: map[key]Quiet{}, lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}}
+	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), quiet: map[key]Quiet{}, remembers: time.Now(), lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}}
 }
 
 // Join adds a worker with a stream. Id is what the worker calls itself over all its streams; "": it has no such name. Version is
@@ -104,6 +106,7 @@ func (r *Roster) claimer(hello *Hello, now time.Time) *Worker {
 		r.sweepLocked(now)
 	}
 	if out := r.claimers.add(by, w); out != nil {
+		r.remembers = now
 		out.untold()
 	}
 	return w

@@ -92,13 +92,13 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
 	auditShard, auditSystem,
-	listWorkers, quietWorker, resumeWorker, shardEvents, systemEvents,
+	listWorkers, tallyWorkers, awayNodes, quietWorker, resumeWorker, shardEvents, systemEvents,
 
 	takeNews,
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
-	statsReport, statsBriefs, standings, queueCounts,
+	statsReport, statsBriefs, statsTrends, standings, queueCounts,
 
 	spaces, putShare, eraseNamespace,
 
