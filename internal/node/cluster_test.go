@@ -101,16 +101,32 @@ func (w *network) deafen(name string, d time.Duration) {
 // answers is a connection that a node has made to another one. It takes no lock: that would keep races of nodes from being seen.
 type answers struct {
 	net.Conn
-	w    *network
-	name string
+	w      *network
+	name   string
+	closed chan struct{}
+	close  func()
 }
 
-func (a answers) Read(b []byte) (int, error) {
+func (w *network) answers(conn net.Conn, name string) *answers {
+	closed := make(chan struct{})
+	return &answers{conn, w, name, closed, sync.OnceFunc(func() { close(closed) })}
+}
+
+func (a *answers) Read(b []byte) (int, error) {
 	n, err := a.Conn.Read(b)
 	if now := a.w.deaf.Load(); now != nil && now.name == a.name {
-		<-now.over
+		select {
+		case <-now.over:
+		case <-a.closed:
+			return 0, net.ErrClosed
+		}
 	}
 	return n, err
+}
+
+func (a *answers) Close() error {
+	a.close()
+	return a.Conn.Close()
 }
 
 // start starts a node under a name, which joins those of the others.
@@ -137,7 +153,7 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 		if err != nil {
 			return nil, err
 		}
-		return answers{conn, w, name}, nil
+		return w.answers(conn, name), nil
 	}
 	if w.admin != "" {
 		cfg.Tokens, cfg.AdminToken = TokensAlways, func() string { return w.admin }
@@ -805,6 +821,38 @@ func TestVerify(t *testing.T) {
 					t.Errorf("shard %d: %+v", id, r)
 				}
 			}
+		}
+	})
+}
+
+// A shard that gives no answer holds up a comparison for a while, and not for ever. Who asked is told which it is.
+func TestVerifyWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		leader := w.leaderOf(1)
+		asked := "n1"
+		if leader == asked {
+			asked = "n2"
+		}
+		n := newAdmin(w.nodes[asked].Node)
+		w.deafen(asked, 20*time.Second)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := n.Verify(ctx, 1)
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "shard 1 has no leader that answers") || took > markTime {
+			t.Errorf("after %s: %v", took, err)
+		}
+		pass(30 * time.Second) // until it hears again
+		hangs := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		began = time.Now()
+		err = inTime(t.Context(), checkTime, "shard 7: its numbers were not checked", hangs)
+		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 7: its numbers were not checked within 5m0s") || took != checkTime {
+			t.Errorf("after %s: %v", took, err)
+		}
+		if err := inTime(ctx, time.Hour, "it", hangs); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller's own end is told as %v", err)
 		}
 	})
 }
