@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -348,5 +350,25 @@ func TestNewerFormatIsNoDamage(t *testing.T) {
 	_, err := Open(Config{Dir: "state", FS: put(t, w.files), Identity: me})
 	if err == nil || errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "format 999") {
 		t.Errorf("opened: %v", err)
+	}
+}
+
+// TestOpenOnAFullDisk: where Pebble would end the process because it can't write while it opens, Open returns an error.
+func TestOpenOnAFullDisk(t *testing.T) {
+	for _, file := range []string{"marker.manifest", "MANIFEST"} {
+		full := errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, file) {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		s, err := Open(Config{Dir: "state", FS: errorfs.Wrap(vfs.NewMem(), full)})
+		if err == nil {
+			t.Errorf("no room for %q: the state opens, and closes with %v", file, s.Close())
+			continue
+		}
+		if !strings.Contains(err.Error(), "no space left on device") || errors.Is(err, ondisk.ErrDamaged) {
+			t.Errorf("no room for %q: %v, want that there is no space left, and no damage", file, err)
+		}
 	}
 }

@@ -55,7 +55,8 @@ type Config struct {
 
 	Logger *slog.Logger
 	// Fatal is called, at most once, when the state can't be read or written, with ondisk.ErrDamaged if a part of it is lost.
-	// The store is unusable from then on. What happens within Open is Open's error instead.
+	// The store is unusable from then on. Damage that Open finds is its error instead; anything else may be reported before
+	// Open returns, which it may then never do.
 	Fatal func(error)
 }
 
@@ -76,7 +77,7 @@ type Store struct {
 	applied atomic.Pointer[Position]
 
 	mu     sync.Mutex
-	opened bool  // failures are reported to Fatal
+	opened bool  // damage is reported to Fatal too
 	failed error // the first failure
 }
 
@@ -115,7 +116,7 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// begin has failures reported from now on. It returns one that came before.
+// begin has damage reported from now on. It returns a failure that came before.
 func (s *Store) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +124,17 @@ func (s *Store) begin() error {
 	return s.failed
 }
 
-func (s *Store) open() error {
+func (s *Store) open() (err error) {
+	defer func() {
+		// Pebble ends the process where it can't write while it opens: here that is an error like any other.
+		switch p := recover().(type) {
+		case nil:
+		case *Failure:
+			err = errors.Join(err, p)
+		default:
+			panic(p)
+		}
+	}()
 	if err := ondisk.Prepare(s.cfg.FS, s.cfg.Dir); err != nil {
 		return err
 	}
@@ -409,12 +420,14 @@ func (s *Store) options() *pebble.Options {
 // fail reports the first failure, or leaves it to Open.
 func (s *Store) fail(err error) {
 	s.mu.Lock()
-	first, opened := s.failed == nil, s.opened
+	first := s.failed == nil
+	// Within Open, Pebble tries again for ever where it can't write, and returns an error where it finds damage.
+	report := s.opened || !errors.Is(err, ondisk.ErrDamaged)
 	if first {
 		s.failed = err
 	}
 	s.mu.Unlock()
-	if first && opened && s.cfg.Fatal != nil {
+	if first && report && s.cfg.Fatal != nil {
 		s.cfg.Fatal(err)
 	}
 }
