@@ -48,7 +48,7 @@ func (w *world) eraseAll(ns string, few int) error {
 // is as in a new one.
 func TestErase(t *testing.T) {
 	for seed := range uint64(4) {
-		d := &duel{world: newWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, now: dawn},
+		d := &duel{world: newWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: dawn},
 			rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID][]task.Token{}}
 		for _, q := range d.queues {
 			d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
