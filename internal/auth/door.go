@@ -51,6 +51,7 @@ type Door struct {
 
 	mu     sync.Mutex // of the writers of page, too
 	guests map[*guest]bool
+	wake   chan struct{} // one place: there may be guests to look at
 }
 
 // page is a copy of the tokens. Its maps are never changed. Each decision reads the page once: what one page says of whether tokens
@@ -90,7 +91,7 @@ var Anybody = &Visitor{Rights: Everything}
 
 // NewDoor makes a door that has heard of no token yet.
 func NewDoor(cfg Config) *Door {
-	d := &Door{cfg: cfg, guests: map[*guest]bool{}}
+	d := &Door{cfg: cfg, guests: map[*guest]bool{}, wake: make(chan struct{}, 1)}
 	d.page.Store(&page{blank: true, namespaces: []string{DefaultNamespace}})
 	return d
 }
@@ -157,6 +158,7 @@ func (d *Door) Replace(a Access) {
 		}
 	}
 	d.look(time.Now())
+	d.rouse()
 }
 
 // add keeps the visitor of a token that has not changed: calls that last know it.
@@ -325,6 +327,7 @@ func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.
 	d.guests[g] = true
 	d.check(g, time.Now())
 	d.mu.Unlock()
+	d.rouse()
 	return ctx, func() {
 		d.mu.Lock()
 		delete(d.guests, g)
@@ -333,19 +336,43 @@ func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.
 	}
 }
 
-// Watch looks at calls that last until ctx ends.
+// Watch looks at calls that last until ctx ends. It sleeps while there are none whose token could end.
 func (d *Door) Watch(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
 	for {
+		if !d.hasGuests() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.wake:
+			}
+			continue
+		}
+		timer.Reset(lookEvery)
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case now := <-timer.C:
 			d.mu.Lock()
 			d.look(now)
 			d.mu.Unlock()
 		}
+	}
+}
+
+// hasGuests says whether calls last that are to be looked at.
+func (d *Door) hasGuests() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.On() && len(d.guests) > 0
+}
+
+// rouse has Watch find out whether there are calls to look at.
+func (d *Door) rouse() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
 	}
 }
 
