@@ -38,6 +38,8 @@ type Config struct {
 	// Admin is the hash of the token that may do everything by the node's own word, if there is one; nil: there is none. It needs no
 	// copy of anything.
 	Admin func() (Hash, bool)
+	// Current says that the copy is as new as it can be at this moment, however long ago that was last heard; nil: nobody can say so.
+	Current func() bool
 }
 
 // Door decides who may come in. Its methods may be called from any goroutine.
@@ -126,6 +128,9 @@ func (d *Door) Heard(at time.Time) { d.heard.Store(&at) }
 // stale says whether the copy is too old to be trusted. The wall clock counts too: the other one stands still while a machine sleeps.
 func (d *Door) stale(now time.Time) bool {
 	heard := d.heard.Load()
+	if heard != nil && d.cfg.Current != nil && d.cfg.Current() {
+		return false
+	}
 	return heard == nil || max(now.Sub(*heard), now.Round(0).Sub(heard.Round(0))) > staleAfter
 }
 

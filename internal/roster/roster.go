@@ -31,7 +31,7 @@ type Roster struct {
 	swept    time.Time
 	// remembers is since when all who claim by single calls are told of.
 	remembers time.Time
-	wake     chan struct{} // one place: there may be something to sweep
+	wake      chan struct{} // one place: there may be something to sweep
 
 	lentMu sync.Mutex
 	lentTo map[task.ID]*Worker // what claimers hold: how a task ended is told by whoever knows its token
