@@ -17,8 +17,8 @@ const (
 )
 
 // Follow keeps the copy up to date until ctx ends. Fetch asks the leader of the system shard for what came after a
-// version, and waits for it up to wait, or longer if nobody else waits for this node's sign of life. Current is told, once an answer has been applied, from when it is: the copy is at least as
-// new as that.
+// version, and waits for it up to wait, or longer if nobody waits for a sign of this node's life. Current is told, once an answer has
+// been applied, from when it is: the copy is at least as new as that.
 func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after uint64, wait time.Duration) (Delta, error), current func(at time.Time)) {
 	pause := followPause
 	for ctx.Err() == nil {
