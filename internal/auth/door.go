@@ -38,6 +38,8 @@ type Config struct {
 	// Admin is the hash of the token that may do everything by the node's own word, if there is one; nil: there is none. It needs no
 	// copy of anything.
 	Admin func() (Hash, bool)
+	// Current says that the copy is as new as it can be at this moment, however long ago that was last heard; nil: nobody can say so.
+	Current func() bool
 }
 
 // Door decides who may come in. Its methods may be called from any goroutine.
@@ -51,6 +53,7 @@ type Door struct {
 
 	mu     sync.Mutex // of the writers of page, too
 	guests map[*guest]bool
+	wake   chan struct{} // one place: there may be guests to look at
 }
 
 // page is a copy of the tokens. Its maps are never changed. Each decision reads the page once: what one page says of whether tokens
@@ -90,7 +93,7 @@ var Anybody = &Visitor{Rights: Everything}
 
 // NewDoor makes a door that has heard of no token yet.
 func NewDoor(cfg Config) *Door {
-	d := &Door{cfg: cfg, guests: map[*guest]bool{}}
+	d := &Door{cfg: cfg, guests: map[*guest]bool{}, wake: make(chan struct{}, 1)}
 	d.page.Store(&page{blank: true, namespaces: []string{DefaultNamespace}})
 	return d
 }
@@ -125,6 +128,9 @@ func (d *Door) Heard(at time.Time) { d.heard.Store(&at) }
 // stale says whether the copy is too old to be trusted. The wall clock counts too: the other one stands still while a machine sleeps.
 func (d *Door) stale(now time.Time) bool {
 	heard := d.heard.Load()
+	if heard != nil && d.cfg.Current != nil && d.cfg.Current() {
+		return false
+	}
 	return heard == nil || max(now.Sub(*heard), now.Round(0).Sub(heard.Round(0))) > staleAfter
 }
 
@@ -157,6 +163,7 @@ func (d *Door) Replace(a Access) {
 		}
 	}
 	d.look(time.Now())
+	d.rouse()
 }
 
 // add keeps the visitor of a token that has not changed: calls that last know it.
@@ -325,6 +332,7 @@ func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.
 	d.guests[g] = true
 	d.check(g, time.Now())
 	d.mu.Unlock()
+	d.rouse()
 	return ctx, func() {
 		d.mu.Lock()
 		delete(d.guests, g)
@@ -333,19 +341,43 @@ func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.
 	}
 }
 
-// Watch looks at calls that last until ctx ends.
+// Watch looks at calls that last until ctx ends. It sleeps while there are none whose token could end.
 func (d *Door) Watch(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
 	for {
+		if !d.hasGuests() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.wake:
+			}
+			continue
+		}
+		timer.Reset(lookEvery)
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case now := <-timer.C:
 			d.mu.Lock()
 			d.look(now)
 			d.mu.Unlock()
 		}
+	}
+}
+
+// hasGuests says whether calls last that are to be looked at.
+func (d *Door) hasGuests() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.On() && len(d.guests) > 0
+}
+
+// rouse has Watch find out whether there are calls to look at.
+func (d *Door) rouse() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
 	}
 }
 

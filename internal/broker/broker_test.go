@@ -351,8 +351,8 @@ func TestTimePasses(t *testing.T) {
 	})
 }
 
-// While a leader's clock leans back to a wall clock that was set back, what tells the time of a shard between rounds is a little ahead of
-// them: who waits for a deadline waits until rounds are there.
+// While a leader's clock leans back to a wall clock that was set back, a timer fires before the shard's time has reached the deadline it was
+// set for: letting time pass waits again, and does not ask for round after round.
 func TestTimePassesByTheClockOfRounds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.behind.Store(int64(time.Minute))

@@ -41,10 +41,12 @@ type Delta struct {
 	Access  *auth.Access  // nil: tokens and namespaces are as they were
 	Quiet   []QuietWorker // with All: all there are
 	Resumed []WorkerName
+	// Waited is how long the leader waited for news before it read them: the copy is as new as the question, and so much newer.
+	Waited time.Duration `json:",omitempty"`
 }
 
 const (
-	// maxWait is how long a poll may wait for news: nodes that wait must not seem silent.
+	// maxWait is how long a poll of another node may wait for news: nodes that wait must not seem silent.
 	maxWait = aliveFor / 2
 	// ringSize is how many changes of queues, and of quiet workers, a leader remembers. A copy that lacks more gets all of both.
 	ringSize = 1000
@@ -150,7 +152,12 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	if err := c.learn(ctx); err != nil {
 		return Delta{}, err
 	}
-	c.await(ctx, after, min(wait, maxWait))
+	if !c.isOwn(report.Node) {
+		wait = min(wait, maxWait)
+	}
+	began := time.Now()
+	c.await(ctx, after, wait)
+	waited := time.Since(began)
 	what := c.lacks(after)
 	// Also without news there is a view: the answer says that this node leads, and that the copy lacks nothing.
 	d, err := view(ctx, c, func(r store.Reader) (Delta, error) { return what.read(r, report.Node) })
@@ -162,6 +169,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	}
 	c.used(report.Uses)
 	c.hear(report)
+	d.Waited = waited
 	return d, nil
 }
 

@@ -259,6 +259,7 @@ func TestFollow(t *testing.T) {
 		fails.Store(true)
 		polls.Store(0)
 		pass(pollWait)
+		synctest.Wait() // the poll that was under way ends at this very moment
 		before := len(current)
 		polls.Store(0)
 		pass(time.Minute)

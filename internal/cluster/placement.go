@@ -295,6 +295,20 @@ func (c *Control) saw(shard uint32, s sight) {
 	}
 }
 
+// lookNow has the Reconciler look at the shards, if it would not soon.
+func (c *Control) lookNow(ctx context.Context) {
+	looked := make(chan struct{})
+	select {
+	case c.lookWanted <- looked:
+	default:
+		return
+	}
+	select {
+	case <-looked:
+	case <-ctx.Done():
+	}
+}
+
 // statusOf is what a shard's leader said last, if that is not too old to decide by.
 func (c *Control) statusOf(shard uint32) (Status, bool) {
 	c.mu.Lock()

@@ -123,7 +123,12 @@ func (c *Control) tendTo(q Queue) {
 	switch {
 	case c.office == nil:
 	case q.unfinished():
-		c.office.unfinished[q.name()] = q.moving()
+		if c.office.unfinished[q.name()] = q.moving(); q.moving() {
+			select {
+			case c.moves <- struct{}{}:
+			default:
+			}
+		}
 	default:
 		delete(c.office.unfinished, q.name())
 	}
@@ -132,7 +137,7 @@ func (c *Control) tendTo(q Queue) {
 // tend looks after the unfinished queues until ctx ends.
 func (c *Control) tend(ctx context.Context) {
 	var retired time.Time
-	for sleep(ctx, tendRest); ctx.Err() == nil; sleep(ctx, tendRest) {
+	for c.tendLater(ctx, retired); ctx.Err() == nil; c.tendLater(ctx, retired) {
 		retire := time.Since(retired) >= retireRest
 		if retire {
 			retired = time.Now()
@@ -151,6 +156,21 @@ func (c *Control) tend(ctx context.Context) {
 		if err := c.expireAudit(ctx); err != nil && ctx.Err() == nil {
 			c.log.Info("old entries of the audit wait", "error", err)
 		}
+	}
+}
+
+// tendLater waits until it is time to look after queues: every tendRest while slots are on their way, otherwise when it is time to retire.
+func (c *Control) tendLater(ctx context.Context, retired time.Time) {
+	sleep(ctx, tendRest)
+	if len(c.toTend(false)) > 0 {
+		return
+	}
+	timer := time.NewTimer(max(time.Until(retired.Add(retireRest)), 0))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-c.moves:
+	case <-timer.C:
 	}
 }
 

@@ -55,6 +55,7 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
+	c.lookNow(ctx)
 	o := Overview{Settings: m.Settings}
 	for _, s := range m.Shards {
 		o.Shards = append(o.Shards, c.shardOverview(m, s))
@@ -86,6 +87,9 @@ func (c *Control) AwayNodes(ctx context.Context) (names []string, err error) {
 }
 
 func (c *Control) nodeOverview(n Node) NodeOverview {
+	if c.isOwn(n.Number) {
+		return NodeOverview{Node: n, Alive: true, Heard: true, Report: c.cfg.Own()}
+	}
 	silent := c.silent(n.Number)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,16 +17,24 @@ const (
 )
 
 // watchClock keeps this node from leading while its wall clock is not that of the others, until ctx ends. Nobody is to bring
-// leadership to it meanwhile, nor while its disk is known to be slow.
+// leadership to it meanwhile, nor while its disk is known to be slow. A node that is alone leads in any case.
 func (n *Node) watchClock(ctx context.Context) {
-	tick := time.NewTicker(clockLook)
-	defer tick.Stop()
-	wasWrong := false
-	for {
+	timer := time.NewTimer(clockLook)
+	defer timer.Stop()
+	for wasWrong := false; ; {
+		if changed := n.copy.Changed(); !n.hasPeers() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				continue
+			}
+		}
+		timer.Reset(clockLook)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 		offset, known := n.clockOffset(n.copy.Map())
 		n.offset.Store(int64(offset))
@@ -48,6 +56,12 @@ func (n *Node) watchClock(ctx context.Context) {
 		}
 		n.barred.Store(wrong || slow)
 	}
+}
+
+// hasPeers says whether there are, or may be, other nodes in the cluster.
+func (n *Node) hasPeers() bool {
+	m := n.copy.Map()
+	return m == nil || len(m.Members()) > 1
 }
 
 // clockOffset is how far this node's wall clock is ahead of the middle one of all nodes', as far as they answer. Not known

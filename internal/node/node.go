@@ -29,6 +29,7 @@ import (
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/ui"
@@ -82,6 +83,7 @@ type state struct {
 	member  atomic.Bool                     // parts are there
 	sees    atomic.Value                    // []string: greeting.Sees
 	heard   atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
+	waits   atomic.Bool                     // this node waits for news of its own, which come as soon as there are any
 	offset  atomic.Int64                    // of the wall clock, in nanoseconds
 	damaged atomic.Bool                     // it waits to be let in anew
 	barred  atomic.Bool                     // to be given no leadership: that is too much, or its disk slow
@@ -238,7 +240,7 @@ func (n *Node) openReplicas(context.Context) error {
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
 	me := n.book.read()
 	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
-		Cache: cache, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
+		Cache: cache, Compactions: store.NewScheduler(), AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return err
 	}
@@ -280,7 +282,7 @@ func (n *Node) assemble(context.Context) error {
 	n.metrics = n.newMetrics()
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.copy = cluster.NewCopy(n.known)
-	n.door = newDoor(n.cfg)
+	n.door = newDoor(n.cfg, n.waits.Load)
 	n.copy.OnAccess(n.door.Replace)
 	n.roster = roster.New()
 	n.copy.OnQuiet(router.TellRoster(n.roster))
@@ -297,7 +299,7 @@ func (n *Node) assemble(context.Context) error {
 			return n.router.OperateSome(ctx, shard, ns, c)
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
-	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, Own: n.report, Node: n.book.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Roster: n.roster,
 		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})

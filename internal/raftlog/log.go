@@ -33,6 +33,8 @@ type Config struct {
 	// MemTableSize is how many bytes gather in memory before they are flushed to a table; 0: 32 MiB. Entries that are
 	// compacted before that never reach one, so it should be a few times what the states of the shards gather.
 	MemTableSize int
+	// Compactions says when the store may compact; nil: Pebble's own scheduler.
+	Compactions pebble.CompactionScheduler
 
 	// AcceptDataLoss opens what is left of a damaged store. Each log that lost something, or may have, begins a new
 	// epoch.
@@ -73,7 +75,8 @@ type Log struct {
 	failed   atomic.Pointer[error]
 	reported atomic.Bool
 
-	writes pulse         // of the Pebble store
+	writes *pulse // of the Pebble store
+	dog    *watchdog
 	quit   chan struct{} // ends the watchdog
 }
 
@@ -84,7 +87,8 @@ var ErrIdentity = errors.New("logs of another cluster or node")
 // changed, and AcceptDataLoss opens what is left.
 func Open(cfg Config) (*Log, error) {
 	cfg.setDefaults()
-	l := &Log{cfg: cfg, quit: make(chan struct{}), writes: pulse{what: "log"}}
+	l := &Log{cfg: cfg, quit: make(chan struct{}), dog: newWatchdog()}
+	l.writes = l.dog.watch("log")
 	if err := l.open(); err != nil {
 		if l.db != nil {
 			err = errors.Join(err, l.db.Close())
@@ -98,7 +102,7 @@ func Open(cfg Config) (*Log, error) {
 	if planted("raftlog-no-watchdog") {
 		return l, nil
 	}
-	go watchdog(l.quit, l.fail, &l.writes, &l.marks.writes)
+	go l.dog.run(l.quit, l.fail)
 	return l, nil
 }
 
@@ -125,7 +129,7 @@ func (l *Log) open() (err error) {
 func (l *Log) path() string { return l.cfg.FS.PathJoin(l.cfg.Dir, "log") }
 
 func (l *Log) openMarks() (err error) {
-	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity)
+	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity, l.dog.watch("marks of the logs"))
 	if err != nil && errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
 		l.giveUp(err)
 		return nil
@@ -381,6 +385,7 @@ func (l *Log) options() *pebble.Options {
 			},
 		},
 	}
+	o.Experimental.CompactionScheduler = l.cfg.Compactions
 	if l.cfg.Cache == nil {
 		o.CacheSize = 4 << 20
 	}

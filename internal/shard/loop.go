@@ -189,11 +189,18 @@ func (l *loop) serve() (err error) {
 	}()
 	tick := time.NewTicker(l.cfg.TickInterval)
 	defer tick.Stop()
-	for {
+	for ticks := true; ; {
 		if err := l.turn(); err != nil {
 			return err
 		}
 		l.dropStaged()
+		if needs := l.needsTicks(); needs != ticks {
+			if ticks = needs; ticks {
+				tick.Reset(l.cfg.TickInterval)
+			} else {
+				tick.Stop()
+			}
+		}
 		select {
 		case <-l.stop:
 			return nil
@@ -347,7 +354,7 @@ func (l *loop) takeOffice() {
 	}
 	clock := store.TakeOffice(l.cfg.Time, at.Time)
 	l.office = &office{Office{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.epoch}, clock}
-	l.publishTime()
+	l.clock.Store(clock)
 	l.pace.begin(l.cfg.Time.Elapsed())
 	l.cfg.Hooks.Elected(l.office.Office)
 	l.calls.signal()

@@ -170,8 +170,8 @@ type Shard struct {
 	pace      pace // while this replica leads
 
 	leader  atomic.Pointer[leadership]
-	leaders atomic.Uint64           // how often another replica, or another term, was found to lead
-	clock   atomic.Pointer[reading] // nil: not in office
+	leaders atomic.Uint64               // how often another replica, or another term, was found to lead
+	clock   atomic.Pointer[store.Clock] // nil: not in office
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -179,12 +179,6 @@ type Shard struct {
 }
 
 type leadership struct{ replica, term uint64 }
-
-// reading is the shard's time at a moment of monotonic time.
-type reading struct {
-	at      store.Time
-	elapsed time.Duration
-}
 
 // maxInbox is how many messages from peers may wait. Raft sends again what is lost.
 const maxInbox = 256
@@ -272,12 +266,12 @@ func (s *Shard) Leader() (replica, term uint64) {
 // LeaderChanges is how often this replica has seen a new leader take over.
 func (s *Shard) LeaderChanges() uint64 { return s.leaders.Load() }
 
-// Now returns the shard's time if this replica is in office. It may be off by less than a millisecond from that of
-// rounds, either way.
+// Now returns the shard's time if this replica is in office. A round that starts later in the same office has the same time or
+// a later one.
 func (s *Shard) Now() (store.Time, bool) {
-	r := s.clock.Load()
-	if r == nil {
+	clock := s.clock.Load()
+	if clock == nil {
 		return 0, false
 	}
-	return r.at.Add(s.cfg.Time.Elapsed() - r.elapsed), true
+	return clock.Now(), true
 }
