@@ -84,7 +84,7 @@ func openBook(dir, name string, log *slog.Logger) (*book, error) {
 	}
 	id, err := loadIdentity(dir, log)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := mustBeEmpty(dir); err != nil {
+		if err := mustBeNew(dir); err != nil {
 			return nil, err
 		}
 		return b, b.save()
@@ -223,24 +223,40 @@ func parseIdentity(b []byte) (id identity, err error) {
 	return id, nil
 }
 
-// mustBeEmpty keeps a node from settling in a directory that is not its own, or whose identity was lost.
+// mustBeEmpty keeps a node from settling in a directory that is not its own.
 func mustBeEmpty(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
+	others, err := foreign(dir)
+	if err != nil || len(others) == 0 {
 		return err
 	}
+	return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory", dir, identityFile, others[0])
+}
+
+// foreign are the names in a directory that a node may not begin beside.
+func foreign(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		name := e.Name()
 		ours := name == lockFile || name == identityFile+".new" || name == identityCopy+".new" || name == archiveDir || name == statsFile || name == statsFile+".new"
-		switch {
-		case ours || strings.HasPrefix(name, damagedPrefix):
-		case name == mapFile || name == logDir || strings.HasPrefix(name, "shard-"):
-			return &DamageError{What: "identity", File: filepath.Join(dir, identityFile), Reason: fmt.Sprintf("it is missing, and %q is there", name)}
-		default:
-			return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory", dir, identityFile, name)
+		if !ours && !strings.HasPrefix(name, damagedPrefix) {
+			names = append(names, name)
 		}
 	}
-	return nil
+	return names, err
+}
+
+// mustBeNew refuses a directory that can't become a new node's: it is another's, or has lost its identity.
+func mustBeNew(dir string) error {
+	others, err := foreign(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range others {
+		if name == mapFile || name == logDir || strings.HasPrefix(name, "shard-") {
+			return &DamageError{What: "identity", File: filepath.Join(dir, identityFile), Reason: fmt.Sprintf("it is missing, and %q is there", name)}
+		}
+	}
+	return mustBeEmpty(dir)
 }
 
 // read returns a copy of the identity. Its map must not be changed.

@@ -6,11 +6,14 @@ import (
 	"io"
 	"log"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.etcd.io/raft/v3"
@@ -546,5 +549,55 @@ func TestAnew(t *testing.T) {
 			t.Errorf("after a restart the log is at entry %d, want %d", last, at)
 		}
 		d.close()
+	}
+}
+
+// Entries that can't be read are a failure of the disk, as those that can't be written: Raft would send a snapshot in their place,
+// and go on.
+func TestReadThatFailsIsFatal(t *testing.T) {
+	for name, read := range map[string]func(s *ShardLog) error{
+		"entries": func(s *ShardLog) error { _, err := s.Entries(2, 4, 1<<20); return err },
+		"a term":  func(s *ShardLog) error { _, err := s.Term(2); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t)
+			save(t, d.openShard(Start{}), hardState(1, 1, 0), entries(1, 1, 9))
+			if err := d.log.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			d.close()
+			var broken atomic.Bool
+			var reported []error
+			cfg := d.config()
+			cfg.Fatal = func(err error) { reported = append(reported, err) }
+			cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if broken.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+					return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EIO}
+				}
+				return nil
+			}))
+			cache := pebble.NewCache(0) // nothing is read twice
+			defer cache.Unref()
+			cfg.Cache = cache
+			log, err := Open(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			s, err := log.Shard(7, Start{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken.Store(true)
+			if err := read(s); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
+				t.Errorf("got %v, want EIO, which is no damage", err)
+			}
+			if len(reported) != 1 || !errors.Is(reported[0], syscall.EIO) {
+				t.Errorf("reported %v, want EIO", reported)
+			}
+			if err := s.Save(hardState(2, 1, 0), nil); err == nil {
+				t.Error("it writes on")
+			}
+		})
 	}
 }

@@ -140,7 +140,7 @@ func (s *ShardLog) damage(err error) error { return asDamage(s.log.path(), err) 
 func (s *ShardLog) scan(lo, hi uint64, fn func(*pb.Entry) bool) error {
 	it, err := s.log.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(s.shard, lo), UpperBound: entryKey(s.shard, hi)})
 	if err != nil {
-		return err
+		return s.damage(err)
 	}
 	prev := position{index: lo - 1}
 	if prev.index == s.start.index {
@@ -426,7 +426,7 @@ func (s *ShardLog) Term(index uint64) (uint64, error) {
 	if err == nil && term == 0 {
 		err = damaged(s.log.path(), "entry %d of shard %d is missing", index, s.shard)
 	}
-	return term, err
+	return term, s.mustRead(err)
 }
 
 // tailAt returns where in the tail an entry is, or something negative.
@@ -458,7 +458,15 @@ func (s *ShardLog) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	if err == nil && len(out) == 0 {
 		err = damaged(s.log.path(), "entry %d of shard %d is missing", lo, s.shard)
 	}
-	return out, err
+	return out, s.mustRead(err)
+}
+
+// mustRead stops all writes if entries could not be read. Raft itself goes on: it sends a snapshot where it finds no entries.
+func (s *ShardLog) mustRead(err error) error {
+	if err != nil {
+		s.log.fail(fmt.Errorf("read shard %d: %w", s.shard, err))
+	}
+	return err
 }
 
 // limit returns a copy of as many entries as fit in maxSize bytes, and at least one.

@@ -6,10 +6,12 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -226,8 +228,8 @@ func TestDamageWhileOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mem := vfs.NewMem()
-			var reported []error
-			s, err := Open(Config{Dir: "state", FS: mem, Identity: me, Fatal: func(err error) { reported = append(reported, err) }})
+			reported := make(chan error, 9)
+			s, err := Open(Config{Dir: "state", FS: mem, Identity: me, Fatal: func(err error) { reported <- err }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -247,8 +249,8 @@ func TestDamageWhileOpen(t *testing.T) {
 				read(s)
 			}()
 			var damage *ondisk.DamageError
-			if len(reported) != 1 || !errors.As(reported[0], &damage) || !strings.HasSuffix(damage.File, ".sst") {
-				t.Errorf("reported %v, want once that a table is damaged, like %s", reported, table)
+			if said := <-reported; len(reported) > 0 || !errors.As(said, &damage) || !strings.HasSuffix(damage.File, ".sst") {
+				t.Errorf("reported %v and %d more, want once that a table is damaged, like %s", said, len(reported), table)
 			}
 		})
 	}
@@ -371,4 +373,38 @@ func TestOpenOnAFullDisk(t *testing.T) {
 			t.Errorf("no room for %q: %v, want that there is no space left, and no damage", file, err)
 		}
 	}
+}
+
+// A disk that gives an error where a table is opened is told apart from damage: it may give the table the next time.
+func TestDiskErrorIsNoDamage(t *testing.T) {
+	mem := put(t, wornShelf(t).files)
+	var broken atomic.Bool
+	failing := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+			return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EIO}
+		}
+		return nil
+	}))
+	cfg := Config{Dir: "state", FS: failing, Identity: me}
+	broken.Store(true)
+	if _, err := Open(cfg); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) || strings.Count(err.Error(), "state in") != 1 {
+		t.Errorf("opened: %v, want EIO", err)
+	}
+	broken.Store(false)
+	reported := make(chan error, 9)
+	cfg.Fatal = func(err error) { reported <- err }
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	broken.Store(true)
+	_, err = s.readAll()
+	if !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("read: %v, want EIO", err)
+	}
+	if said := <-reported; !errors.Is(said, syscall.EIO) || len(reported) > 0 {
+		t.Errorf("reported %v and %d more, want EIO, once", said, len(reported))
+	}
+	broken.Store(false)
 }

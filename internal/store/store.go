@@ -265,11 +265,14 @@ func (s *Store) position(durable bool) (Position, error) {
 		OnlyReadGuaranteedDurable: durable,
 	})
 	if err != nil {
-		return Position{}, err
+		return Position{}, s.failure("read", err)
 	}
 	defer it.Close()
 	if !it.First() {
-		return Position{}, it.Error()
+		if err := it.Error(); err != nil {
+			return Position{}, s.failure("read", err)
+		}
+		return Position{}, nil
 	}
 	return decodePosition(it.Value())
 }
@@ -421,6 +424,9 @@ func (s *Store) options() *pebble.Options {
 // fail reports the first failure, or leaves it to Open.
 func (s *Store) fail(err error) {
 	s.mu.Lock()
+	if !errors.Is(err, ondisk.ErrDamaged) {
+		err = fmt.Errorf("state in %q: %w", s.cfg.Dir, err)
+	}
 	first := s.failed == nil
 	// Within Open, Pebble tries again for ever where it can't write, and returns an error where it finds damage.
 	report := s.opened || !errors.Is(err, ondisk.ErrDamaged)
@@ -433,7 +439,7 @@ func (s *Store) fail(err error) {
 	}
 }
 
-// failure names where an error of Pebble's came from, and tells damage from what may pass.
+// failure tells damage from what may pass.
 func (s *Store) failure(doing string, err error) error {
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
 		return damagedFile(*info)
@@ -441,7 +447,7 @@ func (s *Store) failure(doing string, err error) error {
 	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
 		return ondisk.AsDamage("state", s.cfg.Dir, err)
 	}
-	return fmt.Errorf("state in %q: %s: %w", s.cfg.Dir, doing, err)
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 func damagedFile(i pebble.DataCorruptionInfo) error {
@@ -514,7 +520,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.s.cfg.Logger.Error("state store", "dir", l.s.cfg.Dir, "error", fmt.Sprintf(format, args...))
 }
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("state in %q: %w", l.s.cfg.Dir, fmt.Errorf(format, args...))
+	err := fmt.Errorf(format, args...)
 	l.s.fail(err)
 	panic(&Failure{err})
 }
