@@ -198,7 +198,7 @@ func unchanged[T any](s *story, call func(r *Round) (T, error)) (out T, err erro
 // dump is all that a leader has in memory.
 func (l *Leader) dump() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "next %d, shares %v, hot %d of %d bytes\n", l.next, l.shares, len(l.hot.tasks), l.hot.bytes)
+	fmt.Fprintf(&b, "next %+v, shares %v, hot %d of %d bytes\n", l.timelines, l.shares, len(l.hot.tasks), l.hot.bytes)
 	for _, qn := range slices.SortedFunc(maps.Keys(l.queues), func(a, b queueName) int { return strings.Compare(a.name, b.name) }) {
 		q := l.queues[qn]
 		fmt.Fprintf(&b, "%v %d %+v bucket %+v stale %d credit %v dirty %t account %d opened %d held %v breakers %v\n", qn, q.config.Version, q.counts, q.bucket, len(q.stale),

@@ -446,17 +446,16 @@ func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Fi
 	defer f.mu.Unlock()
 	list := f.inOrder(shard)
 	slices.SortFunc(list, func(a, b *fakeTask) int { return bytes.Compare(b.view.ID[:], a.view.ID[:]) })
-	read := 0
 	for _, t := range list {
 		v := t.view
 		if cursor != nil && bytes.Compare(v.ID[:], cursor[len(cursor)-16:]) >= 0 {
 			continue
 		}
-		if read == fakeScan || len(p.Tasks) == limit {
+		if p.Rows == fakeScan || len(p.Tasks) == limit {
 			return p, f.stamp(shard), nil
 		}
-		read++
-		p.Next = v.ID[:]
+		p.Rows++
+		p.Next = placeOf(v, listsDead(filter))
 		if (filter.Queue == "" || filter.Queue == v.Queue) && (filter.Type == "" || filter.Type == v.Type) &&
 			(len(filter.States) == 0 || slices.Contains(filter.States, v.Exec.State)) {
 			p.Tasks = append(p.Tasks, v)

@@ -288,7 +288,7 @@ func listTasks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.tasks(got.GetItems(), got.GetNextCursor())
+	x.tasks(got)
 	return nil
 }
 
