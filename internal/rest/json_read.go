@@ -24,17 +24,46 @@ const maxBodyDepth = 64
 // jsonReader reads a body value by value. Every refusal names the field by its path.
 type jsonReader struct {
 	scanner
+	made *budget
+}
+
+// budget is how much memory may be made of a body, in bytes.
+type budget struct {
+	left, spent int
+	more        func() error // waits for contract.MaxExtra more; nil: there is no more
+}
+
+// What is made of a body's parts, about: a task is the largest object.
+const (
+	objectCost = 320
+	partCost   = 64 // a field or an item, with its name
+)
+
+// spend notes that memory is made of the body.
+func (b *budget) spend(n int) error {
+	if n <= b.left {
+		b.left, b.spent = b.left-n, b.spent+n
+		return nil
+	}
+	if b.more == nil {
+		return contract.TooManyParts("body")
+	}
+	if err := b.more(); err != nil {
+		return err
+	}
+	b.left, b.more = b.left+contract.MaxExtra, nil
+	return b.spend(n)
 }
 
 // readBody reads a body that is one object, calling field for each of its fields. No body at all is an empty object.
-func readBody(body []byte, field func(r *jsonReader, name string) error) error {
+func readBody(body []byte, made *budget, field func(r *jsonReader, name string) error) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
 	if !utf8.Valid(body) {
 		return task.Invalid("body", "not JSON: it is not UTF-8")
 	}
-	r := &jsonReader{scanner: scanner{b: body, most: maxBodyDepth}}
+	r := &jsonReader{scanner{b: body, most: maxBodyDepth}, made}
 	r.space()
 	if r.peek() != '{' {
 		return task.Invalid("body", "is not a JSON object")
@@ -64,9 +93,15 @@ func (r *jsonReader) fields(path string, field func(name string) error) error {
 	if r.peek() != '{' {
 		return r.wrong(path, "an object")
 	}
+	if err := r.made.spend(objectCost); err != nil {
+		return err
+	}
 	var seen []string
 	return refused(r.list('}', func() error {
 		name, err := r.name()
+		if err == nil {
+			err = r.made.spend(partCost)
+		}
 		if err != nil {
 			return err
 		}
@@ -149,6 +184,9 @@ func (r *jsonReader) any() ([]byte, error) {
 	err := s.value()
 	from := r.i
 	r.i = s.i
+	if err == nil && r.b[from] == '"' { // perhaps of base64, of which bytes will be made
+		err = r.made.spend(r.i - from)
+	}
 	return r.b[from:r.i], refused(err)
 }
 
@@ -159,6 +197,9 @@ func (r *jsonReader) items(path string, item func(i int) error) error {
 	}
 	n := 0
 	return refused(r.array(func() error {
+		if err := r.made.spend(partCost); err != nil {
+			return err
+		}
 		err := item(n)
 		n++
 		return err
@@ -172,6 +213,9 @@ func (r *jsonReader) str(path string) (string, error) {
 	from := r.i
 	if err := r.text(); err != nil {
 		return "", refused(err)
+	}
+	if err := r.made.spend(r.i - from); err != nil {
+		return "", err
 	}
 	return unquote(r.b[from:r.i]), nil
 }
