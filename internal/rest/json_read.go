@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -129,7 +131,10 @@ func (r *jsonReader) name() (string, error) {
 	if err := r.text(); err != nil {
 		return "", err
 	}
-	name := unquote(r.b[from:r.i])
+	name, err := unquote(r.b[from:r.i])
+	if err != nil {
+		return "", task.Invalid("body", "the name of a field %v", err)
+	}
 	r.space()
 	if r.peek() != ':' {
 		return "", r.bad("a colon")
@@ -158,15 +163,53 @@ func orBody(path string) string {
 	return path
 }
 
-// unquote is the text of a string that was walked over.
-func unquote(quoted []byte) string {
+// unquote is the text of a string that was walked over. The standard library would read each half of a surrogate pair as U+FFFD, so that
+// two keys would be one.
+func unquote(quoted []byte) (string, error) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner)
+		return string(inner), nil
+	}
+	if half := halfPair(inner); half != nil {
+		return "", fmt.Errorf("has %s, half of a surrogate pair", half)
 	}
 	var s string
 	_ = json.Unmarshal(quoted, &s) // it is a string: it was walked over
-	return s
+	return s, nil
+}
+
+// escaped is the length of an escape such as \u00e9.
+const escaped = 6
+
+// halfPair finds the escape of half of a surrogate pair; nil: all are whole.
+func halfPair(text []byte) []byte {
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		one := utf16Unit(text[i:])
+		switch {
+		case !utf16.IsSurrogate(one):
+			i++ // what is escaped is no backslash that escapes
+		case utf16.DecodeRune(one, utf16Unit(text[i+escaped:])) == utf8.RuneError:
+			return text[i : i+escaped]
+		default:
+			i += 2*escaped - 1
+		}
+	}
+	return nil
+}
+
+// utf16Unit is what an escape at the beginning of a text stands for; -1: it begins with no such escape.
+func utf16Unit(text []byte) rune {
+	if len(text) < escaped || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[2:escaped]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 // wrong refuses the value that stands here.
@@ -217,7 +260,11 @@ func (r *jsonReader) str(path string) (string, error) {
 	if err := r.made.spend(r.i - from); err != nil {
 		return "", err
 	}
-	return unquote(r.b[from:r.i]), nil
+	s, err := unquote(r.b[from:r.i])
+	if err != nil {
+		return "", task.Invalid(path, "%v", err)
+	}
+	return s, nil
 }
 
 func (r *jsonReader) setStr(to *string, path string) (err error) {
@@ -344,5 +391,9 @@ func dataOf(path string, value []byte, contentType string) ([]byte, error) {
 	if len(value) < 2 || value[0] != '"' {
 		return nil, task.Invalid(path, "is not a string of base64, as content_type %q needs", task.Cut(contentType, 64))
 	}
-	return blobText(path, unquote(value))
+	text, err := unquote(value)
+	if err != nil {
+		return nil, task.Invalid(path, "%v", err)
+	}
+	return blobText(path, text)
 }
