@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/human":     {},
 	"internal/metrics":   {"internal/stats"},
 	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
-	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/task"},
+	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/seats", "internal/task"},
 	"internal/roster":    {"internal/task"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
 	"internal/ondisk":    {},

@@ -49,6 +49,7 @@ type fake struct {
 	claims   []broker.ClaimCall
 	left     []broker.ClaimCall // given to Abandon
 	hold     chan struct{}      // if set, Settle waits until it can be read
+	busy     chan struct{}      // if set, Enqueue waits until it is closed
 	panics   bool
 	meter    Meter
 	fails    error // of every call
@@ -129,6 +130,9 @@ func (f *fake) begin(shard uint32) error {
 // The broker.
 
 func (f *fake) Enqueue(_ context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if f.busy != nil {
+		<-f.busy
+	}
 	if err := f.begin(shard); err != nil {
 		return nil, broker.Stamp{}, err
 	}
