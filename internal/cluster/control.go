@@ -89,6 +89,7 @@ type Control struct {
 	left   time.Time     // when office was lost last
 	since  time.Time     // when office was taken, after a gap
 	heard  map[uint32]heardOf
+	starts map[uint32]*starts // of nodes, as far as this one noticed; they outlast its office
 	seen   map[uint32]sight
 
 	copies  map[uint32]uint64 // up to which version nodes have said that their copies are complete
@@ -137,7 +138,7 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, starts: map[uint32]*starts{}, seen: map[uint32]sight{},
 		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 
@@ -306,11 +307,11 @@ func (c *Control) silent(number uint32) time.Duration {
 	return time.Since(last)
 }
 
-// barred says whether a node has told that it leads nothing now.
-func (c *Control) barred(number uint32) bool {
+// fitness says what keeps leadership from a node.
+func (c *Control) fitness(number uint32) fitness {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.heard[number].Barred
+	return c.fitnessOf(number, time.Now())
 }
 
 func conflict(format string, args ...any) error {

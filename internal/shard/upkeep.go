@@ -83,7 +83,7 @@ func (l *loop) tick() error {
 	l.publishTime()
 	l.leaveOffice()
 	l.leaveIfSlow()
-	l.endTransfers()
+	l.tickHandover()
 	u := l.upkeep
 	if u.ticks++; l.office != nil {
 		l.seeActive()
