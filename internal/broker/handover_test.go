@@ -122,7 +122,7 @@ func (g *group) leader() (m *member, replica uint64) {
 func (g *group) handOver() {
 	g.t.Helper()
 	from, id := g.leader()
-	if err := from.shard.Transfer(context.Background(), id%3+1); err != nil {
+	if err := from.shard.Transfer(context.Background(), id%3+1, "a test"); err != nil {
 		g.t.Fatal(err)
 	}
 }

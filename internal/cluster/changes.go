@@ -17,8 +17,12 @@ type Report struct {
 	Version     string
 	DiskFree    int64 // bytes
 	DiskTotal   int64
-	ClockOffset time.Duration // its wall clock less that of most others
+	ClockOffset time.Duration // its wall clock less that of most others, or of the one other node
 	Barred      bool          // it is to be given no leadership, since that is too much, or its disk slow
+	SlowDisk    bool          `json:",omitempty"`
+	DiskShort   bool          `json:",omitempty"` // less than MinFree is free: it takes no new tasks
+	MinFree     int64         `json:",omitempty"` // bytes
+	Up          time.Duration `json:",omitempty"` // since its program started; 0: it doesn't say
 	Shards      []ShardReport
 	Uses        []auth.Use `json:",omitempty"` // of tokens, since the node told last
 }
@@ -314,8 +318,13 @@ func removedError(n Node) error {
 func (c *Control) hear(r Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	r.Uses = nil
-	c.heard[r.Node] = heardOf{r, time.Now()}
+	c.heard[r.Node] = heardOf{r, now}
+	if c.starts[r.Node] == nil {
+		c.starts[r.Node] = &starts{}
+	}
+	c.starts[r.Node].heard(r.Up, now)
 }
 
 // stillThere registers a sign of life of a node that has reported before.

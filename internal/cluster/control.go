@@ -92,6 +92,7 @@ type Control struct {
 	left   time.Time     // when office was lost last
 	since  time.Time     // when office was taken, after a gap
 	heard  map[uint32]heardOf
+	starts map[uint32]*starts // of nodes, as far as this one noticed; they outlast its office
 	seen   map[uint32]sight
 
 	lookWanted chan chan struct{} // for the Reconciler, while it sleeps long
@@ -145,7 +146,7 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, starts: map[uint32]*starts{}, seen: map[uint32]sight{},
 		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), hooked: make(chan struct{}, 1), moves: make(chan struct{}, 1), lookWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 
@@ -321,11 +322,11 @@ func (c *Control) silent(number uint32) time.Duration {
 // isOwn says whether a node is this one, which leads the system shard, or asks in vain.
 func (c *Control) isOwn(number uint32) bool { return c.cfg.Own != nil && number == c.cfg.Node }
 
-// barred says whether a node has told that it leads nothing now.
-func (c *Control) barred(number uint32) bool {
+// fitness says what keeps leadership from a node.
+func (c *Control) fitness(number uint32) fitness {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.heard[number].Barred
+	return c.fitnessOf(number, time.Now())
 }
 
 func conflict(format string, args ...any) error {

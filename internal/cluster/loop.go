@@ -22,8 +22,8 @@ type Groups interface {
 	ChangeVoters(ctx context.Context, shard uint32, change VoterChange) error
 	// RemoveLearner does nothing if the replica is no member; a voter is refused.
 	RemoveLearner(ctx context.Context, shard uint32, id uint64) error
-	// Transfer is refused if the replica is no voter.
-	Transfer(ctx context.Context, shard uint32, to uint64) error
+	// Transfer is refused if the replica is no voter, and fails without any effect on calls if it gives no answer. Why is for the log.
+	Transfer(ctx context.Context, shard uint32, to uint64, why string) error
 }
 
 // ReconcilerConfig is what a Reconciler is made of.
@@ -226,11 +226,15 @@ func (r *Reconciler) act(ctx context.Context, looks []look) (acted bool) {
 }
 
 func (r *Reconciler) logStep(step Step, told string, err error) {
+	log := r.cfg.Logger.With("shard", step.Shard, "step", told)
+	if step.Why != "" {
+		log = log.With("why", step.Why)
+	}
 	if err != nil {
-		r.cfg.Logger.Warn("placement: a step was not done", "step", step.String(), "told", told, "error", err)
+		log.Warn("placement: a step was not done", "error", err)
 		return
 	}
-	r.cfg.Logger.Info("placement", "step", step.String(), "told", told)
+	log.Info("placement")
 }
 
 // take takes one step.
@@ -253,7 +257,7 @@ func (r *Reconciler) take(ctx context.Context, l look) error {
 		}
 		return err
 	case TransferLeader:
-		return r.cfg.Groups.Transfer(ctx, step.Shard, step.Replica)
+		return r.cfg.Groups.Transfer(ctx, step.Shard, step.Replica, step.Why)
 	}
 	return r.cfg.Control.takeRowStep(ctx, l.row, step)
 }

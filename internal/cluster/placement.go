@@ -240,7 +240,8 @@ func (step Step) applied(s Shard) Shard {
 func (c *Control) members(m *Map) []Member {
 	members := make([]Member, len(m.Nodes))
 	for i, n := range m.Nodes {
-		members[i] = Member{Node: n, Silent: c.silent(n.Number), Barred: c.barred(n.Number)}
+		fit := c.fitness(n.Number)
+		members[i] = Member{Node: n, Silent: c.silent(n.Number), Barred: fit.barred, Full: fit.full}
 	}
 	for _, s := range m.Shards {
 		for _, r := range s.Replicas {

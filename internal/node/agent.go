@@ -158,8 +158,10 @@ func readMap(dir string) *cluster.Map {
 
 // report is what the node tells of itself.
 func (n *Node) report() cluster.Report {
-	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load()}
+	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load(),
+		SlowDisk: n.slow.Load(), DiskShort: n.diskFull(), Up: time.Since(n.began)}
 	if !n.cfg.InMemory {
+		r.MinFree = n.cfg.MinFree
 		r.DiskFree, r.DiskTotal, _ = diskBytes(n.cfg.Dir)
 	}
 	for _, id := range n.replicas.all() {

@@ -38,9 +38,11 @@ import (
 
 // Node is a running node.
 type Node struct {
-	cfg  Config
-	book *book
-	room func() error // refuses when the disk is short; nil: never
+	cfg   Config
+	book  *book
+	began time.Time
+	disk  *room        // nil: it is in memory
+	room  func() error // refuses when the disk is short; nil: never
 
 	transport *transport.Transport
 	replicas  *replicas
@@ -87,6 +89,7 @@ type state struct {
 	offset  atomic.Int64                    // of the wall clock, in nanoseconds
 	damaged atomic.Bool                     // it waits to be let in anew
 	barred  atomic.Bool                     // to be given no leadership: that is too much, or its disk slow
+	slow    atomic.Bool                     // its disk is
 	leaving atomic.Bool                     // it stops, and leads no more
 	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
 
@@ -122,7 +125,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, images: newImages()}
+	n := &Node{cfg: cfg, images: newImages(), began: time.Now()}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	n.debugging, n.undebug = context.WithCancel(context.Background())
 	defer func() {
@@ -190,7 +193,6 @@ func (n *Node) openDir() (damage, err error) {
 		return nil, err
 	}
 	n.closers = append(n.closers, lock.Close)
-	n.room = (&room{dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}).check
 	n.known = readMap(n.cfg.Dir)
 	if err := n.checkLevel(n.known); err != nil {
 		return nil, err
@@ -198,6 +200,7 @@ func (n *Node) openDir() (damage, err error) {
 	n.book, err = openBook(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
 	if errors.Is(err, ErrDamaged) {
 		n.book = &book{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
+		n.watchRoom()
 		return err, nil
 	}
 	if err == nil {
@@ -206,7 +209,14 @@ func (n *Node) openDir() (damage, err error) {
 	if err != nil {
 		return nil, err
 	}
+	n.watchRoom()
 	return n.foundDamage(), nil
+}
+
+// watchRoom has the free space of the node's disk looked at.
+func (n *Node) watchRoom() {
+	n.disk = &room{node: n.book.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}
+	n.room = n.disk.check
 }
 
 // openTransport lets other nodes reach this one, and this one them.
@@ -245,7 +255,7 @@ func (n *Node) openReplicas(context.Context) error {
 		return err
 	}
 	n.closers = append(n.closers, log.Close)
-	n.replicas = &replicas{cfg: n.cfg, book: n.book, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
+	n.replicas = &replicas{cfg: n.cfg, book: n.book, nodeName: n.nameOf, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
 		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}}
 	n.closers = append(n.closers, n.replicas.close)
 	return n.replicas.finishLeaving()
@@ -461,6 +471,14 @@ func (n *Node) nodeName(number uint64) string {
 	return fmt.Sprintf("node %d", number)
 }
 
+// nameOf names the node of a replica; one that the map does not know by its number.
+func (n *Node) nameOf(replica uint64) string {
+	if node, ok := n.copy.Node(nodeOf(replica)); ok {
+		return node.Name
+	}
+	return fmt.Sprint(nodeOf(replica))
+}
+
 func (n *Node) path(name string) string {
 	if n.cfg.InMemory {
 		return name
@@ -489,6 +507,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.err
 }
 
+// whyStops is why a node that stops leads no more.
+const whyStops = "the node stops"
+
 // handOver has others lead the shards that this node leads, where there are others.
 func (n *Node) handOver(ctx context.Context) {
 	n.leaving.Store(true)
@@ -500,7 +521,7 @@ func (n *Node) handOver(ctx context.Context) {
 			if row, ok := n.copy.Shard(id); rep == nil || !ok || len(row.Replicas) < 2 {
 				continue
 			}
-			rep.shard.Bar(true)
+			rep.shard.Bar(whyStops)
 			if _, office := rep.shard.Now(); office {
 				return true
 			}

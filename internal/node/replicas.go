@@ -27,6 +27,8 @@ type replicas struct {
 	path  func(name string) string
 	link  func(shard uint32) shard.Transport
 	fatal func(error)
+	// nodeName names the node of a replica.
+	nodeName func(replica uint64) string
 	// observe gives what hears how long things take in a shard.
 	observe func(shard uint32) shard.Observer
 
@@ -91,7 +93,7 @@ func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, erro
 		return nil, err
 	}
 	cfg := shard.Config{ID: id, Replica: h.Replica, Log: r.log, State: state, Hooks: hooks, Transport: r.link(id),
-		Time: r.cfg.Time, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}, Observe: r.observe(id)}
+		Time: r.cfg.Time, Node: r.nodeName, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}, Observe: r.observe(id)}
 	if h.Founder {
 		cfg.Voters = []uint64{h.Replica}
 	}

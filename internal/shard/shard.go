@@ -73,6 +73,8 @@ type Config struct {
 	// Observe is told how long things take, on the shard's loop: it must not block. Nil: nobody is.
 	Observe Observer
 
+	// Node names the node of a replica, for the log; nil: by its number.
+	Node   func(replica uint64) string
 	Logger *slog.Logger
 	// Fatal is called, at most once, on the shard's loop, when the replica can't go on and all its calls are answered. It
 	// must not block, nor call Stop. The process should end.
@@ -125,6 +127,9 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Node == nil {
+		c.Node = func(replica uint64) string { return fmt.Sprint(uint32(replica)) } // #nosec G115 -- the number is the lower half
+	}
 	if c.Fatal == nil {
 		c.Fatal = func(error) {}
 	}
@@ -164,8 +169,8 @@ type Shard struct {
 	asks  chan func(*loop) // what other goroutines want of the loop
 	views sync.WaitGroup   // snapshots that callers read
 
-	receiving sync.Mutex  // one snapshot at a time comes in
-	barred    atomic.Bool // from leading
+	receiving sync.Mutex             // one snapshot at a time comes in
+	barred    atomic.Pointer[string] // from leading, and why; nil or "": not
 	hashes    hashes
 	pace      pace // while this replica leads
 

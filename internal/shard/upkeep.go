@@ -82,7 +82,7 @@ func (u *upkeep) applied(index uint64, n int) {
 func (l *loop) tick() error {
 	l.leaveOffice()
 	l.leaveIfSlow()
-	l.endTransfers()
+	l.tickHandover()
 	u := l.upkeep
 	if u.ticks++; l.office != nil {
 		l.seeActive()
@@ -108,7 +108,7 @@ func (l *loop) tick() error {
 // needsTicks says whether Raft or the log have anything to do as time passes. A leader without any other replica has nobody to hear from
 // and nobody to tell that it leads, so it needs a tick only to look at its log after an entry. An idle node of a cluster of one sleeps.
 func (l *loop) needsTicks() bool {
-	return l.office == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || len(l.transfers) > 0 ||
+	return l.office == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || l.handovers.under != nil ||
 		l.cfg.State.Applied().Index != l.upkeep.looked
 }
 
