@@ -20,8 +20,11 @@ type starts struct {
 	at []time.Time   // the latest, oldest first
 }
 
-// heard notes how long the program has run: less than before means that it has started anew.
+// heard notes how long the program has run: less than before means that it has started anew. One of an older release says nothing of it.
 func (s *starts) heard(up time.Duration, now time.Time) {
+	if up == 0 {
+		return
+	}
 	if up < s.up {
 		if s.at = append(s.at, now); len(s.at) > maxStarts {
 			s.at = s.at[1:]
