@@ -16,6 +16,7 @@ LONGEST := ./test ./cmd/pawl ./internal/ui ./internal/shard
 
 .PHONY: test
 test: tools ## all tests, each benchmark once
+	$(GO) mod download # the test of the README asks for the versions of all modules, and not the network
 	$(GO) vet ./...
 	$(GO) test -parallel 4 $(LONGEST) ./...
 	set -o pipefail; $(GO) test -short -run '^$$' -bench . -benchtime 1x ./... | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)

@@ -169,9 +169,16 @@ const (
 	maxPause   = 2 * time.Second
 )
 
+// freeTries is how often a call may be repeated beyond the budget after a node that was not ready: the next node may be.
+const freeTries = 3
+
 // pause waits before the next try of a call that was answered with err, or returns why there is none.
 func (c *Client) pause(ctx context.Context, try int, err error) error {
-	t := time.NewTimer(max(backoffAfter(try, firstPause, maxPause), c.budget.take(time.Now()), retryAfter(err)))
+	wait := max(backoffAfter(try, firstPause, maxPause), retryAfter(err))
+	if try >= freeTries || !didNotRun(err) {
+		wait = max(wait, c.budget.take(time.Now()))
+	}
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -408,6 +408,24 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A page that ends early says how far its search came.
+func TestListPageSaysHowFarItSearched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := start(t)
+		for range 4 {
+			enqueue(t, client)
+		}
+		page, err := client.ListPage(t.Context(), pawl.Filter{}, pawl.PageRequest{Limit: 10})
+		if err != nil || page.Searched == nil || *page.Searched != (pawl.Searched{Rows: 10_000, Until: searchedUntil}) {
+			t.Errorf("a page that is not full says that it searched %+v (%v)", page.Searched, err)
+		}
+		page, err = client.ListPage(t.Context(), pawl.Filter{}, pawl.PageRequest{Limit: 10, Cursor: page.NextCursor})
+		if err != nil || page.Searched != nil {
+			t.Errorf("the last page says that it searched %+v (%v)", page.Searched, err)
+		}
+	})
+}
+
 func TestWaitListUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 )
 
@@ -194,8 +193,7 @@ func (c *dialConfig) readSchemes(list []string) error {
 // maxAddresses is how many nodes a client may be told: more than it would ever try.
 const maxAddresses = 32
 
-// nodes gives a list of addresses in gRPC's notation. Each client tries them in an order of its own, so that a cluster's
-// clients spread over its nodes.
+// nodes gives a list of addresses in gRPC's notation.
 func (c *dialConfig) nodes(list []string) (string, []grpc.DialOption, error) {
 	if len(list) > maxAddresses {
 		return "", nil, invalid("addr", "%d addresses, at most %d are allowed", len(list), maxAddresses)
@@ -213,12 +211,7 @@ func (c *dialConfig) nodes(list []string) (string, []grpc.DialOption, error) {
 		}
 		all = append(all, resolver.Address{Addr: at, ServerName: host})
 	}
-	known := manual.NewBuilderWithScheme("pawl")
-	known.InitialState(resolver.State{Addresses: all})
-	return "pawl:///nodes", []grpc.DialOption{
-		grpc.WithResolvers(known),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}`),
-	}, nil
+	return "pawl:///nodes", newAddressList(all).options(), nil
 }
 
 // connectTo makes a client of one node, at an address that the cluster's map gave. What Dial would refuse is refused here, too.

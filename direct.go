@@ -78,6 +78,7 @@ type line struct {
 	conn    *grpc.ClientConn
 	calls   atomic.Int64 // that run on it
 	retired atomic.Bool  // closed with the last of its calls
+	unready atomic.Bool  // the node has no contact with its cluster: calls go to another one, if there is one
 }
 
 func newDirect(conn *grpc.ClientConn, dial func(string) (*grpc.ClientConn, error), log *slog.Logger) *direct {
@@ -106,11 +107,14 @@ func (d *direct) Invoke(ctx context.Context, method string, req, resp any, opts 
 	to := d.toward(a)
 	defer d.release(to)
 	if a.nowhere() {
-		return to.conn.Invoke(ctx, method, req, resp, opts...)
+		err := to.conn.Invoke(ctx, method, req, resp, opts...)
+		to.rest(err)
+		return err
 	}
 	var trailer metadata.MD
 	err := to.conn.Invoke(ctx, method, req, resp, append(opts, grpc.Trailer(&trailer))...)
 	d.heard(a, to, wordOf(trailer), err)
+	to.rest(err)
 	return err
 }
 
@@ -143,7 +147,7 @@ func (d *direct) toward(a aim) *line {
 	switch n := d.nodes[name]; {
 	case n.works() && name != d.chart.here:
 		to = n.line
-	case d.any.conn.GetState() == connectivity.TransientFailure:
+	case d.any.unready.Load() || d.any.conn.GetState() == connectivity.TransientFailure:
 		to = d.spareLocked()
 	default:
 		wanted = name != "" && name != d.chart.here
@@ -160,7 +164,7 @@ func (d *direct) toward(a aim) *line {
 
 // works says whether calls can go to a node directly, at this moment.
 func (n *node) works() bool {
-	return n != nil && n.line != nil && n.line.conn.GetState() == connectivity.Ready
+	return n != nil && n.line != nil && !n.line.unready.Load() && n.line.conn.GetState() == connectivity.Ready
 }
 
 // spareLocked gives a line that works while no address of Dial answers: any node takes any call.
@@ -171,6 +175,16 @@ func (d *direct) spareLocked() *line {
 		}
 	}
 	return d.any
+}
+
+// restTime is how long calls keep away from a node that is not ready, if they can.
+const restTime = time.Second
+
+// rest keeps calls away from a line for a while, if the node there has answered that it is not ready.
+func (l *line) rest(err error) {
+	if notReady(err) && l.unready.CompareAndSwap(false, true) {
+		time.AfterFunc(restTime, func() { l.unready.Store(false) })
+	}
 }
 
 // release ends the use of a line.

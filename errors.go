@@ -56,7 +56,9 @@ const (
 	codePayloadTooLarge = "payload_too_large"
 	codeRateLimited     = "rate_limited"
 	codeUnavailable     = "unavailable"
-	codeInternal        = "internal"
+	// reasonNotReady is the reason of an unavailable node that others can stand in for.
+	reasonNotReady = "node_not_ready"
+	codeInternal   = "internal"
 )
 
 // sentinelOf maps the stable codes of the API to sentinels. Read only.
@@ -79,7 +81,7 @@ var sentinelOf = map[string]error{
 type Error struct {
 	Code       string        // stable: "invalid_argument", "not_found", "stale_claim", ...
 	Message    string        // for people
-	Reason     string        // of stale_claim: "expired", "reclaimed", "cancelled", "completed"
+	Reason     string        // of stale_claim: "expired", "reclaimed", "cancelled", "completed"; of unavailable: "node_not_ready"
 	Field      string        // of invalid_argument: the field, as in the API
 	Holder     string        // of stale_claim, reclaimed: the worker that holds the task now
 	State      State         // of wrong_state: where the task is
@@ -170,11 +172,25 @@ func codeOfStatus(c codes.Code) string {
 	}
 }
 
-// retryAfter is how long the broker asked to wait, 0 if it did not.
+// retryAfter is how long the broker asked to wait, 0 if it did not, or if the next try may take another node.
 func retryAfter(err error) time.Duration {
 	var e *Error
-	if errors.As(err, &e) {
+	if errors.As(err, &e) && !didNotRun(e) {
 		return e.RetryAfter
 	}
 	return 0
+}
+
+// didNotRun reports whether the call was refused by a node that is not ready.
+func didNotRun(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == codeUnavailable && e.Reason == reasonNotReady
+}
+
+// notReady reports whether what gRPC returned came from a node that has no contact with its cluster.
+func notReady(err error) bool {
+	if status.Code(err) != codes.Unavailable {
+		return false
+	}
+	return didNotRun(callError(context.Background(), err))
 }

@@ -29,12 +29,13 @@ const (
 	WhyKeyMaxRunning       Why = "key_max_running"
 	WhyKeyRate             Why = "key_rate"
 	WhyDraining            Why = "draining"  // the leader of its shard is about to stop
-	WhyNoWorker            Why = "no_worker" // nobody asks for tasks of its queue
+	WhyNoWorker            Why = "no_worker" // nobody takes tasks of its queue
 	WhyNoWorkerForType     Why = "no_worker_for_type"
+	WhyWorkersUnknown      Why = "workers_unknown" // whether a worker takes it: a node gave no answer, or who holds others of its queue may be gone
 	WhyHigherPriority      Why = "higher_priority" // tasks of a higher priority go first
 	WhyOtherKeys           Why = "other_keys"      // other keys have their turn first
 	WhyOlderTasks          Why = "older_tasks"     // tasks of its key and priority that came before it
-	WhyWorkersBusy         Why = "workers_busy"    // nobody who takes it has a free slot
+	WhyWorkersBusy         Why = "workers_busy"    // nobody who takes it has a free slot, or all take tasks of other queues first
 	WhyNext                Why = "next"            // nothing holds it: the next claim gets it
 )
 

@@ -346,6 +346,9 @@ func (f *fake) tell() {
 	f.changed = make(chan struct{})
 }
 
+// searchedUntil is how far the fake's searches come.
+var searchedUntil = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func (f *fake) ListTasks(_ context.Context, r *pawlv1.ListTasksRequest) (*pawlv1.ListTasksResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -356,6 +359,9 @@ func (f *fake) ListTasks(_ context.Context, r *pawlv1.ListTasksRequest) (*pawlv1
 	}
 	if first+2 <= len(f.tasks) {
 		out.NextCursor = fmt.Sprintf("t%d", first+2)
+		if r.Limit > 2 {
+			out.Searched = &pawlv1.Searched{Rows: 10_000, Until: timestamppb.New(searchedUntil)}
+		}
 	}
 	return out, nil
 }

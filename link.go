@@ -20,8 +20,10 @@ const (
 	// BenchmarkWorker chose it.
 	maxFramesInFlight = 2
 	// A stream that says nothing for so long, plus up to a quarter, is opened anew: what the two sides believe of each other's
-	// slots begins afresh, so that no lost grant can make a worker deaf.
+	// slots begins afresh, so that no lost grant can make a worker deaf. If it says nothing after that either, there is nothing to say, and
+	// the next silence may take twice as long, up to maxDeaf: an idle worker costs nothing.
 	deafAfter = time.Minute
+	maxDeaf   = 4 * time.Minute
 	// closeTimeout is how long the broker may take to finish a stream that the worker has closed.
 	closeTimeout = 2 * time.Second
 
@@ -138,7 +140,10 @@ func (s *shift) session(ctx context.Context, closing <-chan struct{}) (heard boo
 	s.cfg.Logger.Info("work stream open", "worker", s.cfg.Name, "types", len(s.hello.Types), "slots", s.cfg.Concurrency)
 
 	renew := make(chan struct{}, 1)
-	watch := time.AfterFunc(deafAfter+rand.N(deafAfter/4), func() { signal(renew) })
+	watch := time.AfterFunc(s.silence(), func() {
+		s.fellSilent()
+		signal(renew)
+	})
 	defer watch.Stop()
 	var sender sync.WaitGroup
 	sender.Go(func() { s.sendFrames(ctx, cancel, stream, closing, renew) })
@@ -161,8 +166,8 @@ func (s *shift) session(ctx context.Context, closing <-chan struct{}) (heard boo
 			heard = true
 			s.settleDown(ctx, &sender, stream, toward, renew)
 		}
-		watch.Reset(deafAfter + rand.N(deafAfter/4))
 		s.receive(frame, time.Now())
+		watch.Reset(s.silence())
 		if frame.GetDraining() {
 			draining = true
 			signal(renew)
@@ -230,6 +235,22 @@ type contact struct {
 	opened time.Time // the newest stream
 	heard  bool      // anything on it
 	lost   time.Time // when the last one that worked ended
+	silent int       // streams that were opened anew since anything was heard
+}
+
+// silence is how long a stream may say nothing.
+func (s *shift) silence() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := min(deafAfter<<min(s.contact.silent, 10), maxDeaf)
+	return d + rand.N(d/4)
+}
+
+// fellSilent notes that a stream is opened anew because it said nothing.
+func (s *shift) fellSilent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.contact.silent++
 }
 
 // solid reports whether the newest stream has shown that it works, by a word from the broker or by lasting.
@@ -357,7 +378,7 @@ func (h *hold) extension(now time.Time) *pawlv1.ExtendRequest {
 // receive takes one frame of the broker.
 func (s *shift) receive(frame *pawlv1.WorkResponse, now time.Time) {
 	s.mu.Lock()
-	s.stats.LastContact, s.contact.heard = now, true
+	s.stats.LastContact, s.contact.heard, s.contact.silent = now, true, 0
 	s.mu.Unlock()
 	if settled := frame.GetSettled(); settled != nil {
 		s.settled(settled, now)

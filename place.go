@@ -130,9 +130,15 @@ func (s *shift) better(ctx context.Context, at string) string {
 	return best
 }
 
-// leave takes note of a stream's end. If it broke, the next one need not go to the same node.
+// leave takes note of a stream's end. If it broke, the next one need not go to the same node, and is not trusted for as long.
 func (s *shift) leave(toward aim, err error) {
-	if s.client.direct != nil && err != nil && !errors.Is(err, io.EOF) {
+	if err == nil || errors.Is(err, io.EOF) {
+		return
+	}
+	if s.client.direct != nil {
 		s.client.direct.forget(toward)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.contact.silent = 0
 }

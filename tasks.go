@@ -139,8 +139,24 @@ type PageRequest struct {
 
 // Page is a part of a list.
 type Page[T any] struct {
-	Items      []T    // may be empty while NextCursor is set: the search goes on
-	NextCursor string // "" at the end
+	Items      []T       // may be empty while NextCursor is set: the search goes on
+	NextCursor string    // "" at the end
+	Searched   *Searched // of tasks: how far the search came that ended before the page was full; nil: it is full, or the list ends here
+}
+
+// Searched says how far the search for a page of tasks came. Where few tasks match, a page ends once a bounded number of rows was read.
+type Searched struct {
+	Rows  int64     // that were read for this page
+	Until time.Time // all that were created later were found; of the dead letters of a queue, all that ended later
+}
+
+// searchedOf is what a page of an answer tells of its search.
+func searchedOf(resp any) *Searched {
+	r, ok := resp.(interface{ GetSearched() *pawlv1.Searched })
+	if !ok || r.GetSearched() == nil {
+		return nil
+	}
+	return &Searched{Rows: r.GetSearched().GetRows(), Until: timeOf(r.GetSearched().GetUntil())}
 }
 
 // List goes over the tasks that match, newest first, without their payloads. It reads page by page and ends at the first error.
@@ -170,7 +186,7 @@ func pageOf[P, T any](resp interface {
 	GetItems() []P
 	GetNextCursor() string
 }, of func(P) T) Page[T] {
-	page := Page[T]{NextCursor: resp.GetNextCursor()}
+	page := Page[T]{NextCursor: resp.GetNextCursor(), Searched: searchedOf(resp)}
 	for _, p := range resp.GetItems() {
 		page.Items = append(page.Items, of(p))
 	}

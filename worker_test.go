@@ -573,3 +573,43 @@ func TestMux(t *testing.T) {
 		}()
 	}
 }
+
+// A stream that says nothing is opened anew after a minute; if it has nothing to say then either, later and later. Once it says something, it is
+// trusted for no more than a minute again.
+func TestIdleStreamIsOpenedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		mux := pawl.NewMux()
+		mux.HandleFunc("a", func(context.Context, *pawl.Claim) error { return nil })
+		_, stop := work(t, client, mux, pawl.WorkerConfig{})
+		opened := func() int {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(f.hellos)
+		}
+		for _, c := range []struct {
+			after    time.Duration
+			min, max int
+		}{{59 * time.Second, 1, 1}, {76 * time.Second, 2, 2}, {4 * time.Minute, 3, 3}, {24 * time.Hour, 288, 363}} {
+			time.Sleep(c.after)
+			if n := opened(); n < c.min || n > c.max {
+				t.Errorf("after %s more: opened %d times, want %d to %d", c.after, n, c.min, c.max)
+			}
+		}
+		ref, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ref.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := opened()
+		time.Sleep(76 * time.Second)
+		if n := opened() - before; n != 1 {
+			t.Errorf("opened %d times in the minute after a task, want 1", n)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -43,11 +43,11 @@ var mayImport = map[string][]string{
 	"internal/human":     {},
 	"internal/metrics":   {"internal/stats"},
 	"internal/node":      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/roster", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
-	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/task"},
+	"internal/rest":      {"api/pawl/v1", "internal/contract", "internal/seats", "internal/task"},
 	"internal/roster":    {"internal/task"},
 	"internal/router":    {"internal/broker", "internal/cluster", "internal/events", "internal/roster", "internal/stats", "internal/task"},
 	"internal/ondisk":    {},
-	"internal/raftlog":   {"internal/ondisk"},
+	"internal/raftlog":   {"internal/ondisk", "internal/wal"},
 	"internal/seats":     {},
 	"internal/shard":     {"internal/raftlog", "internal/store"},
 	"internal/stats":     {},
@@ -58,13 +58,14 @@ var mayImport = map[string][]string{
 	"test/history":       {},
 	"internal/transport": {"internal/certs"},
 	"internal/ui":        {"", "internal/human", "internal/seats"},
+	"internal/wal":       {"internal/ondisk"},
 	"internal/webhook":   {"internal/task"},
 }
 
 // onlyIn says which packages may use a library that the others must not know.
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":                 {"internal/shard", "internal/raftlog", "internal/transport", "internal/node"},
-	"github.com/cockroachdb/pebble/v2":   {"internal/ondisk", "internal/store", "internal/raftlog", "internal/node"},
+	"github.com/cockroachdb/pebble/v2":   {"internal/ondisk", "internal/store", "internal/wal", "internal/raftlog", "internal/node"},
 	"github.com/prometheus":              {"internal/metrics"},
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports

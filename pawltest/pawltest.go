@@ -5,7 +5,8 @@
 //	if result.State != pawl.StateSucceeded { ... }
 //
 // It is the real broker, with nothing left out, so what a test sees is what production does. Inside a bubble of
-// testing/synctest it lives in the bubble's fake time: a task that is due tomorrow is due after time.Sleep(24*time.Hour), a second later.
+// testing/synctest it lives in the bubble's fake time: a task that is due tomorrow is due after time.Sleep(24*time.Hour). A day in which
+// nothing happens takes less than 0.2 s of CPU, also with a worker connected.
 //
 // It knows how to start a node and nothing of tasks.
 package pawltest
@@ -13,11 +14,14 @@ package pawltest
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl"
@@ -29,6 +33,9 @@ const pipeBuffer = 256 << 10
 
 // stopTimeout bounds the end of a test whose workers don't stop.
 const stopTimeout = 10 * time.Second
+
+// noPings keeps gRPC from asking whether the other side lives, every few seconds of fake time: it is the same process.
+var noPings = grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: math.MaxInt64})
 
 // Broker is a broker in memory. It ends with its test.
 type Broker struct{ pipe *bufconn.Listener }
@@ -80,7 +87,7 @@ func New(t testing.TB, opts ...Option) *Broker {
 func (b *Broker) Client(t testing.TB, opts ...pawl.DialOption) *pawl.Client {
 	t.Helper()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.pipe.DialContext(ctx) }
-	client, err := pawl.Dial("pawltest", append([]pawl.DialOption{pawl.WithDialer(dial), pawl.WithLogger(logger(t))}, opts...)...)
+	client, err := pawl.Dial("pawltest", append([]pawl.DialOption{pawl.WithDialer(dial), pawl.WithGRPC(noPings), pawl.WithLogger(logger(t))}, opts...)...)
 	if err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}

@@ -10,6 +10,7 @@
 //	check_test.go     the end of a load: all is worked off, each task is read, the history is judged
 //	strace_test.go    failures of the disk; netns_test.go: networks to be cut
 //	disk_test.go      disks that get full; backup_test.go: while a backup is made or restored
+//	cluster_damage_test.go  members of a cluster that lose a part of their directory
 //	cluster_test.go   three servers that form a cluster, and how long writes get no answer
 //	idempotency_test.go  workers that are killed, and what they bring about twice, with layers against that and without
 //	upgrade_test.go   servers of two releases: the older one is this one without its newest feature level
@@ -25,6 +26,7 @@
 //	PAWL_CLUSTER_PAUSES  pauses of TestClusterPause
 //	PAWL_CLUSTER_ROUNDS  restarts of each server in TestClusterRollingRestart
 //	PAWL_CLUSTER_CUTS    cuts of each kind in TestClusterCut
+//	PAWL_CLUSTER_DAMAGES members of TestClusterDamage that lose something
 //	PAWL_PAYMENTS        payments of each layer in TestIdempotency
 //	PAWL_TASKS           tasks on disk in TestStartWithManyTasks
 //	PAWL_IDLE_SECONDS    for how long TestIdle looks

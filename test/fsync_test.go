@@ -24,7 +24,7 @@ func TestDiskFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault fault
-		file  string // the last that matches, in the data directory
+		file  string // the last that matches, in the data directory; "": any
 		fill  bool   // writes until tables must be made
 		says  string // what the log tells the operator
 	}{
@@ -32,6 +32,7 @@ func TestDiskFails(t *testing.T) {
 		{name: "write of the log", fault: fault{calls: "write,pwrite64", does: "error=ENOSPC:when=1"}, file: "raft/log/*.log", says: "no space left on device"},
 		{name: "sync of the marks", fault: syncFails, file: "raft/marks", says: "input/output error"},
 		{name: "sync of the state's list of files", fault: syncFails, file: "shard-0001/MANIFEST-*", fill: true, says: "input/output error"},
+		{name: "open of a file", fault: fault{calls: "openat", does: "error=EIO:when=1"}, fill: true, says: "input/output error"},
 		{name: "sync of the log's directory", fault: syncFails, file: "raft/log", fill: true, says: "input/output error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -40,7 +41,9 @@ func TestDiskFails(t *testing.T) {
 			s.start()
 			w := newWorkload(t, s.addr, "a", "b")
 			w.flow(&w.acked)
-			c.fault.file = s.file(c.file)
+			if c.file != "" {
+				c.fault.file = s.file(c.file)
+			}
 			broken := s.inject(c.fault)
 			if c.fill {
 				defer fill(s)()

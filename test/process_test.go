@@ -153,12 +153,19 @@ func notable(log string) string {
 	return kept[max(0, len(kept)-3000):]
 }
 
+// givenAddrs are those that freeAddr has returned: who got one may not listen yet.
+var givenAddrs sync.Map
+
 // freeAddr is an address on this machine where nobody listens. Its port is none that the system gives to outgoing
 // connections: one of those might have it while the server is down.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))
+		addr := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000))
+		if _, taken := givenAddrs.LoadOrStore(addr, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			continue
 		}

@@ -32,6 +32,7 @@ type office struct {
 	asked    []string
 	cluster  *pawlv1.GetClusterResponse
 	verified map[uint32]*pawlv1.VerifyShardResponse
+	hangs    bool         // VerifyShard gives no answer
 	each     func() error // is called at each look at the cluster, with the lock
 }
 
@@ -122,8 +123,12 @@ func (o *office) RaiseLevel(context.Context, *pawlv1.RaiseLevelRequest) (*pawlv1
 	return &pawlv1.RaiseLevelResponse{Level: 2}, nil
 }
 
-func (o *office) VerifyShard(_ context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
+func (o *office) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
 	o.ask("verify %d", r.GetShard())
+	if o.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	v := o.verified[r.GetShard()]
@@ -196,6 +201,7 @@ func TestClusterCommands(t *testing.T) {
 		{"verify", "verify 0; verify 1; verify 2", 0, "sound"},
 		{"verify --shard 2", "verify 2", 0, "sound"},
 		{"verify --shard x", "", 2, `--shard`},
+		{"verify --timeout 0s", "", 2, "--timeout 0s is not positive"},
 	} {
 		o := newOffice()
 		stdout, stderr, exit, asked := o.command(t, strings.Fields(c.line)...)
@@ -286,6 +292,16 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 				t.Errorf("%s: lacks %q:\n%s%s", name, says, stdout, stderr)
 			}
 		}
+	}
+}
+
+// A shard that gives no answer is named, and doesn't hold up the command for ever.
+func TestVerifyWaitsNotForEver(t *testing.T) {
+	o := newOffice()
+	o.hangs = true
+	stdout, stderr, exit, _ := o.command(t, "verify", "--shard", "1", "--timeout", "50ms")
+	if exit != exitRefused || !strings.Contains(stdout, "shard 1 gave no answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
+		t.Errorf("status %d:\n%s%s", exit, stdout, stderr)
 	}
 }
 

@@ -9,11 +9,14 @@ import (
 
 func TestHeapPercent(t *testing.T) {
 	for _, c := range []struct {
-		live uint64
-		want int
-	}{{0, 800}, {4 << 20, 800}, {16 << 20, 200}, {32 << 20, 100}, {1 << 30, 100}} {
-		if got := heapPercent(c.live); got != c.want {
-			t.Errorf("%d bytes in use: collected at a growth of %d %%, want %d", c.live, got, c.want)
+		live, scanned uint64
+		want          int
+	}{
+		{0, 0, 800}, {4 << 20, 0, 800}, {16 << 20, 16 << 20, 200}, {32 << 20, 0, 100}, {64 << 20, 0, 50},
+		{1 << 30, 1 << 30, 100}, {1 << 30, 2 << 30, 100}, {1 << 30, 512 << 20, 50}, {1 << 30, 64 << 20, 33}, {1 << 30, 0, 33},
+	} {
+		if got := heapPercent(c.live, c.scanned); got != c.want {
+			t.Errorf("%d bytes in use, %d of them scanned: collected at a growth of %d %%, want %d", c.live, c.scanned, got, c.want)
 		}
 	}
 }
@@ -31,8 +34,11 @@ func TestHeapRoomFollowsWhatIsInUse(t *testing.T) {
 	giveHeapRoom()
 	until(t, "has room", func(percent uint64) bool { return percent > defaultPercent })
 	held := make([]byte, 2*heapRoom)
-	until(t, "has no more than Go gives", func(percent uint64) bool { return percent == defaultPercent })
+	until(t, "has no more than its share of bytes", func(percent uint64) bool { return percent < defaultPercent })
 	runtime.KeepAlive(held)
+	pointers := make([]*byte, 4*heapRoom/8)
+	until(t, "has what Go gives for pointers", func(percent uint64) bool { return percent > 90 && percent <= defaultPercent })
+	runtime.KeepAlive(pointers)
 	until(t, "has room again", func(percent uint64) bool { return percent > defaultPercent })
 }
 

@@ -53,7 +53,7 @@ func newDLQLs(a *app) *cobra.Command {
 		if list.cursor != "" && f.Queue == "" {
 			return usage("--cursor belongs to the list of one queue: name it with --queue")
 		}
-		tasks, next, err := deadTasks(ctx, client, f, list, poisoned)
+		tasks, next, err := a.deadTasks(ctx, client, f, list, poisoned)
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func newDLQLs(a *app) *cobra.Command {
 }
 
 // deadTasks lists one queue, or all that have any. The cursor is that of one queue.
-func deadTasks(ctx context.Context, client *pawl.Client, f pawl.Filter, list listFlags, poisoned bool) (out []*pawl.TaskInfo, next string, err error) {
+func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f pawl.Filter, list listFlags, poisoned bool) (out []*pawl.TaskInfo, next string, err error) {
 	page := client.Admin().DeadPage
 	if poisoned {
 		page = client.Admin().PoisonedPage
@@ -79,7 +79,7 @@ func deadTasks(ctx context.Context, client *pawl.Client, f pawl.Filter, list lis
 		if rest.limit < 1 {
 			break
 		}
-		tasks, cursor, err := collect(rest, func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) { return page(ctx, one, p) })
+		tasks, cursor, err := collect(rest, a.telling(func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) { return page(ctx, one, p) }))
 		if err != nil {
 			return nil, "", err
 		}

@@ -62,13 +62,17 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o pawl.Operation
 	if p.IsLowerBound && matched != o.Max {
 		atLeast = "at least "
 	}
-	if flags.dryRun || matched == 0 {
+	if flags.dryRun || matched == 0 && !p.IsLowerBound {
 		return a.printPreview(matched, atLeast, p, flags.dryRun, done)
 	}
 	if !flags.yes {
 		a.showSample(p, matched)
 	}
-	if err := a.confirm(ctx, &flags.bulkFlags, fmt.Sprintf("%s%s will be %s", atLeast, count(matched, "task"), done)); err != nil {
+	what := fmt.Sprintf("%s%s will be %s", atLeast, count(matched, "task"), done)
+	if matched == 0 {
+		what = "all tasks that match will be " + done + "; none was found in the time for a count"
+	}
+	if err := a.confirm(ctx, &flags.bulkFlags, what); err != nil {
 		return err
 	}
 	started, err := client.Admin().StartOperation(ctx, o)

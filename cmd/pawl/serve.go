@@ -185,14 +185,18 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	return s.drain(n, log)
 }
 
-// withCure adds to the damage of a log what can be done about it, and what that costs.
+// withCure adds to damage what can be done about it, and what that costs.
 func (s *serveFlags) withCure(err error) error {
-	if s.acceptDataLoss || !errors.Is(err, node.ErrDamaged) {
+	var damage *node.DamageError
+	switch {
+	case !errors.As(err, &damage):
 		return err
+	case damage.What == "log" && !s.acceptDataLoss:
+		return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or start once with --accept-data-loss, which loses what was "+
+			"answered from the damage on and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
+			"run again) and makes the claims that workers hold void", err, s.data)
 	}
-	return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or start once with --accept-data-loss, which loses what was "+
-		"answered from the damage on and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
-		"run again) and makes the claims that workers hold void", err, s.data)
+	return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or restore a backup with `pawl restore` into another directory", err, s.data)
 }
 
 // listenOn opens the address, unless it is one that strangers reach.

@@ -125,6 +125,26 @@ func collect[T any](l listFlags, read func(pawl.PageRequest) (pawl.Page[T], erro
 	}
 }
 
+// searchTold is how often a search that takes long says how far it is.
+const searchTold = 2 * time.Second
+
+// telling reads pages of tasks, and says beside the output how far the search is, if that takes long.
+func (a *app) telling(read func(pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error)) func(pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+	told, rows, found := time.Now(), int64(0), 0
+	return func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+		page, err := read(p)
+		found += len(page.Items)
+		if s := page.Searched; s != nil {
+			rows += s.Rows
+			if now := time.Now(); now.Sub(told) >= searchTold {
+				told = now
+				fmt.Fprintf(a.err, "searched %s, back to %s: found %s\n", count(rows, "row"), clock(s.Until, now), count(int64(found), "task"))
+			}
+		}
+		return page, err
+	}
+}
+
 func newTaskLs(a *app) *cobra.Command {
 	var filter filterFlags
 	var list listFlags
@@ -148,10 +168,10 @@ func newTaskLs(a *app) *cobra.Command {
 		if err = errors.Join(err, list.check()); err != nil {
 			return err
 		}
-		tasks, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+		tasks, next, err := collect(list, a.telling(func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
 			p.WithPayload = payload
 			return client.ListPage(ctx, f, p)
-		})
+		}))
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,23 +17,28 @@ import (
 
 func newVerify(a *app) *cobra.Command {
 	var only []uint
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Compare the replicas of shards, and check their numbers", Args: noArgs,
 		Long: `Compare the states of each shard's replicas after one entry of its log, and check that indexes and counters
 of the leader's state are what its tasks say. All rows are read, on every node that holds a replica,
-while the cluster goes on serving.
+while the cluster goes on serving. A shard that gives no answer within --timeout is passed over.
 
 Exit status 0 means that every shard was looked at, with all its replicas, and is sound.`,
 		Example: "  pawl verify\n  pawl verify --shard 3 -o json",
 	}
 	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this one; may be repeated (default all)")
+	periodVar(cmd.Flags(), &timeout, "timeout", 10*time.Minute, "how long to wait for each shard")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		ctx, admin := cmd.Context(), client.Admin()
+		if timeout <= 0 {
+			return usage("--timeout %s is not positive", timeout)
+		}
 		shards, err := shardsToVerify(ctx, admin, only)
 		if err != nil {
 			return err
 		}
-		found, err := a.verify(ctx, admin, shards)
+		found, err := a.verify(ctx, admin, shards, timeout)
 		if err != nil {
 			return err
 		}
@@ -68,12 +74,13 @@ func shardsToVerify(ctx context.Context, admin pawl.Admin, only []uint) (shards 
 
 // verify looks at one shard after the other, since each costs its nodes a reading of all rows. One that can't be looked
 // at doesn't keep the others from it.
-func (a *app) verify(ctx context.Context, admin pawl.Admin, shards []uint32) ([]verificationView, error) {
+func (a *app) verify(ctx context.Context, admin pawl.Admin, shards []uint32, timeout time.Duration) ([]verificationView, error) {
 	bar := a.progress("verified", len(shards))
 	defer bar.done()
 	found := make([]verificationView, len(shards))
 	for i, shard := range shards {
-		v, err := admin.VerifyShard(ctx, shard)
+		bar.tell(i, "waiting for "+shardNames([]uint32{shard}))
+		v, err := verifyOne(ctx, admin, shard, timeout)
 		switch {
 		case err == nil:
 			found[i] = viewVerification(v)
@@ -85,6 +92,16 @@ func (a *app) verify(ctx context.Context, admin pawl.Admin, shards []uint32) ([]
 		bar.set(i + 1)
 	}
 	return found, nil
+}
+
+func verifyOne(ctx context.Context, admin pawl.Admin, shard uint32, timeout time.Duration) (*pawl.Verification, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	v, err := admin.VerifyShard(limited, shard)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%s gave no answer within %s: %w", shardNames([]uint32{shard}), period(timeout), err)
+	}
+	return v, err
 }
 
 type verificationView struct {

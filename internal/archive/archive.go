@@ -25,10 +25,10 @@ type Config struct {
 // Archive is a directory of files of JSON lines. Its methods may be called from any goroutine.
 type Archive struct {
 	cfg  Config
-	root *os.Root
+	disk disk
 
 	mu   sync.Mutex
-	file *os.File // the newest, open for appending; nil until the first record
+	file file // the newest, open for appending; nil until the first record
 	name string
 	size int64
 	line int
@@ -50,6 +50,15 @@ var ErrNoRecord = errors.New("no such record in the archive")
 
 // Open opens the archive in cfg.Dir, creating the directory if need be.
 func Open(cfg Config) (*Archive, error) {
+	d, err := openDisk(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	return openOn(d, cfg), nil
+}
+
+// openOn opens the archive on a disk.
+func openOn(d disk, cfg Config) *Archive {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = DefaultMaxBytes
 	}
@@ -59,14 +68,7 @@ func Open(cfg Config) (*Archive, error) {
 	if cfg.FileSize == 0 {
 		cfg.FileSize = max(cfg.MaxBytes/16, 1)
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("archive: %w", err)
-	}
-	root, err := os.OpenRoot(cfg.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("archive: %w", err)
-	}
-	return &Archive{cfg: cfg, root: root}, nil
+	return &Archive{cfg: cfg, disk: d}
 }
 
 // Close closes the files.
@@ -77,7 +79,7 @@ func (a *Archive) Close() error {
 	if a.file != nil {
 		err = a.file.Close()
 	}
-	return errors.Join(err, a.root.Close())
+	return errors.Join(err, a.disk.Close())
 }
 
 // Append adds records, each a JSON value without newlines, and returns where each lies. On return they are on stable
@@ -85,14 +87,16 @@ func (a *Archive) Close() error {
 func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, r := range records {
+		if bytes.IndexByte(r, '\n') >= 0 {
+			return nil, errors.New("archive: a record has a newline")
+		}
+	}
 	if err := a.begin(now); err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
 	var buf bytes.Buffer
 	for _, r := range records {
-		if bytes.IndexByte(r, '\n') >= 0 {
-			return nil, errors.New("archive: a record has a newline")
-		}
 		buf.Write(r)
 		buf.WriteByte('\n')
 		a.line++
@@ -117,11 +121,11 @@ func (a *Archive) begin(now time.Time) error {
 	if a.file != nil && a.size < a.cfg.FileSize {
 		return nil
 	}
-	if a.file != nil {
-		if err := a.file.Close(); err != nil {
+	if full := a.file; full != nil {
+		a.file = nil
+		if err := full.Close(); err != nil {
 			return err
 		}
-		a.file = nil
 	}
 	names, err := a.files()
 	if err != nil {
@@ -132,38 +136,37 @@ func (a *Archive) begin(now time.Time) error {
 	}
 	name := prefix + now.UTC().Format("20060102T150405.000000000Z") + suffix
 	if len(names) > 0 && name <= names[len(names)-1] { // a clock that went back must not put the new before the old
-		name = strings.TrimSuffix(names[len(names)-1], suffix) + "~" + suffix
+		name = after(names[len(names)-1])
 	}
-	f, err := a.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := a.disk.Create(name)
 	if err != nil {
 		return err
 	}
-	if err := a.syncDir(); err != nil {
+	if err := a.disk.Sync(); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	a.file, a.name, a.size, a.line = f, name, 0, 0
 	return nil
 }
 
-func (a *Archive) syncDir() error {
-	d, err := a.root.Open(".")
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+// after is the name that comes next if the clock can't give one: "dead-T.jsonl", "dead-T~000001.jsonl", "dead-T~000002.jsonl".
+func after(name string) string {
+	stem, number, _ := strings.Cut(strings.TrimSuffix(name, suffix), "~")
+	n, _ := strconv.Atoi(number)
+	return fmt.Sprintf("%s~%06d%s", stem, n+1, suffix)
 }
 
 // trim removes whole files, the oldest first, that are too old or too many.
 func (a *Archive) trim(names []string, now time.Time) error {
 	var total int64
 	for _, name := range slices.Backward(names) {
-		info, err := a.root.Stat(name)
+		size, written, err := a.disk.Stat(name)
 		if err != nil {
 			return err
 		}
-		total += info.Size()
-		if total > a.cfg.MaxBytes-a.cfg.FileSize || now.Sub(info.ModTime()) > a.cfg.MaxAge {
-			if err := a.root.Remove(name); err != nil {
+		total += size
+		if total > a.cfg.MaxBytes-a.cfg.FileSize || now.Sub(written) > a.cfg.MaxAge {
+			if err := a.disk.Remove(name); err != nil {
 				return err
 			}
 		}
@@ -173,12 +176,8 @@ func (a *Archive) trim(names []string, now time.Time) error {
 
 // files lists the files, the oldest first.
 func (a *Archive) files() ([]string, error) {
-	d, err := a.root.Open(".")
+	names, err := a.disk.List()
 	if err != nil {
-		return nil, err
-	}
-	names, err := d.Readdirnames(-1)
-	if err = errors.Join(err, d.Close()); err != nil {
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) || !strings.HasSuffix(n, suffix) })
@@ -240,7 +239,7 @@ func (a *Archive) List(cursor string, fn func(place string, record []byte) bool)
 
 // lines reads a file. A last line without its newline was never answered for: a crash cut it.
 func (a *Archive) lines(name string) (lines [][]byte, err error) {
-	f, err := a.root.Open(name)
+	f, err := a.disk.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -84,7 +86,8 @@ func TestRightsCover(t *testing.T) {
 		covers bool
 	}{
 		{operator, true}, {Rights{"team", Observe, []string{"mail"}}, true}, {Rights{"team", Operate, []string{"mail.*", "mail*x"}}, true},
-		{Rights{"team", Operate, nil}, false}, {Rights{"team", Operate, []string{"*"}}, false}, {Rights{"other", Observe, []string{"mail"}}, false},
+		{Rights{"team", Operate, nil}, false}, {Rights{"team", Operate, []string{"*"}}, false},
+		{Rights{"team", Operate, []string{"mail", "sms"}}, false}, {Rights{"team", Operate, []string{"sms", "mail"}}, false}, {Rights{"other", Observe, []string{"mail"}}, false},
 		{Rights{AllNamespaces, Observe, []string{"mail"}}, false}, {Rights{"team", Consume, []string{"mail"}}, false}, {Rights{"team", Admin, []string{"mail"}}, false},
 	} {
 		if operator.Covers(c.of) != c.covers || !everything.Covers(c.of) {
@@ -221,6 +224,7 @@ func TestDoorModes(t *testing.T) {
 	if _, err := d.Admit(""); !errors.Is(err, task.ErrUnavailable) {
 		t.Errorf("before the cluster's word: %v", err)
 	}
+	d.Replace(Access{})
 	d.Heard(time.Now())
 	v, err := d.Admit("")
 	if err != nil || v != Anybody {
@@ -273,4 +277,68 @@ func BenchmarkAdmit(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// A door that goes by its cluster's word lets nobody in, and turns nobody away, before it has heard that word: neither who needs no token
+// then, nor who has one.
+func TestDoorBeforeItHasHeard(t *testing.T) {
+	secret := NewSecret()
+	cert := &Certificate{Names: []string{"dns:worker"}, Good: func(time.Time) error { return nil }}
+	asks := map[string]func(d *Door) error{
+		"no token":      func(d *Door) error { _, err := d.Admit(""); return err },
+		"a token":       func(d *Door) error { _, err := d.Admit(secret); return err },
+		"no such form":  func(d *Door) error { _, err := d.Admit("x"); return err },
+		"a certificate": func(d *Door) error { _, err := d.AdmitCertificate(cert); return err },
+		"a namespace":   func(d *Door) error { return d.CheckNamespace("team") },
+	}
+	for what, ask := range asks {
+		d := NewDoor(Config{})
+		if err := ask(d); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("%s, before anything was heard: %v, want unavailable", what, err)
+		}
+		if d.Heard(time.Now()); what == "a namespace" {
+			continue
+		}
+		if err := ask(d); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("%s, when the cluster has answered and its answer is not taken over: %v, want unavailable", what, err)
+		}
+	}
+	// It hears while somebody asks, of a cluster that wants tokens or wants none.
+	for round := range 3000 {
+		d := NewDoor(Config{})
+		required := round%2 == 0
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			for {
+				v, err := d.Admit("")
+				if errors.Is(err, task.ErrUnavailable) {
+					continue
+				}
+				if got := v == Anybody; got == required {
+					t.Errorf("tokens required %v: let in %v, %v", required, got, err)
+				}
+				return
+			}
+		})
+		runtime.Gosched()
+		d.Replace(Access{Required: required, Namespaces: []string{"team"}})
+		d.Heard(time.Now())
+		asking.Wait()
+	}
+}
+
+// A namespace that the copy doesn't have is not found, as long as the copy is not too old to tell.
+func TestCheckNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDoor(Config{})
+		d.Replace(Access{Namespaces: []string{"team"}})
+		d.Heard(time.Now())
+		if has, lacks := d.CheckNamespace("team"), d.CheckNamespace("other"); has != nil || !errors.Is(lacks, task.ErrNotFound) {
+			t.Errorf("team: %v, other: %v, want nil and not found", has, lacks)
+		}
+		time.Sleep(staleAfter + 1)
+		if has, lacks := d.CheckNamespace("team"), d.CheckNamespace("other"); has != nil || !errors.Is(lacks, task.ErrUnavailable) {
+			t.Errorf("by an old copy, team: %v, other: %v, want nil and unavailable", has, lacks)
+		}
+	})
 }

@@ -43,11 +43,12 @@ func HashOfCertificate(name string) Hash { return HashOf("certificate " + name) 
 //
 // Errors: unauthenticated; unavailable while the node's copy of the tokens is too old.
 func (d *Door) AdmitCertificate(c *Certificate) (*Visitor, error) {
-	if !d.On() {
+	p := d.page.Load()
+	if !d.on(p) {
 		return Anybody, nil
 	}
 	now := time.Now()
-	if d.cfg.Mode == AsCluster && d.unheard() {
+	if d.cfg.Mode == AsCluster && p.blank {
 		return nil, errUnheard
 	}
 	if err := c.Good(now); err != nil {
@@ -56,7 +57,7 @@ func (d *Door) AdmitCertificate(c *Certificate) (*Visitor, error) {
 	if d.stale(now) {
 		return nil, errStale
 	}
-	v, err := d.known(c)
+	v, err := d.known(p, c)
 	if err != nil {
 		return nil, err
 	}
@@ -68,10 +69,9 @@ func (d *Door) AdmitCertificate(c *Certificate) (*Visitor, error) {
 }
 
 // known is the one token that knows the certificate. Of two nobody could say which was meant.
-func (d *Door) known(c *Certificate) (v *Visitor, err error) {
-	tokens := d.page.Load().tokens
+func (d *Door) known(p *page, c *Certificate) (v *Visitor, err error) {
 	for _, name := range c.Names {
-		switch found := tokens[HashOfCertificate(name)]; {
+		switch found := p.tokens[HashOfCertificate(name)]; {
 		case found == nil || found == v:
 		case v != nil:
 			return nil, d.refuse(FailedUnknown, "the certificate is that of two tokens, %q and %q: revoke one of them, or send the secret of another token", v.Name, found.Name)

@@ -38,6 +38,8 @@ type Config struct {
 	// Admin is the hash of the token that may do everything by the node's own word, if there is one; nil: there is none. It needs no
 	// copy of anything.
 	Admin func() (Hash, bool)
+	// Current says that the copy is as new as it can be at this moment, however long ago that was last heard; nil: nobody can say so.
+	Current func() bool
 }
 
 // Door decides who may come in. Its methods may be called from any goroutine.
@@ -51,10 +53,13 @@ type Door struct {
 
 	mu     sync.Mutex // of the writers of page, too
 	guests map[*guest]bool
+	wake   chan struct{} // one place: there may be guests to look at
 }
 
-// page is a copy of the tokens. Its maps are never changed.
+// page is a copy of the tokens. Its maps are never changed. Each decision reads the page once: what one page says of whether tokens
+// are needed does not hold for the tokens of another.
 type page struct {
+	blank      bool // nothing was heard yet
 	required   bool
 	namespaces []string
 	quotas     map[string]task.Quotas
@@ -88,20 +93,28 @@ var Anybody = &Visitor{Rights: Everything}
 
 // NewDoor makes a door that has heard of no token yet.
 func NewDoor(cfg Config) *Door {
-	d := &Door{cfg: cfg, guests: map[*guest]bool{}}
-	d.page.Store(&page{namespaces: []string{DefaultNamespace}})
+	d := &Door{cfg: cfg, guests: map[*guest]bool{}, wake: make(chan struct{}, 1)}
+	d.page.Store(&page{blank: true, namespaces: []string{DefaultNamespace}})
 	return d
 }
 
-// On says whether calls need a token, or may: who goes by the cluster's word and has not heard it yet lets nobody in.
-func (d *Door) On() bool {
-	return d.cfg.Mode == Always || d.cfg.Mode == AsCluster && (d.page.Load().required || d.unheard())
+// On says whether calls need a token, or may: a door that goes by the cluster's word and has not heard it yet lets nobody in.
+func (d *Door) On() bool { return d.on(d.page.Load()) }
+
+func (d *Door) on(p *page) bool {
+	return d.cfg.Mode == Always || d.cfg.Mode == AsCluster && (p.required || p.blank)
 }
 
-func (d *Door) unheard() bool { return d.heard.Load() == nil }
-
-// HasNamespace says whether there is a namespace, by this node's copy.
-func (d *Door) HasNamespace(name string) bool { return slices.Contains(d.page.Load().namespaces, name) }
+// CheckNamespace refuses a namespace that does not exist: not found. While the node's copy is too old to tell, it is unavailable.
+func (d *Door) CheckNamespace(name string) error {
+	switch {
+	case slices.Contains(d.page.Load().namespaces, name):
+		return nil
+	case d.stale(time.Now()):
+		return errNamespaceUnknown
+	}
+	return task.NotFound("namespace", name)
+}
 
 // Namespaces are all, in their order. The slice must not be changed.
 func (d *Door) Namespaces() []string { return d.page.Load().namespaces }
@@ -109,12 +122,15 @@ func (d *Door) Namespaces() []string { return d.page.Load().namespaces }
 // Quotas are those of a namespace, by this node's copy.
 func (d *Door) Quotas(ns string) task.Quotas { return d.page.Load().quotas[ns] }
 
-// Heard says that the copy was up to date at a time.
+// Heard says that the copy was up to date at a time. What was heard then must have been handed to Replace before.
 func (d *Door) Heard(at time.Time) { d.heard.Store(&at) }
 
 // stale says whether the copy is too old to be trusted. The wall clock counts too: the other one stands still while a machine sleeps.
 func (d *Door) stale(now time.Time) bool {
 	heard := d.heard.Load()
+	if heard != nil && d.cfg.Current != nil && d.cfg.Current() {
+		return false
+	}
 	return heard == nil || max(now.Sub(*heard), now.Round(0).Sub(heard.Round(0))) > staleAfter
 }
 
@@ -147,6 +163,7 @@ func (d *Door) Replace(a Access) {
 		}
 	}
 	d.look(time.Now())
+	d.rouse()
 }
 
 // add keeps the visitor of a token that has not changed: calls that last know it.
@@ -166,7 +183,8 @@ func (p *page) add(old *page, t *Token, hash Hash, until store.Time) {
 //
 // Errors: unauthenticated; unavailable while the node's copy of the tokens is too old.
 func (d *Door) Admit(secret string) (*Visitor, error) {
-	if !d.On() {
+	p := d.page.Load()
+	if !d.on(p) {
 		return Anybody, nil
 	}
 	now := time.Now()
@@ -174,7 +192,7 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	if d.isAdmin(hash) {
 		return &Visitor{Name: AdminName, Rights: Everything, hash: hash, admin: true}, nil
 	}
-	if d.cfg.Mode == AsCluster && d.unheard() {
+	if d.cfg.Mode == AsCluster && p.blank {
 		return nil, errUnheard
 	}
 	if secret == "" {
@@ -186,7 +204,7 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	if d.stale(now) {
 		return nil, errStale
 	}
-	v := d.page.Load().tokens[hash]
+	v := p.tokens[hash]
 	if v == nil || subtle.ConstantTimeCompare(hash[:], v.hash[:]) != 1 {
 		return nil, d.refuse(FailedUnknown, "the token is not known: it was revoked or replaced, or is another cluster's")
 	}
@@ -228,9 +246,11 @@ func (v *Visitor) Certificate() string {
 // ExpiresAt is when the visitor's token expires; zero: never.
 func (v *Visitor) ExpiresAt() time.Time { return v.expiresAt }
 
-var errStale = task.Unavailable(time.Second, "this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
+var errStale = task.NotReady("this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
 
-var errUnheard = task.Unavailable(time.Second, "this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: most of the nodes must run")
+var errNamespaceUnknown = task.NotReady("this node has not heard for %s which namespaces there are: it has no connection to the leader of the system shard", staleAfter)
+
+var errUnheard = task.NotReady("this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: most of the nodes must run")
 
 // Failure is why a caller was not let in.
 type Failure int
@@ -312,6 +332,7 @@ func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.
 	d.guests[g] = true
 	d.check(g, time.Now())
 	d.mu.Unlock()
+	d.rouse()
 	return ctx, func() {
 		d.mu.Lock()
 		delete(d.guests, g)
@@ -320,19 +341,43 @@ func (d *Door) Stay(ctx context.Context, v *Visitor, c *Certificate) (_ context.
 	}
 }
 
-// Watch looks at calls that last until ctx ends.
+// Watch looks at calls that last until ctx ends. It sleeps while there are none whose token could end.
 func (d *Door) Watch(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
 	for {
+		if !d.hasGuests() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.wake:
+			}
+			continue
+		}
+		timer.Reset(lookEvery)
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case now := <-timer.C:
 			d.mu.Lock()
 			d.look(now)
 			d.mu.Unlock()
 		}
+	}
+}
+
+// hasGuests says whether calls last that are to be looked at.
+func (d *Door) hasGuests() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.On() && len(d.guests) > 0
+}
+
+// rouse has Watch find out whether there are calls to look at.
+func (d *Door) rouse() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
 	}
 }
 

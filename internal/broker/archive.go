@@ -13,6 +13,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// Archive keeps dead letters that leave for good, as archive.Archive does.
+type Archive interface {
+	// Append has the records on stable storage when it returns where each lies.
+	Append(records [][]byte, now time.Time) (places []string, err error)
+	Read(place string) ([]byte, error)
+	List(cursor string, fn func(place string, record []byte) bool) (next string, err error)
+}
+
 // Why a dead letter was archived.
 const (
 	causeRetention = "retention"

@@ -7,10 +7,12 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 )
 
-// asks remembers who asked for tasks of which queue, so that explain knows of the workers. All claims come to the leader of the
-// shard, from whichever node, those that only watch too. It belongs to the shard's loop.
+// asks remembers who asked for tasks of which queue, so that explain knows who waits for some now, and who has asked through a node that
+// has forgotten it since. All claims come to the leader of the shard, from whichever node, those that only watch too. It belongs to the
+// shard's loop.
 type asks struct {
 	since  store.Time // all that was asked since then is known
 	queues map[waitingQueue]*queueAsks
@@ -26,6 +28,8 @@ type queueAsks struct {
 type lastAsk struct {
 	at     store.Time
 	worker string
+	called store.Time // by a single call; 0: never
+	caller string
 }
 
 // Bounds of what is remembered. Where there is more, what is old is forgotten first, then all: it is known from when on.
@@ -51,6 +55,9 @@ func (a *asks) note(w *waiter, now store.Time) {
 		ask.at = now
 		if w.call.Worker != "" {
 			ask.worker = w.call.Worker
+		}
+		if !w.call.Stream {
+			ask.called, ask.caller = now, w.call.Worker
 		}
 	}
 }
@@ -99,10 +106,10 @@ func (a *asks) begin(now store.Time) {
 	}
 }
 
-// takers is what is known of the workers of a queue.
-func (r *replica) takers(ns, queue string) engine.Takers {
+// takers is what is known of the workers of a queue: what the nodes know, and what was asked here.
+func (r *replica) takers(ns, queue string, workers task.QueueWorkers) engine.Takers {
 	name := waitingQueue{ns, queue}
-	t := engine.Takers{Since: r.asks.since}
+	t := engine.Takers{Since: r.asks.since, Workers: workers}
 	select {
 	case <-r.b.draining:
 		t.Draining = true
@@ -114,7 +121,7 @@ func (r *replica) takers(ns, queue string) engine.Takers {
 	}
 	t.Since = max(t.Since, q.since)
 	for types, ask := range q.byTypes {
-		a := engine.Ask{Last: ask.at, Worker: ask.worker}
+		a := engine.Ask{Last: ask.at, Worker: ask.worker, Called: ask.called, Caller: ask.caller}
 		if types != "" {
 			a.Types = strings.Split(types, "\x00")
 		}

@@ -25,16 +25,16 @@ func TestAsksAreBounded(t *testing.T) {
 	for i := range maxAskedTypes - 1 {
 		r.asks.note(ask("q", fmt.Sprintf("type-%03d", i), "w1"), at(askKept))
 	}
-	if n := len(r.takers(ns, "q").Asks); n != maxAskedTypes {
+	if n := len(r.takers(ns, "q", task.QueueWorkers{}).Asks); n != maxAskedTypes {
 		t.Fatalf("%d sets of types are known, want %d", n, maxAskedTypes)
 	}
 	later := at(askKept + time.Second)
 	r.asks.note(ask("q", "new", "w2"), later)
-	if got := r.takers(ns, "q"); len(got.Asks) != maxAskedTypes || got.Asks[0].Types[0] != "new" || got.Since != at(0) {
+	if got := r.takers(ns, "q", task.QueueWorkers{}); len(got.Asks) != maxAskedTypes || got.Asks[0].Types[0] != "new" || got.Since != at(0) {
 		t.Errorf("with an old one there are %d since %v, the first %+v", len(got.Asks), got.Since, got.Asks[0])
 	}
 	r.asks.note(ask("q", "newer", "w3"), later)
-	if got := r.takers(ns, "q"); len(got.Asks) != 1 || got.Asks[0].Worker != "w3" || got.Since != later {
+	if got := r.takers(ns, "q", task.QueueWorkers{}); len(got.Asks) != 1 || got.Asks[0].Worker != "w3" || got.Since != later {
 		t.Errorf("with too many there are %+v since %v", got.Asks, got.Since)
 	}
 
@@ -46,15 +46,15 @@ func TestAsksAreBounded(t *testing.T) {
 	}
 	evenLater := later.Add(time.Minute)
 	r.asks.note(ask("last", "", "w"), evenLater)
-	if got := r.takers(ns, "q"); len(r.asks.queues) != 1 || len(got.Asks) != 0 || got.Since != evenLater {
+	if got := r.takers(ns, "q", task.QueueWorkers{}); len(r.asks.queues) != 1 || len(got.Asks) != 0 || got.Since != evenLater {
 		t.Errorf("%d queues are left; of the first is known %+v", len(r.asks.queues), got)
 	}
 	r.asks.begin(at(0)) // the same office: a round was dropped
-	if n := len(r.takers(ns, "last").Asks); n != 1 {
+	if n := len(r.takers(ns, "last", task.QueueWorkers{}).Asks); n != 1 {
 		t.Errorf("a dropped round forgets who asked")
 	}
 	r.asks.begin(evenLater + 1)
-	if n := len(r.takers(ns, "last").Asks); n != 0 {
+	if n := len(r.takers(ns, "last", task.QueueWorkers{}).Asks); n != 0 {
 		t.Errorf("a new office knows who asked before")
 	}
 }

@@ -147,7 +147,7 @@ func BenchmarkStandings(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		all, err := br.Standings(context.Background(), one)
+		all, err := br.standings(context.Background(), []uint32{one})
 		if err != nil || len(all) != 10_001 { // and one that all benchmarks have
 			b.Fatalf("%d queues, %v", len(all), err)
 		}

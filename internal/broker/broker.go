@@ -12,7 +12,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -23,7 +22,7 @@ import (
 // Config is what a broker is made of.
 type Config struct {
 	Limits  task.Limits
-	Archive *archive.Archive
+	Archive Archive
 	// Namespaces lists those that exist.
 	Namespaces func() []string
 	// AuditKeep says how long entries of the audit are kept; nil: as by default.
@@ -37,6 +36,8 @@ type Config struct {
 	Operate func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
 	// HasShard says whether there is a data shard of this number, by the word of the system shard: a node's own copy may be behind.
 	HasShard func(ctx context.Context, shard uint32) (bool, error)
+	// Workers tells what the nodes know of the workers that take tasks of some queues, in their order; nil: nothing.
+	Workers func(ctx context.Context, queues []QueueName) []task.QueueWorkers
 	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
 	Room func() error
 	// Tracer begins the traces of ticks; nil: they belong to none.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,10 +27,11 @@ import (
 type world struct {
 	*Broker
 	t    *testing.T
-	dead *archive.Archive
+	dead *fullArchive
 	log  *syncBuffer
 	// addShard starts one more data shard of one replica. It is removed and stopped by what this returns.
 	addShard func(id uint32) (stop func())
+	patience *time.Timer
 
 	behind  atomic.Int64 // nanoseconds by which the wall clock was set back
 	instant atomic.Int64 // the last one in which time was asked for
@@ -72,13 +74,40 @@ const (
 )
 
 // pass lets time go by. It is the fake time of inWorld, so nobody waits for it.
-func (w *world) pass(d time.Duration) { time.Sleep(d) }
+func (w *world) pass(d time.Duration) {
+	w.patience.Stop()
+	time.Sleep(d)
+	w.patience.Reset(longest)
+}
+
+// longest is how long a test may wait for something, in fake time, beside what it lets pass.
+const longest = 2 * time.Hour
+
+// patience ends a test that waits for what never comes. Else it would wait for ever: in fake time the clocks of the shards go on.
+func patience() *time.Timer {
+	return time.AfterFunc(longest, func() {
+		debug.SetTraceback("all")
+		panic("the test has waited for two hours of fake time; the stacks below say for what")
+	})
+}
+
+// receive takes what a test waits for.
+func receive[T any](t *testing.T, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(longest / 2):
+		t.Errorf("waited for %s in vain", what)
+	}
+	return v
+}
 
 // inWorld runs a test in a bubble of fake time.
 func inWorld(t *testing.T, test func(w *world)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, log: &syncBuffer{}}
+		w := &world{t: t, log: &syncBuffer{}, patience: patience()}
+		defer w.patience.Stop()
 		start := time.Now()
 		src := store.TimeSource{Wall: func() time.Time { return time.Now().Add(-time.Duration(w.behind.Load())) },
 			Elapsed: func() time.Duration { return w.elapsed(time.Since(start)) }}
@@ -86,8 +115,9 @@ func inWorld(t *testing.T, test func(w *world)) {
 		fatal := func(err error) { t.Error(err) }
 		logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
 		w.must(err)
-		w.dead, err = archive.Open(archive.Config{Dir: dir})
+		dead, err := archive.Open(archive.Config{Dir: dir})
 		w.must(err)
+		w.dead = &fullArchive{Archive: dead}
 		w.Broker = New(Config{Limits: task.DefaultLimits(), Archive: w.dead, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 			Namespaces: func() []string { return []string{ns} },
 			EnsureQueue: func(ctx context.Context, id uint32, ns, queue string) error {
@@ -117,11 +147,33 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
+// fullArchive is an archive whose disk can be full.
+type fullArchive struct {
+	*archive.Archive
+	full atomic.Bool
+}
+
+func (a *fullArchive) Append(records [][]byte, now time.Time) ([]string, error) {
+	if a.full.Load() {
+		return nil, errors.New("no space left on device")
+	}
+	return a.Archive.Append(records, now)
+}
+
 func (w *world) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// dies makes a task that fails so a dead letter.
+func (w *world) dies(s task.Spec, how Failing) task.ID {
+	w.t.Helper()
+	w.enqueue(s)
+	claimed := <-w.claim(context.Background(), call(s.Queue), 0)
+	w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: how})
+	return claimed[0].ID
 }
 
 func (w *world) enqueue(specs ...task.Spec) []task.ID {
@@ -299,8 +351,8 @@ func TestTimePasses(t *testing.T) {
 	})
 }
 
-// While a leader's clock leans back to a wall clock that was set back, what tells the time of a shard between rounds is a little ahead of
-// them: who waits for a deadline waits until rounds are there.
+// While a leader's clock leans back to a wall clock that was set back, a timer fires before the shard's time has reached the deadline it was
+// set for: letting time pass waits again, and does not ask for round after round.
 func TestTimePassesByTheClockOfRounds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.behind.Store(int64(time.Minute))
@@ -411,6 +463,76 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 		}
 		if again, err := w.ArchivedAt(places[0]); err != nil || again.ID != tasks[0].ID {
 			t.Errorf("at %q: %+v, %v", places[0], again, err)
+		}
+	})
+}
+
+// A dead letter whose time is over stays until it lies in the archive.
+func TestDeadLettersWaitForTheArchive(t *testing.T) {
+	inWorld(t, func(w *world) {
+		hour := time.Hour
+		id := w.dies(task.Spec{Queue: "a", MaxAttempts: 1, Retention: &hour}, Failing{})
+		w.dead.full.Store(true)
+		w.pass(2 * time.Hour)
+		if v, _, err := w.Task(context.Background(), ns, id, 0); err != nil || v.Exec.State != task.Dead {
+			t.Errorf("while the archive can't be written the task is %+v, %v", v, err)
+		}
+		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 0 {
+			t.Errorf("a full disk has %d archived tasks, %v", len(tasks), err)
+		}
+		if line := "dead letters could not be archived and stay where they are"; !strings.Contains(w.log.String(), line) {
+			t.Errorf("the log lacks %q: %s", line, w.log)
+		}
+		w.dead.full.Store(false)
+		w.pass(archiveRetry + time.Second)
+		if _, _, err := w.Task(context.Background(), ns, id, 0); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("with room in the archive again: %v", err)
+		}
+		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 1 || tasks[0].ID != id.String() {
+			t.Errorf("archived: %+v, %v", tasks, err)
+		}
+	})
+}
+
+// Each way to drop a dead letter archives it first, and drops nothing if it can't.
+func TestDiscardWaitsForTheArchive(t *testing.T) {
+	ctx := context.Background()
+	ways := map[string]func(*world, task.ID, task.State) error{
+		"Discard": func(w *world, id task.ID, _ task.State) error {
+			_, _, err := w.Discard(ctx, task.Author{}, ns, id)
+			return err
+		},
+		"DiscardDead": func(w *world, _ task.ID, state task.State) error {
+			_, _, _, err := w.DiscardDead(ctx, one, ns, Selection{Queue: "a", State: state})
+			return err
+		},
+		"an operation": func(w *world, _ task.ID, state task.State) error {
+			_, err := w.OperateSome(ctx, one, ns, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1, Action: task.Discard,
+				Filter: Filter{States: []task.State{state}}, Count: 10})
+			return err
+		},
+	}
+	inWorld(t, func(w *world) {
+		for _, state := range []task.State{task.Dead, task.Poisoned} {
+			for way, discard := range ways {
+				what := fmt.Sprintf("%s of a task that is %s", way, state)
+				id := w.dies(task.Spec{Queue: "a"}, Failing{Fall: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
+				w.dead.full.Store(true)
+				if err := discard(w, id, state); !errors.Is(err, task.ErrUnavailable) {
+					t.Errorf("%s with a full archive: %v", what, err)
+				}
+				if v, _, err := w.Task(ctx, ns, id, 0); err != nil || v.Exec.State != state {
+					t.Errorf("%s with a full archive leaves %+v, %v", what, v.Exec, err)
+				}
+				w.dead.full.Store(false)
+				w.must(discard(w, id, state))
+				if v, _, err := w.Task(ctx, ns, id, 0); err != nil || v.Exec.State != task.Discarded {
+					t.Errorf("%s leaves %+v, %v", what, v.Exec, err)
+				}
+				if tasks, _, _, err := w.Archived(ns, "", "", 1); err != nil || len(tasks) != 1 || tasks[0].ID != id.String() {
+					t.Errorf("%s archived %+v, %v", what, tasks, err)
+				}
+			}
 		}
 	})
 }

@@ -23,7 +23,7 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 		return nil, Stamp{}, err
 	}
 	tasks, queues := r.newTasks(ns, specs)
-	out, at, err := inPieces(len(tasks), enqueueBytes, func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
+	out, at, err := inPieces(len(tasks), func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
 		return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
 			out := make([]Enqueued, 0, len(tasks)-from)
 			for i := from; i < len(tasks) && more(round); i++ {
@@ -106,7 +106,7 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 		return nil, Stamp{}, err
 	}
 	scope := task.ScopeOf(ctx)
-	out, at, err := inPieces(len(calls), settleBytes, func(from int, more func(*engine.Round) bool) ([]Settled, Stamp, error) {
+	out, at, err := inPieces(len(calls), func(from int, more func(*engine.Round) bool) ([]Settled, Stamp, error) {
 		return changeOf(ctx, r, calls[from].Hold.Namespace, func(round *engine.Round) ([]Settled, error) {
 			out := make([]Settled, 0, len(calls)-from)
 			for i := from; i < len(calls) && more(round); i++ {
@@ -124,15 +124,12 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 	return out, at, err
 }
 
-// What one call writes before the rest of it goes into another, which may write 16 MiB. A single ack may write 14 MiB, if what follows
-// its task takes its result along; a task less than 3 MiB.
-const (
-	settleBytes  = 2 << 20
-	enqueueBytes = 12 << 20
-)
+// pieceBytes is what one call writes before the rest of it goes into another: a round is copied several times on its way, and small ones take less memory.
+// A call may write 16 MiB; a single ack may write 14 MiB, if what follows its task takes its result along, and a task less than 3 MiB.
+const pieceBytes = 2 << 20
 
 // inPieces does n things, mostly in one call of do, which begins with the thing of a number and goes on while there is room for more.
-func inPieces[T any](n, room int, do func(from int, more func(*engine.Round) bool) ([]T, Stamp, error)) (out []T, at Stamp, err error) {
+func inPieces[T any](n int, do func(from int, more func(*engine.Round) bool) ([]T, Stamp, error)) (out []T, at Stamp, err error) {
 	for len(out) < n {
 		var began *engine.Round
 		before := 0
@@ -140,7 +137,7 @@ func inPieces[T any](n, room int, do func(from int, more func(*engine.Round) boo
 			if round != began { // it is run again when its round was dropped
 				began, before = round, round.Written()
 			}
-			return round.Written()-before < room
+			return round.Written()-before < pieceBytes
 		})
 		if err != nil {
 			return nil, stamp, halfway(err, int64(len(out)))

@@ -8,14 +8,34 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// QueueName names a queue.
+type QueueName struct{ Namespace, Name string }
+
+// workers asks the nodes what they know of the workers of some queues, in their order.
+func (b *Broker) workers(ctx context.Context, queues []QueueName) []task.QueueWorkers {
+	out := make([]task.QueueWorkers, len(queues))
+	if b.cfg.Workers != nil && len(queues) > 0 {
+		copy(out, b.cfg.Workers(ctx, queues))
+	}
+	return out
+}
+
 // Explain says why a task is not running.
 func (b *Broker) Explain(ctx context.Context, ns string, id task.ID) (*Explanation, Stamp, error) {
 	r, err := b.replica(id.Shard())
 	if err != nil {
 		return nil, Stamp{}, err
 	}
+	queue, at, err := read(ctx, r, func(from store.Reader) (string, error) { return engine.WaitsIn(from, ns, id), nil })
+	if err != nil {
+		return nil, at, err
+	}
+	var workers task.QueueWorkers
+	if queue != "" {
+		workers = b.workers(ctx, []QueueName{{ns, queue}})[0]
+	}
 	return change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
-		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue) }, r.errands.of)
+		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue, workers) }, r.errands.of)
 	}))
 }
 
@@ -25,8 +45,9 @@ func (b *Broker) ExplainQueue(ctx context.Context, shardID uint32, ns, name stri
 	if err != nil {
 		return nil, Stamp{}, err
 	}
+	workers := b.workers(ctx, []QueueName{{ns, name}})[0]
 	g, at, err := change(ctx, r, func(round *engine.Round) (*engine.Glance, error) {
-		return engine.GlanceAt(round, ns, name, func(queue string) engine.Takers { return r.takers(ns, queue) })
+		return engine.GlanceAt(round, ns, name, func(queue string) engine.Takers { return r.takers(ns, queue, workers) })
 	})
 	if err != nil {
 		return nil, at, err

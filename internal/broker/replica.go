@@ -178,31 +178,19 @@ func (r *replica) passTime(ctx context.Context) {
 			continue
 		}
 		began := time.Now()
-		p, _, err := change(ctx, r, func(round *engine.Round) (passed, error) {
-			early := r.leader.NextDeadline().Sub(round.Now())
+		more, _, err := change(ctx, r, func(round *engine.Round) (bool, error) {
 			engine.Tick(round)
 			r.setDeadline(r.leader.NextDeadline()) // a round that writes nothing is not committed
-			return passed{r.leader.NextDeadline() <= round.Now(), early}, nil
+			return r.leader.NextDeadline() <= round.Now(), nil
 		})
 		switch {
 		case err != nil && ctx.Err() == nil:
 			r.rest(ctx, err)
-		case p.more: // what is due all at once takes a third of the time, so that others hardly notice
+		case more: // what is due all at once takes a third of the time, so that others hardly notice
 			sleep(ctx, min(2*time.Since(began), maxTickRest))
-		case p.early > 0: // without a pause it would ask again and again until the clock of rounds is there
-			sleep(ctx, min(p.early, maxClockGap))
 		}
 	}
 }
-
-// passed is what came of a round in which time was to pass.
-type passed struct {
-	more  bool          // is due
-	early time.Duration // by which the round came before what was due; below 0: it did not
-}
-
-// maxClockGap is how far the clock of rounds may be behind shard.Now.
-const maxClockGap = time.Millisecond
 
 // maxTickRest bounds the pause between two rounds in which time passes.
 const maxTickRest = 20 * time.Millisecond

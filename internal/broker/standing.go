@@ -26,68 +26,116 @@ const glances, idleGlances = 50, 1000
 // newDeadTime is how long a dead letter is new.
 const newDeadTime = time.Hour
 
-// Standings tells how all queues stand in a shard; dead letters of the last hour are new. It reads beside the rounds, but for a moment of the leader's memory for each of
-// the queues with ready tasks: those with the most of them it looks at more closely, of the others it finds out whether anybody
-// takes them.
-func (b *Broker) Standings(ctx context.Context, shardID uint32) ([]*Standing, error) {
+// part is how the queues of one shard stand.
+type part struct {
+	r       *replica
+	all     []*Standing
+	ready   []*Standing         // with ready tasks, those with the most first
+	workers []task.QueueWorkers // of those
+}
+
+// standings tells how all queues stand in some shards that this node leads; dead letters of the last hour are new. It reads beside the
+// rounds, but for a moment of the leader's memory for each of the queues with ready tasks: those with the most of them it looks at more
+// closely, of the others it finds out whether anybody takes them. A shard that another node leads by now is left out.
+func (b *Broker) standings(ctx context.Context, shards []uint32) (all []*Standing, err error) {
+	var parts []*part
+	var names []QueueName
+	for _, id := range shards {
+		p, err := b.partOf(ctx, id)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			continue
+		}
+		parts = append(parts, p)
+		for _, s := range p.ready {
+			names = append(names, QueueName{s.Namespace, s.Queue})
+		}
+	}
+	workers := b.workers(ctx, names)
+	for _, p := range parts {
+		p.workers, workers = workers[:len(p.ready)], workers[len(p.ready):]
+		err := p.look(ctx)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err == nil {
+			all = append(all, p.all...)
+		}
+	}
+	return all, nil
+}
+
+// partOf reads how the queues of a shard stand, without the leader's memory.
+func (b *Broker) partOf(ctx context.Context, shardID uint32) (*part, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return nil, err
 	}
 	now, _ := r.shard.Now() // if another leads by now, the read says so
-	type found struct{ all, ready []*Standing }
-	f, _, err := read(ctx, r, func(from store.Reader) (f found, err error) {
-		f.all, f.ready, err = engine.Standings(from, now.Add(-newDeadTime))
-		return f, err
+	p, _, err := read(ctx, r, func(from store.Reader) (p *part, err error) {
+		p = &part{r: r}
+		p.all, p.ready, err = engine.Standings(from, now.Add(-newDeadTime))
+		return p, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	closely := min(len(f.ready), engine.Closely)
-	for some := range slices.Chunk(f.ready[:closely], glances) {
-		if err := r.lookAt(ctx, some); err != nil {
-			return nil, err
-		}
-	}
-	for some := range slices.Chunk(f.ready[closely:], idleGlances) {
-		if err := r.findIdle(ctx, some); err != nil {
-			return nil, err
-		}
-	}
-	return f.all, nil
+	return p, err
 }
 
-// findIdle says of some queues whether anybody takes them.
-func (r *replica) findIdle(ctx context.Context, some []*Standing) error {
-	idle, _, err := change(ctx, r, func(round *engine.Round) ([]bool, error) {
-		out := make([]bool, len(some))
-		for i, s := range some {
-			out[i] = engine.IsIdle(round, s.Namespace, s.Queue, r.takers(s.Namespace, s.Queue))
+// look looks at the queues with ready tasks.
+func (p *part) look(ctx context.Context) error {
+	closely := min(len(p.ready), engine.Closely)
+	for from := 0; from < closely; from += glances {
+		if err := p.lookAt(ctx, from, min(from+glances, closely)); err != nil {
+			return err
+		}
+	}
+	for from := closely; from < len(p.ready); from += idleGlances {
+		if err := p.findIdle(ctx, from, min(from+idleGlances, len(p.ready))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findIdle says of the queues [from, to) whether anybody takes them.
+func (p *part) findIdle(ctx context.Context, from, to int) error {
+	type found struct{ idle, paused bool }
+	all, _, err := change(ctx, p.r, func(round *engine.Round) ([]found, error) {
+		out := make([]found, to-from)
+		for i := range out {
+			s := p.ready[from+i]
+			out[i].idle, out[i].paused = engine.IsIdle(round, s.Namespace, s.Queue, p.takers(from+i))
 		}
 		return out, nil
 	})
-	for i := range idle {
-		some[i].Idle = idle[i]
+	for i, f := range all {
+		p.ready[from+i].Idle, p.ready[from+i].Paused = f.idle, f.paused
 	}
 	return err
 }
 
-// lookAt looks at some queues more closely. One that was deleted meanwhile stays as it is.
-func (r *replica) lookAt(ctx context.Context, some []*Standing) error {
-	memory, _, err := change(ctx, r, func(round *engine.Round) ([]*engine.Glance, error) {
+func (p *part) takers(i int) engine.Takers {
+	return p.r.takers(p.ready[i].Namespace, p.ready[i].Queue, p.workers[i])
+}
+
+// lookAt looks at the queues [from, to) more closely. One that was deleted meanwhile stays as it is.
+func (p *part) lookAt(ctx context.Context, from, to int) error {
+	some := p.ready[from:to]
+	memory, _, err := change(ctx, p.r, func(round *engine.Round) ([]*engine.Glance, error) {
 		out := make([]*engine.Glance, len(some))
 		for i, s := range some {
-			out[i], _ = engine.GlanceAt(round, s.Namespace, s.Queue, func(queue string) engine.Takers { return r.takers(s.Namespace, queue) })
+			out[i], _ = engine.GlanceAt(round, s.Namespace, s.Queue, func(string) engine.Takers { return p.takers(from + i) })
 		}
 		return out, nil
 	})
 	if err != nil {
 		return err
 	}
-	_, _, err = read(ctx, r, func(from store.Reader) (struct{}, error) {
+	_, _, err = read(ctx, p.r, func(state store.Reader) (struct{}, error) {
 		for i, s := range some {
 			if memory[i] != nil {
-				_ = s.Look(from, memory[i]) // not found: it was deleted
+				_ = s.Look(state, memory[i]) // not found: it was deleted
 			}
 		}
 		return struct{}{}, nil
@@ -171,22 +219,20 @@ func (b *Broker) Survey(ctx context.Context, age time.Duration) ([]*Standing, er
 		return s.queues, nil
 	}
 	began := time.Now()
+	parts, err := b.standings(ctx, b.Led())
+	if err != nil {
+		return nil, err
+	}
 	var all []*Standing
-	known := map[[2]string]*Standing{}
-	for _, id := range b.Led() {
-		some, err := b.Standings(ctx, id)
-		if ctx.Err() != nil {
-			return nil, err
+	known := map[QueueName]*Standing{}
+	for _, q := range parts {
+		of := QueueName{q.Namespace, q.Queue}
+		if known[of] != nil {
+			known[of].Add(q)
+			continue
 		}
-		for _, q := range some { // none after an error: another node leads the shard by now, and tells of it
-			of := [2]string{q.Namespace, q.Queue}
-			if known[of] != nil {
-				known[of].Add(q)
-				continue
-			}
-			known[of] = q
-			all = append(all, q)
-		}
+		known[of] = q
+		all = append(all, q)
 	}
 	s.at, s.queues = time.Now(), all
 	s.took = s.at.Sub(began)
@@ -204,7 +250,7 @@ func (b *Broker) Standing(ctx context.Context, ns string, age time.Duration) (n 
 		n.Scheduled, n.Ready, n.Claimed = n.Scheduled+s.Scheduled, n.Ready+s.Ready, n.Claimed+s.Claimed
 		n.Retrying, n.Dead, n.Poisoned = n.Retrying+s.Retrying, n.Dead+s.Dead, n.Poisoned+s.Poisoned
 		n.NewDead, n.MoreNewDead = n.NewDead+s.NewDead, n.MoreNewDead || s.MoreNewDead
-		if s.Idle && !s.Looked {
+		if s.Idle && !s.Looked && !s.Paused {
 			n.Idle.add(Idle{Queues: 1, Tasks: s.Ready, Largest: s.Queue, Most: s.Ready})
 		}
 		if s.Looked {
@@ -221,6 +267,7 @@ type CountsQuery struct {
 	Namespace string
 	Pattern   string     // of their names; "": all
 	State     task.State // of the tasks that are counted: Ready, Dead or Poisoned; 0: all that have something before them
+	NoWorker  bool       // only of queues that no worker takes
 	Most      int        // only so many, those with the most; 0: all
 }
 
@@ -235,6 +282,9 @@ func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Durati
 	all, err := b.Survey(ctx, age)
 	scope := task.ScopeOf(ctx)
 	for _, s := range all {
+		if q.NoWorker && !s.NoWorker() {
+			continue
+		}
 		if n := s.Count(q.State); n > 0 && s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue)) {
 			counts = append(counts, QueueCount{s.Queue, n})
 		}

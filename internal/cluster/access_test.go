@@ -250,7 +250,7 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 			defer close(done)
 			copied.Follow(follow, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
 				return c.Changes(ctx, after, Report{Node: 1}, wait)
-			})
+			}, func(time.Time) {})
 		}()
 		pass(time.Second)
 		made, err := c.AddToken(bg, newToken("default", "ci"))

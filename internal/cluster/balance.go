@@ -17,7 +17,7 @@ func balance(members []Member, shards []placed) Step {
 	return shareLeaders(members, shards)
 }
 
-// spread moves a replica from the fullest node to the emptiest that can take it, if that has at least two fewer.
+// spread moves a replica from the node with the most to the one with the fewest that can take it, if that has at least two fewer.
 func spread(members []Member, shards []placed) Step {
 	var best Step
 	gap := 1
@@ -26,7 +26,7 @@ func spread(members []Member, shards []placed) Step {
 			continue
 		}
 		for _, to := range members {
-			if !to.eligible() || from.Replicas-to.Replicas <= gap {
+			if !to.eligible() || to.Full || from.Replicas-to.Replicas <= gap {
 				continue
 			}
 			if step, ok := moveOne(from, to, shards); ok {
@@ -62,14 +62,14 @@ func shareLeaders(members []Member, shards []placed) Step {
 		from := NodeOf(s.Leader)
 		for _, id := range s.Voters {
 			to := NodeOf(id)
-			if i := memberIndex(members, to); i < 0 || !members[i].mayLead() || s.leaves(id) || !s.ready(id) {
+			if i := memberIndex(members, to); i < 0 || !members[i].mayLead() || s.leaves(id) || !s.fit(id) {
 				continue
 			}
 			leads[to] += 0
 			if id == s.Leader {
 				leads[to]++
 			} else if s.Preferred == 0 || s.Preferred != from {
-				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id})
+				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id, Why: "nodes are to lead about as many shards each"})
 			}
 		}
 	}

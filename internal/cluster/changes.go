@@ -17,8 +17,12 @@ type Report struct {
 	Version     string
 	DiskFree    int64 // bytes
 	DiskTotal   int64
-	ClockOffset time.Duration // its wall clock less that of most others
+	ClockOffset time.Duration // its wall clock less that of most others, or of the one other node
 	Barred      bool          // it is to be given no leadership, since that is too much, or its disk slow
+	SlowDisk    bool          `json:",omitempty"`
+	DiskShort   bool          `json:",omitempty"` // less than MinFree is free: it takes no new tasks
+	MinFree     int64         `json:",omitempty"` // bytes
+	Up          time.Duration `json:",omitempty"` // since its program started; 0: it doesn't say
 	Shards      []ShardReport
 	Uses        []auth.Use `json:",omitempty"` // of tokens, since the node told last
 }
@@ -41,10 +45,12 @@ type Delta struct {
 	Access  *auth.Access  // nil: tokens and namespaces are as they were
 	Quiet   []QuietWorker // with All: all there are
 	Resumed []WorkerName
+	// Waited is how long the leader waited for news before it read them: the copy is as new as the question, and so much newer.
+	Waited time.Duration `json:",omitempty"`
 }
 
 const (
-	// maxWait is how long a poll may wait for news: nodes that wait must not seem silent.
+	// maxWait is how long a poll of another node may wait for news: nodes that wait must not seem silent.
 	maxWait = aliveFor / 2
 	// ringSize is how many changes of queues, and of quiet workers, a leader remembers. A copy that lacks more gets all of both.
 	ringSize = 1000
@@ -150,7 +156,12 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	if err := c.learn(ctx); err != nil {
 		return Delta{}, err
 	}
-	c.await(ctx, after, min(wait, maxWait))
+	if !c.isOwn(report.Node) {
+		wait = min(wait, maxWait)
+	}
+	began := time.Now()
+	c.await(ctx, after, wait)
+	waited := time.Since(began)
 	what := c.lacks(after)
 	// Also without news there is a view: the answer says that this node leads, and that the copy lacks nothing.
 	d, err := view(ctx, c, func(r store.Reader) (Delta, error) { return what.read(r, report.Node) })
@@ -162,6 +173,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	}
 	c.used(report.Uses)
 	c.hear(report)
+	d.Waited = waited
 	return d, nil
 }
 
@@ -306,8 +318,13 @@ func removedError(n Node) error {
 func (c *Control) hear(r Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	r.Uses = nil
-	c.heard[r.Node] = heardOf{r, time.Now()}
+	c.heard[r.Node] = heardOf{r, now}
+	if c.starts[r.Node] == nil {
+		c.starts[r.Node] = &starts{}
+	}
+	c.starts[r.Node].heard(r.Up, now)
 }
 
 // stillThere registers a sign of life of a node that has reported before.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -218,15 +219,26 @@ func TestFollow(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
 		changed := cp.Changed()
+		var told auth.Access
+		cp.OnAccess(func(a auth.Access) { told = a })
+		var current []time.Time // as the copy said; the first time it must be complete
 		wg.Go(func() {
 			cp.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
 				if polls.Add(1); fails.Load() {
 					return Delta{}, errNotLeader
 				}
 				return c.Changes(ctx, after, Report{Node: 1}, wait)
+			}, func(asked time.Time) {
+				if current = append(current, asked); len(told.Namespaces) == 0 || cp.Version() == 0 {
+					t.Errorf("the copy is called current at version %d, with access %+v", cp.Version(), told)
+				}
 			})
 		})
+		began := time.Now()
 		synctest.Wait()
+		if len(current) != 1 || !current[0].Equal(began) {
+			t.Errorf("the copy is current as of %v, want once, as of %v, when it asked", current, began)
+		}
 		select {
 		case <-changed:
 		default:
@@ -246,7 +258,14 @@ func TestFollow(t *testing.T) {
 		}
 		fails.Store(true)
 		polls.Store(0)
+		pass(pollWait)
+		synctest.Wait() // the poll that was under way ends at this very moment
+		before := len(current)
+		polls.Store(0)
 		pass(time.Minute)
+		if len(current) != before {
+			t.Errorf("the copy was called current %d times without an answer", len(current)-before)
+		}
 		if n := polls.Load(); n < 20 || n > 80 {
 			t.Errorf("%d polls in a minute without a leader", n)
 		}
@@ -267,7 +286,7 @@ func TestFollowIsPatient(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()
 		polls := 0
-		NewCopy(nil).Follow(ctx, func(context.Context, uint64, time.Duration) (Delta, error) { polls++; return Delta{}, nil })
+		NewCopy(nil).Follow(ctx, func(context.Context, uint64, time.Duration) (Delta, error) { polls++; return Delta{}, nil }, func(time.Time) {})
 		if polls > 80 {
 			t.Errorf("%d polls in a minute", polls)
 		}

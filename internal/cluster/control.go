@@ -48,8 +48,11 @@ type Shards interface {
 
 // Config is what a Control is made of.
 type Config struct {
-	System    System
-	Shards    Shards
+	System System
+	Shards Shards
+	// Own is what this node tells of itself, and Node its number: where it leads the system shard it need not tell that to itself.
+	Own       func() Report
+	Node      uint32
 	MaxQueues int // default 10,000
 	// Room refuses, with unavailable, when the disk is too full for a queue that appears by use; nil: there is always room.
 	Room   func() error
@@ -89,13 +92,19 @@ type Control struct {
 	left   time.Time     // when office was lost last
 	since  time.Time     // when office was taken, after a gap
 	heard  map[uint32]heardOf
+	starts map[uint32]*starts // of nodes, as far as this one noticed; they outlast its office
 	seen   map[uint32]sight
+
+	lookWanted chan chan struct{} // for the Reconciler, while it sleeps long
+
+	moves chan struct{} // one place: slots of a queue are on their way
 
 	copies  map[uint32]uint64 // up to which version nodes have said that their copies are complete
 	awaited chan struct{}     // closed when one says so; nil: nobody waits for that
 	uses    map[auth.TokenName]store.Time
 
 	post         chan struct{} // one place: something is to be sent to webhooks, or may be now
+	hooked       chan struct{} // one place: there may be the first webhook, or office was taken
 	told         told
 	hooksDropped atomic.Uint64 // notices that were not delivered, and never will be
 }
@@ -137,8 +146,8 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, seen: map[uint32]sight{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, starts: map[uint32]*starts{}, seen: map[uint32]sight{},
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), hooked: make(chan struct{}, 1), moves: make(chan struct{}, 1), lookWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's own work.
@@ -172,6 +181,7 @@ func (c *Control) Elected() {
 	c.wake()
 	c.events.Open()
 	c.pokePost()
+	c.pokeHooks()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
 	c.work.Go(func() { c.divideAll(ctx) })
@@ -297,6 +307,9 @@ func (c *Control) note(tx *store.Tx, ch change) {
 
 // silent is how long nothing was heard of a node. A leader that has just taken office has not had time to hear.
 func (c *Control) silent(number uint32) time.Duration {
+	if c.isOwn(number) {
+		return 0
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.since
@@ -306,11 +319,14 @@ func (c *Control) silent(number uint32) time.Duration {
 	return time.Since(last)
 }
 
-// barred says whether a node has told that it leads nothing now.
-func (c *Control) barred(number uint32) bool {
+// isOwn says whether a node is this one, which leads the system shard, or asks in vain.
+func (c *Control) isOwn(number uint32) bool { return c.cfg.Own != nil && number == c.cfg.Node }
+
+// fitness says what keeps leadership from a node.
+func (c *Control) fitness(number uint32) fitness {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.heard[number].Barred
+	return c.fitnessOf(number, time.Now())
 }
 
 func conflict(format string, args ...any) error {

@@ -19,6 +19,7 @@ type fleet struct {
 	mu     sync.Mutex
 	up     map[uint32]bool
 	cut    map[uint32]bool // nobody talks to it: it was removed
+	short  map[uint32]bool // its disk has no room
 	groups map[uint32]*group
 	flaky  float64 // how often a call fails, before or after it took effect
 	load   int     // entries that come between two looks, at most
@@ -36,7 +37,7 @@ type group struct {
 }
 
 func newFleet(t *testing.T, seed uint64) *fleet {
-	return &fleet{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), up: map[uint32]bool{}, cut: map[uint32]bool{}, groups: map[uint32]*group{}, load: 2000, budget: 1 << 30}
+	return &fleet{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), up: map[uint32]bool{}, cut: map[uint32]bool{}, short: map[uint32]bool{}, groups: map[uint32]*group{}, load: 2000, budget: 1 << 30}
 }
 
 // lives says whether a replica takes part.
@@ -212,7 +213,7 @@ func (f *fleet) ChangeVoters(_ context.Context, shard uint32, c VoterChange) err
 	})
 }
 
-func (f *fleet) Transfer(_ context.Context, shard uint32, to uint64) error {
+func (f *fleet) Transfer(_ context.Context, shard uint32, to uint64, _ string) error {
 	return f.call(shard, func(g *group) error {
 		if !slices.Contains(g.Voters, to) || !f.lives(g, to) {
 			f.t.Errorf("shard %d: it was handed to %s, which can't lead", shard, replicaName(to))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,8 +22,8 @@ type Groups interface {
 	ChangeVoters(ctx context.Context, shard uint32, change VoterChange) error
 	// RemoveLearner does nothing if the replica is no member; a voter is refused.
 	RemoveLearner(ctx context.Context, shard uint32, id uint64) error
-	// Transfer is refused if the replica is no voter.
-	Transfer(ctx context.Context, shard uint32, to uint64) error
+	// Transfer is refused if the replica is no voter, and fails without any effect on calls if it gives no answer. Why is for the log.
+	Transfer(ctx context.Context, shard uint32, to uint64, why string) error
 }
 
 // ReconcilerConfig is what a Reconciler is made of.
@@ -36,6 +37,8 @@ type ReconcilerConfig struct {
 
 const (
 	defaultPeriod = 500 * time.Millisecond
+	// idlePeriod is the same in a cluster of one node in which nothing is to be done. What changes that writes, and pokes.
+	idlePeriod = 10 * time.Minute
 	// againAfter is the time to the next look when something was done.
 	againAfter = 50 * time.Millisecond
 	// lookRest is the shortest time between two looks, whoever pokes.
@@ -50,8 +53,9 @@ const (
 // Reconciler makes the shards' memberships what the tables say, one step at a time for each shard, where the system
 // shard is led. It keeps nothing between two looks.
 type Reconciler struct {
-	cfg  ReconcilerConfig
-	poke chan struct{}
+	cfg   ReconcilerConfig
+	poke  chan struct{}
+	asked chan struct{} // is closed after the next look, for somebody who waits for it; nil: nobody does
 }
 
 // NewReconciler makes a Reconciler that does not run yet.
@@ -78,26 +82,43 @@ func (r *Reconciler) Poke() {
 
 // Run looks and acts, while this node leads the system shard, until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
+	defer r.answer()
 	for ctx.Err() == nil {
 		wait := r.cfg.Period
 		if r.cfg.Control.inOffice() {
-			acted, err := r.look(ctx)
-			if err != nil && ctx.Err() == nil {
+			var err error
+			if wait, err = r.look(ctx); err != nil && ctx.Err() == nil {
 				r.cfg.Logger.Debug("placement can't be read", "error", err)
 			}
-			if acted {
-				wait = min(wait, againAfter)
-			}
 		}
+		r.answer()
 		// A step writes, and what is written asks for a look: one that is refused at once must not be tried without end.
 		sleep(ctx, lookRest)
-		t := time.NewTimer(max(wait-lookRest, 0))
-		select {
-		case <-ctx.Done():
-		case <-r.poke:
-		case <-t.C:
-		}
-		t.Stop()
+		r.pause(ctx, wait-lookRest)
+	}
+}
+
+// answer tells whoever asked for a look that it is done.
+func (r *Reconciler) answer() {
+	if r.asked != nil {
+		close(r.asked)
+		r.asked = nil
+	}
+}
+
+// pause waits until it is time for the next look. While that is long, who wants to know how the shards stand asks for one.
+func (r *Reconciler) pause(ctx context.Context, wait time.Duration) {
+	var wanted chan chan struct{}
+	if wait > r.cfg.Period {
+		wanted = r.cfg.Control.lookWanted
+	}
+	t := time.NewTimer(max(wait, 0))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-r.poke:
+	case r.asked = <-wanted:
+	case <-t.C:
 	}
 }
 
@@ -111,11 +132,11 @@ type look struct {
 	verdict Verdict
 }
 
-// look reads the rows, asks all shards, and takes at most one step for each. It tells whether it took any.
-func (r *Reconciler) look(ctx context.Context) (acted bool, err error) {
+// look reads the rows, asks all shards, and takes at most one step for each. It tells how long the next look may wait.
+func (r *Reconciler) look(ctx context.Context) (wait time.Duration, err error) {
 	m, err := r.cfg.Control.Map(ctx)
 	if err != nil {
-		return false, err
+		return r.cfg.Period, err
 	}
 	looks := make([]look, len(m.Shards))
 	each(len(looks), func(i int) {
@@ -128,7 +149,18 @@ func (r *Reconciler) look(ctx context.Context) (acted bool, err error) {
 		}
 	})
 	r.decide(m, looks)
-	return r.act(ctx, looks), nil
+	switch {
+	case r.act(ctx, looks):
+		return min(r.cfg.Period, againAfter), nil
+	case len(m.Members()) == 1 && !slices.ContainsFunc(looks, look.unsettled):
+		return max(r.cfg.Period, idlePeriod), nil
+	}
+	return r.cfg.Period, nil
+}
+
+// unsettled says whether something is being done, is waited for, or is not known.
+func (l look) unsettled() bool {
+	return l.err != nil || l.verdict.Step.Kind != NoStep || l.verdict.Busy != "" || l.verdict.Blocked != ""
 }
 
 // decide plans the steps. What a step does to a row counts for the plans after it, so that not all shards choose the
@@ -194,11 +226,15 @@ func (r *Reconciler) act(ctx context.Context, looks []look) (acted bool) {
 }
 
 func (r *Reconciler) logStep(step Step, told string, err error) {
+	log := r.cfg.Logger.With("shard", step.Shard, "step", told)
+	if step.Why != "" {
+		log = log.With("why", step.Why)
+	}
 	if err != nil {
-		r.cfg.Logger.Warn("placement: a step was not done", "step", step.String(), "told", told, "error", err)
+		log.Warn("placement: a step was not done", "error", err)
 		return
 	}
-	r.cfg.Logger.Info("placement", "step", step.String(), "told", told)
+	log.Info("placement")
 }
 
 // take takes one step.
@@ -221,7 +257,7 @@ func (r *Reconciler) take(ctx context.Context, l look) error {
 		}
 		return err
 	case TransferLeader:
-		return r.cfg.Groups.Transfer(ctx, step.Shard, step.Replica)
+		return r.cfg.Groups.Transfer(ctx, step.Shard, step.Replica, step.Why)
 	}
 	return r.cfg.Control.takeRowStep(ctx, l.row, step)
 }

@@ -205,13 +205,17 @@ func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
 	return nil
 }
 
-// checkReplace refuses to give the name of a node to another one while it may be needed.
+// checkReplace refuses to give the name of a node to another one while it may be needed. It may be asked again.
 func (c *Control) checkReplace(m *Map, old Node) error {
 	if d := c.silent(old.Number); d < aliveFor {
 		return conflict("node %q is running as number %d at %s, heard of %v ago: choose another name, or stop that one and wait %v",
 			old.Name, old.Number, old.PeerAddress, d.Round(100*time.Millisecond), aliveFor)
 	}
-	return c.checkLoss(m, old)
+	err := c.checkLoss(m, old)
+	if e, ok := task.AsError(err); ok && e.Code == task.CodeWrongState { // it passes when others answer again
+		return task.Unavailable(time.Second, "%s", e.Message)
+	}
+	return err
 }
 
 // checkAddresses refuses addresses that another node has. Clients may reach each node on its own machine only, by an address

@@ -240,7 +240,8 @@ func (step Step) applied(s Shard) Shard {
 func (c *Control) members(m *Map) []Member {
 	members := make([]Member, len(m.Nodes))
 	for i, n := range m.Nodes {
-		members[i] = Member{Node: n, Silent: c.silent(n.Number), Barred: c.barred(n.Number)}
+		fit := c.fitness(n.Number)
+		members[i] = Member{Node: n, Silent: c.silent(n.Number), Barred: fit.barred, Full: fit.full}
 	}
 	for _, s := range m.Shards {
 		for _, r := range s.Replicas {
@@ -292,6 +293,20 @@ func (c *Control) saw(shard uint32, s sight) {
 	defer c.mu.Unlock()
 	if c.office != nil {
 		c.seen[shard] = s
+	}
+}
+
+// lookNow has the Reconciler look at the shards, if it would not soon.
+func (c *Control) lookNow(ctx context.Context) {
+	looked := make(chan struct{})
+	select {
+	case c.lookWanted <- looked:
+	default:
+		return
+	}
+	select {
+	case <-looked:
+	case <-ctx.Done():
 	}
 }
 

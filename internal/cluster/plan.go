@@ -22,6 +22,7 @@ type Progress struct {
 	Match        uint64 // it has the log up to here
 	Active       bool   // it answers
 	Snapshotting bool   // it is being sent a snapshot
+	Unfit        bool   // leadership is not to be handed to it now: it is silent at the moment, or failed to take over lately
 }
 
 // answers says whether a replica answers its leader, or leads.
@@ -49,6 +50,9 @@ func (s Status) ready(id uint64) bool {
 	p := s.Progress[id]
 	return id == s.Leader || p.Active && !p.Snapshotting && p.Match > 0 && p.Match+maxBehind >= s.Applied
 }
+
+// fit says whether leadership could be handed to a replica at once.
+func (s Status) fit(id uint64) bool { return s.votes(id) && s.ready(id) && !s.Progress[id].Unfit }
 
 // has says whether the shard's membership has a replica.
 func (s Status) has(id uint64) bool { return s.votes(id) || slices.Contains(s.Learners, id) }
@@ -92,6 +96,7 @@ type Step struct {
 	Node    uint32
 	Replica uint64
 	Change  VoterChange
+	Why     string // the leader is another one; "": it stays
 }
 
 func (s Step) String() string {
@@ -133,7 +138,8 @@ type Member struct {
 	Silent   time.Duration // since it was heard of
 	Replicas int           // that it holds and that stay
 	Leaders  int           // among them
-	Barred   bool          // it says itself that it is to be given no leadership now
+	Barred   bool          // it is to be given no leadership now
+	Full     bool          // its disk has no room for new tasks: others are to lead what it leads
 }
 
 func (m Member) alive() bool { return m.Silent < aliveFor }
@@ -253,19 +259,27 @@ func (p *planner) memberOf(replica uint64) Member {
 	return m
 }
 
-// place chooses the node for a new replica of a shard: the eligible one with the fewest replicas, then leaders. It
-// returns its place among the members; -1: there is none.
+// place chooses the node for a new replica of a shard: the eligible one with the fewest replicas, then leaders; one with a full disk
+// only if there is no other. It returns its place among the members; -1: there is none.
 func place(members []Member, s Shard) int {
 	best := -1
 	for i, m := range members {
 		if _, held := s.On(m.Number); held || !m.eligible() {
 			continue
 		}
-		if best < 0 || cmp.Or(cmp.Compare(m.Replicas, members[best].Replicas), cmp.Compare(m.Leaders, members[best].Leaders)) < 0 {
+		if best < 0 || lessLoaded(m, members[best]) {
 			best = i
 		}
 	}
 	return best
+}
+
+// lessLoaded says whether a new replica is better off at a than at b.
+func lessLoaded(a, b Member) bool {
+	if a.Full != b.Full {
+		return b.Full
+	}
+	return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Leaders, b.Leaders)) < 0
 }
 
 // staying are the replicas that have not been told to go.
@@ -334,24 +348,30 @@ func (p *planner) join() Verdict {
 	return Verdict{}
 }
 
-// lead moves the leader off a node that drains, or to where it is preferred.
+// lead moves the leader off a node that drains or has a full disk, or to where it is preferred.
 func (p *planner) lead() Verdict {
 	at := p.memberOf(p.Status.Leader)
 	if r, ok := p.Shard.On(p.Shard.Preferred); ok && p.Shard.Preferred != at.Number && p.canLead(r.ID) {
-		return Verdict{Step: Step{Kind: TransferLeader, Replica: r.ID}}
+		return Verdict{Step: Step{Kind: TransferLeader, Replica: r.ID, Why: "an operator wants node " + p.memberOf(r.ID).Name + " to lead it"}}
 	}
-	if at.State != Draining {
+	why := ""
+	switch {
+	case at.State == Draining:
+		why = "node " + at.Name + " drains"
+	case at.Full:
+		why = "the disk of node " + at.Name + " has no room for new tasks"
+	default:
 		return Verdict{}
 	}
 	if to := p.heir(p.good); to != 0 {
-		return Verdict{Step: Step{Kind: TransferLeader, Replica: to}}
+		return Verdict{Step: Step{Kind: TransferLeader, Replica: to, Why: why}}
 	}
 	return Verdict{}
 }
 
-// canLead says whether a replica votes, is up to date, and lives on a node that is meant to have it.
+// canLead says whether a replica votes, is up to date, answers, and lives on a node that is meant to have it.
 func (p *planner) canLead(id uint64) bool {
-	return p.Status.votes(id) && p.Status.ready(id) && slices.Contains(p.good, id) && p.memberOf(id).mayLead()
+	return p.Status.fit(id) && slices.Contains(p.good, id) && p.memberOf(id).mayLead()
 }
 
 // heir is the best leader among some replicas other than the present one; 0: none.

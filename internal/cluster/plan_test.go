@@ -27,7 +27,7 @@ func statusOf(voters, learners []uint64, dead ...uint64) Status {
 	return s
 }
 
-// membersOf reads nodes from words: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred", quiet for a minute, dead for ten, and
+// membersOf reads nodes from words: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full", quiet for a minute, dead for ten, and
 // with as many replicas as stand behind the plus.
 func membersOf(t *testing.T, text string) (members []Member) {
 	for _, word := range strings.Fields(text) {
@@ -46,6 +46,8 @@ func membersOf(t *testing.T, text string) (members []Member) {
 			m.State = Removed
 		case "barred":
 			m.Barred = true
+		case "full":
+			m.Barred, m.Full = true, true
 		case "quiet":
 			m.Silent = time.Minute
 		case "dead":
@@ -85,11 +87,11 @@ func shardOf(t *testing.T, text string) Shard {
 }
 
 // confOf reads a membership from words: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner,
-// one that is being sent a snapshot, one that lacks entries. "o8" is an outgoing voter.
+// one that is being sent a snapshot, one that lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
 func confOf(t *testing.T, text string) Status {
 	s := Status{Term: 3, Applied: 5000, Progress: map[uint64]Progress{}}
 	for _, word := range strings.Fields(text) {
-		kind := strings.TrimRight(word, "*?~<")
+		kind := strings.TrimRight(word, "*?~<x")
 		id := replicaOf(t, strings.TrimLeft(kind, "lo"))
 		p := Progress{Match: 4500, Active: true}
 		switch word[len(kind):] {
@@ -101,6 +103,8 @@ func confOf(t *testing.T, text string) Status {
 			p.Snapshotting = true
 		case "<":
 			p.Match = 3999
+		case "x":
+			p.Unfit = true
 		}
 		s.Progress[id] = p
 		switch kind[0] {
@@ -221,6 +225,19 @@ func TestNext(t *testing.T) {
 		{"a replica that is no member", "1 2 3 4", 3, "1 2.1 3.2", "1* 2.1", "add learner 3.2"},
 		{"a node that is not known", "1 2 3", 3, "1 2.1 3.2 9.3", "1* 2.1 3.2", "drop replica 9.3"},
 
+		// Disks without room.
+		{"a leader without room", "1:full 2 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "transfer leader 2.1"},
+		{"only one has room", "1:full 2:full 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "transfer leader 3.2"},
+		{"nobody has", "1:full 2:full 3:full", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
+		{"who has room is silent", "1:full 2:full 3:quiet", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
+		{"who has room may not lead", "1:full 2:full 3:barred", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
+		{"who has room failed to take over lately", "1:full 2:full 3", 3, "1 2.1 3.2", "1* 2.1 3.2x", "rest"},
+		{"a follower without room", "1 2:full 3:full", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
+		{"a preferred leader without room", "1:full 2 3", 3, "1! 2.1 3.2", "1* 2.1 3.2", "transfer leader 2.1"},
+		{"that does not come back", "1:full 2 3", 3, "1! 2.1 3.2", "1 2.1* 3.2", "rest"},
+		{"a new replica keeps away from it", "1 2 3:full 4+9", 3, "1 2.1", "1* 2.1", "add replica on node 4"},
+		{"unless there is no other", "1 2 3:full", 3, "1 2.1", "1* 2.1", "add replica on node 3"},
+
 		// What operators ask for.
 		{"a move: the new one catches up", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: the replica on node n4 catches up"},
 		{"and takes the place", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3", voters("4.3", "", "3.2")},
@@ -232,6 +249,7 @@ func TestNext(t *testing.T) {
 		{"a preferred leader", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2", "transfer leader 3.2"},
 		{"that lags is not made one", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2<", "rest"},
 		{"nor on a node that may not", "1 2 3:barred", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
+		{"nor one that failed to take over lately", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2x", "rest"},
 		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: its replica on node n3, which drains, has no other node to go to"},
 	} {
 		s := Scene{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
@@ -265,10 +283,13 @@ func TestBalance(t *testing.T) {
 		{"one more is even", "1 2 3", []string{"1 2 3/1* 2 3"}, "nothing"},
 		{"a draining node is no goal", "1 2:draining 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that may not lead", "1 2:barred 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
+		{"nor one without room", "1 2:full 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
+		{"nor one that failed to take over lately", "1 2 3", []string{"1 2 3/1* 2x 3", "1 2 3/1* 2x 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that lags", "1 2 3", []string{"1 2 3/1* 2< 3<", "1 2 3/1* 2< 3<"}, "nothing"},
 		{"a preferred leader stays", "1 2 3", []string{"1! 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 2: transfer leader 2.0"},
 		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"}, "shard 4: transfer leader 3.0"},
 		{"a new node gets replicas", "1+3 2+3 3+3 4", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "shard 2: add replica on node 4"},
+		{"but not one without room", "1+3 2+3 3+3 4:full", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
 		{"not for a difference of one", "1+2 2+2 3+2 4+1", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3"}, "nothing"},
 		{"nor from a node that holds the same", "1+4 2+2", []string{"1 2/1* 2", "1 2/1 2*"}, "nothing"},
 	} {
@@ -282,5 +303,27 @@ func TestBalance(t *testing.T) {
 		if got := balance(membersOf(t, c.nodes), shards).String(); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
+	}
+}
+
+// Each step that moves a leader says why.
+func TestWhyLeadershipMoves(t *testing.T) {
+	for want, c := range map[string][3]string{
+		"node n1 drains": {"1:draining 2 3 4", "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3<"},
+		"the disk of node n1 has no room for new tasks":       {"1:full 2 3", "1 2.1 3.2", "1* 2.1 3.2"},
+		"an operator wants node n3 to lead it":                {"1 2 3", "1 2.1 3.2!", "1* 2.1 3.2"},
+		"its replica on node n1 is to stop voting":            {"1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
+		"its replica on node n1 is to stop voting, as it can": {"1 2:barred 3:barred 4:barred", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
+	} {
+		s := Scene{Settings: Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
+		if v := Next(s); v.Step.Kind != TransferLeader || v.Step.Why != strings.TrimSuffix(want, ", as it can") {
+			t.Errorf("%v: %s, because %q, want %q", c, v.told(), v.Step.Why, want)
+		}
+	}
+	s := placed{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}
+	other := s
+	other.ID = 8
+	if step := balance(membersOf(t, "1 2 3"), []placed{s, other}); step.Kind != TransferLeader || step.Why != "nodes are to lead about as many shards each" {
+		t.Errorf("to share leaders: %v, because %q", step, step.Why)
 	}
 }

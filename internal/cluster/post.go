@@ -278,8 +278,8 @@ func (c *Control) TakeNews(ctx context.Context, ns string, news []*task.News) er
 	})
 	if err == nil {
 		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices wait for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
-		c.pokePost()
 	}
+	c.pokePost() // also after an error: if the outcome is unknown, there may be something to send
 	return err
 }
 

@@ -32,6 +32,8 @@ const (
 	postRest = 50 * time.Millisecond
 	// lookEvery is the default period.
 	lookEvery = 10 * time.Second
+	// idleLook is when to look again if nothing waits. What makes something wait asks for a look itself.
+	idleLook = 10 * time.Minute
 	// maxTests bounds the tests at a time. One namespace has half of them.
 	maxTests = 8
 	// settleTries is how often it is tried to note what came of an attempt. After that it counts as not made.
@@ -92,11 +94,9 @@ func (p *Postman) Run(ctx context.Context) {
 	defer p.work.Wait()
 	p.work.Go(func() { p.watchThresholds(ctx) })
 	for ctx.Err() == nil {
-		wait := p.cfg.Period
+		wait := idleLook
 		if p.cfg.Control.inOffice() {
-			if next := p.lookForDue(ctx); next > 0 {
-				wait = min(wait, max(next, postRest))
-			}
+			wait = p.lookForDue(ctx)
 		} else {
 			p.oldest.Store(0)
 		}
@@ -111,26 +111,28 @@ func (p *Postman) Run(ctx context.Context) {
 	}
 }
 
-// lookForDue sees to the webhooks that have something due, and tells when to look again; 0: nobody knows.
-func (p *Postman) lookForDue(ctx context.Context) (next time.Duration) {
+// lookForDue sees to the webhooks that have something due, and tells when to look again.
+func (p *Postman) lookForDue(ctx context.Context) (wait time.Duration) {
 	due, err := p.cfg.Control.dueHooks(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Debug("what is to be sent to webhooks can't be read", "error", err)
 		}
-		return 0
+		return p.cfg.Period
 	}
 	p.oldest.Store(int64(due.oldest))
+	if len(due.hooks) == 0 {
+		return idleLook
+	}
+	wait = p.cfg.Period
 	for _, d := range due.hooks {
 		if d.at > due.now {
-			if wait := d.at.Sub(due.now); next == 0 || wait < next {
-				next = wait
-			}
+			wait = min(wait, max(d.at.Sub(due.now), postRest))
 			continue
 		}
 		p.seeTo(ctx, d.hookName)
 	}
-	return next
+	return wait
 }
 
 // dueHook is a webhook for which something waits, and when that may be sent.

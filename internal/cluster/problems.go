@@ -87,9 +87,13 @@ func (o *Overview) trouble(s *ShardOverview, names map[uint32]string) (ProblemKi
 // place before it was away for long.
 func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string {
 	voters, answer := 0, 0
-	var silent []string
+	var silent, filled []string
+	removed := false
 	for _, m := range s.Members {
 		if !m.Voter {
+			if !m.Leaving {
+				filled = append(filled, "node "+names[m.Node])
+			}
 			continue
 		}
 		voters++
@@ -99,12 +103,17 @@ func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string
 			of := "a node that was removed"
 			if name := names[m.Node]; name != "" {
 				of = "node " + name
+			} else {
+				removed = true
 			}
 			silent = append(silent, of)
 		}
 	}
 	slices.Sort(silent)
+	slices.Sort(filled)
 	switch {
+	case removed && len(filled) > 0:
+		return fmt.Sprintf("%d of %d replicas answer; that of %s is made anew on %s", answer, voters, strings.Join(silent, ", "), strings.Join(filled, ", "))
 	case len(silent) > 0:
 		return fmt.Sprintf("%d of %d replicas answer, not that of %s", answer, voters, strings.Join(silent, ", "))
 	case s.Problem != "":

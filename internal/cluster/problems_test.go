@@ -22,6 +22,11 @@ func TestProblems(t *testing.T) {
 		return s
 	}
 	with := func(s ShardOverview, change func(*ShardOverview)) ShardOverview { change(&s); return s }
+	learner := func(id uint64, node uint32) func(*ShardOverview) {
+		return func(s *ShardOverview) {
+			s.Members = append(s.Members, ReplicaOverview{ID: id, Node: node, Answers: true, Lag: 900})
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		nodes  []NodeOverview
@@ -37,6 +42,13 @@ func TestProblems(t *testing.T) {
 		{"leadership was to be moved to it", []NodeOverview{n1, n2, n3},
 			[]ShardOverview{with(shard(1, true, false, true), func(s *ShardOverview) { s.Problem = "node n2 is to lead: not done yet, it is tried again" })},
 			"shard 1: 2 of 3 replicas answer, not that of node n2"},
+		{"a node joined anew, and is being filled", []NodeOverview{n1, n2, node(4, "n3", true, true, 0)}, []ShardOverview{with(shard(1, true, true, false), learner(4, 4))},
+			"shard 1: 2 of 3 replicas answer; that of a node that was removed is made anew on node n3"},
+		{"one that was removed, while a learner is no help", []NodeOverview{n1, n2, node(4, "n3", true, true, 0)},
+			[]ShardOverview{with(with(shard(1, true, true, false), learner(4, 4)), func(s *ShardOverview) { s.Members[3].Leaving = true })},
+			"shard 1: 2 of 3 replicas answer, not that of a node that was removed"},
+		{"a node is away beside a learner", []NodeOverview{n1, n2, node(3, "n3", false, true, 75*time.Second), node(4, "n4", true, true, 0)}, []ShardOverview{with(shard(1, true, true, false), learner(4, 4))},
+			"node n3 was last heard of 1m15s ago | shard 1: 2 of 3 replicas answer, not that of node n3"},
 		{"a replica is made", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) { s.Under = true })},
 			"shard 1: 2 of 3 replicas, and more are being made"},
 		{"or can't be", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) { s.Under, s.Problem = true, "no room" })},

@@ -31,6 +31,7 @@ func (s *saga) elect() {
 	s.seat = s.w.seat()
 	s.seat.lead()
 	s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: s})
+	s.seat.poke = s.loop.Poke
 	s.budget = 1 << 30
 }
 
@@ -46,13 +47,13 @@ func (s *saga) tick() bool {
 		}
 	}
 	s.pass()
-	acted, err := s.loop.look(bg)
+	wait, err := s.loop.look(bg)
 	must(s.t, err)
 	s.obey(mapOf(s.t, c))
 	if s.budget < 0 {
 		s.elect()
 	}
-	return acted
+	return wait == againAfter
 }
 
 // nodes are the names of those that are members, and one that isn't.

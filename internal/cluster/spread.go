@@ -59,13 +59,27 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, o
 		c.happens(tx, events.QueueChanged, q, "")
 		return q, Deed{by, task.QueueSpread}.onQueue(tx, q, was, factsOf(q))
 	})
-	if err != nil || !q.moving() {
-		return q, err
-	}
-	if q, err = c.openSlots(ctx, q); err == nil {
-		c.tendTo(q)
+	for err == nil && q.moving() {
+		moving := q
+		if q, err = c.openSlots(ctx, q); err == nil {
+			c.tendTo(q)
+		}
+		if errors.Is(err, errRevised) { // by somebody else, who may have taken the step
+			q, err = c.reread(ctx, moving)
+		}
 	}
 	return q, err
+}
+
+// reread is the row of a queue as it is now.
+func (c *Control) reread(ctx context.Context, was Queue) (Queue, error) {
+	return view(ctx, c, func(r store.Reader) (Queue, error) {
+		q, dropping, ok, err := getQueue(r, was.Namespace, was.Name)
+		if err == nil && (!ok || dropping) {
+			err = task.NotFound("queue", was.Name)
+		}
+		return q, err
+	})
 }
 
 // openSlots ends a move: once no copy takes the slots that move any more, the shards to which they move begin to.
@@ -97,7 +111,7 @@ func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
 }
 
 // errRevised: the queue's row is not the one any more that a step was made for.
-var errRevised = task.Unavailable(time.Second, "the queue was changed at this moment")
+var errRevised = errors.New("the queue was changed at this moment")
 
 // revise changes the parts of a queue if its row is still this one.
 func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {
@@ -123,7 +137,12 @@ func (c *Control) tendTo(q Queue) {
 	switch {
 	case c.office == nil:
 	case q.unfinished():
-		c.office.unfinished[q.name()] = q.moving()
+		if c.office.unfinished[q.name()] = q.moving(); q.moving() {
+			select {
+			case c.moves <- struct{}{}:
+			default:
+			}
+		}
 	default:
 		delete(c.office.unfinished, q.name())
 	}
@@ -132,7 +151,7 @@ func (c *Control) tendTo(q Queue) {
 // tend looks after the unfinished queues until ctx ends.
 func (c *Control) tend(ctx context.Context) {
 	var retired time.Time
-	for sleep(ctx, tendRest); ctx.Err() == nil; sleep(ctx, tendRest) {
+	for c.tendLater(ctx, retired); ctx.Err() == nil; c.tendLater(ctx, retired) {
 		retire := time.Since(retired) >= retireRest
 		if retire {
 			retired = time.Now()
@@ -151,6 +170,23 @@ func (c *Control) tend(ctx context.Context) {
 		if err := c.expireAudit(ctx); err != nil && ctx.Err() == nil {
 			c.log.Info("old entries of the audit wait", "error", err)
 		}
+	}
+}
+
+// tendLater waits until it is time to look after queues: every tendRest while slots are on their way, otherwise when it is time to retire.
+// A move that has just begun is given a tendRest too: the call that began it takes the next step itself.
+func (c *Control) tendLater(ctx context.Context, retired time.Time) {
+	sleep(ctx, tendRest)
+	if len(c.toTend(false)) > 0 {
+		return
+	}
+	timer := time.NewTimer(max(time.Until(retired.Add(retireRest)), 0))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-c.moves:
+		sleep(ctx, tendRest)
+	case <-timer.C:
 	}
 }
 

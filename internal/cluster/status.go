@@ -55,6 +55,7 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
+	c.lookNow(ctx)
 	o := Overview{Settings: m.Settings}
 	for _, s := range m.Shards {
 		o.Shards = append(o.Shards, c.shardOverview(m, s))
@@ -71,7 +72,24 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
+// AwayNodes names the nodes that have not been heard of for a while.
+func (c *Control) AwayNodes(ctx context.Context) (names []string, err error) {
+	m, err := c.Map(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range m.Members() {
+		if c.silent(n.Number) >= aliveFor {
+			names = append(names, n.Name)
+		}
+	}
+	return names, nil
+}
+
 func (c *Control) nodeOverview(n Node) NodeOverview {
+	if c.isOwn(n.Number) {
+		return NodeOverview{Node: n, Alive: true, Heard: true, Report: c.cfg.Own()}
+	}
 	silent := c.silent(n.Number)
 	c.mu.Lock()
 	defer c.mu.Unlock()

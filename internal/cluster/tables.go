@@ -225,6 +225,9 @@ func getNumber(r store.Reader, key []byte) uint64 {
 
 func encodeNumber(n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{rowVersion}, n) }
 
+// StoredMap is the map in a state of the system shard, which may be behind.
+func StoredMap(r store.Reader) (*Map, error) { return readMap(r) }
+
 // readMap reads nodes, shards and settings.
 func readMap(r store.Reader) (m *Map, err error) {
 	m = &Map{Version: getNumber(r, newestKey)}

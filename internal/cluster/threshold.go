@@ -64,15 +64,23 @@ func (h *Webhook) under(d Depth) bool {
 
 func (h *Webhook) hasThreshold() bool { return h.DepthOver > 0 || h.WaitOver > 0 }
 
-// watchThresholds looks now and then how queues stand, and whether all shards know what webhooks want to hear of.
+// watchThresholds looks now and then how queues stand, and whether all shards know what webhooks want to hear of. It sleeps until there is a
+// webhook.
 func (p *Postman) watchThresholds(ctx context.Context) {
-	tick := time.NewTicker(p.cfg.Period)
-	defer tick.Stop()
-	for {
+	timer := time.NewTimer(p.cfg.Period)
+	defer timer.Stop()
+	for last := time.Now(); ; {
+		wait := p.cfg.Period
+		if !p.cfg.Control.mayHaveHooks(ctx) {
+			wait = idleLook
+		}
+		timer.Reset(time.Until(last.Add(wait)))
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-p.cfg.Control.hooked:
+			continue
+		case last = <-timer.C:
 		}
 		if !p.cfg.Control.inOffice() {
 			continue
@@ -86,6 +94,26 @@ func (p *Postman) watchThresholds(ctx context.Context) {
 		if err := p.cfg.Control.forgetSeen(ctx); err != nil && ctx.Err() == nil {
 			p.log.Debug("what shards told is not forgotten yet", "error", err)
 		}
+	}
+}
+
+// mayHaveHooks says whether there is, or was, a webhook, as far as can be found out. Once there was one, shards may know of it.
+func (c *Control) mayHaveHooks(ctx context.Context) bool {
+	if !c.inOffice() {
+		return false // Elected asks for a look
+	}
+	any, err := view(ctx, c, func(r store.Reader) (any bool, _ error) {
+		r.Scan([]byte{watchTable}, []byte{watchTable + 1}, func(_, _ []byte) bool { any = true; return false })
+		return any, nil
+	})
+	return any || err != nil
+}
+
+// pokeHooks says that there may be a webhook where none was.
+func (c *Control) pokeHooks() {
+	select {
+	case c.hooked <- struct{}{}:
+	default:
 	}
 }
 

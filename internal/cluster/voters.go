@@ -35,12 +35,13 @@ func (p *planner) vote() Verdict {
 // handOver lets another voter lead before the leader itself stops voting. Not settled: none of the wanted voters votes
 // yet, so they have to come in first, beside the leader.
 func (p *planner) handOver(want []uint64) (v Verdict, settled bool) {
+	why := "its replica on node " + p.memberOf(p.Status.Leader).Name + " is to stop voting"
 	if to := p.heir(want); to != 0 {
-		return Verdict{Step: Step{Kind: TransferLeader, Replica: to}}, true
+		return Verdict{Step: Step{Kind: TransferLeader, Replica: to, Why: why}}, true
 	}
 	for _, id := range want {
-		if p.Status.votes(id) && p.Status.ready(id) { // on a node that should not lead, but none is better
-			return Verdict{Step: Step{Kind: TransferLeader, Replica: id}}, true
+		if p.Status.fit(id) { // on a node that should not lead, but none is better
+			return Verdict{Step: Step{Kind: TransferLeader, Replica: id, Why: why}}, true
 		}
 	}
 	for _, id := range want {

@@ -215,6 +215,7 @@ func getHook(r store.Reader, ns, name string) (Webhook, error) {
 //
 // Errors: conflict if there is another of that name; wrong_state below the feature level.
 func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	defer c.pokeHooks()
 	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
 		if err := mayHaveWebhooks(tx); err != nil {
 			return WebhookView{}, err

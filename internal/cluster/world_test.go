@@ -27,12 +27,13 @@ type onceSlots struct {
 // world is a system shard without Raft, seats on it of which at most one leads, and data shards that only remember what
 // they were told.
 type world struct {
-	most   int // queues
-	t      testing.TB
-	state  *store.Store
-	rounds sync.Mutex // one round at a time
-	leader *seat
-	slept  time.Duration // the shard's time is ahead by that
+	most    int // queues
+	t       testing.TB
+	state   *store.Store
+	rounds  sync.Mutex // one round at a time
+	leader  *seat
+	updates int           // rounds that were run
+	slept   time.Duration // the shard's time is ahead by that
 
 	mu     sync.Mutex
 	copies map[string]task.QueueConfig // by shard and name
@@ -55,6 +56,7 @@ type world struct {
 type seat struct {
 	*world
 	control *Control
+	poke    func() // as a node does when a round is committed; nil: nobody waits for that
 }
 
 var errNotLeader = errors.New("not the leader")
@@ -135,6 +137,7 @@ func (s *seat) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 	if s.leader != s {
 		return errNotLeader
 	}
+	s.updates++
 	at := s.state.Applied()
 	tx := s.state.Begin(max(at.Time+1, store.TimeOf(time.Now()).Add(s.slept)), at.Index+1)
 	defer tx.Close()
@@ -151,6 +154,9 @@ func (s *seat) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 		return err
 	}
 	s.control.Committed(at.Index + 1)
+	if s.poke != nil {
+		s.poke()
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package contract
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -71,3 +72,16 @@ func FieldOf(parent string, err error) error {
 
 // Item is the path of an item of a list.
 func Item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+
+// noRoomRest is when a request for which there was no room may be sent again.
+const noRoomRest = 5 * time.Second
+
+// NoRoom refuses a large request that has waited for room.
+func NoRoom() error {
+	return task.Unavailable(noRoomRest, "too many large requests are on their way to this server, in all or of this namespace")
+}
+
+// TooManyParts refuses a request of which too much memory would be made.
+func TooManyParts(field string) error {
+	return task.Invalid(field, "has so many small parts that more than %d bytes of memory, beyond its length, would be made of them", MaxExtra)
+}

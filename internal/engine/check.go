@@ -17,7 +17,7 @@ import (
 // agree, at most 100 findings.
 func Check(from store.Reader, ns string) []string {
 	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
-		counted: map[string]map[task.ID]bool{}, uniques: map[string]uniqueRow{}}
+		counted: map[string]map[task.ID]bool{}, uniques: map[string]uniqueRow{}, zones: readZones(from, ns)}
 	c.readTasks()
 	c.checkSchedules()
 	c.checkFollowers()
@@ -42,6 +42,7 @@ type checker struct {
 	swept    map[string]bool             // queues with buckets, or breakers that are closed
 	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
 	uniques  map[string]uniqueRow
+	zones    *zones
 	findings []string
 }
 
@@ -113,7 +114,7 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	case x.State == task.Scheduled || x.State == task.Retrying:
 		c.expectRow(waitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
 	case x.State == task.Dead || x.State == task.Poisoned:
-		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), encodePrint(x.Print))
+		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), x.encodeDead())
 	}
 	c.checkPrint(id, x)
 	if at, kind := x.deadline(); c.archives(id, x) {
@@ -132,6 +133,7 @@ func (c *checker) expect(id task.ID, x *Exec) {
 		c.counted[at][id] = true
 	}
 	c.noteUnique(id, x)
+	c.checkZone(id, x)
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
 		c.find("task %s: its claim is without nonce or beyond its bound", id)
 	}
@@ -140,6 +142,17 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	}
 	if _, ok := c.from.Get(idKey(c.ns, tabCheckpoint, id)); ok != x.Checkpointed {
 		c.find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
+	}
+}
+
+// checkZone: the zone of a task tells of its type and of its end.
+func (c *checker) checkZone(id task.ID, x *Exec) {
+	at := c.zones.find(id)
+	if at < 0 {
+		return
+	}
+	if z := c.zones.all[at]; !z.has(c.zones.kindOf(0, x.Queue, x.Type)) || x.State.Ended() && !z.has(c.zones.kindOf(x.State, x.Queue, x.Type)) {
+		c.find("task %s: zone %s does not tell of %s tasks of type %q in queue %q", id, z.start, x.State, x.Type, x.Queue)
 	}
 }
 
@@ -215,16 +228,20 @@ func (c *checker) compareTables() {
 	for _, tab := range []byte{tabListed, tabReady, tabWaiting, tabDead, tabArchive, tabUnique} {
 		c.scan(tab, check)
 	}
-	c.from.Scan(deadlines, after(deadlines), func(k, v []byte) bool {
-		d, ok := parseDeadline(k)
-		switch {
-		case !ok:
-			c.find("deadline %x can't be read", k)
-		case d.ns == c.ns && d.kind != onKey && d.kind != onRequest && d.kind != onClaimKey:
-			check(k, v)
-		}
-		return true
-	})
+	for line, tab := range timelines {
+		c.from.Scan([]byte{tab}, []byte{tab + 1}, func(k, v []byte) bool {
+			d, ok := parseDeadline(k)
+			switch {
+			case !ok:
+				c.find("deadline %x can't be read", k)
+			case timelineOf(d.kind) != line:
+				c.find("deadline %x lies in the table of others", k)
+			case d.ns == c.ns && d.kind != onKey && d.kind != onRequest && d.kind != onClaimKey:
+				check(k, v)
+			}
+			return true
+		})
+	}
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
 		c.find("row %q is missing", k)
 	}

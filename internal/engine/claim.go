@@ -26,6 +26,7 @@ type ClaimRequest struct {
 	MaxBytes  int           // of all that is given, as Claimed.Weight counts; the first task is given whatever its weight
 	Lease     time.Duration // 0: the queue's
 	Worker    string
+	Stream    bool // the worker is connected by a stream, so its node knows when it goes
 	ClaimKey  string
 	Entropy   uint64 // from which the tokens' nonces are derived
 }

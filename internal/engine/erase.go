@@ -20,30 +20,36 @@ var mustBeEmpty = []struct {
 
 // erasable are the tables that may have rows of a namespace without queues.
 var erasable = []byte{tabEnvelope, tabExec, tabListed, tabResult, tabCheckpoint, tabAttempt, tabKey, tabRequest, tabUnique, tabClaimKey, tabClaimed, tabOnce,
-	tabUse, tabCounts, tabBreaker, tabCourse, tabTick, tabGone, tabFollow, tabGroup, tabMember, tabOperation, tabStep, tabShare, tabWatch, tabNews}
+	tabUse, tabCounts, tabBreaker, tabCourse, tabTick, tabGone, tabFollow, tabGroup, tabMember, tabOperation, tabStep, tabShare, tabWatch, tabNews, tabZone}
 
-// maxPassed bounds the deadlines that DeadlinesOf looks at in a call: they lie in the order of time, those of all namespaces.
+// maxPassed bounds the deadlines that DeadlinesOf looks at in a call: they lie in the order of time, those of all namespaces together.
 const maxPassed = 100_000
 
 // DeadlinesOf finds up to limit deadlines of a namespace behind one, and where to look on; nil: there are no more.
 func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [][]byte, next []byte) {
-	lo, passed := deadlines, 0
-	if behind != nil {
-		lo = append(bytes.Clone(behind), 0)
+	passed := 0
+	for _, tab := range timelines {
+		lo, hi := []byte{tab}, []byte{tab + 1}
+		if bytes.Compare(behind, lo) >= 0 {
+			lo = append(bytes.Clone(behind), 0)
+		}
+		if next != nil || bytes.Compare(lo, hi) >= 0 {
+			continue
+		}
+		from.Scan(lo, hi, func(k, _ []byte) bool {
+			d, ok := parseDeadline(k)
+			if !ok {
+				corrupt(errDeadline(k))
+			}
+			if d.ns == ns && d.kind != onAudit {
+				keys = append(keys, bytes.Clone(k))
+			}
+			if passed++; passed == maxPassed || len(keys) == limit {
+				next = bytes.Clone(k)
+			}
+			return next == nil
+		})
 	}
-	from.Scan(lo, after(deadlines), func(k, _ []byte) bool {
-		d, ok := parseDeadline(k)
-		if !ok {
-			corrupt(errDeadline(k))
-		}
-		if d.ns == ns && d.kind != onAudit {
-			keys = append(keys, bytes.Clone(k))
-		}
-		if passed++; passed == maxPassed || len(keys) == limit {
-			next = bytes.Clone(k)
-		}
-		return next == nil
-	})
 	return keys, next
 }
 
@@ -94,6 +100,7 @@ func (l *Leader) forgetNamespace(ns string) {
 	}
 	delete(l.ids, ns)
 	delete(l.spaces, ns)
+	delete(l.zones, ns)
 	delete(l.news.watches, ns)
 	maps.DeleteFunc(l.news.tallies, func(n newsName, _ *newsTally) bool { return n.ns == ns })
 }

@@ -17,7 +17,7 @@ func rowsOf(from store.Reader, ns string) (keys []string) {
 	from.Scan([]byte{0}, []byte{0xff, 0xff}, func(k, _ []byte) bool {
 		d, isDeadline := parseDeadline(k)
 		switch {
-		case k[0] == deadlines[0] && isDeadline:
+		case bytes.IndexByte(timelines[:], k[0]) >= 0 && isDeadline:
 			if d.ns == ns && d.kind != onAudit {
 				keys = append(keys, fmt.Sprintf("%q", k))
 			}
@@ -48,7 +48,7 @@ func (w *world) eraseAll(ns string, few int) error {
 // is as in a new one.
 func TestErase(t *testing.T) {
 	for seed := range uint64(4) {
-		d := &duel{world: newWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, now: dawn},
+		d := &duel{world: newWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: dawn},
 			rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID][]task.Token{}}
 		for _, q := range d.queues {
 			d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
@@ -123,6 +123,44 @@ func (d *duel) endAll(t *testing.T) {
 	for _, q := range d.queues {
 		if _, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, DropQueue(r, "default", q) }); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// The deadlines of a namespace are found in all tables, page by page, each once.
+func TestDeadlinesOfPages(t *testing.T) {
+	w := newWorld(t)
+	want := 0
+	w.round(func(r *Round) {
+		for i := range 40 {
+			id := w.newID()
+			kind := []deadlineKind{onForget, onLease, onDue, onLease}[i%4]
+			r.remind(w.now.Add(time.Hour), kind, []string{"default", "default", "other", "other"}[i/10], id[:])
+			if i < 20 {
+				want++
+			}
+		}
+	})
+	for _, limit := range []int{1, 3, 10, 20, 100} {
+		seen := map[string]bool{}
+		var behind []byte
+		for {
+			keys, next := DeadlinesOf(w.store, "default", behind, limit)
+			for _, k := range keys {
+				if d, ok := parseDeadline(k); !ok || d.ns != "default" || seen[string(k)] {
+					t.Fatalf("pages of %d: %x is of another namespace, or found twice", limit, k)
+				}
+				seen[string(k)] = true
+			}
+			if len(keys) > limit || next != nil && bytes.Compare(next, behind) <= 0 {
+				t.Fatalf("a page of %d has %d deadlines and goes on from %x after %x", limit, len(keys), next, behind)
+			}
+			if behind = next; behind == nil {
+				break
+			}
+		}
+		if len(seen) != want {
+			t.Errorf("pages of %d have %d deadlines, want %d", limit, len(seen), want)
 		}
 	}
 }

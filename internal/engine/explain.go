@@ -238,8 +238,8 @@ func (e *explainer) draining() {
 }
 
 func (e *explainer) noWorker() {
-	if reason, none := e.takers.none(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); none {
-		e.add(reason)
+	if why := e.takers.why(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); why != nil && why.Code != task.WhyWorkersBusy {
+		e.add(*why)
 	}
 }
 
@@ -247,8 +247,8 @@ func (e *explainer) workersBusy() {
 	if !e.ready() || e.held() {
 		return
 	}
-	if reason, busy := e.takers.busy(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); busy {
-		e.add(reason)
+	if why := e.takers.why(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); why != nil && why.Code == task.WhyWorkersBusy {
+		e.add(*why)
 	}
 }
 
@@ -477,4 +477,18 @@ func lastAttempt(from store.Reader, ns string, id task.ID) (last *Attempt) {
 		return false
 	})
 	return last
+}
+
+// WaitsIn is the queue of a task that waits; "": it does not, or is not there.
+func WaitsIn(from store.Reader, ns string, id task.ID) string {
+	row, ok := from.Get(idKey(ns, tabExec, id))
+	if !ok {
+		return ""
+	}
+	x, err := decodeExec(row)
+	corrupt(err)
+	if !x.State.Waiting() {
+		return ""
+	}
+	return x.Queue
 }

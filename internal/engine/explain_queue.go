@@ -70,7 +70,7 @@ func GlanceAt(r *Round, ns, name string, takers func(queue string) Takers) (*Gla
 	if q == nil {
 		return nil, task.NotFound("queue", name)
 	}
-	g := &Glance{Now: r.now, Next: r.l.next, Takers: takers(name)}
+	g := &Glance{Now: r.now, Next: r.l.NextDeadline(), Takers: takers(name)}
 	if q.full() {
 		g.Running = r.runners(q)
 	}
@@ -96,7 +96,7 @@ func ExplainQueue(from store.Reader, ns, name string, g *Glance) (*QueueExplanat
 	}
 	config, err := task.DecodeQueueConfig(row)
 	corrupt(err)
-	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, g: g, keys: map[string]*keyState{}, types: map[string]int64{},
+	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, g: g, keys: map[string]*keyState{}, types: map[string]int64{}, free: map[string]int64{},
 		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}, broken: map[string]*brokenType{}}
 	if row, ok = from.Get(queueKey(ns, tabCounts, name)); ok {
 		e.counts, err = decodeCounts(row)
@@ -118,6 +118,7 @@ type queueExplainer struct {
 
 	keys        map[string]*keyState // those with claimed tasks or a bucket, and those whose tasks wait
 	types       map[string]int64     // ready tasks of each
+	free        map[string]int64     // of them those that no pause, breaker or limit of their own holds back
 	count       map[task.Why]int64   // of what is held by keys
 	pausedTypes map[string]int64
 	broken      map[string]*brokenType // those whose breaker is not closed
@@ -270,6 +271,8 @@ func (e *queueExplainer) lane(name laneName, row laneRow) {
 	}
 	if held {
 		e.held += n
+	} else {
+		e.free[name.typ] += n
 	}
 	at, _ := slices.BinarySearchFunc(e.oldest, row.first, func(o oldestOfAll, first uint64) int { return cmp.Compare(o.first, first) })
 	if at < maxOldest {
@@ -349,6 +352,7 @@ func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 		if b.probe {
 			b.tasks--
 			e.held--
+			e.free[typ]++
 		}
 		if b.tasks > 0 {
 			why := whyBreaker(e.name, b.info(e.config.Settings.BreakerOf(typ)))
@@ -377,7 +381,7 @@ func (e *queueExplainer) ofKeys(out *QueueExplanation) {
 	}
 }
 
-// ofWorkers adds what no worker takes.
+// ofWorkers adds what no worker takes, or none has a slot for.
 func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 	t := &e.g.Takers
 	if t.Draining {
@@ -385,21 +389,54 @@ func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 		why.Count = out.Ready
 		out.Reasons = append(out.Reasons, why)
 	}
+	busy, unknown := alike{code: task.WhyWorkersBusy}, alike{code: task.WhyWorkersUnknown}
 	types := slices.SortedFunc(maps.Keys(e.types), func(a, b string) int { return cmp.Or(cmp.Compare(e.types[b], e.types[a]), cmp.Compare(a, b)) })
 	for _, typ := range types[:min(len(types), maxTypesLooked)] {
-		why, none := t.none(e.name, typ, e.counts.claimed, e.g.Now)
+		why := t.why(e.name, typ, e.counts.claimed, e.g.Now)
 		switch {
-		case !none:
+		case why == nil:
 		case why.Code == task.WhyNoWorker: // whatever the type
 			why.Count = out.Ready
-			out.Reasons = append(out.Reasons, why)
+			out.Reasons = append(out.Reasons, *why)
 			return
+		case why.Code == task.WhyWorkersBusy:
+			busy.add(typ, e.free[typ])
+		case why.Code == task.WhyWorkersUnknown:
+			unknown.add(typ, e.types[typ])
 		case len(out.Idle) < maxTypesTold:
 			why.Count = e.types[typ]
-			out.Reasons = append(out.Reasons, why)
+			out.Reasons = append(out.Reasons, *why)
 			out.Idle = append(out.Idle, IdleType{typ, e.types[typ]})
 		}
 	}
+	e.ofTypes(out, &unknown)
+	if out.Claimable > 0 {
+		e.ofTypes(out, &busy)
+	}
+}
+
+// alike are types whose tasks wait for the same.
+type alike struct {
+	code  task.Why
+	types []string
+	tasks int64
+}
+
+func (a *alike) add(typ string, tasks int64) {
+	if tasks > 0 {
+		a.types, a.tasks = append(a.types, typ), a.tasks+tasks
+	}
+}
+
+// ofTypes adds one reason for all types whose tasks wait for the same.
+func (e *queueExplainer) ofTypes(out *QueueExplanation, a *alike) {
+	if a.tasks == 0 {
+		return
+	}
+	t := &e.g.Takers
+	why := t.reason(a.code, t.of(e.name, a.types, e.g.Now), e.counts.claimed, e.g.Now)
+	why.Count = a.tasks
+	out.Reasons = append(out.Reasons, why)
 }
 
 // nextDue is when the next of the tasks is due that wait for their time.

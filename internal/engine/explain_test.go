@@ -55,7 +55,7 @@ func (s *story) explainStep(d *datadriven.TestData) string {
 	return b.String()
 }
 
-// asksStep says what the workers of a queue ask for: the lines are "types waiting|ago worker". No line: nobody ever asked.
+// asksStep says what was asked of the leader for a queue: the lines are "types waiting|ago worker [called]", called for single calls. No line: nobody ever asked.
 // Without this command one waits for everything.
 func (s *story) asksStep(d *datadriven.TestData) string {
 	t := Takers{Since: s.now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
@@ -68,17 +68,62 @@ func (s *story) asksStep(d *datadriven.TestData) string {
 		if !a.Waiting {
 			a.Last = s.now.Add(-duration(f[1]))
 		}
+		if slices.Contains(f, "called") {
+			a.Called, a.Caller = a.Last, f[2]
+		}
 		t.Asks = append(t.Asks, a)
 	}
 	s.asks = &t
 	return fmt.Sprintf("%d asked", len(t.Asks))
 }
 
-func (s *story) takers(string) Takers {
-	if s.asks == nil {
-		return Takers{Asks: []Ask{{Waiting: true, Last: s.now}}}
+// workersStep says what the nodes know of the workers of a queue: the lines are "types connected=BUSY/SLOTS,BUSY/SLOTS callers=N
+// quiet=NAME draining=N", with the type "untold" where it is not told.
+func (s *story) workersStep(d *datadriven.TestData) string {
+	w := task.QueueWorkers{Known: duration(arg(d, "known")), Held: int64(number(arg(d, "held")))}
+	for of, to := range map[string]*[]string{"silent": &w.Silent, "away": &w.Away} {
+		if d.HasArg(of) {
+			*to = strings.Split(arg(d, of), "+")
+		}
 	}
-	return *s.asks
+	for line := range strings.Lines(d.Input) {
+		f := strings.Fields(line)
+		g := task.WorkerGroup{Untold: f[0] == "untold"}
+		if f[0] != "any" && !g.Untold {
+			g.Types = strings.Split(f[0], ",")
+		}
+		for _, fact := range f[1:] {
+			what, value, _ := strings.Cut(fact, "=")
+			switch what {
+			case "connected":
+				for one := range strings.SplitSeq(value, ",") {
+					busy, slots, _ := strings.Cut(one, "/")
+					g.Connected, g.Busy, g.Slots = g.Connected+1, g.Busy+number(busy), g.Slots+number(slots)
+				}
+			case "callers":
+				g.Callers = number(value)
+			case "quiet":
+				g.Quiet, g.QuietID, g.Named = 1, "ID-"+value, value
+			case "draining":
+				g.Draining = number(value)
+			default:
+				s.t.Fatalf("workers: %q", fact)
+			}
+		}
+		w.Groups = append(w.Groups, g)
+		w.Workers += g.Connected + g.Callers
+	}
+	s.workers = w
+	return fmt.Sprintf("%d take tasks", w.Workers)
+}
+
+func (s *story) takers(string) Takers {
+	t := Takers{Asks: []Ask{{Waiting: true, Last: s.now}}}
+	if s.asks != nil {
+		t = *s.asks
+	}
+	t.Workers = s.workers
+	return t
 }
 
 func (s *story) reasons(reasons []Reason) string {
@@ -153,7 +198,7 @@ func unchanged[T any](s *story, call func(r *Round) (T, error)) (out T, err erro
 // dump is all that a leader has in memory.
 func (l *Leader) dump() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "next %d, shares %v, hot %d of %d bytes\n", l.next, l.shares, len(l.hot.tasks), l.hot.bytes)
+	fmt.Fprintf(&b, "next %+v, shares %v, hot %d of %d bytes\n", l.timelines, l.shares, len(l.hot.tasks), l.hot.bytes)
 	for _, qn := range slices.SortedFunc(maps.Keys(l.queues), func(a, b queueName) int { return strings.Compare(a.name, b.name) }) {
 		q := l.queues[qn]
 		fmt.Fprintf(&b, "%v %d %+v bucket %+v stale %d credit %v dirty %t account %d opened %d held %v breakers %v\n", qn, q.config.Version, q.counts, q.bucket, len(q.stale),

@@ -34,26 +34,29 @@ func (r *Round) mark(ns string, id task.ID, to *Exec, f Failure) {
 	to.Print = fingerprintOf(to.Type, Normalise(f.Message))
 }
 
-// encodePrint is the row of a task in the index of the dead; nil without a fingerprint.
-func encodePrint(print uint64) []byte {
-	if print == 0 {
-		return nil
-	}
-	r := newRow(12)
-	r.num(1, print)
+// encodeDead is the row of a task in the index of the dead.
+func (x *Exec) encodeDead() []byte {
+	r := newRow(16 + len(x.Type))
+	r.num(1, x.Print)
+	r.text(2, x.Type)
 	return r
 }
 
-func decodePrint(row []byte) (print uint64, err error) {
+// decodeDead reads the row of a task in the index of the dead. One that an earlier release wrote may lack the fingerprint, or the type.
+func decodeDead(row []byte) (print uint64, typ string, err error) {
 	if len(row) == 0 {
-		return 0, nil
+		return 0, "", nil
 	}
 	err = decode(row, func(tag protowire.Number, v uint64) {
 		if tag == 1 {
 			print = v
 		}
-	}, func(protowire.Number, []byte) {})
-	return print, err
+	}, func(tag protowire.Number, b []byte) {
+		if tag == 2 {
+			typ = string(b)
+		}
+	})
+	return print, typ, err
 }
 
 // PrintText is a fingerprint as it is written: 16 digits, hexadecimal.

@@ -127,7 +127,7 @@ func (c *grouping) read(queue string, most int) (read int) {
 // take counts the task of a row of the index, of whose key the end is given.
 func (c *grouping) take(queue string, tail, row []byte) {
 	ended, id := store.Time(binary.BigEndian.Uint64(tail)), idAt(tail) // #nosec G115 -- as written
-	print, err := decodePrint(row)
+	print, _, err := decodeDead(row)
 	corrupt(err)
 	if print == 0 { // it died under a leader that wrote none
 		v, err := Show(c.from, c.ns, id)

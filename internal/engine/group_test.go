@@ -135,4 +135,10 @@ func TestGroupsOfOldRows(t *testing.T) {
 	if _, found := w.pages(Filter{Queue: "mail", Fingerprint: PrintText(want[0].Fingerprint)}, 10); len(found) != 2 {
 		t.Errorf("by fingerprint %d are found, want 2", len(found))
 	}
+	for _, f := range []Filter{{Type: want[0].Type}, {Fingerprint: PrintText(want[0].Fingerprint)}} {
+		f.Queue, f.States = "mail", []task.State{task.Dead}
+		if _, found := w.pages(f, 10); len(found) != 2 {
+			t.Errorf("%+v: %d dead letters are found, want 2", f, len(found))
+		}
+	}
 }

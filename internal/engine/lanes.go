@@ -150,7 +150,7 @@ func scanLane(from store.Reader, ns, queue string, l laneName, inRow readyTask, 
 	from.Scan(key(seq), key(end), func(k, v []byte) bool {
 		id, readyAt, ok := decodeReady(v)
 		if !ok {
-			corrupt(fmt.Errorf("ready row %q", k))
+			corrupt(errReady(k))
 		}
 		t := readyTask{binary.BigEndian.Uint64(k[len(k)-8:]), id, readyAt}
 		if left && inRow.seq < t.seq {
@@ -163,6 +163,8 @@ func scanLane(from store.Reader, ns, queue string, l laneName, inRow readyTask, 
 		fn(inRow)
 	}
 }
+
+func errReady(k []byte) error { return fmt.Errorf("ready row %q", k) }
 
 func encodeReady(id task.ID, readyAt store.Time) []byte {
 	b := append(make([]byte, 0, 26), rowVersion)

@@ -23,6 +23,7 @@ type model struct {
 	tokens map[[2]string]*modelBucket  // by queue and key, "" for the queue's own
 	onces  map[[2]string]*modelOnce    // by queue and once key
 	broken map[[2]string]*modelBreaker // by queue and type
+	keys   map[string]modelClaim       // by claim key
 	now    store.Time
 	places int
 }
@@ -39,6 +40,22 @@ func (m *model) rateOf(queue, key string) task.Rate {
 		return s.Rate
 	}
 	return s.RulesOf(key).Rate
+}
+
+// modelClaim is what the first claim with a claim key got.
+type modelClaim struct {
+	t     *modelTask
+	fence int
+	until store.Time
+}
+
+// again is what a claim gets as the repeat of an earlier one: the same claim, if it still holds.
+func (m *model) again(key string) *modelTask {
+	c, known := m.keys[key]
+	if key == "" || !known || c.until <= m.now || c.t.state != task.Claimed || c.t.fence != c.fence {
+		return nil
+	}
+	return c.t
 }
 
 // has is how many tokens are there, after what came since and what is taken now.
@@ -216,7 +233,7 @@ func runModel(t *testing.T, queues []string, n int, steps func(*duel) []func() s
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -310,7 +327,14 @@ func (d *duel) claimStep() string {
 	}
 	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
 	next := d.explainAll(queue)
-	got := d.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3))})
+	c := ClaimRequest{Queues: []Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l")}
+	got := d.claim(c)
+	if again := d.m.again(c.ClaimKey); again != nil {
+		if len(got) != 1 || got[0].ID != again.id || got[0].Token != d.tokens[again.id][again.fence-1] {
+			d.t.Fatalf("the repeat of the claim %q got %v, the model gives %+v", c.ClaimKey, got, again)
+		}
+		return "repeated claim"
+	}
 	first := d.m.claim(queue, types)
 	if types == nil && (len(got) == 0) != (next == task.ID{}) || types == nil && len(got) > 0 && got[0].ID != next {
 		d.t.Fatalf("claim of %q got %v, but was explained to get %s", queue, got, next)
@@ -338,6 +362,9 @@ func (d *duel) claimStep() string {
 		d.t.Fatalf("fence %d attempt %d, the model has %+v", got[0].Exec.Fence, got[0].Exec.Attempt(), want)
 	}
 	d.tokens[want.id] = append(d.tokens[want.id], got[0].Token)
+	if c.ClaimKey != "" {
+		d.m.keys[c.ClaimKey] = modelClaim{want, want.fence, want.until}
+	}
 	return "claim"
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -55,14 +56,15 @@ type Selection struct {
 }
 
 const (
-	// stepScan bounds the rows that a step looks at.
-	stepScan = 50_000
 	// maxAway bounds the tasks of an operation that are on their way from a shard: with so many, a step takes none.
 	maxAway = 1000
 	// stepKept is how long a shard remembers the last step that it did for an operation: far longer than a call can be on its way,
 	// or a home can be without a leader.
 	stepKept = 30 * 24 * time.Hour
 )
+
+// stepEffort bounds the search for a step: there are many of them, so that each reads few rows of indexes.
+var stepEffort = effortOf(50_000, 20_000)
 
 // SelectStep finds what a step is about.
 func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err error) {
@@ -78,17 +80,15 @@ func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err err
 		return s, nil
 	}
 	m := &meter{Reader: from}
-	s.Next, err = c.Filter.walk(m, ns, c.Cursor, stepScan, func(id task.ID, x *Exec) bool {
-		if c.Filter.matches(m, ns, id, x) {
-			t := Selected{ID: id, State: x.State, Ended: x.EndedAt, Queue: x.Queue}
-			if x.State == task.Dead || x.State == task.Poisoned || c.Action == task.Move {
-				t.View = show(m, ns, id, x)
-			}
-			s.Tasks = append(s.Tasks, t)
+	reach, err := c.Filter.walk(from, ns, c.Cursor, stepEffort, func(id task.ID, x *Exec) bool {
+		t := Selected{ID: id, State: x.State, Ended: x.EndedAt, Queue: x.Queue}
+		if x.State == task.Dead || x.State == task.Poisoned || c.Action == task.Move {
+			t.View = show(m, ns, id, x)
 		}
-		return len(s.Tasks) < c.Count && (len(s.Tasks) == 0 || m.bytes < pageBytes)
+		s.Tasks = append(s.Tasks, t)
+		return len(s.Tasks) < c.Count && m.bytes < pageBytes
 	})
-	s.Swept = s.Next == nil
+	s.Next, s.Swept = reach.Next, reach.Next == nil
 	return s, err
 }
 
@@ -243,16 +243,34 @@ func (n *Matches) Add(o Matches) {
 	n.Sample = append(n.Sample, o.Sample...)
 }
 
-// CountMatches counts the tasks that a filter selects in up to so many rows from a cursor, and reads the first few.
+// CountMatches counts the tasks that a filter selects, reading about so many from a cursor, and shows the first few. What counters know is
+// not read.
 func CountMatches(from store.Reader, ns string, f Filter, cursor []byte, rows, sample int) (n Matches, err error) {
-	n.Next, err = f.walk(from, ns, cursor, rows, func(id task.ID, x *Exec) bool {
-		if f.matches(from, ns, id, x) {
-			n.take(x.State, 1)
-			if len(n.Sample) < sample {
-				n.Sample = append(n.Sample, show(from, ns, id, x))
-			}
+	if cursor == nil && f.onlyCounted() {
+		for _, c := range f.inStates(from, ns) {
+			n.take(c.state, c.n)
+		}
+		if sample > 0 && n.Count > 0 {
+			p, err := List(from, ns, f, nil, sample)
+			n.Sample = p.Tasks
+			return n, err
+		}
+		return n, nil
+	}
+	reach, err := f.walk(from, ns, cursor, effortOf(rows, stepEffort.index), func(id task.ID, x *Exec) bool {
+		n.take(x.State, 1)
+		if len(n.Sample) < sample {
+			n.Sample = append(n.Sample, show(from, ns, id, x))
 		}
 		return true
 	})
+	n.Next = reach.Next
 	return n, err
+}
+
+// onlyCounted says whether the counters of queues tell how many tasks the filter selects.
+func (f *Filter) onlyCounted() bool {
+	rest := *f
+	rest.States, rest.Queue, rest.Not, rest.Within = nil, "", "", nil
+	return f.statesCounted() && reflect.ValueOf(rest).IsZero()
 }

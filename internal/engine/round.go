@@ -26,11 +26,12 @@ type Leader struct {
 	limits task.Limits
 	queues map[queueName]*queue
 	shares map[string][]int // credit of weighted sets of queues
-	next   store.Time       // no deadline lies before this
-	passed []byte           // nor before this key
 	hot    hot
 	ids    map[string]*newIDs // by namespace
 	spaces map[string]*space  // the same
+	zones  map[string]*zones  // the same
+
+	timelines [len(timelines)]timeline
 
 	auditKept func() time.Duration // nil: as by default
 	traceTick func(schedule string, n *NewTask) map[string]string
@@ -44,11 +45,8 @@ type queueName struct{ ns, name string }
 // NewLeader starts the memory of a leader.
 func NewLeader(o Office, l task.Limits) *Leader {
 	return &Leader{office: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
-		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}}
+		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}, zones: map[string]*zones{}}
 }
-
-// NextDeadline is a time before which Tick has nothing to do.
-func (l *Leader) NextDeadline() store.Time { return l.next }
 
 // queue is the leader's memory of one queue.
 type queue struct {
@@ -82,6 +80,7 @@ type Round struct {
 	spaces     []*space                 // that may run more, while queues wait for that
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
+	zones      []dirtyZone
 	Effects
 }
 
@@ -177,6 +176,7 @@ func (r *Round) Seal() {
 	r.queues, r.lanes, r.spaces = nil, nil, nil
 	r.sealBreakers()
 	r.sealGroups()
+	r.sealZones()
 	r.gatherNews()
 	r.l.transitions = r.Transitions
 }
@@ -334,6 +334,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	if id == r.operated.id {
 		to.Operation = r.operated.by
 	}
+	r.noteInZone(ns, id, from, to)
 	r.tx.Set(idKey(ns, tabExec, id), to.encode())
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
@@ -375,7 +376,7 @@ func (r *Round) enter(ns string, id task.ID, q *queue, x *Exec) {
 		r.enterLane(q, id, x)
 		r.Woken = append(r.Woken, Woken{ns, q.name})
 	case x.State == task.Dead || x.State == task.Poisoned:
-		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), encodePrint(x.Print))
+		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), x.encodeDead())
 	}
 	if at, kind := x.deadline(); kind != 0 {
 		r.remind(at, kind, ns, id[:])
@@ -404,8 +405,8 @@ func (x *Exec) awaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x
 // remind sets a deadline.
 func (r *Round) remind(at store.Time, kind deadlineKind, ns string, rest []byte) {
 	r.tx.Set(deadlineKey(at, kind, ns, rest), nil)
-	if at <= r.l.next {
-		r.l.next, r.l.passed = at, nil
+	if t := &r.l.timelines[timelineOf(kind)]; at <= t.next {
+		*t = timeline{next: at}
 	}
 }
 

@@ -18,12 +18,12 @@ type Standing struct {
 	NewDead                                             int64 // dead letters of lately that are there still
 	MoreNewDead                                         bool  // there are more of them: they were not all counted
 	Paused                                              bool
-	Idle                                                bool // it has ready tasks and is not paused, nobody takes it, and it was not looked at more closely
+	Idle                                                bool // it has ready tasks, nobody takes it, and it was not looked at more closely
 	// Of queues with ready tasks, those with the most of them:
 	Looked      bool
 	OldestReady time.Duration
 	MaxWait     time.Duration // of the queue's settings
-	Blocked     []Blocked     // ready tasks that wait for something else than their turn
+	Blocked     []Blocked     // ready tasks that wait for something else than their turn and a free slot
 }
 
 // Blocked counts the ready tasks that wait for one reason. A task that waits for several is counted at each.
@@ -81,14 +81,13 @@ func (s *Standing) countNewDead(from store.Reader, since store.Time, most int64)
 	})
 }
 
-// IsIdle says whether nobody takes a queue with ready tasks that is not paused. It looks at the leader's memory only.
-func IsIdle(r *Round, ns, name string, takers Takers) bool {
+// IsIdle says whether nobody takes a queue with ready tasks, and whether that is paused. It looks at the leader's memory only.
+func IsIdle(r *Round, ns, name string, takers Takers) (idle, paused bool) {
 	q := r.queue(ns, name)
-	if q == nil || q.config.Paused || q.counts.ready[0]+q.counts.ready[1]+q.counts.ready[2] == 0 {
-		return false
+	if q == nil || q.counts.ready[0]+q.counts.ready[1]+q.counts.ready[2] == 0 {
+		return false, false
 	}
-	why, none := takers.none(name, "", q.counts.claimed, r.now)
-	return none && why.Code == task.WhyNoWorker
+	return takers.code(takers.of(name, nil, r.now), q.counts.claimed) == task.WhyNoWorker, q.config.Paused
 }
 
 // Look looks at a queue more closely. What it is told of the leader's memory is a moment older or newer than the state.
@@ -108,7 +107,7 @@ func (s *Standing) Look(from store.Reader, g *Glance) error {
 		s.Paused = s.Paused || why.Code == task.WhyQueuePaused
 	}
 	for _, why := range task.Whys {
-		if n := counts[why]; n > 0 {
+		if n := counts[why]; n > 0 && why != task.WhyWorkersBusy {
 			s.Blocked = append(s.Blocked, Blocked{why, n})
 		}
 	}
@@ -137,6 +136,9 @@ func (s *Standing) Waits(why task.Why) int64 {
 	}
 	return 0
 }
+
+// NoWorker says whether no worker takes tasks of the queue, though some are ready.
+func (s *Standing) NoWorker() bool { return s.Idle || s.Waits(task.WhyNoWorker) > 0 }
 
 // Add adds how another part of the queue stands.
 func (s *Standing) Add(o *Standing) {

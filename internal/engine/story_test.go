@@ -36,9 +36,10 @@ func TestStories(t *testing.T) {
 
 type story struct {
 	*world
-	tasks  []task.ID
-	tokens map[string][]task.Token // by task, in the order of the fences
-	asks   *Takers                 // of the workers; nil: one waits for everything
+	tasks   []task.ID
+	tokens  map[string][]task.Token // by task, in the order of the fences
+	asks    *Takers                 // what was asked; nil: one waits for everything
+	workers task.QueueWorkers       // as the nodes know them
 
 	versions   uint64      // that were given to schedules
 	by         task.Author // who acts; zero: nobody
@@ -108,6 +109,8 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.explainStep(d)
 	case "asks":
 		return s.asksStep(d)
+	case "workers":
+		return s.workersStep(d)
 	}
 	return "unknown command " + d.Cmd
 }

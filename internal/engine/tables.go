@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -21,7 +24,7 @@ import (
 //	l ns 0 queue 0 prio key 0 type 0 seq     a ready task, in its lane
 //	L ns 0 queue 0 prio key 0 type 0         a lane that is not empty: count and head
 //	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key
-//	d ns 0 queue 0 state ended id            a dead letter or poisoned task, with its fingerprint
+//	d ns 0 queue 0 state ended id            a dead letter or poisoned task, with its fingerprint and type
 //	k ns 0 queue 0 key                       an idempotency key
 //	q ns 0 request                           a request id that is no UUIDv7
 //	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
@@ -46,7 +49,9 @@ import (
 //	W ns 0                                   what the webhooks of the namespace want to hear of, copied from the system shard
 //	N ns 0 kind 0 queue 0                    what they are to be told of a queue, as it is gathered
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
+//	z ns 0 id                                a zone of ids, from this one on: what its tasks can be found by
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
+//	v time kind ns 0 id                      the deadline of a lease
 //	A 0 …                                    the audit: see its package
 const (
 	tabEnvelope   = 'e'
@@ -83,6 +88,9 @@ const (
 	tabStep       = 'm'
 	tabWatch      = 'W'
 	tabNews       = 'N'
+	tabZone       = 'z'
+	tabDeadline   = 't'
+	tabLease      = 'v'
 )
 
 // No two tables have the same letter, or this would not compile.
@@ -91,10 +99,20 @@ var _ = [...]struct{}{
 	tabDead: {}, tabKey: {}, tabRequest: {}, tabUnique: {}, tabClaimKey: {}, tabClaimed: {}, tabOnce: {}, tabUse: {},
 	tabQueue: {}, tabCounts: {}, tabShare: {}, tabBreaker: {}, tabArchive: {}, tabPlan: {}, tabCourse: {}, tabTick: {},
 	tabGone: {}, tabOutbox: {}, tabFollow: {}, tabGroup: {}, tabMember: {}, tabOperation: {}, tabStep: {}, tabWatch: {},
-	tabNews: {},
+	tabNews: {}, tabZone: {}, tabDeadline: {}, tabLease: {},
 }
 
-var deadlines = []byte{'t'}
+// timelines are the tables of deadlines. Leases have one of their own: most end before their time, so that it is short, and it says
+// which tasks are claimed.
+var timelines = [...]byte{tabDeadline, tabLease}
+
+// timelineOf is the place of a kind's table in timelines.
+func timelineOf(kind deadlineKind) int {
+	if kind == onLease {
+		return 1
+	}
+	return 0
+}
 
 // Kinds of deadlines. The values are stored.
 type deadlineKind byte
@@ -245,11 +263,16 @@ func claimKeyKey(ns, key string) []byte {
 // deadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table.
 func deadlineKey(at store.Time, kind deadlineKind, ns string, rest []byte) []byte {
 	k := make([]byte, 0, 1+8+1+len(ns)+1+len(rest))
-	k = append(k, deadlines...)
+	k = append(k, timelines[timelineOf(kind)])
 	k = binary.BigEndian.AppendUint64(k, uint64(max(at, 0)))
 	k = append(k, byte(kind))
 	k = append(append(k, ns...), 0)
 	return append(k, rest...)
+}
+
+// timelineKey is where the deadlines of a time begin in a timeline.
+func timelineKey(line int, at store.Time) []byte {
+	return binary.BigEndian.AppendUint64([]byte{timelines[line]}, uint64(max(at, 0)))
 }
 
 // deadline is a parsed deadlineKey.
@@ -272,6 +295,11 @@ func parseDeadline(k []byte) (deadline, bool) {
 		}
 	}
 	return deadline{}, false
+}
+
+// compare orders deadlines as they lie in their tables, those of all tables together.
+func (d deadline) compare(o deadline) int {
+	return cmp.Or(cmp.Compare(d.at, o.at), cmp.Compare(d.kind, o.kind), strings.Compare(d.ns, o.ns), bytes.Compare(d.rest, o.rest))
 }
 
 func errDeadline(k []byte) error { return fmt.Errorf("deadline key %x", k) }

@@ -10,12 +10,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Takers is what the leader of a shard knows of the workers that take tasks of a queue: all of them ask there, wherever they
-// are connected. A worker whose slots are all in use asks for nothing until one is free, so what was asked lately counts too.
+// Takers is what is known of the workers that take tasks of a queue. All claims come to the leader of the shard, but a worker makes none
+// while its slots are in use or other queues give it enough. The nodes know of such workers.
 type Takers struct {
-	Since    store.Time // all that was asked since then is known
+	Since    store.Time // all claims since then are among the asks
 	Asks     []Ask      // one for each set of types
-	Draining bool       // the node is about to stop: nobody waits there any more
+	Workers  task.QueueWorkers
+	Draining bool // the node is about to stop: nobody waits there any more
 }
 
 // Ask is what was asked for.
@@ -24,91 +25,228 @@ type Ask struct {
 	Waiting bool     // somebody waits for it at this moment
 	Last    store.Time
 	Worker  string // that asked last; "" where the claim was one over several shards
+	// Called is when somebody asked last by a single call, Caller who did. A caller may name other queues in its next call, and these again
+	// in the one after that: the nodes remember the last call only.
+	Called store.Time
+	Caller string
 }
 
-// askedLately is how long a worker that asked counts as one that will ask again.
+// askedLately is how long a worker that asked by single calls counts as one that will ask again.
 const askedLately = 5 * time.Minute
 
-func (a *Ask) takes(typ string) bool {
-	if len(a.Types) == 0 {
-		return true
+// again is when somebody asked last who may ask again, and who; 0: nobody whom the nodes would not tell of, if they were there. A node that
+// has started since does not know who was connected to it.
+func (a *Ask) again(t *Takers, now store.Time) (store.Time, string) {
+	switch lately := now.Add(-askedLately); {
+	case a.Last >= lately && a.Last <= now.Add(-t.Workers.Known):
+		return a.Last, a.Worker
+	case a.Called != 0 && a.Called >= lately && !t.isQuiet(a.Caller):
+		return a.Called, a.Caller
 	}
-	_, found := slices.BinarySearch(a.Types, typ)
-	return found
+	return 0, ""
 }
 
-func (a *Ask) lately(now store.Time) bool { return a.Waiting || a.Last >= now.Add(-askedLately) }
-
-// since is from when on it is known that nobody asked who is not among the asks.
-func (t *Takers) since(now store.Time) store.Time { return max(t.Since, now.Add(-askedLately)) }
-
-// none says why no worker is known that takes tasks of a type, if that is so. Running are the queue's tasks that are claimed.
-func (t *Takers) none(queue, typ string, running int64, now store.Time) (Reason, bool) {
-	var last *Ask
-	types, lately := map[string]bool{}, false
-	for i := range t.Asks {
-		a := &t.Asks[i]
-		if last == nil || a.Last > last.Last {
-			last = a
-		}
-		if !a.lately(now) {
-			continue
-		}
-		if a.takes(typ) {
-			return Reason{}, false
-		}
-		lately = true
-		for _, name := range a.Types {
-			types[name] = true
-		}
-	}
-	if lately {
-		names := sortedKeys(types)
-		told := strings.Join(quoteAll(names[:min(len(names), maxTypesTold)]), ", ")
-		if len(names) > maxTypesTold {
-			told += ", …"
-		}
-		return Reason{Code: task.WhyNoWorkerForType, Type: typ, Types: names[:min(len(names), maxTypesTold)], More: len(names) > maxTypesTold,
-			Detail: fmt.Sprintf("no claim of queue %q takes type %q, of those that wait and those since %s: they take %s", queue, typ, clock(t.since(now)), told),
-			Change: fmt.Sprintf("start a worker that has a handler for type %q", typ)}, true
-	}
-	if running > 0 { // somebody takes tasks of the queue, though nobody asks
-		return Reason{}, false
-	}
-	detail := fmt.Sprintf("no worker is known that takes queue %q: none asked for it since %s, and none of its tasks runs", queue, clock(t.since(now)))
-	if last != nil {
-		detail += fmt.Sprintf("; the last one%s asked at %s", named(last.Worker), clock(last.Last))
-	}
-	return Reason{Code: task.WhyNoWorker, Detail: detail, Change: fmt.Sprintf("start a worker that takes queue %q", queue)}, true
+// isQuiet says whether one who calls itself so is known to be quiet.
+func (t *Takers) isQuiet(name string) bool {
+	return name != "" && slices.ContainsFunc(t.Workers.Groups, func(g task.WorkerGroup) bool { return g.Quiet > 0 && g.Named == name })
 }
 
-// busy says that nobody waits for a task of a type, though workers take it.
-func (t *Takers) busy(queue, typ string, running int64, now store.Time) (Reason, bool) {
-	var last *Ask
+// since is from when on every claim is known.
+func (t *Takers) since(now store.Time) store.Time {
+	return max(t.Since, now.Add(-min(t.Workers.Known, askedLately)))
+}
+
+// takersOf are those of some types.
+type takersOf struct {
+	queue   string
+	wanted  []string         // those types
+	waiting bool             // a claim that takes one of them
+	workers task.WorkerGroup // that take one, all together
+	asked   store.Time       // when one that may ask again asked last; 0: nobody did
+	asker   string
+	untold  int        // workers of which is not told what they take
+	others  [][]string // the types of those who take none of them
+	last    *Ask       // for whatever type, by whomever
+}
+
+func (t *Takers) of(queue string, types []string, now store.Time) *takersOf {
+	o := &takersOf{queue: queue, wanted: types}
+	takes := func(taken []string) bool {
+		return slices.ContainsFunc(types, func(typ string) bool { return task.TakesType(taken, typ) })
+	}
 	for i := range t.Asks {
 		a := &t.Asks[i]
-		if !a.takes(typ) || !a.lately(now) {
-			continue
+		if o.last == nil || a.Last > o.last.Last {
+			o.last = a
 		}
-		if a.Waiting {
-			return Reason{}, false
-		}
-		if last == nil || a.Last > last.Last {
-			last = a
+		at, asker := a.again(t, now)
+		switch {
+		case !a.Waiting && at == 0:
+		case !takes(a.Types):
+			o.others = append(o.others, a.Types)
+		case a.Waiting:
+			o.waiting = true
+		case at > o.asked:
+			o.asked, o.asker = at, asker
 		}
 	}
+	for i := range t.Workers.Groups {
+		switch g := &t.Workers.Groups[i]; {
+		case g.Untold:
+			o.untold += g.Connected + g.Callers
+		case takes(g.Types):
+			o.workers.Add(g)
+		case g.Active():
+			o.others = append(o.others, g.Types)
+		}
+	}
+	return o
+}
+
+// code is why no claim takes a task of the types now; "": some claim that waits does. Claimed counts the queue's tasks that are.
+func (t *Takers) code(o *takersOf, claimed int64) task.Why {
 	switch {
-	case last != nil:
-		return Reason{Code: task.WhyWorkersBusy, Since: last.Last,
-			Detail: fmt.Sprintf("no claim of queue %q that takes type %q waits now; the last worker%s asked at %s, and has no free slot or will ask again in a moment",
-				queue, typ, named(last.Worker), clock(last.Last)),
-			Change: "a worker has a free slot; or start more workers"}, true
-	case running > 0:
-		return Reason{Code: task.WhyWorkersBusy, Since: t.since(now),
-			Detail: fmt.Sprintf("no worker asked for queue %q since %s, but %s of it %s: who runs them may have no free slot", queue, clock(t.since(now)), count(running, "task"), one(running, "runs", "run")),
-			Change: "a worker has a free slot; or start more workers"}, true
+	case o.waiting:
+		return ""
+	case o.workers.Active() || o.asked != 0:
+		return task.WhyWorkersBusy
+	case o.untold > 0 || len(t.Workers.Silent) > 0 || len(o.others) == 0 && claimed > t.Workers.Held:
+		return task.WhyWorkersUnknown
+	case len(o.others) > 0:
+		return task.WhyNoWorkerForType
 	}
-	return Reason{}, false
+	return task.WhyNoWorker
+}
+
+// why says why no claim takes a task of a type now; nil: some claim that waits does.
+func (t *Takers) why(queue, typ string, claimed int64, now store.Time) *Reason {
+	o := t.of(queue, []string{typ}, now)
+	if code := t.code(o, claimed); code != "" {
+		why := t.reason(code, o, claimed, now)
+		return &why
+	}
+	return nil
+}
+
+// reason puts a code of some types into words.
+func (t *Takers) reason(code task.Why, o *takersOf, claimed int64, now store.Time) Reason {
+	switch {
+	case code == task.WhyWorkersBusy && o.workers.Active():
+		return o.whyBusy()
+	case code == task.WhyWorkersBusy:
+		return o.whyAskedBefore()
+	case code == task.WhyWorkersUnknown:
+		return t.whyUnknown(o, claimed)
+	case code == task.WhyNoWorkerForType:
+		return t.whyNoWorkerForType(o)
+	}
+	return t.whyNoWorker(o, now)
+}
+
+// what names the types.
+func (o *takersOf) what() string {
+	if len(o.wanted) == 1 {
+		return fmt.Sprintf("type %q of queue %q", o.wanted[0], o.queue)
+	}
+	return fmt.Sprintf("%d types of queue %q", len(o.wanted), o.queue)
+}
+
+func (o *takersOf) whyBusy() Reason {
+	g := &o.workers
+	n := int64(g.Connected + g.Callers)
+	detail := fmt.Sprintf("%s %s %s, but %s waiting for one now", count(n, "worker"), one(n, "takes", "take"), o.what(), one(n, "is not", "none of them is"))
+	if g.Connected > 0 {
+		detail += fmt.Sprintf(": %d of %s %s in use", g.Busy, count(int64(g.Slots), "slot"), one(int64(g.Busy), "is", "are"))
+	}
+	if g.Callers > 0 {
+		detail += fmt.Sprintf("; %d of them %s by single calls", g.Callers, one(int64(g.Callers), "claims", "claim"))
+	}
+	return Reason{Code: task.WhyWorkersBusy, Detail: detail, Change: "a worker has a free slot and no tasks of other queues to take first; or start more workers"}
+}
+
+// whyAskedBefore tells of a worker that is not connected and may ask again.
+func (o *takersOf) whyAskedBefore() Reason {
+	return Reason{Code: task.WhyWorkersBusy, Since: o.asked,
+		Detail: fmt.Sprintf("no worker is known to take %s, but one%s asked for it at %s and may ask again", o.what(), named(o.asker), clock(o.asked)),
+		Change: "it asks again; or start more workers"}
+}
+
+// whyUnknown says why nobody can say whether a worker takes the types.
+func (t *Takers) whyUnknown(o *takersOf, claimed int64) Reason {
+	r := Reason{Code: task.WhyWorkersUnknown, Change: fmt.Sprintf("start a worker that takes queue %q, unless there is one", o.queue)}
+	switch n := claimed - t.Workers.Held; {
+	case o.untold > 0:
+		r.Detail = fmt.Sprintf("whether a worker takes %s is not known: %s %s the queue, and there are too many different sets of types to tell theirs",
+			o.what(), count(int64(o.untold), "worker"), one(int64(o.untold), "takes", "take"))
+	case len(t.Workers.Silent) > 0:
+		r.Detail = fmt.Sprintf("whether a worker takes %s is not known: %s gave no answer, and no worker at the other nodes takes it", o.what(), nodesText(t.Workers.Silent))
+		r.Change = "all nodes answer: pawl cluster status"
+	default:
+		r.Detail = fmt.Sprintf("no worker is known that takes queue %q, but %s of it %s: who holds %s may take more, or may be gone",
+			o.queue, count(n, "task"), one(n, "is claimed", "are claimed"), one(n, "it", "them"))
+	}
+	r.Detail += o.whoRests()
+	return r
+}
+
+// whyNoWorkerForType is of one type.
+func (t *Takers) whyNoWorkerForType(o *takersOf) Reason {
+	typ, others := o.wanted[0], map[string]bool{}
+	for _, types := range o.others {
+		for _, name := range types {
+			others[name] = true
+		}
+	}
+	names := sortedKeys(others)
+	told := names[:min(len(names), maxTypesTold)]
+	list := strings.Join(quoteAll(told), ", ")
+	if len(names) > maxTypesTold {
+		list += ", …"
+	}
+	return Reason{Code: task.WhyNoWorkerForType, Type: typ, Types: told, More: len(names) > maxTypesTold,
+		Detail: fmt.Sprintf("no worker that is known takes %s: they take %s", o.what(), list) + o.whoRests() + t.whoIsAway(),
+		Change: o.resume() + fmt.Sprintf("start a worker that has a handler for type %q", typ)}
+}
+
+func (t *Takers) whyNoWorker(o *takersOf, now store.Time) Reason {
+	detail := fmt.Sprintf("no worker is known that takes queue %q: none is connected, and none has claimed since %s", o.queue, clock(t.since(now)))
+	if rests := o.whoRests(); rests != "" {
+		detail = fmt.Sprintf("no worker takes new tasks of queue %q", o.queue) + rests
+	}
+	if o.last != nil {
+		detail += fmt.Sprintf("; the last one%s asked at %s", named(o.last.Worker), clock(o.last.Last))
+	}
+	return Reason{Code: task.WhyNoWorker, Detail: detail + t.whoIsAway(), Change: o.resume() + fmt.Sprintf("start a worker that takes queue %q", o.queue)}
+}
+
+// whoRests tells of workers that would take a task if they took any.
+func (o *takersOf) whoRests() (text string) {
+	if n := int64(o.workers.Quiet); n > 0 {
+		text += fmt.Sprintf("; %s that would take it %s quiet%s", count(n, "worker"), one(n, "is", "are"), named(o.workers.Named))
+	}
+	if n := int64(o.workers.Draining); n > 0 {
+		text += fmt.Sprintf("; %s that would take it %s", count(n, "worker"), one(n, "is draining", "are draining"))
+	}
+	return text
+}
+
+// resume is how a worker is told to work again, before something else that would help.
+func (o *takersOf) resume() string {
+	if o.workers.QuietID == "" {
+		return ""
+	}
+	return fmt.Sprintf("let a quiet worker work again: pawl worker resume %s; or ", o.workers.QuietID)
+}
+
+func (t *Takers) whoIsAway() string {
+	if len(t.Workers.Away) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s away, and who is connected there is not known", nodesText(t.Workers.Away)+one(int64(len(t.Workers.Away)), " is", " are"))
+}
+
+func nodesText(names []string) string {
+	return one(int64(len(names)), "node ", "nodes ") + strings.Join(names, ", ")
 }
 
 func named(worker string) string {

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -29,18 +30,73 @@ func (o Office) Doubted() (until store.Time, doubted bool) {
 	return o.Began.Add(clockDoubt), o.Before != 0 && o.Began > o.Before.Add(clockDoubt)
 }
 
+// timeline is where the leader stands in a table of deadlines.
+type timeline struct {
+	next   store.Time // no deadline lies before this
+	passed []byte     // nor before this key
+}
+
+// NextDeadline is a time before which Tick has nothing to do.
+func (l *Leader) NextDeadline() store.Time { return min(l.timelines[0].next, l.timelines[1].next) }
+
 // Tick lets time pass: it does what is due, up to a bound. Afterwards NextDeadline says when to call it again.
 func Tick(r *Round) {
-	if r.l.next > r.now {
+	if r.l.NextDeadline() > r.now {
 		return
 	}
-	var due []deadline
-	births := 0
-	lo := deadlineKey(r.l.next, 0, "", nil)
-	if bytes.Compare(r.l.passed, lo) > 0 {
-		lo = r.l.passed
+	due, lines, whole := r.readDue()
+	for i, d := range due {
+		if r.born >= birthLimit {
+			due, whole = due[:i], false
+			break
+		}
+		r.tx.Delete(deadlineKey(d.at, d.kind, d.ns, d.rest))
+		r.pass(d)
 	}
-	r.tx.Scan(lo, deadlineKey(r.now+1, 0, "", nil), func(k, _ []byte) bool {
+	for _, line := range lines {
+		switch t := &r.l.timelines[line]; {
+		case whole:
+			t.next = min(t.next, lookAhead(r.tx, line, r.now+1))
+		case len(due) > 0:
+			t.goOn(line, due[len(due)-1])
+		}
+	}
+}
+
+// readDue reads what is due, up to a bound, in the order of time, and says of which timelines, and whether that is all of it. Those
+// timelines know of no deadline any more: the caller says where they go on.
+func (r *Round) readDue() (due []deadline, lines []int, whole bool) {
+	var end *deadline // up to which all timelines were read
+	for line := range timelines {
+		t := &r.l.timelines[line]
+		if t.next > r.now {
+			continue
+		}
+		some, all := r.readDueOf(line, t)
+		if last := len(some) - 1; !all && (end == nil || some[last].compare(*end) < 0) {
+			end = &some[last]
+		}
+		due, lines = append(due, some...), append(lines, line)
+		*t = timeline{next: math.MaxInt64}
+	}
+	if len(lines) > 1 {
+		slices.SortFunc(due, deadline.compare)
+		if end != nil {
+			due = slices.DeleteFunc(due, func(d deadline) bool { return d.compare(*end) > 0 })
+		}
+	}
+	whole = end == nil && len(due) <= tickLimit
+	return due[:min(len(due), tickLimit)], lines, whole
+}
+
+// readDueOf is readDue of one timeline.
+func (r *Round) readDueOf(line int, t *timeline) (due []deadline, all bool) {
+	lo := timelineKey(line, t.next)
+	if bytes.Compare(t.passed, lo) > 0 {
+		lo = t.passed
+	}
+	births := 0
+	r.tx.Scan(lo, timelineKey(line, r.now+1), func(k, _ []byte) bool {
 		d, ok := parseDeadline(k)
 		if !ok {
 			corrupt(errDeadline(k))
@@ -51,36 +107,24 @@ func Tick(r *Round) {
 		}
 		return len(due) < tickLimit && births < birthLimit
 	})
-	r.l.next, r.l.passed = math.MaxInt64, nil
-	whole := len(due) < tickLimit && births < birthLimit
-	for i, d := range due {
-		if r.born >= birthLimit {
-			due, whole = due[:i], false
-			break
-		}
-		r.tx.Delete(deadlineKey(d.at, d.kind, d.ns, d.rest))
-		r.pass(d)
-	}
-	if !whole {
-		r.goOn(due[len(due)-1])
-		return
-	}
-	r.l.next = min(r.l.next, r.l.lookAhead(r.tx, r.now+1))
+	return due, len(due) < tickLimit && births < birthLimit
 }
 
 // goOn lets the next round begin behind the last deadline of this one: before it there are only tombstones now, and what was set
 // meanwhile.
-func (r *Round) goOn(last deadline) {
-	if r.l.next > last.at {
-		r.l.next, r.l.passed = last.at, append(deadlineKey(last.at, last.kind, last.ns, last.rest), 0)
+func (t *timeline) goOn(line int, last deadline) {
+	if t.next > last.at {
+		key := append(deadlineKey(last.at, last.kind, last.ns, last.rest), 0)
+		key[0] = timelines[line]
+		t.next, t.passed = last.at, key
 	}
 }
 
-// lookAhead finds a time before which no deadline lies.
+// lookAhead finds a time before which no deadline of a timeline lies.
 //
 // Simply taking the first row behind now would walk over the tombstones of every lease that was given up before its
 // end, a second's worth for each second of the lease. So it looks into windows that grow while they cost little.
-func (l *Leader) lookAhead(tx *store.Tx, from store.Time) store.Time {
+func lookAhead(tx *store.Tx, line int, from store.Time) store.Time {
 	const (
 		firstWindow = 100 * time.Millisecond
 		costly      = 2000 // rows and tombstones passed
@@ -90,7 +134,7 @@ func (l *Leader) lookAhead(tx *store.Tx, from store.Time) store.Time {
 		if window > 10*365*24*time.Hour {
 			to = math.MaxInt64
 		}
-		key, cost, ok := tx.First(deadlineKey(from, 0, "", nil), deadlineKey(to, 0, "", nil))
+		key, cost, ok := tx.First(timelineKey(line, from), timelineKey(line, to))
 		switch {
 		case ok:
 			d, valid := parseDeadline(key)

@@ -94,30 +94,32 @@ func readSettings(from store.Reader, ns, queue string) task.Settings {
 // Page is what a list answers: it may be empty although there is more.
 type Page struct {
 	Tasks []*View
-	Next  []byte // where the next page begins; nil at the end
+	Reach // Next is where the next page begins
 }
 
-// Bounds of one page of a list, beside its number of tasks. A page that has no task yet is ended by scanLimit only.
-const (
-	scanLimit = 10_000  // rows looked at
-	pageBytes = 8 << 20 // of rows read, payloads included: each task of a page is held in memory whole
-)
+// pageBytes bounds what is read for one page or step, payloads included: each task of a page is held in memory whole.
+const pageBytes = 8 << 20
+
+// listEffort bounds the search for one page. Within it the first page of a filter by state or type is found among a million tasks.
+var listEffort = effortOf(10_000, 200_000)
 
 // List reads a page of up to limit tasks, newest first. Cursor is Next of the page before, or nil.
 //
 // A page ends early, and Next goes on from there, once it has a task and about 8 MiB were read, of payloads, results and
-// attempts too; the last task may go beyond. So a page is empty while there is more only where 10,000 rows held no match.
+// attempts too; the last task may go beyond. It also ends, with the tasks that it has by then or none, when its search has read as many rows
+// as listEffort allows, or 64 MiB of payloads: Rows says how many rows it read.
+//
 // A cursor of another form than List gives is refused with task.ErrInvalidArgument.
 func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Page, error) {
+	return readPage(from, ns, f, cursor, limit, listEffort)
+}
+
+func readPage(from store.Reader, ns string, f Filter, cursor []byte, limit int, most effort) (p Page, err error) {
 	m := &meter{Reader: from}
-	var p Page
-	next, err := f.walk(m, ns, cursor, scanLimit, func(id task.ID, x *Exec) bool {
-		if f.matches(m, ns, id, x) {
-			p.Tasks = append(p.Tasks, show(m, ns, id, x))
-		}
-		return len(p.Tasks) < limit && (len(p.Tasks) == 0 || m.bytes < pageBytes)
+	p.Reach, err = f.walk(from, ns, cursor, most, func(id task.ID, x *Exec) bool {
+		p.Tasks = append(p.Tasks, show(m, ns, id, x))
+		return len(p.Tasks) < limit && m.bytes < pageBytes
 	})
-	p.Next = next
 	return p, err
 }
 

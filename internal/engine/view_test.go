@@ -102,3 +102,24 @@ func TestPageIsNotEmpty(t *testing.T) {
 		t.Errorf("20 tasks came in pages of %d, want 4 of 5", sizes)
 	}
 }
+
+// A search through large payloads ends early, and the next page goes on.
+func TestSearchIsBoundedByBytes(t *testing.T) {
+	w := newWorld(t)
+	payload := bytes.Repeat([]byte("x"), 1<<20)
+	for range 80 {
+		w.pass(time.Millisecond)
+		if _, err := w.enqueue(task.Spec{Type: "job", Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []Filter{{Text: "none"}, {Text: "none", Queue: "default"}, {Tag: "none", States: []task.State{task.Ready}}} {
+		p, err := List(w.store, "default", f, nil, 10)
+		if err != nil || p.Next == nil {
+			t.Fatalf("%+v: a page reads all of 80 MiB (%v)", f, err)
+		}
+		if p, err = List(w.store, "default", f, p.Next, 10); err != nil || p.Next != nil || len(p.Tasks) > 0 {
+			t.Errorf("%+v: the second page has %d tasks, and does not end (%v)", f, len(p.Tasks), err)
+		}
+	}
+}

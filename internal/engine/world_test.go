@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -198,7 +199,22 @@ func (w *world) check() error {
 			return err
 		}
 	}
+	if err := sameZones(w.leader, tx); err != nil {
+		return err
+	}
 	return sameSpaces(w.leader, fresh)
+}
+
+// sameZones proves that what memory says of zones is what the rows say.
+func sameZones(l *Leader, from store.Reader) error {
+	for ns, zs := range l.zones {
+		again := readZones(from, ns)
+		same := func(a, b *zone) bool { return a.start == b.start && bytes.Equal(a.encode(), b.encode()) && !a.dirty }
+		if !slices.EqualFunc(zs.all, again.all, same) {
+			return fmt.Errorf("namespace %q: memory has zones %v, rows %v", ns, zs.all, again.all)
+		}
+	}
+	return nil
 }
 
 // sameSpaces proves that what memory says of namespaces is what the rows say.

@@ -169,10 +169,7 @@ func (g *Gateway) namespace(v visitor, s shown) (string, error) {
 	if !v.InAll() {
 		return "", denied("token %q is limited to namespace %q", v.Name, v.Namespace)
 	}
-	if !g.keeper.HasNamespace(asked) {
-		return "", task.NotFound("namespace", asked)
-	}
-	return asked, nil
+	return asked, g.keeper.CheckNamespace(asked)
 }
 
 func denied(format string, args ...any) error {

@@ -25,6 +25,9 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 	if err != nil {
 		return nil, err
 	}
+	if err := mayClaim(ctx, c.Queues); err != nil {
+		return nil, err
+	}
 	waits(ctx, wait)
 	me := g.roster.Begin(roster.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: rosterShares(c.Queues), Types: c.Types})
 	defer me.Done()
@@ -44,6 +47,16 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 		out.Tasks[i] = claimedProto(&got[i])
 	}
 	return out, nil
+}
+
+// mayClaim refuses queues that the caller's token is not good for, before the caller counts as a worker that takes them.
+func mayClaim(ctx context.Context, queues []broker.Share) error {
+	for _, q := range queues {
+		if err := mayUse(ctx, q.Queue); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // take claims up to c.Max tasks, waiting up to wait for the first. It never returns claims beside an error: those of a

@@ -13,23 +13,23 @@ import (
 
 // ListDead reads a page of a queue's dead letters, newest first.
 func (g operators) ListDead(ctx context.Context, r *pawlv1.ListDeadRequest) (*pawlv1.ListDeadResponse, error) {
-	items, next, err := g.listDead(ctx, task.Dead, r.GetFilter(), r.GetCursor(), r.GetLimit())
-	return &pawlv1.ListDeadResponse{Items: items, NextCursor: next}, err
+	p, err := g.listDead(ctx, task.Dead, r.GetFilter(), r.GetCursor(), r.GetLimit())
+	return &pawlv1.ListDeadResponse{Items: p.items, NextCursor: p.next, Searched: p.searched}, err
 }
 
 // ListPoisoned reads a page of a queue's poisoned tasks, newest first.
 func (g operators) ListPoisoned(ctx context.Context, r *pawlv1.ListPoisonedRequest) (*pawlv1.ListPoisonedResponse, error) {
-	items, next, err := g.listDead(ctx, task.Poisoned, r.GetFilter(), r.GetCursor(), r.GetLimit())
-	return &pawlv1.ListPoisonedResponse{Items: items, NextCursor: next}, err
+	p, err := g.listDead(ctx, task.Poisoned, r.GetFilter(), r.GetCursor(), r.GetLimit())
+	return &pawlv1.ListPoisonedResponse{Items: p.items, NextCursor: p.next, Searched: p.searched}, err
 }
 
-func (g *Gateway) listDead(ctx context.Context, s task.State, p *pawlv1.Filter, cursor string, limit int32) ([]*pawlv1.Task, string, error) {
+func (g *Gateway) listDead(ctx context.Context, s task.State, p *pawlv1.Filter, cursor string, limit int32) (page, error) {
 	if _, err := g.known(ctx, p.GetQueue()); err != nil {
-		return nil, "", err
+		return page{}, err
 	}
 	f, err := deadFilterOf(p, p.GetQueue(), s, g.limits)
 	if err != nil {
-		return nil, "", err
+		return page{}, err
 	}
 	return g.list(ctx, f, cursor, limit, true)
 }

@@ -28,7 +28,15 @@ func (f fakeWorkers) Workers(_ context.Context, q roster.Query, node string) (li
 }
 
 func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string) []int64 {
-	return roster.Sum([]roster.Tally{f.roster.Tally(ns, queues)}, len(queues))
+	names := make([]roster.QueueName, len(queues))
+	for i, q := range queues {
+		names[i] = roster.QueueName{Namespace: ns, Name: q}
+	}
+	out := make([]int64, len(queues))
+	for i, w := range roster.Sum([]roster.Tally{f.roster.Tally(names)}, len(queues)) {
+		out[i] = int64(w.Workers)
+	}
+	return out
 }
 
 func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name cluster.WorkerName, _ string, span time.Duration) (cluster.QuietWorker, error) {

@@ -49,6 +49,7 @@ type fake struct {
 	claims   []broker.ClaimCall
 	left     []broker.ClaimCall // given to Abandon
 	hold     chan struct{}      // if set, Settle waits until it can be read
+	busy     chan struct{}      // if set, Enqueue waits until it is closed
 	panics   bool
 	meter    Meter
 	fails    error // of every call
@@ -129,6 +130,9 @@ func (f *fake) begin(shard uint32) error {
 // The broker.
 
 func (f *fake) Enqueue(_ context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if f.busy != nil {
+		<-f.busy
+	}
 	if err := f.begin(shard); err != nil {
 		return nil, broker.Stamp{}, err
 	}
@@ -446,17 +450,16 @@ func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Fi
 	defer f.mu.Unlock()
 	list := f.inOrder(shard)
 	slices.SortFunc(list, func(a, b *fakeTask) int { return bytes.Compare(b.view.ID[:], a.view.ID[:]) })
-	read := 0
 	for _, t := range list {
 		v := t.view
 		if cursor != nil && bytes.Compare(v.ID[:], cursor[len(cursor)-16:]) >= 0 {
 			continue
 		}
-		if read == fakeScan || len(p.Tasks) == limit {
+		if p.Rows == fakeScan || len(p.Tasks) == limit {
 			return p, f.stamp(shard), nil
 		}
-		read++
-		p.Next = v.ID[:]
+		p.Rows++
+		p.Next = placeOf(v, listsDead(filter))
 		if (filter.Queue == "" || filter.Queue == v.Queue) && (filter.Type == "" || filter.Type == v.Type) &&
 			(len(filter.States) == 0 || slices.Contains(filter.States, v.Exec.State)) {
 			p.Tasks = append(p.Tasks, v)

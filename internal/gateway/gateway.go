@@ -88,7 +88,8 @@ type Gateway struct {
 	refusals refusals
 	strays   refusals // requests for other hosts
 	rates    *rates
-	room     *room
+	large    *seats.Room // for large requests
+	extra    *seats.Room // for those that take more than their length lets expect
 	calls    *seats.Seats
 
 	grpc   *grpc.Server
@@ -215,7 +216,8 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
-	g.rates, g.room = newRates(g.limits.Payload), newRoom(maxRoom)
+	g.rates = newRates(g.limits.Payload)
+	g.large, g.extra = seats.NewRoom(maxRoom), seats.NewRoom(maxExtraRoom)
 	g.calls, g.watchers = seats.New(maxCalls), seats.New(maxWatchers)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))

@@ -68,7 +68,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
 	keda.RegisterExternalScalerServer(s, scaler{Gateway: g})
 	g.health = health.NewServer()
-	grpc_health_v1.RegisterHealthServer(s, g.health)
+	grpc_health_v1.RegisterHealthServer(s, healthService{g.health, g})
 	reflection.Register(s)
 	return server
 }

@@ -13,20 +13,26 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // which callers may pack messages with
-	"google.golang.org/grpc/encoding/proto"
+	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// messageHead is what comes before each message: whether it is packed, and how long it is.
+const messageHead = 5
+
 const (
-	// messageHead is what comes before each message: whether it is packed, and how long it is.
-	messageHead = 5
-	// smallMessage is what a message may have without being counted. It is about what a stream costs without one.
-	smallMessage = 16 << 10
+	// maxRoom bounds the bytes of memory that large requests take, on their way and decoded, until their calls end: by their lengths, with
+	// what may be expected to be made of them. Those of one namespace have half of it.
+	maxRoom = 128 << 20
+	// maxExtraRoom bounds what few of them take beyond that, contract.MaxExtra each.
+	maxExtraRoom = 96 << 20
 )
 
 // wire is what the inbox needs of gRPC's stream below grpc.ServerStream, which takes a message whole and for as long as it may last: here
@@ -49,8 +55,10 @@ type inbox struct {
 	wire    wire
 	ns      string
 	largest int
-	begun   bool   // a message was asked for
-	give    func() // gives back the room of the message at hand; nil: it took none
+	begun   bool // a message was asked for
+	// The room of the message at hand; nil: it took none.
+	held, extra *seats.Held
+	timer       *time.Timer // ends the stream if the message at hand does not come in time
 
 	mu      sync.Mutex
 	waiting bool  // for room
@@ -64,7 +72,7 @@ func (g *Gateway) newInbox(ctx context.Context, c *call, n need) (*inbox, error)
 	}
 	in := &inbox{g: g, ctx: ctx, wire: w, ns: c.namespace, largest: contract.MaxMessage}
 	if n.reach == public {
-		in.largest = smallMessage
+		in.largest = contract.SmallMessage
 	}
 	return in, nil
 }
@@ -106,10 +114,9 @@ func (b *inbox) next(into any) error {
 
 // empty forgets the message at hand, which its reader has done with.
 func (b *inbox) empty() {
-	if b.give != nil {
-		b.give()
-		b.give = nil
-	}
+	b.held.Give()
+	b.extra.Give()
+	b.held, b.extra = nil, nil
 }
 
 func (b *inbox) take(into any) error {
@@ -126,7 +133,7 @@ func (b *inbox) take(into any) error {
 		return tooLong(b.largest)
 	case head[0] > 1 || packed && encoding.GetCompressor(b.wire.RecvCompress()) == nil:
 		return task.Invalid("message", "says of itself that it is packed, and not how")
-	case first || size <= smallMessage:
+	case first || size <= contract.SmallMessage:
 		return b.read(int(size), packed, into)
 	}
 	came := b.within(rest.BodyTimeout)
@@ -135,38 +142,73 @@ func (b *inbox) take(into any) error {
 
 // read reads a message of so many bytes.
 func (b *inbox) read(size int, packed bool, into any) error {
-	if err := b.reserve(size, packed); err != nil {
-		return b.failed(err)
+	if packed || size > contract.SmallMessage {
+		return b.readLarge(size, packed, into)
 	}
 	data, err := b.wire.Read(size)
 	if err != nil {
 		return b.failed(err)
 	}
-	if packed {
-		if data, err = unpack(b.wire.RecvCompress(), data, b.largest); err != nil {
-			return err
-		}
-	}
 	defer data.Free()
-	if err := encoding.GetCodecV2(proto.Name).Unmarshal(data, into); err != nil {
+	if err := encoding.GetCodecV2(grpcproto.Name).Unmarshal(data, into); err != nil {
 		return task.Invalid("message", "%v", err)
 	}
 	return nil
 }
 
-// reserve waits until there is room for a message. What a packed one will be is not known before.
-func (b *inbox) reserve(size int, packed bool) error {
-	if packed && b.largest > smallMessage {
-		size += b.largest
+// readLarge reads a message that is large, or may be: what a packed one will be is not known before.
+func (b *inbox) readLarge(size int, packed bool, into any) error {
+	m, ok := into.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is no message", into)
 	}
-	if size <= smallMessage {
-		return nil
+	whole := size
+	if packed {
+		whole = b.largest
 	}
+	room := whole + contract.MemoryFor(whole) + min(whole, fieldRoom)
+	d := &decoder{into: m, shape: shapeOf(m.ProtoReflect()), most: b.largest, room: room, extra: b.reserveExtra}
+	if b.largest > contract.SmallMessage {
+		if err := b.reserve(&b.held, b.g.large, room+min(size, inFlight)); err != nil {
+			return err
+		}
+	}
+	w := &wireReader{wire: b.wire, left: size}
+	defer w.close()
+	err := d.readFrom(w, packed, b.wire.RecvCompress())
+	switch {
+	case w.failed != nil:
+		return b.failed(w.failed)
+	case err != nil:
+		return err
+	}
+	b.held.Shrink(int64(d.made))
+	b.extra.Shrink(int64(d.made - room))
+	return nil
+}
+
+// inFlight is what gRPC has of a message at most while it is read: the piece that is asked for, and the window of a stream.
+const inFlight = pieceSize + streamWindow
+
+// reserve waits for room.
+func (b *inbox) reserve(held **seats.Held, room *seats.Room, n int) (err error) {
 	b.setWaiting(true)
 	defer b.setWaiting(false)
-	give, err := b.g.room.take(b.ctx, b.ns, int64(size))
-	b.give = give
-	return err
+	if *held, err = room.Take(b.ctx, b.ns, int64(n)); err != nil {
+		return b.failed(err)
+	}
+	if b.timer.Stop() { // the sender is not to blame for the wait
+		b.timer.Reset(rest.BodyTimeout)
+	}
+	return nil
+}
+
+// reserveExtra waits for the room of a message that takes more than its length lets expect. Who has that waits for no other.
+func (b *inbox) reserveExtra() error {
+	if b.largest <= contract.SmallMessage {
+		return contract.TooManyParts("message")
+	}
+	return b.reserve(&b.extra, b.g.extra, contract.MaxExtra)
 }
 
 func (b *inbox) setWaiting(to bool) {
@@ -175,11 +217,11 @@ func (b *inbox) setWaiting(to bool) {
 	b.waiting = to
 }
 
-// within ends the stream unless what it returns is called in time. That returns its error, or why the stream was ended: what came too late
+// within ends the stream unless what it returns is called in time, which begins anew when there is room for the message. That returns its error, or why the stream was ended: what came too late
 // must not be done.
 func (b *inbox) within(d time.Duration) (came func(error) error) {
 	over := false // guarded by b.mu
-	timer := time.AfterFunc(d, func() {
+	b.timer = time.AfterFunc(d, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if over {
@@ -187,13 +229,13 @@ func (b *inbox) within(d time.Duration) (came func(error) error) {
 		}
 		b.cut = task.Invalid("message", "did not arrive whole within %s", contract.SpanText(d))
 		if b.waiting {
-			b.cut = noRoom()
+			b.cut = contract.NoRoom()
 		}
 		st, _ := status.FromError(b.g.statusOf(b.ctx, b.cut))
 		_ = b.wire.WriteStatus(st) // fails only if the stream has ended
 	})
 	return func(err error) error {
-		if timer.Stop() {
+		if b.timer.Stop() {
 			return err
 		}
 		b.mu.Lock()
@@ -241,25 +283,4 @@ func (e longMessage) GRPCStatus() *status.Status {
 		return with
 	}
 	return st
-}
-
-// unpack makes of a message what it was before it was packed. It keeps data for itself.
-func unpack(how string, data mem.BufferSlice, most int) (mem.BufferSlice, error) {
-	packed := data.Reader()
-	data.Free()
-	defer packed.Close()
-	from, err := encoding.GetCompressor(how).Decompress(packed)
-	if err != nil {
-		return nil, task.Invalid("message", "can't be unpacked: %v", err)
-	}
-	out, err := mem.ReadAll(io.LimitReader(from, int64(most)+1), mem.DefaultBufferPool())
-	switch {
-	case err != nil:
-		out.Free()
-		return nil, task.Invalid("message", "can't be unpacked: %v", err)
-	case out.Len() > most:
-		out.Free()
-		return nil, tooLong(most)
-	}
-	return out, nil
 }

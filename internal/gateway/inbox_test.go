@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,6 +237,9 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 	})
 }
 
+// roomOfHog is what a message of 2 MiB takes that is announced and does not come.
+const roomOfHog = 2<<20 + 1<<20 + 2<<20 + inFlight
+
 // Large messages wait at their senders until there is room, those of a namespace for its half.
 func TestRoomForLargeMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -244,7 +248,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 		k.cut("b", auth.Rights{Namespace: "b", Roles: auth.Produce})
 		g, l := lockedGateway(t, k), newPipes()
 		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"a", "b"}})
-		g.room = newRoom(4 << 20)
+		g.large = seats.NewRoom(2 * roomOfHog)
 		go func() { _ = g.Serve(l) }()
 		c, began := newRudeClient(t, l.dial), time.Now()
 		large := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`"` + strings.Repeat("x", 30_000) + `"`)}}
@@ -272,14 +276,15 @@ func TestRoomForLargeMessages(t *testing.T) {
 		k.door.Heard(time.Now())
 		c.goesOn("a message without room", waits)
 		<-c.ended[hog]
-		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive whole", rest.BodyTimeout, began)
+		k.door.Heard(time.Now())
+		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive whole", 2*rest.BodyTimeout-time.Second, began)
 		c.close()
 		synctest.Wait()
-		g.room.mu.Lock()
-		if n := len(g.room.of); n != 0 {
-			t.Errorf("%d namespaces have room", n)
+		for name, room := range map[string]*seats.Room{"large": g.large, "extra": g.extra} {
+			if n, _ := room.Taken(); n != 0 {
+				t.Errorf("%s: %d bytes are taken in the end", name, n)
+			}
 		}
-		g.room.mu.Unlock()
 		g.Shutdown(context.Background())
 		synctest.Wait()
 	})
@@ -289,13 +294,89 @@ func TestRoomForLargeMessages(t *testing.T) {
 func TestRoomForPackedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		g.room = newRoom(2 * contract.MaxMessage) // half of it holds no packed message
+		g.large = seats.NewRoom(2 * contract.MaxMessage) // half of it holds no packed message
 		c, began := newRudeClient(t, l.dial), time.Now()
 		s := c.call(rpcEnqueue, "", "grpc-encoding", "gzip")
 		c.announce(s, 1, 100, make([]byte, 100))
-		c.wants("a packed message", s, codes.Unavailable, "too many large messages", rest.BodyTimeout, began)
+		c.wants("a packed message", s, codes.Unavailable, "too many large requests", rest.BodyTimeout, began)
 		c.close()
 	})
+}
+
+// Large requests of both faces are counted by what they unpack to and what is made of them, as long as their calls run, and take no more
+// than their namespace's half of the room.
+func TestLargeRequestsAreCounted(t *testing.T) {
+	const tasks, size, half = 12, 1 << 20, maxRoom / 2
+	const few, many = 2, 14
+	text := []byte(`{"to":"` + strings.Repeat("x", size-9) + `"}`)
+	batch := manyOf(tasks, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: text} })
+	body := bytes.Repeat(append([]byte(`{"type":"a","payload":`), append(text, `},`...)...), tasks)
+	body = append(append([]byte(`{"tasks":[`), body[:len(body)-1]...), `]}`...)
+	enqueue := func(t *testing.T, g *Gateway, l *pipes) map[string]func() error {
+		conn := pawlv1.NewProducerServiceClient(dial(t, l))
+		overGRPC := func(opts ...grpc.CallOption) func() error {
+			return func() error {
+				got, err := conn.EnqueueBatch(t.Context(), batch, opts...)
+				if err == nil && (len(got.Results) != tasks || got.Results[tasks-1].GetTask() == nil) {
+					err = fmt.Errorf("the answer is %v", got)
+				}
+				return err
+			}
+		}
+		overREST := func(length int64) func() error {
+			return func() error {
+				r := httptest.NewRequest("POST", ours+"/api/v1/tasks/batch", bytes.NewReader(body))
+				r.ContentLength = length
+				w := httptest.NewRecorder()
+				g.Handler().ServeHTTP(w, r)
+				if strings.Count(w.Body.String(), "task_id") != tasks {
+					return fmt.Errorf("%d %.300s", w.Code, w.Body)
+				}
+				return nil
+			}
+		}
+		return map[string]func() error{"plain": overGRPC(), "packed": overGRPC(grpc.UseCompressor("gzip")), "REST": overREST(int64(len(body))), "REST, chunked": overREST(-1)}
+	}
+	for _, face := range []string{"plain", "packed", "REST", "REST, chunked"} {
+		t.Run(face, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.busy = make(chan struct{})
+				g, l := serve(t, f)
+				call := enqueue(t, g, l)[face]
+				var calls sync.WaitGroup
+				add := func(n int) {
+					for range n {
+						calls.Go(func() {
+							if err := call(); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					synctest.Wait()
+				}
+				add(few)
+				if n, _ := g.large.Taken(); n < few*tasks*size || n > few*(tasks+1)*size {
+					t.Errorf("%d requests of %d bytes that run count as %d", few, tasks*size, n)
+				}
+				add(many - few)
+				if n, _ := g.large.Taken(); n > half || n < half/2 {
+					t.Errorf("of %d requests %d bytes are there, at most %d may be", many, n, half)
+				}
+				close(f.busy)
+				calls.Wait()
+				synctest.Wait()
+				for name, room := range map[string]*seats.Room{"large": g.large, "extra": g.extra} {
+					if now, most := room.Taken(); now != 0 || most > half {
+						t.Errorf("%s: %d bytes are taken in the end, %d were at most", name, now, most)
+					}
+				}
+				if n := len(f.tasks); n != many*tasks {
+					t.Errorf("%d tasks were enqueued, want %d", n, many*tasks)
+				}
+			})
+		})
+	}
 }
 
 // Calls that want no token are few on a connection, and short.
@@ -331,7 +412,7 @@ func TestCallsWithoutATokenAreFew(t *testing.T) {
 		if got := check(conn, ""); got != codes.OK {
 			t.Errorf("when the others have ended: %v", got)
 		}
-		if got := check(conn, strings.Repeat("x", smallMessage)); got != codes.ResourceExhausted {
+		if got := check(conn, strings.Repeat("x", contract.SmallMessage)); got != codes.ResourceExhausted {
 			t.Errorf("a long one: %v", got)
 		}
 	})

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
@@ -64,23 +67,27 @@ func badCursor(s string) error {
 // maxPageBytes ends a page early, so that its answer fits a message.
 const maxPageBytes = 12 << 20
 
+// page is a page of tasks as it is answered.
+type page struct {
+	items    []*pawlv1.Task
+	next     string
+	searched *pawlv1.Searched // of a page that is not full and has a next one
+}
+
 // list reads a page of tasks, newest first, from the shards that can have some.
-func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limit int32, withPayload bool) (items []*pawlv1.Task, next string, err error) {
+func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limit int32, withPayload bool) (out page, err error) {
 	n, err := limitOf(limit)
 	if err != nil {
-		return nil, "", err
-	}
-	from, err := decodeCursor(taskCursor, cursor)
-	if err != nil {
-		return nil, "", err
-	}
-	if n := len(from); from != nil && n != len(task.ID{}) && n != 8+len(task.ID{}) {
-		return nil, "", badCursor(cursor)
+		return out, err
 	}
 	byEnd := listsDead(f)
+	from, err := decodeTaskCursor(cursor, byEnd)
+	if err != nil {
+		return out, err
+	}
 	shards, err := g.shardsOf(ctx, f.Queue, byEnd)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
 	pages := make([]broker.Page, len(shards))
 	errs := each(len(shards), func(i int) error {
@@ -90,17 +97,52 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 		return err
 	})
 	if err := firstError(errs); err != nil {
-		return nil, "", err
+		return out, err
 	}
 	views, stop := merge(pages, byEnd, n)
 	items, fit := tasksProto(views, withPayload)
 	if fit < len(views) {
 		stop = placeOf(views[fit-1], byEnd)
 	}
+	out.items = items
 	if stop == nil {
-		return items, "", nil
+		return out, nil
 	}
-	return items, encodeCursor(taskCursor, stop), nil
+	out.next = encodeCursor(taskCursor, stop)
+	if len(items) < n {
+		out.searched = searchedProto(pages, stop)
+	}
+	return out, nil
+}
+
+// decodeTaskCursor reads where a list of tasks goes on: behind a task's id, or its end and its id.
+func decodeTaskCursor(s string, byEnd bool) ([]byte, error) {
+	at, err := decodeCursor(taskCursor, s)
+	size := len(task.ID{})
+	if byEnd {
+		size += 8
+	}
+	if err == nil && at != nil && len(at) != size {
+		err = badCursor(s)
+	}
+	return at, err
+}
+
+// searchedProto tells how far the search in several shards came that goes on behind a place.
+func searchedProto(pages []broker.Page, stop []byte) *pawlv1.Searched {
+	out := &pawlv1.Searched{Until: timestamppb.New(placeTime(stop))}
+	for _, p := range pages {
+		out.Rows += int64(p.Rows)
+	}
+	return out
+}
+
+// placeTime is when the task of a place ended, or was created as its id says.
+func placeTime(at []byte) time.Time {
+	if len(at) > len(task.ID{}) {
+		return broker.Time(binary.BigEndian.Uint64(at)).Time() // #nosec G115 -- a time, as it was written
+	}
+	return time.UnixMilli(task.ID(at).UnixMilli())
 }
 
 // shardsOf are the shards where a queue's tasks lie; all if no queue is named. Tasks that have ended outlive a queue, and a
@@ -129,10 +171,7 @@ func placeOf(v *broker.View, byEnd bool) []byte {
 	if !byEnd {
 		return v.ID[:]
 	}
-	at := make([]byte, 0, 8+len(v.ID))
-	for shift := 56; shift >= 0; shift -= 8 {
-		at = append(at, byte(uint64(v.Exec.EndedAt)>>shift))
-	}
+	at := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(v.ID)), uint64(v.Exec.EndedAt)) // #nosec G115 -- not negative
 	return append(at, v.ID[:]...)
 }
 

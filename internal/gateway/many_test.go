@@ -231,6 +231,7 @@ func TestListOverShards(t *testing.T) {
 			put(t, g, ctx, []string{"a", "b", "c"}[i*i%3], 1, "1")
 		}
 		var ids []string
+		until := time.Now().AddDate(100, 0, 0)
 		for cursor, pages := "", 0; ; pages++ {
 			r, err := producers{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: limit, Cursor: cursor})
 			if err != nil || len(r.Items) > int(limit) || pages > 200 {
@@ -238,6 +239,16 @@ func TestListOverShards(t *testing.T) {
 			}
 			for _, x := range r.Items {
 				ids = append(ids, x.TaskId)
+				if id, _ := task.ParseID(x.TaskId); time.UnixMilli(id.UnixMilli()).After(until) {
+					t.Errorf("limit %d: %s comes after a page that has searched back to %s", limit, id, until)
+				}
+			}
+			s := r.Searched
+			if short := len(r.Items) < int(limit) && r.NextCursor != ""; (s != nil) != short || short && (s.Rows < 1 || s.Rows > 3*fakeScan) {
+				t.Errorf("limit %d: a page of %d tasks with the cursor %q says that it searched %v", limit, len(r.Items), r.NextCursor, s)
+			}
+			if s != nil {
+				until = s.Until.AsTime()
 			}
 			if cursor = r.NextCursor; cursor == "" {
 				break

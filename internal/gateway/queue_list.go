@@ -108,9 +108,8 @@ func (g *Gateway) listed(ctx context.Context, q queueList) (queues []cluster.Que
 
 // counted finds the names of queues by what was last counted of all, of which shards and nodes tell at once.
 func (g *Gateway) counted(ctx context.Context, q queueList) (names []string, next string) {
-	of := broker.CountsQuery{Namespace: q.ns, Pattern: q.pattern, State: countedState(q)}
-	idle := q.having == contract.QueueNoWorker
-	if q.most && !idle {
+	of := broker.CountsQuery{Namespace: q.ns, Pattern: q.pattern, State: countedState(q), NoWorker: q.having == contract.QueueNoWorker}
+	if q.most {
 		of.Most = q.limit
 	}
 	counts := g.cfg.Stats.QueueCounts(ctx, of)
@@ -121,17 +120,8 @@ func (g *Gateway) counted(ctx context.Context, q queueList) (names []string, nex
 		from, _ := slices.BinarySearchFunc(counts, q.after+"\x00", func(c broker.QueueCount, name string) int { return strings.Compare(c.Queue, name) })
 		counts = counts[from:]
 	}
-	for some := range slices.Chunk(counts, contract.MaxPage) {
-		found := make([]string, len(some))
-		for i, c := range some {
-			found[i] = c.Queue
-		}
-		if idle {
-			found = g.withoutWorkers(ctx, q.ns, found)
-		}
-		if names = append(names, found...); len(names) > q.limit {
-			break
-		}
+	for _, c := range counts[:min(len(counts), q.limit+1)] {
+		names = append(names, c.Queue)
 	}
 	if len(names) > q.limit {
 		if names = names[:q.limit]; !q.most {
@@ -152,19 +142,4 @@ func countedState(q queueList) task.State {
 		return task.Ready
 	}
 	return 0
-}
-
-// withoutWorkers are those of some queues that no worker takes tasks of.
-func (g *Gateway) withoutWorkers(ctx context.Context, ns string, names []string) []string {
-	if g.cfg.Workers == nil {
-		return names
-	}
-	workers := g.cfg.Workers.CountWorkers(ctx, ns, names)
-	out := names[:0]
-	for i, name := range names {
-		if i >= len(workers) || workers[i] == 0 {
-			out = append(out, name)
-		}
-	}
-	return out
 }

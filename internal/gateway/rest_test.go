@@ -226,3 +226,48 @@ func TestOpenAPIHasEveryPath(t *testing.T) {
 		t.Errorf("%s is in openapi.json, but not served", key)
 	}
 }
+
+// A string that holds half of a surrogate pair is no text: two of them would be read as the same.
+func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	defer g.Shutdown(context.Background())
+	post := func(path, body string) (int, string) {
+		w := httptest.NewRecorder()
+		g.Handler().ServeHTTP(w, httptest.NewRequest("POST", ours+path, strings.NewReader(body)))
+		return w.Code, w.Body.String()
+	}
+	for _, half := range []string{`\ud800`, `\uDFFF`, `a\udbffb`, `\ud83d\ud83d\ude00`, `\ude00\ud83d`, `\ud83d\n`, `\ud83d\\ude00`, `\\\ud800`, `\ud83d\u0041`} {
+		for where, body := range map[string]string{
+			"a key":               `{"type":"a","idempotency_key":"%s"}`,
+			"a header's value":    `{"type":"a","headers":{"h":"%s"}}`,
+			"a header's name":     `{"type":"a","headers":{"%s":"x"}}`,
+			"a tag":               `{"type":"a","tags":["x","%s"]}`,
+			"a task that follows": `{"type":"a","then":[{"type":"b","headers":{"h":"%s"}}]}`,
+		} {
+			body = fmt.Sprintf(body, half)
+			if code, said := post("/api/v1/tasks", body); code != 400 || !strings.Contains(said, `"code":"invalid_argument"`) {
+				t.Errorf("%s of %s: %d %s", where, body, code, said)
+			}
+			if code, said := post("/api/v1/tasks/batch", `{"tasks":[`+body+`]}`); !strings.Contains(said, `"code":"invalid_argument"`) {
+				t.Errorf("%s of %s in a batch: %d %s", where, body, code, said)
+			}
+		}
+	}
+	if n := len(f.tasks); n != 0 {
+		t.Errorf("%d tasks were enqueued", n)
+	}
+	for text, want := range map[string]string{`\ud83d\ude00`: "😀", `\uD83D\uDE00\ud83d\ude00`: "😀😀", `\\ud800`: `\ud800`, `\\\\ud800`: `\\ud800`, `\ufffd`: "\ufffd", `\ue000\ud7ff`: "\ue000\ud7ff"} {
+		if code, said := post("/api/v1/tasks", `{"type":"a","headers":{"h":"`+text+`"}}`); code != 202 {
+			t.Errorf("%s: %d %s", text, code, said)
+			continue
+		}
+		found := false
+		for _, task := range f.tasks {
+			found = found || task.view.Headers["h"] == want
+		}
+		if !found {
+			t.Errorf("%s is not read as %q", text, want)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 type Workers interface {
 	// Workers reads a page of them, of all nodes or of the one that is named. A node that gives no answer is named in its own.
 	Workers(ctx context.Context, q roster.Query, node string) (roster.Listing, error)
-	// CountWorkers counts those that take tasks of some queues, in their order.
+	// CountWorkers counts those that take tasks of some queues, in their order; nil: they are not all known.
 	CountWorkers(ctx context.Context, ns string, queues []string) []int64
 	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/rest"
-	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/pawlq/pawl/internal/auth"
 )
@@ -59,36 +58,12 @@ func (g *Gateway) Serve(l net.Listener) error {
 	servers.Go(func() { _ = g.grpc.Serve(rpc) })
 	servers.Go(func() { _ = g.grpc.Serve(g.inside) })
 	servers.Go(func() { _ = g.http.Serve(web) })
-	if g.cfg.Ready != nil {
-		servers.Go(g.followReady)
-	}
 	err := g.door.accept(l, rpc, web)
 	if err != nil {
 		g.door.close()
 	}
 	servers.Wait()
 	return err
-}
-
-// readyEvery is how often gRPC's health service learns whether the node is ready.
-const readyEvery = time.Second
-
-// followReady keeps gRPC's health service up to date until the door closes.
-func (g *Gateway) followReady() {
-	tick := time.NewTicker(readyEvery)
-	defer tick.Stop()
-	for {
-		status := grpc_health_v1.HealthCheckResponse_SERVING
-		if g.cfg.Ready() != nil {
-			status = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-		}
-		g.health.SetServingStatus("", status) // nothing after its Shutdown
-		select {
-		case <-tick.C:
-		case <-g.door.closed:
-			return
-		}
-	}
 }
 
 // Shutdown takes no new connections, lets calls and streams end until ctx does, and then cuts them off.

@@ -138,6 +138,10 @@ func TestReadiness(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- g.Serve(l) }()
 		conn := dial(t, l)
+		watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, c := range []struct {
 			why    *task.Error
 			status grpc_health_v1.HealthCheckResponse_ServingStatus
@@ -149,10 +153,15 @@ func TestReadiness(t *testing.T) {
 			{nil, grpc_health_v1.HealthCheckResponse_SERVING, 200, `"status":"ok"`},
 		} {
 			why.Store(c.why)
-			pass(2 * readyEvery)
 			h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 			if err != nil || h.Status != c.status {
 				t.Errorf("%v: health is %v, %v", c.why, h, err)
+			}
+			if h, err := watch.Recv(); err != nil || h.Status != c.status {
+				t.Errorf("%v: who watches is told %v, %v", c.why, h, err)
+			}
+			if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil || all.Statuses[""].GetStatus() != c.status {
+				t.Errorf("%v: the list of services is %v, %v", c.why, all, err)
 			}
 			w := httptest.NewRecorder()
 			g.Handler().ServeHTTP(w, httptest.NewRequest("GET", ours+"/readyz", nil))
@@ -431,6 +440,41 @@ func TestAbort(t *testing.T) {
 		}
 		if took := time.Since(start); took != 0 {
 			t.Errorf("all that took %v", took)
+		}
+	})
+}
+
+// Who watches a node's health is told of a change within two seconds, without asking.
+func TestReadinessIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := newGateway(newFake()), newPipes()
+		var ready atomic.Bool
+		ready.Store(true)
+		g.cfg.Ready = func() error {
+			if ready.Load() {
+				return nil
+			}
+			return task.Unavailable(0, "no leader")
+		}
+		served := make(chan error, 1)
+		go func() { served <- g.Serve(l) }()
+		conn := dial(t, l)
+		watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{true, false, true} {
+			ready.Store(want)
+			began := time.Now()
+			h, err := watch.Recv()
+			if err != nil || (h.Status == grpc_health_v1.HealthCheckResponse_SERVING) != want || time.Since(began) > 2*readyEvery {
+				t.Errorf("after %s told %v, %v, want serving %t", time.Since(began), h, err, want)
+			}
+		}
+		conn.Close()
+		g.Shutdown(t.Context())
+		if err := <-served; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -155,6 +155,6 @@ func (g producers) ListTasks(ctx context.Context, r *pawlv1.ListTasksRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := g.list(ctx, f, r.GetCursor(), r.GetLimit(), r.GetWithPayload())
-	return &pawlv1.ListTasksResponse{Items: items, NextCursor: next}, err
+	p, err := g.list(ctx, f, r.GetCursor(), r.GetLimit(), r.GetWithPayload())
+	return &pawlv1.ListTasksResponse{Items: p.items, NextCursor: p.next, Searched: p.searched}, err
 }

@@ -101,6 +101,8 @@ func TestTokensOverREST(t *testing.T) {
 		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"certificate":"billing"}`, `400 certificate: \"billing\" is no name of a certificate`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"certificate":"dns:billing"}`, `403 token \"lead\" is limited to a namespace or to queues, and a token for a certificate`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
+		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail","sms"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
+		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["sms","mail"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"all_namespaces":true}`, `403 token \"lead\" is limited to namespace \"team\", and can't make one that is not`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"a b","roles":["produce"]}`, `400 name: \"a b\" has a character other than`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"admin-token-file","roles":["produce"]}`, `400 name: \"admin-token-file\" is that of the token of a server's --admin-token-file`},

@@ -18,7 +18,9 @@ func (g *Gateway) newREST() http.Handler {
 			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: keepers{Gateway: g}, Webhook: heralds{Gateway: g}, Audit: auditors{Gateway: g},
 			Roster: rollCall{Gateway: g}, Stats: statisticians{Gateway: g}, Cluster: clusters{Gateway: g}, Events: g.watchEvents,
 		},
-		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch, Misdirected: g.misdirected, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
+		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch,
+		Large: g.large, Extra: g.extra, Namespace: namespaceOf,
+		Misdirected: g.misdirected, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
 	})
 }
 

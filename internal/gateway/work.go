@@ -75,6 +75,10 @@ func (g workers) Work(stream pawlv1.WorkerService_WorkServer) error {
 	if w.claim, err = helloOf(w.ns, first.GetHello(), g.limits); err != nil {
 		return err
 	}
+	w.claim.Stream = true
+	if err := mayClaim(stream.Context(), w.claim.Queues); err != nil {
+		return err
+	}
 	if err := checkInstance("hello.instance", first.GetHello().GetInstance()); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ var (
 	queueCount    = gather("pawl_queues", "Queues that ever had a task, in the shards that this node leads.")
 	maxWait       = gather("pawl_queue_max_wait_seconds", "How long a task of the queue may be ready before somebody should look, in seconds: its setting max_wait; of _other the least. Of queues with ready tasks those with the most.", "namespace", "queue")
 	oldestReady   = gather("pawl_queue_oldest_ready_seconds", "How long the oldest ready task has been ready, in seconds; of queues with ready tasks those with the most.", "namespace", "queue")
-	blockedTasks  = gather("pawl_blocked_tasks", "Ready tasks that wait for something else than their turn, by reason as of explain; of the queues with the most ready tasks.", "namespace", "queue", "reason")
+	blockedTasks  = gather("pawl_blocked_tasks", "Ready tasks that wait for something other than their turn and a free worker, by reason as in explain; for queues beyond the 200 with the most ready tasks only `no_worker`, and `queue_paused` beside it.", "namespace", "queue", "reason")
 	waitSeconds   = gather("pawl_task_wait_seconds", "From ready to claimed, in seconds.", "namespace", "queue")
 	runSeconds    = gather("pawl_task_run_seconds", "From claimed to the end of the run, however it ended, in seconds; leases that were lost are not in it.", "namespace", "queue")
 	ackSeconds    = gather("pawl_claim_to_ack_seconds", "From claimed to acked, in seconds.", "namespace", "queue")

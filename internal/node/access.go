@@ -133,8 +133,8 @@ func (t *tokens) Namespaces(ctx context.Context) ([]cluster.NamespaceInfo, error
 }
 
 // newDoor makes the door of this node, which hears of tokens by the node's copy.
-func newDoor(cfg Config) *auth.Door {
-	door := auth.Config{Mode: cfg.Tokens}
+func newDoor(cfg Config, current func() bool) *auth.Door {
+	door := auth.Config{Mode: cfg.Tokens, Current: current}
 	if cfg.AdminToken != nil {
 		door.Admin = func() (auth.Hash, bool) {
 			token := cfg.AdminToken()
@@ -198,19 +198,39 @@ func (n *Node) noteRefusals(ctx context.Context) {
 	}
 }
 
+// asksItself says whether this node is all of its cluster and leads it, so that nobody waits for a sign of its life, and its copy lacks
+// nothing for longer than a poll takes to return. With tokens it tells of their use, and goes by the beat of other nodes.
+func (n *Node) asksItself() bool {
+	rep := n.replicas.get(systemShard)
+	if rep == nil || n.hasPeers() || n.door.On() {
+		return false
+	}
+	_, leads := rep.shard.Now()
+	return leads
+}
+
 // fetch asks the leader of the system shard what the copy lacks, and tells it how this node is.
 func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
+	if n.asksItself() {
+		wait = cluster.OwnPollWait
+		n.waits.Store(true)
+	}
 	report := n.report()
 	uses, told := n.door.Uses()
 	report.Uses = uses
-	asked := time.Now()
 	d, err := n.system.changes(ctx, changesArgs{After: after, Report: report, Wait: wait})
 	if err != nil {
+		n.waits.Store(false)
 		n.leaveIfRemoved(err)
 		return d, err
 	}
 	told()
-	n.door.Heard(asked)
-	n.heard.Store(time.Now().UnixNano())
 	return d, nil
+}
+
+// current notes that the copy of the cluster's tables is as new as they were at a time.
+func (n *Node) current(at time.Time) {
+	n.door.Heard(at)
+	n.heard.Store(time.Now().UnixNano())
+	n.waits.Store(false) // until it waits again: for that moment the copy is new enough
 }

@@ -192,7 +192,7 @@ type estate struct {
 	s                                           *server
 	token                                       string
 	task, claimed, claim, dead, group, schedule string
-	operation                                   string
+	operation, place                            string
 }
 
 const canary = "canary"
@@ -218,6 +218,10 @@ func (s *server) estate(token string) *estate {
 	s.web(token, "PUT", "/api/v1/queues/other", `{"settings":{}}`) // strangers with a right to it would make it
 	e.dead = enqueue()
 	s.web(token, "POST", "/api/v1/tasks/"+e.dead+"/fail", `{"claim_token":"`+take()+`","error":{"message":"canary"},"outcome":"dead"}`)
+	archived := enqueue()
+	s.web(token, "POST", "/api/v1/tasks/"+archived+"/fail", `{"claim_token":"`+take()+`","error":{"message":"canary"},"outcome":"dead"}`)
+	s.web(token, "POST", "/api/v1/tasks/"+archived+"/discard", "")
+	e.place = field(s.web(token, "GET", "/api/v1/archive", ""), "place")
 	e.claimed = enqueue()
 	e.claim = take()
 	e.task = enqueue()
@@ -273,6 +277,7 @@ func (e *estate) attempts() (all [][3]string) {
 	for _, path := range []string{"queues/canary-q", "queues/canary-q/explain", "queues/canary-q/dead", "queues/canary-q/stats", "tasks?queue=canary-q"} {
 		add("GET", path, "")
 	}
+	add("POST", "archive/restore", `{"places":["`+e.place+`"]}`)
 	add("DELETE", "queues/canary-q", "")
 	return all
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -182,8 +183,12 @@ func (a *admin) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
 const (
 	// methodHash asks a node for the hash of its replica.
 	methodHash = "hash"
-	// hashLook is how often a replica is asked, and hashTime for how long: to read 10 GB takes a while. A node that can't be
-	// reached is tried for reachTime: a connection may be on its way.
+	// markTime is how long the leader of a shard may take to begin a comparison, and checkTime how long to check its numbers:
+	// to read 10 GB takes a while.
+	markTime  = 10 * time.Second
+	checkTime = 5 * time.Minute
+	// hashLook is how often a replica is asked, and hashTime for how long. A node that can't be reached is tried for reachTime:
+	// a connection may be on its way.
 	hashLook  = 50 * time.Millisecond
 	hashTime  = 2 * time.Minute
 	reachTime = 3 * time.Second
@@ -219,18 +224,23 @@ func (a *admin) Verify(ctx context.Context, id uint32) (v gateway.Verification, 
 	if _, ok := a.n.copy.Shard(id); !ok {
 		return v, noShard(id)
 	}
-	st, err := a.groups.Status(ctx, id)
-	if err != nil {
-		return v, err
-	}
 	v.Shard, v.Equal = id, true
-	if v.Index, err = a.mark(ctx, id, struct{}{}); err != nil {
+	var members []uint64
+	err = inTime(ctx, markTime, fmt.Sprintf("shard %d: its leader gave no answer", id), func(ctx context.Context) error {
+		st, err := a.groups.Status(ctx, id)
+		if err == nil {
+			members = append(st.Voters, st.Learners...)
+			v.Index, err = a.mark(ctx, id, struct{}{})
+		}
+		return err
+	})
+	if err != nil {
 		return v, err
 	}
 	patient, cancel := context.WithTimeout(ctx, hashTime)
 	defer cancel()
 	var first *shard.Hash
-	for _, replica := range append(st.Voters, st.Learners...) {
+	for _, replica := range members {
 		node := nodeOf(replica)
 		h, known := a.hashOf(patient, node, hashArgs{id, v.Index})
 		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.n.nodeName(uint64(node)), Hash: h.Sum, Known: known})
@@ -239,13 +249,27 @@ func (a *admin) Verify(ctx context.Context, id uint32) (v gateway.Verification, 
 		}
 		v.Equal = v.Equal && (!known || h == *first)
 	}
-	if id == systemShard {
-		v.Problems, err = a.checkSystem(ctx, struct{}{})
-	} else {
-		v.Problems, err = a.check(ctx, id, struct{}{})
-		v.Problems = v.Problems[:min(len(v.Problems), maxProblems)]
-	}
+	err = inTime(ctx, checkTime, fmt.Sprintf("shard %d: its numbers were not checked", id), func(ctx context.Context) (err error) {
+		if id == systemShard {
+			v.Problems, err = a.checkSystem(ctx, struct{}{})
+		} else {
+			v.Problems, err = a.check(ctx, id, struct{}{})
+			v.Problems = v.Problems[:min(len(v.Problems), maxProblems)]
+		}
+		return err
+	})
 	return v, err
+}
+
+// inTime does a part of a verification, and says what it has waited for in vain.
+func inTime(ctx context.Context, d time.Duration, what string, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	err := do(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return task.Unavailable(time.Second, "%s within %s: %v", what, d, err)
+	}
+	return err
 }
 
 // maxProblems bounds what one answer tells of numbers that don't agree: one is too many.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -97,6 +98,9 @@ func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holdin
 
 func (n *Node) try(ctx context.Context, what string, id uint32, do func() error) bool {
 	err := do()
+	if errors.Is(err, ErrDamaged) { // it stays so: only a start repairs it
+		n.fail(err)
+	}
 	if err != nil && ctx.Err() == nil {
 		n.cfg.Logger.Error("could not "+what, "shard", id, "error", err)
 		return false
@@ -154,8 +158,10 @@ func readMap(dir string) *cluster.Map {
 
 // report is what the node tells of itself.
 func (n *Node) report() cluster.Report {
-	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load()}
+	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load(),
+		SlowDisk: n.slow.Load(), DiskShort: n.diskFull(), Up: time.Since(n.began)}
 	if !n.cfg.InMemory {
+		r.MinFree = n.cfg.MinFree
 		r.DiskFree, r.DiskTotal, _ = diskBytes(n.cfg.Dir)
 	}
 	for _, id := range n.replicas.all() {

@@ -59,7 +59,12 @@ func (a atlas) Level() int {
 }
 
 // Age implements router.Map.
-func (a atlas) Age() time.Duration { return time.Since(time.Unix(0, a.n.heard.Load())) }
+func (a atlas) Age() time.Duration {
+	if a.n.waits.Load() {
+		return 0
+	}
+	return time.Since(time.Unix(0, a.n.heard.Load()))
+}
 
 // systemLeader is the node that leads the system shard as far as this node's replica knows; 0: none, or no replica here.
 func (n *Node) systemLeader() uint32 {

@@ -8,29 +8,32 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 )
 
-const (
-	// maxOffset is how far a node's wall clock may be from that of most others. Beyond it the node leads no shard: what it
-	// takes for now would make tasks early or late.
-	maxOffset = 500 * time.Millisecond
-	// clockLook is how often it is compared.
-	clockLook = 2 * time.Second
-)
+// clockLook is how often a node's wall clock is compared with those of the others.
+const clockLook = 2 * time.Second
 
 // watchClock keeps this node from leading while its wall clock is not that of the others, until ctx ends. Nobody is to bring
-// leadership to it meanwhile, nor while its disk is known to be slow.
+// leadership to it meanwhile, nor while its disk is known to be slow. A node that is alone leads in any case.
 func (n *Node) watchClock(ctx context.Context) {
-	tick := time.NewTicker(clockLook)
-	defer tick.Stop()
-	wasWrong := false
-	for {
+	timer := time.NewTimer(clockLook)
+	defer timer.Stop()
+	for wasWrong := false; ; {
+		if changed := n.copy.Changed(); !n.hasPeers() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				continue
+			}
+		}
+		timer.Reset(clockLook)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 		offset, known := n.clockOffset(n.copy.Map())
 		n.offset.Store(int64(offset))
-		wrong := known && offset.Abs() > maxOffset
+		wrong := known && offset.Abs() > cluster.MaxClockOffset
 		if wrong != wasWrong {
 			wasWrong = wrong
 			if wrong {
@@ -39,19 +42,33 @@ func (n *Node) watchClock(ctx context.Context) {
 				n.cfg.Logger.Info("the wall clock is that of most nodes again", "offset", offset)
 			}
 		}
-		slow := false
+		slow, bar := false, ""
+		switch {
+		case n.leaving.Load():
+			bar = whyStops
+		case wrong:
+			bar = "the wall clock of the node is wrong"
+		}
 		for _, id := range n.replicas.all() {
 			if rep := n.replicas.get(id); rep != nil {
-				rep.shard.Bar(wrong || n.leaving.Load())
+				rep.shard.Bar(bar)
 				slow = slow || rep.shard.SlowDisk()
 			}
 		}
+		n.slow.Store(slow)
 		n.barred.Store(wrong || slow)
+		n.diskFull() // also while nobody asks for reports
 	}
 }
 
+// hasPeers says whether there are, or may be, other nodes in the cluster.
+func (n *Node) hasPeers() bool {
+	m := n.copy.Map()
+	return m == nil || len(m.Members()) > 1
+}
+
 // clockOffset is how far this node's wall clock is ahead of the middle one of all nodes', as far as they answer. Not known
-// if most don't.
+// if most don't. Of two nodes it is how far it is ahead of the other's, and not known which of the two is wrong.
 func (n *Node) clockOffset(m *cluster.Map) (offset time.Duration, known bool) {
 	if m == nil {
 		return 0, false
@@ -62,6 +79,9 @@ func (n *Node) clockOffset(m *cluster.Map) (offset time.Duration, known bool) {
 		if o, _, ok := n.transport.Offset(node.Number); ok && node.Number != me {
 			offsets = append(offsets, o)
 		}
+	}
+	if all == 2 && len(offsets) == 2 {
+		return -offsets[1], false
 	}
 	if all < 3 || 2*len(offsets) <= all {
 		return 0, false

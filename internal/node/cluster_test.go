@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -99,16 +101,32 @@ func (w *network) deafen(name string, d time.Duration) {
 // answers is a connection that a node has made to another one. It takes no lock: that would keep races of nodes from being seen.
 type answers struct {
 	net.Conn
-	w    *network
-	name string
+	w      *network
+	name   string
+	closed chan struct{}
+	close  func()
 }
 
-func (a answers) Read(b []byte) (int, error) {
+func (w *network) answers(conn net.Conn, name string) *answers {
+	closed := make(chan struct{})
+	return &answers{conn, w, name, closed, sync.OnceFunc(func() { close(closed) })}
+}
+
+func (a *answers) Read(b []byte) (int, error) {
 	n, err := a.Conn.Read(b)
 	if now := a.w.deaf.Load(); now != nil && now.name == a.name {
-		<-now.over
+		select {
+		case <-now.over:
+		case <-a.closed:
+			return 0, net.ErrClosed
+		}
 	}
 	return n, err
+}
+
+func (a *answers) Close() error {
+	a.close()
+	return a.Conn.Close()
 }
 
 // start starts a node under a name, which joins those of the others.
@@ -135,7 +153,7 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 		if err != nil {
 			return nil, err
 		}
-		return answers{conn, w, name}, nil
+		return w.answers(conn, name), nil
 	}
 	if w.admin != "" {
 		cfg.Tokens, cfg.AdminToken = TokensAlways, func() string { return w.admin }
@@ -527,38 +545,75 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A member whose log is damaged does not vote any more: it is filled anew by the others, and what is damaged is kept.
+// damages are what can be lost of a member's directory. State is that of data shard 1.
+var damages = map[string]func(t *testing.T, dir, state string){
+	"marks are missing":          func(t *testing.T, dir, _ string) { lose(t, dir, "raft/marks") },
+	"logs are missing":           func(t *testing.T, dir, _ string) { lose(t, dir, "raft") },
+	"log in its middle":          func(t *testing.T, dir, _ string) { spoil(t, dir, "raft/log/*.log", 300) },
+	"state is missing":           func(t *testing.T, _, state string) { lose(t, state, "") },
+	"state is empty":             func(t *testing.T, _, state string) { lose(t, state, "*") },
+	"tables":                     func(t *testing.T, _, state string) { spoil(t, state, "*.sst", 20) },
+	"list of tables":             func(t *testing.T, _, state string) { spoil(t, state, "MANIFEST-*", 20) },
+	"name of the list of tables": func(t *testing.T, _, state string) { lose(t, state, "marker.manifest.*") },
+	"identity and its copy":      func(t *testing.T, dir, _ string) { spoil(t, dir, "node.json*", 20) },
+	"all but the map":            func(t *testing.T, dir, _ string) { lose(t, dir, "[^c]*") },
+}
+
+// lose deletes what matches a pattern in a directory, or the directory.
+func lose(t *testing.T, dir, pattern string) {
+	t.Helper()
+	for _, path := range glob(t, dir, pattern) {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// spoil flips a bit of each file that matches a pattern.
+func spoil(t *testing.T, dir, pattern string, at int) {
+	t.Helper()
+	for _, path := range glob(t, dir, pattern) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at < len(b) {
+			b[at] ^= 0x10
+		}
+		put(t, path, string(b))
+	}
+}
+
+func glob(t *testing.T, dir, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("nothing matches %q in %s: %v", pattern, dir, err)
+	}
+	return paths
+}
+
+// A member that has lost something does not vote any more. It is filled anew by the others within 30 s, no shard has fewer than
+// three voters meanwhile, and what is damaged is kept.
 func TestDamagedMemberIsFilledAnew(t *testing.T) {
-	for _, part := range []string{"raft/marks", "raft", "shard-0001-2"} {
-		t.Run(part, func(t *testing.T) {
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "tables" && name != "logs are missing" {
+				t.Skip("the others take the same way")
+			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newNetwork(t)
-				dir := t.TempDir()
-				w.start("n1", t.TempDir(), "n1")
-				w.start("n2", t.TempDir(), "n1")
-				w.start("n3", dir, "n1")
-				w.until("three voters each", w.replicated(3))
+				dir := w.grow()["n3"]
 				id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+				pass(time.Second) // so that the third has it
 				old := w.nodes["n3"].book.read()
+				if err := w.nodes["n3"].replicas.get(1).state.Flush(); err != nil {
+					t.Fatal(err)
+				}
 				w.crash("n3")
 				refused(t, Config{Dir: dir, Name: "n3", AcceptDataLoss: true}, "is one of 3")
-				spoilt := 0
-				for _, name := range []string{part, stateDir(1, old.Replicas[1].Replica)} {
-					if _, err := os.Stat(filepath.Join(dir, name)); err == nil && spoilt == 0 {
-						if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-							t.Fatal(err)
-						}
-						spoilt++
-					}
-				}
-				w.start("n3", dir)
-				if now := w.nodes["n3"].book.read(); now.Node == old.Node {
-					t.Errorf("it has its old number %d", now.Node)
-				}
-				if _, err := os.Stat(filepath.Join(dir, "damaged-1", identityFile)); err != nil {
-					t.Errorf("nothing was set aside: %v", err)
-				}
-				w.until("three voters each", w.replicated(3))
+				damage(t, dir, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)))
+				w.refilled("n3", dir, old.Node)
 				w.crash("n1")
 				if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
 					t.Errorf("the task is %+v, %v", info, err)
@@ -566,6 +621,147 @@ func TestDamagedMemberIsFilledAnew(t *testing.T) {
 			})
 		})
 	}
+}
+
+// refilled starts a member on a directory that is damaged, and waits until it has joined anew and all its replicas vote.
+func (w *network) refilled(name, dir string, old uint32) {
+	w.t.Helper()
+	began := time.Now()
+	w.start(name, dir)
+	if now := w.nodes[name].book.read(); now.Node == old || now.Aside != "" {
+		w.t.Errorf("it is %+v", now)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "damaged-1")); err != nil {
+		w.t.Errorf("nothing was set aside: %v", err)
+	}
+	w.within(30*time.Second-time.Since(began), 100*time.Millisecond, "three voters each", func() error {
+		w.mustHaveVoters(3)
+		w.mustNotBeReadyEarly(name)
+		return w.replicated(3)()
+	})
+	w.until("it is ready", w.nodes[name].ready)
+	w.t.Logf("whole %v after its start", time.Since(began))
+}
+
+// mustNotBeReadyEarly fails the test if a node says that it is ready before its replicas vote.
+func (w *network) mustNotBeReadyEarly(name string) {
+	w.t.Helper()
+	n := w.nodes[name]
+	if n.ready() != nil {
+		return
+	}
+	for id := range uint32(2) {
+		rep := n.replicas.get(id)
+		if rep == nil {
+			w.t.Errorf("%s is ready, and has no replica of shard %d", name, id)
+			continue
+		}
+		if st, err := rep.shard.Status(w.t.Context()); err != nil || !slices.Contains(st.Voters, rep.id) {
+			w.t.Errorf("%s is ready, and its replica of shard %d does not vote: %+v, %v", name, id, st, err)
+		}
+	}
+}
+
+// mustHaveVoters fails the test if a shard has fewer voters than that.
+func (w *network) mustHaveVoters(n int) {
+	w.t.Helper()
+	for _, s := range w.nodes {
+		for _, id := range s.replicas.all() {
+			rep := s.replicas.get(id)
+			if _, leads := rep.shard.Now(); !leads {
+				continue
+			}
+			if st, err := rep.shard.Status(w.t.Context()); err == nil && len(st.Voters) < n {
+				w.t.Errorf("shard %d has %d voters, want %d", id, len(st.Voters), n)
+			}
+		}
+	}
+}
+
+// A member whose map of the cluster is lost or damaged finds the others by its replica of the system shard.
+func TestLostMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dir := w.grow()["n3"]
+		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+		for _, damage := range []func(){func() { lose(t, dir, mapFile) }, func() { put(t, filepath.Join(dir, mapFile), "{") }} {
+			old := w.nodes["n3"].book.read().Node
+			w.crash("n3")
+			damage()
+			w.start("n3", dir)
+			w.until("three voters each", w.replicated(3))
+			if now := w.nodes["n3"].book.read().Node; now != old {
+				t.Errorf("it has number %d, want its old one, %d", now, old)
+			}
+			if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+				t.Errorf("the task is %+v, %v", info, err)
+			}
+		}
+	})
+}
+
+// Where it has none of that shard, it finds them at the addresses of --join, and says so where there are none.
+func TestLostMapWithoutSystemShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.grow()
+		dir := t.TempDir()
+		w.start("n4", dir, "n1")
+		if err := w.nodes["n4"].client().Admin().DrainNode(t.Context(), "n4"); err != nil {
+			t.Fatal(err)
+		}
+		w.until("it holds nothing", func() error {
+			row, _ := w.nodes["n4"].copy.Map().Named("n4")
+			if held := w.nodes["n4"].book.read().Replicas; len(held) > 0 || row.State != cluster.Draining {
+				return fmt.Errorf("it is %v and holds %v", row.State, held)
+			}
+			return nil
+		})
+		w.crash("n4")
+		lose(t, dir, mapFile)
+		if _, err := w.tryStart(t.Context(), "n4", dir); err == nil || !strings.Contains(err.Error(), "--join") {
+			t.Errorf("it started without a map and without --join: %v", err)
+		}
+		w.start("n4", dir, "n9", "n2")
+		w.until("it knows them all", func() error {
+			if m := w.nodes["n4"].copy.Map(); len(m.Members()) < 4 {
+				return fmt.Errorf("it knows %d nodes", len(m.Members()))
+			}
+			return nil
+		})
+	})
+}
+
+// Damage that a member finds while it runs ends it, once: the next start sets its data aside.
+func TestDamageFoundLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		ended := make(chan error, 1)
+		w.fatal = func(err error) { ended <- err }
+		dir := w.grow()["n3"]
+		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+		pass(time.Second)
+		n3 := w.nodes["n3"]
+		old := n3.book.read()
+		state := n3.replicas.get(1).state
+		if err := state.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second) // tables are merged, and then they stay
+		spoil(t, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)), "*.sst", 20)
+		if v, err := newAdmin(w.nodes["n1"].Node).Verify(t.Context(), 1); err != nil || v.Replicas[2].Known {
+			t.Errorf("replicas that are compared: %+v, %v", v, err)
+		}
+		var damage *DamageError
+		if err := soon(t, ended); !errors.As(err, &damage) || !strings.HasSuffix(damage.File, ".sst") || !strings.Contains(err.Error(), "start it again") {
+			t.Errorf("it ended with %v", err)
+		}
+		w.crash("n3")
+		w.refilled("n3", dir, old.Node)
+		if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+			t.Errorf("the task is %+v, %v", info, err)
+		}
+	})
 }
 
 // A node that was removed while it was away learns of it, and ends.
@@ -625,6 +821,38 @@ func TestVerify(t *testing.T) {
 					t.Errorf("shard %d: %+v", id, r)
 				}
 			}
+		}
+	})
+}
+
+// A shard that gives no answer holds up a comparison for a while, and not for ever. Who asked is told which it is.
+func TestVerifyWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		leader := w.leaderOf(1)
+		asked := "n1"
+		if leader == asked {
+			asked = "n2"
+		}
+		n := newAdmin(w.nodes[asked].Node)
+		w.deafen(asked, 20*time.Second)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := n.Verify(ctx, 1)
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "shard 1 has no leader that answers") || took > markTime {
+			t.Errorf("after %s: %v", took, err)
+		}
+		pass(30 * time.Second) // until it hears again
+		hangs := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		began = time.Now()
+		err = inTime(t.Context(), checkTime, "shard 7: its numbers were not checked", hangs)
+		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 7: its numbers were not checked within 5m0s") || took != checkTime {
+			t.Errorf("after %s: %v", took, err)
+		}
+		if err := inTime(ctx, time.Hour, "it", hangs); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller's own end is told as %v", err)
 		}
 	})
 }

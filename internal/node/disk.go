@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,16 +30,27 @@ func lockDir(dir string) (*os.File, error) {
 // room watches the free space of the data directory, so that enqueues are refused before the disk is full: a storage
 // engine out of space stops for good, and acks need some.
 type room struct {
+	node  string
 	dir   string
 	min   int64
 	free  func(dir string) (int64, error)
 	next  atomic.Int64 // when to look again, in Unix nanoseconds
 	short atomic.Bool
+
+	mu    sync.Mutex
+	full  bool
+	roomy time.Time // since when there is room again, while full; zero: there is none
 }
 
-// roomLook is how often the free space is read at most. In that time, at 500 MB/s, 10 MB are written. To read it takes a
-// microsecond.
-const roomLook = 20 * time.Millisecond
+const (
+	// roomLook is how often the free space is read at most. In that time, at 500 MB/s, 10 MB are written. To read it takes a
+	// microsecond.
+	roomLook = 20 * time.Millisecond
+	// A node that was full counts as full until it has had a quarter more than it must have for spareFor: what was written on it while it led
+	// is written again once it leads.
+	spareRoom = 4
+	spareFor  = 30 * time.Second
+)
 
 // check refuses with unavailable when there is too little room.
 func (r *room) check() error {
@@ -48,9 +60,46 @@ func (r *room) check() error {
 		r.short.Store(err == nil && free < r.min)
 	}
 	if r.short.Load() {
-		return task.Unavailable(5*time.Second, "the disk has less than %d MiB free: no new tasks are taken, those that are there go on", r.min>>20)
+		return task.Unavailable(5*time.Second, "the disk of node %s has less than %d MiB free (--min-free): no new tasks are taken, those that are there go on", r.node, r.min>>20)
 	}
 	return nil
+}
+
+// isFull says whether others are to lead what this node leads, for lack of room, and whether that is new.
+func (r *room) isFull(now time.Time) (full, changed bool) {
+	free, err := r.free(r.dir)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.full
+	switch {
+	case err != nil: // nobody knows
+	case free < r.min:
+		r.full, r.roomy = true, time.Time{}
+	case !r.full:
+	case free < r.min+r.min/spareRoom:
+		r.roomy = time.Time{}
+	case r.roomy.IsZero():
+		r.roomy = now
+	case now.Sub(r.roomy) >= spareFor:
+		r.full = false
+	}
+	return r.full, r.full != was
+}
+
+// diskFull says whether the disk is, and logs when that changes.
+func (n *Node) diskFull() bool {
+	if n.disk == nil {
+		return false
+	}
+	full, changed := n.disk.isFull(time.Now())
+	switch {
+	case full && changed:
+		n.cfg.Logger.Error("the disk is full up to its bound: no new tasks are taken here, and other nodes are to lead the shards of this one, if they have room",
+			"dir", n.disk.dir, "min_free_bytes", n.disk.min)
+	case changed:
+		n.cfg.Logger.Info("the disk has room again", "dir", n.disk.dir, "min_free_bytes", n.disk.min)
+	}
+	return full
 }
 
 func freeBytes(dir string) (int64, error) {

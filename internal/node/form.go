@@ -30,7 +30,7 @@ const (
 type greeting struct {
 	Name   string
 	Nonce  string
-	Member bool
+	Member bool     // or one that was, and waits to be let in anew: fresh nodes must not found another cluster with it
 	Sees   []string // names of the fresh nodes, itself among them, that it has found at its --join addresses
 }
 
@@ -62,7 +62,7 @@ func (n *Node) hello(request []byte) ([]byte, error) {
 	}
 	me := n.book.read()
 	sees, _ := n.sees.Load().([]string)
-	return cbor.Marshal(greeting{Name: me.Name, Nonce: me.Nonce, Member: me.member(), Sees: sees})
+	return cbor.Marshal(greeting{Name: me.Name, Nonce: me.Nonce, Member: me.member() || n.damaged.Load(), Sees: sees})
 }
 
 // admit lets a node join, wherever that is decided.
@@ -94,7 +94,7 @@ func (n *Node) form(ctx context.Context) error {
 	for began := time.Now(); ; {
 		found, err := n.look(ctx)
 		if err == nil && found.member != "" {
-			err = n.join(ctx, found.member, time.Since(began) > joinTime)
+			err = n.joinInTime(ctx, found.member, began)
 		}
 		switch {
 		case err != nil:
@@ -141,7 +141,7 @@ func (n *Node) look(ctx context.Context) (f finding, err error) {
 		return f, err
 	}
 	for _, address := range n.cfg.Join {
-		g, err := n.greet(ctx, address, request)
+		_, g, err := n.greet(ctx, address, request)
 		switch {
 		case err != nil:
 			f.missing = append(f.missing, address)
@@ -159,15 +159,16 @@ func (n *Node) look(ctx context.Context) (f finding, err error) {
 	return f, nil
 }
 
-func (n *Node) greet(ctx context.Context, address string, request []byte) (g greeting, err error) {
+// greet asks who is at an address.
+func (n *Node) greet(ctx context.Context, address string, request []byte) (who transport.Peer, g greeting, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	_, answer, err := n.transport.CallAddress(ctx, address, methodHello, request)
+	who, answer, err := n.transport.CallAddress(ctx, address, methodHello, request)
 	if err != nil {
 		n.cfg.Logger.Debug("no answer", "address", address, "error", err)
-		return g, err
+		return who, g, err
 	}
-	return g, cbor.Unmarshal(answer, &g)
+	return who, g, cbor.Unmarshal(answer, &g)
 }
 
 // mayFound says whether all agree on who is there, and this node is the first of them.
@@ -192,28 +193,52 @@ func names(fresh []greeting) (all []string) {
 // errRefused: the cluster does not take this node.
 var errRefused = errors.New("the cluster refuses this node")
 
-// join asks the member at an address to let this node in. Nothing is wrong yet if it doesn't now, unless that is final.
-func (n *Node) join(ctx context.Context, address string, final bool) error {
+// joinInTime asks the member at an address to let this node in, and gives up if that is refused for too long.
+func (n *Node) joinInTime(ctx context.Context, address string, began time.Time) error {
+	refused, err := n.join(ctx, address)
+	switch {
+	case err != nil || refused == "":
+		return err
+	case time.Since(began) > joinTime:
+		return fmt.Errorf("%w: %s", errRefused, refused)
+	}
+	n.cfg.Logger.Info("not let in yet", "address", address, "reason", refused)
+	return nil
+}
+
+// join asks the member at an address to let this node in. Refused says why it doesn't now. Nothing is wrong yet if it gives no
+// answer.
+func (n *Node) join(ctx context.Context, address string) (refused string, err error) {
 	me := n.book.read()
 	request, err := cbor.Marshal(cluster.JoinRequest{Name: me.Name, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
 		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel, Nonce: decodeID(me.Nonce)})
 	if err != nil {
-		return err
+		return "", err
 	}
 	a, of, err := n.askToJoin(ctx, address, request)
 	switch {
 	case err != nil:
 		n.cfg.Logger.Warn("no answer to a join", "address", address, "error", err)
-		return nil
+		return "", nil
 	case a.Refused == "":
-		n.known = a.Joined.Map
 		n.cfg.Logger.Info("joined a cluster", "node", me.Name, "number", a.Joined.Number)
-		return n.book.join(hex.EncodeToString(of.Cluster[:]), a.Joined.Number)
-	case !a.Again || final:
-		return fmt.Errorf("%w: %s", errRefused, a.Refused)
+		return "", n.enter(hex.EncodeToString(of.Cluster[:]), a.Joined)
+	case !a.Again:
+		return "", fmt.Errorf("%w: %s", errRefused, a.Refused)
 	}
-	n.cfg.Logger.Info("not let in yet", "address", address, "reason", a.Refused)
-	return nil
+	return a.Refused, nil
+}
+
+// enter makes the directory that of a member. The map comes first: without it the node would not find the others after a crash.
+func (n *Node) enter(of string, joined cluster.Joined) error {
+	n.known = joined.Map
+	if err := n.saveMap(joined.Map); err != nil {
+		return err
+	}
+	if n.damaged.Load() {
+		return n.setAside(of, joined.Number)
+	}
+	return n.book.join(of, joined.Number, "")
 }
 
 func (n *Node) askToJoin(ctx context.Context, address string, request []byte) (a admission, of transport.Peer, err error) {

@@ -32,7 +32,7 @@ func newGroups(r *router.Router, here *replicas) *groups {
 		forget:  onShard(r, here, "group-forget", removeLearner),
 		voters:  onShard(r, here, "group-voters", changeVoters),
 		transfer: onShard(r, here, "group-transfer", func(ctx context.Context, s *shard.Shard, to uint64) error {
-			return s.Transfer(ctx, to)
+			return s.Transfer(ctx, to, router.Reason(ctx))
 		}),
 	}
 }
@@ -173,7 +173,7 @@ func (g *groups) RemoveLearner(ctx context.Context, shard uint32, id uint64) err
 }
 
 // Transfer implements cluster.Groups.
-func (g *groups) Transfer(ctx context.Context, shard uint32, to uint64) error {
-	_, err := g.transfer(ctx, shard, to)
+func (g *groups) Transfer(ctx context.Context, shard uint32, to uint64, why string) error {
+	_, err := g.transfer(router.WithReason(ctx, why), shard, to)
 	return err
 }

@@ -35,7 +35,7 @@ func TestTimePassesAfterHandovers(t *testing.T) {
 			}
 			pass(5 * time.Millisecond)
 			to := w.nodes[next].replicas.get(1).id
-			if err := w.nodes[old].replicas.get(1).shard.Transfer(t.Context(), to); err != nil {
+			if err := w.nodes[old].replicas.get(1).shard.Transfer(t.Context(), to, "test"); err != nil {
 				t.Fatal(err)
 			}
 			load.Wait()

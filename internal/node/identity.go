@@ -1,11 +1,14 @@
 package node
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +28,8 @@ type identity struct {
 	Replicas map[uint32]holding `json:"replicas"`
 	// Recovering: Recover has begun, and must be repeated until it ends.
 	Recovering bool `json:"recovering,omitempty"`
+	// Aside is the directory to which the damaged data of the node's former number is being moved; "": nothing is.
+	Aside string `json:"aside,omitempty"`
 	// Shards is how many data shards a directory of format 1 has.
 	Shards int `json:"shards,omitempty"`
 }
@@ -38,8 +43,11 @@ type holding struct {
 	Leaving bool `json:"leaving,omitempty"`
 }
 
+// The identity is kept twice: without it, nothing that lies beside it can be used. The copy is written first, so that it is
+// never behind.
 const (
 	identityFile   = "node.json"
+	identityCopy   = "node.json.copy"
 	identityFormat = 2
 	// nonceLen is the length of an id of a cluster or a directory, in bytes.
 	nonceLen = 16
@@ -69,28 +77,20 @@ type book struct {
 }
 
 // openBook reads the identity of a data directory, or begins one for an empty directory.
-func openBook(dir, name string) (*book, error) {
-	b := &book{dir: dir, id: identity{Format: identityFormat, Name: name, Nonce: newNonce(), Replicas: map[uint32]holding{}}}
+func openBook(dir, name string, log *slog.Logger) (*book, error) {
+	b := &book{dir: dir, id: newIdentity(name)}
 	if dir == "" {
 		return b, nil
 	}
-	if err := mustNotBeRestoring(dir); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, identityFile)
-	text, err := os.ReadFile(path)
+	id, err := loadIdentity(dir, log)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := mustBeEmpty(dir); err != nil {
+		if err := mustBeNew(dir); err != nil {
 			return nil, err
 		}
 		return b, b.save()
 	}
 	if err != nil {
 		return nil, err
-	}
-	id, err := parseIdentity(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s %w", path, err)
 	}
 	if id.Format == 1 {
 		id = id.fromFormat1(name)
@@ -105,6 +105,51 @@ func openBook(dir, name string) (*book, error) {
 	return b, nil
 }
 
+// newIdentity is that of a node that belongs to no cluster yet.
+func newIdentity(name string) identity {
+	return identity{Format: identityFormat, Name: name, Nonce: newNonce(), Replicas: map[uint32]holding{}}
+}
+
+// loadIdentity reads the identity of a directory, or its copy if it is lost or damaged, and makes both the same.
+func loadIdentity(dir string, log *slog.Logger) (identity, error) {
+	if err := mustNotBeRestoring(dir); err != nil {
+		return identity{}, err
+	}
+	id, text, err := readIdentity(filepath.Join(dir, identityFile))
+	lost := errors.Is(err, os.ErrNotExist)
+	if err != nil && !lost && !errors.Is(err, ErrDamaged) {
+		return id, err
+	}
+	fromCopy, copied, copyErr := readIdentity(filepath.Join(dir, identityCopy))
+	switch {
+	case err == nil && bytes.Equal(text, copied):
+		return id, nil
+	case err == nil: // of an older release, which keeps no copy
+		return id, replaceFile(filepath.Join(dir, identityCopy), text)
+	case copyErr == nil:
+		log.Warn("the identity of the data directory was lost or damaged, and is taken from its copy", "error", err)
+		return fromCopy, replaceFile(filepath.Join(dir, identityFile), copied)
+	case lost && errors.Is(copyErr, ErrDamaged):
+		return id, copyErr
+	}
+	return id, err
+}
+
+func readIdentity(path string) (id identity, text []byte, err error) {
+	if text, err = os.ReadFile(path); err != nil {
+		return id, nil, err
+	}
+	if id, err = parseIdentity(text); err != nil {
+		var damage *DamageError
+		if errors.As(err, &damage) {
+			damage.File = path
+			return id, text, damage
+		}
+		return id, text, fmt.Errorf("%s %w", path, err)
+	}
+	return id, text, nil
+}
+
 // fromFormat1 is the identity of a node from before there were clusters. Its file stays as it is until something changes.
 func (i identity) fromFormat1(name string) identity {
 	out := identity{Format: identityFormat, Cluster: i.Cluster, Node: i.Node, Name: name, Nonce: newNonce(), Replicas: map[uint32]holding{}}
@@ -114,9 +159,48 @@ func (i identity) fromFormat1(name string) identity {
 	return out
 }
 
+// An identity begins with a checksum of all of it, in which the checksum's own digits count as zeros. Releases before there was
+// one read over it, and write none.
+const (
+	sumField  = `{"sum":"`
+	sumDigits = 8
+)
+
+func formatIdentity(id identity) ([]byte, error) {
+	text, err := json.Marshal(struct {
+		Sum string `json:"sum"`
+		identity
+	}{strings.Repeat("0", sumDigits), id})
+	if err != nil {
+		return nil, err
+	}
+	text = append(text, '\n')
+	copy(text[len(sumField):], fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)))
+	return text, nil
+}
+
+// checkSum says whether a text is what was written, as far as it tells.
+func checkSum(text []byte) bool {
+	if !bytes.HasPrefix(text, []byte(sumField)) || len(text) < len(sumField)+sumDigits {
+		return true
+	}
+	blank := bytes.Clone(text)
+	digits := blank[len(sumField):][:sumDigits]
+	want := string(digits)
+	copy(digits, strings.Repeat("0", sumDigits))
+	return want == fmt.Sprintf("%08x", crc32.ChecksumIEEE(blank))
+}
+
+// parseIdentity reads what formatIdentity wrote. Damage is a *DamageError without a file.
 func parseIdentity(b []byte) (id identity, err error) {
+	damaged := func(format string, args ...any) error {
+		return &DamageError{What: "identity", Reason: fmt.Sprintf(format, args...)}
+	}
+	if !checkSum(b) {
+		return id, damaged("its checksum does not match")
+	}
 	if err := json.Unmarshal(b, &id); err != nil {
-		return id, fmt.Errorf("is damaged (%w): put a copy of it back", err)
+		return id, damaged("%v", err)
 	}
 	if id.Format != 1 && id.Format != identityFormat {
 		return id, fmt.Errorf("has format %d, this version knows %d", id.Format, identityFormat)
@@ -125,13 +209,13 @@ func parseIdentity(b []byte) (id identity, err error) {
 	nonce, err2 := hex.DecodeString(id.Nonce)
 	switch {
 	case err != nil || len(cluster) != nonceLen && (id.Format == 1 || id.member() || id.Node != 0 || len(id.Replicas) > 0):
-		return id, fmt.Errorf("is damaged (cluster %q): put a copy of it back", id.Cluster)
+		return id, damaged("cluster is %q", id.Cluster)
 	case id.Node == 0 && id.member():
-		return id, errors.New("is damaged (node 0): put a copy of it back")
+		return id, damaged("node is 0")
 	case id.Format == 1 && (id.Shards < 1 || id.Shards > maxDataShards):
-		return id, fmt.Errorf("is damaged (%d shards): put a copy of it back", id.Shards)
+		return id, damaged("it has %d shards", id.Shards)
 	case id.Format == identityFormat && (err2 != nil || len(nonce) != nonceLen):
-		return id, fmt.Errorf("is damaged (nonce %q): put a copy of it back", id.Nonce)
+		return id, damaged("nonce is %q", id.Nonce)
 	}
 	if id.Replicas == nil {
 		id.Replicas = map[uint32]holding{}
@@ -139,20 +223,40 @@ func parseIdentity(b []byte) (id identity, err error) {
 	return id, nil
 }
 
-// mustBeEmpty keeps a node from settling in a directory that is not its own, or whose identity was lost.
+// mustBeEmpty keeps a node from settling in a directory that is not its own.
 func mustBeEmpty(dir string) error {
+	others, err := foreign(dir)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory", dir, identityFile, others[0])
+}
+
+// foreign are the names in a directory that a node may not begin beside.
+func foreign(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		name := e.Name()
+		ours := name == lockFile || name == identityFile+".new" || name == identityCopy+".new" || name == archiveDir || name == statsFile || name == statsFile+".new"
+		if !ours && !strings.HasPrefix(name, damagedPrefix) {
+			names = append(names, name)
+		}
+	}
+	return names, err
+}
+
+// mustBeNew refuses a directory that can't become a new node's: it is another's, or has lost its identity.
+func mustBeNew(dir string) error {
+	others, err := foreign(dir)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		name := e.Name()
-		ours := name == lockFile || name == identityFile+".new" || name == archiveDir || name == statsFile || name == statsFile+".new"
-		if !ours && !strings.HasPrefix(name, damagedPrefix) {
-			return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory, or its identity was lost", dir, identityFile, name)
+	for _, name := range others {
+		if name == mapFile || name == logDir || strings.HasPrefix(name, "shard-") {
+			return &DamageError{What: "identity", File: filepath.Join(dir, identityFile), Reason: fmt.Sprintf("it is missing, and %q is there", name)}
 		}
 	}
-	return nil
+	return mustBeEmpty(dir)
 }
 
 // read returns a copy of the identity. Its map must not be changed.
@@ -175,19 +279,27 @@ func (b *book) found(dataShards int) error {
 	return b.save()
 }
 
-// join notes which cluster the directory belongs to.
-func (b *book) join(cluster string, number uint32) error {
+// join notes which cluster the directory belongs to, and where what it held before is being moved, if that is damaged.
+func (b *book) join(cluster string, number uint32, aside string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.id.Cluster, b.id.Node = cluster, number
+	b.id.Cluster, b.id.Node, b.id.Aside = cluster, number, aside
 	return b.save()
 }
 
-// become takes over another identity, that of the same directory begun anew.
-func (b *book) become(other *book) {
+// beginAnew makes the node one without a cluster, until it has joined: the file stays as it is.
+func (b *book) beginAnew(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.id = other.read()
+	b.id = newIdentity(name)
+}
+
+// cleared notes that nothing of before is left.
+func (b *book) cleared() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.id.Aside = ""
+	return b.save()
 }
 
 // hold notes a replica, or, if h is nil, that there is none any more.
@@ -206,16 +318,19 @@ func (b *book) hold(shard uint32, h *holding) error {
 	return b.save()
 }
 
-// save replaces the file in one step that survives a power loss.
+// save replaces the file and its copy, each in one step that survives a power loss.
 func (b *book) save() error {
 	if b.dir == "" {
 		return nil
 	}
-	text, err := json.Marshal(b.id)
+	text, err := formatIdentity(b.id)
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(b.dir, identityFile), append(text, '\n'))
+	if err := replaceFile(filepath.Join(b.dir, identityCopy), text); err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(b.dir, identityFile), text)
 }
 
 // replaceFile writes a file whole or not at all, power loss or not.

@@ -2,8 +2,14 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pawlq/pawl"
@@ -57,31 +63,96 @@ func TestBadIdentityIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ content, want string }{
-		"empty":         {"", "node.json is damaged"},
-		"cut short":     {string(good[:len(good)/2]), "node.json is damaged"},
-		"zeros":         {string(make([]byte, len(good))), "node.json is damaged"},
-		"no cluster":    {with(t, good, "cluster", ""), `node.json is damaged (cluster "")`},
-		"odd cluster":   {with(t, good, "cluster", "zz"+cluster[2:]), "node.json is damaged (cluster"},
-		"no node":       {with(t, good, "node", 0), "node.json is damaged (node 0)"},
-		"no nonce":      {with(t, good, "nonce", ""), `node.json is damaged (nonce "")`},
-		"old, no shard": {with(t, good, "format", 1), "node.json is damaged (0 shards)"},
+		"empty":         {"", `node.json" is damaged: unexpected end`},
+		"cut short":     {string(good[:len(good)/2]), `node.json" is damaged: its checksum does not match`},
+		"zeros":         {string(make([]byte, len(good))), `node.json" is damaged: invalid character`},
+		"no cluster":    {with(t, good, "cluster", ""), `node.json" is damaged: cluster is ""`},
+		"odd cluster":   {with(t, good, "cluster", "zz"+cluster[2:]), `node.json" is damaged: cluster is "zz`},
+		"no node":       {with(t, good, "node", 0), `node.json" is damaged: node is 0`},
+		"no nonce":      {with(t, good, "nonce", ""), `node.json" is damaged: nonce is ""`},
+		"old, no shard": {with(t, good, "format", 1), `node.json" is damaged: it has 0 shards`},
 		"newer version": {with(t, good, "format", 3), "node.json has format 3, this version knows 2"},
 		"other node":    {with(t, good, "node", 2), "of another cluster or node"},
 	} {
-		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, c.content)
+		put(t, path+".copy", c.content)
 		t.Run(name, func(t *testing.T) { refused(t, Config{Dir: dir}, dir, c.want) })
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
+	for _, file := range []string{path, path + ".copy"} {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
 	}
-	refused(t, Config{Dir: dir}, dir, "has no node.json but is not empty")
-	if err := os.WriteFile(path, good, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	refused(t, Config{Dir: dir}, dir, `node.json" is damaged: it is missing, and "cluster.map" is there`)
+	put(t, path, string(good))
 	if s := start(t, Config{Dir: dir}); s.ClusterID() != cluster {
 		t.Errorf("with its identity back it is of cluster %s, want %s", s.ClusterID(), cluster)
+	}
+}
+
+func put(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whichever bit of either file of the identity is flipped, or if one of them is lost, the node starts as what it was, and both
+// are sound again. A file of a release that kept no copy, and no checksum, is good too.
+func TestIdentityIsKeptTwice(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, Config{Dir: dir, DataShards: 2})
+	want := s.book.read()
+	s.end()
+	path := filepath.Join(dir, identityFile)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound := func(what string) {
+		t.Helper()
+		got, err := loadIdentity(dir, slog.New(slog.DiscardHandler))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: read %+v, %v", what, got, err)
+		}
+		for _, file := range []string{identityFile, identityCopy} {
+			if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != string(good) {
+				t.Errorf("%s: %s is %q, %v", what, file, text, err)
+			}
+		}
+	}
+	sound("untouched")
+	for _, file := range []string{path, filepath.Join(dir, identityCopy)} {
+		for bit := 0; bit < 8*len(good); bit += 7 { // each bit of a byte has its turn
+			spoilt := slices.Clone(good)
+			spoilt[bit/8] ^= 1 << (bit % 8)
+			if bit/8 < len(sumField) && file == path {
+				continue // without the checksum's name it is one of an older release, and says the same
+			}
+			put(t, file, string(spoilt))
+			sound(fmt.Sprintf("bit %d of %s", bit, file))
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		sound(file + " is missing")
+	}
+	old := with(t, good, "sum", "")
+	put(t, path, old)
+	good = []byte(old)
+	sound("of an older release")
+	if s := start(t, Config{Dir: dir}); !reflect.DeepEqual(s.book.read(), want) {
+		t.Errorf("it is %+v, want %+v", s.book.read(), want)
+	}
+}
+
+// A directory that is not ours is not taken for one that has lost its identity.
+func TestOtherDirectoryIsNoDamagedOne(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "letters"), "mine")
+	_, err := tryStart(t, Config{Dir: dir})
+	if err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "it is not a data directory") {
+		t.Errorf("started in it: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -29,14 +30,24 @@ func (n *Node) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
 	for i, s := range all {
 		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed, Retrying: s.Retrying,
 			Dead: s.Dead, Poisoned: s.Poisoned, NewDead: s.NewDead, Looked: s.Looked, OldestReady: s.OldestReady, MaxWait: s.MaxWait}
-		for _, b := range s.Blocked {
-			if out[i].Blocked == nil {
-				out[i].Blocked = map[string]int64{}
-			}
-			out[i].Blocked[string(b.Why)] = b.Tasks
-		}
+		out[i].Blocked = blocked(s)
 	}
 	return out, err
+}
+
+// blocked counts the ready tasks of a queue by what they wait for.
+func blocked(s *broker.Standing) map[string]int64 {
+	m := map[string]int64{}
+	for _, b := range s.Blocked {
+		m[string(b.Why)] = b.Tasks
+	}
+	if s.Idle && !s.Looked {
+		m[string(task.WhyNoWorker)] = s.Ready
+		if s.Paused {
+			m[string(task.WhyQueuePaused)] = s.Ready
+		}
+	}
+	return m
 }
 
 func (n *Node) shardMetrics(ctx context.Context) (out []metrics.Shard) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,9 +37,11 @@ import (
 
 // Node is a running node.
 type Node struct {
-	cfg  Config
-	book *book
-	room func() error // refuses when the disk is short; nil: never
+	cfg   Config
+	book  *book
+	began time.Time
+	disk  *room        // nil: it is in memory
+	room  func() error // refuses when the disk is short; nil: never
 
 	transport *transport.Transport
 	replicas  *replicas
@@ -80,8 +84,11 @@ type state struct {
 	member  atomic.Bool                     // parts are there
 	sees    atomic.Value                    // []string: greeting.Sees
 	heard   atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
+	waits   atomic.Bool                     // this node waits for news of its own, which come as soon as there are any
 	offset  atomic.Int64                    // of the wall clock, in nanoseconds
+	damaged atomic.Bool                     // it waits to be let in anew
 	barred  atomic.Bool                     // to be given no leadership: that is too much, or its disk slow
+	slow    atomic.Bool                     // its disk is
 	leaving atomic.Bool                     // it stops, and leads no more
 	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
 
@@ -117,7 +124,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, images: newImages()}
+	n := &Node{cfg: cfg, images: newImages(), began: time.Now()}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	n.debugging, n.undebug = context.WithCancel(context.Background())
 	defer func() {
@@ -125,11 +132,17 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.shut())
 		}
 	}()
-	if err := steps(ctx, n.openDir, n.openTransport, n.form); err != nil {
+	damage, err := n.openDir()
+	if err == nil {
+		err = n.openTransport()
+	}
+	if err != nil {
 		return nil, err
 	}
 	opened := len(n.closers)
-	err = steps(ctx, n.openReplicas, n.assemble, n.runReplicas)
+	if err = damage; err == nil {
+		err = steps(ctx, n.form, n.openReplicas, n.recallMap, n.assemble, n.runReplicas)
+	}
 	if n.replaceable(err) {
 		n.member.Store(false)
 		if err := n.close(opened); err != nil {
@@ -159,39 +172,54 @@ func steps(ctx context.Context, all ...func(context.Context) error) error {
 	return nil
 }
 
-// openDir takes possession of the data directory.
-func (n *Node) openDir(context.Context) (err error) {
+// openDir takes possession of the data directory. Damage is what is known to be lost of it.
+func (n *Node) openDir() (damage, err error) {
 	if n.cfg.InMemory {
 		n.cfg.Dir, err = os.MkdirTemp("", "pawl-archive-")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-		n.book, err = openBook("", n.cfg.Name)
-		return err
+		n.book, err = openBook("", n.cfg.Name, n.cfg.Logger)
+		return nil, err
 	}
 	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	lock, err := lockDir(n.cfg.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n.closers = append(n.closers, lock.Close)
-	n.room = (&room{dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}).check
 	n.known = readMap(n.cfg.Dir)
 	if err := n.checkLevel(n.known); err != nil {
-		return err
+		return nil, err
 	}
-	if n.book, err = openBook(n.cfg.Dir, n.cfg.Name); err != nil {
-		return err
+	n.book, err = openBook(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
+	if errors.Is(err, ErrDamaged) {
+		n.book = &book{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
+		n.watchRoom()
+		return err, nil
 	}
-	return n.mayAcceptLoss()
+	if err == nil {
+		err = errors.Join(n.finishAside(), n.mayAcceptLoss())
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.watchRoom()
+	return n.foundDamage(), nil
+}
+
+// watchRoom has the free space of the node's disk looked at.
+func (n *Node) watchRoom() {
+	n.disk = &room{node: n.book.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}
+	n.room = n.disk.check
 }
 
 // openTransport lets other nodes reach this one, and this one them.
-func (n *Node) openTransport(context.Context) (err error) {
+func (n *Node) openTransport() (err error) {
 	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: ear{n}, Admit: n.welcome, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: n.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
@@ -226,7 +254,7 @@ func (n *Node) openReplicas(context.Context) error {
 		return err
 	}
 	n.closers = append(n.closers, log.Close)
-	n.replicas = &replicas{cfg: n.cfg, book: n.book, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
+	n.replicas = &replicas{cfg: n.cfg, book: n.book, nodeName: n.nameOf, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
 		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}}
 	n.closers = append(n.closers, n.replicas.close)
 	return n.replicas.finishLeaving()
@@ -263,7 +291,7 @@ func (n *Node) assemble(context.Context) error {
 	n.metrics = n.newMetrics()
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.copy = cluster.NewCopy(n.known)
-	n.door = newDoor(n.cfg)
+	n.door = newDoor(n.cfg, n.waits.Load)
 	n.copy.OnAccess(n.door.Replace)
 	n.roster = roster.New()
 	n.copy.OnQuiet(router.TellRoster(n.roster))
@@ -273,11 +301,14 @@ func (n *Node) assemble(context.Context) error {
 		}, Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
 			return n.router.Carry(ctx, ns, parcels)
 		}, HasShard: func(ctx context.Context, shard uint32) (bool, error) { return n.router.HasShard(ctx, shard) },
+		Workers: func(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
+			return n.router.QueueWorkers(ctx, queues)
+		},
 		Operate: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 			return n.router.OperateSome(ctx, shard, ns, c)
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
-	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, Own: n.report, Node: n.book.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Roster: n.roster,
 		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
@@ -296,8 +327,8 @@ func (n *Node) assemble(context.Context) error {
 // runReplicas starts the replicas that the directory holds. The first node of a cluster writes its tables.
 func (n *Node) runReplicas(ctx context.Context) error {
 	me := n.book.read()
-	for id, h := range me.Replicas {
-		if err := n.startReplica(id, h); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(me.Replicas)) {
+		if err := n.startReplica(id, me.Replicas[id]); err != nil {
 			return err
 		}
 	}
@@ -314,7 +345,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.postman.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch) },
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.postman.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.current) },
 		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
@@ -419,7 +450,7 @@ func (n *Node) serve() {
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Stats: n.router,
 		Metrics: n.metrics, Meter: n.metrics,
-		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Webhooks: n.webhooks, Ready: n.router.Ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		Admin: newAdmin(n), Door: n.door, Tokens: n.tokens, Webhooks: n.webhooks, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
 	})
 	n.serves.Store(n.gateway)
@@ -437,6 +468,14 @@ func (n *Node) nodeName(number uint64) string {
 		return node.Name
 	}
 	return fmt.Sprintf("node %d", number)
+}
+
+// nameOf names the node of a replica; one that the map does not know by its number.
+func (n *Node) nameOf(replica uint64) string {
+	if node, ok := n.copy.Node(nodeOf(replica)); ok {
+		return node.Name
+	}
+	return fmt.Sprint(nodeOf(replica))
 }
 
 func (n *Node) path(name string) string {
@@ -467,6 +506,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.err
 }
 
+// whyStops is why a node that stops leads no more.
+const whyStops = "the node stops"
+
 // handOver has others lead the shards that this node leads, where there are others.
 func (n *Node) handOver(ctx context.Context) {
 	n.leaving.Store(true)
@@ -478,7 +520,7 @@ func (n *Node) handOver(ctx context.Context) {
 			if row, ok := n.copy.Shard(id); rep == nil || !ok || len(row.Replicas) < 2 {
 				continue
 			}
-			rep.shard.Bar(true)
+			rep.shard.Bar(whyStops)
 			if _, office := rep.shard.Now(); office {
 				return true
 			}
@@ -514,6 +556,6 @@ func (n *Node) fail(err error) {
 		if g := n.serves.Load(); g != nil {
 			g.Abort()
 		}
-		n.cfg.Fatal(err)
+		n.cfg.Fatal(n.noteDamage(err))
 	})
 }

@@ -30,7 +30,9 @@ func tryStart(t *testing.T, cfg Config) (*server, error) {
 	s := &server{t: t, pipe: bufconn.Listen(64 << 10)}
 	cfg.Listener = s.pipe
 	cfg.MinFree = 1
-	cfg.Fatal = func(err error) { t.Errorf("node: %v", err) }
+	if cfg.Fatal == nil {
+		cfg.Fatal = func(err error) { t.Errorf("node: %v", err) }
+	}
 	// The clocks of package time are fake in a bubble, those of the system never are.
 	cfg.Time = store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(begin) }}
 	var err error

@@ -155,6 +155,8 @@ func (e ear) Call(ctx context.Context, from transport.Peer, method string, reque
 	switch method {
 	case methodHash:
 		return e.n.hash(request)
+	case methodMap:
+		return e.n.copy.Map().Encode(), nil
 	case methodReport:
 		return cbor.Marshal(e.n.report())
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,19 +62,15 @@ func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 
 // readBook reads the identity of a directory that must have one.
 func readBook(dir string) (identity, error) {
-	if err := mustNotBeRestoring(dir); err != nil {
-		return identity{}, err
-	}
-	text, err := os.ReadFile(filepath.Join(dir, identityFile))
+	id, err := loadIdentity(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return identity{}, err
-	}
-	id, err := parseIdentity(text)
-	if err != nil {
-		return id, fmt.Errorf("%s %w", filepath.Join(dir, identityFile), err)
+		return id, err
 	}
 	if !id.member() {
 		return id, fmt.Errorf("%s belongs to no cluster: there is nothing to recover", dir)
+	}
+	if id.Aside != "" {
+		return id, fmt.Errorf("what %s held was damaged, and is being set aside to %s: recover from another node", dir, id.Aside)
 	}
 	if id.Format == 1 {
 		id = id.fromFormat1(DefaultName)
@@ -124,7 +121,7 @@ func (r *recovery) run() (err error) {
 		return err
 	}
 	b.id.Recovering = false
-	return b.join(r.Cluster, r.me.Node)
+	return b.join(r.Cluster, r.me.Node, "")
 }
 
 // fromLog brings the states as far as their logs reach.

@@ -2,7 +2,7 @@ package node
 
 import (
 	"errors"
-	"os"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -65,7 +65,7 @@ func TestRecover(t *testing.T) {
 func TestRecoverRefuses(t *testing.T) {
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 2}).end()
-	b, err := openBook(dir, DefaultName)
+	b, err := openBook(dir, DefaultName, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +97,8 @@ func TestRecoverRefuses(t *testing.T) {
 	if _, err := Recover(RecoverConfig{Dir: t.TempDir()}); err == nil {
 		t.Error("an empty directory was recovered")
 	}
-	if err := os.WriteFile(filepath.Join(dir, identityFile), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, filepath.Join(dir, identityFile), "{")
+	put(t, filepath.Join(dir, identityCopy), "{")
 	if _, err := Recover(RecoverConfig{Dir: dir}); err == nil {
 		t.Error("a damaged identity was taken")
 	}

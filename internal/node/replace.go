@@ -2,26 +2,40 @@ package node
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A member whose log has lost something must not vote: it may have promised what it has forgotten. Where there are others,
-// it is taken for a node whose disk was lost: what is damaged is set aside, and it joins anew, under its old name and with a
-// new number, and gets its replicas from the others. Where there are none, only the operator can decide.
+// A member that has lost something must not vote: it may have promised what it has forgotten. Where there are others, it is
+// taken for a node whose disk was lost: it joins anew, under its old name and with a new number, what it had is set aside, and
+// it gets its replicas from the others. Where there are none, only the operator can decide.
 
-// damagedPrefix begins the names of directories where damaged data is kept. Nobody but the operator deletes it.
-const damagedPrefix = "damaged-"
+const (
+	// damagedPrefix begins the names of directories where damaged data is kept. Nobody but the operator deletes it.
+	damagedPrefix = "damaged-"
+	// damageFile says what was found to be damaged while the node ran, so that the next start knows of it: it may well open
+	// everything again, and end where this one did.
+	damageFile = "DAMAGED"
+)
 
-// replaceable says whether the node can join anew after err.
+// replaceable says whether the node can join anew after err: it was one of several, by the map that it kept.
 func (n *Node) replaceable(err error) bool {
-	return errors.Is(err, ErrDamaged) && !n.cfg.AcceptDataLoss && !n.cfg.InMemory && n.cfg.PeerListener != nil && len(n.others()) > 0
+	if !errors.Is(err, ErrDamaged) || n.cfg.AcceptDataLoss || n.cfg.InMemory || n.cfg.PeerListener == nil || n.known == nil {
+		return false
+	}
+	_, member := n.known.Named(n.cfg.Name)
+	return member && len(n.others()) > 0
 }
 
 // mayAcceptLoss refuses to open what is left of a damaged log on a node that is one of several: it would vote with what it has
@@ -36,57 +50,174 @@ func (n *Node) mayAcceptLoss() error {
 
 // others are the addresses of the other nodes, as they were known before the start.
 func (n *Node) others() (join []string) {
-	me := n.book.read().Node
-	for number, a := range addresses(n.known) {
-		if number != me {
+	for _, a := range addresses(n.known) {
+		if a.Name != n.cfg.Name {
 			join = append(join, a.Address)
 		}
 	}
 	return join
 }
 
-// replace makes a damaged member a fresh node, and joins the others with it.
+// replace joins the others in the place of the member that this node was. They may have to miss it for a while first, and do
+// not let it in while they can't do without it: until they do nothing is moved, so that all can still be put back.
 func (n *Node) replace(ctx context.Context, damage error) error {
-	join := n.others()
-	to, err := n.setAside()
-	if err != nil {
-		return err
+	n.cfg.Logger.Error("damaged: this node joins anew, to be filled by the others", "error", damage)
+	former := n.book.read().Cluster
+	n.book.beginAnew(n.cfg.Name)
+	n.damaged.Store(true)
+	defer n.damaged.Store(false)
+	n.transport.SetPeers(nil)
+	for said := (time.Time{}); ; {
+		for _, address := range n.others() {
+			refused, err := n.rejoin(ctx, address, former)
+			if err != nil || n.book.read().member() {
+				return err
+			}
+			if refused != "" && time.Since(said) > formLog {
+				said = time.Now()
+				n.cfg.Logger.Info("not let in yet, which takes the others some seconds", "address", address, "reason", refused)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no node has let this one in anew: %w; %w", ctx.Err(), damage)
+		case <-time.After(joinPause):
+		}
 	}
-	n.cfg.Logger.Error("damaged: set aside, to be filled anew by the others", "error", damage, "aside", to)
-	n.cfg.Join = join
-	n.known = nil
-	fresh, err := openBook(n.cfg.Dir, n.cfg.Name)
-	if err != nil {
-		return err
-	}
-	n.book.become(fresh)
-	return n.form(ctx)
 }
 
-// setAside moves all but the archive out of the way. The identity goes last: as long as it is there a start finds the
-// damage again.
-func (n *Node) setAside() (to string, err error) {
+// rejoin asks the node at an address to let this one in, if it is of the cluster that this one was of, as far as that is known.
+func (n *Node) rejoin(ctx context.Context, address, former string) (refused string, err error) {
+	request, err := cbor.Marshal(greeting{Name: n.cfg.Name, Member: true})
+	if err != nil {
+		return "", err
+	}
+	who, _, err := n.greet(ctx, address, request)
+	switch of := hex.EncodeToString(who.Cluster[:]); {
+	case err != nil:
+		return "", nil // it may be away
+	case former != "" && of != former:
+		return fmt.Sprintf("node %q is there, of cluster %s, and this one was of %s", who.Name, of, former), nil
+	}
+	return n.join(ctx, address)
+}
+
+// setAside moves all but the archive out of the way, and makes the directory that of the new number. The identity is the
+// first to go: a start that finds the new one finishes what is left to be moved.
+func (n *Node) setAside(of string, number uint32) error {
+	to, err := makeAside(n.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if err := n.book.join(of, number, filepath.Base(to)); err != nil {
+		return err
+	}
+	return n.finishAside()
+}
+
+// makeAside makes a directory for damaged data, with a copy of the identity.
+func makeAside(dir string) (to string, err error) {
 	for i := 1; ; i++ {
-		to = filepath.Join(n.cfg.Dir, fmt.Sprintf("%s%d", damagedPrefix, i))
+		to = filepath.Join(dir, fmt.Sprintf("%s%d", damagedPrefix, i))
 		if err := os.Mkdir(to, 0o700); err == nil {
 			break
 		} else if !errors.Is(err, os.ErrExist) {
 			return to, err
 		}
 	}
+	text, err := os.ReadFile(filepath.Join(dir, identityFile))
+	if err == nil {
+		err = replaceFile(filepath.Join(to, identityFile), text)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return to, errors.Join(err, syncDir(dir))
+}
+
+// finishAside moves what is left to be moved.
+func (n *Node) finishAside() error {
+	aside := n.book.read().Aside
+	if aside == "" {
+		return nil
+	}
+	to := filepath.Join(n.cfg.Dir, aside)
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(n.cfg.Dir)
 	if err != nil {
-		return to, err
+		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name == logDir || strings.HasPrefix(name, "shard-") || name == mapFile {
+		if name := e.Name(); name == logDir || strings.HasPrefix(name, "shard-") || name == damageFile {
 			err = errors.Join(err, os.Rename(filepath.Join(n.cfg.Dir, name), filepath.Join(to, name)))
 		}
 	}
-	if err != nil {
-		return to, err
+	if err = errors.Join(err, syncDir(to), syncDir(n.cfg.Dir)); err != nil {
+		return err
 	}
-	return to, os.Rename(filepath.Join(n.cfg.Dir, identityFile), filepath.Join(to, identityFile))
+	n.cfg.Logger.Info("the damaged data was set aside: delete it when you have looked at it", "aside", to)
+	return n.book.cleared()
+}
+
+// noteDamage leaves the next start word of damage, which this one can't repair while it runs, and says what that will do.
+func (n *Node) noteDamage(err error) error {
+	var damage *DamageError
+	if n.cfg.InMemory || !errors.As(err, &damage) {
+		return err
+	}
+	if n.foundDamage() == nil {
+		text, jsonErr := json.Marshal(damage)
+		if jsonErr == nil {
+			jsonErr = replaceFile(filepath.Join(n.cfg.Dir, damageFile), append(text, '\n'))
+		}
+		if jsonErr != nil {
+			return errors.Join(err, fmt.Errorf("and it was not noted for the next start: %w", jsonErr))
+		}
+	}
+	if n.cfg.PeerListener != nil && n.member.Load() && len(n.copy.Map().Members()) > 1 {
+		return fmt.Errorf("%w: start it again, and the other nodes fill it anew", err)
+	}
+	return fmt.Errorf("%w: start it again to be told what can be done", err)
+}
+
+// foundDamage is what a node that ran on this directory has found; nil: nothing.
+func (n *Node) foundDamage() error {
+	path := filepath.Join(n.cfg.Dir, damageFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	damage := &DamageError{}
+	if json.Unmarshal(text, damage) != nil || damage.File == "" {
+		damage = &DamageError{What: "directory", File: n.cfg.Dir, Reason: "something in it was found to be damaged"}
+	}
+	if n.cfg.AcceptDataLoss && damage.What == "log" { // opening it gives up what can't be read
+		return errors.Join(os.Remove(path), syncDir(n.cfg.Dir))
+	}
+	damage.Reason += fmt.Sprintf(" (noted in %s)", path)
+	return damage
+}
+
+// ready says why the node should get no calls now. One that is being filled serves, but who restarts the nodes one after the
+// other must wait for it: as long as replicas of its former number have votes, the others can't miss another node.
+func (n *Node) ready() error {
+	if err := n.router.Ready(); err != nil {
+		return err
+	}
+	m := n.copy.Map()
+	for _, row := range m.Shards {
+		for _, r := range row.Replicas {
+			if of, _ := m.Node(r.Node); of.State == cluster.Removed && of.Name == n.cfg.Name {
+				return task.Unavailable(time.Second, "shard %d: this node's replica is being filled", row.ID)
+			}
+		}
+	}
+	return nil
 }
 
 // removed says whether a number is that of a node that is no member any more.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +27,8 @@ type replicas struct {
 	path  func(name string) string
 	link  func(shard uint32) shard.Transport
 	fatal func(error)
+	// nodeName names the node of a replica.
+	nodeName func(replica uint64) string
 	// observe gives what hears how long things take in a shard.
 	observe func(shard uint32) shard.Observer
 
@@ -64,8 +65,6 @@ func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard,
 		if err := r.make(id, h); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", id, err)
 		}
-	} else if err := r.mustBeWhole(id, have); err != nil {
-		return nil, err
 	}
 	rep, err := r.open(id, h, hooks)
 	if err != nil {
@@ -77,40 +76,24 @@ func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard,
 	return rep.shard, nil
 }
 
-// make writes a new replica into the book. What may be left of an older one in the log goes.
+// make writes a new replica into the book. One whose log is here was in the book, and may have promised something.
 func (r *replicas) make(id uint32, h holding) error {
-	if err := r.log.Remove(id); err != nil {
-		return err
+	if r.log.Has(id) {
+		return &DamageError{What: "identity", File: r.path(identityFile), Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
 	}
 	return r.book.hold(id, &h)
-}
-
-// mustBeWhole refuses a replica whose log is here and whose state is not: to begin it anew would be to forget what it
-// promised.
-func (r *replicas) mustBeWhole(id uint32, h holding) error {
-	if r.cfg.InMemory || r.cfg.AcceptDataLoss || !r.log.Has(id) {
-		return nil
-	}
-	dir := r.path(stateDir(id, h.Replica))
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if _, err := os.Stat(dir + ".ready"); err == nil { // the power went while it was being replaced
-		return nil
-	}
-	return &DamageError{What: "state", File: dir, Reason: fmt.Sprintf("the state of shard %d is missing, and its log is there", id)}
 }
 
 func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, error) {
 	me := r.book.read()
 	state, err := store.Open(store.Config{Dir: r.path(stateDir(id, h.Replica)), FS: r.fs,
-		Identity: store.Identity{Cluster: decodeID(me.Cluster), Replica: h.Replica, Shard: id},
-		Cache:    r.cache, Logger: r.cfg.Logger, Fatal: r.fatal})
+		Identity: store.Identity{Cluster: decodeID(me.Cluster), Replica: h.Replica, Shard: id}, MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss,
+		Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal})
 	if err != nil {
 		return nil, err
 	}
 	cfg := shard.Config{ID: id, Replica: h.Replica, Log: r.log, State: state, Hooks: hooks, Transport: r.link(id),
-		Time: r.cfg.Time, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}, Observe: r.observe(id)}
+		Time: r.cfg.Time, Node: r.nodeName, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}, Observe: r.observe(id)}
 	if h.Founder {
 		cfg.Voters = []uint64{h.Replica}
 	}
@@ -119,6 +102,14 @@ func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, erro
 		return nil, errors.Join(err, state.Close())
 	}
 	return &replica{id: h.Replica, state: state, shard: s}, nil
+}
+
+// storeConfig says where the state of a replica lies. If its log is here the state was here too: to begin it anew would be to
+// forget what the replica promised.
+func (r *replicas) storeConfig(id uint32, h holding) store.Config {
+	return store.Config{Dir: r.path(stateDir(id, h.Replica)), FS: r.fs,
+		Identity:  store.Identity{Cluster: decodeID(r.book.read().Cluster), Replica: h.Replica, Shard: id},
+		MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss, Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal}
 }
 
 // get returns the running replica of a shard; nil if there is none.

@@ -112,6 +112,9 @@ func (r *restore) run(ctx context.Context) error {
 func (r *restore) begin() error {
 	again := mustNotBeRestoring(r.cfg.Dir) != nil
 	if err := mustBeEmpty(r.cfg.Dir); err != nil && !again {
+		if errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("%s is not empty: it holds data of a node", r.cfg.Dir)
+		}
 		return fmt.Errorf("a backup is restored into an empty directory: %w", err)
 	}
 	if again {

@@ -69,7 +69,8 @@ type Log struct {
 
 	failed   atomic.Pointer[error]
 	reported atomic.Bool
-	writes   pulse // of the write-ahead log
+	writes   *pulse // of the write-ahead log
+	dog      *watchdog
 
 	rotated chan struct{}  // has a token when the write-ahead log has begun a segment
 	quit    chan struct{}  // ends the goroutines
@@ -83,7 +84,8 @@ var ErrIdentity = errors.New("logs of another cluster or node")
 // changed, and AcceptDataLoss opens what is left.
 func Open(cfg Config) (*Log, error) {
 	cfg.setDefaults()
-	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), writes: pulse{what: "log"}}
+	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), dog: newWatchdog()}
+	l.writes = l.dog.watch("log")
 	if err := l.open(); err != nil {
 		if l.wal != nil {
 			err = errors.Join(err, l.wal.Close())
@@ -95,7 +97,7 @@ func Open(cfg Config) (*Log, error) {
 	}
 	l.work.Go(l.copyOldEntries)
 	if !planted("raftlog-no-watchdog") {
-		go watchdog(l.quit, l.fail, &l.writes, &l.marks.writes)
+		go l.dog.run(l.quit, l.fail)
 	}
 	return l, nil
 }
@@ -120,7 +122,7 @@ func (l *Log) open() (err error) {
 func (l *Log) path() string { return l.cfg.FS.PathJoin(l.cfg.Dir, "log") }
 
 func (l *Log) openMarks() (err error) {
-	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity)
+	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity, l.dog.watch("marks of the logs"))
 	if err != nil && errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
 		l.giveUp(err)
 		return nil

@@ -47,7 +47,7 @@ type marks struct {
 	quit chan struct{}
 	idle chan struct{} // closed when the writer goroutine has ended
 
-	writes pulse
+	writes *pulse
 
 	// io holds a token while nobody writes, and is taken before mu. It is no mutex, because it is held as long as the disk
 	// hangs: fake time goes on while others wait for it.
@@ -61,8 +61,8 @@ type marks struct {
 }
 
 // openMarks reads the marks. A nil of says that there is no file, and an error that both slots are damaged.
-func openMarks(fs vfs.FS, path string, id Identity) (m *marks, err error) {
-	m = &marks{path: path, id: id, writes: pulse{what: "marks of the logs"}, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{}),
+func openMarks(fs vfs.FS, path string, id Identity, writes *pulse) (m *marks, err error) {
+	m = &marks{path: path, id: id, writes: writes, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{}),
 		io: make(chan struct{}, 1)}
 	m.io <- struct{}{}
 	b, err := readFile(fs, path)

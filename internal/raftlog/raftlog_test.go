@@ -6,9 +6,11 @@ import (
 	"io"
 	"log"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -143,6 +145,28 @@ func TestSaveSurvivesPowerLoss(t *testing.T) {
 	d.close()
 }
 
+// A replica whose vote is lost with the power can give it to another in the same term, and then two lead.
+func TestVoteSurvivesPowerLoss(t *testing.T) {
+	for what, states := range map[string][]*pb.HardState{
+		"a vote with a new term":        {aHardState(5, 2, 0)},
+		"a vote in a term known before": {aHardState(5, 0, 0), aHardState(5, 2, 0)},
+		"a vote for the same one again": {aHardState(4, 2, 0), aHardState(5, 2, 0)},
+		"a new term without a vote":     {aHardState(4, 0, 0), aHardState(5, 0, 0)},
+	} {
+		d := newDisk(t)
+		s := d.openShard(Start{})
+		for _, hs := range states {
+			save(t, s, hs, nil)
+		}
+		last := states[len(states)-1]
+		d.losePower(0, 1)
+		if got, _, _ := d.openShard(Start{}).InitialState(); got.GetTerm() != last.GetTerm() || got.GetVote() != last.GetVote() {
+			t.Errorf("%s: after the power loss the hard state is %v, want %v", what, got, last)
+		}
+		d.close()
+	}
+}
+
 func TestConflictReplacesSuffix(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
@@ -248,8 +272,8 @@ func TestStateBehindLogIsRefused(t *testing.T) {
 	}
 	d.close()
 	_, err := d.open().Shard(7, Start{Index: 2, Term: 1})
-	if !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("got %v, want ondisk.ErrDamaged", err)
+	if !errors.Is(err, ErrStateBehind) {
+		t.Errorf("got %v, want ErrStateBehind", err)
 	}
 	d.close()
 }
@@ -579,4 +603,41 @@ func testOldEntriesAreCopied(t *testing.T) {
 	d.close()
 	wantLog(t, d.openShard(Start{}), "1:1 2:1 3:1 4:2")
 	d.close()
+}
+
+// Entries that can't be read are a failure of the disk, as those that can't be written: Raft would send a snapshot in their place,
+// and go on.
+func TestReadThatFailsIsFatal(t *testing.T) {
+	d := newDisk(t)
+	save(t, d.openShard(Start{}), aHardState(1, 1, 0), entries(1, 1, 9))
+	d.close()
+	var broken atomic.Bool
+	var reported []error
+	cfg := d.config()
+	cfg.Fatal = func(err error) { reported = append(reported, err) }
+	cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.HasSuffix(op.Path, ".log") && op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+			return &os.PathError{Op: "read", Path: op.Path, Err: syscall.EIO}
+		}
+		return nil
+	}))
+	log, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	s, err := log.Shard(7, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if _, err := s.Entries(2, 4, 1<<20); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("got %v, want EIO, which is no damage", err)
+	}
+	if len(reported) != 1 || !errors.Is(reported[0], syscall.EIO) {
+		t.Errorf("reported %v, want EIO", reported)
+	}
+	if err := s.Save(aHardState(2, 1, 0), nil); err == nil {
+		t.Error("it writes on")
+	}
 }

@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 
 	"go.etcd.io/raft/v3"
@@ -42,6 +43,9 @@ type ShardLog struct {
 
 var _ raft.Storage = (*ShardLog)(nil)
 
+// ErrStateBehind: the log has cut off what a state had made durable, and the state has lost.
+var ErrStateBehind = errors.New("the files of the state are lost or old")
+
 // Shard opens the log of a shard whose state is at start. It checks the log against its mark, and brings it to where
 // the state is: a power loss may have kept less of a log than the state had applied from it, if the log was being
 // replaced, and a commit index older than what was applied.
@@ -66,7 +70,7 @@ func (s *ShardLog) open(start Start) error {
 		}
 	}
 	if applied.index < s.start.index {
-		return damaged(s.log.path(), "it begins after entry %d, but the state has only entry %d: the state's files are lost or old", s.start.index, applied.index)
+		return fmt.Errorf("%w: its log begins after entry %d, and it has only entry %d", ErrStateBehind, s.start.index, applied.index)
 	}
 	if err := s.checkMark(applied); err != nil {
 		return err
@@ -371,6 +375,7 @@ func (s *ShardLog) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	for index := lo; index < hi; {
 		read, err := s.read(index, hi)
 		if err != nil {
+			s.log.fail(fmt.Errorf("read shard %d: %w", s.shard, err)) // Raft itself would go on, and send a snapshot in their place
 			return nil, err
 		}
 		for _, e := range read {

@@ -60,14 +60,27 @@ func listPage[T any](x *exchange, items []T, next string, fields func(T)) {
 	x.close('}')
 }
 
-func (x *exchange) tasks(items []*pawlv1.Task, next string) {
+// taskPage is a page of tasks.
+type taskPage interface {
+	GetItems() []*pawlv1.Task
+	GetNextCursor() string
+	GetSearched() *pawlv1.Searched
+}
+
+func (x *exchange) tasks(p taskPage) {
 	x.open('{')
 	x.within("items", '[')
-	for _, t := range items {
+	for _, t := range p.GetItems() {
 		x.task(t)
 	}
 	x.close(']')
-	x.str("next_cursor", next)
+	x.str("next_cursor", p.GetNextCursor())
+	if s := p.GetSearched(); s != nil {
+		x.within("searched", '{')
+		x.num("rows", s.GetRows())
+		x.time("until", s.GetUntil())
+		x.close('}')
+	}
 	x.close('}')
 }
 

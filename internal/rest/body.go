@@ -1,13 +1,14 @@
 package rest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -25,19 +26,22 @@ func punctual(next http.Handler) http.Handler {
 	})
 }
 
-// body reads the request's body, up to the limit of a message.
+// body reads the request's body, up to the limit of a message. One that is not small has room first, until the answer is sent.
 func (x *exchange) body() ([]byte, error) {
 	if e := x.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, task.Invalid("Content-Encoding", "%q is not known here: send the body as it is", task.Cut(e, 64))
 	}
-	if x.r.ContentLength > contract.MaxMessage {
+	size := x.r.ContentLength
+	if size > contract.MaxMessage {
 		return nil, x.cutOff(tooLarge())
 	}
-	body, err := x.readAll(http.MaxBytesReader(x.w, x.r.Body, contract.MaxMessage), x.r.ContentLength)
+	body, err := x.readBody(http.MaxBytesReader(x.w, x.r.Body, contract.MaxMessage), size)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		return nil, x.cutOff(tooLarge())
+	case errors.Is(err, task.ErrUnavailable):
+		return nil, x.cutOff(err)
 	case err != nil:
 		return nil, x.cutOff(task.Invalid("body", "did not arrive whole"))
 	}
@@ -55,37 +59,102 @@ func tooLarge() error {
 	return &task.Error{Code: task.CodePayloadTooLarge, Field: "body", Message: task.Invalid("body", "more than %d bytes", contract.MaxMessage).Message}
 }
 
-const (
-	// maxLent is how much room all bodies that are on their way have together before they have come: each all of its own, as long as that
-	// is enough, so that nothing is copied.
-	maxLent = 64 << 20
-	// firstPart is the room that a body has at first beyond that. Then it grows with what comes: who announces much and sends little takes
-	// little.
-	firstPart = 64 << 10
-	partsGrow = 4
-)
-
-// lender makes room for bodies.
-type lender struct{ lent atomic.Int64 }
-
-// readAll reads a body of a size that was announced, or -1.
-func (l *lender) readAll(from io.Reader, size int64) ([]byte, error) {
-	if size < 0 {
-		return io.ReadAll(from)
-	}
-	room := size
-	if l.lent.Add(size) > maxLent {
-		room = min(size, firstPart)
-	}
-	defer l.lent.Add(-size)
-	b := make([]byte, room)
-	for n := int64(0); ; {
-		more, err := io.ReadFull(from, b[n:])
-		if n += int64(more); err != nil || n == size {
-			return b[:n], err
+// readBody reads a body of a size that was announced, or -1.
+func (x *exchange) readBody(from io.Reader, size int64) ([]byte, error) {
+	switch {
+	case size > contract.SmallMessage:
+		if err := x.makeRoom(roomFor(int(size))); err != nil {
+			return nil, err
 		}
-		grown := make([]byte, min(size, partsGrow*n))
-		copy(grown, b)
-		b = grown
+		fallthrough
+	case size >= 0:
+		body := make([]byte, size)
+		_, err := io.ReadFull(from, body)
+		return body, err
 	}
+	body := make([]byte, contract.SmallMessage)
+	n, err := io.ReadFull(from, body)
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return body[:n], nil
+	case err != nil:
+		return nil, err
+	}
+	if err := x.makeRoom(roomFor(contract.MaxMessage+1) + growth); err != nil {
+		return nil, err
+	}
+	if body, err = readRest(from, body); err == nil {
+		x.held.Shrink(int64(roomFor(cap(body))))
+	}
+	return body, err
+}
+
+// growth bounds what a body of unknown size has in its old place while it moves to a larger one.
+const growth = contract.MaxMessage / 4
+
+// readRest reads what follows the beginning of a body. Its places grow so that the last but one is small beside the last.
+func readRest(from io.Reader, body []byte) ([]byte, error) {
+	for {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, grown(len(body))), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// grown is the next place of a body: after that of the longest there is none, nor need for one.
+func grown(n int) int {
+	if n >= growth {
+		return contract.MaxMessage + 1 // where the end shows
+	}
+	return 4 * n
+}
+
+// roomFor is what a large body takes with what is expected to be made of it: payloads are left where they stand, unless they are of base64.
+func roomFor(size int) int { return size + contract.MemoryFor(size) }
+
+// makeRoom waits for the room of a body, which then has all its time to arrive.
+func (x *exchange) makeRoom(n int) error {
+	if err := x.reserve(&x.held, x.Large, n); err != nil {
+		return err
+	}
+	_ = x.conn.SetReadDeadline(time.Now().Add(BodyTimeout)) // not on connections in memory
+	x.patience(BodyTimeout)
+	return nil
+}
+
+// reserve waits for room, for as long as a body may take to arrive.
+func (x *exchange) reserve(held **seats.Held, room *seats.Room, n int) (err error) {
+	ctx, cancel := context.WithTimeout(x.ctx, BodyTimeout)
+	defer cancel()
+	if *held, err = room.Take(ctx, x.Namespace(x.ctx), int64(n)); err != nil {
+		return contract.NoRoom()
+	}
+	return nil
+}
+
+// budget is how much memory may be made of a body.
+func (x *exchange) budget(size int) *budget {
+	return &budget{left: roomFor(max(size, contract.SmallMessage)) - size, more: func() error {
+		return x.reserve(&x.extra, x.Extra, contract.MaxExtra)
+	}}
+}
+
+// keep gives back the room of what was not made of a body.
+func (x *exchange) keep(size int, made *budget) {
+	x.held.Shrink(int64(size + made.spent))
+	x.extra.Shrink(int64(size + made.spent - roomFor(size)))
+}
+
+// giveRoom gives back what the request took.
+func (x *exchange) giveRoom() {
+	x.held.Give()
+	x.extra.Give()
 }

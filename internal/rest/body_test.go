@@ -4,14 +4,21 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/seats"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // pipe is a listener of one connection, in memory.
@@ -31,19 +38,32 @@ func (p pipe) Addr() net.Addr { return &net.UnixAddr{} }
 
 // serve gives the client's end of a connection to REST below /base, with pages beside it.
 func serve(t *testing.T, pages http.HandlerFunc) net.Conn {
-	call := func(r *http.Request, _ *Route, handle func(context.Context) error) Outcome {
-		_ = handle(r.Context())
-		return Outcome{}
+	return serveConns(t, Config{Pages: pages, BasePath: "/base", Large: seats.NewRoom(128 << 20)}, 1)[0]
+}
+
+// serveConns gives the clients' ends of some connections to REST.
+func serveConns(t *testing.T, cfg Config, n int) (near []net.Conn) {
+	cfg.Namespace = anyNamespace
+	cfg.Call = func(r *http.Request, _ *Route, handle func(context.Context) error) (o Outcome) {
+		if err := handle(r.Context()); err != nil {
+			o.Refusal, _ = task.AsError(err)
+		}
+		return o
 	}
-	server := &http.Server{Handler: New(Config{Call: call, Pages: pages, BasePath: "/base"}), IdleTimeout: 2 * time.Minute}
-	near, far := net.Pipe()
-	l := pipe{make(chan net.Conn, 1)}
-	l.conns <- far
+	server := &http.Server{Handler: New(cfg), IdleTimeout: 2 * time.Minute, WriteTimeout: AnswerTimeout}
+	l := pipe{make(chan net.Conn, n)}
+	for range n {
+		here, far := net.Pipe()
+		near = append(near, here)
+		l.conns <- far
+		t.Cleanup(func() { _ = here.Close() })
+	}
 	close(l.conns)
 	_ = server.Serve(l)
-	t.Cleanup(func() { _ = near.Close() })
 	return near
 }
+
+func anyNamespace(context.Context) string { return "default" }
 
 // readPages read what is sent to /read, and nothing else.
 func readPages(w http.ResponseWriter, r *http.Request) {
@@ -97,32 +117,124 @@ func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 	}
 }
 
-// Bodies get all their room at once, as long as those on their way are few; beyond that as much as has come, and some.
-func TestRoomOfBodies(t *testing.T) {
+// Large bodies wait until there is room, as long as a body may take to arrive. One that gets it then has that time for itself.
+func TestRoomForBodies(t *testing.T) {
 	const size = 1 << 20
-	body := bytes.Repeat([]byte("pawl"), size/4)
-	for _, c := range []struct {
-		lent, size int64
-		come, room int
-	}{
-		{0, 0, 0, 0},
-		{0, size, size, size},
-		{0, 16 * size, 1, 16 * size},
-		{maxLent - size, size, size, size},
-		{maxLent, 16 * size, 1, firstPart},
-		{maxLent, 16 * size, firstPart + 1, partsGrow * firstPart},
-		{maxLent, size, size, size},
-		{maxLent, 100, 100, 100},
-		{1 << 40, 3*firstPart + 7, 3*firstPart + 7, 3*firstPart + 7},
-	} {
-		var l lender
-		l.lent.Store(c.lent)
-		got, err := l.readAll(iotest.OneByteReader(bytes.NewReader(body[:c.come])), c.size)
-		if whole := int64(c.come) == c.size; (err == nil) != whole || !bytes.Equal(got, body[:c.come]) || cap(got) != c.room {
-			t.Errorf("%d of %d bytes while %d are lent: got %d in a room of %d, %v; want a room of %d", c.come, c.size, c.lent, len(got), cap(got), err, c.room)
+	synctest.Test(t, func(t *testing.T) {
+		room := seats.NewRoom(2 * int64(roomFor(size)))
+		conns, began := serveConns(t, Config{Large: room}, 3), time.Now()
+		wants := func(what string, c net.Conn, code int, words string, after time.Duration) {
+			t.Helper()
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			answer, err := io.ReadAll(resp.Body)
+			if took := time.Since(began); err != nil || resp.StatusCode != code || !resp.Close || !strings.Contains(string(answer), words) || took != after {
+				t.Errorf("%s: %s %s (%v) after %v, want %d %q after %v", what, resp.Status, answer, err, took, code, words, after)
+			}
 		}
-		if l.lent.Load() != c.lent {
-			t.Errorf("%d bytes are lent behind, want %d", l.lent.Load(), c.lent)
+		head := fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", size)
+		say := func(c net.Conn, text string) {
+			go io.WriteString(c, text)
+			synctest.Wait()
+		}
+		say(conns[0], head)
+		time.Sleep(10 * time.Second)
+		say(conns[1], head+"{")
+		time.Sleep(15 * time.Second)
+		say(conns[2], "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4000\r\n"+strings.Repeat(" ", 0x4000)+"\r\n")
+		wants("a body that does not come", conns[0], 400, "did not arrive whole", BodyTimeout)
+		wants("one behind that with a longer one in room for it", conns[2], 503, "too many large requests", 25*time.Second+BodyTimeout)
+		wants("the one that got its room", conns[1], 400, "did not arrive whole", 2*BodyTimeout)
+		if now, _ := room.Taken(); now != 0 {
+			t.Errorf("%d bytes are taken in the end", now)
+		}
+		time.Sleep(time.Second) // the server closes its connections slowly
+	})
+}
+
+// A body is read whole whatever is known of its length, in pieces of any size, and the longest is as long as a message may be.
+func TestBodiesOfAllSizes(t *testing.T) {
+	long := bytes.Repeat([]byte("pawl"), (contract.MaxMessage+8)/4)
+	for _, size := range []int{0, 1, contract.SmallMessage - 1, contract.SmallMessage, contract.SmallMessage + 1, growth, growth + 1, contract.MaxMessage - 1, contract.MaxMessage, contract.MaxMessage + 1} {
+		for name, known := range map[string]int64{"announced": int64(size), "not announced": -1} {
+			for _, piece := range []int{1000, 1 << 20, 1 << 30} {
+				room := seats.NewRoom(4 * contract.MaxMessage)
+				x := exchange{face: &face{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(), r: httptest.NewRequest("POST", "/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
+				x.conn, x.r.ContentLength = http.NewResponseController(x.w), known
+				got, err := x.body()
+				now, most := room.Taken()
+				x.giveRoom()
+				if tooLong := size > contract.MaxMessage; (err != nil) != tooLong || err == nil && !bytes.Equal(got, long[:size]) {
+					t.Errorf("%d bytes, %s, in pieces of %d: got %d, %v", size, name, piece, len(got), err)
+				}
+				if small := size < contract.SmallMessage || known >= 0 && (size == contract.SmallMessage || size > contract.MaxMessage); (most == 0) != small {
+					t.Errorf("%d bytes, %s: %d were taken at most", size, name, most)
+				}
+				if err == nil && most != 0 && now != int64(roomFor(cap(got))) {
+					t.Errorf("%d bytes, %s, in a place of %d: %d are taken", size, name, cap(got), now)
+				}
+				if left, _ := room.Taken(); left != 0 {
+					t.Errorf("%d bytes, %s: %d are taken behind it", size, name, left)
+				}
+			}
+		}
+	}
+}
+
+// pieces reads at most so many bytes at once.
+type pieces struct {
+	io.Reader
+	most int
+}
+
+func (p pieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(b), p.most)]) }
+
+// What is made of a body has a bound, and none of what may be said comes near it.
+func TestBodiesOfManyPartsAreRefused(t *testing.T) {
+	many := func(before, part, after string, n int) string {
+		return before + strings.Repeat(part+",", n-1) + part + after
+	}
+	headers := make([]string, 64)
+	for i := range headers {
+		headers[i] = fmt.Sprintf(`"h%d":"x"`, i)
+	}
+	full := `{"type":"a","payload":1,"tags":` + many("[", `"t"`, "]", task.MaxTags) + `,"headers":{` + strings.Join(headers, ",") + `}}`
+	chains := `{"type":"a","then":` + many("[", `{"type":"b"}`, "]", task.MaxThen) + `}`
+	branching := `{"type":"a"}`
+	for range 6 {
+		branching = `{"then":` + many("[", branching, "]", task.MaxThen) + `}`
+	}
+	for name, c := range map[string]struct {
+		task      string
+		tasks     int
+		ok, extra bool
+	}{
+		"nothing":         {`{}`, 1, true, false},
+		"small tasks":     {`{"type":"a","payload":1}`, 1000, true, false},
+		"all that may be": {full, 1000, true, true},
+		"short chains":    {chains, 1000, true, true},
+		"long payloads":   {`{"type":"a","payload":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`, 15, true, false},
+		"long texts":      {`{"type":"a","payload":"` + strings.Repeat("x", 1<<20) + `"}`, 15, true, true},
+		"a tree of tasks": {branching, 1, false, true},
+	} {
+		body := many(`{"tasks":[`, c.task, `]}`, c.tasks)
+		extra := seats.NewRoom(2 * contract.MaxExtra)
+		x := exchange{face: &face{Config: Config{Extra: extra, Namespace: anyNamespace}}, ctx: t.Context()}
+		made := x.budget(len(body))
+		m := mixed[*pawlv1.TaskSpec]{field: "tasks", most: 1000}
+		err := readBody([]byte(body), made, func(r *jsonReader, name string) error { return m.read(r, readSpec) })
+		for _, refused := range m.refused {
+			if refused != nil {
+				err = errors.New(refused.GetMessage())
+			}
+		}
+		if (err == nil) != c.ok || !c.ok && !strings.Contains(err.Error(), "so many small parts") {
+			t.Errorf("%s in %d bytes: %v", name, len(body), err)
+		}
+		if _, most := extra.Taken(); (most > 0) != c.extra {
+			t.Errorf("%s in %d bytes: %d bytes more were taken", name, len(body), most)
 		}
 	}
 }

@@ -49,13 +49,13 @@ func listDead(x *exchange, poisoned bool) error {
 	if poisoned {
 		got, err := x.API.Operator.ListPoisoned(x.ctx, &pawlv1.ListPoisonedRequest{Filter: f, Cursor: q.Get("cursor"), Limit: limit})
 		if err == nil {
-			x.tasks(got.GetItems(), got.GetNextCursor())
+			x.tasks(got)
 		}
 		return err
 	}
 	got, err := x.API.Operator.ListDead(x.ctx, &pawlv1.ListDeadRequest{Filter: f, Cursor: q.Get("cursor"), Limit: limit})
 	if err == nil {
-		x.tasks(got.GetItems(), got.GetNextCursor())
+		x.tasks(got)
 	}
 	return err
 }

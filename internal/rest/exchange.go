@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -38,6 +39,8 @@ type exchange struct {
 	conn   *http.ResponseController
 	status int
 	sent   bool // the handler has answered by itself
+
+	held, extra *seats.Held // room for a large body and what is made of it; nil: none
 }
 
 // buffers hold answers until they are sent.
@@ -50,6 +53,7 @@ const maxPooled = 64 << 10
 func (f *face) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 	buffer := buffers.Get().(*[]byte)
 	x := &exchange{face: f, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
+	defer x.giveRoom()
 	defer func() {
 		if cap(x.b) <= maxPooled {
 			*buffer = x.b
@@ -131,7 +135,12 @@ func (x *exchange) fields(field func(r *jsonReader, name string) error) error {
 	if err != nil {
 		return err
 	}
-	return readBody(body, field)
+	made := x.budget(len(body))
+	if err := readBody(body, made, field); err != nil {
+		return err
+	}
+	x.keep(len(body), made)
+	return nil
 }
 
 // query reads the parameters of the path; those that are not named are refused.

@@ -36,7 +36,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(`{"type":"a","payload":[1,{"x":null}],"delay":"1s","tags":["\u00e9"],"max_attempts":3}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		s := specReader{spec: &pawlv1.TaskSpec{}}
-		if readBody([]byte(body), s.field) != nil {
+		if readBody([]byte(body), &budget{left: 1 << 20}, s.field) != nil {
 			return
 		}
 		var want map[string]any

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,17 +26,46 @@ const maxBodyDepth = 64
 // jsonReader reads a body value by value. Every refusal names the field by its path.
 type jsonReader struct {
 	scanner
+	made *budget
+}
+
+// budget is how much memory may be made of a body, in bytes.
+type budget struct {
+	left, spent int
+	more        func() error // waits for contract.MaxExtra more; nil: there is no more
+}
+
+// What is made of a body's parts, about: a task is the largest object.
+const (
+	objectCost = 320
+	partCost   = 64 // a field or an item, with its name
+)
+
+// spend notes that memory is made of the body.
+func (b *budget) spend(n int) error {
+	if n <= b.left {
+		b.left, b.spent = b.left-n, b.spent+n
+		return nil
+	}
+	if b.more == nil {
+		return contract.TooManyParts("body")
+	}
+	if err := b.more(); err != nil {
+		return err
+	}
+	b.left, b.more = b.left+contract.MaxExtra, nil
+	return b.spend(n)
 }
 
 // readBody reads a body that is one object, calling field for each of its fields. No body at all is an empty object.
-func readBody(body []byte, field func(r *jsonReader, name string) error) error {
+func readBody(body []byte, made *budget, field func(r *jsonReader, name string) error) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
 	if !utf8.Valid(body) {
 		return task.Invalid("body", "not JSON: it is not UTF-8")
 	}
-	r := &jsonReader{scanner: scanner{b: body, most: maxBodyDepth}}
+	r := &jsonReader{scanner{b: body, most: maxBodyDepth}, made}
 	r.space()
 	if r.peek() != '{' {
 		return task.Invalid("body", "is not a JSON object")
@@ -64,9 +95,15 @@ func (r *jsonReader) fields(path string, field func(name string) error) error {
 	if r.peek() != '{' {
 		return r.wrong(path, "an object")
 	}
+	if err := r.made.spend(objectCost); err != nil {
+		return err
+	}
 	var seen []string
 	return refused(r.list('}', func() error {
 		name, err := r.name()
+		if err == nil {
+			err = r.made.spend(partCost)
+		}
 		if err != nil {
 			return err
 		}
@@ -94,7 +131,10 @@ func (r *jsonReader) name() (string, error) {
 	if err := r.text(); err != nil {
 		return "", err
 	}
-	name := unquote(r.b[from:r.i])
+	name, err := unquote(r.b[from:r.i])
+	if err != nil {
+		return "", task.Invalid("body", "the name of a field %v", err)
+	}
 	r.space()
 	if r.peek() != ':' {
 		return "", r.bad("a colon")
@@ -123,15 +163,53 @@ func orBody(path string) string {
 	return path
 }
 
-// unquote is the text of a string that was walked over.
-func unquote(quoted []byte) string {
+// unquote is the text of a string that was walked over. The standard library would read each half of a surrogate pair as U+FFFD, so that
+// two keys would be one.
+func unquote(quoted []byte) (string, error) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner)
+		return string(inner), nil
+	}
+	if half := halfPair(inner); half != nil {
+		return "", fmt.Errorf("has %s, half of a surrogate pair", half)
 	}
 	var s string
 	_ = json.Unmarshal(quoted, &s) // it is a string: it was walked over
-	return s
+	return s, nil
+}
+
+// escaped is the length of an escape such as \u00e9.
+const escaped = 6
+
+// halfPair finds the escape of half of a surrogate pair; nil: all are whole.
+func halfPair(text []byte) []byte {
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		one := utf16Unit(text[i:])
+		switch {
+		case !utf16.IsSurrogate(one):
+			i++ // what is escaped is no backslash that escapes
+		case utf16.DecodeRune(one, utf16Unit(text[i+escaped:])) == utf8.RuneError:
+			return text[i : i+escaped]
+		default:
+			i += 2*escaped - 1
+		}
+	}
+	return nil
+}
+
+// utf16Unit is what an escape at the beginning of a text stands for; -1: it begins with no such escape.
+func utf16Unit(text []byte) rune {
+	if len(text) < escaped || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[2:escaped]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 // wrong refuses the value that stands here.
@@ -149,6 +227,9 @@ func (r *jsonReader) any() ([]byte, error) {
 	err := s.value()
 	from := r.i
 	r.i = s.i
+	if err == nil && r.b[from] == '"' { // perhaps of base64, of which bytes will be made
+		err = r.made.spend(r.i - from)
+	}
 	return r.b[from:r.i], refused(err)
 }
 
@@ -159,6 +240,9 @@ func (r *jsonReader) items(path string, item func(i int) error) error {
 	}
 	n := 0
 	return refused(r.array(func() error {
+		if err := r.made.spend(partCost); err != nil {
+			return err
+		}
 		err := item(n)
 		n++
 		return err
@@ -173,7 +257,14 @@ func (r *jsonReader) str(path string) (string, error) {
 	if err := r.text(); err != nil {
 		return "", refused(err)
 	}
-	return unquote(r.b[from:r.i]), nil
+	if err := r.made.spend(r.i - from); err != nil {
+		return "", err
+	}
+	s, err := unquote(r.b[from:r.i])
+	if err != nil {
+		return "", task.Invalid(path, "%v", err)
+	}
+	return s, nil
 }
 
 func (r *jsonReader) setStr(to *string, path string) (err error) {
@@ -300,5 +391,9 @@ func dataOf(path string, value []byte, contentType string) ([]byte, error) {
 	if len(value) < 2 || value[0] != '"' {
 		return nil, task.Invalid(path, "is not a string of base64, as content_type %q needs", task.Cut(contentType, 64))
 	}
-	return blobText(path, unquote(value))
+	text, err := unquote(value)
+	if err != nil {
+		return nil, task.Invalid(path, "%v", err)
+	}
+	return blobText(path, text)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,6 +20,11 @@ type Config struct {
 	// Ready says whether the node should get calls now, and more to who may know it.
 	Ready func(context.Context) (Readiness, error)
 	Batch int // tasks that one request may enqueue
+
+	// Large is the room for large bodies, and Extra that of those that take more than their length lets expect. Messages of gRPC share both.
+	Large, Extra *seats.Room
+	// Namespace is that of a call.
+	Namespace func(context.Context) string
 
 	// Misdirected refuses a request for another host than this one, before anything else is looked at; nil: all are for this one.
 	Misdirected func(r *http.Request) error
@@ -91,7 +97,6 @@ func Routes() []Route {
 // face serves REST.
 type face struct {
 	Config
-	lender
 	guard *http.CrossOriginProtection
 }
 

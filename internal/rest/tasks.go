@@ -140,7 +140,7 @@ func (m *mixed[T]) read(r *jsonReader, item func(*jsonReader) (T, error)) error 
 		if err != nil {
 			return err
 		}
-		v, err := item(&jsonReader{scanner{b: raw, most: maxBodyDepth}})
+		v, err := item(&jsonReader{scanner{b: raw, most: maxBodyDepth}, r.made})
 		if err != nil {
 			m.refused = append(m.refused, contract.ErrorProto(m.refusal(err)))
 			return nil
@@ -288,7 +288,7 @@ func listTasks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.tasks(got.GetItems(), got.GetNextCursor())
+	x.tasks(got)
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (w *Worker) count(all map[string]*Census) {
 	}
 	busy, slots := w.load()
 	c.Busy += busy
-	if w.quiet != nil || w.drains {
+	if w.rests() {
 		c.Quiet++
 		return
 	}

@@ -27,6 +27,7 @@ func (r *Roster) Tell(version uint64, all bool, words []Word) {
 	}
 	tell := r.toTell(words, all, now)
 	r.mu.Unlock()
+	r.rouse()
 	tell()
 }
 
@@ -40,17 +41,52 @@ func (r *Roster) sweep() {
 	tell()
 }
 
-// Run sweeps until done is closed.
+// Run sweeps until done is closed. It sleeps while there is nobody to forget, and nothing that ends.
 func (r *Roster) Run(done <-chan struct{}) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(sweepEvery)
+	defer timer.Stop()
 	for {
+		if !r.passes() {
+			select {
+			case <-done:
+				return
+			case <-r.wake:
+			}
+			continue
+		}
+		timer.Reset(sweepEvery)
 		select {
 		case <-done:
 			return
-		case <-tick.C:
+		case <-timer.C:
 			r.sweep()
 		}
+	}
+}
+
+// passes says whether something is known that ends as time passes.
+func (r *Roster) passes() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.claimers.many > 0 || len(r.quiet) > 0 {
+		return true
+	}
+	for _, w := range r.streams {
+		w.mu.Lock()
+		quiet := w.quiet != nil
+		w.mu.Unlock()
+		if quiet {
+			return true
+		}
+	}
+	return false
+}
+
+// rouse has Run find out whether there is something to sweep.
+func (r *Roster) rouse() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
 	}
 }
 

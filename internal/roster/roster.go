@@ -29,6 +29,9 @@ type Roster struct {
 	quiet    map[key]Quiet
 	version  uint64 // up to which what is quiet is known
 	swept    time.Time
+	// remembers is since when all who claim by single calls are told of.
+	remembers time.Time
+	wake      chan struct{} // one place: there may be something to sweep
 
 	lentMu sync.Mutex
 	lentTo map[task.ID]*Worker // what claimers hold: how a task ended is told by whoever knows its token
@@ -40,7 +43,7 @@ type claimerKey struct{ namespace, name, address string }
 
 // New makes a roster of nobody.
 func New() *Roster {
-	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), quiet: map[key]Quiet{}, lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}}
+	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), quiet: map[key]Quiet{}, remembers: time.Now(), lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}, wake: make(chan struct{}, 1)}
 }
 
 // Join adds a worker with a stream. Id is what the worker calls itself over all its streams; "": it has no such name. Version is
@@ -58,6 +61,9 @@ func (r *Roster) Join(hello Hello, id string, version uint64, told func()) *Work
 		w.quiet = q
 	} else if version > r.version { // it has come from a node that knows more
 		w.quiet = &Quiet{At: now, Until: now.Add(KeptFor), Version: version}
+	}
+	if w.quiet != nil {
+		r.rouse()
 	}
 	return w
 }
@@ -104,8 +110,10 @@ func (r *Roster) claimer(hello *Hello, now time.Time) *Worker {
 		r.sweepLocked(now)
 	}
 	if out := r.claimers.add(by, w); out != nil {
+		r.remembers = now
 		out.untold()
 	}
+	r.rouse()
 	return w
 }
 

@@ -3,64 +3,164 @@ package roster
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/pawlq/pawl/internal/task"
 )
 
-// Tally counts the workers of a node that take tasks of some queues, in their order: not those that are quiet, or drain.
+// QueueName names a queue.
+type QueueName struct{ Namespace, Name string }
+
+// Tally is what the workers of one node are to some queues, in the order of the queues.
 type Tally struct {
-	Workers []int // with a stream, which is to one node
-	// Claimers are those who claim by single calls, by what stands for their ids: they may come to several nodes.
-	Claimers [][]uint64
+	Queues [][]Group
+	Types  [][]string    // the sets of types that groups take
+	Age    time.Duration // how far back the node remembers who claimed through it by single calls
 }
 
-// maxTallied bounds the claimers that a tally tells apart. Those beyond it are counted among the workers.
-const maxTallied = 20_000
+// Group counts the workers of a queue that take the same types.
+type Group struct {
+	Types     int // the place in Tally.Types, counted from 1; 0: there are too many sets to tell them
+	Connected int // workers with a stream, which goes to one node, that take new tasks
+	Slots     int // of those
+	Busy      int
+	// Callers claim by single calls. They may come to several nodes, so they are told by what stands for their ids, up to maxTallied.
+	Callers     []uint64
+	MoreCallers int
 
-// Tally counts the workers of a namespace that take tasks of some queues.
-func (r *Roster) Tally(namespace string, queues []string) Tally {
-	now := time.Now()
-	at := make(map[string]int, len(queues))
+	Quiet          int    // workers that an operator made quiet
+	QuietID, Named string // one of them, and how it calls itself
+	Draining       int
+	Held           int64 // tasks of the queue that quiet and draining workers hold
+}
+
+// Bounds of a tally: workers name what they like.
+const (
+	maxTallied     = 20_000 // callers that are told apart
+	maxTypeSets    = 1_000
+	maxTypesOfSets = 20_000 // types in all sets
+	maxGroups      = 20_000
+)
+
+// tallier counts workers.
+type tallier struct {
+	queues map[QueueName]int
+	sets   map[string]int // places in Tally.Types, by types
+	groups map[[2]int]*Group
+	types  int // in all sets
+	told   int // callers
+	now    time.Time
+	Tally
+}
+
+// Tally counts the workers that take tasks of some queues.
+func (r *Roster) Tally(queues []QueueName) Tally {
+	t := &tallier{queues: make(map[QueueName]int, len(queues)), sets: map[string]int{}, groups: map[[2]int]*Group{}, now: time.Now()}
+	spaces := map[string]bool{}
 	for i, q := range queues {
-		at[q] = i
+		t.queues[q] = i
+		spaces[q.Namespace] = true
 	}
-	t := Tally{Workers: make([]int, len(queues)), Claimers: make([][]uint64, len(queues))}
-	told := 0
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	t.Age = t.now.Sub(r.remembers)
 	for _, w := range r.streams {
-		if w.key.namespace == namespace {
-			w.takesOf(at, func(i int) { t.Workers[i]++ })
+		if spaces[w.key.namespace] {
+			t.count(w)
 		}
 	}
-	for _, w := range r.claimers.of[namespace] {
-		if !w.present(now) {
-			continue
-		}
-		short := w.key.short()
-		w.takesOf(at, func(i int) {
-			if told++; told > maxTallied {
-				t.Workers[i]++
-				return
+	for ns := range spaces {
+		for _, w := range r.claimers.of[ns] {
+			if w.present(t.now) {
+				t.count(w)
 			}
-			t.Claimers[i] = append(t.Claimers[i], short)
-		})
+		}
 	}
-	return t
+	t.Queues = make([][]Group, len(queues))
+	for at, g := range t.groups {
+		t.Queues[at[0]] = append(t.Queues[at[0]], *g)
+	}
+	return t.Tally
 }
 
-// takesOf calls fn for each of some queues that the worker takes tasks of now.
-func (w *Worker) takesOf(queues map[string]int, fn func(i int)) {
+// count adds a worker to the groups of the queues that it takes.
+func (t *tallier) count(w *Worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.quiet != nil || w.drains {
+	set := -1 // not looked up
+	for _, s := range w.hello.Queues {
+		i, asked := t.queues[QueueName{w.key.namespace, s.Queue}]
+		if !asked {
+			continue
+		}
+		if set < 0 {
+			set = t.set(w.hello.Types)
+		}
+		t.add(t.group(i, set), w)
+	}
+	if set < 0 || !w.rests() {
 		return
 	}
-	for _, s := range w.hello.Queues {
-		if i, ok := queues[s.Queue]; ok {
-			fn(i)
+	w.overdue(t.now)
+	for _, run := range w.running {
+		if i, asked := t.queues[QueueName{w.key.namespace, run.Queue}]; asked {
+			t.group(i, set).Held++
 		}
 	}
 }
+
+// set is the place of a set of types, which gets one if there is room.
+func (t *tallier) set(types []string) int {
+	types = slices.Sorted(slices.Values(types))
+	key := strings.Join(types, "\x00")
+	if at, known := t.sets[key]; known {
+		return at
+	}
+	if len(t.Types) >= maxTypeSets || t.types+len(types) > maxTypesOfSets {
+		return 0
+	}
+	t.types += len(types)
+	t.Types = append(t.Types, types)
+	t.sets[key] = len(t.Types)
+	return len(t.Types)
+}
+
+func (t *tallier) group(queue, set int) *Group {
+	at := [2]int{queue, set}
+	if t.groups[at] == nil && len(t.groups) >= maxGroups {
+		at[1], set = 0, 0
+	}
+	if t.groups[at] == nil {
+		t.groups[at] = &Group{Types: set}
+	}
+	return t.groups[at]
+}
+
+// add counts a worker as one of a group. It is called with the worker's mu held.
+func (t *tallier) add(g *Group, w *Worker) {
+	switch {
+	case w.quiet != nil:
+		if g.Quiet++; g.QuietID == "" || w.key.id < g.QuietID {
+			g.QuietID, g.Named = w.key.id, w.hello.Name
+		}
+	case w.drains:
+		g.Draining++
+	case w.stream:
+		busy, slots := w.load()
+		g.Connected, g.Busy, g.Slots = g.Connected+1, g.Busy+busy, g.Slots+slots
+	case t.told < maxTallied:
+		t.told++
+		g.Callers = append(g.Callers, w.key.short())
+	default:
+		g.MoreCallers++
+	}
+}
+
+// rests says whether the worker takes no new tasks. It is called with mu held.
+func (w *Worker) rests() bool { return w.quiet != nil || w.drains }
 
 // short stands for the id of a claimer, which is a hash.
 func (k key) short() uint64 {
@@ -70,21 +170,66 @@ func (k key) short() uint64 {
 }
 
 // Sum adds up what several nodes have counted of the same queues.
-func Sum(tallies []Tally, queues int) []int64 {
-	out := make([]int64, queues)
+func Sum(tallies []Tally, queues int) []task.QueueWorkers {
+	out := make([]task.QueueWorkers, queues)
 	for i := range out {
-		seen := map[uint64]bool{}
-		for _, t := range tallies {
-			if i < len(t.Workers) {
-				out[i] += int64(t.Workers[i])
-			}
-			if i < len(t.Claimers) {
-				for _, id := range t.Claimers[i] {
-					seen[id] = true
-				}
-			}
-		}
-		out[i] += int64(len(seen))
+		out[i] = sumOf(tallies, i)
 	}
 	return out
+}
+
+// sumOf adds up what is known of the workers of one queue.
+func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
+	type summed struct {
+		task.WorkerGroup
+		callers map[uint64]bool
+	}
+	groups, everyone := map[string]*summed{}, map[uint64]bool{}
+	for n := range tallies {
+		t := &tallies[n]
+		if sum.Known = min(sum.Known, t.Age); n == 0 {
+			sum.Known = t.Age
+		}
+		if queue >= len(t.Queues) {
+			continue
+		}
+		for j := range t.Queues[queue] {
+			g := &t.Queues[queue][j]
+			types, told := t.typesOf(g)
+			key := "-" + strings.Join(types, "\x00")
+			if !told {
+				key = ""
+			}
+			s := groups[key]
+			if s == nil {
+				s = &summed{task.WorkerGroup{Types: types, Untold: !told}, map[uint64]bool{}}
+				groups[key] = s
+			}
+			s.Connected, s.Slots, s.Busy = s.Connected+g.Connected, s.Slots+g.Slots, s.Busy+g.Busy
+			s.Callers, s.Quiet, s.Draining = s.Callers+g.MoreCallers, s.Quiet+g.Quiet, s.Draining+g.Draining
+			if g.QuietID != "" && (s.QuietID == "" || g.QuietID < s.QuietID) {
+				s.QuietID, s.Named = g.QuietID, g.Named
+			}
+			for _, id := range g.Callers {
+				s.callers[id], everyone[id] = true, true
+			}
+			sum.Workers += g.Connected + g.MoreCallers
+			sum.Held += g.Held
+		}
+	}
+	sum.Workers += len(everyone)
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		s := groups[key]
+		s.Callers += len(s.callers)
+		sum.Groups = append(sum.Groups, s.WorkerGroup)
+	}
+	return sum
+}
+
+// typesOf are the types that a group takes.
+func (t *Tally) typesOf(g *Group) (types []string, told bool) {
+	if g.Types < 1 || g.Types > len(t.Types) { // a later release may tell more
+		return nil, false
+	}
+	return t.Types[g.Types-1], true
 }

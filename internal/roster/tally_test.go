@@ -2,38 +2,167 @@ package roster
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawlq/pawl/internal/task"
 )
 
-// Who claims through two nodes is one; who is quiet, drains, or is of another namespace is none.
+func queueNames(namespace string, names ...string) (queues []QueueName) {
+	for _, name := range names {
+		queues = append(queues, QueueName{namespace, name})
+	}
+	return queues
+}
+
+// told is what is known of the workers of a queue, in words.
+func told(w task.QueueWorkers) string {
+	groups := []string{fmt.Sprint(w.Workers)}
+	for _, g := range w.Groups {
+		types := strings.Join(g.Types, "+")
+		if g.Untold {
+			types = "?"
+		}
+		s := fmt.Sprintf("%s: %d (%d/%d) and %d", types, g.Connected, g.Busy, g.Slots, g.Callers)
+		if g.Quiet > 0 {
+			s += fmt.Sprintf(", %d quiet, as %s/%s", g.Quiet, g.QuietID, g.Named)
+		}
+		if g.Draining > 0 {
+			s += fmt.Sprintf(", %d draining", g.Draining)
+		}
+		groups = append(groups, s)
+	}
+	if w.Held > 0 {
+		groups = append(groups, fmt.Sprintf("%d held", w.Held))
+	}
+	return strings.Join(groups, "; ")
+}
+
+// Workers are counted by the types that they take. Who claims through two nodes is one; who is quiet, drains, or is of another namespace
+// takes nothing, and is told of.
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n1, n2 := New(), New()
-		n1.Join(helloOf("a", "mail", "sms"), "A", 0, nil)
-		n2.Join(helloOf("b", "mail"), "B", 0, nil)
-		n2.Join(helloOf("c", "mail"), "C", 0, nil).Drains()
-		n2.Join(helloOf("d", "mail"), "D", 0, nil).hush(&Quiet{Version: 1})
-		other := helloOf("e", "mail")
-		other.Namespace = "other"
-		n1.Join(other, "E", 0, nil)
-		for _, n := range []*Roster{n1, n2} {
-			n.Begin(helloOf("f", "mail")).Done()
+		typed := func(name string, types []string, queues ...string) Hello {
+			h := helloOf(name, queues...)
+			h.Types, h.Capacity = types, 4
+			return h
 		}
-		n2.Begin(helloOf("g", "video")).Done()
-		queues := []string{"mail", "none", "sms", "video"}
-		both := []Tally{n1.Tally("default", queues), n2.Tally("default", queues)}
-		is(t, "of both nodes", fmt.Sprint(Sum(both, len(queues))), "[3 0 1 1]")
-		is(t, "of one", fmt.Sprint(Sum(both[:1], len(queues))), "[2 0 1 0]")
-		is(t, "of none", fmt.Sprint(Sum(nil, len(queues))), "[0 0 0 0]")
-		n1.Begin(helloOf("h", "sms")) // waits on
+		a := n1.Join(typed("a", nil, "mail", "sms"), "A", 0, nil)
+		a.Took([]Run{run(1, time.Hour), run(2, time.Hour)}, time.Now())
+		n2.Join(typed("b", []string{"y", "x"}, "mail"), "B", 0, nil)
+		n1.Join(typed("bb", []string{"x", "y"}, "mail"), "BB", 0, nil)
+		n2.Join(typed("c", []string{"x", "y"}, "mail"), "C", 0, nil).Drains()
+		for _, name := range []string{"e", "d"} {
+			quiet := n2.Join(typed(name, nil, "mail"), strings.ToUpper(name), 0, nil)
+			quiet.hush(&Quiet{Version: 1})
+			quiet.Took([]Run{run(3, time.Hour)}, time.Now())
+		}
+		other := helloOf("f", "mail")
+		other.Namespace = "other"
+		n1.Join(other, "F", 0, nil)
+		for _, n := range []*Roster{n1, n2} {
+			n.Begin(helloOf("g", "mail")).Done()
+		}
+		n2.Begin(helloOf("h", "video")).Done()
+		queues := append(queueNames("default", "mail", "none", "sms", "video"), QueueName{"other", "mail"})
+		all := func(nodes ...*Roster) (out string) {
+			tallies := make([]Tally, len(nodes))
+			for i, n := range nodes {
+				tallies[i] = n.Tally(queues)
+			}
+			for i, w := range Sum(tallies, len(queues)) {
+				out += "\n" + queues[i].Namespace + " " + queues[i].Name + " " + told(w)
+			}
+			return out
+		}
+		is(t, "both nodes", all(n1, n2), `
+default mail 4; : 1 (2/4) and 1, 2 quiet, as D/d; x+y: 2 (0/8) and 0, 1 draining; 2 held
+default none 0
+default sms 1; : 1 (2/4) and 0
+default video 1; : 0 (0/0) and 1
+other mail 1; : 1 (0/0) and 0`)
+		is(t, "one", all(n1), `
+default mail 3; : 1 (2/4) and 1; x+y: 1 (0/4) and 0
+default none 0
+default sms 1; : 1 (2/4) and 0
+default video 0
+other mail 1; : 1 (0/0) and 0`)
+		is(t, "none", fmt.Sprint(Sum(nil, 1)), fmt.Sprint([]task.QueueWorkers{{}}))
+
+		n1.Begin(helloOf("i", "sms")) // waits on
 		time.Sleep(KeptFor + time.Second)
-		is(t, "when those who claimed by single calls have gone, and nobody has swept", fmt.Sprint(Sum([]Tally{n1.Tally("default", queues), n2.Tally("default", queues)}, len(queues))), "[2 0 2 0]")
+		queues = queueNames("default", "mail", "sms", "video")
+		is(t, "when those who claimed by single calls have gone, and nobody has swept", all(n1, n2), `
+default mail 3; : 1 (2/4) and 0, 2 quiet, as D/d; x+y: 2 (0/8) and 0, 1 draining; 2 held
+default sms 2; : 1 (2/4) and 1
+default video 0`)
 	})
 }
 
-// Beyond maxTallied claimers are still counted.
+// A caller that extends its lease, or ends a task, is there, however long ago it claimed.
+func TestCallersWhoAreAtWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		w := r.Begin(helloOf("w", "mail"))
+		long := run(1, time.Hour)
+		w.Took([]Run{long, run(2, time.Hour)}, time.Now())
+		w.Done()
+		there := func(what string, want int) {
+			t.Helper()
+			if n := Sum([]Tally{r.Tally(queueNames("default", "mail"))}, 1)[0].Workers; n != want {
+				t.Errorf("%s: %d workers are there, want %d", what, n, want)
+			}
+		}
+		time.Sleep(KeptFor - time.Second)
+		r.Extended(long.Task, long.Token, time.Now().Add(time.Hour))
+		time.Sleep(KeptFor - time.Second)
+		there("it has extended a lease", 1)
+		r.Ended(long.Task, long.Token)
+		time.Sleep(KeptFor - time.Second)
+		there("it has ended a task", 1)
+		r.Ended(long.Task, long.Token)                               // that is over
+		r.Extended(long.Task, long.Token, time.Now().Add(time.Hour)) // so is this
+		time.Sleep(2 * time.Second)
+		there("it has gone", 0)
+	})
+}
+
+// A node says how far back it remembers who claims by single calls: since its start, or since it had to forget one.
+func TestTallyKnowsSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := New()
+		time.Sleep(time.Hour)
+		young := New()
+		time.Sleep(time.Minute)
+		known := func(what string, want time.Duration, of ...*Roster) {
+			t.Helper()
+			var tallies []Tally
+			for _, r := range of {
+				tallies = append(tallies, r.Tally(queueNames("default", "q")))
+			}
+			if got := Sum(tallies, 1)[0].Known; got != want {
+				t.Errorf("%s: for %s, want %s", what, got, want)
+			}
+		}
+		known("an old one", time.Hour+time.Minute, old)
+		known("a young one, and an old one", time.Minute, young, old)
+		known("an old one, and a young one", time.Minute, old, young)
+		for i := range maxClaimers {
+			old.Begin(helloOf(fmt.Sprint("w", i), "q")).Done()
+		}
+		known("one that is full", time.Hour+time.Minute, old)
+		time.Sleep(time.Second)
+		old.Begin(helloOf("one too many", "q")).Done()
+		known("one that has forgotten somebody", 0, old)
+		time.Sleep(time.Second)
+		known("a moment later", time.Second, old)
+	})
+}
+
+// Workers name what they like, and a tally stays small: beyond its bounds they are still counted.
 func TestTallyOfMany(t *testing.T) {
 	r := New()
 	var queues []string
@@ -41,16 +170,46 @@ func TestTallyOfMany(t *testing.T) {
 		queues = append(queues, fmt.Sprint("q", i))
 	}
 	for i := range 1000 {
-		r.Begin(helloOf(fmt.Sprint("w", i), queues...)).Done()
+		h := helloOf(fmt.Sprint("w", i), queues...)
+		h.Types = []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}
+		r.Begin(h).Done()
+		r.Join(helloOf("s", queues...), fmt.Sprint("s", i), 0, nil)
 	}
-	tally := r.Tally("default", queues)
-	told := 0
-	for _, ids := range tally.Claimers {
-		told += len(ids)
+	many := helloOf("many", queues...)
+	for i := range maxTypesOfSets {
+		many.Types = append(many.Types, fmt.Sprint("type", i))
 	}
-	is(t, "told apart", fmt.Sprint(told), fmt.Sprint(maxTallied))
-	for i, n := range Sum([]Tally{tally}, len(queues)) {
-		is(t, queues[i], fmt.Sprint(n), "1000")
+	r.Join(many, "many", 0, nil)
+	tally := r.Tally(queueNames("default", queues...))
+	callers, groups := 0, 0
+	for _, of := range tally.Queues {
+		groups += len(of)
+		for i := range of {
+			callers += len(of[i].Callers)
+		}
+	}
+	if callers != maxTallied || len(tally.Types) > maxTypeSets || groups > maxGroups+len(queues) {
+		t.Errorf("%d callers are told apart, in %d groups of %d sets of types", callers, groups, len(tally.Types))
+	}
+	for i, w := range Sum([]Tally{tally}, len(queues)) {
+		untold := 0
+		for _, g := range w.Groups {
+			if g.Untold {
+				untold += g.Connected + g.Callers
+			}
+		}
+		if w.Workers != 2001 || untold == 0 {
+			t.Errorf("queue %d: %d workers, want 2001; of %d the types are not told", i, w.Workers, untold)
+		}
+	}
+	for i := range maxTypeSets + 1 {
+		h := helloOf("t", "sets")
+		h.Types = []string{fmt.Sprint(i)}
+		r.Join(h, fmt.Sprint("t", i), 0, nil)
+	}
+	tally = r.Tally(queueNames("default", "sets"))
+	if w := Sum([]Tally{tally}, 1)[0]; len(tally.Types) != maxTypeSets || w.Workers != maxTypeSets+1 || !w.Groups[0].Untold || w.Groups[0].Connected != 1 {
+		t.Errorf("%d sets of types are told of %d workers, the first of %+v", len(tally.Types), w.Workers, w.Groups[0])
 	}
 }
 
@@ -61,10 +220,13 @@ func BenchmarkTally(b *testing.B) {
 		queues = append(queues, fmt.Sprint("q", i))
 	}
 	for i := range 10_000 {
-		r.Join(helloOf(fmt.Sprint("w", i), queues[i%995:i%995+5]...), fmt.Sprint(i), 0, nil)
+		h := helloOf(fmt.Sprint("w", i), queues[i%995:i%995+5]...)
+		h.Types = []string{"mail", "sms", "push", "report", "invoice"}
+		r.Join(h, fmt.Sprint(i), 0, nil)
 	}
+	names := queueNames("default", queues...)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Tally("default", queues)
+		Sum([]Tally{r.Tally(names)}, len(names))
 	}
 }

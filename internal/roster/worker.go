@@ -159,6 +159,7 @@ func (w *Worker) Ended(id task.ID, t task.Token) bool {
 	run, ok := w.running[id]
 	if ok = ok && run.Token == t; ok {
 		delete(w.running, id)
+		w.seen = time.Now()
 	}
 	return ok
 }
@@ -169,6 +170,7 @@ func (w *Worker) Extended(id task.ID, t task.Token, until time.Time) {
 	if run, ok := w.running[id]; ok && run.Token == t {
 		run.LeaseUntil = until
 		w.running[id] = run
+		w.seen = time.Now()
 	}
 	w.mu.Unlock()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -91,9 +92,18 @@ type member struct {
 // pass lets fake time pass, in the bubble that inFleet opens.
 func pass(d time.Duration) { time.Sleep(d) }
 
+// patience ends a test that waits for what never comes. Else it would wait for ever: in fake time what tries again and again goes on.
+func patience() *time.Timer {
+	return time.AfterFunc(24*time.Hour, func() {
+		debug.SetTraceback("all")
+		panic("the test has waited for a day of fake time; the stacks below say for what")
+	})
+}
+
 // inFleet runs a test on n nodes with one data shard that all have, led by node 1.
 func inFleet(t *testing.T, n int, test func(f *fleet)) {
 	synctest.Test(t, func(t *testing.T) {
+		defer patience().Stop()
 		f := &fleet{t: t, nodes: map[uint32]*member{}, shards: map[uint32]*fakeShard{}, queues: map[string]cluster.Queue{}, leader0: 1,
 			calls: map[string]int{}, streams: map[*fakeStream]bool{}}
 		var all []uint32

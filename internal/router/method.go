@@ -92,13 +92,13 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
 	auditShard, auditSystem,
-	listWorkers, quietWorker, resumeWorker, shardEvents, systemEvents,
+	listWorkers, tallyWorkers, awayNodes, quietWorker, resumeWorker, shardEvents, systemEvents,
 
 	takeNews,
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
-	statsReport, statsBriefs, standings, queueCounts,
+	statsReport, statsBriefs, statsTrends, standings, queueCounts,
 
 	spaces, putShare, eraseNamespace,
 
@@ -118,15 +118,33 @@ func OnShard[A, R any](r *Router, name string, again bool, run func(ctx context.
 	type sharded struct {
 		Shard uint32
 		Args  A
+		Why   string `json:",omitempty"` // nodes of older releases pass over it
 	}
 	m := &method[sharded, R]{name: "shard." + name, again: again, run: func(ctx context.Context, _ *Router, a sharded) (R, error) {
-		out, err := run(ctx, a.Shard, a.Args)
+		out, err := run(WithReason(ctx, a.Why), a.Shard, a.Args)
 		return out, broker.Refusal(a.Shard, err)
 	}}
 	r.methods.Store(m.name, m)
 	return func(ctx context.Context, shard uint32, args A) (R, error) {
-		return call(ctx, r, m, shard, sharded{shard, args})
+		return call(ctx, r, m, shard, sharded{shard, args, Reason(ctx)})
 	}
+}
+
+// reasonKey is of a context: why its calls of OnShard are made.
+type reasonKey struct{}
+
+// WithReason lets calls of OnShard say why they are made, for the log of the node that runs them.
+func WithReason(ctx context.Context, why string) context.Context {
+	if why == Reason(ctx) {
+		return ctx
+	}
+	return context.WithValue(ctx, reasonKey{}, why)
+}
+
+// Reason is why a call of OnShard was made; "": it was not said.
+func Reason(ctx context.Context) string {
+	why, _ := ctx.Value(reasonKey{}).(string)
+	return why
 }
 
 // OnSystem is OnShard for the system shard.

@@ -100,6 +100,8 @@ type Control interface {
 	Events(ctx context.Context, q events.Query) (events.Page, error)
 	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
+	// AwayNodes names the nodes that have not been heard of for a while.
+	AwayNodes(ctx context.Context) ([]string, error)
 	// TakeNews takes what the webhooks of a namespace are to be told of. News that were taken before are passed over.
 	TakeNews(ctx context.Context, ns string, news []*task.News) error
 	// Audit reads a page of what operators did to queues and to the cluster.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
@@ -48,19 +49,71 @@ func (r *Router) Workers(ctx context.Context, q roster.Query, node string) (list
 	return list, ctx.Err()
 }
 
-type tallyArgs struct {
-	Namespace string
-	Queues    []string
-}
+type tallyArgs struct{ Queues []broker.QueueName }
 
 var tallyWorkers = &method[tallyArgs, roster.Tally]{name: "tally-workers", again: true, run: func(_ context.Context, r *Router, a tallyArgs) (roster.Tally, error) {
-	return r.cfg.Roster.Tally(a.Namespace, a.Queues), nil
+	queues := make([]roster.QueueName, len(a.Queues))
+	for i, q := range a.Queues {
+		queues[i] = roster.QueueName(q)
+	}
+	return r.cfg.Roster.Tally(queues), nil
 }}
 
-// CountWorkers counts the workers that take tasks of some queues, in their order, as far as the nodes answer soon.
+// unlisted stands for nodes that this one does not know of yet.
+const unlisted = "(all others, which this node does not know of yet)"
+
+// QueueWorkers tells what the nodes know of the workers of some queues, in their order, and which nodes gave no answer soon.
+func (r *Router) QueueWorkers(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
+	answers, missing := eachNode(ctx, r, tallyWorkers, ratesTime, tallyArgs{queues})
+	if len(r.cfg.Map.Nodes()) == 0 {
+		missing = []string{unlisted}
+	}
+	silent, away := r.split(ctx, missing)
+	out := roster.Sum(answers, len(queues))
+	for i := range out {
+		out[i].Silent, out[i].Away = silent, away
+	}
+	return out
+}
+
+var awayNodes = &method[nothing, []string]{name: "away-nodes", again: true, patience: ratesTime, run: func(ctx context.Context, r *Router, _ nothing) ([]string, error) {
+	out, err := r.cfg.Control.AwayNodes(ctx)
+	return out, broker.Refusal(systemShard, err)
+}}
+
+// split parts the nodes that gave no answer into those that run, as far as is known, and those that have not been heard of for a while.
+// Workers come back through other nodes when theirs is away.
+func (r *Router) split(ctx context.Context, missing []string) (silent, away []string) {
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, ratesTime)
+	defer cancel()
+	gone, _ := call(ctx, r, awayNodes, systemShard, nothing{}) // without an answer none is known to be
+	for _, name := range missing {
+		if slices.Contains(gone, name) {
+			away = append(away, name)
+		} else {
+			silent = append(silent, name)
+		}
+	}
+	return silent, away
+}
+
+// CountWorkers counts the workers that take tasks of some queues, in their order; nil: a node gave no answer, so that there may be more.
 func (r *Router) CountWorkers(ctx context.Context, ns string, queues []string) []int64 {
-	answers, _ := eachNode(ctx, r, tallyWorkers, ratesTime, tallyArgs{ns, queues})
-	return roster.Sum(answers, len(queues))
+	names := make([]broker.QueueName, len(queues))
+	for i, q := range queues {
+		names[i] = broker.QueueName{Namespace: ns, Name: q}
+	}
+	out := make([]int64, len(queues))
+	for i, w := range r.QueueWorkers(ctx, names) {
+		if len(w.Silent) > 0 {
+			return nil
+		}
+		out[i] = int64(w.Workers)
+	}
+	return out
 }
 
 // onNodes runs a method on several nodes at the same time.

@@ -1,5 +1,5 @@
-// Package seats counts what runs at once, in all and of each namespace: one has half of them at most, so that it can't take them from all
-// others. It knows nothing of what runs, and refuses nothing by itself.
+// Package seats counts what runs at once, and the memory that it takes, in all and of each namespace: one has half at most, so that it
+// can't take all from the others. It knows nothing of what runs, and refuses nothing by itself.
 package seats
 
 import "sync"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -44,8 +45,9 @@ type loop struct {
 	reads  map[uint64]*read
 	readID uint64
 
-	change    *change     // of membership, waiting or proposed
-	transfers []*transfer // of leadership, under way
+	change    *change // of membership, waiting or proposed
+	handovers handovers
+	former    former
 	news      news
 	staged    *staged  // a snapshot that is to be installed
 	outgoing  outgoing // snapshots that are being sent
@@ -104,7 +106,11 @@ func (l *loop) openLog(start raftlog.Start) (err error) {
 	if start.Epoch, err = state.Epoch(); err != nil {
 		return err
 	}
-	if l.log, err = l.cfg.Log.Shard(l.cfg.ID, start); err != nil {
+	l.log, err = l.cfg.Log.Shard(l.cfg.ID, start)
+	if errors.Is(err, raftlog.ErrStateBehind) {
+		return state.Lost(err.Error())
+	}
+	if err != nil {
 		return err
 	}
 	if start.Anew {
@@ -184,11 +190,18 @@ func (l *loop) serve() (err error) {
 	}()
 	tick := time.NewTicker(l.cfg.TickInterval)
 	defer tick.Stop()
-	for {
+	for ticks := true; ; {
 		if err := l.turn(); err != nil {
 			return err
 		}
 		l.dropStaged()
+		if needs := l.needsTicks(); needs != ticks {
+			if ticks = needs; ticks {
+				tick.Reset(l.cfg.TickInterval)
+			} else {
+				tick.Stop()
+			}
+		}
 		select {
 		case <-l.stop:
 			return nil
@@ -222,9 +235,8 @@ func asFailure(p any) error {
 // step hands messages to Raft: what it says of those that it doesn't want is of no use.
 func (l *loop) step(m *pb.Message) {
 	for n := 0; ; n++ {
-		if m.GetType() != pb.MsgTimeoutNow || !l.barred.Load() {
-			_ = l.raft.Step(m)
-			l.hear(m)
+		if m.GetType() != pb.MsgTimeoutNow || l.whyBarred() == "" {
+			l.stepOne(m)
 		}
 		if n == maxDrain {
 			return
@@ -235,6 +247,20 @@ func (l *loop) step(m *pb.Message) {
 			return
 		}
 	}
+}
+
+// stepOne hands one message to Raft, and notes what it tells beside.
+func (l *loop) stepOne(m *pb.Message) {
+	if m.GetType() == pb.MsgTimeoutNow {
+		l.noteRequest(m)
+	}
+	if m.GetFrom() == l.soft.Lead {
+		l.former.heard = l.cfg.Time.Elapsed()
+	}
+	ready := l.isReady(m)
+	_ = l.raft.Step(m)
+	l.hear(m)
+	l.hearPeer(m, ready)
 }
 
 // turn starts what can be started, and does what Raft asks for until it asks for nothing.
@@ -305,9 +331,18 @@ func (l *loop) send(ms []*pb.Message) {
 		switch {
 		case m.GetType() == pb.MsgSnap:
 			l.sendSnapshot(m)
-		case m.GetType() == pb.MsgPreVote && l.barred.Load():
+		case m.GetType() == pb.MsgPreVote && l.whyBarred() != "":
 		default:
-			l.stamp(m)
+			switch m.GetType() {
+			case pb.MsgApp:
+				l.stamp(m)
+			case pb.MsgHeartbeat:
+				l.probe(m)
+			case pb.MsgTimeoutNow:
+				l.explainRequest(m)
+			case pb.MsgHeartbeatResp:
+				l.decline(m)
+			}
 			out = append(out, m)
 		}
 	}
@@ -327,9 +362,13 @@ func (l *loop) observe(rd raft.Ready) {
 		if l.soft.Lead != 0 {
 			l.leaders.Add(1)
 		}
-		l.endTransfers()
+		l.former.change(old.replica, l.soft.Lead)
+		defer l.tendHandover()
 	}
 	if l.office != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.office.Term) {
+		if l.soft.Lead == 0 && l.term == l.office.Term { // nobody asked for votes: Raft gave up by itself
+			l.cfg.Logger.Warn("this replica leads no more: it hears nothing of most voters", "shard", l.cfg.ID)
+		}
 		l.abandonOffice(&NotLeader{l.soft.Lead})
 	}
 }
@@ -342,7 +381,9 @@ func (l *loop) takeOffice() {
 	}
 	clock := store.TakeOffice(l.cfg.Time, at.Time)
 	l.office = &office{Office{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.epoch}, clock}
-	l.publishTime()
+	l.clock.Store(clock)
+	l.handovers.forget()
+	l.logLeader()
 	l.pace.begin(l.cfg.Time.Elapsed())
 	l.cfg.Hooks.Elected(l.office.Office)
 	l.calls.signal()
@@ -421,7 +462,14 @@ func (l *loop) changeConf(e *pb.Entry) error {
 	if err != nil {
 		return fmt.Errorf("entry %d: change of membership: %w", e.GetIndex(), err)
 	}
-	return l.setConf(l.raft.ApplyConfChange(change))
+	voted := slices.Contains(l.members.Voters, l.cfg.Replica)
+	if err := l.setConf(l.raft.ApplyConfChange(change)); err != nil {
+		return err
+	}
+	if !voted && slices.Contains(l.members.Voters, l.cfg.Replica) {
+		l.cfg.Logger.Info("this replica votes now", "shard", l.cfg.ID)
+	}
+	return nil
 }
 
 func (l *loop) setConf(conf *pb.ConfState) (err error) {

@@ -178,90 +178,12 @@ func (l *loop) abandonChange(cause error) {
 	l.endChange(cause)
 }
 
-// transfer is a handing over of leadership.
-type transfer struct {
-	to   uint64
-	done chan error // one place
-}
-
-// ErrNoTransfer: leadership was not handed over.
-var ErrNoTransfer = errors.New("leadership was not handed over")
-
-// Transfer hands leadership to another replica, a voter that has caught up or will at once, and returns when it leads. Calls
-// meanwhile get *NotLeader. Only the leader can; for a replica that leads already there is nothing to do.
-func (s *Shard) Transfer(ctx context.Context, to uint64) error {
-	t := &transfer{to: to, done: make(chan error, 1)}
-	err := s.ask(ctx, func(l *loop) {
-		switch {
-		case l.soft.Lead == to:
-			t.done <- nil
-		case l.office == nil:
-			t.done <- &NotLeader{l.soft.Lead}
-		case !slices.Contains(l.members.Voters, to):
-			t.done <- fmt.Errorf("%w: replica %d is not a voter of shard %d", ErrNoTransfer, to, l.cfg.ID)
-		default:
-			l.raft.TransferLeader(to)
-			l.transfers = append(l.transfers, t)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	select {
-	case err := <-t.done:
-		return err
-	case <-s.done:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// endTransfers answers those who wait for another leader, once there is one, or Raft has given up.
-func (l *loop) endTransfers() {
-	under := l.raft.BasicStatus().LeadTransferee
-	rest := l.transfers[:0]
-	for _, t := range l.transfers {
-		switch lead := l.soft.Lead; {
-		case lead == t.to:
-			t.done <- nil
-		case lead == 0 || lead == l.cfg.Replica && under == t.to:
-			rest = append(rest, t)
-		default:
-			t.done <- fmt.Errorf("%w: replica %d leads shard %d", ErrNoTransfer, lead, l.cfg.ID)
-		}
-	}
-	clear(l.transfers[len(rest):])
-	l.transfers = rest
-}
-
 // endWaits answers those who wait for something that this loop won't do any more.
 func (l *loop) endWaits(cause error) {
-	for _, t := range l.transfers {
-		t.done <- cause
+	if l.handovers.under != nil {
+		l.endHandover(cause)
 	}
-	l.transfers = nil
 	l.abandonChange(cause)
-}
-
-// Bar keeps this replica from leading, as long as another one can: it asks for no votes, and a leader hands over. Its clock
-// may be wrong, say.
-func (s *Shard) Bar(barred bool) { s.barred.Store(barred) }
-
-// leaveOffice hands leadership to the voter that has most, if this replica is barred from it.
-func (l *loop) leaveOffice() {
-	if !l.barred.Load() || l.office == nil || l.raft.BasicStatus().LeadTransferee != 0 {
-		return
-	}
-	to, most := uint64(0), uint64(0)
-	l.raft.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
-		if id != l.cfg.Replica && kind == raft.ProgressTypePeer && p.RecentActive && p.Match >= most {
-			to, most = id, p.Match
-		}
-	})
-	if to != 0 {
-		l.raft.TransferLeader(to)
-	}
 }
 
 // Unreachable tells that messages to a replica don't get through, so that the leader sends it no more than one at a time
@@ -293,6 +215,7 @@ type Progress struct {
 	Match        uint64 // the last entry that it is known to have
 	Active       bool   // it was heard of lately
 	Snapshotting bool   // it is being sent a snapshot
+	Unfit        bool   // leadership is not to be handed to it now: it is silent at the moment, or failed to take over lately
 }
 
 // Status tells how the group stands. It waits for the loop, so it may take as long as a write to the disk.
@@ -322,7 +245,8 @@ func (l *loop) status() Status {
 	}
 	st.Progress = map[uint64]Progress{}
 	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		st.Progress[id] = Progress{Match: p.Match, Active: l.upkeep.active(id), Snapshotting: p.State == tracker.StateSnapshot}
+		st.Progress[id] = Progress{Match: p.Match, Active: l.upkeep.active(id), Snapshotting: p.State == tracker.StateSnapshot,
+			Unfit: id != l.cfg.Replica && !l.fit(id)}
 	})
 	return st
 }

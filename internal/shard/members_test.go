@@ -109,7 +109,7 @@ func TestGrowAndMove(t *testing.T) {
 		w.nodes[0].end(false) // the other two go on
 		w.countOnce(c)
 		w.nodes[0].start(0)
-		w.onLeader("transfer", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, 1) })
+		w.onLeader("transfer", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, 1, "test") })
 		if l := w.leader(); l.id != 1 {
 			t.Errorf("after the transfer %d leads", l.id)
 		}
@@ -279,7 +279,7 @@ func (w *world) reshape() {
 		w.caughtUp(n.id)
 		w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, changes...) })
 	case voter && w.intn(2) == 0:
-		w.try("leadership handed over", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, n.id) })
+		w.try("leadership handed over", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, n.id, "test") })
 	case !voter:
 		n.end(false)
 		n.renew()
@@ -376,7 +376,7 @@ func TestBar(t *testing.T) {
 			n.start(0)
 		}
 		old := w.leader()
-		old.shard.Bar(true)
+		old.shard.Bar("its clock is wrong")
 		for range 5 {
 			w.wait(3 * time.Second)
 			if l := w.leader(); l == old {

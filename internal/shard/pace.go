@@ -1,13 +1,11 @@
 package shard
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
-	"go.etcd.io/raft/v3/tracker"
 )
 
 // A leader answers nothing before its own disk has an entry, so one whose disk is slow makes everybody slow, though the
@@ -100,7 +98,7 @@ func (p *pace) saved(took time.Duration) {
 
 // heir judges a window that is over: the fastest of the candidates, if this replica's disk is slow and that one's is not;
 // 0: none.
-func (p *pace) heir(now time.Duration, candidates []uint64) (to uint64) {
+func (p *pace) heir(now time.Duration, candidates map[uint64]uint64) (to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now-p.from < paceWindow {
@@ -112,7 +110,7 @@ func (p *pace) heir(now time.Duration, candidates []uint64) (to uint64) {
 		return 0
 	}
 	best := own.mean() / slowTimes
-	for _, id := range candidates {
+	for id := range candidates {
 		if s := peers[id]; s != nil && 2*s.n >= own.n && s.mean() <= best {
 			to, best = id, s.mean()
 		}
@@ -151,23 +149,4 @@ func (s *Shard) SlowDisk() bool {
 	s.pace.mu.Lock()
 	defer s.pace.mu.Unlock()
 	return s.pace.slowAt > 0 && s.cfg.Time.Elapsed()-s.pace.slowAt < slowRest
-}
-
-// leaveIfSlow hands leadership over if this replica's disk is much slower than another's.
-func (l *loop) leaveIfSlow() {
-	if l.office == nil || l.alone || planted("shard-slow-stays") {
-		return
-	}
-	var candidates []uint64
-	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if id != l.cfg.Replica && p.RecentActive && slices.Contains(l.members.Voters, id) {
-			candidates = append(candidates, id)
-		}
-	})
-	to := l.pace.heir(l.cfg.Time.Elapsed(), candidates)
-	if to == 0 || l.raft.BasicStatus().LeadTransferee != 0 {
-		return
-	}
-	l.cfg.Logger.Warn("this disk is much slower than that of another replica, which is to lead", "shard", l.cfg.ID, "replica", to)
-	l.raft.TransferLeader(to)
 }

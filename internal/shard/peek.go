@@ -25,7 +25,7 @@ type telling struct {
 
 // stamp lets what a leader tells say when it was told.
 func (l *loop) stamp(m *pb.Message) {
-	if m.GetType() == pb.MsgApp && l.office != nil {
+	if l.office != nil {
 		m.Context = binary.BigEndian.AppendUint64(nil, uint64(l.office.clock.Now())) // #nosec G115 -- not negative
 	}
 }

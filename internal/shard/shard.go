@@ -73,6 +73,8 @@ type Config struct {
 	// Observe is told how long things take, on the shard's loop: it must not block. Nil: nobody is.
 	Observe Observer
 
+	// Node names the node of a replica, for the log; nil: by its number.
+	Node   func(replica uint64) string
 	Logger *slog.Logger
 	// Fatal is called, at most once, on the shard's loop, when the replica can't go on and all its calls are answered. It
 	// must not block, nor call Stop. The process should end.
@@ -125,6 +127,9 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Node == nil {
+		c.Node = func(replica uint64) string { return fmt.Sprint(uint32(replica)) } // #nosec G115 -- the number is the lower half
+	}
 	if c.Fatal == nil {
 		c.Fatal = func(error) {}
 	}
@@ -164,14 +169,14 @@ type Shard struct {
 	asks  chan func(*loop) // what other goroutines want of the loop
 	views sync.WaitGroup   // snapshots that callers read
 
-	receiving sync.Mutex  // one snapshot at a time comes in
-	barred    atomic.Bool // from leading
+	receiving sync.Mutex             // one snapshot at a time comes in
+	barred    atomic.Pointer[string] // from leading, and why; nil or "": not
 	hashes    hashes
 	pace      pace // while this replica leads
 
 	leader  atomic.Pointer[leadership]
-	leaders atomic.Uint64           // how often another replica, or another term, was found to lead
-	clock   atomic.Pointer[reading] // nil: not in office
+	leaders atomic.Uint64               // how often another replica, or another term, was found to lead
+	clock   atomic.Pointer[store.Clock] // nil: not in office
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -179,12 +184,6 @@ type Shard struct {
 }
 
 type leadership struct{ replica, term uint64 }
-
-// reading is the shard's time at a moment of monotonic time.
-type reading struct {
-	at      store.Time
-	elapsed time.Duration
-}
 
 // maxInbox is how many messages from peers may wait. Raft sends again what is lost.
 const maxInbox = 256
@@ -272,12 +271,12 @@ func (s *Shard) Leader() (replica, term uint64) {
 // LeaderChanges is how often this replica has seen a new leader take over.
 func (s *Shard) LeaderChanges() uint64 { return s.leaders.Load() }
 
-// Now returns the shard's time if this replica is in office. It may be off by less than a millisecond from that of
-// rounds, either way.
+// Now returns the shard's time if this replica is in office. A round that starts later in the same office has the same time or
+// a later one.
 func (s *Shard) Now() (store.Time, bool) {
-	r := s.clock.Load()
-	if r == nil {
+	clock := s.clock.Load()
+	if clock == nil {
 		return 0, false
 	}
-	return r.at.Add(s.cfg.Time.Elapsed() - r.elapsed), true
+	return clock.Now(), true
 }

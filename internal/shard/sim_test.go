@@ -31,9 +31,11 @@ type world struct {
 	some  *sometimes
 	dealt int // troubles
 
-	mu  sync.Mutex
-	rng *rand.Rand
-	cut map[link]bool // that carry nothing
+	mu   sync.Mutex
+	rng  *rand.Rand
+	cut  map[link]bool // that carry nothing
+	calm bool          // the network loses and repeats nothing that it is not told to
+	log  *slog.Logger  // of all replicas; nil: as the environment says
 
 	keepBytes uint64 // of the shards' limits
 	roomy     bool   // all lives are
@@ -142,7 +144,7 @@ func (l *life) open() (err error) {
 		ID: 1, Replica: l.id, Voters: l.voters, Log: l.log, State: l.state, Transport: l, Fatal: l.failed,
 		Hooks:  Hooks{Elected: l.hooks.elected, BeforeSeal: l.hooks.beforeSeal, Committed: l.hooks.committed, Dropped: l.hooks.dropped},
 		Time:   store.TimeSource{Wall: l.now, Elapsed: func() time.Duration { return time.Since(simStart) }},
-		Logger: simLogger(),
+		Logger: l.w.logger(),
 		Limits: Limits{
 			RoundBytes: 2000, RoundCalls: 6, CallBytes: 6000,
 			ReplayEntries: 200, ReplayBytes: 100 << 10, KeepBytes: l.w.keepBytes,
@@ -359,6 +361,13 @@ func number(r store.Reader, key []byte) uint64 {
 }
 
 // simLogger logs if PAWL_SIM_LOG is set.
+func (w *world) logger() *slog.Logger {
+	if w.log != nil {
+		return w.log
+	}
+	return simLogger()
+}
+
 func simLogger() *slog.Logger {
 	if os.Getenv("PAWL_SIM_LOG") == "" {
 		return nil

@@ -75,14 +75,14 @@ func (l *loop) sendSnapshot(m *pb.Message) {
 	index := m.Snapshot.Metadata.GetIndex()
 	l.outgoing.from[to] = index
 	ctx := l.outgoing.ctx
-	l.cfg.Logger.Info("sending a snapshot", "shard", l.cfg.ID, "to", to, "index", index)
+	l.cfg.Logger.Info("sending a snapshot", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaText(to), "index", index)
 	l.outgoing.all.Go(func() {
 		err := l.writeSnapshot(ctx, m, snap)
 		snap.Close()
 		status := raft.SnapshotFinish
 		if err != nil {
 			status = raft.SnapshotFailure
-			l.cfg.Logger.Warn("snapshot not delivered", "shard", l.cfg.ID, "to", to, "index", index, "error", err)
+			l.cfg.Logger.Warn("snapshot not delivered", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaText(to), "index", index, "error", err)
 		}
 		select {
 		case l.asks <- func(l *loop) {

@@ -80,10 +80,9 @@ func (u *upkeep) applied(index uint64, n int) {
 
 // tick is what a leader and a follower do at every tick beside Raft's own.
 func (l *loop) tick() error {
-	l.publishTime()
 	l.leaveOffice()
 	l.leaveIfSlow()
-	l.endTransfers()
+	l.tickHandover()
 	u := l.upkeep
 	if u.ticks++; l.office != nil {
 		l.seeActive()
@@ -106,12 +105,11 @@ func (l *loop) tick() error {
 	return nil
 }
 
-// publishTime lets Now answer.
-func (l *loop) publishTime() {
-	if l.office != nil {
-		at := l.office.clock.Now()
-		l.clock.Store(&reading{at, l.cfg.Time.Elapsed()})
-	}
+// needsTicks says whether Raft or the log have anything to do as time passes. A leader without any other replica has nobody to hear from
+// and nobody to tell that it leads, so it needs a tick only to look at its log after an entry. An idle node of a cluster of one sleeps.
+func (l *loop) needsTicks() bool {
+	return l.office == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || l.handovers.under != nil ||
+		l.cfg.State.Applied().Index != l.upkeep.looked
 }
 
 // cut removes what the state has flushed from the log.

@@ -10,7 +10,6 @@ type Trend struct {
 
 // Flow is what came in a step, what left, which attempts ended badly, and which of what left succeeded or was poison.
 type Flow struct {
-	_                   struct{} `cbor:",toarray"`
 	In, Out, Failed     uint32
 	Succeeded, Poisoned uint32
 }

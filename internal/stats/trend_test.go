@@ -49,10 +49,10 @@ func TestTrendsAdd(t *testing.T) {
 		o    Trend
 		want string
 	}{
-		{Trend{Last: 10, Steps: []Flow{{Out: 1, Succeeded: 1}, {Out: 2, Poisoned: 2}, {Failed: 3}}}, "{10 [{{} 1 1 0 1 0} {{} 2 2 0 0 2} {{} 3 0 3 0 0}]}"},
-		{Trend{Last: 11, Steps: []Flow{{Out: 1}, {Out: 2}, {Out: 3}}}, "{11 [{{} 2 1 0 0 0} {{} 3 2 0 0 0} {{} 0 3 0 0 0}]}"},
-		{Trend{Last: 9, Steps: []Flow{{Out: 1}, {Out: 2}, {Out: 3}}}, "{10 [{{} 1 2 0 0 0} {{} 2 3 0 0 0} {{} 3 0 0 0 0}]}"},
-		{Trend{}, "{10 [{{} 1 0 0 0 0} {{} 2 0 0 0 0} {{} 3 0 0 0 0}]}"},
+		{Trend{Last: 10, Steps: []Flow{{Out: 1, Succeeded: 1}, {Out: 2, Poisoned: 2}, {Failed: 3}}}, "{10 [{1 1 0 1 0} {2 2 0 0 2} {3 0 3 0 0}]}"},
+		{Trend{Last: 11, Steps: []Flow{{Out: 1}, {Out: 2}, {Out: 3}}}, "{11 [{2 1 0 0 0} {3 2 0 0 0} {0 3 0 0 0}]}"},
+		{Trend{Last: 9, Steps: []Flow{{Out: 1}, {Out: 2}, {Out: 3}}}, "{10 [{1 2 0 0 0} {2 3 0 0 0} {3 0 0 0 0}]}"},
+		{Trend{}, "{10 [{1 0 0 0 0} {2 0 0 0 0} {3 0 0 0 0}]}"},
 	} {
 		sum := Trend{Last: a.Last, Steps: append([]Flow(nil), a.Steps...)}
 		sum.Add(c.o)

@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // Time is a shard's time: microseconds since 1970.
 type Time int64
@@ -34,14 +37,16 @@ func SystemTime() TimeSource {
 const maxSlew = 500e-6
 
 // Clock is a shard's time while its leader is in office: it starts at the later of the wall clock and the shard's last
-// time, runs on monotonic time, and leans towards the wall clock. It belongs to the shard's loop.
+// time, runs on monotonic time, and leans towards the wall clock. Any goroutine may read it.
 type Clock struct {
 	src   TimeSource
 	start Time          // when it took office
 	began time.Duration // the source's Elapsed then
-	read  time.Duration // Elapsed at the last reading
-	lean  float64       // microseconds gained towards the wall clock since; a float, since a reading may gain less than one
-	last  Time
+
+	mu   sync.Mutex
+	read time.Duration // Elapsed at the last reading
+	lean float64       // microseconds gained towards the wall clock since; a float, since a reading may gain less than one
+	last Time
 }
 
 // TakeOffice starts the clock of a new leader whose state was last at time last.
@@ -55,6 +60,8 @@ func TakeOffice(src TimeSource, last Time) *Clock {
 
 // Now returns the shard's time. It never runs backwards.
 func (c *Clock) Now() Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if planted("store-clock-wall") {
 		c.last = max(c.last, TimeOf(c.src.Wall()))
 		return c.last

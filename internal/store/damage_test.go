@@ -6,13 +6,17 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -224,8 +228,8 @@ func TestDamageWhileOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mem := vfs.NewMem()
-			var reported []error
-			s, err := Open(Config{Dir: "state", FS: mem, Identity: me, Fatal: func(err error) { reported = append(reported, err) }})
+			reported := make(chan error, 9)
+			s, err := Open(Config{Dir: "state", FS: mem, Identity: me, Fatal: func(err error) { reported <- err }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,8 +249,8 @@ func TestDamageWhileOpen(t *testing.T) {
 				read(s)
 			}()
 			var damage *ondisk.DamageError
-			if len(reported) != 1 || !errors.As(reported[0], &damage) || !strings.HasSuffix(damage.File, ".sst") {
-				t.Errorf("reported %v, want once that a table is damaged, like %s", reported, table)
+			if said := <-reported; len(reported) > 0 || !errors.As(said, &damage) || !strings.HasSuffix(damage.File, ".sst") {
+				t.Errorf("reported %v and %d more, want once that a table is damaged, like %s", said, len(reported), table)
 			}
 		})
 	}
@@ -349,4 +353,58 @@ func TestNewerFormatIsNoDamage(t *testing.T) {
 	if err == nil || errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "format 999") {
 		t.Errorf("opened: %v", err)
 	}
+}
+
+// TestOpenOnAFullDisk: where Pebble would end the process because it can't write while it opens, Open returns an error.
+func TestOpenOnAFullDisk(t *testing.T) {
+	for _, file := range []string{"marker.manifest", "MANIFEST"} {
+		full := errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, file) {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		s, err := Open(Config{Dir: "state", FS: errorfs.Wrap(vfs.NewMem(), full)})
+		if err == nil {
+			t.Errorf("no room for %q: the state opens, and closes with %v", file, s.Close())
+			continue
+		}
+		if !strings.Contains(err.Error(), "no space left on device") || errors.Is(err, ondisk.ErrDamaged) {
+			t.Errorf("no room for %q: %v, want that there is no space left, and no damage", file, err)
+		}
+	}
+}
+
+// A disk that gives an error where a table is opened is told apart from damage: it may give the table the next time.
+func TestDiskErrorIsNoDamage(t *testing.T) {
+	mem := put(t, wornShelf(t).files)
+	var broken atomic.Bool
+	failing := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+			return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EIO}
+		}
+		return nil
+	}))
+	cfg := Config{Dir: "state", FS: failing, Identity: me}
+	broken.Store(true)
+	if _, err := Open(cfg); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) || strings.Count(err.Error(), "state in") != 1 {
+		t.Errorf("opened: %v, want EIO", err)
+	}
+	broken.Store(false)
+	reported := make(chan error, 9)
+	cfg.Fatal = func(err error) { reported <- err }
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	broken.Store(true)
+	_, err = s.readAll()
+	if !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("read: %v, want EIO", err)
+	}
+	if said := <-reported; !errors.Is(said, syscall.EIO) || len(reported) > 0 {
+		t.Errorf("reported %v and %d more, want EIO, once", said, len(reported))
+	}
+	broken.Store(false)
 }

@@ -55,7 +55,8 @@ type Config struct {
 
 	Logger *slog.Logger
 	// Fatal is called, at most once, when the state can't be read or written, with ondisk.ErrDamaged if a part of it is lost.
-	// The store is unusable from then on. What happens within Open is Open's error instead.
+	// The store is unusable from then on. Damage that Open finds is its error instead; anything else may be reported before
+	// Open returns, which it may then never do.
 	Fatal func(error)
 }
 
@@ -76,7 +77,7 @@ type Store struct {
 	applied atomic.Pointer[Position]
 
 	mu     sync.Mutex
-	opened bool  // failures are reported to Fatal
+	opened bool  // damage is reported to Fatal too
 	failed error // the first failure
 }
 
@@ -115,7 +116,7 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// begin has failures reported from now on. It returns one that came before.
+// begin has damage reported from now on. It returns a failure that came before.
 func (s *Store) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +124,17 @@ func (s *Store) begin() error {
 	return s.failed
 }
 
-func (s *Store) open() error {
+func (s *Store) open() (err error) {
+	defer func() {
+		// Pebble ends the process where it can't write while it opens: here that is an error like any other.
+		switch p := recover().(type) {
+		case nil:
+		case *Failure:
+			err = errors.Join(err, p)
+		default:
+			panic(p)
+		}
+	}()
 	if err := ondisk.Prepare(s.cfg.FS, s.cfg.Dir); err != nil {
 		return err
 	}
@@ -159,9 +170,9 @@ func (s *Store) isNew() (bool, error) {
 	tables := slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	switch {
 	case listed == "" && tables:
-		return false, s.lost("the list of its tables is missing")
+		return false, s.Lost("the list of its tables is missing")
 	case listed == "" && s.cfg.MustExist:
-		return false, s.lost("it is missing")
+		return false, s.Lost("it is missing")
 	}
 	return len(names) == 0, nil
 }
@@ -174,7 +185,8 @@ func (s *Store) damage(err error) error {
 	return ondisk.AsDamage("state", s.cfg.Dir, err)
 }
 
-func (s *Store) lost(reason string) error {
+// Lost is the error of a state that has lost something of what it had.
+func (s *Store) Lost(reason string) error {
 	return &ondisk.DamageError{What: "state", File: s.cfg.Dir, Reason: reason}
 }
 
@@ -253,11 +265,14 @@ func (s *Store) position(durable bool) (Position, error) {
 		OnlyReadGuaranteedDurable: durable,
 	})
 	if err != nil {
-		return Position{}, err
+		return Position{}, s.failure("read", err)
 	}
 	defer it.Close()
 	if !it.First() {
-		return Position{}, it.Error()
+		if err := it.Error(); err != nil {
+			return Position{}, s.failure("read", err)
+		}
+		return Position{}, nil
 	}
 	return decodePosition(it.Value())
 }
@@ -391,6 +406,7 @@ func (s *Store) options() *pebble.Options {
 	if s.cfg.Cache == nil {
 		o.CacheSize = 8 << 20
 	}
+	o.Experimental.CompactionScheduler = NewScheduler()
 	o.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
 		if start[0] == 0xff {
 			return pebble.SpanPolicy{}, nil, nil
@@ -408,17 +424,22 @@ func (s *Store) options() *pebble.Options {
 // fail reports the first failure, or leaves it to Open.
 func (s *Store) fail(err error) {
 	s.mu.Lock()
-	first, opened := s.failed == nil, s.opened
+	if !errors.Is(err, ondisk.ErrDamaged) {
+		err = fmt.Errorf("state in %q: %w", s.cfg.Dir, err)
+	}
+	first := s.failed == nil
+	// Within Open, Pebble tries again for ever where it can't write, and returns an error where it finds damage.
+	report := s.opened || !errors.Is(err, ondisk.ErrDamaged)
 	if first {
 		s.failed = err
 	}
 	s.mu.Unlock()
-	if first && opened && s.cfg.Fatal != nil {
+	if first && report && s.cfg.Fatal != nil {
 		s.cfg.Fatal(err)
 	}
 }
 
-// failure names where an error of Pebble's came from, and tells damage from what may pass.
+// failure tells damage from what may pass.
 func (s *Store) failure(doing string, err error) error {
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
 		return damagedFile(*info)
@@ -426,7 +447,7 @@ func (s *Store) failure(doing string, err error) error {
 	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
 		return ondisk.AsDamage("state", s.cfg.Dir, err)
 	}
-	return fmt.Errorf("state in %q: %s: %w", s.cfg.Dir, doing, err)
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 func damagedFile(i pebble.DataCorruptionInfo) error {
@@ -499,7 +520,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.s.cfg.Logger.Error("state store", "dir", l.s.cfg.Dir, "error", fmt.Sprintf(format, args...))
 }
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("state in %q: %w", l.s.cfg.Dir, fmt.Errorf(format, args...))
+	err := fmt.Errorf(format, args...)
 	l.s.fail(err)
 	panic(&Failure{err})
 }

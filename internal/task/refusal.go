@@ -32,11 +32,14 @@ const (
 	StaleCompleted = "completed" // the attempt has been ended already
 )
 
+// ReasonNotReady is why a node is unavailable that has lost contact with its cluster, or has none yet. Another node may well answer.
+const ReasonNotReady = "node_not_ready"
+
 // Error is a refusal: the call was understood and nothing was changed.
 type Error struct {
 	Code       Code
 	Message    string
-	Reason     string        // of a stale claim
+	Reason     string        // of a stale claim, and of unavailable: ReasonNotReady
 	Field      string        // of an invalid argument: its name in the API
 	Holder     string        // of a reclaimed claim: the worker that holds the task
 	State      State         // of a wrong state
@@ -95,6 +98,11 @@ func WrongState(verb string, id ID, s State) *Error {
 // Unavailable says that the call did not run for now.
 func Unavailable(after time.Duration, format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, RetryAfter: after, Message: fmt.Sprintf(format, args...)}
+}
+
+// NotReady is Unavailable of a node that other nodes can stand in for.
+func NotReady(format string, args ...any) *Error {
+	return &Error{Code: CodeUnavailable, Reason: ReasonNotReady, RetryAfter: time.Second, Message: fmt.Sprintf(format, args...)}
 }
 
 // AsError finds the refusal in err.

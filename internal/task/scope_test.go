@@ -3,6 +3,7 @@ package task
 import (
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,15 +43,35 @@ func TestScopeAgainstExpressions(t *testing.T) {
 	}
 	for range 20_000 {
 		p, q, name := random("ab*", 6), random("ab*", 6), random("ab", 7)
-		a, b := Scope{Queues: []string{p}}, Scope{Queues: []string{q}}
+		a, b := Scope{Queues: []string{p}}, Scope{Queues: []string{q, random("ab*", 6)}}
+		if rand.IntN(2) == 0 {
+			slices.Reverse(b.Queues)
+		}
 		if got, want := a.Sees(name), expression(p).MatchString(name); got != want {
 			t.Fatalf("pattern %q, name %q: sees %v, want %v", p, name, got, want)
 		}
 		if a.Covers(b) && b.Sees(name) && !a.Sees(name) {
-			t.Fatalf("%q is said to cover %q, but sees no %q", p, q, name)
+			t.Fatalf("%q is said to cover %q, but sees no %q", p, b.Queues, name)
 		}
 		if !a.Covers(a) || !(Scope{}).Covers(a) || a.Covers(Scope{}) {
 			t.Fatalf("%q must cover itself, be covered by all, and not cover all", p)
+		}
+	}
+}
+
+// A scope covers another only if it covers all of its patterns.
+func TestScopeCovers(t *testing.T) {
+	for _, c := range []struct {
+		patterns, of string
+		covers       bool
+	}{
+		{"mail*", "mail", true}, {"mail*", "sms", false}, {"mail*", "*", false}, {"mail", "mail*", false},
+		{"mail*", "mail,sms", false}, {"mail*", "sms,mail", false}, {"mail*", "mail.a,mail.b*", true},
+		{"mail,sms", "sms,mail", true}, {"mail,sms", "sms,mail,fax", false},
+	} {
+		s, of := Scope{Queues: strings.Split(c.patterns, ",")}, Scope{Queues: strings.Split(c.of, ",")}
+		if got := s.Covers(of); got != c.covers {
+			t.Errorf("patterns %q, others %q: covers %v, want %v", c.patterns, c.of, got, c.covers)
 		}
 	}
 }

@@ -22,18 +22,19 @@ const (
 	WhyKeyMaxRunning       Why = "key_max_running"       // so does its key
 	WhyKeyRate             Why = "key_rate"              //
 	WhyDraining            Why = "draining"              // the node that leads its shard is about to stop
-	WhyNoWorker            Why = "no_worker"             // nobody asks for tasks of its queue
+	WhyNoWorker            Why = "no_worker"             // nobody takes tasks of its queue
 	WhyNoWorkerForType     Why = "no_worker_for_type"    //
+	WhyWorkersUnknown      Why = "workers_unknown"       // whether a worker takes it: some node gives no answer, or who holds others of its queue may be gone
 	WhyHigherPriority      Why = "higher_priority"       // others go first
 	WhyOtherKeys           Why = "other_keys"            // it is their turn
 	WhyOlderTasks          Why = "older_tasks"           // of its key and priority
-	WhyWorkersBusy         Why = "workers_busy"          // who takes it has no free slot
+	WhyWorkersBusy         Why = "workers_busy"          // who takes it has no free slot, or takes tasks of other queues first
 	WhyNext                Why = "next"                  // nothing: the next claim gets it
 )
 
 // Whys lists all codes, the one that decides first is the first.
 var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyOnItsWay, WhyNotDue, WhyUnique, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning,
-	WhyNamespaceMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate, WhyDraining, WhyNoWorker, WhyNoWorkerForType, WhyHigherPriority, WhyOtherKeys, WhyOlderTasks, WhyWorkersBusy, WhyNext}
+	WhyNamespaceMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate, WhyDraining, WhyNoWorker, WhyNoWorkerForType, WhyWorkersUnknown, WhyHigherPriority, WhyOtherKeys, WhyOlderTasks, WhyWorkersBusy, WhyNext}
 
 // Order is the place of a code among Whys.
 func (w Why) Order() int { return slices.Index(Whys, w) }

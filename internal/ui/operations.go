@@ -290,18 +290,23 @@ func newOperationForm(v *visit) (*form, error) {
 	return f, nil
 }
 
-// count says in the button how many tasks it is for.
+// count says in the button how many tasks it is for: exactly, or at least.
 func (f *form) count(p *pawl.OperationPreview, o pawl.Operation, word actionWord) {
-	n, many := p.Matched, ""
+	n, least := p.Matched, ""
 	if p.IsLowerBound {
-		many = " or more"
+		least = "at least "
 	}
-	f.Facts = append(f.Facts, fact{"Match now", number(n) + many})
-	if o.Max > 0 && o.Max < n {
-		n, many = o.Max, ""
-	}
+	f.Facts = append(f.Facts, fact{"Match now", least + number(n)})
 	f.Sample = p.Sample[:min(len(p.Sample), 5)]
-	f.Button = word.label + " " + word.of + plural(n, "task") + many
+	if n == 0 && p.IsLowerBound {
+		f.Button = word.label + " " + word.of + "tasks"
+		f.Text = "No matching task was found in the time for a count; there may be some. " + word.text
+		return
+	}
+	if o.Max > 0 && o.Max <= n {
+		n, least = o.Max, ""
+	}
+	f.Button = word.label + " " + word.of + least + plural(n, "task")
 	if n == 0 {
 		f.Text = "No task matches that this is for: " + strings.ToLower(word.text)
 	}

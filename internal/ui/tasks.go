@@ -18,12 +18,11 @@ var taskPages = []page{
 	{path: "/tasks/{task}", template: "task", nav: "/tasks", show: showTask},
 }
 
-const (
-	// tasksLimit is how many tasks a page of the list has.
-	tasksLimit = 50
-	// searchTime is how long a page looks for tasks where few match, before it shows what it has found.
-	searchTime = time.Second
-)
+// tasksLimit is how many tasks a page of the list has.
+const tasksLimit = 50
+
+// searchTime is how long a page looks for tasks where few match, before it shows what it has found. Tests change it.
+var searchTime = time.Second
 
 type tasksView struct {
 	Text     string
@@ -35,10 +34,10 @@ type tasksView struct {
 	Back     string
 	Refused  *problem // what is wrong with the filter
 	Filtered bool
-	Partial  bool   // the search has not come to its end
-	NoQueue  string // the queue that the filter names, if there is none of that name
-	PartOfID bool   // the filter looks like a part of a task's id
-	Hello    []fact // commands, where there are none
+	Searched *pawl.Searched // how far a search came that has not come to its end
+	NoQueue  string         // the queue that the filter names, if there is none of that name
+	PartOfID bool           // the filter looks like a part of a task's id
+	Hello    []fact         // commands, where there are none
 	more
 }
 
@@ -70,7 +69,7 @@ func showTasks(v *visit) (*screen, error) {
 		view.Ticked = tickLinks(filter.States, pawl.ActionReplay, pawl.ActionRunNow, pawl.ActionSetPriority, pawl.ActionCancel, pawl.ActionDiscard)
 		err = v.findTasks(&view, filter)
 	}
-	if err == nil && len(view.Tasks) == 0 && !view.Partial {
+	if err == nil && len(view.Tasks) == 0 && view.Searched == nil {
 		err = v.whyNone(&view, filter)
 	}
 	if err != nil {
@@ -85,7 +84,7 @@ func showTasks(v *visit) (*screen, error) {
 
 // findTasks reads a page of tasks. Where few match, the API gives short pages, and this reads on for a moment.
 func (v *visit) findTasks(view *tasksView, filter pawl.Filter) error {
-	cursor, start := v.query("cursor"), time.Now()
+	cursor, start, rows := v.query("cursor"), time.Now(), int64(0)
 	for {
 		page, err := v.client.ListPage(v.ctx, filter, pawl.PageRequest{Limit: tasksLimit - len(view.Tasks), Cursor: cursor})
 		if err != nil {
@@ -94,10 +93,14 @@ func (v *visit) findTasks(view *tasksView, filter pawl.Filter) error {
 		view.Tasks = append(view.Tasks, page.Items...)
 		cursor = page.NextCursor
 		if cursor == "" || len(view.Tasks) >= tasksLimit {
+			view.Searched = nil
 			break
 		}
+		if page.Searched != nil {
+			rows += page.Searched.Rows
+			view.Searched = &pawl.Searched{Rows: rows, Until: page.Searched.Until}
+		}
 		if time.Since(start) > searchTime {
-			view.Partial = true
 			break
 		}
 	}

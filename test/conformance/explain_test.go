@@ -207,7 +207,7 @@ func TestExplain(t *testing.T) {
 			is(w, "no free slot", facts(w.explain(second).Reasons), []reason{{Code: "workers_busy", Queue: "default", Since: claimed}})
 			w.pass(6 * minute)
 			reasons := w.explain(second).Reasons
-			is(w, "no free slot for long", []string{reasons[0].Code, reasons[0].Queue}, []string{"workers_busy", "default"})
+			is(w, "held by one who is not heard of any more", []string{reasons[0].Code, reasons[0].Queue}, []string{"workers_unknown", "default"})
 			w.ack(c)
 			is(w, "nobody any more", facts(w.explain(second).Reasons), []reason{{Code: "no_worker", Queue: "default"}})
 		}},
@@ -241,9 +241,8 @@ func TestExplain(t *testing.T) {
 				w.enqueue(spec{Queue: "hot", Key: key})
 			}
 			q := w.explainQueue("hot")
-			is(w, "the first reason", facts(q.Reasons)[0], reason{Code: "queue_paused", Queue: "hot", Cause: "deploy", Since: since, Count: 8})
-			is(w, "the others", []string{q.Reasons[1].Code, q.Reasons[2].Code}, []string{"no_worker", "no_worker"})
-			is(w, "their shards", q.Reasons[1].Shard+q.Reasons[2].Shard, uint32(3))
+			is(w, "the reasons, which are those of both shards", facts(q.Reasons), []reason{{Code: "queue_paused", Queue: "hot", Cause: "deploy", Since: since, Count: 8},
+				{Code: "no_worker", Queue: "hot", Count: 8}})
 			is(w, "the tasks", []int64{q.Ready, q.Claimable}, []int64{8, 0})
 		}}),
 	})

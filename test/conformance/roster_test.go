@@ -123,7 +123,7 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		ok[workerInfo](w)(w.roster().Quiet(w.ctx(), one.ID, "deploy"))
 		w.pass(second)
 		jobs(2)
-		for range 5 { // through several streams: one that says nothing is opened anew
+		for range 15 { // through several streams: one that says nothing is opened anew, at first after a minute
 			w.pass(minute)
 		}
 		is(w, "what ran", ran.Load(), int64(2))

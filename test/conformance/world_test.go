@@ -140,7 +140,7 @@ func (h *house) hear(t *testing.T) {
 	following.Go(func() {
 		h.heard.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
 			return h.control.Changes(ctx, after, cluster.Report{Node: 1}, wait)
-		})
+		}, func(time.Time) {})
 	})
 	following.Go(func() { h.roster.Run(ctx.Done()) })
 	t.Cleanup(func() { stop(); following.Wait() })

@@ -2061,6 +2061,7 @@ type ListDeadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or the list ends here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2107,6 +2108,13 @@ func (x *ListDeadResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListDeadResponse) GetSearched() *Searched {
+	if x != nil {
+		return x.Searched
+	}
+	return nil
 }
 
 type ListPoisonedRequest struct {
@@ -2173,6 +2181,7 @@ type ListPoisonedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or the list ends here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2219,6 +2228,13 @@ func (x *ListPoisonedResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListPoisonedResponse) GetSearched() *Searched {
+	if x != nil {
+		return x.Searched
+	}
+	return nil
 }
 
 type GroupDeadRequest struct {
@@ -3679,19 +3695,21 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x0fListDeadRequest\x12'\n" +
 	"\x06filter\x18\x01 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"X\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\x87\x01\n" +
 	"\x10ListDeadResponse\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.pawl.v1.TaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"l\n" +
+	"nextCursor\x12-\n" +
+	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\"l\n" +
 	"\x13ListPoisonedRequest\x12'\n" +
 	"\x06filter\x18\x01 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\\\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\x8b\x01\n" +
 	"\x14ListPoisonedResponse\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.pawl.v1.TaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"D\n" +
+	"nextCursor\x12-\n" +
+	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\"D\n" +
 	"\x10GroupDeadRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
 	"\bpoisoned\x18\x02 \x01(\bR\bpoisoned\"Y\n" +
@@ -3903,9 +3921,10 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*QueueSeries)(nil),            // 65: pawl.v1.QueueSeries
 	(*Filter)(nil),                 // 66: pawl.v1.Filter
 	(*Task)(nil),                   // 67: pawl.v1.Task
-	(*Error)(nil),                  // 68: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 69: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 70: pawl.v1.ExplainQueueResponse
+	(*Searched)(nil),               // 68: pawl.v1.Searched
+	(*Error)(nil),                  // 69: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 70: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 71: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	6,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
@@ -3953,72 +3972,74 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	8,  // 42: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
 	66, // 43: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
 	67, // 44: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	66, // 45: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	67, // 46: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	36, // 47: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	61, // 48: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	61, // 49: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	66, // 50: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	66, // 51: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	43, // 52: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	67, // 53: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	61, // 54: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	46, // 55: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	68, // 56: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	67, // 57: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	67, // 58: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	67, // 59: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	61, // 60: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	55, // 61: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	4,  // 62: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	60, // 63: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	12, // 64: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	14, // 65: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	16, // 66: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	18, // 67: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	20, // 68: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	22, // 69: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	26, // 70: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	24, // 71: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	28, // 72: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	69, // 73: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	30, // 74: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	32, // 75: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	34, // 76: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	37, // 77: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	39, // 78: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	41, // 79: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	44, // 80: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	47, // 81: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	49, // 82: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	51, // 83: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	53, // 84: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	13, // 85: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	15, // 86: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	17, // 87: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	19, // 88: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	21, // 89: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	23, // 90: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	27, // 91: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	25, // 92: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	29, // 93: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	70, // 94: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	31, // 95: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	33, // 96: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	35, // 97: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	38, // 98: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	40, // 99: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	42, // 100: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	45, // 101: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	48, // 102: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	50, // 103: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	52, // 104: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	54, // 105: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	85, // [85:106] is the sub-list for method output_type
-	64, // [64:85] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	68, // 45: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
+	66, // 46: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	67, // 47: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	68, // 48: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
+	36, // 49: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	61, // 50: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	61, // 51: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	66, // 52: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	66, // 53: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	43, // 54: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	67, // 55: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	61, // 56: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	46, // 57: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	69, // 58: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	67, // 59: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	67, // 60: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	67, // 61: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	61, // 62: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	55, // 63: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	4,  // 64: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	60, // 65: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	12, // 66: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	14, // 67: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	16, // 68: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	18, // 69: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	20, // 70: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	22, // 71: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	26, // 72: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	24, // 73: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	28, // 74: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	70, // 75: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	30, // 76: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	32, // 77: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	34, // 78: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	37, // 79: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	39, // 80: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	41, // 81: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	44, // 82: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	47, // 83: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	49, // 84: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	51, // 85: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	53, // 86: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	13, // 87: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	15, // 88: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	17, // 89: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	19, // 90: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	21, // 91: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	23, // 92: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	27, // 93: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	25, // 94: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	29, // 95: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	71, // 96: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	31, // 97: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	33, // 98: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	35, // 99: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	38, // 100: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	40, // 101: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	42, // 102: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	45, // 103: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	48, // 104: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	50, // 105: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	52, // 106: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	54, // 107: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	87, // [87:108] is the sub-list for method output_type
+	66, // [66:87] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }

@@ -658,6 +658,7 @@ type ListTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // may be empty while next_cursor is set
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" at the end
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"`                       // unset: the page is full, or the list ends here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -704,6 +705,13 @@ func (x *ListTasksResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListTasksResponse) GetSearched() *Searched {
+	if x != nil {
+		return x.Searched
+	}
+	return nil
 }
 
 type UpdateTaskRequest struct {
@@ -873,11 +881,12 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\x06filter\x18\x01 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x03 \x01(\tR\x06cursor\x12!\n" +
-	"\fwith_payload\x18\x04 \x01(\bR\vwithPayload\"Y\n" +
+	"\fwith_payload\x18\x04 \x01(\bR\vwithPayload\"\x88\x01\n" +
 	"\x11ListTasksResponse\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.pawl.v1.TaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\xf5\x01\n" +
+	"nextCursor\x12-\n" +
+	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\"\xf5\x01\n" +
 	"\x11UpdateTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x121\n" +
 	"\x06run_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12-\n" +
@@ -942,9 +951,10 @@ var file_pawl_v1_producer_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
 	(*Task)(nil),                  // 21: pawl.v1.Task
 	(*Filter)(nil),                // 22: pawl.v1.Filter
-	(Priority)(0),                 // 23: pawl.v1.Priority
-	(*ExplainTaskRequest)(nil),    // 24: pawl.v1.ExplainTaskRequest
-	(*ExplainTaskResponse)(nil),   // 25: pawl.v1.ExplainTaskResponse
+	(*Searched)(nil),              // 23: pawl.v1.Searched
+	(Priority)(0),                 // 24: pawl.v1.Priority
+	(*ExplainTaskRequest)(nil),    // 25: pawl.v1.ExplainTaskRequest
+	(*ExplainTaskResponse)(nil),   // 26: pawl.v1.ExplainTaskResponse
 }
 var file_pawl_v1_producer_proto_depIdxs = []int32{
 	15, // 0: pawl.v1.EnqueueRequest.task:type_name -> pawl.v1.TaskSpec
@@ -963,28 +973,29 @@ var file_pawl_v1_producer_proto_depIdxs = []int32{
 	21, // 13: pawl.v1.CancelTaskResponse.task:type_name -> pawl.v1.Task
 	22, // 14: pawl.v1.ListTasksRequest.filter:type_name -> pawl.v1.Filter
 	21, // 15: pawl.v1.ListTasksResponse.items:type_name -> pawl.v1.Task
-	18, // 16: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
-	23, // 17: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
-	21, // 18: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
-	1,  // 19: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
-	4,  // 20: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
-	7,  // 21: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
-	9,  // 22: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
-	11, // 23: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
-	13, // 24: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
-	24, // 25: pawl.v1.ProducerService.ExplainTask:input_type -> pawl.v1.ExplainTaskRequest
-	2,  // 26: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
-	5,  // 27: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
-	8,  // 28: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
-	10, // 29: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
-	12, // 30: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
-	14, // 31: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
-	25, // 32: pawl.v1.ProducerService.ExplainTask:output_type -> pawl.v1.ExplainTaskResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	23, // 16: pawl.v1.ListTasksResponse.searched:type_name -> pawl.v1.Searched
+	18, // 17: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
+	24, // 18: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
+	21, // 19: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
+	1,  // 20: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
+	4,  // 21: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
+	7,  // 22: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
+	9,  // 23: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
+	11, // 24: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
+	13, // 25: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
+	25, // 26: pawl.v1.ProducerService.ExplainTask:input_type -> pawl.v1.ExplainTaskRequest
+	2,  // 27: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
+	5,  // 28: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
+	8,  // 29: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
+	10, // 30: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
+	12, // 31: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
+	14, // 32: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
+	26, // 33: pawl.v1.ProducerService.ExplainTask:output_type -> pawl.v1.ExplainTaskResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_producer_proto_init() }

@@ -1309,7 +1309,7 @@ type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // stable: invalid_argument, not_found, conflict, stale_claim, ...
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                   // of stale_claim: expired, reclaimed, cancelled, completed
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                   // of stale_claim: expired, reclaimed, cancelled, completed; of unavailable: node_not_ready, where another node may answer
 	Field         string                 `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`                     // of invalid_argument
 	Holder        string                 `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                   // of stale_claim reclaimed: the worker that holds it now
 	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // of wrong_state
@@ -1530,6 +1530,60 @@ func (x *Filter) GetOperation() string {
 	return ""
 }
 
+// Searched says how far the search for a page came that ended before the page was full: few tasks match, and a page reads a bounded number
+// of rows. The next page goes on from there.
+type Searched struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          int64                  `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`  // that were read for this page
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // all that were created later were found; of the dead letters of a queue: all that ended later
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Searched) Reset() {
+	*x = Searched{}
+	mi := &file_pawl_v1_task_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Searched) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Searched) ProtoMessage() {}
+
+func (x *Searched) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_task_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Searched.ProtoReflect.Descriptor instead.
+func (*Searched) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Searched) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Searched) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 var File_pawl_v1_task_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_task_proto_rawDesc = "" +
@@ -1673,7 +1727,10 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x01q\x18\n" +
 	" \x01(\tR\x01q\x12 \n" +
 	"\vfingerprint\x18\v \x01(\tR\vfingerprint\x12\x1c\n" +
-	"\toperation\x18\f \x01(\tR\toperation*^\n" +
+	"\toperation\x18\f \x01(\tR\toperation\"P\n" +
+	"\bSearched\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\x03R\x04rows\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until*^\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPRIORITY_HIGH\x10\x01\x12\x13\n" +
@@ -1733,7 +1790,7 @@ func file_pawl_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_pawl_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_pawl_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_pawl_v1_task_proto_goTypes = []any{
 	(Priority)(0),                 // 0: pawl.v1.Priority
 	(State)(0),                    // 1: pawl.v1.State
@@ -1749,27 +1806,28 @@ var file_pawl_v1_task_proto_goTypes = []any{
 	(*TaskError)(nil),             // 11: pawl.v1.TaskError
 	(*Error)(nil),                 // 12: pawl.v1.Error
 	(*Filter)(nil),                // 13: pawl.v1.Filter
-	nil,                           // 14: pawl.v1.TaskSpec.HeadersEntry
-	nil,                           // 15: pawl.v1.Task.HeadersEntry
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*Parent)(nil),                // 18: pawl.v1.Parent
-	(*Follower)(nil),              // 19: pawl.v1.Follower
+	(*Searched)(nil),              // 14: pawl.v1.Searched
+	nil,                           // 15: pawl.v1.TaskSpec.HeadersEntry
+	nil,                           // 16: pawl.v1.Task.HeadersEntry
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*Parent)(nil),                // 19: pawl.v1.Parent
+	(*Follower)(nil),              // 20: pawl.v1.Follower
 }
 var file_pawl_v1_task_proto_depIdxs = []int32{
-	16, // 0: pawl.v1.RetryPolicy.initial:type_name -> google.protobuf.Duration
-	16, // 1: pawl.v1.RetryPolicy.max:type_name -> google.protobuf.Duration
+	17, // 0: pawl.v1.RetryPolicy.initial:type_name -> google.protobuf.Duration
+	17, // 1: pawl.v1.RetryPolicy.max:type_name -> google.protobuf.Duration
 	1,  // 2: pawl.v1.Unique.states:type_name -> pawl.v1.State
 	3,  // 3: pawl.v1.Unique.on_conflict:type_name -> pawl.v1.OnConflict
 	0,  // 4: pawl.v1.TaskSpec.priority:type_name -> pawl.v1.Priority
-	16, // 5: pawl.v1.TaskSpec.delay:type_name -> google.protobuf.Duration
-	17, // 6: pawl.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
-	16, // 7: pawl.v1.TaskSpec.idempotency_ttl:type_name -> google.protobuf.Duration
+	17, // 5: pawl.v1.TaskSpec.delay:type_name -> google.protobuf.Duration
+	18, // 6: pawl.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
+	17, // 7: pawl.v1.TaskSpec.idempotency_ttl:type_name -> google.protobuf.Duration
 	5,  // 8: pawl.v1.TaskSpec.retry:type_name -> pawl.v1.RetryPolicy
-	16, // 9: pawl.v1.TaskSpec.timeout:type_name -> google.protobuf.Duration
-	16, // 10: pawl.v1.TaskSpec.expires_in:type_name -> google.protobuf.Duration
-	16, // 11: pawl.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
-	14, // 12: pawl.v1.TaskSpec.headers:type_name -> pawl.v1.TaskSpec.HeadersEntry
+	17, // 9: pawl.v1.TaskSpec.timeout:type_name -> google.protobuf.Duration
+	17, // 10: pawl.v1.TaskSpec.expires_in:type_name -> google.protobuf.Duration
+	17, // 11: pawl.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
+	15, // 12: pawl.v1.TaskSpec.headers:type_name -> pawl.v1.TaskSpec.HeadersEntry
 	6,  // 13: pawl.v1.TaskSpec.unique:type_name -> pawl.v1.Unique
 	7,  // 14: pawl.v1.TaskSpec.then:type_name -> pawl.v1.TaskSpec
 	2,  // 15: pawl.v1.Task.status:type_name -> pawl.v1.Status
@@ -1777,36 +1835,37 @@ var file_pawl_v1_task_proto_depIdxs = []int32{
 	0,  // 17: pawl.v1.Task.priority:type_name -> pawl.v1.Priority
 	10, // 18: pawl.v1.Task.attempt_log:type_name -> pawl.v1.Attempt
 	9,  // 19: pawl.v1.Task.progress:type_name -> pawl.v1.Progress
-	17, // 20: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	17, // 21: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
-	17, // 22: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
-	17, // 23: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
-	17, // 24: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	17, // 25: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
-	17, // 26: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
-	15, // 27: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
+	18, // 20: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	18, // 21: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
+	18, // 22: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
+	18, // 23: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
+	18, // 24: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	18, // 25: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 26: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
+	16, // 27: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
 	5,  // 28: pawl.v1.Task.retry:type_name -> pawl.v1.RetryPolicy
-	16, // 29: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
-	16, // 30: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
+	17, // 29: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
+	17, // 30: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
 	6,  // 31: pawl.v1.Task.unique:type_name -> pawl.v1.Unique
-	18, // 32: pawl.v1.Task.parent:type_name -> pawl.v1.Parent
-	19, // 33: pawl.v1.Task.then:type_name -> pawl.v1.Follower
-	17, // 34: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	17, // 35: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	19, // 32: pawl.v1.Task.parent:type_name -> pawl.v1.Parent
+	20, // 33: pawl.v1.Task.then:type_name -> pawl.v1.Follower
+	18, // 34: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	18, // 35: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	4,  // 36: pawl.v1.Attempt.outcome:type_name -> pawl.v1.Outcome
 	11, // 37: pawl.v1.Attempt.error:type_name -> pawl.v1.TaskError
-	16, // 38: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
-	17, // 39: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
+	17, // 38: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
+	18, // 39: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
 	1,  // 40: pawl.v1.Error.state:type_name -> pawl.v1.State
-	16, // 41: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	17, // 41: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
 	1,  // 42: pawl.v1.Filter.states:type_name -> pawl.v1.State
-	17, // 43: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
-	17, // 44: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	18, // 43: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
+	18, // 44: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
+	18, // 45: pawl.v1.Searched.until:type_name -> google.protobuf.Timestamp
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_task_proto_init() }
@@ -1822,7 +1881,7 @@ func file_pawl_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_task_proto_rawDesc), len(file_pawl_v1_task_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

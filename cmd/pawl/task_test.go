@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// A search that takes long says how far it is, every few seconds, and one that does not says nothing.
+func TestLongSearchesTell(t *testing.T) {
+	for _, c := range []struct {
+		page time.Duration // how long each takes
+		want []string
+	}{
+		{100 * time.Millisecond, nil},
+		{1500 * time.Millisecond, []string{"searched 20000 rows", "searched 40000 rows"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var notes bytes.Buffer
+			a := &app{err: &notes}
+			pages := 0
+			read := a.telling(func(pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+				time.Sleep(c.page)
+				if pages++; pages == 5 {
+					return pawl.Page[*pawl.TaskInfo]{Items: []*pawl.TaskInfo{{}}}, nil
+				}
+				return pawl.Page[*pawl.TaskInfo]{Items: []*pawl.TaskInfo{{}}, NextCursor: strings.Repeat("x", pages),
+					Searched: &pawl.Searched{Rows: 10_000, Until: time.Now().Add(-time.Hour)}}, nil
+			})
+			got, next, err := collect(listFlags{limit: 100}, read)
+			if len(got) != 5 || next != "" || err != nil {
+				t.Errorf("collected %d tasks, then %q (%v), want 5 and the end", len(got), next, err)
+			}
+			lines := strings.FieldsFunc(notes.String(), func(r rune) bool { return r == '\n' })
+			if len(lines) != len(c.want) {
+				t.Fatalf("pages of %s: it told %q, want %q", c.page, lines, c.want)
+			}
+			for i, line := range lines {
+				if !strings.HasPrefix(line, c.want[i]) || !strings.Contains(line, "back to ") || !strings.Contains(line, "60m ago") {
+					t.Errorf("it told %q, want %q and how far back", line, c.want[i])
+				}
+			}
+		})
+	}
+}

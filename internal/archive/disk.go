@@ -1,0 +1,88 @@
+package archive
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// disk is the directory of an archive. Tests have one in memory that fails and loses power.
+type disk interface {
+	// Create makes a file that is not there yet. Its name survives a power loss once Sync has returned.
+	Create(name string) (file, error)
+	Open(name string) (io.ReadCloser, error)
+	List() (names []string, err error)
+	Stat(name string) (size int64, written time.Time, err error)
+	Remove(name string) error
+	Sync() error
+	Close() error
+}
+
+// file is open for appending.
+type file interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// osDisk is a directory of the operating system, which nothing leaves by a name with "..".
+type osDisk struct{ *os.Root }
+
+func openDisk(dir string) (disk, error) {
+	_, err := os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		err = makeDir(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return osDisk{root}, nil
+}
+
+// makeDir makes a directory whose name survives a power loss.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	parent, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(parent.Sync(), parent.Close())
+}
+
+func (d osDisk) Create(name string) (file, error) {
+	return d.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+func (d osDisk) Open(name string) (io.ReadCloser, error) { return d.Root.Open(name) }
+
+func (d osDisk) Stat(name string) (size int64, written time.Time, err error) {
+	info, err := d.Root.Stat(name)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	return info.Size(), info.ModTime(), nil
+}
+
+func (d osDisk) List() ([]string, error) {
+	dir, err := d.Root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	return names, errors.Join(err, dir.Close())
+}
+
+func (d osDisk) Sync() error {
+	dir, err := d.Root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

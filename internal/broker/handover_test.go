@@ -1,0 +1,164 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// group is one data shard on three nodes in memory, in fake time.
+type group struct {
+	t     *testing.T
+	nodes map[uint64]*member // by replica
+}
+
+type member struct {
+	*Broker
+	shard *shard.Shard
+	inbox chan *pb.Message
+}
+
+// wire brings messages to the others in the order in which they were sent.
+type wire struct{ g *group }
+
+func (w wire) Send(ms []*pb.Message) {
+	for _, m := range ms {
+		select {
+		case w.g.nodes[m.GetTo()].inbox <- m:
+		default: // lost
+		}
+	}
+}
+
+func (w wire) SendSnapshot(context.Context, *pb.Message, func(io.Writer) error) error {
+	return errors.New("nobody needs one here")
+}
+
+func inGroup(t *testing.T, test func(g *group)) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		g := &group{t: t, nodes: map[uint64]*member{}}
+		start := time.Now()
+		src := store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(start) }}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		fatal := func(err error) { t.Error(err) }
+		for id := range uint64(3) {
+			g.nodes[id+1] = &member{inbox: make(chan *pb.Message, 1000)}
+		}
+		var closers []func() error
+		for id, m := range g.nodes {
+			fs := vfs.NewMem()
+			logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
+			must(err)
+			state, err := store.Open(store.Config{Dir: "state", FS: fs, Identity: store.Identity{Shard: one}, Fatal: fatal})
+			must(err)
+			dead, err := archive.Open(archive.Config{Dir: fmt.Sprintf("%s/%d", dir, id)})
+			must(err)
+			m.Broker = New(Config{Limits: task.DefaultLimits(), Archive: dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string { return []string{ns} },
+				EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
+					return m.CopyQueues(ctx, shard, ns, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
+				}})
+			must(m.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
+				m.shard, err = shard.Start(shard.Config{ID: one, Replica: id, Voters: []uint64{1, 2, 3}, Log: logs, State: state, Hooks: h, Time: src, Transport: wire{g}, Fatal: fatal})
+				return m.shard, err
+			}))
+			closers = append(closers, state.Close, logs.Close, dead.Close)
+		}
+		for _, m := range g.nodes {
+			m.Start()
+			go func() {
+				for msg := range m.inbox {
+					_ = m.shard.Step(msg) // what a replica that has stopped is told is lost
+				}
+			}()
+		}
+		time.Sleep(5 * time.Second) // until there is a leader
+		test(g)
+		for _, m := range g.nodes {
+			m.Stop()
+			m.shard.Stop()
+		}
+		for _, m := range g.nodes {
+			close(m.inbox)
+		}
+		for _, end := range closers {
+			must(end())
+		}
+	})
+}
+
+// leader is the member that leads.
+func (g *group) leader() (m *member, replica uint64) {
+	g.t.Helper()
+	for id, m := range g.nodes {
+		if lead, _ := m.shard.Leader(); lead == id {
+			return m, id
+		}
+	}
+	g.t.Fatal("nobody leads")
+	return nil, 0
+}
+
+// handOver gives the leadership to the next member.
+func (g *group) handOver() {
+	g.t.Helper()
+	from, id := g.leader()
+	if err := from.shard.Transfer(context.Background(), id%3+1, "a test"); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// Who waits at a leader is told when another leads, at once: a task that becomes ready there would find nobody.
+func TestWaitsEndWithAHandover(t *testing.T) {
+	inGroup(t, func(g *group) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		old, _ := g.leader()
+		s := task.Spec{Type: "job", Queue: "b"}
+		s.Fill()
+		made, _, err := old.Enqueue(ctx, one, ns, []task.Spec{s})
+		if err != nil || made[0].Err != nil {
+			t.Fatal(err, made)
+		}
+		waits := map[string]func() error{
+			"Claim": func() error { _, _, err := old.Claim(ctx, one, call("a"), time.Minute); return err },
+			"Await": func() error { return old.Await(ctx, one, call("a")) },
+			"Task":  func() error { _, _, err := old.Task(ctx, ns, made[0].ID, time.Minute); return err },
+		}
+		ends := map[string]chan error{}
+		for what, wait := range waits {
+			end := make(chan error, 1)
+			ends[what] = end
+			go func() { end <- wait() }()
+		}
+		synctest.Wait()
+		began := time.Now()
+		g.handOver()
+		for what, end := range ends {
+			var elsewhere *Elsewhere
+			err := receive(t, "the end of "+what+" at the old leader", end)
+			if took := time.Since(began); !errors.As(err, &elsewhere) || took > time.Second {
+				t.Errorf("%s ends %v after the handover with %v, want at once, and that another leads", what, took, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+)
+
+// A node that starts again and again is given leadership the later, the more often it did so within ten minutes: not after a single start, and
+// never later than maxProof.
+func TestNodesThatStartAgainAndAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		join(t, c, "n2", 2)
+		// run lets the program of node 2 run for a while, and gives for how long it was to be given no leadership.
+		run := func(d time.Duration) (barred time.Duration) {
+			for up := time.Duration(1); up <= d; up += time.Second {
+				c.hear(Report{Node: 2, Up: up})
+				m, err := c.Map(bg)
+				must(t, err)
+				if c.members(m)[1].Barred {
+					barred = up.Round(time.Second) + time.Second
+				}
+				pass(time.Second)
+			}
+			return barred
+		}
+		for i, want := range []time.Duration{0, 0, 30 * time.Second, time.Minute, 2 * time.Minute} {
+			if got := run(130 * time.Second); got != want {
+				t.Errorf("start %d: no leadership for %v, want %v", i, got, want)
+			}
+		}
+		for range 5 {
+			run(2 * time.Second)
+		}
+		if got := run(6 * time.Minute); got != maxProof {
+			t.Errorf("after many starts: no leadership for %v, want %v", got, maxProof)
+		}
+		run(startsWindow)
+		if got := run(time.Minute); got != 0 {
+			t.Errorf("once after a long time: no leadership for %v", got)
+		}
+		for _, r := range []Report{{Node: 2}, {Node: 2, Barred: true}, {Node: 2, DiskShort: true}} { // the first is one of an older release
+			for range 3 {
+				c.hear(r)
+				m, err := c.Map(bg)
+				must(t, err)
+				if is := c.members(m)[1]; is.Barred != (r.Barred || r.DiskShort) || is.Full != r.DiskShort {
+					t.Errorf("%+v makes it %+v", r, is)
+				}
+				pass(time.Second)
+			}
+		}
+	})
+}
+
+// What a node leads whose disk has no room goes to those that have some within seconds, the system shard too. While no disk has room nothing
+// moves, and once a disk has room again leaders are spread as before, a step at a time.
+func TestLeadersLeaveFullDisks(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		s.load = 500
+		must(t, s.join("n2"))
+		must(t, s.join("n3"))
+		stop := s.run()
+		defer stop()
+		pass(30 * time.Second)
+		leads := func() map[uint32]int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			n := map[uint32]int{}
+			for _, g := range s.groups {
+				n[NodeOf(g.Leader)]++
+			}
+			return n
+		}
+		full := func(nodes ...uint32) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			clear(s.short)
+			for _, n := range nodes {
+				s.short[n] = true
+			}
+		}
+		must(t, s.seat.control.AddShards(bg, nobody, 4))
+		pass(30 * time.Second)
+		if n := leads(); n[1] == 0 || n[2] == 0 || n[3] == 0 || n[1]+n[2]+n[3] != 5 {
+			t.Fatalf("leaders are not spread: %v", n)
+		}
+		full(1)
+		pass(8 * time.Second)
+		if n := leads(); n[1] != 0 {
+			t.Errorf("8 s after its disk was full node 1 leads %d shards: %v", n[1], n)
+		}
+		full(1, 2)
+		pass(8 * time.Second)
+		if n := leads(); n[3] != 5 {
+			t.Errorf("only node 3 has room, and leads %d of 5 shards: %v", n[3], n)
+		}
+		full(1, 2, 3)
+		pass(2 * time.Second)
+		s.mu.Lock()
+		before := s.steps
+		s.mu.Unlock()
+		pass(time.Minute)
+		s.mu.Lock()
+		after := s.steps
+		s.mu.Unlock()
+		if after != before {
+			t.Errorf("nobody has room, and %d steps were taken in a minute", after-before)
+		}
+		full()
+		pass(30 * time.Second)
+		if n := leads(); n[1] == 0 || n[2] == 0 || n[3] == 0 {
+			t.Errorf("all have room again, and leaders are not spread: %v", n)
+		}
+	})
+}

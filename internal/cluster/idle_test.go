@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// countingGroups counts how often shards are asked how they stand.
+type countingGroups struct {
+	*saga
+	asked atomic.Int64
+}
+
+func (g *countingGroups) Status(ctx context.Context, shard uint32) (Status, error) {
+	g.asked.Add(1)
+	return g.saga.Status(ctx, shard)
+}
+
+// A cluster of one node in which nothing happens is hardly looked at, and who asks how it stands is told how it stands now.
+func TestIdleNodeIsNotLookedAt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		groups := &countingGroups{saga: s}
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: groups})
+		s.seat.poke = s.loop.Poke
+		stop := s.run()
+		pass(time.Minute)
+		before := groups.asked.Load()
+		pass(time.Hour)
+		shards := int64(len(mapOf(t, s.seat.control).Shards))
+		if n := groups.asked.Load() - before; n > 7*shards {
+			t.Errorf("%d shards were asked %d times in an idle hour", shards, n)
+		}
+		o, err := s.seat.control.Overview(bg)
+		must(t, err)
+		for _, v := range o.Shards {
+			if !v.Known || v.Under || v.Problem != "" {
+				t.Errorf("after an idle hour: %+v", v)
+			}
+		}
+		before = groups.asked.Load()
+		must(t, s.join("n2"))
+		pass(time.Second)
+		if groups.asked.Load() == before {
+			t.Error("a node joined, and nobody looked")
+		}
+		pass(time.Minute)
+		before = groups.asked.Load()
+		pass(time.Minute)
+		if n := groups.asked.Load() - before; n < 100*shards {
+			t.Errorf("%d shards of two nodes were asked %d times in a minute: a node that dies writes nothing", shards, n)
+		}
+		stop()
+	})
+}
+
+// A shard of a lone node that does not answer is asked again soon, although nothing is written.
+func TestLoneNodeInTroubleIsLookedAt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := newSaga(t, w, 3)
+		groups := &countingGroups{saga: s}
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: groups})
+		stop := s.run()
+		s.mu.Lock()
+		s.up[1] = false
+		s.mu.Unlock()
+		pass(time.Minute)
+		if n := groups.asked.Load(); n < 20 {
+			t.Errorf("asked %d times in a minute", n)
+		}
+		stop()
+	})
+}
+
+// The node that leads the system shard is heard of without telling itself anything; other nodes are not.
+func TestOwnNodeIsHeardOf(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		c.cfg.Node, c.cfg.Own = 1, func() Report { return Report{Node: 1, Version: "now"} }
+		began := time.Now()
+		at := poll(t, c, 0, 0).Version
+		poll(t, c, at, OwnPollWait)
+		if d := time.Since(began); d != OwnPollWait {
+			t.Errorf("the node waited %s for its own news", d)
+		}
+		o, err := c.Overview(bg)
+		must(t, err)
+		if n := o.Nodes[0]; !n.Alive || !n.Heard || n.Silent != 0 || n.Report.Version != "now" {
+			t.Errorf("the node that leads: %+v", n)
+		}
+		c.cfg.Node = 2
+		if o, err = c.Overview(bg); err != nil || o.Nodes[0].Report.Version == "now" {
+			t.Errorf("another node: %+v, %v", o.Nodes[0], err)
+		}
+		began = time.Now()
+		if poll(t, c, at, OwnPollWait); time.Since(began) != maxWait {
+			t.Errorf("another node waited %s", time.Since(began))
+		}
+	})
+}
+
+// How queues stand is not asked while there is no webhook, and is from the first one on.
+func TestNoWebhooksAskNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		w.leader.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: 11}}, false })
+		pass(time.Minute)
+		w.rounds.Lock()
+		before := w.updates
+		w.rounds.Unlock()
+		pass(time.Hour)
+		w.rounds.Lock()
+		n := w.updates - before
+		w.rounds.Unlock()
+		if n > 70 { // one a minute looks after the audit
+			t.Errorf("%d rounds in an idle hour", n)
+		}
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NewsKind{task.NewsQueueOver}})
+		pass(lookEvery + 2*time.Second)
+		if _, n := in.count("https://a"); n != 1 {
+			t.Errorf("%d notices of a queue over its threshold, want 1", n)
+		}
+	})
+}

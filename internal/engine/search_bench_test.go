@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// BenchmarkSearch reads the first page of filters that select a few old tasks, beside 1,000,000 newer ones in another queue: a fifth of them
+// claimed once and done, the rest ready.
+func BenchmarkSearch(b *testing.B) {
+	w := benchWorld(b)
+	many := size(1_000_000)
+	w.putQueue("mail", task.DefaultSettings(), false)
+	want := w.rare("mail", "mail.rare")
+	payload := benchPayload()[:200]
+	for n := 0; n < many; n += 1000 {
+		w.now += store.Time(100 * time.Millisecond / time.Microsecond)
+		w.round(func(r *Round) {
+			for i := range 1000 {
+				s := task.Spec{Type: fmt.Sprint("job.", i%10), Queue: "default", Priority: task.Normal, Payload: payload, Tags: []string{"bulk"}}
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 200})
+		w.round(func(r *Round) {
+			for _, t := range got {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, Result{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	if err := w.store.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	state := func(s task.State) Filter { return Filter{States: []task.State{s}} }
+	for _, c := range []struct {
+		name   string
+		filter Filter
+		want   int
+	}{
+		{"dead", state(task.Dead), min(want[task.Dead], 100)},
+		{"claimed", state(task.Claimed), want[task.Claimed]},
+		{"retrying", state(task.Retrying), want[task.Retrying]},
+		{"cancelled", state(task.Cancelled), want[task.Cancelled]},
+		{"succeeded", state(task.Succeeded), 100},
+		{"ready", state(task.Ready), 100},
+		{"poisoned_in_queue", Filter{Queue: "default", States: []task.State{task.Poisoned}}, 0},
+		{"succeeded_in_queue", Filter{Queue: "mail", States: []task.State{task.Succeeded}}, want[task.Succeeded]},
+		{"discarded_in_queue", Filter{Queue: "default", States: []task.State{task.Discarded}}, 0},
+		{"type", Filter{Type: "mail.rare"}, 100},
+		{"type_in_queue", Filter{Queue: "default", Type: "none"}, 0},
+		{"common_type", Filter{Type: "job.3"}, 100},
+		{"type_and_state", Filter{Type: "mail.rare", States: []task.State{task.Succeeded}}, want[task.Succeeded]},
+		{"ready_type", Filter{Type: "mail.rare", States: []task.State{task.Ready}}, want[task.Ready]},
+		{"error", Filter{Error: "boom"}, 100},
+		{"tag_partial", Filter{Tag: "none"}, 0},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			rows := 0
+			for b.Loop() {
+				p, err := List(w.store, "default", c.filter, nil, 100)
+				if err != nil || len(p.Tasks) != c.want {
+					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
+				}
+				rows = p.Rows
+			}
+			b.ReportMetric(float64(rows), "rows/page")
+		})
+	}
+	b.Run("count_dead", func(b *testing.B) {
+		for b.Loop() {
+			if n, err := CountMatches(w.store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) || n.Next != nil {
+				b.Fatal(n.Count, n.Next, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,489 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// lottery does to tasks whatever comes, so that there are some in each state.
+type lottery struct {
+	*world
+	rng    *rand.Rand
+	queues []string
+	types  []string
+	keys   []string
+	skew   bool // producers' clocks differ
+	claims []Hold
+}
+
+func (l *lottery) pick(of []string) string { return of[l.rng.IntN(len(of))] }
+
+func (l *lottery) spec() task.Spec {
+	s := task.Spec{Type: l.pick(l.types), Queue: l.pick(l.queues), Priority: task.Priorities[l.rng.IntN(3)], Payload: []byte(l.pick([]string{"apple pie", "pear", "plum"}))}
+	if l.rng.IntN(3) == 0 {
+		s.Key = l.pick(l.keys)
+	}
+	if l.rng.IntN(3) == 0 {
+		s.Tags = []string{l.pick([]string{"vip", "slow"}), "all"}
+	}
+	if l.rng.IntN(4) == 0 {
+		s.Delay = time.Duration(1+l.rng.IntN(600)) * time.Second
+	}
+	if l.rng.IntN(3) == 0 {
+		s.Unique = &task.Unique{Key: l.pick(l.keys), States: task.Unfinished, OnConflict: []task.OnConflict{task.Keep, task.KeepLast}[l.rng.IntN(2)]}
+	}
+	if l.rng.IntN(20) == 0 {
+		s.ExpiresIn = time.Duration(1+l.rng.IntN(60)) * time.Second
+	}
+	if l.rng.IntN(8) == 0 {
+		keep := time.Duration(l.rng.IntN(600)) * time.Second
+		s.Retention = &keep
+	}
+	s.Fill()
+	return s
+}
+
+func (l *lottery) enqueue() {
+	l.round(func(r *Round) {
+		for range 1 + l.rng.IntN(4) {
+			n := &NewTask{Namespace: "default", Spec: l.spec(), ID: l.newID(), Fresh: true}
+			if l.skew && l.rng.IntN(3) == 0 {
+				l.ids++
+				n.ID = task.NewID(1, int64(l.now)/1000+int64(l.rng.IntN(60_000)-50_000), mix(l.ids))
+			}
+			if _, err := Enqueue(r, n); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	})
+}
+
+// step does one thing.
+func (l *lottery) step() {
+	switch l.rng.IntN(12) {
+	case 0, 1, 2, 3:
+		l.enqueue()
+	case 4, 5, 6:
+		for _, t := range l.claim(ClaimRequest{Queues: []Share{{Queue: l.pick(l.queues)}}, Max: 1 + l.rng.IntN(3), Worker: l.pick([]string{"w1", "w2"}), Lease: time.Duration(1+l.rng.IntN(200)) * time.Second}) {
+			l.claims = append(l.claims, Hold{Namespace: "default", ID: t.ID, Token: t.Token})
+		}
+	case 7, 8, 9:
+		l.settle()
+	case 10:
+		l.operate()
+	default:
+		if l.pass(time.Duration(l.rng.IntN(60_000)) * time.Millisecond); l.rng.IntN(4) == 0 {
+			l.takeOffice()
+		}
+	}
+}
+
+// elsewhere leaves claimed and dead tasks in another namespace, which no search may come upon.
+func (l *lottery) elsewhere() {
+	l.round(func(r *Round) {
+		PutQueue(r, "other", "a1", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+		for range 4 {
+			s := task.Spec{Type: "x", Queue: "a1", Payload: []byte("apple")}
+			s.Fill()
+			if _, err := Enqueue(r, &NewTask{Namespace: "other", ID: l.newID(), Fresh: true, Spec: s}); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+		got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "other", Queues: []Share{{Queue: "a1"}}, Max: 2, MaxBytes: 1 << 20, Lease: 12 * time.Hour})
+		if _, err := Fail(r, Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token}, FailRequest{Fall: FallDead}); err != nil {
+			l.t.Fatal(err)
+		}
+	})
+}
+
+// forgetZones leaves tasks as a release without zones did.
+func (l *lottery) forgetZones() {
+	for range 30 {
+		l.step()
+	}
+	l.round(func(r *Round) {
+		lo, hi := tableBounds("default", tabZone)
+		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
+			r.tx.Delete(bytes.Clone(k))
+			return true
+		})
+	})
+	l.takeOffice()
+}
+
+func (l *lottery) settle() {
+	for range min(2, len(l.claims)) {
+		at := l.rng.IntN(len(l.claims))
+		hold := l.claims[at]
+		l.claims = slices.Delete(l.claims, at, at+1)
+		_, _ = run(l.world, func(r *Round) (Settled, error) {
+			if l.rng.IntN(3) == 0 {
+				return Ack(r, hold, Result{})
+			}
+			message := fmt.Sprintf("%s %d", l.pick([]string{"timed out after", "no host"}), l.rng.IntN(100))
+			return Fail(r, hold, FailRequest{Fall: Fall(l.rng.IntN(4)), Failure: Failure{Message: message}})
+		}) // the lease may be over
+	}
+}
+
+// operate does something to any task, which may refuse it.
+func (l *lottery) operate() {
+	var ids []task.ID
+	lo, hi := tableBounds("default", tabExec)
+	l.store.Scan(lo, hi, func(k, _ []byte) bool { ids = append(ids, idAt(k)); return true })
+	if len(ids) == 0 {
+		return
+	}
+	id := ids[l.rng.IntN(len(ids))]
+	x, err := readExec(l.store, "default", id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	verb := l.rng.IntN(4)
+	_, _ = run(l.world, func(r *Round) (struct{}, error) {
+		switch verb {
+		case 0:
+			return struct{}{}, Cancel(r, "default", id)
+		case 1:
+			return struct{}{}, Discard(r, "default", id, x.EndedAt)
+		case 2:
+			return struct{}{}, Retry(r, "default", id, time.Duration(l.rng.IntN(100))*time.Second)
+		}
+		return struct{}{}, RunNow(r, "default", id)
+	})
+}
+
+// all are the tasks that there are.
+func (l *lottery) all() (views []*View) {
+	lo, hi := tableBounds("default", tabExec)
+	l.store.Scan(lo, hi, func(k, _ []byte) bool {
+		v, err := Show(l.store, "default", idAt(k))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		views = append(views, v)
+		return true
+	})
+	return views
+}
+
+// wants is what a filter means, in the most obvious form.
+func (f *Filter) wants(v *View) bool {
+	x := v.Exec
+	last := Failure{}
+	for _, a := range v.Attempts {
+		if a.Failure != (Failure{}) {
+			last = a.Failure
+		}
+	}
+	within := f.Within == nil
+	for _, pattern := range f.Within {
+		if prefix, ok := strings.CutSuffix(pattern, "*"); pattern == v.Queue || ok && strings.HasPrefix(v.Queue, prefix) {
+			within = true
+		}
+	}
+	state := len(f.States) == 0
+	for _, s := range f.States {
+		state = state || s == x.State
+	}
+	return within && state && (f.Queue == "" || f.Queue == v.Queue) && (f.Not == "" || f.Not != v.Queue) && (f.Type == "" || f.Type == v.Type) &&
+		(f.Tag == "" || slices.Contains(v.Tags, f.Tag)) && (f.Key == "" || f.Key == v.Key) && (f.Worker == "" || f.Worker == x.Claim.Worker) &&
+		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == PrintText(fingerprintOf(v.Type, Normalise(last.Message)))) &&
+		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) && bytes.Contains(v.Payload, []byte(f.Text))
+}
+
+// expect are the ids of what a filter selects, in order.
+func (f *Filter) expect(all []*View) (ids []task.ID) {
+	var found []*View
+	for _, v := range all {
+		if f.wants(v) {
+			found = append(found, v)
+		}
+	}
+	byEnd := f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned)
+	slices.SortFunc(found, func(a, b *View) int {
+		if byEnd && a.Exec.EndedAt != b.Exec.EndedAt {
+			return cmp.Compare(b.Exec.EndedAt, a.Exec.EndedAt)
+		}
+		return bytes.Compare(b.ID[:], a.ID[:])
+	})
+	for _, v := range found {
+		ids = append(ids, v.ID)
+	}
+	return ids
+}
+
+func (l *lottery) filter(all []*View) (f Filter) {
+	some := func(one int) bool { return l.rng.IntN(one) == 0 }
+	if some(2) {
+		f.Queue = l.pick(append(l.queues, "none"))
+	}
+	if some(2) {
+		for range 1 + l.rng.IntN(3) {
+			f.States = append(f.States, task.States[l.rng.IntN(len(task.States))])
+		}
+	}
+	if some(3) {
+		f.Type = l.pick(append(l.types, "none"))
+	}
+	if some(8) {
+		f.Key = l.pick(l.keys)
+	}
+	if some(8) {
+		f.Tag = l.pick([]string{"vip", "all", "none"})
+	}
+	if some(8) {
+		f.Worker = "w1"
+	}
+	if some(4) {
+		f.Error = l.pick([]string{"host", "after 1", "timed", "none"})
+	}
+	if some(6) {
+		f.Fingerprint = PrintText(fingerprintOf(l.pick(l.types), "no host *"))
+	}
+	if some(8) {
+		f.Text = "ap"
+	}
+	if some(8) {
+		f.Not = l.pick(l.queues)
+	}
+	if some(8) {
+		f.Within = [][]string{{"a*"}, {"a1", "b*"}, {"none"}}[l.rng.IntN(3)]
+	}
+	if len(all) > 0 && some(8) {
+		f.CreatedAfter = all[l.rng.IntN(len(all))].Exec.CreatedAt
+	}
+	if len(all) > 0 && some(8) {
+		f.CreatedBefore = all[l.rng.IntN(len(all))].Exec.CreatedAt
+	}
+	return f
+}
+
+// effort is any, so that a search takes each of its ways, and a list another one on each page.
+func (l *lottery) effort() effort {
+	any := func(of ...int) int { return of[l.rng.IntN(len(of))] }
+	return effort{rows: any(1, 2, 7, 1000), index: any(0, 10, 1000), kept: any(1, 3, 1000), scans: any(0, 3, 1000), lanes: any(0, 2, 1000), probe: any(1, 5, 1000)}
+}
+
+// read reads a list to its end, page by page.
+func (l *lottery) read(f Filter, limit int) (ids []task.ID) {
+	var cursor []byte
+	for pages := 0; ; pages++ {
+		p, err := readPage(l.store, "default", f, cursor, limit, l.effort())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, v := range p.Tasks {
+			ids = append(ids, v.ID)
+		}
+		if p.Next == nil {
+			return ids
+		}
+		if len(p.Tasks) > limit || cursor != nil && bytes.Compare(p.Next, cursor) >= 0 || pages > 10_000 {
+			l.t.Fatalf("%+v: page %d of at most %d has %d tasks and goes on from %x after %x", f, pages, limit, len(p.Tasks), p.Next, cursor)
+		}
+		if n := len(p.Tasks); n > 0 && bytes.Compare(p.Next, placeIn(f, p.Tasks[n-1])) > 0 {
+			l.t.Fatalf("%+v: a page goes on from %x, before its last task %s", f, p.Next, p.Tasks[n-1].ID)
+		}
+		cursor = p.Next
+	}
+}
+
+func placeIn(f Filter, v *View) []byte {
+	if !f.byEnd() {
+		return v.ID[:]
+	}
+	return append(binary.BigEndian.AppendUint64(nil, uint64(v.Exec.EndedAt)), v.ID[:]...)
+}
+
+// Whatever the tasks are, a list with any filter has the tasks, in the order, that looking at each of them finds; so has the count, and so
+// have the steps of operations.
+func TestSearchAgainstModel(t *testing.T) {
+	fewPerZone(t, 4)
+	for seed := range uint64(12) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		l := &lottery{world: newWorld(t), rng: rng, queues: []string{"a1", "a2", "b1"}, types: []string{"x", "y", "z"}, keys: []string{"k", "l", "m"}, skew: seed%2 == 1}
+		if seed%4 == 3 { // more features than a zone tells apart
+			for i := range 300 {
+				l.types = append(l.types, fmt.Sprint("type-", i))
+			}
+			zoneTasks = 400
+		}
+		for _, q := range l.queues {
+			s := task.DefaultSettings()
+			s.PerKey.MaxRunning = rng.IntN(3) // a queue with limits keeps the first task of a lane in the row of the lane
+			l.putQueue(q, s, false)
+		}
+		l.elsewhere()
+		if seed%3 == 2 {
+			l.forgetZones()
+		}
+		found := 0
+		for step := range 500 {
+			if l.step(); step%7 > 0 {
+				continue
+			}
+			if step%28 == 0 {
+				if err := l.check(); err != nil {
+					t.Fatalf("seed %d, step %d: %v", seed, step, err)
+				}
+			}
+			all := l.all()
+			f := l.filter(all)
+			want := f.expect(all)
+			found += len(want)
+			if got := l.read(f, []int{1, 3, 1000}[rng.IntN(3)]); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, step %d: %+v\nlisted %v\nwant   %v", seed, step, f, got, want)
+			}
+			l.checkCount(f, all)
+			l.checkSteps(f, want)
+		}
+		if found < 300 {
+			t.Errorf("seed %d: all filters together found %d tasks", seed, found)
+		}
+	}
+}
+
+func (l *lottery) checkCount(f Filter, all []*View) {
+	want := map[task.State]int64{}
+	for _, v := range all {
+		if f.wants(v) {
+			want[v.Exec.State]++
+		}
+	}
+	var got Matches
+	for cursor := []byte(nil); ; cursor = got.Next {
+		n, err := CountMatches(l.store, "default", f, cursor, 1+l.rng.IntN(20), 3)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if got.Add(n); n.Next == nil {
+			break
+		}
+		got.Next = n.Next
+	}
+	if fmt.Sprint(got.States) != fmt.Sprint(want) && len(got.States)+len(want) > 0 {
+		l.t.Fatalf("%+v: counted %v, want %v", f, got.States, want)
+	}
+}
+
+// checkSteps goes through what the steps of an operation would select.
+func (l *lottery) checkSteps(f Filter, want []task.ID) {
+	var got []task.ID
+	c := StepCall{Operation: task.NewID(1, 0, 1), Action: task.Cancel, Filter: f}
+	for !c.Swept {
+		c.Step, c.Count = c.Step+1, 1+l.rng.IntN(5)
+		s, err := SelectStep(l.store, "default", &c)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, t := range s.Tasks {
+			got = append(got, t.ID)
+		}
+		c.Cursor, c.Swept = s.Next, s.Swept
+	}
+	if !slices.Equal(got, want) {
+		l.t.Fatalf("%+v: the steps of an operation selected %v, want %v", f, got, want)
+	}
+}
+
+// A search reads no more than its effort allows, says how much it read, and goes on where it stopped until it has found what there is.
+func TestSearchIsBounded(t *testing.T) {
+	w := newWorld(t)
+	for _, q := range []string{"default", "other", "dead"} {
+		w.putQueue(q, task.DefaultSettings(), false)
+	}
+	add := func(queue, typ, key string) task.ID {
+		w.now += store.Time(20 * time.Millisecond / time.Microsecond)
+		a, err := w.enqueue(task.Spec{Type: typ, Queue: queue, Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.ID
+	}
+	fewPerZone(t, 10)
+	rare := add("default", "rare", "rare")
+	add("other", "common", "")
+	for i := range 300 {
+		typ := "common"
+		if i == 0 || i == 299 {
+			typ = "rare"
+		}
+		w.bring(add("dead", typ, ""), "dead", task.Dead)
+	}
+	for range 1000 {
+		add("default", "common", "")
+	}
+	ready, dead := []task.State{task.Ready}, []task.State{task.Dead}
+	for _, c := range []struct {
+		name        string
+		filter      Filter
+		most        effort
+		limit       int
+		rows, found int
+		whole       bool
+	}{
+		{"newest", Filter{}, effortOf(100, 0), 10, 10, 10, false},
+		{"bounded", Filter{Key: "none"}, effortOf(10, 0), 10, 10, 0, false},
+		{"payloads, bounded", Filter{Text: "none"}, effortOf(10, 0), 10, 10, 0, false},
+		{"by state", Filter{States: ready}, effortOf(1000, 2000), 10, 1000 + 2 + 3, 10, false}, // tasks and lanes
+		{"by state, bounded", Filter{States: ready, Text: "none"}, effortOf(10, 2000), 10, 1005, 0, false},
+		{"by state, too many", Filter{States: ready}, effortOf(1000, 900), 10, 10, 10, false},
+		{"by state, too many queues", Filter{States: ready}, effort{rows: 1000, index: 2000, kept: 10, scans: 1, lanes: 10, probe: 10}, 10, 10, 10, false},
+		{"by state and key", Filter{States: ready, Key: "rare"}, effortOf(1000, 900), 10, 1 + 3, 1, true},
+		{"by state and type", Filter{States: ready, Type: "rare"}, effortOf(1000, 900), 10, 1 + 3, 1, true},
+		{"no such state", Filter{States: []task.State{task.Claimed}}, effortOf(1, 1), 10, 0, 0, true},
+		{"dead, bounded", Filter{Queue: "dead", States: dead, Type: "none"}, effortOf(1, 0), 10, 20, 0, false},
+		{"dead, bounded behind a match", Filter{Queue: "dead", States: dead, Type: "rare"}, effortOf(2, 0), 10, 21, 1, false},
+		{"zones, bounded", Filter{Type: "none"}, effortOf(1, 0), 10, 20, 0, false},
+		{"queue, full", Filter{Queue: "default"}, effortOf(1000, 0), indexChunk, indexChunk, indexChunk, false},
+		{"queue, bounded", Filter{Queue: "default", Key: "none"}, effortOf(10, 0), 10, 10, 0, false},
+	} {
+		p, err := readPage(w.store, "default", c.filter, nil, c.limit, c.most)
+		if err != nil || p.Rows != c.rows || len(p.Tasks) != c.found || (p.Next == nil) != c.whole {
+			t.Errorf("%s: a page has %d tasks of %d rows, whole %t (%v); want %d of %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err, c.found, c.rows, c.whole)
+		}
+	}
+	for _, f := range []Filter{{Type: "rare", States: ready}, {Type: "rare", Queue: "default"}, {Type: "rare", Not: "dead"}, {Key: "rare"}} {
+		var cursor []byte
+		var found []task.ID
+		pages := 0
+		for ; pages < 3000; pages++ {
+			p, err := readPage(w.store, "default", f, cursor, 10, effort{rows: 1, probe: 1, kept: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range p.Tasks {
+				found = append(found, v.ID)
+			}
+			if cursor = p.Next; cursor == nil {
+				break
+			}
+		}
+		if !slices.Equal(found, []task.ID{rare}) {
+			t.Errorf("%+v: %d pages found %v, want %s", f, pages, found, rare)
+		}
+	}
+	if n, err := CountMatches(w.store, "default", Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil || n.Count != 0 {
+		t.Errorf("below the lowest id %d tasks are counted (%v), want none", n.Count, err)
+	}
+	for _, c := range []struct {
+		f    Filter
+		size int
+	}{{Filter{}, deadTail}, {Filter{Queue: "dead", States: dead}, 16}, {Filter{}, 3}} {
+		if _, err := List(w.store, "default", c.f, make([]byte, c.size), 1); !errors.Is(err, task.ErrInvalidArgument) {
+			t.Errorf("%+v: a cursor of %d bytes is answered %v", c.f, c.size, err)
+		}
+	}
+}

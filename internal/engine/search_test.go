@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// rare brings a few tasks of a queue into each state, and says how many.
+func (w *world) rare(queue, typ string) map[task.State]int {
+	w.t.Helper()
+	want := map[task.State]int{task.Dead: 219, task.Poisoned: 3, task.Claimed: 30, task.Retrying: 20, task.Scheduled: 25, task.Cancelled: 40,
+		task.Discarded: 15, task.Succeeded: 60, task.Ready: 10}
+	for _, s := range []task.State{task.Dead, task.Poisoned, task.Claimed, task.Retrying, task.Scheduled, task.Cancelled, task.Discarded, task.Succeeded, task.Ready} {
+		for range want[s] {
+			w.now += 1000
+			spec := task.Spec{Type: typ, Queue: queue, Payload: []byte("x")}
+			if s == task.Scheduled {
+				spec.Delay = 30 * 24 * time.Hour
+			}
+			a, err := w.enqueue(spec)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.bring(a.ID, queue, s)
+		}
+	}
+	return want
+}
+
+// bring takes a new task to a state.
+func (w *world) bring(id task.ID, queue string, s task.State) {
+	w.t.Helper()
+	hold := Hold{Namespace: "default", ID: id}
+	switch s {
+	case task.Scheduled, task.Ready:
+		return
+	case task.Cancelled, task.Discarded:
+	default:
+		got := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Lease: time.Hour})
+		if len(got) != 1 || got[0].ID != id {
+			w.t.Fatalf("claimed %v, want %s", got, id)
+		}
+		hold.Token = got[0].Token
+	}
+	_, err := run(w, func(r *Round) (struct{}, error) {
+		var err error
+		boom := Failure{Message: fmt.Sprintf("boom at %s", id), Type: "error"}
+		switch s {
+		case task.Cancelled:
+			err = Cancel(r, "default", id)
+		case task.Discarded:
+			err = Discard(r, "default", id, 0)
+		case task.Succeeded:
+			_, err = Ack(r, hold, Result{})
+		case task.Retrying:
+			later := 30 * 24 * time.Hour
+			_, err = Fail(r, hold, FailRequest{Failure: boom, RetryIn: &later})
+		case task.Dead:
+			_, err = Fail(r, hold, FailRequest{Fall: FallDead, Failure: boom})
+		case task.Poisoned:
+			_, err = Fail(r, hold, FailRequest{Fall: FallPoison, Failure: boom})
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A filter by state, type or error finds its few tasks in one page, and reads few rows for it, however many others came later, in its queue or in
+// another.
+func TestSearchReadsFewRows(t *testing.T) {
+	w := newWorld(t)
+	for _, q := range []string{"mail", "busy", "third"} {
+		w.putQueue(q, task.DefaultSettings(), false)
+	}
+	want := w.rare("mail", "mail.rare")
+	all := 0
+	for _, n := range want {
+		all += n
+	}
+	old, err := w.enqueue(task.Spec{Type: "busy.rare", Queue: "busy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < size(40_000); n += 1000 {
+		w.now += 20_000
+		w.round(func(r *Round) {
+			for i := range 1000 {
+				s := task.Spec{Type: fmt.Sprint("busy.", i%5), Queue: "busy", Priority: task.Normal}
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	for range 15 {
+		w.now += 20_000
+		w.round(func(r *Round) {
+			for range 100 {
+				s := task.Spec{Type: "third", Queue: "third", Priority: task.Normal}
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	if err := w.check(); err != nil {
+		t.Fatal(err)
+	}
+	type search struct {
+		filter Filter
+		want   int
+	}
+	searches := []search{
+		{Filter{Type: "mail.rare"}, all},
+		{Filter{Type: "busy.rare"}, 1},
+		{Filter{Queue: "busy", Type: "busy.rare"}, 1},
+		{Filter{Queue: "busy", Type: "mail.rare"}, 0},
+		{Filter{Queue: "third", Type: "busy.1"}, 0},
+		{Filter{Type: "no.such"}, 0},
+		{Filter{Error: "boom"}, 242},
+		{Filter{Error: "boom at " + old.ID.String()}, 0},
+		{Filter{States: []task.State{task.Dead, task.Succeeded, task.Claimed}}, 309},
+		{Filter{States: []task.State{task.Dead}, Type: "busy.0"}, 0},
+		{Filter{States: []task.State{task.Succeeded}, Type: "busy.0"}, 0},
+		{Filter{States: []task.State{task.Retrying, task.Dead}, Type: "mail.rare", Error: "boom"}, 239},
+		{Filter{States: []task.State{task.Dead}, Within: []string{"busy"}}, 0},
+		{Filter{States: []task.State{task.Dead}, Not: "mail"}, 0},
+	}
+	for s, n := range want {
+		if s != task.Ready { // of which the other queue has many
+			searches = append(searches, search{Filter{States: []task.State{s}}, n}, search{Filter{States: []task.State{s}, Queue: "busy"}, 0})
+		}
+		searches = append(searches, search{Filter{States: []task.State{s}, Queue: "mail"}, n}, search{Filter{States: []task.State{s}, Type: "mail.rare"}, n})
+	}
+	for _, leader := range []string{"the same leader", "a new leader"} {
+		for _, s := range searches {
+			c := &rowCounter{Reader: w.store}
+			p, err := List(c, "default", s.filter, nil, 1000)
+			if err != nil || len(p.Tasks) != s.want || p.Next != nil {
+				t.Errorf("%s: %+v found %d tasks, with more to read: %t (%v), want all %d", leader, s.filter, len(p.Tasks), p.Next != nil, err, s.want)
+			}
+			if most := 6000 + 5*s.want; c.rows > most {
+				t.Errorf("%s: %+v read %d rows to find %d tasks, want at most %d", leader, s.filter, c.rows, len(p.Tasks), most)
+			}
+		}
+		w.takeOffice()
+		w.enqueueInto("busy", 100, nil)
+	}
+}

@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// Whatever lies in which table of deadlines, and however many are due at once, they pass in the order of time, a bounded number a round,
+// and none is left out.
+func TestDeadlinesPassInOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		w := newWorld(t)
+		kinds := [][]deadlineKind{{onRequest, onLease}, {onTick, onLease}, {onRequest, onTick, onLease, onLease}, {onLease}, {onRequest}}[seed%5]
+		var want []deadline
+		set := func(many int, span store.Time) {
+			w.round(func(r *Round) {
+				for range many {
+					id := w.newID() // of no task, and no schedule: nothing comes of it
+					d := deadline{at: w.now + store.Time(rng.IntN(int(span))), kind: kinds[rng.IntN(len(kinds))], ns: "default", rest: id[:]}
+					if d.kind == onTick {
+						d.rest = append(d.rest, 0)
+					}
+					r.remind(d.at, d.kind, d.ns, d.rest)
+					want = append(want, d)
+				}
+			})
+		}
+		set(2500, 5000)
+		for rounds := 0; len(want) > 0; rounds++ {
+			if rounds > 3000 {
+				t.Fatalf("seed %d: %d deadlines never pass", seed, len(want))
+			}
+			if w.now = max(w.now, w.leader.NextDeadline()) + store.Time(rng.IntN(2000)); rng.IntN(4) == 0 {
+				set(rng.IntN(300), 3000)
+			}
+			w.round(Tick)
+			slices.SortFunc(want, deadline.compare)
+			left := w.deadlines()
+			passed := len(want) - len(left)
+			if passed < 0 || passed > tickLimit {
+				t.Fatalf("seed %d: %d deadlines passed in a round, at most %d may", seed, passed, tickLimit)
+			}
+			if !slices.EqualFunc(left, want[passed:], func(a, b deadline) bool { return a.compare(b) == 0 }) {
+				t.Fatalf("seed %d: of %d deadlines %d passed, and not the first ones", seed, len(want), passed)
+			}
+			if want = want[passed:]; len(want) > 0 && want[0].at < w.leader.NextDeadline() {
+				t.Fatalf("seed %d: a deadline at %d is left, and the next is said to come at %d", seed, want[0].at, w.leader.NextDeadline())
+			}
+			if rng.IntN(20) == 0 {
+				w.takeOffice()
+			}
+		}
+	}
+}
+
+// deadlines are those of all tables, in the order of time.
+func (w *world) deadlines() (all []deadline) {
+	for _, tab := range timelines {
+		w.store.Scan([]byte{tab}, []byte{tab + 1}, func(k, _ []byte) bool {
+			d, ok := parseDeadline(k)
+			if !ok {
+				w.t.Fatalf("deadline %x", k)
+			}
+			all = append(all, d)
+			return true
+		})
+	}
+	slices.SortFunc(all, deadline.compare)
+	return all
+}
+
+// A deadline that is set while others pass, for a time before them, is not passed over.
+func TestGoOnKeepsWhatWasSet(t *testing.T) {
+	for line := range timelines {
+		set := timeline{next: 5}
+		set.goOn(line, deadline{at: 9, kind: onDue, ns: "default"})
+		if set.next != 5 || set.passed != nil {
+			t.Errorf("the next round begins at %d behind %x, and a deadline was set for 5", set.next, set.passed)
+		}
+		free := timeline{next: math.MaxInt64}
+		free.goOn(line, deadline{at: 9, kind: onDue, ns: "default"})
+		if free.next != 9 || free.passed[0] != timelines[line] {
+			t.Errorf("the next round begins at %d behind %x, want 9, in its own table", free.next, free.passed)
+		}
+	}
+}

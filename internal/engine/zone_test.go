@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func fewPerZone(t *testing.T, n int) {
+	old := zoneTasks
+	zoneTasks = n
+	t.Cleanup(func() { zoneTasks = old })
+}
+
+func TestFeatures(t *testing.T) {
+	var s features
+	for f := range feature(maxFeatures) {
+		if !s.add(f) || s.add(f) || !s.may(f) || s.may(f+1) {
+			t.Fatalf("feature %d: %v", f, s)
+		}
+	}
+	if !s.add(maxFeatures) || !s.may(60_000) {
+		t.Errorf("with one feature too many the set still tells them apart: %v", s)
+	}
+	if s.add(60_000) || len(s.has) > 0 {
+		t.Errorf("a set of all features took another: %v", s)
+	}
+}
+
+// zoneStarts are the zones that have a row.
+func (w *world) zoneStarts() (starts []task.ID) {
+	for _, z := range readZones(w.store, "default").all {
+		starts = append(starts, z.start)
+	}
+	return starts
+}
+
+// Zones go with their tasks, but for the first one, and tasks that come into their ids later are found.
+func TestEmptyZonesGo(t *testing.T) {
+	fewPerZone(t, 10)
+	w := newWorld(t)
+	w.putQueue("default", task.DefaultSettings(), false)
+	keep := time.Duration(0)
+	most := 0
+	for range 300 {
+		w.pass(20 * time.Second)
+		a, err := w.enqueue(task.Spec{Type: "job", Queue: "default", Retention: &keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.settle(a.ID, true, nil)
+		most = max(most, len(w.zoneStarts()))
+	}
+	// Ten minutes of tasks are kept for repeated requests: 30, in three zones or four.
+	if got := w.zoneStarts(); len(got) > 8 || got[0] != (task.ID{}) || most > 10 {
+		t.Errorf("zones begin at %v, at most there were %d; want few, and the first of all ids", got, most)
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+	late := task.NewID(1, int64(dawn)/1000+1000, 7) // where zones have gone
+	w.round(func(r *Round) {
+		s := task.Spec{Type: "late", Queue: "default"}
+		s.Fill()
+		if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: late, Fresh: true, Spec: s}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, ids := w.pages(Filter{Type: "late"}, 10); len(ids) != 1 || ids[0] != late {
+		t.Errorf("found %v, want %s", ids, late)
+	}
+}
+
+// A zone whose last task ends, and is forgotten, in the round in which the zone goes has no row afterwards.
+func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
+	fewPerZone(t, 2)
+	w := newWorld(t)
+	w.putQueue("default", task.DefaultSettings(), false)
+	keep := time.Duration(0)
+	add := func(r *Round) task.ID {
+		s := task.Spec{Type: "job", Queue: "default", Retention: &keep}
+		s.Fill()
+		w.now += store.Time(time.Millisecond / time.Microsecond)
+		n := &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}
+		if _, err := Enqueue(r, n); err != nil {
+			t.Fatal(err)
+		}
+		return n.ID
+	}
+	var ids []task.ID
+	for range 6 {
+		w.round(func(r *Round) { ids = append(ids, add(r)) })
+	}
+	w.pass(11 * time.Minute)
+	w.round(func(r *Round) {
+		for _, id := range ids[2:4] { // all of the second zone
+			if err := Cancel(r, "default", id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		Tick(r)
+		for range 6 {
+			add(r)
+		}
+	})
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+	for _, start := range w.zoneStarts() {
+		if start == firstOfMilli(ids[2]) {
+			t.Errorf("zone %s, whose tasks are gone, has a row", start)
+		}
+	}
+}
+
+// Ids of one millisecond come in no order: however they fall, a rare type stays in few zones.
+func TestZonesOfOneMillisecond(t *testing.T) {
+	fewPerZone(t, 10)
+	w := newWorld(t)
+	w.putQueue("default", task.DefaultSettings(), false)
+	if _, err := w.enqueue(task.Spec{Type: "rare", Queue: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		w.now += store.Time(time.Millisecond / time.Microsecond)
+		w.enqueueMany(30, nil)
+	}
+	have, all := 0, readZones(w.store, "default").all
+	for _, z := range all {
+		if z.plain.may(featureOf(0, "", "rare")) {
+			have++
+		}
+	}
+	if have > 2 || len(all) < 40 || len(all) > 150 {
+		t.Errorf("%d of %d zones tell of a type that one task has; want at most two, of 40 to 150", have, len(all))
+	}
+	w.now += store.Time(time.Millisecond / time.Microsecond)
+	w.enqueueMany(1000, nil)
+	if more := len(readZones(w.store, "default").all) - len(all); more < 1000/maxZoneTasks()-1 {
+		t.Errorf("1,000 tasks of one millisecond make %d zones", more)
+	}
+}
+
+// A list by state has the ready tasks that wait for the holder of their unique key, which are in no lane.
+func TestSearchFindsParkedTasks(t *testing.T) {
+	w := newWorld(t)
+	spec := task.Spec{Type: "job", Queue: "mail", Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}}
+	if _, err := w.enqueue(spec); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "mail"}}}); len(got) != 1 {
+		t.Fatalf("claimed %v", got)
+	}
+	w.pass(time.Millisecond)
+	next, err := w.enqueue(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Filter{{}, {Type: "job"}, {Queue: "mail"}, {Queue: "mail", Type: "job"}} {
+		f.States = []task.State{task.Ready}
+		if _, ids := w.pages(f, 10); len(ids) != 1 || ids[0] != next.ID {
+			t.Errorf("%+v: found %v, want %s", f, ids, next.ID)
+		}
+	}
+}

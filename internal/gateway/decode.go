@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// pieceSize is what is taken from the wire at once.
+	pieceSize = 256 << 10
+	// firstRoom is what a decoder reads before it decodes. It grows for a field that is longer.
+	firstRoom = 64 << 10
+	// fieldRoom is what may be expected of a field: a task with its payload and what follows it.
+	fieldRoom = 5 << 19
+)
+
+// decoder makes a message of its bytes as they come, some whole fields at a time: to concatenate the fields of messages is to merge the
+// messages. So there is never all of it beside what is made of it, nor what it was packed as.
+type decoder struct {
+	into  proto.Message
+	shape *shape
+	most  int          // bytes of the message
+	room  int          // bytes of memory that it has
+	extra func() error // waits for contract.MaxExtra more; nil: it has had them
+
+	buf  []byte // what has come of fields that are not decoded
+	came int    // bytes of the message in all
+	made int    // bytes of memory that are made of it, about
+}
+
+// readFrom decodes all that is read, which may be packed.
+func (d *decoder) readFrom(from io.Reader, packed bool, how string) error {
+	unpacked := from
+	if packed {
+		var err error
+		if unpacked, err = encoding.GetCompressor(how).Decompress(from); err != nil {
+			return task.Invalid("message", "can't be unpacked: %v", err)
+		}
+	}
+	d.buf, d.made = make([]byte, 0, firstRoom), d.shape.size
+	for {
+		n, err := unpacked.Read(d.buf[len(d.buf):cap(d.buf)])
+		d.buf = d.buf[:len(d.buf)+n]
+		ended := errors.Is(err, io.EOF)
+		switch d.came += n; {
+		case d.came > d.most:
+			return tooLong(d.most)
+		case err != nil && !ended:
+			return task.Invalid("message", "can't be unpacked: %v", err)
+		case ended || len(d.buf) == cap(d.buf):
+			if err := d.decode(); err != nil {
+				return err
+			}
+		}
+		if ended {
+			return d.end()
+		}
+	}
+}
+
+// end refuses a message that ends within a field.
+func (d *decoder) end() error {
+	if len(d.buf) > 0 {
+		return task.Invalid("message", "%v", io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// decode decodes the fields that have come whole, and makes place for the next.
+func (d *decoder) decode() error {
+	whole, next, err := wholeFields(d.buf, d.most)
+	if err != nil {
+		return err
+	}
+	inner, err := d.shape.weigh(d.buf[:whole], 0)
+	if err != nil {
+		return err
+	}
+	d.made += inner
+	if err := d.reserve(max(cap(d.buf), next)); err != nil {
+		return err
+	}
+	if err := decoding.Unmarshal(d.buf[:whole], d.into); err != nil {
+		return task.Invalid("message", "%v", err)
+	}
+	rest := d.buf[whole:]
+	if next > cap(d.buf) {
+		d.buf = make([]byte, 0, next)
+	}
+	d.buf = append(d.buf[:0], rest...)
+	return nil
+}
+
+var decoding = proto.UnmarshalOptions{Merge: true, RecursionLimit: maxNesting}
+
+// reserve makes sure that there is room for what is made, and for so many bytes that are not decoded.
+func (d *decoder) reserve(unread int) error {
+	if d.made+unread <= d.room {
+		return nil
+	}
+	if d.extra == nil {
+		return contract.TooManyParts("message")
+	}
+	if err := d.extra(); err != nil {
+		return err
+	}
+	d.room, d.extra = d.room+contract.MaxExtra, nil
+	return d.reserve(unread)
+}
+
+// wholeFields is how many bytes the fields take that are there whole, and how many the next one will. No field has more than most.
+func wholeFields(b []byte, most int) (whole, next int, err error) {
+	for whole < len(b) {
+		size, known := fieldSize(b[whole:])
+		switch {
+		case size < 0:
+			return 0, 0, task.Invalid("message", "%v", protowire.ParseError(size))
+		case size > most:
+			return 0, 0, tooLong(most)
+		case !known || size > len(b)-whole:
+			return whole, size, nil
+		}
+		whole += size
+	}
+	return whole, 0, nil
+}
+
+// fieldSize is how many bytes the first field takes, as far as is known, or an error of protowire.
+func fieldSize(b []byte) (size int, known bool) {
+	number, kind, head := protowire.ConsumeTag(b)
+	n := head
+	if head > 0 && kind == protowire.BytesType {
+		var length uint64
+		if length, n = protowire.ConsumeVarint(b[head:]); n > 0 {
+			return head + n + int(min(length, contract.MaxMessage+1)), true
+		}
+	} else if head > 0 {
+		if n = protowire.ConsumeFieldValue(number, kind, b[head:]); n > 0 {
+			return head + n, true
+		}
+	}
+	if errors.Is(protowire.ParseError(n), io.ErrUnexpectedEOF) {
+		return 2 * len(b), false
+	}
+	return n, true
+}
+
+// wireReader reads the bytes of a message, a piece at a time.
+type wireReader struct {
+	wire   wire
+	left   int
+	piece  *mem.Reader // nil: none
+	failed error       // of the wire
+}
+
+func (w *wireReader) Read(b []byte) (int, error) {
+	if w.piece == nil || w.piece.Remaining() == 0 {
+		w.close()
+		if w.left == 0 {
+			return 0, io.EOF
+		}
+		data, err := w.wire.Read(min(w.left, pieceSize))
+		if err != nil {
+			w.failed = err
+			return 0, err
+		}
+		w.left -= data.Len()
+		w.piece = data.Reader()
+		data.Free()
+	}
+	return w.piece.Read(b)
+}
+
+func (w *wireReader) close() {
+	if w.piece != nil {
+		_ = w.piece.Close()
+		w.piece = nil
+	}
+}

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+)
+
+// newDecoder makes a decoder that has room for a message of so many bytes, and counts how often it asks for more.
+func newDecoder(into proto.Message, room int, asked *int) *decoder {
+	return &decoder{into: into, shape: shapeOf(into.ProtoReflect()), most: contract.MaxMessage, room: room + contract.MemoryFor(room) + fieldRoom, extra: func() error {
+		*asked++
+		return nil
+	}}
+}
+
+// What comes in pieces of any size is decoded to what it was, or refused, as if it had come whole.
+func TestDecodedInPieces(t *testing.T) {
+	batch := manyOf(50, func(i int) *pawlv1.TaskSpec {
+		return &pawlv1.TaskSpec{Type: "a", Payload: bytes.Repeat([]byte{byte(i)}, i*i+i/20*40_000), Headers: manyHeaders(i % 5), Retry: &pawlv1.RetryPolicy{Factor: float64(i)}}
+	})
+	whole, err := proto.Marshal(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 1_000 {
+		raw := bytes.Clone(whole)
+		for range i % 4 {
+			raw[random.IntN(len(raw))] = byte(random.IntN(256))
+		}
+		if i%5 == 4 {
+			raw = raw[:random.IntN(len(raw))]
+		}
+		want, got, asked := &pawlv1.EnqueueBatchRequest{}, &pawlv1.EnqueueBatchRequest{}, 0
+		wanted := proto.UnmarshalOptions{RecursionLimit: maxNesting}.Unmarshal(raw, want)
+		err := newDecoder(got, len(raw), &asked).readFrom(iotest.HalfReader(bytes.NewReader(raw)), false, "")
+		if (err == nil) != (wanted == nil) || err == nil && !proto.Equal(want, got) {
+			t.Fatalf("message %d of %d bytes: %v, whole %v", i, len(raw), err, wanted)
+		}
+	}
+}
+
+// A message takes no more memory than it has room for, and asks for more once.
+func TestDecodedInItsRoom(t *testing.T) {
+	deep := &pawlv1.TaskSpec{}
+	for range maxNesting + 1 {
+		deep = &pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{deep}}
+	}
+	marshal := func(m proto.Message) []byte {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	long := &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, contract.MaxMessage-100)}
+	for name, c := range map[string]struct {
+		into  proto.Message
+		raw   []byte
+		asks  int
+		words string // of a refusal
+	}{
+		"small tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: []byte("1")} })), 0, ""},
+		"large tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(15, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1<<20)} })), 0, ""},
+		"all headers":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Headers: manyHeaders(64)} })), 1, ""},
+		"one long field":  {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long}), 1, ""},
+		"cut off":         {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long})[:9_000_000], 1, "EOF"},
+		"nested deep":     {&pawlv1.TaskSpec{}, marshal(deep), 0, "nested deeper than 100"},
+		"too long":        {&pawlv1.EnqueueRequest{}, marshal(manyOf(17, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Payload: make([]byte, 1<<20)} })), 0, "more than 16777216 bytes"},
+		"field too long":  {&pawlv1.EnqueueRequest{}, []byte{10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1}, 0, "more than 16777216 bytes"},
+		"no field":        {&pawlv1.EnqueueRequest{}, []byte{0, 1}, 0, "invalid field number"},
+		"empty tasks":     {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{10, 0}, contract.MaxMessage/2), 1, "so many small parts"},
+		"unknown numbers": {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{0xf8, 0x7f, 1}, contract.MaxMessage/3), 1, "so many small parts"},
+	} {
+		for _, packed := range []bool{false, true} {
+			asked, raw, room := 0, c.raw, min(len(c.raw), contract.MaxMessage)
+			if packed {
+				raw = pack(t, raw)
+			}
+			d := newDecoder(c.into.ProtoReflect().New().Interface(), room, &asked)
+			had := d.room
+			err := d.readFrom(bytes.NewReader(raw), packed, "gzip")
+			if c.words == "" && err != nil || c.words != "" && (err == nil || !strings.Contains(err.Error(), c.words)) {
+				t.Errorf("%s: %v, want %q", name, err, c.words)
+			}
+			if asked != c.asks {
+				t.Errorf("%s: it asks for more room %d times, want %d", name, asked, c.asks)
+			}
+			if most := had + asked*contract.MaxExtra; err == nil && d.made > most {
+				t.Errorf("%s: %d bytes are made in a room of %d", name, d.made, most)
+			}
+		}
+	}
+}
+
+func pack(t testing.TB, raw []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(raw)
+	if err := errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// What is no gzip, or ends too early, is refused; so is a message that waits in vain for more room.
+func TestUndecodable(t *testing.T) {
+	asked := 0
+	packed := pack(t, bytes.Repeat([]byte{10, 0}, 1000))
+	for name, raw := range map[string][]byte{"nothing": nil, "no gzip": []byte("no gzip at all"), "cut off": packed[:len(packed)-9], "more behind it": append(packed, 1)} {
+		err := newDecoder(&pawlv1.EnqueueBatchRequest{}, 10_000, &asked).readFrom(bytes.NewReader(raw), true, "gzip")
+		if err == nil || !strings.Contains(err.Error(), "can't be unpacked") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	d := newDecoder(&pawlv1.EnqueueBatchRequest{}, 10_000, &asked)
+	d.extra = func() error { return io.ErrNoProgress }
+	if err := d.readFrom(bytes.NewReader(bytes.Repeat([]byte{10, 0}, 50_000)), false, ""); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("no room: %v", err)
+	}
+}

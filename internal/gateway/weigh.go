@@ -1,0 +1,118 @@
+package gateway
+
+import (
+	"reflect"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// maxNesting bounds how deep messages lie in one another. The deepest that is of use is a chain of tasks, with 20.
+const maxNesting = 100
+
+// What is made of parts of a message, about, beside their bytes.
+const (
+	textCost  = 32  // a text or some bytes: its head, and what an allocation rounds up
+	entryCost = 128 // an entry of a map
+)
+
+// shape is what weigh must know of a kind of message.
+type shape struct {
+	size   int // of its struct
+	fields map[protowire.Number]shapeField
+}
+
+type shapeField struct {
+	message *shape // what lies in it, or is an entry of its map; nil: no message
+	packed  bool   // numbers may lie side by side in it
+}
+
+var shapes sync.Map // full name → *shape
+
+// shapeOf knows a kind of message by one of it.
+func shapeOf(m protoreflect.Message) *shape {
+	name := m.Descriptor().FullName()
+	if s, ok := shapes.Load(name); ok {
+		return s.(*shape)
+	}
+	known := map[protoreflect.FullName]*shape{}
+	s := newShape(m, known)
+	shapes.Store(name, s)
+	return s
+}
+
+// newShape makes the shape of a kind of message. Known are those on the way to it: messages may lie in others of their own kind.
+func newShape(m protoreflect.Message, known map[protoreflect.FullName]*shape) *shape {
+	d := m.Descriptor()
+	if s := known[d.FullName()]; s != nil {
+		return s
+	}
+	s := &shape{size: int(reflect.TypeOf(m.Interface()).Elem().Size()), fields: map[protowire.Number]shapeField{}}
+	known[d.FullName()] = s
+	for i := range d.Fields().Len() {
+		field := d.Fields().Get(i)
+		s.fields[field.Number()] = shapeField{message: shapeIn(m, field, known), packed: field.IsPacked()}
+	}
+	return s
+}
+
+// shapeIn is the shape of what lies in a field; nil: no message.
+func shapeIn(m protoreflect.Message, field protoreflect.FieldDescriptor, known map[protoreflect.FullName]*shape) *shape {
+	switch {
+	case field.IsMap():
+		entry := &shape{size: entryCost}
+		if field.MapValue().Message() != nil {
+			value := m.NewField(field).Map().NewValue().Message()
+			entry.fields = map[protowire.Number]shapeField{field.MapValue().Number(): {message: newShape(value, known)}}
+		}
+		return entry
+	case field.Message() == nil:
+		return nil
+	case field.IsList():
+		return newShape(m.NewField(field).List().NewElement().Message(), known)
+	}
+	return newShape(m.NewField(field).Message(), known)
+}
+
+// weigh says how many bytes of memory what lies in a message takes when it is decoded, beside the message's struct. It reads it and makes nothing of
+// it: two bytes of it may become an object of hundreds.
+func (s *shape) weigh(raw []byte, depth int) (sum int, err error) {
+	if depth > maxNesting {
+		return 0, task.Invalid("message", "is nested deeper than %d", maxNesting)
+	}
+	for len(raw) > 0 {
+		number, kind, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return 0, task.Invalid("message", "%v", protowire.ParseError(n))
+		}
+		whole := n
+		if n = protowire.ConsumeFieldValue(number, kind, raw[n:]); n < 0 {
+			return 0, task.Invalid("message", "%v", protowire.ParseError(n))
+		}
+		inner, err := s.weighField(s.fields[number], kind, raw[whole:whole+n], depth)
+		if err != nil {
+			return 0, err
+		}
+		sum += inner
+		raw = raw[whole+n:]
+	}
+	return sum, nil
+}
+
+func (s *shape) weighField(f shapeField, kind protowire.Type, value []byte, depth int) (int, error) {
+	if kind != protowire.BytesType {
+		return 2*len(value) + 16, nil // of a list, or of none that is known
+	}
+	value, _ = protowire.ConsumeBytes(value)
+	switch {
+	case f.message != nil:
+		inner, err := f.message.weigh(value, depth+1)
+		return textCost + f.message.size + inner, err
+	case f.packed:
+		return 16 * len(value), nil // a number of one byte takes 8, and lists grow
+	}
+	return textCost + len(value), nil
+}

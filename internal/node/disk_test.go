@@ -1,0 +1,75 @@
+package node
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A disk counts as full at once when less than the bound is free, and as having room again only when a quarter more has been free for half a
+// minute: a leader that came back for a few bytes would have to go again.
+func TestAFullDiskHasRoomAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free, failing := int64(1000), error(nil)
+		r := &room{node: "n1", min: 1000, free: func(string) (int64, error) { return free, failing }}
+		changes := 0
+		is := func(when string, have int64, want bool) {
+			t.Helper()
+			free = have
+			full, changed := r.isFull(time.Now())
+			if full != want {
+				t.Errorf("%s, with %d free: full %v, want %v", when, have, full, want)
+			}
+			if changed {
+				changes++
+			}
+		}
+		is("at the bound", 1000, false)
+		is("below it", 999, true)
+		is("a little room", 1249, true)
+		time.Sleep(time.Hour)
+		is("a little room for long", 1249, true)
+		is("a quarter more", 1250, true)
+		time.Sleep(spareFor - 1)
+		is("not for long enough", 1250, true)
+		is("gone again", 1249, true)
+		is("and back", 1250, true)
+		time.Sleep(spareFor - 1)
+		is("which counts anew", 1250, true)
+		time.Sleep(1)
+		failing = errors.New("nobody knows")
+		is("nobody knows", 0, true)
+		failing = nil
+		is("long enough", 1250, false)
+		is("less, and above the bound", 1000, false)
+		failing = errors.New("nobody knows")
+		is("nobody knows", 0, false)
+		if changes != 2 {
+			t.Errorf("%d changes were told, want 2", changes)
+		}
+	})
+}
+
+// Enqueues are refused below the bound, and not at it; the refusal names the node.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := int64(256 << 20)
+		r := &room{node: "berlin", min: 256 << 20, free: func(string) (int64, error) { return free, nil }}
+		for _, c := range []struct {
+			free int64
+			ok   bool
+		}{{256 << 20, true}, {256<<20 - 1, false}, {256 << 20, true}} {
+			free = c.free
+			time.Sleep(roomLook)
+			err := r.check()
+			if e, refused := task.AsError(err); (err == nil) != c.ok || refused && (e.Code != task.CodeUnavailable || e.RetryAfter == 0 ||
+				!strings.Contains(e.Message, "node berlin has less than 256 MiB")) {
+				t.Errorf("with %d free: %v", c.free, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,253 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// startWorker runs a worker whose handlers take each task for so long, until stop is called or the test ends.
+func startWorker(t *testing.T, c *pawl.Client, cfg pawl.WorkerConfig, each time.Duration, types ...string) (stop func()) {
+	t.Helper()
+	mux := pawl.NewMux()
+	for _, typ := range types {
+		mux.HandleFunc(typ, func(ctx context.Context, _ *pawl.Claim) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(each):
+			}
+			return ctx.Err()
+		})
+	}
+	cfg.Logger, cfg.DrainTimeout = slog.New(slog.DiscardHandler), -1
+	ctx, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := pawl.NewWorker(c, mux, cfg).Run(ctx); err != nil {
+			t.Logf("worker %q: %v", cfg.Name, err) // its node may have crashed
+		}
+	}()
+	stop = func() { end(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+func codesOf(reasons []pawl.Reason) (codes []pawl.Why) {
+	for _, r := range reasons {
+		codes = append(codes, r.Code)
+	}
+	return codes
+}
+
+// saysOfWorkers is the code of an explanation that speaks of workers; "": none does.
+func saysOfWorkers(reasons []pawl.Reason) pawl.Why {
+	for _, r := range reasons {
+		switch r.Code {
+		case pawl.WhyNoWorker, pawl.WhyNoWorkerForType, pawl.WhyWorkersUnknown, pawl.WhyWorkersBusy, pawl.WhyNext:
+			return r.Code
+		}
+	}
+	return ""
+}
+
+// agree holds all that speaks of the workers of a queue with ready tasks, one of which is named, against what is true, as a node tells it. Pages are those of
+// the metrics of all nodes.
+func agree(t *testing.T, what, node string, c *pawl.Client, queue, id string, code pawl.Why, pages string) {
+	t.Helper()
+	e, err := c.Explain(t.Context(), id)
+	if err != nil {
+		t.Fatalf("%s, at %s: %v", what, node, err)
+	}
+	if got := saysOfWorkers(e.Reasons); got != code {
+		t.Errorf("%s, at %s: the task is explained by %v, want %s: %+v", what, node, codesOf(e.Reasons), code, e.Reasons)
+	}
+	q, err := c.Admin().ExplainQueue(t.Context(), queue)
+	if err != nil {
+		t.Fatalf("%s, at %s: %v", what, node, err)
+	}
+	if got := saysOfWorkers(q.Reasons); got != code && !(code == pawl.WhyNext && got == "") {
+		t.Errorf("%s, at %s: queue %s is explained by %v, want %s", what, node, queue, codesOf(q.Reasons), code)
+	}
+	alarm := code == pawl.WhyNoWorker || code == pawl.WhyNoWorkerForType
+	s, err := c.Admin().Stats(t.Context(), 0)
+	if err != nil {
+		t.Fatalf("%s, at %s: %v", what, node, err)
+	}
+	if raised := slices.ContainsFunc(s.Attention, func(a pawl.Attention) bool { return a.Kind == "no_worker" && (a.Subject == queue || a.More > 0) }); raised != alarm {
+		t.Errorf("%s, at %s: stats raises no_worker of %s: %t, want %t", what, node, queue, raised, alarm)
+	}
+	list, err := c.Admin().QueuesWhere(t.Context(), pawl.QueueFilter{Having: pawl.QueueNoWorker}, pawl.PageRequest{})
+	if err != nil {
+		t.Fatalf("%s, at %s: %v", what, node, err)
+	}
+	if listed := slices.ContainsFunc(list.Items, func(i *pawl.QueueInfo) bool { return i.Name == queue }); listed != (code == pawl.WhyNoWorker) {
+		t.Errorf("%s, at %s: %s is listed as without workers: %t, but %s", what, node, queue, listed, code)
+	}
+	if alerts := strings.Contains(pages, fmt.Sprintf(`pawl_blocked_tasks{namespace="default",queue=%q,reason="no_worker`, queue)); alerts != alarm {
+		t.Errorf("%s, at %s: the metrics have no_worker of %s: %t, want %t", what, node, queue, alerts, alarm)
+	}
+	scale, err := c.Admin().QueueScale(t.Context(), queue, time.Minute, 10)
+	if err != nil || !scale.Active || scale.Backlog == 0 {
+		t.Errorf("%s, at %s: the scaler says %+v (%v)", what, node, scale, err)
+	}
+}
+
+// A worker whose slots are all taken by the tasks of one queue takes the other queues too: their tasks wait for it, in whichever shards
+// they lie, for however long.
+func TestBusyElsewhereIsNotNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{InMemory: true, DataShards: 4})
+		c := s.client()
+		queues := pawl.Strict{"aa", "bb", "cc", "dd", "ee"}
+		last, shards := map[string]string{}, map[uint32]bool{}
+		for _, queue := range queues {
+			for range 300 {
+				id, shard := enqueue(t, c, queue)
+				last[queue], shards[shard] = id, true
+			}
+		}
+		if len(shards) < 2 {
+			t.Fatalf("the queues lie in shards %v, want several", shards)
+		}
+		stop := startWorker(t, c, pawl.WorkerConfig{Queues: queues, Concurrency: 2}, 10*time.Second, "job")
+		for range 4 {
+			pass(2 * time.Minute)
+			pages := scrape(t, s)
+			for _, queue := range queues {
+				agree(t, "the worker is busy", "n1", c, queue, last[queue], pawl.WhyWorkersBusy, pages)
+			}
+		}
+		stop()
+		pass(10 * time.Second)
+		pages := scrape(t, s)
+		for _, queue := range queues {
+			agree(t, "the worker has gone", "n1", c, queue, last[queue], pawl.WhyNoWorker, pages)
+		}
+	})
+}
+
+// Whatever the workers of a queue do, and to whichever node they are connected, all nodes say the same of it, and what is true. The
+// queue lies in two shards.
+func TestWorkersOfOtherNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.addShard()
+		c := w.anyone()
+		if _, err := c.Admin().PutQueue(t.Context(), "hot", pawl.QueueSettings{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Admin().SpreadQueue(t.Context(), "hot", pawl.Onto{Parts: 2}, ""); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second)
+		add := func(queue, typ string, n int) (last string) {
+			t.Helper()
+			for i := range n {
+				ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: typ}, pawl.Queue(queue), pawl.Key(fmt.Sprint("k", i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				last = ref.ID
+			}
+			return last
+		}
+		last := add("hot", "job", 40)
+		all := func(what string, code pawl.Why) {
+			t.Helper()
+			pass(6 * time.Second) // what is told of queues may be 5 s old
+			pages := ""
+			for _, s := range w.nodes {
+				if !s.crashed.Load() {
+					pages += scrape(t, s)
+				}
+			}
+			for name, s := range w.nodes {
+				if !s.crashed.Load() {
+					agree(t, what, name, s.client(), "hot", last, code, pages)
+				}
+			}
+		}
+		all("nobody is there", pawl.WhyNoWorker)
+
+		add("first", "job", 500)
+		at := w.nodes["n2"].client()
+		stop := startWorker(t, at, pawl.WorkerConfig{Name: "w1", Queues: pawl.Strict{"first", "hot"}, Concurrency: 2}, time.Minute, "job")
+		all("a worker is busy with another queue", pawl.WhyWorkersBusy)
+		pass(7 * time.Minute)
+		all("for long", pawl.WhyWorkersBusy)
+
+		id := workerNamed(t, c, "w1")
+		if _, err := c.Admin().QuietWorker(t.Context(), id, "deploy", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		all("it is quiet", pawl.WhyNoWorker)
+		e, err := c.Explain(t.Context(), last)
+		if err != nil || !strings.Contains(e.Reasons[0].Detail+e.Reasons[0].Change, `quiet ("w1")`) || !strings.Contains(e.Reasons[0].Change, "pawl worker resume "+id) {
+			t.Errorf("of a quiet worker is told %+v (%v)", e, err)
+		}
+		if _, err := c.Admin().ResumeWorker(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		all("it works again", pawl.WhyWorkersBusy)
+		stop()
+		all("it has gone", pawl.WhyNoWorker)
+
+		stop = startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w2", Queues: pawl.Strict{"hot"}, Concurrency: 2}, time.Minute, "other")
+		all("one takes other types", pawl.WhyNoWorkerForType)
+		stop()
+
+		if _, err := at.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"first", "hot"}, Max: 1, Worker: "w3", Lease: 12 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		all("one claims by single calls, and got a task of another queue", pawl.WhyWorkersBusy)
+		pass(5 * time.Minute)
+		all("it does not come back", pawl.WhyNoWorker)
+
+		startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w4", Queues: pawl.Strict{"first", "hot"}, Concurrency: 1}, time.Hour, "job")
+		all("one at another node is busy", pawl.WhyWorkersBusy)
+		w.crash("n3")
+		w.until("two nodes lead all shards", func() error {
+			for _, shard := range []uint32{0, 1, 2} {
+				if leader := w.leaderOf(shard); leader == "" || leader == "n3" {
+					return errors.New("not yet")
+				}
+			}
+			return nil
+		})
+		e, err = w.nodes["n1"].client().Explain(t.Context(), last)
+		if err != nil || saysOfWorkers(e.Reasons) != pawl.WhyWorkersUnknown {
+			t.Errorf("its node gives no answer: %+v (%v)", e, err)
+		}
+		pass(20 * time.Second)
+		all("its node is away", pawl.WhyNoWorker)
+		e, err = w.nodes["n1"].client().Explain(t.Context(), last)
+		if err != nil || !strings.Contains(e.Reasons[0].Detail, "node n3 is away") {
+			t.Errorf("its node is away: %+v (%v)", e, err)
+		}
+	})
+}
+
+// workerNamed is the id of a worker.
+func workerNamed(t *testing.T, c *pawl.Client, name string) string {
+	t.Helper()
+	for w, err := range c.Admin().Workers(t.Context(), pawl.WorkerFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Name == name {
+			return w.ID
+		}
+	}
+	t.Fatalf("no worker is called %q", name)
+	return ""
+}

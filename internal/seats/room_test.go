@@ -1,0 +1,91 @@
+package seats
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+// Room is waited for in turn, a namespace's half first, and what is given back goes to those who wait.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRoom(100)
+		wants := func(what string, now, most int64) {
+			t.Helper()
+			if n, m := r.Taken(); n != now || m != most {
+				t.Errorf("%s: %d bytes are taken, %d at most; want %d and %d", what, n, m, now, most)
+			}
+		}
+		take := func(ns string, n int64) chan *Held {
+			got := make(chan *Held, 1)
+			go func() {
+				h, err := r.Take(t.Context(), ns, n)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- h
+			}()
+			synctest.Wait()
+			return got
+		}
+		waits := func(what string, got chan *Held) {
+			t.Helper()
+			synctest.Wait()
+			if len(got) != 0 {
+				t.Errorf("%s: it has room", what)
+			}
+		}
+
+		a := <-take("a", 50)
+		own := take("a", 1)
+		waits("more than half of it for one namespace", own)
+		b := <-take("b", 40)
+		all := take("c", 20)
+		waits("more than there is", all)
+		wants("two have some", 90, 90)
+
+		a.Shrink(60)
+		wants("nothing is given back to have more", 90, 90)
+		a.Shrink(30)
+		c, more := <-all, <-own
+		wants("when some is given back", 91, 91)
+		for _, h := range []*Held{a, a, b, c, more, nil} { // also twice
+			h.Shrink(-1)
+			h.Give()
+		}
+		wants("in the end", 0, 91)
+		if len(r.of) != 0 {
+			t.Errorf("%d namespaces are known in the end", len(r.of))
+		}
+	})
+}
+
+// Who leaves while it waits takes nothing along.
+func TestRoomIsNotWaitedForWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRoom(100)
+		a, _ := r.Take(t.Context(), "a", 40)
+		b, _ := r.Take(t.Context(), "b", 40)
+		for _, ns := range []string{"a", "c"} { // for its half; for what there is
+			ctx, cancel := context.WithCancel(t.Context())
+			failed := make(chan error, 1)
+			go func() {
+				_, err := r.Take(ctx, ns, 30)
+				failed <- err
+			}()
+			synctest.Wait()
+			cancel()
+			if err := <-failed; !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", ns, err)
+			}
+		}
+		a.Give()
+		b.Give()
+		for _, ns := range []string{"a", "b"} {
+			if _, err := r.Take(t.Context(), ns, 50); err != nil {
+				t.Errorf("%s has not all of its half: %v", ns, err)
+			}
+		}
+	})
+}

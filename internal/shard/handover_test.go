@@ -1,0 +1,364 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// calmGroup is three replicas on a network that loses nothing, all of whose log lines are kept.
+func calmGroup(t *testing.T) (w *world, lines *logLines) {
+	w, lines = newWorld(t, 11, 3, new(sometimes)), new(logLines)
+	w.calm, w.log = true, slog.New(slog.NewTextHandler(lines, nil))
+	for _, n := range w.nodes {
+		n.start(0)
+	}
+	return w, lines
+}
+
+// logLines keeps a log.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// about are the lines that have a text.
+func (l *logLines) about(text string) (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// serving calls a leader again and again for a while, and gives the longest time without an answer; not ok if a call failed.
+func serving(l *life, d time.Duration) (gap time.Duration, err error) {
+	last := time.Now()
+	for end := last.Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		_, _, failed := Update(ctx, l.shard, func(tx *store.Tx) (struct{}, error) {
+			tx.Set([]byte("served"), fmt.Append(nil, time.Now().UnixNano()))
+			return struct{}{}, nil
+		})
+		cancel()
+		err = errors.Join(err, failed)
+		gap, last = max(gap, time.Since(last)), time.Now()
+	}
+	return gap, err
+}
+
+// Nothing stands still when leadership is to be handed to a replica that has just died, hangs, is cut off in one direction, or is barred from
+// leading: it is not handed over, and the calls go on as if nobody had asked.
+func TestNoHandoverToWhoGivesNoAnswer(t *testing.T) {
+	for what, fell := range map[string]func(w *world, n *node){
+		"dead":           func(_ *world, n *node) { n.end(false) },
+		"cut off":        func(w *world, n *node) { w.isolate(n.num, true, true) },
+		"is not heard":   func(w *world, n *node) { w.isolate(n.num, false, true) },
+		"hears nothing":  func(w *world, n *node) { w.isolate(n.num, true, false) },
+		"barred":         func(_ *world, n *node) { n.alive().shard.Bar("its clock is wrong") },
+		"barred by will": func(_ *world, n *node) { n.alive().shard.Bar("it stops") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, lines := calmGroup(t)
+				l := w.leader()
+				to := w.nodes[l.num%3]
+				if _, err := serving(l, time.Second); err != nil {
+					t.Fatal(err)
+				}
+				fell(w, to) // the leader has heard of it a moment before
+				var asking sync.WaitGroup
+				asking.Go(func() {
+					began := time.Now()
+					err := l.shard.Transfer(t.Context(), to.id, "test")
+					if took := time.Since(began); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("node %d", to.num)) || took > time.Second {
+						t.Errorf("after %v: %v, want that it is not handed over to node %d", took, err, to.num)
+					}
+				})
+				gap, err := serving(l, 3*time.Second)
+				asking.Wait()
+				if err != nil || gap > 200*time.Millisecond || w.leader() != l {
+					t.Errorf("no answer for %v, errors %v", gap, err)
+				}
+				if said := lines.about("was not handed over"); len(said) != 1 || !strings.Contains(said[0], fmt.Sprintf("to=%d ", to.num)) || !strings.Contains(said[0], "replica=1.0") {
+					t.Errorf("the log says %q", said)
+				}
+				w.heal()
+				if to.alive() != nil {
+					to.alive().shard.Bar("")
+				} else {
+					to.start(0)
+				}
+				time.Sleep(firstBackoff)
+				if err := l.shard.Transfer(t.Context(), to.id, "test"); err != nil {
+					t.Errorf("when it answers again: %v", err)
+				}
+				if now := w.leader(); now.node != to {
+					t.Errorf("node %d leads, want node %d", now.num, to.num)
+				}
+				w.endAll()
+			})
+		})
+	}
+}
+
+// unfit are the replicas to which leadership is not to be handed, as the leader says.
+func unfit(t *testing.T, l *life) (ids []uint64) {
+	st, err := l.shard.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, p := range st.Progress {
+		if p.Unfit {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// A replica is unfit to lead as soon as some heartbeats are not answered, long before it counts as silent, and for a while after it has failed
+// to take over: the longer, the more often it has. All is forgotten with the leader's term.
+func TestUnfitToLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := calmGroup(t)
+		l := w.leader()
+		to := w.nodes[l.num%3]
+		is := func(when string, want ...uint64) {
+			t.Helper()
+			if got := unfit(t, l); !slices.Equal(got, want) {
+				t.Errorf("%s: unfit are %v, want %v", when, got, want)
+			}
+		}
+		time.Sleep(time.Second)
+		is("at rest")
+		w.isolate(to.num, true, true)
+		time.Sleep(200 * time.Millisecond)
+		is("silent for 200 ms")
+		time.Sleep(400 * time.Millisecond)
+		is("silent for 600 ms", to.id)
+		w.heal()
+		time.Sleep(200 * time.Millisecond)
+		is("heard of again")
+
+		backoff := firstBackoff
+		for range 8 {
+			w.isolate(to.num, true, true)
+			if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) {
+				t.Fatalf("a transfer to who is cut off: %v", err)
+			}
+			w.heal()
+			time.Sleep(backoff - 20*time.Millisecond)
+			is(fmt.Sprintf("just before %v are over", backoff), to.id)
+			time.Sleep(40 * time.Millisecond)
+			is(fmt.Sprintf("after %v", backoff))
+			backoff = min(2*backoff, maxBackoff)
+		}
+		w.isolate(to.num, true, true)
+		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) {
+			t.Fatalf("a transfer to who is cut off: %v", err)
+		}
+		w.heal()
+		time.Sleep(time.Second)
+		is("of a long backoff a second", to.id)
+		third := w.nodes[(l.num+1)%3]
+		if err := l.shard.Transfer(t.Context(), third.id, "test"); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.leader().shard.Transfer(t.Context(), l.id, "test"); err != nil {
+			t.Fatal(err)
+		}
+		w.leader()
+		time.Sleep(time.Second)
+		is("in another term")
+		w.endAll()
+	})
+}
+
+// A replica that is barred hands over to one that is there, also if another one, which has just died, has as much. One that nobody can stand in
+// for leads on as long as it can.
+func TestBarredWithOneThatDied(t *testing.T) {
+	for dead := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			w, _ := calmGroup(t)
+			l := w.leader()
+			time.Sleep(time.Second)
+			var gone []*node
+			for _, n := range slices.Backward(w.nodes) { // of several that have as much, the last is taken
+				if n != l.node && len(gone) < dead {
+					n.end(false)
+					gone = append(gone, n)
+				}
+			}
+			l.shard.Bar("it stops")
+			if dead == 2 { // nobody to ask, until it notices that nobody is there at all
+				time.Sleep(300 * time.Millisecond)
+				if _, serves := l.shard.Now(); !serves {
+					t.Error("it gave up its office for nobody")
+				}
+				w.endAll()
+				return
+			}
+			began := time.Now()
+			for w.leader() == l {
+				if time.Sleep(10 * time.Millisecond); time.Since(began) > 2*time.Second {
+					t.Fatalf("with %d dead it leads on", dead)
+				}
+			}
+			if dead == 1 {
+				w.leader().end(false)
+				time.Sleep(3 * time.Second)
+				if _, serves := l.shard.Now(); serves {
+					t.Error("it is barred, and leads alone")
+				}
+			}
+			w.endAll()
+		})
+	}
+}
+
+// Leadership is not handed to a replica that does not vote, and a replica that is barred does not take it.
+func TestWhoTakesNoLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroup(t, 12, 3, 2, new(sometimes))
+		w.calm = true
+		w.nodes[2].start(0)
+		w.change(Change{3, Learner})
+		w.caughtUp(3)
+		l := w.leader()
+		if err := l.shard.Transfer(t.Context(), 3, "test"); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), "does not vote") {
+			t.Errorf("to a learner: %v", err)
+		}
+		st, err := l.shard.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := w.nodes[l.num%2].alive()
+		for _, why := range []string{"it stops", ""} {
+			other.shard.Bar(why)
+			now := &pb.Message{Type: pb.MsgTimeoutNow.Enum(), From: new(l.id), To: new(other.id), Term: new(st.Term)}
+			if err := other.shard.Step(now); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if took := w.leader() == other; took != (why == "") {
+				t.Errorf("barred because %q: it took over: %v", why, took)
+			}
+		}
+		w.endAll()
+	})
+}
+
+// Only what was sent in the leader's own term is a sign of life for it.
+func TestOldMessagesAreNoSignOfLife(t *testing.T) {
+	l := &loop{term: 5, office: &office{}, upkeep: &upkeep{ticks: 9}}
+	l.handovers.forget()
+	l.hearPeer(&pb.Message{From: new(uint64(2)), Term: new(uint64(4))}, false)
+	l.hearPeer(&pb.Message{From: new(uint64(3)), Term: new(uint64(5))}, false)
+	if at, heard := l.handovers.heard[2]; heard || l.handovers.heard[3] != 9 {
+		t.Errorf("an old message: heard at %d, %v; one of this term: heard at %d, want 9", at, heard, l.handovers.heard[3])
+	}
+}
+
+// Each change of leader is one line, at the new leader: from whom, to whom, and why.
+func TestChangesOfLeaderAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, lines := calmGroup(t)
+		said := 0
+		is := func(when string, l *life, parts ...string) {
+			t.Helper()
+			all := lines.about("new leader")
+			if len(all) != said+1 {
+				t.Fatalf("%s: the log has %d lines more, want 1: %q", when, len(all)-said, all)
+			}
+			said++
+			for _, part := range append(parts, fmt.Sprintf("to=%d ", l.num), "shard=1", "replica=1.0") {
+				if !strings.Contains(all[said-1], part) {
+					t.Errorf("%s: the log says %q, want %s", when, all[said-1], part)
+				}
+			}
+		}
+		first := w.leader()
+		is("at the start", first, `from=""`, `why="elected, as no leader was known"`)
+		time.Sleep(time.Second)
+		second := w.nodes[first.num%3].alive()
+		if err := first.shard.Transfer(t.Context(), second.id, "its disk is full"); err != nil {
+			t.Fatal(err)
+		}
+		w.leader()
+		is("handed over", second, fmt.Sprintf("from=%d ", first.num), `why="handed over: its disk is full"`)
+		time.Sleep(time.Second)
+		second.end(false)
+		third := w.leader()
+		is("died", third, fmt.Sprintf("from=%d ", second.num), `why="elected: the leader was last heard of 1`)
+		w.isolate(third.num, true, true)
+		time.Sleep(5 * time.Second)
+		if lost := lines.about("leads no more"); len(lost) != 1 || !strings.Contains(lost[0], "level=WARN") {
+			t.Errorf("a leader that is cut off: %q", lost)
+		}
+		w.heal()
+		w.leader()
+		time.Sleep(5 * time.Second)
+		if last := w.leader(); last == third { // nobody else was elected meanwhile
+			is("cut off, and back", last, fmt.Sprintf("from=%d ", third.num), `why="elected again"`)
+		}
+		if raft := append(lines.about("level=WARN msg=raft"), lines.about("level=ERROR msg=raft")...); len(raft) != 0 {
+			t.Errorf("raft's own words, with ids: %q", raft)
+		}
+		w.endAll()
+	})
+}
+
+// What is put behind Raft's contexts is taken off again, and nothing else is.
+func TestSplitProbe(t *testing.T) {
+	raws := [][]byte{nil, {1, 2, 3, 4, 5, 6, 7, 8}}
+	for _, raw := range raws {
+		l := &loop{handovers: handovers{under: &handover{to: 2, probe: 7}}}
+		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: new(uint64(2)), Context: raw}
+		l.probe(m)
+		got, probe, ok := splitProbe(m.GetContext())
+		if !ok || probe != 7 || !slices.Equal(got, raw) {
+			t.Errorf("%v came back as %v, probe %d, %v", raw, got, probe, ok)
+		}
+		if got, _, ok := splitProbe(raw); ok || !slices.Equal(got, raw) {
+			t.Errorf("%v without a probe: %v, %v", raw, got, ok)
+		}
+		answer := func(from, probe uint64) bool {
+			l.handovers.under.probe = probe
+			sent := &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(from), Context: m.GetContext()}
+			ready := l.isReady(sent)
+			if !slices.Equal(sent.GetContext(), raw) {
+				t.Errorf("Raft would see %v, want %v", sent.GetContext(), raw)
+			}
+			return ready
+		}
+		if !answer(2, 7) || answer(3, 7) || answer(2, 8) {
+			t.Error("an answer of another replica, or to another probe, counts, or the right one does not")
+		}
+		other := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: new(uint64(3)), Context: raw}
+		if l.probe(other); !slices.Equal(other.GetContext(), raw) {
+			t.Errorf("another replica is asked: %v", other.GetContext())
+		}
+	}
+}

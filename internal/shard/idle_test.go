@@ -1,0 +1,94 @@
+package shard
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// ticking says whether a replica lets Raft's time pass.
+func (l *life) ticking(t *testing.T) bool {
+	needs := make(chan bool, 1)
+	if err := l.shard.ask(t.Context(), func(l *loop) { needs <- l.needsTicks() }); err != nil {
+		t.Fatal(err)
+	}
+	return <-needs
+}
+
+// A replica that is alone sleeps when nothing has been written for a while, and only then.
+func TestIdleReplicaSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroup(t, 1, 2, 1, new(sometimes))
+		c := w.clients(1)[0]
+		l := w.leader()
+		for range 3 {
+			w.countOnce(c)
+			if !l.ticking(t) {
+				t.Error("it sleeps right after a write")
+			}
+			w.wait(time.Minute)
+			if l.ticking(t) {
+				t.Error("it does not sleep after a minute without a write")
+			}
+		}
+		// A replica that is none of the group any more comes back with a later term: that ends the office.
+		_, term := l.shard.Leader()
+		if err := l.shard.Step(&pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(l.id), Term: new(term + 5)}); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(10 * time.Second)
+		if _, now := l.shard.Leader(); now <= term+5 {
+			t.Errorf("it leads in term %d after it heard of term %d", now, term+5)
+		}
+		if _, serves := l.shard.Now(); serves {
+			w.countOnce(c)
+		} else {
+			t.Error("it serves no more")
+		}
+		w.endAll()
+	})
+}
+
+// A leader that has nothing to do goes on telling that it leads, if there is another replica: a voter would stand for election otherwise, and a
+// learner that comes back would not hear of it.
+func TestIdleGroupsStayTogether(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		machines int
+		voters   int
+	}{{"three voters", 3, 3}, {"a voter and a learner", 2, 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newGroup(t, 1, c.machines, c.voters, new(sometimes))
+				client := w.clients(1)[0]
+				w.countOnce(client)
+				last := w.nodes[c.machines-1]
+				if c.voters == 1 {
+					w.wait(time.Minute) // so that it sleeps before it has a learner
+					last.start(0)
+					w.change(Change{last.id, Learner})
+					w.caughtUp(last.id)
+				}
+				l := w.leader()
+				_, term := l.shard.Leader()
+				w.wait(5 * time.Minute)
+				if leader, now := l.shard.Leader(); leader != l.id || now != term {
+					t.Errorf("replica %d led in term %d; after five idle minutes %d leads in %d", l.id, term, leader, now)
+				}
+				if last.id == l.id {
+					last = w.nodes[0]
+				}
+				last.end(true)
+				w.wait(time.Minute)
+				last.start(0)
+				w.wait(10 * time.Second)
+				if leader, _ := last.alive().shard.Leader(); leader != l.id {
+					t.Errorf("replica %d takes %d for the leader, which is %d", last.id, leader, l.id)
+				}
+				w.endAll()
+			})
+		})
+	}
+}

@@ -1,0 +1,26 @@
+package ui
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// SearchFor has pages look for tasks for another time, to the end of a test.
+func SearchFor(t testing.TB, d time.Duration) {
+	old := searchTime
+	searchTime = d
+	t.Cleanup(func() { searchTime = old })
+}
+
+// Counted is what the form of an operation says of a count: the fact, the button and the text.
+func Counted(p *pawl.OperationPreview, o pawl.Operation) (fact, button, text string) {
+	word, err := wordOf(o.Action)
+	if err != nil {
+		panic(err)
+	}
+	f := &form{}
+	f.count(p, o, word)
+	return f.Facts[0].Value, f.Button, f.Text
+}

@@ -1,0 +1,200 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// refillBudget is how soon a member that has lost something is whole again.
+const refillBudget = 30 * time.Second
+
+// damages are what a member can lose while it is down.
+var damages = []struct {
+	name string
+	do   func(n *member)
+}{
+	{"the state of a shard", func(n *member) { n.lose("shard-0001*") }},
+	{"a table", func(n *member) { n.spoil("shard-0001*/*.sst") }},
+	{"the list of tables", func(n *member) { n.spoil("shard-0001*/MANIFEST-*") }},
+	{"the log", func(n *member) { n.spoil("raft/log/*.log") }},
+	{"the identity, twice", func(n *member) { n.spoil("node.json*") }},
+	{"the name of the list of tables", func(n *member) { n.lose("shard-0001*/marker.manifest.*") }},
+}
+
+// TestClusterDamage lets one server after the other lose a part of its directory while it is down, on a machine that has no
+// processor to spare. It comes back by itself, under its name, and is filled by the others: the cluster is whole again within
+// 30 s, and no shard has fewer than three voters in between. PAWL_CLUSTER_DAMAGES sets how often.
+func TestClusterDamage(t *testing.T) {
+	c := newCluster(t)
+	w := c.work()
+	rounds := count(t, "PAWL_CLUSTER_DAMAGES", 2)
+	for round := range rounds {
+		damage := damages[round%len(damages)]
+		n := c.victim()
+		idle := keepBusy(t)
+		watched := c.watchVoters()
+		if rand.IntN(2) == 0 {
+			n.end()
+		} else {
+			n.kill()
+		}
+		damage.do(n)
+		from, began := n.mark(), time.Now()
+		n.start()
+		joined := time.Since(began)
+		c.whole()
+		whole := time.Since(began)
+		n.ready()
+		watched()
+		idle()
+		t.Logf("%s has lost %s: it has joined after %s, and is whole after %s", n.name, damage.name, joined.Round(time.Millisecond), whole.Round(time.Millisecond))
+		budget(t, "whole after damage", whole, refillBudget)
+		if said := n.said(from); !strings.Contains(said, "damaged: this node joins anew") {
+			t.Errorf("%s has lost %s, and its log does not say that it is damaged", n.name, damage.name)
+		}
+		w.flow(&w.acked)
+	}
+	w.finish()
+	c.whole()
+	w.check()
+}
+
+// TestClusterDamageFoundLater lets a server lose what it has open: the first read of it ends the process, and the next start
+// has it filled by the others. Another one that opens and fails in the same way would be no good.
+func TestClusterDamageFoundLater(t *testing.T) {
+	c := newCluster(t)
+	w := c.work()
+	n := c.other(c.leader())
+	full := fill(c.leader().server)
+	eventually(t, "tables of the state", startLimit, func() bool { return len(n.files("shard-0001*/*.sst")) > 3 })
+	full()
+	n.spoil("shard-0001*/*.sst")
+	from := n.mark()
+	_ = command(t, "verify", "--server", "http://"+c.leader().addr).Run()
+	if status := n.exit(); status <= 0 {
+		t.Errorf("%s ended with status %d, want one above 0", n.name, status)
+	}
+	if said := n.said(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") || !strings.Contains(said, "start it again, and the other nodes fill it anew") {
+		t.Errorf("%s does not say what is damaged, and what to do", n.name)
+	}
+	began := time.Now()
+	n.start()
+	c.whole()
+	budget(t, "whole after damage", time.Since(began), refillBudget)
+	w.flow(&w.acked)
+	w.finish()
+	c.whole()
+	w.check()
+}
+
+// files are those of the data directory that match a pattern.
+func (s *server) files(pattern string) []string {
+	s.t.Helper()
+	names, err := filepath.Glob(filepath.Join(s.data, pattern))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return names
+}
+
+// lose deletes what matches a pattern.
+func (s *server) lose(pattern string) {
+	s.t.Helper()
+	names := s.files(pattern)
+	if len(names) == 0 {
+		s.t.Fatalf("no %s in %s", pattern, s.data)
+	}
+	for _, name := range names {
+		if err := os.RemoveAll(name); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// spoil flips a bit in the first block of each file that matches a pattern.
+func (s *server) spoil(pattern string) {
+	s.t.Helper()
+	names := s.files(pattern)
+	if len(names) == 0 {
+		s.t.Fatalf("no %s in %s", pattern, s.data)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if os.IsNotExist(err) {
+			continue // merged meanwhile
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if at := 20; at < len(b) {
+			b[at] ^= 0x10
+		}
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// keepBusy takes all processors of the machine, until it is ended.
+func keepBusy(t *testing.T) (end func()) {
+	var loops []*exec.Cmd
+	for range 4 {
+		loop := exec.Command("sh", "-c", "while :; do :; done")
+		if err := loop.Start(); err != nil {
+			t.Fatal(err)
+		}
+		loops = append(loops, loop)
+	}
+	end = sync.OnceFunc(func() {
+		for _, loop := range loops {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		}
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// watchVoters looks at the voters of all shards until it is ended: there must be three all the time.
+func (c *nodes) watchVoters() (end func()) {
+	client := c.operator()
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	few := map[string]bool{}
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			ask, cancel := context.WithTimeout(ctx, lookTime)
+			info, err := client.Admin().Cluster(ask)
+			cancel()
+			if err == nil && info.SeenBy == "" { // else it is what one node finds out by itself, which knows of no votes
+				for _, s := range info.Shards {
+					voters := 0
+					for _, m := range s.Members {
+						if m.Voter {
+							voters++
+						}
+					}
+					if s.Leader != "" && voters < clusterSize { // without a leader nobody says who votes
+						few[fmt.Sprintf("shard %d has %d voters", s.Shard, voters)] = true
+					}
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+		for what := range few {
+			c.t.Error(what)
+		}
+	}
+}

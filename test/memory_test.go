@@ -1,0 +1,154 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// mostOfRequests is how much memory large requests may take with all that is written of them, in MiB: what docs/limits.md says. What a
+// busy machine flushes and collects late is in it.
+const mostOfRequests = 640
+
+// TestMemoryOfLargeRequests sends many requests at once that are as large as they may be, each in another way, to a server of its own: it
+// serves all of them, and takes no more memory than it says.
+func TestMemoryOfLargeRequests(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		n     int
+		sends func(t *testing.T, addr string) func() error
+	}{
+		{"gRPC, packed", 40, func(t *testing.T, addr string) func() error { return largeRPC(t, addr, grpc.UseCompressor(gzip.Name)) }},
+		{"gRPC", 40, func(t *testing.T, addr string) func() error { return largeRPC(t, addr) }},
+		{"REST", 40, func(t *testing.T, addr string) func() error { return largeREST(t, addr, false) }},
+		{"REST, chunked", 40, func(t *testing.T, addr string) func() error { return largeREST(t, addr, true) }},
+		{"gRPC, of empty tasks", 8, manyEmpty},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t)
+			s.start()
+			send, before := c.sends(t, s.addr), s.memory("VmRSS")
+			var calls sync.WaitGroup
+			for range c.n {
+				calls.Go(func() {
+					err := send()
+					for errors.Is(err, errNoRoom) { // which depends on how busy the machine is
+						err = send()
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			calls.Wait()
+			took := s.memory("VmHWM") - before
+			t.Logf("%d requests at once: %d MiB before, %d MiB more at the peak", c.n, before, took)
+			if took > mostOfRequests {
+				t.Errorf("the server took %d MiB for them, at most %d are said", took, mostOfRequests)
+			}
+		})
+	}
+}
+
+// errNoRoom is a request that waited in vain, and may be sent again.
+var errNoRoom = errors.New("no room in time")
+
+const (
+	largeBatch = 15
+	largeTask  = 1<<20 - 1<<10
+)
+
+func largeRPC(t *testing.T, addr string, opts ...grpc.CallOption) func() error {
+	text := []byte(`"` + strings.Repeat("x", largeTask-2) + `"`)
+	batch := &pawlv1.EnqueueBatchRequest{}
+	for range largeBatch {
+		batch.Tasks = append(batch.Tasks, &pawlv1.TaskSpec{Type: "large", Payload: text})
+	}
+	return func() error {
+		got, err := enqueueRPC(t, addr, batch, opts...)
+		if err != nil {
+			return err
+		}
+		for _, r := range got.GetResults() {
+			if r.GetError() != nil {
+				return errors.New(r.GetError().GetMessage())
+			}
+		}
+		return nil
+	}
+}
+
+// enqueueRPC makes a call on a connection of its own.
+func enqueueRPC(t *testing.T, addr string, batch *pawlv1.EnqueueBatchRequest, opts ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	got, err := pawlv1.NewProducerServiceClient(conn).EnqueueBatch(t.Context(), batch, opts...)
+	if status.Code(err) == codes.Unavailable {
+		err = errNoRoom
+	}
+	return got, err
+}
+
+// manyEmpty sends tasks of two bytes each, of which a server must not make objects.
+func manyEmpty(t *testing.T, addr string) func() error {
+	batch, empty := &pawlv1.EnqueueBatchRequest{}, &pawlv1.TaskSpec{}
+	for range 7 << 20 {
+		batch.Tasks = append(batch.Tasks, empty)
+	}
+	return func() error {
+		_, err := enqueueRPC(t, addr, batch)
+		if err == nil || !strings.Contains(err.Error(), "small parts") {
+			return fmt.Errorf("7 million tasks in a message: %v", err)
+		}
+		return nil
+	}
+}
+
+func largeREST(t *testing.T, addr string, chunked bool) func() error {
+	one := `{"type":"large","payload":"` + strings.Repeat("x", largeTask-2) + `"}`
+	body := []byte(`{"tasks":[` + strings.Repeat(one+",", largeBatch-1) + one + `]}`)
+	return func() error {
+		web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		var from io.Reader = bytes.NewReader(body)
+		if chunked {
+			from = io.MultiReader(from) // which has no length
+		}
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+addr+"/api/v1/tasks/batch", from)
+		if err != nil {
+			return err
+		}
+		resp, err := web.Do(r)
+		if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) { // it was refused while it was sent
+			return errNoRoom
+		}
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if resp.StatusCode == http.StatusServiceUnavailable {
+			return errNoRoom
+		}
+		if err != nil || strings.Count(string(answer), `"task_id"`) != largeBatch {
+			return fmt.Errorf("%s: %.300s (%v)", resp.Status, answer, err)
+		}
+		return nil
+	}
+}
