@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ func TestDiskFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault fault
-		file  string // the last that matches, in the data directory; "": any
+		file  string // the one that matches and was written last, in the data directory; "": any
 		fill  bool   // writes until tables must be made
 		says  string // what the log tells the operator
 	}{
@@ -77,14 +78,20 @@ func TestDiskFails(t *testing.T) {
 // syncFails fails the first sync of each thread.
 var syncFails = fault{calls: "fsync,fdatasync", does: "error=EIO:when=1"}
 
-// file is the last file of the data directory that matches a pattern: the newest, where names are numbers.
+// file is the file of the data directory that matches a pattern and was written last.
 func (s *server) file(pattern string) string {
 	s.t.Helper()
 	names, err := filepath.Glob(filepath.Join(s.data, pattern))
 	if err != nil || len(names) == 0 {
 		s.t.Fatalf("no %s in %s: %v", pattern, s.data, err)
 	}
-	return names[len(names)-1]
+	last, written := "", time.Time{}
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && !info.ModTime().Before(written) {
+			last, written = name, info.ModTime()
+		}
+	}
+	return last
 }
 
 // fill gives the broker large tasks that the workload does not know, until it is stopped or gets no answer.

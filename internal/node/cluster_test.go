@@ -549,7 +549,7 @@ func TestHandOver(t *testing.T) {
 var damages = map[string]func(t *testing.T, dir, state string){
 	"marks are missing":          func(t *testing.T, dir, _ string) { lose(t, dir, "raft/marks") },
 	"logs are missing":           func(t *testing.T, dir, _ string) { lose(t, dir, "raft") },
-	"log in its middle":          func(t *testing.T, dir, _ string) { spoil(t, dir, "raft/log/*.log", 300) },
+	"log in its middle":          func(t *testing.T, dir, _ string) { spoil(t, dir, "raft/log/*.log", 5_000) },
 	"state is missing":           func(t *testing.T, _, state string) { lose(t, state, "") },
 	"state is empty":             func(t *testing.T, _, state string) { lose(t, state, "*") },
 	"tables":                     func(t *testing.T, _, state string) { spoil(t, state, "*.sst", 20) },
