@@ -107,7 +107,7 @@ func (l *Log) copy(o oldEntries) error {
 	for i, p := range moved {
 		if o.index.at(o.numbers[i]) == o.places[i] {
 			p.record, p.length = at, uint32(len(content))
-			o.index.put(o.numbers[i], p)
+			_ = o.index.put(o.numbers[i], p) // the log has it
 		}
 	}
 	return nil

@@ -297,3 +297,22 @@ func FuzzReplay(f *testing.F) {
 		}
 	})
 }
+
+// A record that names an entry far beyond the others is damage that its checksum does not show.
+func TestEntryFarBeyond(t *testing.T) {
+	x := shardIndex{start: position{10, 1}}
+	for _, c := range []struct {
+		index uint64
+		fits  bool
+	}{{10, true}, {11, true}, {11 + maxGap, true}, {11 + maxGap + maxGap + 1, false}} {
+		if err := x.put(c.index, place{record: 1, term: 1}); (err == nil) != c.fits {
+			t.Errorf("entry %d after %d: %v", c.index, x.last().index, err)
+		}
+	}
+	content := appendHead(nil, recordCopied, 7)
+	content = appendEntry(content, &pb.Entry{Index: new(uint64(maxGap + 1)), Term: new(uint64(1))})
+	l := &Log{shards: map[uint32]*shardIndex{}}
+	if err := l.apply(1, content); err == nil {
+		t.Error("it is replayed")
+	}
+}

@@ -32,7 +32,7 @@ func (x *shardIndex) last() position {
 }
 
 // maxGap bounds how many entries may be missing in front of one while the log is replayed: they were copied to its end. check
-// finds what is missing still.
+// finds what is missing still. No log has more entries: it is cut long before.
 const maxGap = 1 << 22
 
 // at is the place of an entry; the zero place if the log has none.
@@ -44,23 +44,27 @@ func (x *shardIndex) at(index uint64) place {
 }
 
 // set puts an entry behind those that the log has, or in the place of one of them: then those after it are gone.
-func (x *shardIndex) set(index uint64, p place) {
+func (x *shardIndex) set(index uint64, p place) error {
 	if last := x.last().index; x.start.index < index && index <= last && !planted("raftlog-keeps-tail") {
 		x.places = x.places[:index-x.start.index-1]
 	}
-	x.put(index, p)
+	return x.put(index, p)
 }
 
-// put notes where an entry lies, and leaves those after it.
-func (x *shardIndex) put(index uint64, p place) {
-	if index <= x.start.index || index > x.last().index+maxGap {
-		return
+// put notes where an entry lies, and leaves those after it. It returns an error if the entry can't be one of this log.
+func (x *shardIndex) put(index uint64, p place) error {
+	if index <= x.start.index {
+		return nil
+	}
+	if last := x.last().index; index > last+maxGap {
+		return fmt.Errorf("entry %d follows entry %d", index, last)
 	}
 	n := int(index - x.start.index - 1)
 	for len(x.places) <= n {
 		x.places = append(x.places, place{})
 	}
 	x.places[n] = p
+	return nil
 }
 
 // compact forgets the entries up to a position.
@@ -134,11 +138,11 @@ func (l *Log) apply(at wal.LSN, content []byte) error {
 	return r.end()
 }
 
-func (x *shardIndex) applyEntries(r *reader, at wal.LSN, content []byte, put func(uint64, place)) {
+func (x *shardIndex) applyEntries(r *reader, at wal.LSN, content []byte, put func(uint64, place) error) {
 	for len(r.rest) > 0 && r.err == nil {
 		offset := len(content) - len(r.rest)
 		if e := r.entry(); r.err == nil {
-			put(e.GetIndex(), place{at, uint32(len(content)), uint32(offset), e.GetTerm()})
+			r.err = put(e.GetIndex(), place{at, uint32(len(content)), uint32(offset), e.GetTerm()})
 		}
 	}
 }

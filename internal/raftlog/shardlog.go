@@ -176,6 +176,9 @@ func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
 	if len(entries) == 0 && (!newTerm || planted("raftlog-vote-unsaved")) {
 		return nil
 	}
+	if len(entries) > 0 && entries[0].GetIndex() > s.last.index+1 {
+		return fmt.Errorf("shard %d: entry %d would follow entry %d", s.shard, entries[0].GetIndex(), s.last.index)
+	}
 	if len(entries) > 0 && entries[0].GetIndex() <= s.last.index {
 		if err := s.cutBack(entries[0].GetIndex()); err != nil {
 			return err
@@ -224,7 +227,7 @@ func (s *ShardLog) appendEntries(entries []*pb.Entry) error {
 		}
 		b = append(b[:0], head...)
 		for _, e := range entries {
-			s.index.set(e.GetIndex(), place{at, uint32(n), uint32(len(b)), e.GetTerm()})
+			_ = s.index.set(e.GetIndex(), place{at, uint32(n), uint32(len(b)), e.GetTerm()})
 			b = appendEntry(b, e)
 		}
 	})
