@@ -112,7 +112,7 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 		}
 		in, err := g.newInbox(caller, c, wants)
 		if err == nil {
-			defer in.empty()
+			defer in.close()
 			answer, err = handle(srv, ctx, in.only, nil)
 			err = shownOut(ctx, err)
 		}
@@ -164,7 +164,7 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 	if err != nil {
 		return err
 	}
-	defer in.empty()
+	defer in.close()
 	return shownOut(ctx, handle(srv, &callStream{s, ctx, in, info.IsClientStream}))
 }
 

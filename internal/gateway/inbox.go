@@ -48,21 +48,22 @@ type wire interface {
 	WriteStatus(*status.Status) error
 }
 
-// inbox receives the messages of one call of gRPC. One goroutine uses it.
+// inbox receives the messages of one call of gRPC. One goroutine receives; the one that ends the call closes it, perhaps while another receives.
 type inbox struct {
 	g       *Gateway
 	ctx     context.Context // of the stream
 	wire    wire
 	ns      string
 	largest int
-	begun   bool // a message was asked for
-	// The room of the message at hand; nil: it took none.
-	held, extra *seats.Held
-	timer       *time.Timer // ends the stream if the message at hand does not come in time
+	begun   bool        // a message was asked for
+	timer   *time.Timer // ends the stream if the message at hand does not come in time
 
 	mu      sync.Mutex
 	waiting bool  // for room
 	cut     error // the stream was ended for this
+	closed  bool
+	// The room of the message at hand; nil: it took none.
+	held, extra *seats.Held
 }
 
 func (g *Gateway) newInbox(ctx context.Context, c *call, n need) (*inbox, error) {
@@ -112,8 +113,22 @@ func (b *inbox) next(into any) error {
 	return came(b.take(into))
 }
 
+// close ends the call: nobody uses its messages any more.
+func (b *inbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.giveRoom()
+}
+
 // empty forgets the message at hand, which its reader has done with.
 func (b *inbox) empty() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.giveRoom()
+}
+
+func (b *inbox) giveRoom() {
 	b.held.Give()
 	b.extra.Give()
 	b.held, b.extra = nil, nil
@@ -182,6 +197,8 @@ func (b *inbox) readLarge(size int, packed bool, into any) error {
 	case err != nil:
 		return err
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.held.Shrink(int64(d.made))
 	b.extra.Shrink(int64(d.made - room))
 	return nil
@@ -191,15 +208,31 @@ func (b *inbox) readLarge(size int, packed bool, into any) error {
 const inFlight = pieceSize + streamWindow
 
 // reserve waits for room.
-func (b *inbox) reserve(held **seats.Held, room *seats.Room, n int) (err error) {
+func (b *inbox) reserve(held **seats.Held, room *seats.Room, n int) error {
 	b.setWaiting(true)
 	defer b.setWaiting(false)
-	if *held, err = room.Take(b.ctx, b.ns, int64(n)); err != nil {
+	got, err := room.Take(b.ctx, b.ns, int64(n))
+	if err == nil {
+		err = b.hold(held, got)
+	}
+	if err != nil {
 		return b.failed(err)
 	}
 	if b.timer.Stop() { // the sender is not to blame for the wait
 		b.timer.Reset(rest.BodyTimeout)
 	}
+	return nil
+}
+
+// hold keeps room for the message at hand.
+func (b *inbox) hold(held **seats.Held, got *seats.Held) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		got.Give()
+		return context.Canceled
+	}
+	*held = got
 	return nil
 }
 

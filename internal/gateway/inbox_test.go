@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -439,5 +440,24 @@ func TestCallsAtOnce(t *testing.T) {
 	leave()
 	if _, err := enter(); err != nil {
 		t.Errorf("when it has ended: %v", err)
+	}
+}
+
+// A stream may end while another goroutine still receives from it: room that is found only then is given back.
+func TestRoomFoundAfterTheEnd(t *testing.T) {
+	room := seats.NewRoom(1000)
+	in := &inbox{g: &Gateway{}, ctx: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
+	if err := in.reserve(&in.held, room, 10); err != nil {
+		t.Fatal(err)
+	}
+	in.close()
+	if n, _ := room.Taken(); n != 0 {
+		t.Errorf("%d bytes are taken after the end", n)
+	}
+	if err := in.reserve(&in.held, room, 10); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v, want %v", err, context.Canceled)
+	}
+	if n, _ := room.Taken(); n != 0 {
+		t.Errorf("%d bytes stay taken", n)
 	}
 }

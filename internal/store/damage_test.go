@@ -169,8 +169,8 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 	}
 	kinds := map[string]map[fate]int{}
 	flips := 0
-	for name, content := range w.files {
-		fates := map[fate]int{}
+	for _, name := range slices.Sorted(maps.Keys(w.files)) {
+		content, fates := w.files[name], map[fate]int{}
 		for at := 0; at < len(content); at += stride {
 			at, bit := min(at+flips%64, len(content)-1), flips%8
 			flips++
@@ -187,7 +187,7 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 		if strings.HasSuffix(name, ".sst") && kinds[name][unnoticed] > 3 { // of its footer, which says the same twice
 			t.Errorf("%q: of %d flipped bits %v", name, len(w.files[name])/stride, kinds[name])
 		}
-		if strings.HasPrefix(name, "OPTIONS-") && len(kinds[name]) != 1 {
+		if f := kinds[name]; strings.HasPrefix(name, "OPTIONS-") && f[older]+f[stopped] > 0 { // Pebble checks some of it when it opens
 			t.Errorf("%q, which holds no data: %v", name, kinds[name])
 		}
 	}
