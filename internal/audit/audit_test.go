@@ -41,7 +41,7 @@ func (s *shard) round(fn func(tx *store.Tx)) {
 	tx := s.state.Begin(s.now, s.index)
 	defer tx.Close()
 	fn(tx)
-	if err := s.state.Apply(store.Position{Index: s.index, Term: 1, Time: s.now}, tx.Seal(0)); err != nil {
+	if err := s.state.Apply(store.Position{Index: s.index, Term: 1, Time: s.now}, tx.Seal(nil)); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -75,7 +75,7 @@ func TestOldAuditGoes(t *testing.T) {
 		log, err := audit.Open(tx, 0)
 		must(t, err)
 		log.Append(audit.Entry{By: lena, Action: task.QueuePut})
-		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(0)))
+		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(nil)))
 		tx.Close()
 		w.openAt(PoliciesLevel, 1)
 		pass(auditRest - time.Minute)

@@ -81,7 +81,7 @@ func TestFoundKeepsQueues(t *testing.T) {
 		q := Queue{Namespace: "default", Name: "old", Shard: 1, Config: task.QueueConfig{Version: 3, Settings: task.DefaultSettings()}}
 		row := fmt.Appendf([]byte{1}, `{"shard":1,"config":%q,"slots":{"later":[1]}}`, base64Of(q.Config.Encode()))
 		tx.Set([]byte("qdefault\x00old"), row)
-		must(t, w.state.Apply(storePosition(at.Index+1), tx.Seal(0)))
+		must(t, w.state.Apply(storePosition(at.Index+1), tx.Seal(nil)))
 		tx.Close()
 		c := w.open(1)
 		if got, err := c.Queue(bg, "default", "old"); err != nil || !reflect.DeepEqual(got, q) || w.copyOf(1, "old").Version != 3 {

@@ -150,7 +150,7 @@ func (s *seat) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 	if tx.Empty() {
 		return nil
 	}
-	if err := s.state.Apply(store.Position{Index: at.Index + 1, Term: 1, Time: tx.Now()}, tx.Seal(0)); err != nil {
+	if err := s.state.Apply(store.Position{Index: at.Index + 1, Term: 1, Time: tx.Now()}, tx.Seal(nil)); err != nil {
 		return err
 	}
 	s.control.Committed(at.Index + 1)

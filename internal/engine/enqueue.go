@@ -73,7 +73,8 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if n.Moved != nil {
 		r.settleIn(n, e, x)
 	}
-	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), e.encode())
+	r.l.row = e.appendTo(r.l.row[:0])
+	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), r.l.row)
 	if len(n.Then) > 0 {
 		r.writeThen(n.Namespace, n.ID, n.Then)
 	}

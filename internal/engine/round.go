@@ -37,6 +37,7 @@ type Leader struct {
 	traceTick func(schedule string, n *NewTask) map[string]string
 
 	transitions []Transition // of the last round: its space is used again
+	row         []byte       // space for an envelope, which is copied when it is set
 	news        news
 }
 

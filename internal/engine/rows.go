@@ -33,8 +33,11 @@ type Envelope struct {
 	MovedFrom      task.ID      // the task that lives on as this one; zero: it is new
 }
 
-func (e *Envelope) encode() []byte {
-	r := newRow(len(e.Payload) + len(e.Queue) + len(e.Type) + len(e.IdempotencyKey) + 64)
+func (e *Envelope) encode() []byte { return e.appendTo(nil) }
+
+// appendTo appends the row to b.
+func (e *Envelope) appendTo(b []byte) []byte {
+	r := append(encoder(b), rowVersion)
 	r.text(1, e.Queue)
 	r.text(2, e.Type)
 	r.text(3, e.Key)

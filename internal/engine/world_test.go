@@ -67,7 +67,7 @@ func (w *world) round(calls ...func(r *Round)) {
 	}
 	r.Seal()
 	w.written = tx.Size()
-	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: w.now}, tx.Seal(0)); err != nil {
+	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: w.now}, tx.Seal(nil)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.last = r.Effects

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -21,6 +22,9 @@ const (
 	// fieldRoom is what may be expected of a field: a task with its payload and what follows it.
 	fieldRoom = 5 << 19
 )
+
+// firstRooms are used again: most large messages are little longer, and one is as much garbage as such a message.
+var firstRooms = sync.Pool{New: func() any { return new([firstRoom]byte) }}
 
 // decoder makes a message of its bytes as they come, some whole fields at a time: to concatenate the fields of messages is to merge the
 // messages. So there is never all of it beside what is made of it, nor what it was packed as.
@@ -45,7 +49,9 @@ func (d *decoder) readFrom(from io.Reader, packed bool, how string) error {
 			return task.Invalid("message", "can't be unpacked: %v", err)
 		}
 	}
-	d.buf, d.made = make([]byte, 0, firstRoom), d.shape.size
+	first := firstRooms.Get().(*[firstRoom]byte)
+	defer firstRooms.Put(first) // what is decoded has copies
+	d.buf, d.made = first[:0], d.shape.size
 	for {
 		n, err := unpacked.Read(d.buf[len(d.buf):cap(d.buf)])
 		d.buf = d.buf[:len(d.buf)+n]

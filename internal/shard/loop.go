@@ -42,6 +42,7 @@ type loop struct {
 	term   uint64
 	office *office // nil: not the leader, or not all applied yet
 	round  *round  // the one in flight
+	sealed []byte  // room for its entry, of which Raft takes a copy
 	reads  map[uint64]*read
 	readID uint64
 
@@ -69,7 +70,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 			err = asFailure(p)
 		}
 	}()
-	l = &loop{Shard: s, reads: make(map[uint64]*read), outgoing: newOutgoing(), marks: newMarks()}
+	l = &loop{Shard: s, reads: make(map[uint64]*read), outgoing: newOutgoing(), marks: newMarks(), sealed: make([]byte, headerLen)}
 	if err := l.bootstrap(); err != nil {
 		return nil, err
 	}
@@ -434,7 +435,8 @@ func (l *loop) apply(e *pb.Entry) error {
 			body = nil
 		}
 	}
-	if err := l.cfg.State.Apply(pos, body); err != nil {
+	own := l.round != nil && len(e.GetData()) > 0 && l.round.header == h
+	if err := l.applyBody(pos, body, own && holds); err != nil {
 		return err
 	}
 	l.upkeep.applied(pos.Index, len(e.GetData()))
@@ -442,10 +444,18 @@ func (l *loop) apply(e *pb.Entry) error {
 	if isMark(e.GetData()) {
 		return l.applyMark(e)
 	}
-	if r := l.round; r != nil && len(e.GetData()) > 0 && r.header == h {
-		l.settle(r, holds, Stamp{l.cfg.ID, pos.Index, pos.Term, pos.Time})
+	if own {
+		l.settle(l.round, holds, Stamp{l.cfg.ID, pos.Index, pos.Term, pos.Time})
 	}
 	return nil
+}
+
+// applyBody applies what an entry writes. The entry of the round at hand is what the round's Tx has already.
+func (l *loop) applyBody(pos store.Position, body []byte, own bool) error {
+	if own {
+		return l.cfg.State.ApplyTx(pos, l.round.tx)
+	}
+	return l.cfg.State.Apply(pos, body)
 }
 
 // changeConf applies a change of membership.

@@ -33,7 +33,7 @@ func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, ed
 			return at, err
 		}
 	}
-	if err := state.Apply(at, tx.Seal(0)); err != nil {
+	if err := state.Apply(at, tx.Seal(nil)); err != nil {
 		return at, err
 	}
 	epoch, err := state.Epoch()

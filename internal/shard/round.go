@@ -20,6 +20,9 @@ type round struct {
 	began time.Duration
 }
 
+// maxSealed is how many bytes of room for an entry are kept for the next.
+const maxSealed = 4 << 20
+
 // startRound runs the waiting calls, if the last round is done, and proposes what they wrote.
 func (l *loop) startRound() error {
 	if !l.idle() || l.change.holdsRounds() {
@@ -118,9 +121,12 @@ func (l *loop) finishEmpty(r *round) {
 
 // propose puts a round into the log.
 func (l *loop) propose(r *round) error {
-	entry := r.tx.Seal(headerLen)
+	entry := r.tx.Seal(l.sealed[:headerLen])
 	r.header.put(entry)
 	err := l.raft.Propose(entry)
+	if l.sealed = entry; cap(entry) > maxSealed {
+		l.sealed = make([]byte, headerLen)
+	}
 	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being handed over
 		for _, c := range r.calls {
 			c.answer(Stamp{}, &NotLeader{})

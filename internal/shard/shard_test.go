@@ -178,7 +178,7 @@ func TestGuard(t *testing.T) {
 		once.Do(func() { // a proposal that nobody planned, computed on something else, takes the round's place
 			stale := b.state.Begin(tx.Now(), 77)
 			stale.Set([]byte("stale"), []byte("x"))
-			entry := stale.Seal(headerLen)
+			entry := stale.Seal(make([]byte, headerLen))
 			header{b.loop.office.Term, 76, tx.Now()}.put(entry)
 			stale.Close()
 			if err := b.loop.raft.Propose(entry); err != nil {

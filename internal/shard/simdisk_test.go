@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -43,17 +44,17 @@ func newDisk(w *world, mem *vfs.MemFS, fuse int) *disk {
 	return d
 }
 
-// memDisk keeps a crash out of ReuseForWrite, which takes the lock of MemFS twice: with a CrashClone waiting in between,
-// it would wait for itself.
+// memDisk keeps a crash out of Lock, which takes the lock of MemFS twice: with a CrashClone waiting in between, it would wait
+// for itself.
 type memDisk struct {
 	*vfs.MemFS
 	crash sync.RWMutex
 }
 
-func (d *memDisk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *memDisk) Lock(name string) (io.Closer, error) {
 	d.crash.RLock()
 	defer d.crash.RUnlock()
-	return d.MemFS.ReuseForWrite(from, to, category)
+	return d.MemFS.Lock(name)
 }
 
 func (d *memDisk) CrashClone(cfg vfs.CrashCloneCfg) *vfs.MemFS {

@@ -316,7 +316,7 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 	if last := s.Applied(); pos.Index <= last.Index {
 		return fmt.Errorf("apply at index %d: already at %d", pos.Index, last.Index)
 	}
-	b := s.db.NewBatchWithSize(len(entry) + 128)
+	b := s.db.NewBatch()
 	defer b.Close()
 	if len(entry) > 0 {
 		if err := checkEntry(entry); err != nil {
@@ -328,6 +328,20 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
 		}
 	}
+	return s.commit(pos, b)
+}
+
+// ApplyTx is Apply for the writes of a round that was computed on this store: it does the same as Apply with what Seal has returned, and
+// copies nothing. The caller makes sure that the state has not changed since Begin.
+func (s *Store) ApplyTx(pos Position, t *Tx) error {
+	if pos.Index != t.index {
+		return fmt.Errorf("apply at index %d: the round was made for %d", pos.Index, t.index)
+	}
+	return s.commit(pos, t.batch)
+}
+
+// commit applies a batch, with the position that the state has then.
+func (s *Store) commit(pos Position, b *pebble.Batch) error {
 	if err := s.setPosition(b, pos); err != nil {
 		return err
 	}

@@ -28,6 +28,13 @@ func round(t testing.TB, s *Store, writes ...string) {
 	at := s.Applied()
 	tx := s.Begin(at.Time+1, at.Index+1)
 	defer tx.Close()
+	write(tx, writes...)
+	if err := s.Apply(Position{Index: at.Index + 1, Term: 3, Time: tx.Now(), Conf: []byte("conf")}, tx.Seal(nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(tx *Tx, writes ...string) {
 	for _, w := range writes {
 		key, value, set := strings.Cut(w, "=")
 		if set {
@@ -35,9 +42,6 @@ func round(t testing.TB, s *Store, writes ...string) {
 		} else {
 			tx.Delete([]byte(strings.TrimPrefix(key, "-")))
 		}
-	}
-	if err := s.Apply(Position{Index: at.Index + 1, Term: 3, Time: tx.Now(), Conf: []byte("conf")}, tx.Seal(0)); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -79,6 +83,34 @@ func TestTxSeesItsOwnWrites(t *testing.T) {
 	tx.ScanBack([]byte("a"), []byte("z"), func(k, _ []byte) bool { back = append(back, string(k)); return len(back) < 2 })
 	if fmt.Sprint(back) != "[d b]" {
 		t.Errorf("ScanBack gave %q", back)
+	}
+}
+
+// A round that is applied as it stands leaves what its sealed bytes leave on another replica.
+func TestApplyTx(t *testing.T) {
+	leader, follower := open(t, vfs.NewMem(), me), open(t, vfs.NewMem(), me)
+	defer leader.Close()
+	defer follower.Close()
+	for i, writes := range [][]string{{"a=1", "b=2", "c=3"}, {"b=20", "-c", "-a", "a=4", "d="}, {}, {"-d", "d=5"}} {
+		at := Position{Index: uint64(i) + 1, Term: 3, Time: TimeOf(noon), Conf: []byte("conf")}
+		tx := leader.Begin(TimeOf(noon), at.Index)
+		write(tx, writes...)
+		entry := tx.Seal(nil)
+		wrong := at
+		wrong.Index++
+		if err := leader.ApplyTx(wrong, tx); err == nil {
+			t.Error("a round is applied at another index")
+		}
+		if err := errors.Join(leader.ApplyTx(at, tx), follower.Apply(at, entry)); err != nil {
+			t.Fatal(err)
+		}
+		tx.Close()
+		if l, f := strings.Join(rows(leader), " "), strings.Join(rows(follower), " "); l != f {
+			t.Errorf("after round %d the leader has %s, the follower %s", i, l, f)
+		}
+		if l, f := leader.Applied(), follower.Applied(); l.Index != f.Index || l.Term != f.Term || l.Time != f.Time {
+			t.Errorf("after round %d the leader is at %+v, the follower at %+v", i, l, f)
+		}
 	}
 }
 
@@ -180,7 +212,7 @@ func TestApplyRefuses(t *testing.T) {
 	tx := s.Begin(1, 2)
 	defer tx.Close()
 	tx.Set([]byte("a"), []byte("2"))
-	good := tx.Seal(0)
+	good := tx.Seal(nil)
 	own := s.Begin(1, 2)
 	defer own.Close()
 	own.Set(positionKey, []byte("x"))
@@ -188,7 +220,7 @@ func TestApplyRefuses(t *testing.T) {
 		"cut short":   good[:len(good)-1],
 		"too short":   good[:5],
 		"wrong count": append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 9}, good[9:]...),
-		"own row":     own.Seal(0),
+		"own row":     own.Seal(nil),
 	} {
 		if err := s.Apply(Position{Index: 2, Term: 1}, entry); err == nil {
 			t.Errorf("an entry that is %s was applied", name)
@@ -223,7 +255,7 @@ func FuzzApply(f *testing.F) {
 	tx := s.Begin(1, 1)
 	tx.Set([]byte("a"), []byte("1"))
 	tx.Delete([]byte("b"))
-	f.Add(tx.Seal(0))
+	f.Add(tx.Seal(nil))
 	f.Add([]byte{})
 	tx.Close()
 	f.Fuzz(func(t *testing.T, entry []byte) {

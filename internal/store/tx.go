@@ -78,14 +78,8 @@ func (t *Tx) Size() int { return t.batch.Len() }
 // Empty says whether nothing was written.
 func (t *Tx) Empty() bool { return t.batch.Empty() }
 
-// Seal returns what was written, for Apply, behind a prefix of room bytes that the caller fills. The Tx stays readable
-// until Close.
-func (t *Tx) Seal(room int) []byte {
-	repr := t.batch.Repr()
-	entry := make([]byte, room+len(repr))
-	copy(entry[room:], repr)
-	return entry
-}
+// Seal appends what was written to b, for Apply. The Tx stays readable until Close.
+func (t *Tx) Seal(b []byte) []byte { return append(b, t.batch.Repr()...) }
 
 // Close frees the Tx. It must be called exactly once.
 func (t *Tx) Close() {
