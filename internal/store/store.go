@@ -75,6 +75,8 @@ type Store struct {
 	cfg     Config
 	db      *pebble.DB
 	applied atomic.Pointer[Position]
+	// roundSize is how many bytes of room the next round begins with.
+	roundSize atomic.Int64
 
 	mu     sync.Mutex
 	opened bool  // damage is reported to Fatal too

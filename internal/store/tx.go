@@ -34,9 +34,12 @@ type Tx struct {
 	Local any
 }
 
+// maxRoom is how many bytes of room a round begins with at most. As a rule it is what the last one took: rounds come in trains.
+const maxRoom = 4 << 20
+
 // Begin starts a round at the shard's time now that will become the log's entry index.
 func (s *Store) Begin(now Time, index uint64) *Tx {
-	b := s.db.NewIndexedBatch()
+	b := s.db.NewIndexedBatchWithSize(int(s.roundSize.Load()))
 	return &Tx{reads: reads{s, b}, s: s, batch: b, now: now, index: index}
 }
 
@@ -83,6 +86,7 @@ func (t *Tx) Seal(b []byte) []byte { return append(b, t.batch.Repr()...) }
 
 // Close frees the Tx. It must be called exactly once.
 func (t *Tx) Close() {
+	t.s.roundSize.Store(int64(min(t.batch.Len()+t.batch.Len()/8, maxRoom)))
 	if err := t.batch.Close(); err != nil {
 		t.s.fail(err)
 	}
