@@ -142,7 +142,7 @@ func (n *Node) workerMetrics() (out []metrics.Workers) {
 
 func (n *Node) nodeMetrics() (m metrics.Node) {
 	if !n.cfg.InMemory {
-		m.DiskFree, m.DiskTotal, _ = diskBytes(n.cfg.Dir) // 0: not known
+		m.DiskFree, m.DiskTotal, _ = n.cfg.diskBytes(n.cfg.Dir) // 0: not known
 	}
 	m.LogBytes = n.replicas.log.DiskBytes()
 	if n.gateway != nil {
