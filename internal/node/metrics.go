@@ -143,7 +143,9 @@ func (n *Node) workerMetrics() (out []metrics.Workers) {
 func (n *Node) nodeMetrics() (m metrics.Node) {
 	if !n.cfg.InMemory {
 		m.DiskFree, m.DiskTotal, _ = n.cfg.diskBytes(n.cfg.Dir) // 0: not known
+		m.MinFree = n.cfg.MinFree
 	}
+	m.ClockOffset = time.Duration(n.offset.Load())
 	m.LogBytes = n.replicas.log.DiskBytes()
 	if n.gateway != nil {
 		m.CertificateEnds = n.gateway.CertificateEnds()
