@@ -22,14 +22,11 @@ func TestClusterSpread(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.whole()
-	cfg := c.load()
-	cfg.scattered = true
-	w := cfg.start(t)
-	w.flow(&w.acked)
+	w := c.scattered("a", "b")
 	var moves atomic.Int64
 	moving, stop := context.WithCancel(t.Context())
 	var mover sync.WaitGroup
-	mover.Go(func() { c.spread(moving, cfg.queues, &moves) })
+	mover.Go(func() { c.spread(moving, w.cfg.queues, &moves) })
 	kills := count(t, "PAWL_CLUSTER_KILLS", 3)
 	for range kills {
 		before := moves.Load()
@@ -44,7 +41,7 @@ func TestClusterSpread(t *testing.T) {
 	stop()
 	mover.Wait()
 	w.flow(&w.acked)
-	c.settled(cfg.queues)
+	c.settled(w.cfg.queues)
 	w.finish()
 	c.whole()
 	tasks := w.check()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,13 @@ func newCluster(t *testing.T) *nodes { return newClusterOf(t, binary) }
 // newClusterOf is newCluster with servers that run a program.
 func newClusterOf(t *testing.T, program func() (string, error)) *nodes {
 	t.Helper()
+	return newClusterIn(t, program, nil)
+}
+
+// newClusterIn is newClusterOf with a directory for each of the servers, if there are any, and flags for all.
+func newClusterIn(t *testing.T, program func() (string, error), dirs []string, flags ...string) *nodes {
+	t.Helper()
+	skipIfShort(t)
 	peers := make([]string, clusterSize)
 	for i := range peers {
 		peers[i] = freeAddr(t)
@@ -52,7 +60,11 @@ func newClusterOf(t *testing.T, program func() (string, error)) *nodes {
 	c := &nodes{t: t, join: strings.Join(peers, ",")}
 	for i, peer := range peers {
 		name := fmt.Sprintf("n%d", i+1)
-		s := newServer(t, "--node", name, "--peer-listen", peer, "--join", c.join)
+		dir := filepath.Join(t.TempDir(), "data")
+		if len(dirs) > 0 {
+			dir = dirs[i]
+		}
+		s := newServerIn(t, dir, append([]string{"--node", name, "--peer-listen", peer, "--join", c.join}, flags...)...)
 		s.program = program
 		c.all = append(c.all, &member{s, name})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // standardOutput is the FILE that is none.
@@ -47,7 +48,7 @@ The archive of dead letters is not in it: copy archive/ from the data directory 
 			return err
 		}
 		return a.print(v, func(w io.Writer) {
-			fields(w, "file", v.File, "size", bytesText(v.Bytes), "shards", fmt.Sprint(v.Shards), "sha256", v.SHA256)
+			fields(w, "file", v.File, "size", human.Bytes(v.Bytes), "shards", fmt.Sprint(v.Shards), "sha256", v.SHA256)
 		})
 	})
 	return cmd
@@ -61,7 +62,7 @@ func (a *app) backup(ctx context.Context, client *pawl.Client, w io.Writer, v *b
 		if v.Shards == 0 && p.Shards > 0 {
 			v.Shards, bar = p.Shards, a.progress("shards backed up", p.Shards)
 		}
-		bar.tell(p.ShardsDone, bytesText(p.Bytes))
+		bar.tell(p.ShardsDone, human.Bytes(p.Bytes))
 	})
 	if err != nil {
 		return err

@@ -82,17 +82,7 @@ func diskText(n pawl.NodeInfo) string {
 	if n.DiskTotal <= 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%s (%.0f%%)", bytesText(n.DiskFree), 100*float64(n.DiskFree)/float64(n.DiskTotal))
-}
-
-// bytesText is a number of bytes in its largest unit.
-func bytesText(n int64) string {
-	for _, u := range sizeUnits {
-		if n >= u.bytes {
-			return strings.TrimSuffix(strconv.FormatFloat(float64(n)/float64(u.bytes), 'f', 1, 64), ".0") + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10) + "B"
+	return fmt.Sprintf("%s (%.0f%%)", human.Bytes(n.DiskFree), 100*float64(n.DiskFree)/float64(n.DiskTotal))
 }
 
 // shardNames names shards in a sentence.

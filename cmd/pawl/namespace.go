@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/human"
 )
 
 // namespaceView is a namespace for programs.
@@ -86,7 +87,7 @@ func newNamespaceLs(a *app) *cobra.Command {
 				if u == nil {
 					u = &pawl.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
 				}
-				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, bytesText),
+				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, human.Bytes),
 					ofQuota(u.Running, n.Quotas.MaxRunning, decimal), ofQuota(u.Queues, n.Quotas.MaxQueues, decimal), ofQuota(u.Schedules, n.Quotas.MaxSchedules, decimal),
 					ago(n.CreatedAt, now), n.CreatedBy}
 			}
@@ -135,10 +136,10 @@ func printNamespace(w io.Writer, n *pawl.NamespaceInfo) {
 	}
 	q := n.Quotas
 	fields(w, "namespace", n.Name, "created", clock(n.CreatedAt, time.Now()), "by", n.CreatedBy,
-		"backlog", ofQuota(u.Backlog, q.MaxBacklog, decimal), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, bytesText),
+		"backlog", ofQuota(u.Backlog, q.MaxBacklog, decimal), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, human.Bytes),
 		"running", ofQuota(u.Running, q.MaxRunning, decimal), "queues", ofQuota(u.Queues, q.MaxQueues, decimal),
 		"schedules", ofQuota(u.Schedules, q.MaxSchedules, decimal), "requests", rate(q.MaxRequestsPerSecond, decimal),
-		"payload bytes", rate(q.MaxBytesPerSecond, bytesText))
+		"payload bytes", rate(q.MaxBytesPerSecond, human.Bytes))
 }
 
 // quotaFlags are the flags that give quotas.

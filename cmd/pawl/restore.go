@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawlq/pawl/internal/human"
 	"github.com/pawlq/pawl/internal/node"
 )
 
@@ -142,12 +143,12 @@ func contentsOf(file string, b node.Backup) contentsView {
 
 func writeContents(w io.Writer, v *contentsView) {
 	fields(w, "cluster", v.Cluster, "made", clock(v.Time, time.Now()), "by node", v.Node+", pawl "+v.Program,
-		"feature level", strconv.Itoa(v.Level), "size", bytesText(v.Bytes))
+		"feature level", strconv.Itoa(v.Level), "size", human.Bytes(v.Bytes))
 	fmt.Fprintln(w)
 	var rows [][]string
 	for _, s := range v.Shards {
 		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10),
-			strconv.FormatUint(s.Rows, 10), bytesText(s.Bytes)})
+			strconv.FormatUint(s.Rows, 10), human.Bytes(s.Bytes)})
 	}
 	columns(w, "SHARD|TERM|ENTRY|ROWS|SIZE", rows)
 }

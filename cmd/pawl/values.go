@@ -74,16 +74,11 @@ func (v positiveValue[N]) Type() string { return "int" }
 // sizeValue is a number of bytes as a flag: "4096", "256MiB", "1GiB".
 type sizeValue int64
 
-var sizeUnits = []struct {
-	name  string
-	bytes int64
-}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
-
 // String implements pflag.Value.
 func (v *sizeValue) String() string {
-	for _, u := range sizeUnits {
-		if n := int64(*v); n >= u.bytes && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.name
+	for _, u := range human.ByteUnits {
+		if n := int64(*v); n >= u.Bytes && n%u.Bytes == 0 {
+			return strconv.FormatInt(n/u.Bytes, 10) + u.Name
 		}
 	}
 	return strconv.FormatInt(int64(*v), 10)
@@ -92,9 +87,9 @@ func (v *sizeValue) String() string {
 // Set implements pflag.Value.
 func (v *sizeValue) Set(s string) error {
 	factor, digits := int64(1), s
-	for _, u := range sizeUnits {
-		if head, ok := strings.CutSuffix(s, u.name); ok {
-			factor, digits = u.bytes, strings.TrimSpace(head)
+	for _, u := range human.ByteUnits {
+		if head, ok := strings.CutSuffix(s, u.Name); ok {
+			factor, digits = u.Bytes, strings.TrimSpace(head)
 			break
 		}
 	}

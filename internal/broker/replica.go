@@ -116,6 +116,9 @@ func (r *replica) beforeSeal(tx *store.Tx) {
 	round := r.round(tx)
 	r.feed(round)
 	round.Seal()
+	if at := r.leader.NextDeadline(); int64(at) < r.deadline.Load() {
+		r.setDeadline(at) // a round that writes nothing, too, may use a queue whose lanes are still to be read
+	}
 }
 
 func (r *replica) committed(tx *store.Tx, at shard.Stamp) {

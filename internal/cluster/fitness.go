@@ -79,3 +79,11 @@ func (c *Control) proofOf(number uint32, now time.Time) time.Duration {
 	}
 	return 0
 }
+
+// startsOf counts those of a node that still count. The caller holds Control.mu.
+func (c *Control) startsOf(number uint32, now time.Time) int {
+	if s := c.starts[number]; s != nil {
+		return s.lately(now)
+	}
+	return 0
+}

@@ -35,6 +35,14 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		if got := run(6 * time.Minute); got != maxProof {
 			t.Errorf("after many starts: no leadership for %v, want %v", got, maxProof)
 		}
+		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Starts != 7 || o.Nodes[1].Proof != 0 {
+			t.Errorf("it has run for long enough, and seven starts still count; the overview has %+v, %v", o.Nodes[1], err)
+		}
+		run(0)
+		c.hear(Report{Node: 2, Up: 1})
+		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Proof != maxProof {
+			t.Errorf("it has just started again, and the overview has %+v, %v", o.Nodes[1], err)
+		}
 		run(startsWindow)
 		if got := run(time.Minute); got != 0 {
 			t.Errorf("once after a long time: no leadership for %v", got)

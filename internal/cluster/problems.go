@@ -15,39 +15,43 @@ type ProblemKind uint8
 
 const (
 	NodeAway    ProblemKind = iota // a node was not heard of
+	NodeUnheard                    // a new leader of the system shard has not heard of a node yet
+	ClockWrong                     // a node's wall clock is not that of the others
+	DiskFull                       // a disk has less room than new tasks need
+	DiskLow                        // a disk is nearly full
+	DiskSlow                       // a disk is much slower than those of the others
+	NodeRestart                    // a node's program ends and starts again and again
 	NoLeader                       // shards that nobody leads: their calls wait
 	FewReplicas                    // shards that have fewer replicas that answer than they should
 	Waiting                        // shards in which something is to be done that takes time, or can't be done
+	ReplicaLags                    // a replica is far behind its leader
 )
 
 // Problem is something that is amiss, in the words of those who run the cluster.
 type Problem struct {
 	Kind   ProblemKind
-	Node   string        // that is away
-	For    time.Duration // how long at least
+	Node   string        // whose it is; "": no single node's
+	For    time.Duration // how long at least a node was not heard of
+	Value  float64       // free bytes of a disk, seconds a clock is off, starts of a program, or entries that a replica lacks
 	Shards []uint32
 	Text   string // a sentence that names them
 }
 
-// Problems says what is amiss: the nodes that are away, then the shards, one problem for all that have the same.
+// Problems says what is amiss: first with the nodes, then with the shards, one problem for all that have the same.
 func (o *Overview) Problems() (list []Problem) {
 	if o.By != "" {
 		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster can't be asked how it stands: this is what node %s finds out by itself, and nothing of the cluster can be changed now", o.By)})
 	}
+	return append(append(list, o.nodeProblems()...), o.shardProblems(o.names())...)
+}
+
+// names are those of the nodes.
+func (o *Overview) names() map[uint32]string {
 	names := map[uint32]string{}
 	for i := range o.Nodes {
-		n := &o.Nodes[i]
-		names[n.Number] = n.Name
-		switch {
-		case n.Alive:
-		case n.Heard:
-			list = append(list, Problem{Kind: NodeAway, Node: n.Name, For: n.Silent, Text: fmt.Sprintf("node %s was last heard of %s ago", n.Name, n.Silent.Truncate(time.Second))})
-		case n.Silent >= aliveFor: // before, the leader is new and had no time to hear of all
-			list = append(list, Problem{Kind: NodeAway, Node: n.Name, For: n.Silent,
-				Text: fmt.Sprintf("node %s gives no answer, for %s at least", n.Name, n.Silent.Truncate(time.Second))})
-		}
+		names[o.Nodes[i].Number] = o.Nodes[i].Name
 	}
-	return append(list, o.shardProblems(names)...)
+	return names
 }
 
 // shardProblems are the shards with the same trouble, in the order of the first of each.
@@ -65,6 +69,7 @@ func (o *Overview) shardProblems(names map[uint32]string) (list []Problem) {
 		}
 		list[at].Shards = append(list[at].Shards, s.ID)
 	}
+	list = append(list, o.lagging(names)...)
 	slices.SortStableFunc(list, func(a, b Problem) int { return int(a.Kind) - int(b.Kind) })
 	for i := range list {
 		list[i].Text = shardsText(list[i].Shards) + ": " + list[i].Text
@@ -79,8 +84,49 @@ func (o *Overview) trouble(s *ShardOverview, names map[uint32]string) (ProblemKi
 		return NoLeader, "no leader answers"
 	case s.Under:
 		return FewReplicas, o.fewReplicas(s, names)
+	case s.Problem != "":
+		return Waiting, s.Problem
 	}
-	return Waiting, s.Problem
+	return FewReplicas, silentReplicas(s, names)
+}
+
+// silentReplicas names the replicas that give no answer in a shard that has enough others.
+func silentReplicas(s *ShardOverview, names map[uint32]string) string {
+	var silent []string
+	for _, m := range s.Members {
+		if !m.Answers && !m.Leaving {
+			silent = append(silent, nodeText(m.Node, names))
+		}
+	}
+	if len(silent) == 0 {
+		return ""
+	}
+	slices.Sort(silent)
+	return fmt.Sprintf("%d of %d replicas answer, not that of %s", len(s.Members)-len(silent), len(s.Members), strings.Join(silent, ", "))
+}
+
+// farBehind is how many entries a replica may lack.
+const farBehind = 100_000
+
+// lagging are the replicas that are far behind.
+func (o *Overview) lagging(names map[uint32]string) (list []Problem) {
+	for i := range o.Shards {
+		for _, m := range o.Shards[i].Members {
+			if m.Lag > farBehind {
+				list = append(list, Problem{Kind: ReplicaLags, Node: names[m.Node], Value: float64(m.Lag), Shards: []uint32{o.Shards[i].ID},
+					Text: fmt.Sprintf("the replica on %s is %d entries behind", nodeText(m.Node, names), m.Lag)})
+			}
+		}
+	}
+	return list
+}
+
+// nodeText is a node in a sentence.
+func nodeText(number uint32, names map[uint32]string) string {
+	if name := names[number]; name != "" {
+		return "node " + name
+	}
+	return "a node that was removed"
 }
 
 // fewReplicas says why a shard has too few replicas that answer. A node that is away for a while comes back: nothing is made in its
@@ -92,7 +138,7 @@ func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string
 	for _, m := range s.Members {
 		if !m.Voter {
 			if !m.Leaving {
-				filled = append(filled, "node "+names[m.Node])
+				filled = append(filled, nodeText(m.Node, names))
 			}
 			continue
 		}
@@ -100,13 +146,8 @@ func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string
 		if m.Answers {
 			answer++
 		} else {
-			of := "a node that was removed"
-			if name := names[m.Node]; name != "" {
-				of = "node " + name
-			} else {
-				removed = true
-			}
-			silent = append(silent, of)
+			removed = removed || names[m.Node] == ""
+			silent = append(silent, nodeText(m.Node, names))
 		}
 	}
 	slices.Sort(silent)

@@ -23,6 +23,10 @@ type NodeOverview struct {
 	Report   Report
 	Replicas []uint32 // shards of which it holds a replica
 	Leads    []uint32 // shards that it leads
+	// Starts are those of its program lately. Proof is how long it must run until leadership is brought to it again, as it starts again and
+	// again; 0: it need not prove anything.
+	Starts int
+	Proof  time.Duration
 }
 
 // ShardOverview is how a shard stands.
@@ -94,7 +98,8 @@ func (c *Control) nodeOverview(n Node) NodeOverview {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, ok := c.heard[n.Number]
-	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Heard: ok, Silent: silent, Report: h.Report}
+	now := time.Now()
+	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Heard: ok, Silent: silent, Report: h.Report, Starts: c.startsOf(n.Number, now), Proof: c.proofOf(n.Number, now)}
 }
 
 func (c *Control) shardOverview(m *Map, s Shard) ShardOverview {

@@ -215,3 +215,31 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+// Lists with gaps and ranges that run backwards are refused by the field's name, and are still read where they are stored.
+func TestCheck(t *testing.T) {
+	for _, c := range []struct{ rule, field, part string }{
+		{"1,2,,4 * * * *", "minute", `"1,2,,4"`},
+		{"* ,5 * * *", "hour", `",5"`},
+		{"* * 5, * *", "day of the month", `"5,"`},
+		{"5-1 * * * *", "minute", `"5-1"`},
+		{"* 1,22-2 * * *", "hour", `"22-2"`},
+		{"* * 28-3/2 * *", "day of the month", `"28-3/2"`},
+		{"* * * nov-FEB *", "month", `"nov-FEB"`},
+		{"* * * * fri-mon", "day of the week", `"fri-mon"`},
+		{"5-1 * * * * *", "second", `"5-1"`},
+		{"* 5-1 * * * *", "minute", `"5-1"`},
+	} {
+		if _, err := Parse(c.rule, ""); err != nil {
+			t.Errorf("%q can't be read: %v", c.rule, err)
+		}
+		if err := Check(c.rule); err == nil || !strings.HasPrefix(err.Error(), c.field+": ") || !strings.Contains(err.Error(), c.part) {
+			t.Errorf("%q: %v, want a refusal of %s %s", c.rule, err, c.field, c.part)
+		}
+	}
+	for _, rule := range []string{"* * * * *", "1,2,4 5-5 1-31/3 jan-dec sat-sun", "0 0 L-3 * 5-7", "*/20 * * * * 1-fri", "@daily", "@every 90s", ""} {
+		if err := Check(rule); err != nil {
+			t.Errorf("%q: %v", rule, err)
+		}
+	}
+}

@@ -150,7 +150,7 @@ func (r *Round) holdEnds(d deadline) {
 		return
 	}
 	b.until = 0
-	if b.state == BreakerProbing && len(q.lanes.ofType[b.typ]) == 0 {
+	if b.state == BreakerProbing && !q.lanes.mayHave(b.typ) {
 		r.closeBreaker(q, b, ClosedUnused)
 		return
 	}

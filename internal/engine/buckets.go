@@ -117,7 +117,9 @@ func (r *Round) dropBucket(q *queue, key string, at **bucket) {
 	*at = nil
 	r.writeUse(q, key)
 	if key != "" {
-		q.lanes.forget(q.lanes.flows[key])
+		f := q.lanes.flows[key]
+		q.lanes.forget(f)
+		r.settleFlow(q, f, nil)
 	}
 }
 

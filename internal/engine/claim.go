@@ -152,7 +152,7 @@ func (p *picker) runnable(name string) *queue {
 	q := p.r.queue(p.c.Namespace, name)
 	switch {
 	case q == nil:
-	case q.runnable(p.r.now, p.c.Types):
+	case q.runnable(p.r.now, p.c.Types) || p.r.readForClaim(q, p.c.Types):
 		return q
 	case q.space.full():
 		q.space.block(q)
@@ -165,9 +165,12 @@ func (q *queue) runnable(now store.Time, types []string) bool {
 	if !q.mayRun(now) {
 		return false
 	}
-	for _, p := range task.Priorities {
-		if q.lanes.has(p, types) {
+	for i, p := range task.Priorities {
+		switch {
+		case q.lanes.has(p, types):
 			return true
+		case q.lanes.unread[i] != nil && !q.config.Settings.Weighted():
+			return false // before a lower priority, this one is read
 		}
 	}
 	return false

@@ -83,7 +83,9 @@ func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers, 
 	if q == nil || !x.State.Waiting() {
 		return out, nil
 	}
-	e := &explainer{r: r, q: q, id: id, x: x, flow: q.lanes.flows[x.Key], takers: takers(x.Queue), reasons: out.Reasons}
+	e := &explainer{r: r, q: q, id: id, x: x, takers: takers(x.Queue), reasons: out.Reasons}
+	r.readKey(q, x.Priority, x.Key)
+	e.flow, e.cold = q.lanes.flows[x.Key], q.lanes.cold.byKey[x.Key]
 	for _, blocks := range blockers {
 		blocks(e)
 	}
@@ -130,7 +132,8 @@ type explainer struct {
 	q       *queue
 	id      task.ID
 	x       *Exec
-	flow    *flow // nil: nothing of its key is ready or claimed
+	flow    *flow     // nil: nothing of its key is ready or claimed, or it is cold
+	cold    *coldLane // of its key
 	takers  Takers
 	reasons []Reason
 }
@@ -259,7 +262,7 @@ func (e *explainer) higherPriority() {
 	}
 	p, n := int(e.x.Priority-task.High), int64(0)
 	for higher := range p {
-		if e.q.lanes.order[higher].Len() > 0 {
+		if e.q.lanes.waits(higher) {
 			n += e.q.counts.ready[higher]
 		}
 	}
@@ -286,10 +289,11 @@ func (e *explainer) raise(change string) string {
 // otherKeys counts the keys whose next task comes before the next of this task's key.
 func (e *explainer) otherKeys() {
 	s, f, p := &e.q.lanes, e.flow, int(e.x.Priority-task.High)
-	if !e.ready() || f == nil || f.place[p] < 0 || !s.shared() {
+	inOrder := f != nil && f.place[p] >= 0 || e.cold != nil && !e.cold.of.held
+	if !e.ready() || !inOrder || !s.shared() {
 		return
 	}
-	n, more := e.r.before(e.q, f, p)
+	n, more := e.r.before(e.q, f, e.cold, p)
 	if n == 0 {
 		return
 	}
@@ -303,35 +307,61 @@ func (e *explainer) otherKeys() {
 		Change: "they have their turn; a key's weight gives it more of them: pawl queue set --for-key KEY --weight N"})
 }
 
-// before counts the flows that come before one in the order of a priority, looking at no more than maxAhead.
-func (r *Round) before(q *queue, f *flow, p int) (n int, more bool) {
+// before counts the keys that come before one in the order of a priority, looking at no more than maxAhead. The key is a flow or a
+// cold lane.
+func (r *Round) before(q *queue, f *flow, c *coldLane, p int) (n int, more bool) {
 	s := &q.lanes
 	turnOf := func(g *flow) float64 { return max(g.rank, turn(s.price(g, r.now))) } // as settle would have it
 	reads := maxAheadReads
-	mine, first := turnOf(f), r.firstOf(q, f, p, &reads)
-	items, looked := s.order[p].items, 0
-	var look func(at int)
-	look = func(at int) {
-		if at >= len(items) || more {
-			return
+	var mine order
+	if c != nil {
+		mine = order{c.rank().rank, r.firstOfCold(q, c, &reads)}
+	} else {
+		mine = order{turnOf(f), r.firstOf(q, f, p, &reads)}
+	}
+	looked := 0
+	upTo := func(o order) bool {
+		if more || mine.before(o) {
+			return false // nor do those below it: their turn is no earlier than their rank
 		}
-		if (order{mine, first}).before(items[at].order) {
-			return // nor do those below it: their turn is no earlier than their rank
+		looked++
+		more = looked > maxAhead
+		return !more
+	}
+	s.order[p].walk(upTo, func(g *flow) {
+		if its := turnOf(g); g != f && (its < mine.rank || its == mine.rank && r.firstOf(q, g, p, &reads) < mine.first) {
+			n++
 		}
-		if looked++; looked > maxAhead {
-			more = true
-			return
-		}
-		if g := items[at].of; g != f {
-			if its := turnOf(g); its < mine || its == mine && r.firstOf(q, g, p, &reads) < first {
+	})
+	s.cold.order[p].walk(upTo, func(t *coldType) {
+		t.lanes.walk(upTo, func(d *coldLane) {
+			if its := d.rank().rank; d != c && (its < mine.rank || its == mine.rank && r.firstOfCold(q, d, &reads) < mine.first) {
 				n++
 			}
-		}
-		look(2*at + 1)
-		look(2*at + 2)
-	}
-	look(0)
+		})
+	})
 	return n, more
+}
+
+// firstOfCold is the sequence number of a cold lane's first task. One that is not in memory is read while there are reads left, else a
+// lower bound is taken.
+func (r *Round) firstOfCold(q *queue, c *coldLane, reads *int) uint64 {
+	if c.first.id != (task.ID{}) {
+		return c.first.seq
+	}
+	return r.firstIn(q, c.lane(), c.first.seq, reads)
+}
+
+// firstIn is the sequence number of a lane's first task, of which a lower bound is known.
+func (r *Round) firstIn(q *queue, l *lane, first uint64, reads *int) uint64 {
+	if len(l.head) == 0 && *reads > 0 {
+		*reads--
+		scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, first, math.MaxUint64, func(t readyTask) bool {
+			first = t.seq
+			return false
+		})
+	}
+	return first
 }
 
 // firstOf is the first sequence number of a flow in a priority. Of lanes of which nothing is in memory it is read while there are
@@ -343,15 +373,7 @@ func (r *Round) firstOf(q *queue, f *flow, p int, reads *int) uint64 {
 		if at >= len(lanes) || lanes[at].first >= best {
 			return
 		}
-		l, first := lanes[at].of, lanes[at].first
-		if len(l.head) == 0 && *reads > 0 {
-			*reads--
-			scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, first, math.MaxUint64, func(t readyTask) bool {
-				first = t.seq
-				return false
-			})
-		}
-		best = min(best, first)
+		best = min(best, r.firstIn(q, lanes[at].of, lanes[at].first, reads))
 		look(2*at + 1)
 		look(2*at + 2)
 	}
@@ -363,12 +385,18 @@ func (r *Round) firstOf(q *queue, f *flow, p int, reads *int) uint64 {
 // types.
 func (e *explainer) olderTasks() {
 	own := e.q.lanes.byName[e.x.lane()]
+	if e.cold != nil {
+		own = e.cold.lane()
+	}
 	if !e.ready() || own == nil {
 		return
 	}
 	sameType, more := e.r.countBefore(e.q, own, e.x.Seq, maxAhead)
 	n, looked := sameType, 0
-	others := e.flow.ready[e.x.Priority-task.High].items
+	var others []ranked[*lane]
+	if e.flow != nil {
+		others = e.flow.ready[e.x.Priority-task.High].items
+	}
 	var look func(at int)
 	look = func(at int) {
 		if at >= len(others) || others[at].first > e.x.Seq || more {

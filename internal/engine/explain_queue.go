@@ -70,7 +70,7 @@ func GlanceAt(r *Round, ns, name string, takers func(queue string) Takers) (*Gla
 	if q == nil {
 		return nil, task.NotFound("queue", name)
 	}
-	g := &Glance{Now: r.now, Next: r.l.NextDeadline(), Takers: takers(name)}
+	g := &Glance{Now: r.now, Next: r.l.nextDeadline(), Takers: takers(name)}
 	if q.full() {
 		g.Running = r.runners(q)
 	}

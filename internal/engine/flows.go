@@ -22,7 +22,7 @@ type flow struct {
 	weight  float64
 	lanes   int               // not empty ones
 	ready   [3]ranking[*lane] // those of types that may run, the longest waiting task first
-	place   [3]int            // in the order of each priority; -1: nothing of it may run
+	place   [3]int32          // in the order of each priority; -1: nothing of it may run
 	held    hold              // why none of its tasks may run
 	use     keyUse
 	running int // claimed tasks, also of tasks without a key
@@ -55,7 +55,7 @@ func (s *lanes) reckon(f *flow, now store.Time) {
 }
 
 // shared says whether there is anybody to share with. Else nothing is reckoned: who comes begins where the only one is.
-func (s *lanes) shared() bool { return len(s.flows) > 1 }
+func (s *lanes) shared() bool { return len(s.flows)+len(s.cold.byKey) > 1 || s.partial() }
 
 func (f *flow) idle() bool { return f.lanes == 0 && f.running == 0 && f.use.bucket == nil }
 
@@ -64,6 +64,11 @@ func (f *flow) first(p int) uint64 { return f.ready[p].top().first() }
 
 // lanes are the non-empty lanes of one queue, by their flows.
 type lanes struct {
+	of      *queue
+	cold    coldLanes // of the keys that only wait, if there are many; they are not in what follows
+	unread  [3][]byte // by priority: the row from which on lanes are still to be read; nil: there is none
+	reading bool      // lanes are being read
+
 	byName map[laneName]*lane
 	flows  map[string]*flow
 	order  [3]ranking[*flow] // of the flows that may run, by priority
@@ -81,11 +86,11 @@ type lanes struct {
 }
 
 func newLanes() lanes {
-	s := lanes{byName: map[laneName]*lane{}, flows: map[string]*flow{}, held: map[string]bool{}}
+	s := lanes{cold: newColdLanes(), byName: map[laneName]*lane{}, flows: map[string]*flow{}, held: map[string]bool{}}
 	for i := range s.order {
 		s.order[i] = ranking[*flow]{
 			order: func(f *flow) order { return order{f.rank, f.first(i)} },
-			place: func(f *flow) *int { return &f.place[i] },
+			place: func(f *flow) *int32 { return &f.place[i] },
 		}
 		s.byType[i] = map[string]*ranking[*lane]{}
 	}
@@ -98,7 +103,7 @@ func byAge(l *lane) order { return order{first: l.first()} }
 func newTypeOrder() *ranking[*lane] {
 	return &ranking[*lane]{
 		order: func(l *lane) order { return order{l.flow.rank, l.first()} },
-		place: func(l *lane) *int { return &l.sameType },
+		place: func(l *lane) *int32 { return &l.sameType },
 	}
 }
 
@@ -109,9 +114,9 @@ func (q *queue) flowOf(key string, now store.Time) *flow {
 	}
 	f := q.lanes.flows[key]
 	if f == nil {
-		f = &flow{key: key, place: [3]int{-1, -1, -1}, account: -1}
+		f = &flow{key: key, place: [3]int32{-1, -1, -1}, account: -1}
 		for i := range f.ready {
-			f.ready[i] = ranking[*lane]{order: byAge, place: func(l *lane) *int { return &l.own }}
+			f.ready[i] = ranking[*lane]{order: byAge, place: func(l *lane) *int32 { return &l.own }}
 		}
 		q.lanes.flows[key] = f
 		if key == "" {
@@ -139,16 +144,21 @@ func (s *lanes) forget(f *flow) {
 }
 
 func (s *lanes) add(l *lane, f *flow, now store.Time) {
+	s.link(l, f)
+	if !s.held[l.typ] {
+		s.show(l, now)
+	} else if _, tried := s.trials[l.typ]; tried {
+		s.offerIfBetter(l, now)
+	}
+}
+
+// link makes a lane one of its flow, without showing it.
+func (s *lanes) link(l *lane, f *flow) {
 	s.byName[l.laneName] = l
 	l.flow, l.own, l.sameType = f, -1, -1
 	f.lanes++
 	if s.ofType != nil {
 		s.index(l)
-	}
-	if !s.held[l.typ] {
-		s.show(l, now)
-	} else if _, tried := s.trials[l.typ]; tried {
-		s.offerIfBetter(l, now)
 	}
 }
 
@@ -232,23 +242,36 @@ func (s *lanes) hide(l *lane) {
 
 // enter puts a flow in order. If it had nothing to run in any priority, it begins where the others are.
 func (s *lanes) enter(f *flow, p int, now store.Time) {
-	if s.order[0].Len()+s.order[1].Len()+s.order[2].Len() == 0 {
-		s.account++
-		s.opened = now
-	}
-	if f.place == [3]int{-1, -1, -1} {
+	s.open(now)
+	if f.place == [3]int32{-1, -1, -1} {
 		s.reckon(f, now)
-		f.used = max(f.used, s.start(now))
+		if !s.reading {
+			f.used = max(f.used, s.start(now))
+		}
 		f.rank = turn(f.used)
 	}
 	s.order[p].add(f)
 }
 
+// open begins an account if nothing waits that may run. While lanes are unread, something does.
+func (s *lanes) open(now store.Time) {
+	if s.waits(0) || s.waits(1) || s.waits(2) || s.partial() && s.account > 0 {
+		return
+	}
+	s.account++
+	s.opened = now
+}
+
+// waits says whether a priority has a task that may run.
+func (s *lanes) waits(p int) bool { return s.order[p].Len() > 0 || s.cold.order[p].Len() > 0 }
+
 // start is what the first of the flows has used that wait for workers.
 func (s *lanes) start(now store.Time) float64 {
 	least := math.Inf(1)
 	for p := range s.order {
-		if s.order[p].Len() > 0 {
+		if c := s.coldFirst(p, nil); c != nil && s.comesFirst(c, p) {
+			least = min(least, s.coldPrice(c))
+		} else if s.order[p].Len() > 0 {
 			least = min(least, s.price(s.order[p].top(), now))
 		}
 	}
@@ -336,6 +359,7 @@ func (s *lanes) holdType(typ string, held bool, now store.Time) {
 			s.show(l, now)
 		}
 	}
+	s.holdCold(typ, held, now)
 }
 
 // reprice puts a flow in order by what it has used up to now.
@@ -354,20 +378,32 @@ func (s *lanes) reprice(f *flow, now store.Time) {
 
 // has says whether a priority has a task of one of the types that may run; no types mean any.
 func (s *lanes) has(p task.Priority, types []string) bool {
+	at := int(p - task.High)
 	if len(types) == 0 {
-		return s.order[p-task.High].Len() > 0
+		return s.waits(at)
 	}
-	return slices.ContainsFunc(types, func(t string) bool { return s.byType[p-task.High][t] != nil })
+	return slices.ContainsFunc(types, func(t string) bool { return s.byType[at][t] != nil }) || s.coldFirst(at, types) != nil
 }
 
 // next is the lane from which a priority's next task of the types comes, with that task in its head; nil if there is none.
 func (s *lanes) next(r *Round, q *queue, p task.Priority, types []string) *lane {
+	at := int(p - task.High)
 	if len(types) == 0 {
-		return s.nextOfAny(r, q, int(p-task.High))
+		return s.nextOfAny(r, q, at)
 	}
-	var best *lane
+	for {
+		best, c := s.nextOf(r, q, at, types), s.coldFirst(at, types)
+		if c == nil || best != nil && !c.rank().before(s.byType[at][best.typ].order(best)) {
+			return best
+		}
+		r.thaw(q, c)
+	}
+}
+
+// nextOf is next without the cold lanes.
+func (s *lanes) nextOf(r *Round, q *queue, p int, types []string) (best *lane) {
 	for _, t := range types {
-		h := s.byType[p-task.High][t]
+		h := s.byType[p][t]
 		if h == nil {
 			continue
 		}
@@ -384,11 +420,18 @@ func (s *lanes) next(r *Round, q *queue, p task.Priority, types []string) *lane 
 }
 
 func (s *lanes) nextOfAny(r *Round, q *queue, p int) *lane {
-	if s.order[p].Len() == 0 {
-		return nil
-	}
 	for {
-		s.settle(s.order[p].top, r.now)
+		if s.order[p].Len() > 0 {
+			s.settle(s.order[p].top, r.now)
+		}
+		c := s.coldFirst(p, nil)
+		if c != nil && s.comesFirst(c, p) {
+			r.thaw(q, c)
+			continue
+		}
+		if s.order[p].Len() == 0 {
+			return nil
+		}
 		l := s.order[p].top().ready[p].top()
 		if len(l.head) > 0 {
 			return l
@@ -413,6 +456,13 @@ func (s *lanes) soon(p task.Priority) []readyTask {
 			tasks = append(tasks, l.head[0])
 		}
 	})
+	if s.cold.order[p-task.High].Len() > 0 {
+		s.cold.order[p-task.High].top().lanes.firsts(soonCount, func(c *coldLane) {
+			if c.first.id != (task.ID{}) {
+				tasks = append(tasks, c.first)
+			}
+		})
+	}
 	return tasks
 }
 
@@ -430,11 +480,26 @@ func (s *lanes) settle(top func() *flow, now store.Time) {
 	}
 }
 
-// oldest is the lane of a priority whose first task has waited longest, held or not, with that task in its head; nil if the
-// priority has none.
-func (s *lanes) oldest(r *Round, q *queue, p task.Priority) *lane {
-	var nowhere int
-	age := ranking[*lane]{order: byAge, place: func(*lane) *int { return &nowhere }}
+// oldest is since when the task of a priority that has waited longest is ready, held or not; false if the priority has none.
+func (s *lanes) oldest(r *Round, q *queue, p task.Priority) (since store.Time, some bool) {
+	l, c := s.oldestLane(r, q, p), s.oldestCold(int(p-task.High))
+	for c != nil && (l == nil || c.first.seq < l.head[0].seq) {
+		if c.first.id != (task.ID{}) {
+			return c.first.readyAt, true
+		}
+		r.thaw(q, c)
+		l, c = s.oldestLane(r, q, p), s.oldestCold(int(p-task.High))
+	}
+	if l == nil {
+		return 0, false
+	}
+	return l.head[0].readyAt, true
+}
+
+// oldestLane is the lane with that task in its head, without the cold ones.
+func (s *lanes) oldestLane(r *Round, q *queue, p task.Priority) *lane {
+	var nowhere int32
+	age := ranking[*lane]{order: byAge, place: func(*lane) *int32 { return &nowhere }}
 	for name, l := range s.byName {
 		if name.priority == p {
 			age.add(l)

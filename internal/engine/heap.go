@@ -5,7 +5,7 @@ package engine
 type ranking[T any] struct {
 	items []ranked[T]
 	order func(T) order
-	place func(T) *int // of an element; -1: it is not there
+	place func(T) *int32 // of an element; -1: it is not there
 }
 
 type ranked[T any] struct {
@@ -32,7 +32,7 @@ func (h *ranking[T]) add(t T) {
 }
 
 func (h *ranking[T]) drop(t T) {
-	at, last := *h.place(t), len(h.items)-1
+	at, last := int(*h.place(t)), len(h.items)-1
 	moved := h.items[last]
 	h.items[last] = ranked[T]{}
 	h.items = h.items[:last]
@@ -44,11 +44,21 @@ func (h *ranking[T]) drop(t T) {
 }
 
 // moved restores the order after an element changed.
-func (h *ranking[T]) moved(t T) { h.movedAt(*h.place(t)) }
+func (h *ranking[T]) moved(t T) { h.movedAt(int(*h.place(t))) }
 
 func (h *ranking[T]) movedAt(at int) {
 	h.items[at].order = h.order(h.items[at].of)
 	h.settle(at)
+}
+
+// rebuild restores the order after all elements changed.
+func (h *ranking[T]) rebuild() {
+	for i := range h.items {
+		h.items[i].order = h.order(h.items[i].of)
+	}
+	for i := len(h.items)/2 - 1; i >= 0; i-- {
+		h.down(i)
+	}
 }
 
 // settle brings an element to its place.
@@ -97,7 +107,20 @@ func (h *ranking[T]) down(at int) bool {
 
 func (h *ranking[T]) put(at int, it ranked[T]) {
 	h.items[at] = it
-	*h.place(it.of) = at
+	*h.place(it.of) = int32(at) // #nosec G115 -- memory has no room for more
+}
+
+// walk calls fn for elements of which ok says so by their order, and leaves out all that come after one of which it does not.
+func (h *ranking[T]) walk(ok func(order) bool, fn func(T)) {
+	var look func(at int)
+	look = func(at int) {
+		if at < len(h.items) && ok(h.items[at].order) {
+			fn(h.items[at].of)
+			look(2*at + 1)
+			look(2*at + 2)
+		}
+	}
+	look(0)
 }
 
 // firsts calls fn for the n first elements, in order.
@@ -105,8 +128,8 @@ func (h *ranking[T]) firsts(n int, fn func(T)) {
 	if len(h.items) == 0 {
 		return
 	}
-	var nowhere int
-	next := ranking[int]{order: func(at int) order { return h.items[at].order }, place: func(int) *int { return &nowhere }}
+	var nowhere int32
+	next := ranking[int]{order: func(at int) order { return h.items[at].order }, place: func(int) *int32 { return &nowhere }}
 	next.add(0)
 	for ; n > 0 && next.Len() > 0; n-- {
 		at := next.top()

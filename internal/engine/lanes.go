@@ -45,8 +45,8 @@ type lane struct {
 	dirty bool
 
 	flow          *flow
-	own, sameType int // places in the heaps of its flow, and of its type; -1: it is held
-	among         int // its place among lanes.ofType
+	own, sameType int32 // places in the heaps of its flow, and of its type; -1: it is held
+	among         int   // its place among lanes.ofType
 }
 
 // startsInRow says whether the task that begins a lane is told of in the row of the lane, not in one of its own. With many keys

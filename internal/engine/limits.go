@@ -62,6 +62,7 @@ func (r *Round) end(q *queue, id task.ID, x *Exec) {
 	was := f.held
 	q.hold(f, r.now)
 	q.lanes.forget(f)
+	r.settleFlow(q, f, nil)
 	if most := q.config.Settings.MaxRunning; was != f.held || most > 0 && q.counts.claimed == int64(most)-1 {
 		r.wake(q)
 	}
@@ -115,6 +116,11 @@ func (q *queue) holdAll(now store.Time) {
 		q.rule(f)
 		q.hold(f, now)
 	}
+	for _, h := range q.config.Holds {
+		if c := q.lanes.cold.byKey[h.Key]; c != nil {
+			q.thaw(c, now)
+		}
+	}
 	types := slices.Collect(maps.Keys(q.lanes.held))
 	for _, h := range q.config.Holds {
 		if h.Type != "" {
@@ -154,6 +160,13 @@ func (q *queue) heldTasks(now store.Time) (n int64) {
 	for _, l := range q.lanes.byName {
 		if l.flow.held != 0 || q.lanes.held[l.typ] {
 			n += l.count
+		}
+	}
+	for p := range q.lanes.cold.byType {
+		for _, t := range q.lanes.cold.byType[p] {
+			if t.held {
+				n += t.tasks
+			}
 		}
 	}
 	for _, l := range q.lanes.trials {

@@ -326,7 +326,11 @@ func (d *duel) claimStep() string {
 		types = []string{d.pick("x", "y", "z")}
 	}
 	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
-	next := d.explainAll(queue)
+	var next task.ID
+	known := d.allRead(queue)
+	if known {
+		next = d.explainAll(queue)
+	}
 	c := ClaimRequest{Queues: []Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l")}
 	got := d.claim(c)
 	if again := d.m.again(c.ClaimKey); again != nil {
@@ -336,7 +340,10 @@ func (d *duel) claimStep() string {
 		return "repeated claim"
 	}
 	first := d.m.claim(queue, types)
-	if types == nil && (len(got) == 0) != (next == task.ID{}) || types == nil && len(got) > 0 && got[0].ID != next {
+	if len(got) == 0 && !d.allRead(queue) {
+		return "claim while lanes are read"
+	}
+	if known && types == nil && ((len(got) == 0) != (next == task.ID{}) || len(got) > 0 && got[0].ID != next) {
 		d.t.Fatalf("claim of %q got %v, but was explained to get %s", queue, got, next)
 	}
 	if len(first) == 0 && len(got) == 0 {
@@ -366,6 +373,12 @@ func (d *duel) claimStep() string {
 		d.m.keys[c.ClaimKey] = modelClaim{want, want.fence, want.until}
 	}
 	return "claim"
+}
+
+// allRead says whether the leader has all lanes of a queue in memory.
+func (d *duel) allRead(queue string) (all bool) {
+	d.round(func(r *Round) { all = !r.queue("default", queue).lanes.partial() })
+	return all
 }
 
 // settleStep shows any token that was ever given.

@@ -14,7 +14,7 @@ import (
 func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	q := r.queue(ns, name)
 	if q == nil {
-		q = &queue{queueName: queueName{ns, name}, space: r.spaceOf(ns), lanes: newLanes()}
+		q = newQueue(queueName{ns, name}, r.spaceOf(ns))
 		q.space.queues++
 		r.l.queues[q.queueName] = q
 		r.touch(q)
@@ -117,8 +117,8 @@ func Queue(r *Round, ns, name string) (QueueInfo, error) {
 	i.Held = q.heldTasks(r.now)
 	i.Breakers, i.BreakersOpen = q.breakers.told(&q.config.Settings)
 	for _, p := range task.Priorities {
-		if l := q.lanes.oldest(r, q, p); l != nil {
-			i.OldestReady = max(i.OldestReady, r.now.Sub(l.head[0].readyAt))
+		if since, some := q.lanes.oldest(r, q, p); some {
+			i.OldestReady = max(i.OldestReady, r.now.Sub(since))
 		}
 	}
 	return i, nil

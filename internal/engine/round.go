@@ -32,6 +32,7 @@ type Leader struct {
 	zones  map[string]*zones  // the same
 
 	timelines [len(timelines)]timeline
+	reading   []*queue // of which lanes are still to be read
 
 	auditKept func() time.Duration // nil: as by default
 	traceTick func(schedule string, n *NewTask) map[string]string
@@ -62,6 +63,13 @@ type queue struct {
 	credit   [3]int    // smooth weighted round robin over the priorities
 	dirty    bool
 	blocked  bool // among those of its space
+	starved  bool // a claim found nothing while lanes were unread
+}
+
+func newQueue(name queueName, s *space) *queue {
+	q := &queue{queueName: name, space: s, lanes: newLanes()}
+	q.lanes.of = q
+	return q
 }
 
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
@@ -74,6 +82,8 @@ type Round struct {
 	born       int    // ticks that fired in it, as a measure of its work
 	queues     []*queue
 	lanes      []*dirtyLane
+	flows      []waitingFlow
+	lanesRead  int
 	breakers   []dirtyBreaker
 	tallies    []*newsTally             // that have changed
 	deaths     int                      // of tasks that became dead letters or poisoned
@@ -175,6 +185,7 @@ func (r *Round) Seal() {
 		s.freed = false
 	}
 	r.queues, r.lanes, r.spaces = nil, nil, nil
+	r.sealFlows()
 	r.sealBreakers()
 	r.sealGroups()
 	r.sealZones()
@@ -204,7 +215,8 @@ func (r *Round) queue(ns, name string) *queue {
 	}
 	config, err := task.DecodeQueueConfig(row)
 	corrupt(err)
-	q := &queue{queueName: qn, config: config, space: r.spaceOf(ns), lanes: newLanes()}
+	q := newQueue(qn, r.spaceOf(ns))
+	q.config = config
 	if row, ok = r.tx.Get(queueKey(ns, tabCounts, name)); ok {
 		q.counts, err = decodeCounts(row)
 		corrupt(err)
@@ -215,25 +227,6 @@ func (r *Round) queue(ns, name string) *queue {
 	q.holdAll(r.now)
 	r.l.queues[qn] = q
 	return q
-}
-
-// readLanes finds the lanes of a queue that are not empty.
-func (r *Round) readLanes(q *queue) {
-	prefix := queueKey(q.ns, tabLane, q.name)
-	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
-		name, ok := parseLane(k[len(prefix):])
-		row, err := decodeLane(v)
-		corrupt(err)
-		if !ok {
-			corrupt(fmt.Errorf("lane key %q", k))
-		}
-		l := &lane{laneName: name, count: row.count, scan: row.first, inRow: row.inRow}
-		if l.count == 1 && l.inRow.seq != 0 {
-			l.head, l.scan = []readyTask{l.inRow}, l.inRow.seq+1
-		}
-		q.lanes.add(l, q.flowOf(name.key, r.now), r.now)
-		return true
-	})
 }
 
 // parseLane reads what follows the queue in a lane's key.
@@ -434,14 +427,26 @@ func (r *Round) touch(q *queue) {
 
 func (r *Round) enterLane(q *queue, id task.ID, x *Exec) {
 	name := x.lane()
-	l := q.lanes.byName[name]
+	l := r.laneOf(q, name)
 	if l == nil {
 		l = &lane{laneName: name, scan: x.Seq}
 		l.insert(readyTask{x.Seq, id, x.ReadyAt})
-		q.lanes.add(l, q.flowOf(name.key, r.now), r.now)
-		if q.startsInRow(name) {
-			l.inRow = readyTask{x.Seq, id, x.ReadyAt}
-			r.writeLane(q, l) // now: it is the task's row, too
+		inRow := q.startsInRow(name)
+		if inRow {
+			l.inRow = l.head[0]
+		}
+		cold := q.addAsCold(l, r.now)
+		if !cold {
+			q.lanes.add(l, q.flowOf(name.key, r.now), r.now)
+		}
+		if inRow || cold {
+			r.writeLane(q, l) // now: it is the task's row, too, or nothing will touch it
+		}
+		if inRow {
+			return
+		}
+		if cold {
+			r.tx.Set(readyKey(q.ns, q.name, name, x.Seq), encodeReady(id, x.ReadyAt))
 			return
 		}
 	} else if first := l.first(); true {
@@ -456,7 +461,7 @@ func (r *Round) enterLane(q *queue, id task.ID, x *Exec) {
 
 func (r *Round) leaveLane(q *queue, x *Exec) {
 	name := x.lane()
-	l := q.lanes.byName[name]
+	l := r.laneOf(q, name)
 	if l == nil {
 		corrupt(fmt.Errorf("ready task at %d lies in no lane of queue %q", x.Seq, q.name))
 	}
@@ -486,6 +491,7 @@ func (r *Round) touchLane(q *queue, l *lane) {
 		l.dirty = true
 		r.lanes = append(r.lanes, &dirtyLane{q, l})
 	}
+	r.settleFlow(q, l.flow, l)
 }
 
 // corrupt stops the replica: the state can't be what was written.

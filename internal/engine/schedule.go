@@ -102,8 +102,13 @@ func CheckSchedule(s *task.Schedule, l task.Limits) error {
 	if err := s.Check(l); err != nil {
 		return err
 	}
-	_, err := whenOf(s)
-	return err
+	if _, err := whenOf(s); err != nil {
+		return err
+	}
+	if err := cron.Check(s.Cron); err != nil {
+		return task.Invalid("cron", "%q: %v", task.Cut(s.Cron, 64), err)
+	}
+	return nil
 }
 
 // whenOf reads the rule of a schedule.

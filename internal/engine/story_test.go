@@ -21,7 +21,9 @@ var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 //
 // Tasks are called t1, t2 … in the order of their making. A verb on a task shows the token of its latest claim, or with
 // fence=N of an earlier one.
-func TestStories(t *testing.T) {
+func TestStories(t *testing.T) { tellStories(t) }
+
+func tellStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := &story{world: newWorld(t), tokens: map[string][]task.Token{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -37,11 +37,21 @@ type timeline struct {
 }
 
 // NextDeadline is a time before which Tick has nothing to do.
-func (l *Leader) NextDeadline() store.Time { return min(l.timelines[0].next, l.timelines[1].next) }
+func (l *Leader) NextDeadline() store.Time {
+	if len(l.reading) > 0 {
+		return 0
+	}
+	return l.nextDeadline()
+}
 
-// Tick lets time pass: it does what is due, up to a bound. Afterwards NextDeadline says when to call it again.
+// nextDeadline is a time before which no deadline lies.
+func (l *Leader) nextDeadline() store.Time { return min(l.timelines[0].next, l.timelines[1].next) }
+
+// Tick lets time pass: it does what is due, up to a bound, and reads more of the lanes that a new leader has not read yet. Afterwards
+// NextDeadline says when to call it again.
 func Tick(r *Round) {
-	if r.l.NextDeadline() > r.now {
+	r.readOn()
+	if r.l.nextDeadline() > r.now {
 		return
 	}
 	due, lines, whole := r.readDue()

@@ -42,6 +42,13 @@ func (s *lanes) offer(typ string, now store.Time) {
 			break
 		}
 	}
+	s.trials[typ] = nil
+	for p, of := range s.cold.byType {
+		if t := of[typ]; t != nil && (best == nil || t.before(best)) {
+			s.of.thaw(s.coldTop(p, typ), now) // and offers it
+			return
+		}
+	}
 	if s.trials[typ] = best; best != nil {
 		s.show(best, now)
 	}

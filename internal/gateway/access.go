@@ -46,13 +46,16 @@ func shownByGRPC(ctx context.Context) shown {
 	return shown{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace), certificateOfGRPC(ctx)}
 }
 
-// token reads the token; "" for none. What is no token the door refuses.
+// token reads the token; "" for none. What is no token is refused where it is looked up.
 func (s shown) token() (string, error) {
 	said, err := onlyOne("authorization", headerToken, s.tokens)
-	if len(said) >= len(bearer) && strings.EqualFold(said[:len(bearer)], bearer) {
-		said = strings.TrimSpace(said[len(bearer):])
+	if err != nil || len(s.tokens) == 0 {
+		return "", err
 	}
-	return said, err
+	if len(said) < len(bearer) || !strings.EqualFold(said[:len(bearer)], bearer) {
+		return "", &task.Error{Code: task.CodeUnauthenticated, Field: "authorization", Message: "authorization: the scheme is not Bearer: send \"Authorization: Bearer pawl_…\""}
+	}
+	return strings.TrimSpace(said[len(bearer):]), nil
 }
 
 // admit lets a call in that wants something, or says why not. It fills in whose the call is, and limits its context to what its token

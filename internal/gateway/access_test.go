@@ -237,6 +237,30 @@ func knock(g *Gateway, method, path, token, namespace string) *httptest.Response
 }
 
 // What a token is limited to is said, and nothing of what there is.
+// A token comes with the word Bearer, in any case: what comes without it, or with another scheme, is refused whatever it holds.
+func TestTokensComeAsBearer(t *testing.T) {
+	k := newKeys()
+	k.cutAll()
+	g := lockedGateway(t, k)
+	secret := k.secret["observe"]
+	for said, want := range map[string]int{
+		"Bearer " + secret: 200, "bearer  " + secret: 200, "BEARER " + secret + " ": 200,
+		secret: 401, "Basic " + secret: 401, "Bearer" + secret: 401, "Token " + secret: 401, "": 401, "Bearer ": 401, "Bearer": 401,
+	} {
+		r, w := httptest.NewRequest("GET", "/api/v1/me", nil), httptest.NewRecorder()
+		r.Header.Set("Authorization", said)
+		g.rest.ServeHTTP(w, r)
+		if w.Code != want || strings.Contains(w.Body.String(), secret) {
+			t.Errorf("REST, %.12q: %d %s, want %d", said, w.Code, w.Body, want)
+		}
+		s := shownByGRPC(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaToken, said)))
+		_, err := g.visitor(s)
+		if e, _ := task.AsError(err); (err == nil) != (want == 200) || want == 401 && (e == nil || e.Code != task.CodeUnauthenticated) {
+			t.Errorf("gRPC, %.12q: %v, want %d", said, err, want)
+		}
+	}
+}
+
 func TestRefusalsSayWhatIsMissing(t *testing.T) {
 	k := newKeys()
 	k.cutAll()

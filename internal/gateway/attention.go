@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,11 +26,8 @@ const (
 	fewAttempts = 10
 	// soundTime is for how long attempts must have ended well for what was before to be over.
 	soundTime = 15 * time.Minute
-	// shortDisk is which part of a disk must be free, and lastDays how long a certificate.
-	shortDisk = 0.1
-	lastDays  = 14 * 24 * time.Hour
-	// lagEntries is how far a replica may be behind.
-	lagEntries = 100_000
+	// lastDays is how long a certificate must last.
+	lastDays = 14 * 24 * time.Hour
 	// hookFails is how many attempts for a webhook must fail in a row, hookLate how long a notice may wait, and hookDropped for how long it
 	// is told that some were dropped.
 	hookFails   = 3
@@ -65,7 +61,13 @@ var (
 	nodeAway = matter{severity: critical, kind: "node", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s nodes give no answer, longest: %s", grouped(n), most)
 	}}
+	clockWrong = matter{severity: critical, kind: "clock", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("the clocks of %s nodes are wrong, most: %s", grouped(n), most)
+	}}
 	diskFull = matter{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("the disks of %s nodes have less room than --min-free, least: %s", grouped(n), most)
+	}}
+	diskLow = matter{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the disks of %s nodes are nearly full, most: %s", grouped(n), most)
 	}}
 	certificateEnds = matter{severity: critical, kind: "certificate"}
@@ -84,6 +86,12 @@ var (
 	}}
 	webhookDrops = matter{severity: warning, kind: "webhook", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s webhooks have dropped %s, the last within the hour; most: %s", grouped(n), plural(int64(total), "notice"), most)
+	}}
+	nodeRestarts = matter{severity: warning, kind: "node", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("%s nodes start again and again, most often: %s", grouped(n), most)
+	}}
+	diskSlow = matter{severity: warning, kind: "disk", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("the disks of %s nodes are much slower than those of the others: %s", grouped(n), most)
 	}}
 	deadLettersKept = matter{severity: warning, kind: "dead_letters"}
 	failureRates    = matter{severity: warning, kind: "failure_rate"}
@@ -106,8 +114,8 @@ var (
 		return fmt.Sprintf("%s ticks of schedules were late or missed, most: %s", grouped(n), most)
 	}}
 
-	matters = []*matter{&noLeader, &nodeAway, &diskFull, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
-		&webhookDrops, &deadLettersKept, &failureRates,
+	matters = []*matter{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
+		&webhookDrops, &nodeRestarts, &diskSlow, &deadLettersKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
 
@@ -242,26 +250,27 @@ func (s *situation) ofCluster(now time.Time, f findings) {
 	if left := s.certificate.Sub(now); !s.certificate.IsZero() && left < lastDays {
 		f.add(&certificateEnds, "", left.Seconds(), "the certificate that clients are shown ends in %s", left.Truncate(time.Minute))
 	}
-	s.ofAway(f)
+	s.ofNodes(f)
 	if !s.known {
 		f.add(&noLeader, "0", 0, "the system shard could not be asked how the cluster stands")
 		return
 	}
 	s.ofShards(f)
-	for _, n := range s.overview.Nodes {
-		if free, total := float64(n.Report.DiskFree), float64(n.Report.DiskTotal); total > 0 && free < total*shortDisk {
-			f.add(&diskFull, n.Name, free, "the disk of node %s has %.1f of %.1f GiB free", n.Name, free/(1<<30), total/(1<<30))
-		}
-	}
 }
 
-// ofAway looks at nodes that are away: not heard of, or without an answer just now.
-func (s *situation) ofAway(f findings) {
+// nodeMatters are the troubles of nodes that need attention. One that a new leader has not heard of yet may be well.
+var nodeMatters = map[cluster.ProblemKind]*matter{cluster.ClockWrong: &clockWrong, cluster.DiskFull: &diskFull, cluster.DiskLow: &diskLow, cluster.DiskSlow: &diskSlow,
+	cluster.NodeRestart: &nodeRestarts}
+
+// ofNodes looks at nodes: those that are away, not heard of or without an answer just now, and those that have troubles.
+func (s *situation) ofNodes(f findings) {
 	told := map[string]bool{}
 	for _, p := range s.overview.Problems() {
 		if p.Kind == cluster.NodeAway {
 			f.add(&nodeAway, p.Node, p.For.Seconds(), "%s", p.Text)
 			told[p.Node] = true
+		} else if m := nodeMatters[p.Kind]; m != nil {
+			f.add(m, p.Node, p.Value, "%s", p.Text)
 		}
 	}
 	for _, name := range s.away {
@@ -271,30 +280,15 @@ func (s *situation) ofAway(f findings) {
 	}
 }
 
+// shardMatters are the troubles of shards that need attention. What only takes time does not.
+var shardMatters = map[cluster.ProblemKind]*matter{cluster.NoLeader: &noLeader, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags}
+
 // ofShards looks at shards, all that have the same trouble at once.
 func (s *situation) ofShards(f findings) {
 	for _, p := range s.overview.Problems() {
-		m := &noLeader
-		switch p.Kind {
-		case cluster.NoLeader:
-		case cluster.FewReplicas:
-			m = &fewReplicas
-		default:
-			continue
-		}
-		f.add(m, strconv.FormatUint(uint64(p.Shards[0]), 10), 0, "%s", p.Text)
-		f.last(m).More = int64(len(p.Shards) - 1)
-	}
-	names := map[uint32]string{}
-	for _, n := range s.overview.Nodes {
-		names[n.Number] = n.Name
-	}
-	for _, sh := range s.overview.Shards {
-		for _, m := range sh.Members {
-			if m.Lag > lagEntries {
-				f.add(&replicaLags, strconv.FormatUint(uint64(sh.ID), 10), float64(m.Lag), "the replica of shard %d on node %s is %s entries behind", sh.ID,
-					cmp.Or(names[m.Node], strconv.FormatUint(uint64(m.Node), 10)), grouped(int64(min(m.Lag, math.MaxInt64)))) // #nosec G115 -- bounded
-			}
+		if m := shardMatters[p.Kind]; m != nil {
+			f.add(m, strconv.FormatUint(uint64(p.Shards[0]), 10), p.Value, "%s", p.Text)
+			f.last(m).More = int64(len(p.Shards) - 1)
 		}
 	}
 }

@@ -53,11 +53,16 @@ func TestAttention(t *testing.T) {
 		{"a node gives no answer", situation{known: true, away: []string{"n3"}}, "critical node n3"},
 		{"a node is away", node(cluster.NodeOverview{Heard: true, Silent: time.Minute}), "critical node n2"},
 		{"a node was not heard of yet", node(cluster.NodeOverview{}), ""},
+		{"a clock is wrong", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{ClockOffset: -time.Hour}}), "critical clock n2"},
+		{"a disk is below its bound, which says all", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100, DiskShort: true, MinFree: 10}}), "critical disk n2"},
+		{"a disk is slow", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{SlowDisk: true}}), "warning disk n2"},
+		{"a node starts again and again", node(cluster.NodeOverview{Alive: true, Starts: 3, Proof: time.Minute}), "warning node n2"},
 		{"a disk is short", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100}}), "critical disk n2"},
 		{"a disk is not", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 11, DiskTotal: 100}}), ""},
 		{"no leader", shardIs(cluster.ShardOverview{Known: true}), "critical shard 3"},
 		{"too few replicas", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Under: true}), "warning shard 3"},
-		{"a replica lags", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Lag: lagEntries + 1}}}), "warning shard 3"},
+		{"a replica lags", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Answers: true, Lag: 100_001}}}), "warning shard 3"},
+		{"a replica lags a little", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Answers: true, Lag: 100_000}}}), ""},
 		{"a queue is well", queue(busy("q", time.Minute)), ""},
 		{"a long wait", queue(busy("q", time.Minute+1)), "warning oldest_wait q"},
 		{"paused with work, which says all", queue(busy("q", time.Hour, task.WhyQueuePaused, task.WhyNoWorker)), "warning queue_paused q"},
@@ -113,9 +118,9 @@ func TestManyNeedAttention(t *testing.T) {
 	for _, a := range s.attention(time.Now()) {
 		fmt.Fprintf(&got, "%s %s %s %v +%d: %s\n", a.Severity, a.Kind, a.Subject, a.Value, a.More, a.Detail)
 	}
-	want := `critical disk n2 1.073741824e+09 +0: the disk of node n2 has 1.0 of 100.0 GiB free
-critical disk n1 2.147483648e+09 +0: the disk of node n1 has 2.0 of 100.0 GiB free
-critical disk n0 3.221225472e+09 +0: the disk of node n0 has 3.0 of 100.0 GiB free
+	want := `critical disk n2 1.073741824e+09 +0: the disk of node n2 has 1GiB of 100GiB free
+critical disk n1 2.147483648e+09 +0: the disk of node n1 has 2GiB of 100GiB free
+critical disk n0 3.221225472e+09 +0: the disk of node n0 has 3GiB of 100GiB free
 critical dead_letters  2000 +0: at least 2,000 dead letters of the last hour kept, 2,500 in all
 critical no_worker idle-199 299 +13999: 14,000 queues have 53,800 ready tasks, and no worker asks; most: idle-199, idle-198, idle-197
 warning oldest_wait slow-2 10800 +0: a task of queue slow-2 has been ready for 3h0m0s, and none should for more than 1m

@@ -72,6 +72,9 @@ func withGuest(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
+// strictTransport has browsers come by TLS alone for a year. Names below the host may have servers of their own, so it says nothing of them.
+const strictTransport = "max-age=31536000"
+
 // withTLS tells handlers that their connection is encrypted, which net/http sees only of connections that it has made so itself.
 func withTLS(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,6 +82,9 @@ func withTLS(next http.Handler) http.Handler {
 			with := *r
 			with.TLS = c.state
 			r = &with
+			if c.state != nil {
+				w.Header()["Strict-Transport-Security"] = []string{strictTransport}
+			}
 		}
 		next.ServeHTTP(w, r)
 	})

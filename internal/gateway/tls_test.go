@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -189,6 +190,40 @@ func TestTLSVersions(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A client of TLS 1.2 gets a suite with authenticated encryption, or none.
+func TestTLSSuites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, v := serveTLS(t, newFake())
+		for _, protos := range [][]string{{"h2"}, {"http/1.1"}, nil} {
+			for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
+				cfg := v.client("n1", protos...)
+				cfg.MaxVersion, cfg.CipherSuites = tls.VersionTLS12, []uint16{suite.ID}
+				_, err := shake(t, l, cfg)
+				if strings.HasSuffix(suite.Name, "_SHA") && err == nil || suite.ID == tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 && err != nil {
+					t.Errorf("%s, %q: %v", suite.Name, protos, err)
+				}
+			}
+		}
+	})
+}
+
+// Answers over TLS, refusals among them, tell browsers to come by TLS alone, and those in plaintext don't.
+func TestStrictTransport(t *testing.T) {
+	g := newGateway(newFake())
+	for _, path := range []string{"/api/v1/queues", "/healthz", "/nothing"} {
+		for _, c := range []struct {
+			guest *guest
+			want  string
+		}{{&guest{}, ""}, {&guest{state: &tls.ConnectionState{}}, "max-age=31536000"}} {
+			r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
+			g.http.Handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), guestKey{}, c.guest)))
+			if got := w.Header().Get("Strict-Transport-Security"); got != c.want {
+				t.Errorf("%s, TLS %v: %q, want %q", path, c.guest.state != nil, got, c.want)
+			}
+		}
+	}
 }
 
 // A client that does not trust the authority, or wants another host, sends nothing.

@@ -63,3 +63,11 @@ func TestNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 1024: "1KiB", 1536: "1.5KiB", 256<<20 - 1: "255.9MiB", 256 << 20: "256MiB", 25 << 29: "12.5GiB", 3 << 50: "3072TiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d bytes are %q, want %q", n, got, want)
+		}
+	}
+}

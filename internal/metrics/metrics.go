@@ -89,6 +89,8 @@ type Webhooks struct {
 // Node is how the node stands. What is 0 is not known.
 type Node struct {
 	DiskFree, DiskTotal int64
+	MinFree             int64         // bytes that must be free for new tasks to be taken
+	ClockOffset         time.Duration // its wall clock less that of most others
 	LogBytes            uint64
 	CertificateEnds     time.Time
 	Refused             map[string]uint64 // callers who were not let in, by reason; nil: not known
@@ -176,7 +178,9 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	if n.DiskTotal > 0 {
 		diskFree.gauge(to, float64(n.DiskFree))
 		diskSize.gauge(to, float64(n.DiskTotal))
+		diskMinFree.gauge(to, float64(n.MinFree))
 	}
+	clockOffset.gauge(to, n.ClockOffset.Seconds())
 	logBytes.gauge(to, float64(n.LogBytes))
 	if !n.CertificateEnds.IsZero() {
 		certificateEnds.gauge(to, float64(n.CertificateEnds.Unix()))

@@ -68,6 +68,8 @@ var (
 	storeBytes      = gather("pawl_store_bytes", "Size of a replica's state on disk, in bytes.", "shard")
 	logBytes        = gather("pawl_raft_log_bytes", "Size of the logs of all shards on disk, in bytes.")
 	diskFree        = gather("pawl_disk_free_bytes", "Free space of the disk with the data directory, in bytes.")
+	diskMinFree     = gather("pawl_disk_min_free_bytes", "Free space below which the node takes no new tasks (--min-free), in bytes.")
+	clockOffset     = gather("pawl_clock_offset_seconds", "How far the node's wall clock is ahead of those of most nodes, or of the one other node, in seconds; 0 if nobody knows.")
 	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
 	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When the certificate ends that clients are shown, in seconds since 1970.")
 	refused         = gather("pawl_access_refused_total", "Calls that were not let in, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is good, but not for that).", "reason")

@@ -66,14 +66,15 @@ func (n *Node) settle(ctx context.Context) (done bool) {
 	if n.copy.Version() == 0 {
 		return true // there will be another
 	}
-	left, here := n.book.read().compare(n.copy.Map())
+	book := n.book.read()
+	left, here := book.compare(n.copy.Map())
 	done = true
 	for _, id := range left {
-		done = n.try(ctx, "delete a replica that has left", id, func() error { return n.dropReplica(id) }) && done
+		done = n.try(ctx, "delete a replica that has left", id, book.Replicas[id].Replica, func() error { return n.dropReplica(id) }) && done
 	}
 	for id, h := range here {
 		if n.replicas.get(id) == nil {
-			done = n.try(ctx, "start a replica", id, func() error { return n.startReplica(id, h) }) && done
+			done = n.try(ctx, "start a replica", id, h.Replica, func() error { return n.startReplica(id, h) }) && done
 		}
 	}
 	return done
@@ -96,17 +97,17 @@ func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holdin
 	return left, here
 }
 
-func (n *Node) try(ctx context.Context, what string, id uint32, do func() error) bool {
+func (n *Node) try(ctx context.Context, what string, id uint32, replica uint64, do func() error) bool {
 	err := do()
 	if errors.Is(err, ErrDamaged) { // it stays so: only a start repairs it
 		n.fail(err)
 	}
 	if err != nil && ctx.Err() == nil {
-		n.cfg.Logger.Error("could not "+what, "shard", id, "error", err)
+		n.cfg.Logger.Error("could not "+what, "shard", id, "replica", shard.ReplicaName(id, replica), "error", err)
 		return false
 	}
 	if err == nil {
-		n.cfg.Logger.Info(what, "shard", id)
+		n.cfg.Logger.Info(what, "shard", id, "replica", shard.ReplicaName(id, replica))
 	}
 	return true
 }
@@ -162,7 +163,7 @@ func (n *Node) report() cluster.Report {
 		SlowDisk: n.slow.Load(), DiskShort: n.diskFull(), Up: time.Since(n.began)}
 	if !n.cfg.InMemory {
 		r.MinFree = n.cfg.MinFree
-		r.DiskFree, r.DiskTotal, _ = diskBytes(n.cfg.Dir)
+		r.DiskFree, r.DiskTotal, _ = n.cfg.diskBytes(n.cfg.Dir)
 	}
 	for _, id := range n.replicas.all() {
 		rep := n.replicas.get(id)

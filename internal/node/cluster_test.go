@@ -40,6 +40,8 @@ type network struct {
 	admin string                   // token of all nodes, which want tokens then; "": they want none
 	hooks *receiver                // of notices; nil: there is none
 	deaf  atomic.Pointer[deafness] // of a node; nil: of none
+	full  sync.Map                 // names of nodes whose disks have less than one byte free
+	lines *logLines                // of all nodes, from information on; nil: nobody keeps them
 	slept atomic.Int64             // how long the machines of all nodes were suspended, in nanoseconds
 }
 
@@ -148,6 +150,12 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	cfg := Config{Name: name, Dir: dir, Listener: api, PeerListener: peer, Join: join, MinFree: 1,
 		Time: store.TimeSource{Wall: func() time.Time { return time.Now().Add(w.wrong[name]).Add(w.sleptFor()) },
 			Elapsed: func() time.Duration { return time.Since(w.began) + w.sleptFor() }}}
+	cfg.diskBytes = func(string) (free, total int64, err error) {
+		if _, full := w.full.Load(name); full {
+			return 0, 1 << 40, nil
+		}
+		return 1 << 39, 1 << 40, nil
+	}
 	cfg.DialPeer = func(ctx context.Context, at string) (net.Conn, error) {
 		conn, err := w.dial(ctx, at)
 		if err != nil {
@@ -173,6 +181,9 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 		if !s.crashed.Load() {
 			fatal(err)
 		}
+	}
+	if w.lines != nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(w.lines, nil)).With("node", name)
 	}
 	if os.Getenv("PAWL_TEST_LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", name)

@@ -81,7 +81,8 @@ type Config struct {
 	dialWebhook     func(ctx context.Context, network, address string) (net.Conn, error) // of tests; nil: the network
 
 	// MinFree is how many bytes of disk must be free for enqueues to be taken.
-	MinFree int64
+	MinFree   int64
+	diskBytes func(dir string) (free, total int64, err error) // of tests; nil: the disk is asked
 
 	ArchiveMaxBytes int64
 	ArchiveMaxAge   int // days
@@ -165,6 +166,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.MinFree == 0 {
 		c.MinFree = DefaultMinFree
+	}
+	if c.diskBytes == nil {
+		c.diskBytes = diskBytes
 	}
 	if c.ArchiveMaxAge == 0 {
 		c.ArchiveMaxAge = DefaultArchiveDays

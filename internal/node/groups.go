@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -82,7 +83,7 @@ func removeLearner(ctx context.Context, s *shard.Shard, id uint64) error {
 	return s.Change(ctx, func(st shard.Status) error {
 		switch {
 		case slices.Contains(st.Voters, id) || slices.Contains(st.VotersOutgoing, id):
-			return refuseChange("replica %d votes", id)
+			return refuseChange("%s votes", s.ReplicaText(id))
 		case !slices.Contains(st.Learners, id):
 			return shard.ErrNothing
 		}
@@ -112,15 +113,24 @@ func changeVoters(ctx context.Context, s *shard.Shard, c cluster.VoterChange) er
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case st.Term != c.Term || !sameSet(st.Voters, c.From) || len(st.VotersOutgoing) > 0:
-			return refuseChange("the group has changed since: term %d, voters %v", st.Term, st.Voters)
+			return refuseChange("the group has changed since: term %d, voters %s", st.Term, replicaTexts(s, st.Voters))
 		}
 		for _, id := range c.Promote {
 			if !slices.Contains(st.Learners, id) {
-				return refuseChange("replica %d is no learner", id)
+				return refuseChange("%s is no learner", s.ReplicaText(id))
 			}
 		}
 		return mustAnswer(st, c)
 	}, changes...)
+}
+
+// replicaTexts lists replicas in a sentence.
+func replicaTexts(s *shard.Shard, ids []uint64) string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = s.ReplicaText(id)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // mustAnswer refuses a change after which no majority of the voters would answer.

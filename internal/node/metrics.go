@@ -142,8 +142,10 @@ func (n *Node) workerMetrics() (out []metrics.Workers) {
 
 func (n *Node) nodeMetrics() (m metrics.Node) {
 	if !n.cfg.InMemory {
-		m.DiskFree, m.DiskTotal, _ = diskBytes(n.cfg.Dir) // 0: not known
+		m.DiskFree, m.DiskTotal, _ = n.cfg.diskBytes(n.cfg.Dir) // 0: not known
+		m.MinFree = n.cfg.MinFree
 	}
+	m.ClockOffset = time.Duration(n.offset.Load())
 	m.LogBytes = n.replicas.log.DiskBytes()
 	if n.gateway != nil {
 		m.CertificateEnds = n.gateway.CertificateEnds()

@@ -214,7 +214,11 @@ func (n *Node) openDir() (damage, err error) {
 
 // watchRoom has the free space of the node's disk looked at.
 func (n *Node) watchRoom() {
-	n.disk = &room{node: n.book.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: freeBytes}
+	free := func(dir string) (int64, error) {
+		free, _, err := n.cfg.diskBytes(dir)
+		return free, err
+	}
+	n.disk = &room{node: n.book.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free}
 	n.room = n.disk.check
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -124,7 +125,7 @@ func (e ear) Snapshot(ctx context.Context, from transport.Peer, head []byte, bod
 	}
 	rep := e.n.replicas.get(id)
 	if rep == nil || rep.id != m.GetTo() {
-		return fmt.Errorf("shard %d: replica %d is not here", id, m.GetTo())
+		return fmt.Errorf("replica %s is not here", shard.ReplicaName(id, m.GetTo()))
 	}
 	if e.n.room != nil {
 		if err := e.n.room(); err != nil {

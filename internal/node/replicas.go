@@ -59,7 +59,7 @@ const callBytes = 24 << 20
 func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard, error) {
 	have, known := r.book.read().Replicas[id]
 	if known && have.Replica != h.Replica {
-		return nil, fmt.Errorf("shard %d: replica %d is to run, but replica %d is here", id, h.Replica, have.Replica)
+		return nil, fmt.Errorf("replica %s is to run, but replica %s is here", shard.ReplicaName(id, h.Replica), shard.ReplicaName(id, have.Replica))
 	}
 	if !known {
 		if err := r.make(id, h); err != nil {

@@ -43,16 +43,32 @@ func (x *exchange) body() ([]byte, error) {
 	case errors.Is(err, task.ErrUnavailable):
 		return nil, x.cutOff(err)
 	case err != nil:
+		x.stalled = true
 		return nil, x.cutOff(task.Invalid("body", "did not arrive whole"))
 	}
 	_ = x.conn.SetReadDeadline(time.Time{}) // or it would end the call's context later
 	return body, nil
 }
 
-// cutOff ends the connection behind the answer: the rest of the body is not worth reading.
+// cutOff ends the connection behind the answer: no other request can be told from the rest of the body.
 func (x *exchange) cutOff(err error) error {
 	x.w.Header().Set("Connection", "close")
 	return err
+}
+
+// discardTime is how long a client may go on to send a body that was refused, so that it comes to read why.
+const discardTime = 5 * time.Second
+
+// discardRest sends the answer, and reads what the client goes on to send. A connection that is closed with bytes unread is reset, and then the
+// client may see that in place of its answer.
+func (x *exchange) discardRest() {
+	x.giveRoom()
+	if x.stalled {
+		return
+	}
+	_ = x.conn.Flush()
+	_ = x.conn.SetReadDeadline(time.Now().Add(discardTime)) // not on connections in memory
+	_, _ = io.CopyN(io.Discard, x.r.Body, contract.MaxMessage)
 }
 
 func tooLarge() error {

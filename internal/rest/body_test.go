@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/seats"
@@ -43,14 +45,7 @@ func serve(t *testing.T, pages http.HandlerFunc) net.Conn {
 
 // serveConns gives the clients' ends of some connections to REST.
 func serveConns(t *testing.T, cfg Config, n int) (near []net.Conn) {
-	cfg.Namespace = anyNamespace
-	cfg.Call = func(r *http.Request, _ *Route, handle func(context.Context) error) (o Outcome) {
-		if err := handle(r.Context()); err != nil {
-			o.Refusal, _ = task.AsError(err)
-		}
-		return o
-	}
-	server := &http.Server{Handler: New(cfg), IdleTimeout: 2 * time.Minute, WriteTimeout: AnswerTimeout}
+	server := newServer(cfg)
 	l := pipe{make(chan net.Conn, n)}
 	for range n {
 		here, far := net.Pipe()
@@ -61,6 +56,21 @@ func serveConns(t *testing.T, cfg Config, n int) (near []net.Conn) {
 	close(l.conns)
 	_ = server.Serve(l)
 	return near
+}
+
+func newServer(cfg Config) *http.Server {
+	cfg.Namespace = anyNamespace
+	if cfg.Call == nil {
+		cfg.Call = call
+	}
+	return &http.Server{Handler: New(cfg), IdleTimeout: 2 * time.Minute, WriteTimeout: AnswerTimeout}
+}
+
+func call(r *http.Request, _ *Route, handle func(context.Context) error) (o Outcome) {
+	if err := handle(r.Context()); err != nil {
+		o.Refusal, _ = task.AsError(err)
+	}
+	return o
 }
 
 func anyNamespace(context.Context) string { return "default" }
@@ -152,6 +162,50 @@ func TestRoomForBodies(t *testing.T) {
 		}
 		time.Sleep(time.Second) // the server closes its connections slowly
 	})
+}
+
+// A client that sends its whole body before it reads, and one that wants no other answer on its connection, still learn why the body was
+// refused: a connection that is closed with bytes unread is reset, and the answer is lost with it.
+func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
+	long := strings.Repeat(" ", 15<<20)
+	for name, c := range map[string]struct {
+		head string
+		code int
+	}{
+		"no room, length known":   {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
+		"no room, keep-alive":     {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
+		"no room, HTTP/1.0":       {fmt.Sprintf("POST /api/v1/tasks HTTP/1.0\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
+		"no room, length unknown": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", len(long)), 503},
+		"too long, by its length": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", 20<<20), 413},
+		"no such path":            {fmt.Sprintf("POST /api/v1/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", len(long)), 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := bufconn.Listen(1 << 16)
+				full := seats.NewRoom(4 * contract.MaxMessage)
+				server := newServer(Config{Large: full, Call: func(r *http.Request, on *Route, handle func(context.Context) error) Outcome {
+					time.Sleep(time.Second) // so that the wait for room doesn't end at the same moment as the time of the body
+					return call(r, on, handle)
+				}})
+				go server.Serve(l)
+				defer server.Close()
+				if _, err := full.Take(t.Context(), "default", full.Each()); err != nil {
+					t.Fatal(err)
+				}
+				conn, err := l.Dial()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n, err := io.WriteString(conn, c.head+long); err != nil {
+					t.Fatalf("the connection was closed after %d bytes: %v", n, err)
+				}
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil || resp.StatusCode != c.code {
+					t.Errorf("got %v, %v, want %d", resp, err, c.code)
+				}
+			})
+		})
+	}
 }
 
 // A body is read whole whatever is known of its length, in pieces of any size, and the longest is as long as a message may be.

@@ -39,6 +39,8 @@ type exchange struct {
 	conn   *http.ResponseController
 	status int
 	sent   bool // the handler has answered by itself
+	// stalled says that the body stopped on its way: nobody waits for the rest.
+	stalled bool
 
 	held, extra *seats.Held // room for a large body and what is made of it; nil: none
 }
@@ -69,6 +71,9 @@ func (f *face) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 	})
 	if !x.sent {
 		x.send(came)
+	}
+	if came.Refusal != nil && r.ContentLength != 0 {
+		x.discardRest()
 	}
 }
 

@@ -30,7 +30,7 @@ func (e *NotLeader) Error() string {
 	if e.Leader == 0 {
 		return "not the leader; there is none"
 	}
-	return fmt.Sprintf("not the leader, replica %d is", e.Leader)
+	return fmt.Sprintf("not the leader: the replica on node number %d is", uint32(e.Leader)) // #nosec G115 -- the number is the lower half
 }
 
 // PanicError is what a call gets that panicked or broke the rule of refusals. Nothing of it was kept.

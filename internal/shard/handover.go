@@ -220,7 +220,7 @@ func (l *loop) failHandover(how string) {
 	r := l.handovers.backoffs[to]
 	pause := min(firstBackoff<<min(r.failures, 10), maxBackoff)
 	l.handovers.backoffs[to] = backoff{r.failures + 1, l.cfg.Time.Elapsed() + pause}
-	l.cfg.Logger.Warn("leadership was not handed over", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaText(to),
+	l.cfg.Logger.Warn("leadership was not handed over", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaName(to),
 		"wanted_because", l.handovers.under.why, "reason", how, "backoff", pause)
 	l.endHandover(fmt.Errorf("%w: to the replica on node %s: %s", ErrNoTransfer, l.cfg.Node(to), how))
 }

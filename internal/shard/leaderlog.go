@@ -29,7 +29,7 @@ func (l *loop) logLeader() {
 	if l.former.id != 0 {
 		from = l.cfg.Node(l.former.id)
 	}
-	l.cfg.Logger.Info("the shard has a new leader", "shard", l.cfg.ID, "from", from, "to", l.cfg.Node(l.cfg.Replica), "replica", l.replicaText(l.cfg.Replica),
+	l.cfg.Logger.Info("the shard has a new leader", "shard", l.cfg.ID, "from", from, "to", l.cfg.Node(l.cfg.Replica), "replica", l.replicaName(l.cfg.Replica),
 		"why", l.whyLeads(), "term", l.term)
 }
 
@@ -50,5 +50,13 @@ func (l *loop) whyLeads() string {
 	}
 }
 
-// replicaText is how a replica is called beside the name of its node: by the shard and which of its replicas it is, as its directory is.
-func (l *loop) replicaText(id uint64) string { return fmt.Sprintf("%d.%d", l.cfg.ID, id>>32) }
+// ReplicaName is what a replica is called beside the name of its node: the shard, and which of the shard's replicas it is, as in the name of
+// its directory. Its id tells people nothing.
+func ReplicaName(shard uint32, id uint64) string { return fmt.Sprintf("%d.%d", shard, id>>32) }
+
+// ReplicaText is a replica of this shard in a sentence: "replica 3.1 on node n2".
+func (s *Shard) ReplicaText(id uint64) string {
+	return fmt.Sprintf("replica %s on node %s", ReplicaName(s.cfg.ID, id), s.cfg.Node(id))
+}
+
+func (l *loop) replicaName(id uint64) string { return ReplicaName(l.cfg.ID, id) }

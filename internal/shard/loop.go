@@ -368,7 +368,7 @@ func (l *loop) observe(rd raft.Ready) {
 	}
 	if l.office != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.office.Term) {
 		if l.soft.Lead == 0 && l.term == l.office.Term { // nobody asked for votes: Raft gave up by itself
-			l.cfg.Logger.Warn("this replica leads no more: it hears nothing of most voters", "shard", l.cfg.ID)
+			l.cfg.Logger.Warn("this replica leads no more: it hears nothing of most voters", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
 		}
 		l.abandonOffice(&NotLeader{l.soft.Lead})
 	}
@@ -477,7 +477,7 @@ func (l *loop) changeConf(e *pb.Entry) error {
 		return err
 	}
 	if !voted && slices.Contains(l.members.Voters, l.cfg.Replica) {
-		l.cfg.Logger.Info("this replica votes now", "shard", l.cfg.ID)
+		l.cfg.Logger.Info("this replica votes now", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
 	}
 	return nil
 }

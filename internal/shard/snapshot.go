@@ -75,14 +75,14 @@ func (l *loop) sendSnapshot(m *pb.Message) {
 	index := m.Snapshot.Metadata.GetIndex()
 	l.outgoing.from[to] = index
 	ctx := l.outgoing.ctx
-	l.cfg.Logger.Info("sending a snapshot", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaText(to), "index", index)
+	l.cfg.Logger.Info("sending a snapshot", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaName(to), "index", index)
 	l.outgoing.all.Go(func() {
 		err := l.writeSnapshot(ctx, m, snap)
 		snap.Close()
 		status := raft.SnapshotFinish
 		if err != nil {
 			status = raft.SnapshotFailure
-			l.cfg.Logger.Warn("snapshot not delivered", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaText(to), "index", index, "error", err)
+			l.cfg.Logger.Warn("snapshot not delivered", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaName(to), "index", index, "error", err)
 		}
 		select {
 		case l.asks <- func(l *loop) {
@@ -114,7 +114,7 @@ type staged struct {
 // more, which is no error. Body is read to its end. After an error the replica is as it was, or fails.
 func (s *Shard) Receive(ctx context.Context, m *pb.Message, body io.Reader) error {
 	if m.GetType() != pb.MsgSnap || m.GetTo() != s.cfg.Replica {
-		return fmt.Errorf("shard %d: message %v to replica %d is no snapshot for replica %d", s.cfg.ID, m.GetType(), m.GetTo(), s.cfg.Replica)
+		return fmt.Errorf("%v to %s is no snapshot for %s", m.GetType(), s.ReplicaText(m.GetTo()), s.ReplicaText(s.cfg.Replica))
 	}
 	if !s.receiving.TryLock() {
 		return fmt.Errorf("shard %d: another snapshot is coming in", s.cfg.ID)

@@ -151,8 +151,7 @@ func newRaftFrame(letters []letter) (*frame, error) {
 	}
 	size := frameSize(envelopes)
 	if size >= maxMessage {
-		return nil, fmt.Errorf("raft message of shard %d for replica %x: %d bytes, at most %d",
-			envelopes[0].Shard, envelopes[0].Message.GetTo(), size, maxMessage)
+		return nil, fmt.Errorf("raft message of shard %d: %d bytes, at most %d", envelopes[0].Shard, size, maxMessage)
 	}
 	room := pool.Get(size)
 	b, err := appendFrame((*room)[:0], envelopes)

@@ -188,7 +188,7 @@ func (v *visit) alarm(a pawl.Attention) alarm {
 		out.URL = v.alarmURL("schedules", a)
 	case "webhook":
 		out.URL = v.alarmURL("webhooks", a)
-	case "shard", "node", "disk":
+	case "shard", "node", "clock", "disk":
 		out.URL = v.url("cluster")
 	}
 	return out

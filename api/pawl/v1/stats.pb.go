@@ -1010,7 +1010,7 @@ func (x *QueueTotals) GetOldestReadyQueue() string {
 // Attention is something that somebody should look at.
 type Attention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`         // dead_letters, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, disk, certificate
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`         // dead_letters, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate
 	Severity      string                 `protobuf:"bytes,2,opt,name=severity,proto3" json:"severity,omitempty"` // critical, warning
 	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // name of the queue, schedule, webhook, shard or node; of many, the gravest
 	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`     // a sentence, about all of them

@@ -1,0 +1,50 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A new leader reads the lanes of many keys bit by bit. A claim for what lies behind them waits, changes nothing, and is served as soon
+// as they are read, though nothing else happens in the shard.
+func TestClaimWaitsForLanesToBeRead(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const two = 2
+		ctx := context.Background()
+		stop := w.addShard(two)
+		w.pass(5 * time.Second)
+		var specs []task.Spec
+		for i := range 4000 {
+			specs = append(specs, task.Spec{Queue: "a", Type: "job", Key: fmt.Sprintf("key-%05d", i)})
+		}
+		specs = append(specs, task.Spec{Queue: "a", Type: "rare", Key: "last"})
+		for len(specs) > 0 {
+			n := min(len(specs), 1000)
+			for i := range specs[:n] {
+				specs[i].Fill()
+			}
+			got, _, err := w.Enqueue(ctx, two, ns, specs[:n])
+			w.must(err)
+			for _, e := range got {
+				w.must(e.Err)
+			}
+			specs = specs[n:]
+		}
+		stop()
+		stop = w.addShard(two)
+		defer func() { stop() }()
+		w.pass(5 * time.Second)
+		c := call("a")
+		c.Types = []string{"rare"}
+		began := time.Now()
+		got, _, err := w.Claim(ctx, two, c, time.Minute)
+		w.must(err)
+		if len(got) != 1 || got[0].Type != "rare" || time.Since(began) > time.Second {
+			t.Errorf("got %v after %s", got, time.Since(began))
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/human"
+)
+
+// lowDisk is which part of a disk should be free.
+const lowDisk = 0.1
+
+// nodeProblems are those of the nodes. What a node that is away said of its clock and disk is of the past.
+func (o *Overview) nodeProblems() (list []Problem) {
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		if !n.Alive {
+			list = append(list, n.away())
+			continue
+		}
+		for _, find := range []func(*NodeOverview) (Problem, bool){o.clock, disk, slowDisk, restarts} {
+			if p, amiss := find(n); amiss {
+				p.Node = n.Name
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// away tells of a node that is not alive. A leader of the system shard that is new has had no time to hear of all.
+func (n *NodeOverview) away() Problem {
+	silent := n.Silent.Truncate(time.Second)
+	switch p := (Problem{Kind: NodeAway, Node: n.Name, For: n.Silent}); {
+	case n.Heard:
+		p.Text = fmt.Sprintf("node %s was last heard of %s ago", n.Name, silent)
+		return p
+	case n.Silent >= aliveFor:
+		p.Text = fmt.Sprintf("node %s gives no answer, for %s at least", n.Name, silent)
+		return p
+	default:
+		p.Kind = NodeUnheard
+		p.Text = fmt.Sprintf("node %s was not heard of yet: the cluster has had its leader for %s", n.Name, silent)
+		return p
+	}
+}
+
+// clock compares a node's wall clock with those of the others. Of two nodes each tells how far it is from the other, and only the first is
+// named.
+func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
+	off := n.Report.ClockOffset
+	if off.Abs() <= MaxClockOffset {
+		return p, false
+	}
+	apart := off.Abs().Truncate(time.Millisecond)
+	p = Problem{Kind: ClockWrong, Value: apart.Seconds()}
+	side := "behind"
+	if off > 0 {
+		side = "ahead of"
+	}
+	switch {
+	case len(o.Nodes) != 2:
+		p.Text = fmt.Sprintf("the clock of node %s is %s %s those of most nodes: it leads no shard until the clock is right", n.Name, apart, side)
+	case n != &o.Nodes[0] && o.Nodes[0].Alive && o.Nodes[0].Report.ClockOffset.Abs() > MaxClockOffset:
+		return p, false
+	default:
+		other := &o.Nodes[0]
+		if n == other {
+			other = &o.Nodes[1]
+		}
+		p.Text = fmt.Sprintf("the clock of node %s is %s %s that of node %s, and of two nobody knows which is wrong", n.Name, apart, side, other.Name)
+	}
+	return p, true
+}
+
+// disk looks at the room on a node's disk.
+func disk(n *NodeOverview) (p Problem, amiss bool) {
+	r := &n.Report
+	free := human.Bytes(r.DiskFree)
+	switch {
+	case r.DiskShort && r.DiskFree >= r.MinFree:
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead until it has had a quarter more for a while",
+			n.Name, free, human.Bytes(r.MinFree))
+	case r.DiskShort && len(n.Leads) > 0:
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in what it leads, %s, until a node with room does",
+			n.Name, free, human.Bytes(r.MinFree), shardsText(n.Leads))
+	case r.DiskShort:
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): it leads no shard, since it takes no new tasks", n.Name, free,
+			human.Bytes(r.MinFree))
+	case float64(r.DiskFree) < float64(r.DiskTotal)*lowDisk:
+		return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s of %s free", n.Name, free, human.Bytes(r.DiskTotal))}, true
+	default:
+		return p, false
+	}
+	p.Kind, p.Value = DiskFull, float64(r.DiskFree)
+	return p, true
+}
+
+func slowDisk(n *NodeOverview) (p Problem, amiss bool) {
+	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it is given no shard to lead", n.Name)}, n.Report.SlowDisk
+}
+
+func restarts(n *NodeOverview) (p Problem, amiss bool) {
+	return Problem{Kind: NodeRestart, Value: float64(n.Starts), Text: fmt.Sprintf("node %s has started %d times within %s: it is given no shard to lead until it has run for %s",
+		n.Name, n.Starts, span(startsWindow), span(n.Proof))}, n.Proof > 0
+}
+
+// span is a time of whole seconds without the zeros that String ends with: "10m", "30s".
+func span(d time.Duration) string {
+	if d%time.Minute == 0 {
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return d.String()
+}

@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A clock that is off, a disk without room and a node that starts again and again are named, with what follows from it; what a node that is
+// away said of them is not.
+func TestProblemsOfNodes(t *testing.T) {
+	const mib, gib = 1 << 20, 1 << 30
+	node := func(name string, change func(*NodeOverview)) NodeOverview {
+		n := NodeOverview{Node: Node{Name: name, State: Active}, Alive: true, Heard: true, Report: Report{DiskFree: 50 * gib, DiskTotal: 100 * gib, MinFree: 256 * mib}}
+		if change != nil {
+			change(&n)
+		}
+		return n
+	}
+	off := func(d time.Duration) func(*NodeOverview) { return func(n *NodeOverview) { n.Report.ClockOffset = d } }
+	short := func(free int64, leads ...uint32) func(*NodeOverview) {
+		return func(n *NodeOverview) { n.Report.DiskShort, n.Report.DiskFree, n.Leads = true, free, leads }
+	}
+	n1, n2, n3 := node("n1", nil), node("n2", nil), node("n3", nil)
+	for _, c := range []struct {
+		name  string
+		nodes []NodeOverview
+		want  string
+	}{
+		{"all is well", []NodeOverview{n1, n2, n3}, ""},
+		{"a clock within the bound", []NodeOverview{n1, node("n2", off(MaxClockOffset)), node("n3", off(-MaxClockOffset))}, ""},
+		{"a clock is ahead", []NodeOverview{n1, node("n2", off(time.Hour)), n3}, "the clock of node n2 is 1h0m0s ahead of those of most nodes: it leads no shard until the clock is right"},
+		{"a clock is behind", []NodeOverview{n1, n2, node("n3", off(-MaxClockOffset-time.Millisecond))},
+			"the clock of node n3 is 501ms behind those of most nodes: it leads no shard until the clock is right"},
+		{"two clocks are apart", []NodeOverview{node("n1", off(-time.Minute)), node("n2", off(time.Minute))},
+			"the clock of node n1 is 1m0s behind that of node n2, and of two nobody knows which is wrong"},
+		{"and only the second tells", []NodeOverview{n1, node("n2", off(time.Minute))}, "the clock of node n2 is 1m0s ahead of that of node n1, and of two nobody knows which is wrong"},
+		{"and the first is away", []NodeOverview{node("n1", func(n *NodeOverview) { n.Alive, n.Silent, n.Report.ClockOffset = false, time.Minute, -time.Minute }), node("n2", off(time.Minute))},
+			"node n1 was last heard of 1m0s ago | the clock of node n2 is 1m0s ahead of that of node n1, and of two nobody knows which is wrong"},
+		{"a leader's disk is below its bound", []NodeOverview{node("n1", short(256*mib-1, 0, 2)), n2, n3},
+			"the disk of node n1 has 255.9MiB free, less than 256MiB (--min-free): new tasks are refused in what it leads, shards 0, 2, until a node with room does"},
+		{"one that leads nothing", []NodeOverview{n1, node("n2", short(100*mib)), n3},
+			"the disk of node n2 has 100MiB free, less than 256MiB (--min-free): it leads no shard, since it takes no new tasks"},
+		{"one that has a little room again", []NodeOverview{n1, node("n2", short(256*mib)), n3},
+			"the disk of node n2 has 256MiB free, and had less than 256MiB (--min-free): other nodes lead until it has had a quarter more for a while"},
+		{"a disk is nearly full", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.DiskFree = 10*gib - 1 }), n3}, "the disk of node n2 has 9.9GiB of 100GiB free"},
+		{"a disk is not", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.DiskFree = 10 * gib }), n3}, ""},
+		{"nobody knows how large", []NodeOverview{node("n1", func(n *NodeOverview) { n.Report = Report{} })}, ""},
+		{"a disk is slow", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.SlowDisk = true }), n3},
+			"the disk of node n2 is much slower than those of other nodes: it is given no shard to lead"},
+		{"a node starts again and again", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) { n.Starts, n.Proof = 3, 90*time.Second })},
+			"node n3 has started 3 times within 10m: it is given no shard to lead until it has run for 1m30s"},
+		{"it has run for long enough", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) { n.Starts = 3 })}, ""},
+		{"everything at once, before it went", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) {
+			n.Alive, n.Silent, n.Proof, n.Report = false, time.Minute, time.Minute, Report{ClockOffset: time.Hour, DiskShort: true, SlowDisk: true}
+		})}, "node n3 was last heard of 1m0s ago"},
+	} {
+		o := Overview{Settings: Settings{Replication: 3}, Nodes: c.nodes}
+		var got []string
+		for _, p := range o.Problems() {
+			got = append(got, p.Text)
+			if p.Node == "" || !strings.Contains(p.Text, "node "+p.Node) {
+				t.Errorf("%s: %+v does not name its node", c.name, p)
+			}
+		}
+		if strings.Join(got, " | ") != c.want {
+			t.Errorf("%s:\ngot  %q\nwant %q", c.name, got, c.want)
+		}
+	}
+}

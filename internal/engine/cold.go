@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"math"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A key that only waits needs little: its place in the order, and which task is its next one. With a million such keys, flows and
+// lanes would take 2 GB. So beyond maxWarm flows of a queue, a key is kept as a cold lane: one small struct, which becomes a flow and a
+// lane again when something happens to the key or its turn comes.
+//
+// Cold lanes keep the order of flows exactly: they remember what the key has used. They lie in one heap for each priority and
+// type, so that a type is held or let run as a whole.
+
+// maxWarm is how many flows of a queue stay in memory as they are, even if they only wait. Tests change it.
+var maxWarm = 1000
+
+// maxHeads is how many flows a queue may have for one to stay warm whose next tasks were read ahead: to forget them costs a read.
+var maxHeads = 10_000
+
+// coldLane is the only lane of a key that runs nothing, has a full bucket and is not held.
+type coldLane struct {
+	key     string
+	of      *coldType
+	first   readyTask // without an id, it is not read yet and its number is a lower bound
+	used    float64   // as in flow
+	account int32     // as in flow
+	count   int32
+	place   int32 // among the lanes of its type
+	inRow   bool  // first has no row but the lane's
+}
+
+func (c *coldLane) name() laneName { return laneName{c.of.priority, c.key, c.of.typ} }
+
+// lane is the lane as it is while it is not cold.
+func (c *coldLane) lane() *lane {
+	l := &lane{laneName: c.name(), count: int64(c.count), scan: c.first.seq, own: -1, sameType: -1}
+	if c.first.id != (task.ID{}) {
+		l.head, l.scan = []readyTask{c.first}, c.first.seq+1
+	}
+	if c.inRow {
+		l.inRow = c.first
+	}
+	return l
+}
+
+// chill turns what is stored of a lane into a cold one, if one can tell all of it.
+func (l *lane) chill() (c *coldLane, ok bool) {
+	if l.count > math.MaxInt32 {
+		return nil, false
+	}
+	c = &coldLane{key: l.key, count: int32(l.count), first: readyTask{seq: l.scan}, inRow: l.inRow.seq != 0}
+	if len(l.head) > 0 {
+		c.first = l.head[0]
+	}
+	return c, !c.inRow || c.first == l.inRow
+}
+
+// coldType is the cold lanes of one priority and type.
+type coldType struct {
+	priority task.Priority
+	typ      string
+	lanes    ranking[*coldLane]
+	tasks    int64
+	held     bool
+	place    int32 // in the order of its priority; -1: it is held
+}
+
+// coldLanes are those of a queue.
+type coldLanes struct {
+	byKey  map[string]*coldLane
+	byType [3]map[string]*coldType
+	order  [3]ranking[*coldType] // of those that may run, by their first lanes
+}
+
+func newColdLanes() coldLanes {
+	c := coldLanes{byKey: map[string]*coldLane{}}
+	for i := range c.order {
+		c.byType[i] = map[string]*coldType{}
+		c.order[i] = ranking[*coldType]{
+			order: func(t *coldType) order { return t.lanes.items[0].order },
+			place: func(t *coldType) *int32 { return &t.place },
+		}
+	}
+	return c
+}
+
+// coldPrice is what the key of a cold lane has used in this account. It runs nothing, so time adds nothing.
+func (s *lanes) coldPrice(c *coldLane) float64 {
+	if int(c.account) != s.account {
+		return 0
+	}
+	return c.used
+}
+
+// addCold puts a lane of a type among the cold ones.
+func (s *lanes) addCold(c *coldLane, n laneName) {
+	p := n.priority - task.High
+	t := s.cold.byType[p][n.typ]
+	if t == nil {
+		t = &coldType{priority: n.priority, typ: n.typ, held: s.held[n.typ], place: -1, lanes: ranking[*coldLane]{
+			order: func(c *coldLane) order { return order{turn(c.used), c.first.seq} },
+			place: func(c *coldLane) *int32 { return &c.place },
+		}}
+		s.cold.byType[p][n.typ] = t
+	}
+	c.of = t
+	t.lanes.add(c)
+	t.tasks += int64(c.count)
+	s.cold.byKey[c.key] = c
+	if !t.held {
+		s.cold.put(t)
+	}
+}
+
+// put brings a type to its place.
+func (c *coldLanes) put(t *coldType) {
+	o := &c.order[t.priority-task.High]
+	if t.place < 0 {
+		o.add(t)
+	} else {
+		o.moved(t)
+	}
+}
+
+func (s *lanes) dropCold(c *coldLane) {
+	t := c.of
+	p := t.priority - task.High
+	t.lanes.drop(c)
+	t.tasks -= int64(c.count)
+	delete(s.cold.byKey, c.key)
+	switch {
+	case t.lanes.Len() == 0:
+		if t.place >= 0 {
+			s.cold.order[p].drop(t)
+		}
+		delete(s.cold.byType[p], t.typ)
+	case t.place >= 0:
+		s.cold.order[p].moved(t)
+	}
+}
+
+// cool makes a flow that only waits a cold lane, if there are many.
+func (s *lanes) cool(f *flow, l *lane, now store.Time) {
+	switch {
+	case len(s.flows) <= maxWarm || len(l.head) > 1 && len(s.flows) <= maxHeads:
+		return
+	case s.flows[f.key] != f || s.byName[l.laneName] != l:
+		return
+	case f.key == "" || f.lanes != 1 || f.running > 0 || f.use.claims() > 0 || f.use.bucket != nil || f.held != 0 || s.trials[l.typ] == l:
+		return
+	}
+	c, ok := l.chill()
+	if !ok {
+		return
+	}
+	c.used, c.account = s.price(f, now), int32(s.account) // #nosec G115 -- it grows when a queue was empty
+	if l.own >= 0 {
+		s.hide(l)
+	}
+	if s.ofType != nil {
+		s.unindex(l)
+	}
+	delete(s.byName, l.laneName)
+	delete(s.flows, f.key)
+	s.addCold(c, l.laneName)
+}
+
+// thaw makes a cold lane a flow and a lane again, where it is in the order.
+func (q *queue) thaw(c *coldLane, now store.Time) *flow {
+	s, l := &q.lanes, c.lane()
+	used := s.coldPrice(c)
+	s.dropCold(c)
+	f := q.flowOf(c.key, now)
+	held := f.held // by a rule that has just changed
+	f.held, f.used, f.at, f.account, f.rank = 0, used, now, s.account, turn(used)
+	s.link(l, f)
+	_, tried := s.trials[l.typ]
+	switch {
+	case tried:
+		s.offerIfBetter(l, now)
+	case !s.held[l.typ]:
+		p := l.priority - task.High
+		f.ready[p].add(l)
+		s.order[p].add(f)
+		s.typeOrder(l).add(l)
+	}
+	s.setHeld(f, held, now)
+	return f
+}
+
+// holdCold holds the cold lanes of a type back, or lets them run again: from where the first of the others is.
+func (s *lanes) holdCold(typ string, held bool, now store.Time) {
+	for p := range s.cold.byType {
+		t := s.cold.byType[p][typ]
+		switch {
+		case t == nil:
+		case held:
+			t.held = true
+			s.cold.order[p].drop(t)
+		default:
+			t.held = false
+			s.open(now)
+			start := s.start(now)
+			for i := range t.lanes.items {
+				c := t.lanes.items[i].of
+				c.used, c.account = max(s.coldPrice(c), start), int32(s.account) // #nosec G115 -- as in cool
+			}
+			t.lanes.rebuild()
+			s.cold.put(t)
+		}
+	}
+}
+
+// coldFirst is the first cold lane of a priority that a claim of the types may take; nil: there is none.
+func (s *lanes) coldFirst(p int, types []string) (first *coldLane) {
+	if len(types) == 0 {
+		if s.cold.order[p].Len() == 0 {
+			return nil
+		}
+		return s.cold.order[p].top().lanes.top()
+	}
+	for _, typ := range types {
+		if c := s.coldTop(p, typ); c != nil && !c.of.held && (first == nil || c.rank().before(first.rank())) {
+			first = c
+		}
+	}
+	return first
+}
+
+// comesFirst says whether a cold lane comes before all flows of a priority.
+func (s *lanes) comesFirst(c *coldLane, p int) bool {
+	return s.order[p].Len() == 0 || c.rank().before(s.order[p].items[0].order)
+}
+
+// coldTop is the first cold lane of a type, held or not; nil: there is none.
+func (s *lanes) coldTop(p int, typ string) *coldLane {
+	if t := s.cold.byType[p][typ]; t != nil {
+		return t.lanes.top()
+	}
+	return nil
+}
+
+// before says whether the first lane of a type is claimed from before another lane of it.
+func (t *coldType) before(l *lane) bool {
+	if t.priority != l.priority {
+		return t.priority < l.priority
+	}
+	return t.lanes.items[0].before(order{l.flow.rank, l.first()})
+}
+
+// mayHave says whether there may be a lane of a type, held or not. Breakers must be watched.
+func (s *lanes) mayHave(typ string) bool {
+	for p := range s.cold.byType {
+		if s.cold.byType[p][typ] != nil {
+			return true
+		}
+	}
+	return len(s.ofType[typ]) > 0 || s.partial()
+}
+
+func (c *coldLane) rank() order { return c.of.lanes.items[c.place].order }
+
+// oldestCold is the cold lane of a priority whose first task has waited longest; nil: there is none.
+func (s *lanes) oldestCold(p int) (oldest *coldLane) {
+	first := uint64(math.MaxUint64)
+	for _, t := range s.cold.byType[p] {
+		for i := range t.lanes.items {
+			if it := &t.lanes.items[i]; it.first < first {
+				oldest, first = it.of, it.first
+			}
+		}
+	}
+	return oldest
+}

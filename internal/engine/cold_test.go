@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// keepWarm sets how many flows stay warm, and how many lanes are read at once, for a test.
+func keepWarm(t testing.TB, warm, lanes int) {
+	was := []int{maxWarm, maxHeads, firstLanes, tickLanes, claimLanes}
+	t.Cleanup(func() { maxWarm, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4] })
+	maxWarm, maxHeads = warm, 2*warm
+	if lanes > 0 {
+		firstLanes, tickLanes, claimLanes = lanes, lanes, 2*lanes
+	}
+}
+
+// The stories are the same if every key that only waits is cold.
+func TestStoriesCold(t *testing.T) {
+	keepWarm(t, 0, 0)
+	tellStories(t)
+}
+
+// The model agrees if keys are cold, and leaders begin with one lane of each priority.
+func TestModelCold(t *testing.T) {
+	for _, c := range []struct{ warm, lanes int }{{0, 1}, {0, 0}, {2, 2}} {
+		t.Run(fmt.Sprintf("%d warm, %d read at once", c.warm, c.lanes), func(t *testing.T) {
+			keepWarm(t, c.warm, c.lanes)
+			runModel(t, duelQueues, modelSteps/2, func(d *duel) []func() string { return append(d.verbs(), d.leaderStep, d.manyStep) })
+		})
+	}
+}
+
+// manyStep adds tasks of keys that come once, so that lanes of many keys wait.
+func (d *duel) manyStep() string {
+	for range 5 {
+		s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: fmt.Sprint("one-", d.rng.IntN(40)), MaxAttempts: 3,
+			Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
+		s.Fill()
+		t := d.m.taskOf(&s)
+		fate, other := d.m.enter(t)
+		a, err := d.enqueue(s)
+		d.entered(t, fate, other, a, err)
+	}
+	return "many keys"
+}
+
+// enqueueKeys adds a task for each of n keys.
+func (w *world) enqueueKeys(n int, spec task.Spec) {
+	for done := 0; done < n; {
+		w.now += 1000
+		w.round(func(r *Round) {
+			Tick(r)
+			for range min(1000, n-done) {
+				spec.Key = fmt.Sprintf("customer-%07d", done*7919%n)
+				done++
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: spec}); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func oneJob() task.Spec {
+	return task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: []byte("1")}
+}
+
+// What a leader keeps of keys that only wait does not grow by a flow for each, whether it accepted their tasks or read them, and no
+// round reads more lanes than its bound.
+func TestManyWaitingKeys(t *testing.T) {
+	if size := unsafe.Sizeof(coldLane{}); size > 80 {
+		t.Errorf("a cold lane takes %d bytes: with its key, its places and the map, a key no longer takes under 200", size)
+	}
+	const keys = 20_000
+	for _, limited := range []bool{false, true} {
+		w := newWorld(t)
+		s := task.DefaultSettings()
+		if limited {
+			s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
+		}
+		w.putQueue("default", s, false)
+		q := func() *queue { return w.leader.queues[queueName{"default", "default"}] }
+		bounded := func(when string, running int) {
+			t.Helper()
+			if n := len(q().lanes.flows); n > maxWarm+running+1 {
+				t.Errorf("limited %t, %s: %d flows are in memory", limited, when, n)
+			}
+		}
+		w.enqueueKeys(keys, oneJob())
+		bounded("after enqueues", 0)
+		claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 100, Lease: time.Hour}
+
+		w.takeOffice()
+		got := w.claim(claim)
+		if len(got) != 100 || w.read > claimLanes {
+			t.Errorf("limited %t: the first claim got %d tasks and read %d lanes", limited, len(got), w.read)
+		}
+		if w.claim(claim); w.read > claimLanes {
+			t.Errorf("limited %t: the second claim read %d lanes", limited, w.read)
+		}
+		rounds := 0
+		for ; w.leader.NextDeadline() <= w.now; rounds++ {
+			w.round(Tick)
+			if w.read > tickLanes {
+				t.Fatalf("limited %t: a tick read %d lanes", limited, w.read)
+			}
+		}
+		if most := keys/tickLanes + 2; rounds > most || q().lanes.partial() {
+			t.Errorf("limited %t: after %d ticks of at most %d, lanes are unread: %t", limited, rounds, most, q().lanes.partial())
+		}
+		bounded("when all are read", 200)
+		w.round(func(r *Round) {
+			for _, c := range got {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, Result{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		if w.claim(claim); w.read > 0 {
+			t.Errorf("limited %t: when all lanes are in memory, a claim read %d", limited, w.read)
+		}
+		bounded("after claims", 300)
+		if err := w.check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A claim that takes only what lies behind many lanes reads a bounded number, finds nothing, and is woken when more is read. It is not
+// given a task of a lower priority meanwhile.
+func TestClaimBehindUnreadLanes(t *testing.T) {
+	keepWarm(t, 10, 50)
+	w := newWorld(t)
+	w.putQueue("default", task.DefaultSettings(), false)
+	spec := oneJob()
+	w.enqueueKeys(1000, spec)
+	add := func(key string, p task.Priority) task.ID {
+		a, err := w.enqueue(task.Spec{Type: "rare", Queue: "default", Key: key, Priority: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.ID
+	}
+	add("a", task.Low)
+	wanted := add("zz", task.Normal)
+	w.takeOffice()
+	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"rare"}}
+	if got := w.claim(claim); len(got) != 0 || w.read > 4*claimLanes {
+		t.Fatalf("the first claim got %v and read %d lanes", got, w.read)
+	}
+	for range 100 {
+		w.round(Tick)
+		if len(w.last.Woken) == 0 {
+			t.Fatal("a claim found nothing, and lanes are read without waking it")
+		}
+		got := w.claim(claim)
+		if len(got) == 0 {
+			continue
+		}
+		if got[0].ID != wanted {
+			t.Errorf("got a task of priority %d", got[0].Exec.Priority)
+		}
+		return
+	}
+	t.Error("the task was not found")
+}
+
+// Keys take turns in the same order, cold or not: two leaders that get the same calls give the same tasks, in the same order.
+func TestColdOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		want := claimsOf(t, seed, 1000)
+		for _, warm := range []int{0, 3} {
+			if got := claimsOf(t, seed, warm); !slices.Equal(got, want) {
+				at := 0
+				for at < min(len(got), len(want)) && got[at] == want[at] {
+					at++
+				}
+				t.Errorf("seed %d, %d flows warm: claim %d of %d got %q, else %q", seed, warm, at, len(want), got[at:min(at+3, len(got))], want[at:min(at+3, len(want))])
+			}
+		}
+	}
+}
+
+// claimsOf is the tasks that a random course of calls claims, by their keys.
+func claimsOf(t *testing.T, seed uint64, warm int) (got []string) {
+	keepWarm(t, warm, 0)
+	w, rng := newWorld(t), rand.New(rand.NewPCG(seed, 1))
+	s := task.DefaultSettings()
+	s.Keys = map[string]task.KeyRules{"k1": {Weight: 3}, "k2": {Weight: 10, Rules: task.Rules{MaxRunning: 1}}}
+	w.configure("default", task.QueueConfig{Settings: s})
+	var running []Claimed
+	for range 600 {
+		if len(running) == 0 { // else keys that run are put in order again only when they come first
+			w.now += store.Time(rng.IntN(3_000_000))
+		}
+		switch rng.IntN(9) {
+		case 0, 1, 2:
+			spec := oneJob()
+			spec.Key, spec.Type, spec.Priority = fmt.Sprint("k", rng.IntN(12)), fmt.Sprint("t", rng.IntN(3)), task.Priorities[rng.IntN(2)]
+			if _, err := w.enqueue(spec); err != nil {
+				t.Fatal(err)
+			}
+		case 3, 4:
+			c := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 1 + rng.IntN(2), Lease: time.Hour}
+			if rng.IntN(2) == 0 {
+				c.Types = []string{fmt.Sprint("t", rng.IntN(3)), "t0"}
+			}
+			for _, g := range w.claim(c) {
+				got = append(got, fmt.Sprintf("%s/%s at %d", g.Key, g.Type, w.now))
+				running = append(running, g)
+			}
+		case 5:
+			var holds []task.Hold
+			if rng.IntN(2) == 0 {
+				holds = append(holds, task.Hold{Type: "t1"})
+			}
+			w.configure("default", task.QueueConfig{Settings: s, Holds: holds})
+		default:
+			if len(running) == 0 {
+				continue
+			}
+			at := rng.IntN(len(running))
+			h := Hold{Namespace: "default", ID: running[at].ID, Token: running[at].Token}
+			running = slices.Delete(running, at, at+1)
+			release := rng.IntN(4) == 0
+			if _, err := run(w, func(r *Round) (Settled, error) {
+				if release {
+					return Release(r, h, 0)
+				}
+				return Ack(r, h, Result{})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.check(); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// BenchmarkWaitingKeys says what a key that only waits takes of a leader's memory, and how long a new leader takes for its first
+// claim and to read all keys.
+func BenchmarkWaitingKeys(b *testing.B) {
+	keys := size(1_000_000)
+	w := benchWorld(b)
+	s := task.DefaultSettings()
+	s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
+	w.putQueue("default", s, false)
+	w.enqueueKeys(keys, oneJob())
+	enqueued := perKey(w, keys)
+	for b.Loop() {
+		w.takeOffice()
+		began := time.Now()
+		if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}}); len(got) != 1 {
+			b.Fatalf("%d claimed", len(got))
+		}
+		b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "ms-first-claim")
+		rounds, slowest := 0, time.Duration(0)
+		for ; w.leader.NextDeadline() <= w.now; rounds++ {
+			before := time.Now()
+			w.round(Tick)
+			slowest = max(slowest, time.Since(before))
+		}
+		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms-all-read")
+		b.ReportMetric(float64(slowest.Microseconds())/1000, "ms-slowest-round")
+		b.ReportMetric(float64(rounds), "rounds")
+		b.ReportMetric(perKey(w, keys), "B/key-read")
+	}
+	b.ReportMetric(enqueued, "B/key-enqueued")
+}
+
+// perKey is what a leader's memory takes by key. The leader is gone then.
+func perKey(w *world, keys int) float64 {
+	used := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	all := used()
+	w.leader = nil
+	return float64(all-used()) / float64(keys)
+}

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A new leader reads the lanes of a queue bit by bit. Reading those of a million keys takes seconds, in which the shard would answer
+// nobody. So a queue begins with the first lanes of each priority; Tick reads the others, a bounded number in each round. A verb that
+// needs the lane of a key that is still unread reads that key's rows.
+//
+// Until all lanes are read, keys take turns among those that were. A claim never gets a task of a lower priority while a higher one
+// might have a task for it: it finds nothing, and is woken when more is read.
+
+// Bounds of the lanes that are read. A key's lanes of one priority are read at once, whatever their number: their tasks have an order.
+// Tests change them.
+var (
+	firstLanes = 500  // of each priority when a queue is first used
+	tickLanes  = 2000 // in a Tick
+	claimLanes = 2000 // by the claims of a round that found nothing, first lanes included
+)
+
+// readLanes begins to read the lanes of a queue.
+func (r *Round) readLanes(q *queue) {
+	for i, p := range task.Priorities {
+		q.lanes.unread[i] = q.lanesOf(p)
+		r.readMore(q, i, firstLanes)
+	}
+	if q.lanes.partial() {
+		r.l.reading = append(r.l.reading, q)
+	}
+}
+
+// lanesOf begins the rows of a priority's lanes.
+func (q *queue) lanesOf(p task.Priority) []byte {
+	return append(queueKey(q.ns, tabLane, q.name), byte(p))
+}
+
+// lanesOfKey begins the rows of a key's lanes of a priority.
+func (q *queue) lanesOfKey(p task.Priority, key string) []byte {
+	return append(append(q.lanesOf(p), key...), 0)
+}
+
+// partial says whether some lanes are not read yet.
+func (s *lanes) partial() bool { return s.unread[0] != nil || s.unread[1] != nil || s.unread[2] != nil }
+
+// isUnread says whether the lanes of a key are not read yet, unless something needed them.
+func (q *queue) isUnread(p task.Priority, key string) bool {
+	from := q.lanes.unread[p-task.High]
+	return from != nil && bytes.Compare(q.lanesOfKey(p, key), from) >= 0
+}
+
+// readMore reads about n lanes of a priority, up to the end of a key.
+func (r *Round) readMore(q *queue, p, n int) {
+	from := q.lanes.unread[p]
+	q.lanes.unread[p] = nil
+	var ofKey []*lane
+	r.tx.Scan(from, after(q.lanesOf(task.Priorities[p])), func(k, v []byte) bool {
+		l := q.decodeStored(k, v)
+		if len(ofKey) > 0 && l.key != ofKey[0].key {
+			r.placeLanes(q, ofKey)
+			ofKey = ofKey[:0]
+			if n <= 0 {
+				q.lanes.unread[p] = q.lanesOfKey(l.priority, l.key)
+				return false
+			}
+		}
+		ofKey = append(ofKey, l)
+		n--
+		r.lanesRead++
+		return true
+	})
+	r.placeLanes(q, ofKey)
+}
+
+// readKey reads the lanes of a key that are still unread.
+func (r *Round) readKey(q *queue, p task.Priority, key string) {
+	if !q.isUnread(p, key) {
+		return
+	}
+	var ofKey []*lane
+	prefix := q.lanesOfKey(p, key)
+	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
+		ofKey = append(ofKey, q.decodeStored(k, v))
+		r.lanesRead++
+		return true
+	})
+	r.placeLanes(q, ofKey)
+}
+
+// decodeStored is a lane as its row tells it.
+func (q *queue) decodeStored(k, v []byte) *lane {
+	name, ok := parseLane(k[len(q.ns)+len(q.name)+3:])
+	row, err := decodeLane(v)
+	corrupt(err)
+	if !ok {
+		corrupt(fmt.Errorf("lane key %q", k))
+	}
+	l := &lane{laneName: name, count: row.count, scan: row.first, inRow: row.inRow}
+	if l.inRow.seq != 0 && (l.count == 1 || l.inRow.seq == row.first) {
+		l.head, l.scan = []readyTask{l.inRow}, l.inRow.seq+1
+	}
+	return l
+}
+
+// placeLanes takes lanes of one key and priority into memory, but for those that are there: they may have changed in this round. They
+// waited when the leader began, and so have used nothing.
+func (r *Round) placeLanes(q *queue, ofKey []*lane) {
+	s := &q.lanes
+	s.reading = true
+	defer func() { s.reading = false }()
+	for _, l := range ofKey {
+		c := s.cold.byKey[l.key]
+		switch {
+		case s.byName[l.laneName] != nil || c != nil && c.name() == l.laneName:
+			continue
+		case c != nil:
+			r.thaw(q, c)
+		case len(ofKey) == 1 && q.addAsCold(l, r.now):
+			continue
+		}
+		s.add(l, q.flowOf(l.key, r.now), r.now)
+	}
+}
+
+// addAsCold makes a lane of a new key a cold one, if there are many flows and nothing else is to be known of the key.
+func (q *queue) addAsCold(l *lane, now store.Time) bool {
+	s := &q.lanes
+	_, tried := s.trials[l.typ]
+	_, paused := q.config.HeldKey(l.key)
+	if l.key == "" || len(s.flows) < maxWarm || s.flows[l.key] != nil || tried || paused {
+		return false
+	}
+	c, ok := l.chill()
+	if !ok {
+		return false
+	}
+	if !s.held[l.typ] {
+		s.open(now)
+		if !s.reading {
+			c.used = s.start(now)
+		}
+	}
+	c.account = int32(s.account) // #nosec G115 -- as in cool
+	s.addCold(c, l.laneName)
+	return true
+}
+
+// laneOf is a lane in memory, read if need be; nil: it is empty.
+func (r *Round) laneOf(q *queue, name laneName) *lane {
+	if l := q.lanes.byName[name]; l != nil {
+		return l
+	}
+	if c := q.lanes.cold.byKey[name.key]; c != nil {
+		r.thaw(q, c)
+	}
+	r.readKey(q, name.priority, name.key)
+	if c := q.lanes.cold.byKey[name.key]; c != nil {
+		r.thaw(q, c)
+	}
+	return q.lanes.byName[name]
+}
+
+// thaw makes a cold lane a flow for this round at least.
+func (r *Round) thaw(q *queue, c *coldLane) {
+	name := c.name()
+	f := q.thaw(c, r.now)
+	r.settleFlow(q, f, q.lanes.byName[name])
+}
+
+// waitingFlow is a flow of which nothing but one lane may be left when the round ends.
+type waitingFlow struct {
+	q *queue
+	f *flow
+	l *lane // nil: the one that is shown
+}
+
+// settleFlow has a flow looked at when the round is sealed.
+func (r *Round) settleFlow(q *queue, f *flow, l *lane) {
+	if len(q.lanes.flows) > maxWarm {
+		r.flows = append(r.flows, waitingFlow{q, f, l})
+	}
+}
+
+// sealFlows makes cold lanes of the flows that only wait.
+func (r *Round) sealFlows() {
+	for _, w := range r.flows {
+		l := w.l
+		for p := 0; p < len(w.f.ready) && l == nil; p++ {
+			if w.f.ready[p].Len() > 0 {
+				l = w.f.ready[p].top()
+			}
+		}
+		if l != nil {
+			w.q.lanes.cool(w.f, l, r.now)
+		}
+	}
+	r.flows = nil
+}
+
+// readOn reads more lanes, of one queue.
+func (r *Round) readOn() {
+	if len(r.l.reading) == 0 {
+		return
+	}
+	q := r.l.reading[0]
+	if r.l.queues[q.queueName] == q { // else it was deleted
+		r.readFirst(q, tickLanes)
+		if q.starved {
+			q.starved = false
+			r.wake(q)
+		}
+		if q.lanes.partial() {
+			return
+		}
+	}
+	r.l.reading = r.l.reading[1:]
+}
+
+// readFirst reads about n lanes of the highest priority that has some unread.
+func (r *Round) readFirst(q *queue, n int) {
+	for p := range q.lanes.unread {
+		if q.lanes.unread[p] != nil {
+			r.readMore(q, p, n)
+			return
+		}
+	}
+}
+
+// readForClaim reads more lanes for a claim that found nothing, as long as the round may.
+func (r *Round) readForClaim(q *queue, types []string) bool {
+	for q.lanes.partial() && q.mayRun(r.now) && r.lanesRead < claimLanes {
+		r.readFirst(q, claimLanes-r.lanesRead)
+		if q.runnable(r.now, types) {
+			return true
+		}
+	}
+	q.starved = q.starved || q.lanes.partial()
+	return false
+}

@@ -1,0 +1,230 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/cluster"
+)
+
+// logLines keeps a log.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Write implements io.Writer.
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// about are the lines that have all of some texts.
+func (l *logLines) about(texts ...string) (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// setFull lets exactly these nodes have full disks.
+func (w *network) setFull(names ...string) {
+	w.full.Clear()
+	for _, name := range names {
+		w.full.Store(name, true)
+	}
+}
+
+// leaders are the nodes that lead the shards 0 to 2.
+func (w *network) leaders() (names []string) {
+	w.t.Helper()
+	for id := range uint32(3) {
+		names = append(names, w.leaderOf(id))
+	}
+	return names
+}
+
+// problems are those that an operator is told of.
+func (w *network) problems() []string {
+	w.t.Helper()
+	info, err := w.anyone().Admin().Cluster(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return info.Problems
+}
+
+// sound says whether an operator is told of no problems.
+func (w *network) sound() error {
+	if p := w.problems(); len(p) != 0 {
+		return fmt.Errorf("%q", p)
+	}
+	return nil
+}
+
+// enqueueEverywhere enqueues tasks at a node until each shard has got some.
+func (w *network) enqueueEverywhere(at string) (err error) {
+	w.t.Helper()
+	c := w.nodes[at].client()
+	for i := range 20 {
+		_, failed := c.Enqueue(w.t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue(fmt.Sprint("q", i)))
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// A node whose disk is below --min-free hands its shards to nodes with room within 10 s, so that tasks are taken again through any node; it
+// is named as a problem, and the log says why each shard has another leader. When nobody has room, everybody stays and enqueues are refused.
+func TestFullLeaderHandsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.lines = new(logLines)
+		w.form()
+		w.addShard()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(w.enqueueEverywhere("n1"))
+		w.until("no problems", w.sound)
+		full := w.leaderOf(1)
+		led := 0
+		for _, name := range w.leaders() {
+			if name == full {
+				led++
+			}
+		}
+		w.setFull(full)
+		w.within(10*time.Second, 100*time.Millisecond, "a full node leads nothing", func() error {
+			if names := w.leaders(); slices.Contains(names, full) {
+				return fmt.Errorf("%s is full, and leaders are %v", full, names)
+			}
+			return nil
+		})
+		for name := range w.nodes {
+			if err := w.enqueueEverywhere(name); err != nil {
+				t.Errorf("at %s: %v", name, err)
+			}
+		}
+		pass(time.Second) // until the shards are looked at again
+		want := fmt.Sprintf("the disk of node %s has 0B free, ", full)
+		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) || !strings.Contains(p[0], "less than 1B (--min-free): it leads no shard") {
+			t.Errorf("one node is full: problems %q", p)
+		}
+		why := fmt.Sprintf(`why="handed over: the disk of node %s has no room for new tasks"`, full)
+		if told := w.lines.about("the shard has a new leader", "from="+full+" ", why); len(told) != led {
+			t.Errorf("the log tells %d times that node %s handed over, want %d: %q", len(told), full, led, told)
+		}
+
+		all := slices.Sorted(maps.Keys(w.nodes))
+		w.setFull(all...)
+		pass(2 * time.Second)
+		before := w.leaders()
+		pass(time.Minute)
+		if now := w.leaders(); !slices.Equal(now, before) {
+			t.Errorf("nobody has room, and leaders went from %v to %v", before, now)
+		}
+		if err := w.enqueueEverywhere("n1"); !errors.Is(err, pawl.ErrUnavailable) {
+			t.Errorf("nobody has room: %v", err)
+		}
+		if p := strings.Join(w.problems(), " | "); !strings.Contains(p, "new tasks are refused in what it leads, shard") || strings.Count(p, "the disk of node") != 3 {
+			t.Errorf("nobody has room: problems %q", p)
+		}
+
+		w.setFull()
+		pass(20 * time.Second)
+		if p := w.problems(); len(p) != 3 || !strings.Contains(p[0], "and had less than") {
+			t.Errorf("there has been room for 20 s: problems %q", p)
+		}
+		w.until("no problems", w.sound)
+		w.noIDs()
+	})
+}
+
+// noIDs: no line of the log has an id of a replica that was not the first of its node.
+func (w *network) noIDs() {
+	w.t.Helper()
+	if len(w.lines.about("msg=")) == 0 {
+		w.t.Error("nothing was logged")
+	}
+	id := regexp.MustCompile(`\b[0-9]{10,}\b`)
+	for _, line := range w.lines.about("") {
+		if id.MatchString(line) {
+			w.t.Errorf("the log has an id: %s", line)
+		}
+	}
+}
+
+// Where replicas are made, moved and refused, log lines and errors call them by their shard and number, and by their node.
+func TestReplicasAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.lines = new(logLines)
+		w.form()
+		w.start("n4", t.TempDir(), "n1")
+		w.until("three voters each", w.replicated(3))
+		move := func(from, to string) {
+			t.Helper()
+			if err := w.anyone().Admin().MoveReplica(t.Context(), 1, from, to); err != nil {
+				t.Fatal(err)
+			}
+			w.until("it is there", func() error {
+				if w.nodes[to].replicas.get(1) == nil || w.nodes[from].replicas.get(1) != nil {
+					return errors.New("not yet")
+				}
+				return w.replicated(3)()
+			})
+		}
+		free, other := "", ""
+		for name, s := range w.nodes {
+			if s.replicas.get(1) == nil {
+				free = name
+			} else if name != w.leaderOf(1) {
+				other = name
+			}
+		}
+		move(other, free)
+		move(free, other)
+		id := w.nodes[other].replicas.get(1).id
+		if id>>32 == 0 {
+			t.Fatalf("replica %x is the first of its node", id)
+		}
+		name := fmt.Sprintf("1.%d", id>>32)
+		if told := w.lines.about(`msg="start a replica"`, "node="+other+" ", "replica="+name); len(told) != 1 {
+			t.Errorf("the log tells %d times that replica %s is started: %q", len(told), name, told)
+		}
+		s := w.nodes[w.leaderOf(1)].replicas.get(1).shard
+		text := fmt.Sprintf("replica %s on node %s", name, other)
+		st, err := s.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{
+			"a voter is removed as if it were a learner": removeLearner(t.Context(), s, id),
+			"a change that was planned on other voters":  changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term - 1, From: st.Voters}),
+			"a voter is to become one":                   changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term, From: st.Voters, Promote: []uint64{id}}),
+		} {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want that it names %s", what, err, text)
+			}
+		}
+		w.noIDs()
+	})
+}

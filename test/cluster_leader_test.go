@@ -1,0 +1,149 @@
+package test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+const (
+	// handoverBudget is how soon a server leads nothing whose disk has no room.
+	handoverBudget = 10 * time.Second
+	// roomMiB is the --min-free of TestClusterFullDisk, diskMiB the size of its disks.
+	roomMiB, diskMiB = 64, 192
+)
+
+// TestClusterFullDisk fills the disk of a leader of three servers up to --min-free, under load: it hands everything that it leads to those with
+// room, so that new tasks are taken through any of them, and it is named as a problem.
+func TestClusterFullDisk(t *testing.T) {
+	var disks []*disk
+	var dirs []string
+	for range clusterSize {
+		d := mountDisk(t, diskMiB)
+		disks, dirs = append(disks, d), append(dirs, filepath.Join(d.path, "data"))
+	}
+	c := newClusterIn(t, binary, dirs, "--min-free", "64MiB")
+	w := c.work()
+	full := c.leader()
+	disk, marks := disks[slices.Index(c.all, full)], c.marks()
+	began := time.Now()
+	disk.fill(roomMiB * 3 / 4)
+	c.eventuallyLeads(full, 0)
+	budget(t, "a server with a full disk leads nothing", time.Since(began), handoverBudget)
+	w.flow(&w.accepted)
+	for _, n := range c.all {
+		client := n.dial(pawl.WithRetryFor(startLimit)) // another server may just be about to lead
+		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("c")); err != nil {
+			t.Errorf("a task is refused at %s: %v", n.name, err)
+		}
+	}
+	info, err := c.operator().Admin().Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := strings.Join(info.Problems, "\n"); !strings.Contains(said, "the disk of node "+full.name+" has ") {
+		t.Errorf("%s has no room, and problems are %q", full.name, said)
+	}
+	why := `from=` + full.name + ` `
+	if said := c.said(marks, "the shard has a new leader", why, "handed over: the disk of node "+full.name+" has no room for new tasks"); len(said) == 0 {
+		t.Errorf("no log says that %s handed over, and why", full.name)
+	}
+	disk.empty()
+	w.finish()
+	c.whole()
+	w.check()
+}
+
+// TestClusterTransferToTheDead kills a server, and stops another for a while, whose shards are then led by others, which are to give some back:
+// no shard stands still for a handover to who is not there.
+func TestClusterTransferToTheDead(t *testing.T) {
+	c := newCluster(t)
+	client := c.operator()
+	if err := client.Admin().AddShards(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	c.whole()
+	w := c.scattered("a", "b", "c", "d", "e", "f")
+	for _, n := range c.all {
+		c.eventuallyLeads(n, 2)
+	}
+	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		n, marks := c.victim(), c.marks()
+		if how == syscall.SIGKILL {
+			n.kill()
+		} else {
+			n.signal(how)
+		}
+		time.Sleep(awayTime)
+		if how == syscall.SIGKILL {
+			n.start()
+		} else {
+			n.signal(syscall.SIGCONT)
+		}
+		n.ready()
+		if said := c.said(marks, "leadership was not handed over", "to="+n.name+" ", "did not take over"); len(said) > 0 {
+			t.Errorf("after %s of %s shards stood still for handovers to it: %s", how, n.name, strings.Join(said, "\n"))
+		}
+		t.Logf("after %s of %s: %d handovers to it were given up before they began", how, n.name, len(c.said(marks, "leadership was not handed over", "to="+n.name+" ", "it gave no answer")))
+		c.whole()
+		w.flow(&w.acked)
+	}
+	w.finish()
+	c.whole()
+	w.check()
+}
+
+// awayTime is long enough for the others to notice that a server is away, and for them to share out its shards.
+const awayTime = 12 * time.Second
+
+// scattered loads queues that lie in several shards until clients get answers.
+func (c *nodes) scattered(queues ...string) *workload {
+	cfg := c.load()
+	cfg.queues, cfg.scattered = queues, true
+	w := cfg.start(c.t)
+	w.flow(&w.acked)
+	return w
+}
+
+// eventuallyLeads waits until a server leads at least so many shards, or none at all.
+func (c *nodes) eventuallyLeads(n *member, least int) {
+	c.t.Helper()
+	client := c.operator()
+	eventually(c.t, n.name+" leads what it should", startLimit, func() bool {
+		info, err := client.Admin().Cluster(c.t.Context())
+		if err != nil {
+			return false
+		}
+		at := slices.IndexFunc(info.Nodes, func(i pawl.NodeInfo) bool { return i.Name == n.name })
+		if at < 0 {
+			return false
+		}
+		leads := len(info.Nodes[at].Leads)
+		return least == 0 && leads == 0 || least > 0 && leads >= least
+	})
+}
+
+// marks are places in the logs of all servers, for said.
+func (c *nodes) marks() (at []int64) {
+	for _, n := range c.all {
+		at = append(at, n.mark())
+	}
+	return at
+}
+
+// said are the lines of all logs since marks that have all of some texts.
+func (c *nodes) said(marks []int64, texts ...string) (lines []string) {
+	for i, n := range c.all {
+		for line := range strings.Lines(n.said(marks[i])) {
+			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+	}
+	return lines
+}
