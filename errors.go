@@ -38,7 +38,8 @@ var (
 // ErrClosed is the answer to a call on a client after Close.
 var ErrClosed = errors.New("pawl: client closed")
 
-// Why the context of a handler ended, by context.Cause. The end of the task's timeout is context.DeadlineExceeded.
+// Why the context of a handler ended, by context.Cause, and in middleware by errors.Is of what the handler returned. The end of the
+// task's timeout is context.DeadlineExceeded.
 var (
 	// ErrLeaseLost: the claim no longer holds; another worker may run the task. What this handler returns changes nothing.
 	ErrLeaseLost = errors.New("pawl: lease lost")

@@ -60,19 +60,21 @@ func ExampleMux() {
 	// Output: [image.scale mail.welcome]
 }
 
-// Middleware sees each claim before its handler, and what came of it.
+// Middleware sees each claim before its handler, and what came of it. A task that is snoozed, or released as its worker drains, has not
+// failed.
 func ExampleMux_Use() {
 	mux := pawl.NewMux()
 	mux.Use(func(next pawl.Handler) pawl.Handler {
 		return func(ctx context.Context, c *pawl.Claim) error {
 			err := next(ctx, c)
-			fmt.Println(c.Type, pawl.OutcomeOf(err))
+			outcome := pawl.OutcomeOf(err)
+			fmt.Println(c.Type, outcome, outcome.Failed())
 			return err
 		}
 	})
 	pawl.Handle(mux, func(ctx context.Context, t *pawl.Task[Welcome]) error { return pawl.Snooze(time.Hour) })
 	run(mux, `{"to":"a@example.com"}`)
-	// Output: mail.welcome snoozed
+	// Output: mail.welcome snoozed false
 }
 
 // A long handler tells how far it is, and goes on where an earlier attempt had to stop.

@@ -63,8 +63,9 @@ const (
 	OutcomeLeaderless Outcome = "leaderless" // its lease ran out while no broker served: no attempt used
 )
 
-// failed says whether the handler did not do what it should have done.
-func (o Outcome) failed() bool { return o == OutcomeFailed || o == OutcomeDead || o == OutcomePoisoned }
+// Failed reports whether the handler did not do what it should have done. Metrics of failures count these outcomes: a task that was
+// discarded, snoozed, cancelled or given back has not failed.
+func (o Outcome) Failed() bool { return o == OutcomeFailed || o == OutcomeDead || o == OutcomePoisoned }
 
 // TaskInfo is everything the broker knows of a task. A zero time means: not yet, or never.
 type TaskInfo struct {

@@ -12,10 +12,14 @@ import (
 // Handler runs one claimed task. nil means success; errors fail the attempt or steer (DeadLetter, Discard, RetryIn, Snooze, Poison).
 //
 // Its context ends when the task's timeout is over, the task is cancelled, the lease is lost or the worker has drained for
-// too long: context.Cause tells which. Handlers must be safe for concurrent use, and for being run more than once for one task.
+// too long: context.Cause tells which. It may return any error then: a task whose worker drains is released, and no attempt is used.
+// Handlers must be safe for concurrent use, and for being run more than once for one task.
 type Handler func(ctx context.Context, c *Claim) error
 
 // Middleware wraps a handler: logging, metrics, transactions.
+//
+// A handler that was stopped has not failed. The error that middleware sees then wraps why it was stopped (ErrDraining, ErrCancelled or
+// ErrLeaseLost) beside what the handler returned. OutcomeOf says what becomes of the task, and Outcome.Failed whether to count a failure.
 type Middleware func(next Handler) Handler
 
 // Mux leads each task to the handler of its type. A worker claims only the types of its mux.
@@ -81,7 +85,7 @@ func (m *Mux) Handler() Handler {
 		if !ok {
 			return &unknownType{c.Type}
 		}
-		return handle(ctx, c)
+		return interrupted(ctx, handle(ctx, c))
 	}
 	for _, wrap := range slices.Backward(m.middleware) {
 		h = wrap(h)

@@ -14,14 +14,16 @@ type WorkerFilter struct {
 	Queue string // that they take tasks of
 	Type  string // that they take tasks of
 	Node  string // that they are connected to
+	Lost  *bool  // true: only those that are lost; false: only those that are not; nil: both
 }
 
-// WorkerInfo is a worker that is connected, or that has claimed by single calls within the last 5 minutes.
+// WorkerInfo is a worker that is connected, that has claimed by single calls within the last 5 minutes, or that was lost within the last hour:
+// it is gone without having said so.
 type WorkerInfo struct {
 	ID          string // its own for as long as it runs; of one who claims by single calls, of its name and address
 	Name        string // as it calls itself
 	Node        string // that it is connected to, or has claimed at last
-	Connected   bool   // by a stream; false: it claims by single calls
+	Connected   bool   // by a stream; false: it claims by single calls, or is lost
 	Host        string // as it says
 	PID         int
 	Version     string // of its SDK
@@ -29,12 +31,14 @@ type WorkerInfo struct {
 	Queues      Queues
 	Types       []string      // nil: all
 	Slots       int           // that it has; of one who claims by single calls, as many as it runs
-	Running     int           // tasks that it holds, as far as the nodes that were asked know
+	Running     int           // tasks that it holds, or held when it was lost, as far as the nodes that were asked know
 	Tasks       []RunningTask // some of them, those that began first: 10 in a list, 1,000 of one worker
 	ConnectedAt time.Time     // or first seen
 	SeenAt      time.Time     // its last sign of life
 	ClaimedAt   time.Time     // when it got tasks last; zero: never
 	Draining    bool          // it ends, and takes no new tasks
+	LostAt      time.Time     // when it was lost; zero: it is there
+	LostReason  string        // "disconnected": its stream ended, and it did not come back; "lease_lost": it claims by single calls, and let a lease end
 	Quiet       *QuietInfo    // nil: it takes new tasks
 }
 
@@ -63,6 +67,9 @@ type WorkerPage struct {
 	Silent map[string]string
 }
 
+// Lost reports whether the worker is gone without having said so.
+func (w *WorkerInfo) Lost() bool { return !w.LostAt.IsZero() }
+
 // Workers goes over the workers of all nodes, in the order of their names. It tells nothing of nodes that give no answer: WorkersPage does.
 func (a Admin) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*WorkerInfo, error] {
 	return pages(func(cursor string) (Page[*WorkerInfo], error) {
@@ -73,7 +80,7 @@ func (a Admin) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*WorkerInf
 
 // WorkersPage gives one page of workers.
 func (a Admin) WorkersPage(ctx context.Context, f WorkerFilter, page PageRequest) (WorkerPage, error) {
-	resp, err := operate(ctx, a, true, a.client.roster.ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node,
+	resp, err := operate(ctx, a, true, a.client.roster.ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node, Lost: f.Lost,
 		Limit: clampInt32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return WorkerPage{}, fmt.Errorf("workers: %w", err)
@@ -119,7 +126,8 @@ func (a Admin) ResumeWorker(ctx context.Context, id string) (*WorkerInfo, error)
 func workerInfoOf(p *pawlv1.Worker) *WorkerInfo {
 	w := &WorkerInfo{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Connected: p.GetConnected(), Host: p.GetHost(), PID: int(p.GetPid()),
 		Version: p.GetVersion(), Address: p.GetAddress(), Queues: queuesOf(p.GetQueues()), Types: p.GetTypes(), Slots: int(p.GetSlots()), Running: int(p.GetRunning()),
-		ConnectedAt: timeOf(p.GetConnectedAt()), SeenAt: timeOf(p.GetSeenAt()), ClaimedAt: timeOf(p.GetClaimedAt()), Draining: p.GetDraining()}
+		ConnectedAt: timeOf(p.GetConnectedAt()), SeenAt: timeOf(p.GetSeenAt()), ClaimedAt: timeOf(p.GetClaimedAt()), Draining: p.GetDraining(),
+		LostAt: timeOf(p.GetLostAt()), LostReason: p.GetLostReason()}
 	for _, t := range p.GetTasks() {
 		w.Tasks = append(w.Tasks, RunningTask{ID: t.GetTaskId(), Type: t.GetType(), Queue: t.GetQueue(), Attempt: int(t.GetAttempt()),
 			Since: timeOf(t.GetSince()), LeaseExpiresAt: timeOf(t.GetLeaseExpiresAt())})

@@ -255,7 +255,7 @@ func (s *shift) count(o Outcome, err error) {
 	switch {
 	case err == nil:
 		s.stats.Succeeded++
-	case o.failed() || o == OutcomeDiscarded:
+	case o.Failed() || o == OutcomeDiscarded:
 		s.stats.Failed++
 	}
 }
@@ -410,7 +410,7 @@ func (s *shift) log(h *hold) *slog.Logger {
 func (s *shift) logEnd(h *hold, o Outcome, err error) {
 	level := slog.LevelInfo
 	switch {
-	case o.failed():
+	case o.Failed():
 		level = slog.LevelWarn
 	case o == OutcomeSucceeded:
 		level = slog.LevelDebug

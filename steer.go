@@ -48,14 +48,21 @@ func Snooze(d time.Duration) error {
 	return &steer{outcome: OutcomeSnoozed, delay: max(d, 1), err: fmt.Errorf("snoozed for %s", d)}
 }
 
-// OutcomeOf says what becomes of a task whose handler returned err, for middleware that counts or logs: OutcomeSucceeded for nil,
-// OutcomeFailed for an error that does not steer.
+// OutcomeOf says what becomes of a task whose handler returned err, for middleware that counts or logs: OutcomeSucceeded for nil;
+// OutcomeReleased, OutcomeCancelled or OutcomeLeaseLost for a handler that was stopped, as Middleware describes; OutcomeFailed for any
+// other error that does not steer.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return OutcomeSucceeded
 	}
 	if s := steerOf(err); s != nil {
 		return s.outcome
+	}
+	if i := interruptionOf(err); i != nil {
+		return i.outcome()
+	}
+	if _, unknown := errors.AsType[*unknownType](err); unknown {
+		return OutcomeReleased
 	}
 	return OutcomeFailed
 }

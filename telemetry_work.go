@@ -59,7 +59,7 @@ func (o observed) wanted() bool { return o.span.IsRecording() || !o.began.IsZero
 // processed ends the span of a run. The error of one that has not failed, but was cancelled or snoozed its task, say, is none here: who counts
 // errors and exceptions must not find them.
 func (o observed) processed(outcome Outcome, err error) {
-	if !outcome.failed() {
+	if !outcome.Failed() {
 		err = nil
 	}
 	if o.span.IsRecording() {

@@ -105,6 +105,9 @@ func (s *shot) list(queues []*pawl.QueueInfo, workers []*pawl.WorkerInfo) {
 	takers := map[string]int{}
 	for _, w := range workers {
 		s.workers = append(s.workers, topWorkerOf(w, s.at))
+		if w.Lost() {
+			continue
+		}
 		for _, q := range queueNames(w.Queues) {
 			takers[q]++
 		}
@@ -162,6 +165,10 @@ func topQueueOf(q *pawl.QueueInfo, workers int) topQueue {
 
 func topWorkerOf(w *pawl.WorkerInfo, now time.Time) topWorker {
 	t := topWorker{id: w.Name, host: w.Host, node: w.Node, queues: queueWords(w.Queues), slots: w.Slots, claimed: w.Running, lastClaim: w.ClaimedAt}
+	if w.Lost() {
+		t.lost, t.note = true, "lost "+ago(w.LostAt, now)
+		return t
+	}
 	for _, task := range w.Tasks {
 		t.longest = max(t.longest, now.Sub(task.Since))
 	}

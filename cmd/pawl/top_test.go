@@ -333,3 +333,22 @@ func TestTopTellsOfAll(t *testing.T) {
 		}
 	}
 }
+
+// A lost worker stands among the workers, and is not counted as one.
+func TestTopOfLostWorkers(t *testing.T) {
+	lost := &pawl.WorkerInfo{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute), LostReason: "disconnected"}
+	there := &pawl.WorkerInfo{Name: "w1", Queues: pawl.Strict{"mail"}, Slots: 5, Running: 1, Connected: true}
+	v := topExample()
+	v.last.workers, v.last.queues = nil, nil
+	v.last.list([]*pawl.QueueInfo{{Name: "mail"}}, []*pawl.WorkerInfo{lost, there})
+	if got := v.last.queues[0].workers; got != 1 {
+		t.Errorf("mail has %d workers, want 1", got)
+	}
+	v.tab = tabWorkers
+	text := screenText(v.draw(160, 24))
+	for _, want := range []string{"workers 1, 1 of 5 slots busy", "gone", "lost 3m ago"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the screen has no %q:\n%s", want, text)
+		}
+	}
+}

@@ -46,7 +46,8 @@ type topWorker struct {
 	slots, claimed         int
 	longest                time.Duration // that one of its tasks has run
 	lastClaim              time.Time
-	note                   string // quiet, draining
+	note                   string // quiet, draining, lost
+	lost                   bool   // it is not there
 }
 
 type topFailure struct {
@@ -300,9 +301,11 @@ func (v *topView) title(width int) line {
 // sums are the figures of all queues together, in as many lines as they need.
 func (v *topView) sums(width int) []line {
 	s := &v.last.sums
-	slots, busy := 0, 0
+	there, slots, busy := 0, 0, 0
 	for _, w := range v.last.workers {
-		slots, busy = slots+w.slots, busy+w.claimed
+		if !w.lost {
+			there, slots, busy = there+1, slots+w.slots, busy+w.claimed
+		}
 	}
 	bad := func(n float64) look {
 		if n > 0 {
@@ -310,7 +313,7 @@ func (v *topView) sums(width int) []line {
 		}
 		return lookDim
 	}
-	workers := fmt.Sprintf("%s, %s of %s slots busy", grouped(int64(len(v.last.workers))), grouped(int64(busy)), grouped(int64(slots)))
+	workers := fmt.Sprintf("%s, %s of %s slots busy", grouped(int64(there)), grouped(int64(busy)), grouped(int64(slots)))
 	if v.last.moreWorkers {
 		workers = "first " + workers
 	}

@@ -20,7 +20,8 @@ import (
 func newWorker(a *app) *cobra.Command {
 	return group("worker", "List workers, and make them quiet",
 		`Workers are those who are connected ("pawl work", or a program with the SDK), and those who have claimed
-by single calls within the last 5 minutes. A worker is named by its ID, or by its name if no other has it.`,
+by single calls within the last 5 minutes. Those who are gone without having said so are listed as lost for an hour.
+A worker is named by its ID, or by its name if no other has it that is not lost.`,
 		newWorkerLs(a), newWorkerShow(a),
 		newWorkerSteer(a, "quiet", "Have workers take no new tasks", `Have workers take no new tasks, for 24 hours from now (--for) or until "pawl worker resume". What they run goes on, and they
 stay connected; a worker that is started anew takes tasks again.`,
@@ -47,9 +48,13 @@ func newWorkerLs(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&f.Queue, "queue", "", "only those that take tasks of this queue")
 	cmd.Flags().StringVar(&f.Type, "type", "", "only those that take tasks of this type")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only those that are connected to this node")
+	lost := cmd.Flags().Bool("lost", false, "only those that are lost; --lost=false: only those that are not (default both)")
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		if err := list.check(); err != nil {
 			return err
+		}
+		if cmd.Flags().Changed("lost") {
+			f.Lost = lost
 		}
 		silent := map[string]string{}
 		all, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.WorkerInfo], error) {
@@ -85,6 +90,8 @@ func writeWorkers(w io.Writer, all []*pawl.WorkerInfo) {
 // workerState is what a worker does, in a word.
 func workerState(w *pawl.WorkerInfo) string {
 	switch {
+	case w.Lost():
+		return "lost"
 	case w.Draining:
 		return "draining"
 	case w.Quiet != nil:
@@ -159,16 +166,21 @@ func newWorkerSteer(a *app, verb, what, long string, do func(pawl.Admin, context
 
 // workerID finds a worker by its id or its name. A word that is neither is taken for the id of one who is gone.
 func workerID(ctx context.Context, client *pawl.Client, word string) (string, error) {
-	var named []string
+	var named, lost []string
 	for w, err := range client.Admin().Workers(ctx, pawl.WorkerFilter{}) {
 		switch {
 		case err != nil:
 			return "", err
 		case w.ID == word:
 			return word, nil
+		case w.Name == word && w.Lost():
+			lost = append(lost, w.ID)
 		case w.Name == word:
 			named = append(named, w.ID)
 		}
+	}
+	if len(named) == 0 {
+		named = lost
 	}
 	switch len(named) {
 	case 0:
@@ -195,8 +207,12 @@ func (a *app) printWorker(w *pawl.WorkerInfo) error {
 				quiet += ": " + q.Reason
 			}
 		}
-		fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Quiet", quiet, "Host", w.Host, "Process", pid, "Version", w.Version, "Address", w.Address,
-			"Node", w.Node, "Queues", queueWords(w.Queues), "Types", strings.Join(w.Types, ", "), "Runs", fmt.Sprintf("%d of %d", w.Running, w.Slots),
+		lost, runs := "", "Runs"
+		if w.Lost() {
+			lost, runs = fmt.Sprintf("at %s: %s", clock(w.LostAt, now), lostWhy(w.LostReason)), "Held"
+		}
+		fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Lost", lost, "Quiet", quiet, "Host", w.Host, "Process", pid, "Version", w.Version, "Address", w.Address,
+			"Node", w.Node, "Queues", queueWords(w.Queues), "Types", strings.Join(w.Types, ", "), runs, fmt.Sprintf("%d of %d", w.Running, w.Slots),
 			"Connected", clock(w.ConnectedAt, now), "Seen", clock(w.SeenAt, now), "Claimed", clock(w.ClaimedAt, now))
 		if len(w.Tasks) == 0 {
 			return
@@ -208,6 +224,17 @@ func (a *app) printWorker(w *pawl.WorkerInfo) error {
 		}
 		columns(out, "TASK|TYPE|QUEUE|ATTEMPT|SINCE|LEASE ENDS", rows)
 	})
+}
+
+// lostWhy is why a worker counts as lost, for people.
+func lostWhy(reason string) string {
+	switch reason {
+	case "disconnected":
+		return "its connection broke, and it did not come back"
+	case "lease_lost":
+		return "it let a lease end, and has made no call since"
+	}
+	return reason
 }
 
 // workerView is a worker for programs.
@@ -229,6 +256,8 @@ type workerView struct {
 	SeenAt      time.Time         `json:"seen_at,omitzero"`
 	ClaimedAt   time.Time         `json:"claimed_at,omitzero"`
 	Draining    bool              `json:"draining"`
+	LostAt      time.Time         `json:"lost_at,omitzero"`
+	LostReason  string            `json:"lost_reason,omitempty"`
 	Quiet       *quietView        `json:"quiet,omitempty"`
 }
 
@@ -256,7 +285,7 @@ type quietView struct {
 func viewWorker(w *pawl.WorkerInfo) workerView {
 	v := workerView{ID: w.ID, Name: w.Name, Node: w.Node, Connected: w.Connected, Host: w.Host, PID: w.PID, Version: w.Version, Address: w.Address,
 		Queues: []shareView{}, Types: w.Types, Slots: w.Slots, Running: w.Running, Tasks: make([]runningTaskView, len(w.Tasks)),
-		ConnectedAt: w.ConnectedAt, SeenAt: w.SeenAt, ClaimedAt: w.ClaimedAt, Draining: w.Draining, Quiet: (*quietView)(w.Quiet)}
+		ConnectedAt: w.ConnectedAt, SeenAt: w.SeenAt, ClaimedAt: w.ClaimedAt, Draining: w.Draining, LostAt: w.LostAt, LostReason: w.LostReason, Quiet: (*quietView)(w.Quiet)}
 	switch q := w.Queues.(type) {
 	case pawl.Strict:
 		for _, name := range q {

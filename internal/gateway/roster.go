@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -30,13 +31,16 @@ type rollCall struct {
 
 // rosterQuery asks for what the caller may see.
 func rosterQuery(ctx context.Context) roster.Query {
-	return roster.Query{Namespace: namespaceOf(ctx), Scope: task.ScopeOf(ctx)}
+	return roster.Query{Namespace: namespaceOf(ctx), Scope: task.ScopeOf(ctx), Lost: true}
 }
 
 // ListWorkers reads a page of workers, in the order of their names.
 func (g rollCall) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
 	q := rosterQuery(ctx)
 	q.Queue, q.Type = r.GetQueue(), r.GetType()
+	if r.Lost != nil {
+		q.Lost, q.OnlyLost = r.GetLost(), r.GetLost()
+	}
 	var err error
 	if q.Limit, err = limitOf(r.GetLimit()); err != nil {
 		return nil, err
@@ -125,6 +129,9 @@ func (g rollCall) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest)
 	if info.Hidden {
 		return nil, takesMore(info)
 	}
+	if info.Lost != nil {
+		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s, so that there is nobody to make quiet", info.ID, info.Lost.At.UTC().Format(time.RFC3339))}
+	}
 	row, err := g.cfg.Workers.QuietWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name, span)
 	if err != nil {
 		return nil, err
@@ -183,6 +190,9 @@ func workerProto(i *roster.Info) *pawlv1.Worker {
 		run := &i.Running[j]
 		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue, Attempt: int32Of(run.Attempt),
 			Since: wallProto(run.Since), LeaseExpiresAt: wallProto(run.LeaseUntil)})
+	}
+	if i.Lost != nil {
+		p.LostAt, p.LostReason = wallProto(i.Lost.At), i.Lost.Reason
 	}
 	if q := i.Quiet; q != nil {
 		p.Quiet = &pawlv1.QuietWord{Reason: q.Reason, By: q.By, At: wallProto(q.At), Until: wallProto(q.Until)}

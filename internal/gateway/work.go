@@ -120,7 +120,7 @@ func (w *work) serve(first *pawlv1.WorkRequest) error {
 	w.watch = w.g.broker.WatchClaims(w.onLost)
 	defer w.watch.Close()
 	w.join(first.GetHello())
-	defer w.hush.me.Leave()
+	defer func() { w.hush.me.Leave(errors.Is(w.err, io.EOF)) }()
 
 	go w.failIf(func() error { return w.receive(ctx, first) })
 	w.failIf(w.push)
@@ -468,7 +468,7 @@ func (w *work) notify() error {
 	notices := make([]*pawlv1.LostClaim, len(lost))
 	for i, l := range lost {
 		w.watch.Remove(l.ID, l.Token)
-		w.hush.me.Ended(l.ID, l.Token)
+		w.hush.me.Taken(l.ID, l.Token, l.Reason == task.StaleExpired)
 		w.held.take(l.ID)
 		notices[i] = &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason}
 	}

@@ -350,7 +350,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
 	works := []func(context.Context){n.agent, n.reconciler.Run, n.postman.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.current) },
-		func(ctx context.Context) { n.roster.Run(ctx.Done()) }}
+		n.router.WatchWorkers}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)
 	}

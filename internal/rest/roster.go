@@ -10,7 +10,7 @@ var rosterRoutes = []Route{
 }
 
 func listWorkers(x *exchange) error {
-	q, err := x.query("limit", "cursor", "queue", "type", "node")
+	q, err := x.query("limit", "cursor", "queue", "type", "node", "lost")
 	if err != nil {
 		return err
 	}
@@ -18,8 +18,15 @@ func listWorkers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := x.API.Roster.ListWorkers(x.ctx, &pawlv1.ListWorkersRequest{Queue: q.Get("queue"), Type: q.Get("type"), Node: q.Get("node"),
-		Limit: limit, Cursor: q.Get("cursor")})
+	req := &pawlv1.ListWorkersRequest{Queue: q.Get("queue"), Type: q.Get("type"), Node: q.Get("node"), Limit: limit, Cursor: q.Get("cursor")}
+	if q.Has("lost") {
+		lost, err := flagText(q, "lost")
+		if err != nil {
+			return err
+		}
+		req.Lost = &lost
+	}
+	got, err := x.API.Roster.ListWorkers(x.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -113,6 +120,8 @@ func (x *exchange) workerFields(w *pawlv1.Worker) {
 	x.time("seen_at", w.GetSeenAt())
 	x.time("claimed_at", w.GetClaimedAt())
 	x.boolean("draining", w.GetDraining())
+	x.time("lost_at", w.GetLostAt())
+	x.opt("lost_reason", w.GetLostReason())
 	x.quietWord(w.GetQuiet())
 }
 

@@ -17,6 +17,8 @@ type Query struct {
 	Type      string     // only those that take tasks of it
 	Scope     task.Scope // only those that take tasks of a queue in it, and of them what is in it
 	After     Place      // only those behind it
+	Lost      bool       // those that are lost, too; nodes of older releases don't ask, and would take them for present ones
+	OnlyLost  bool       // with Lost: nobody else
 	Limit     int
 }
 
@@ -84,21 +86,31 @@ func (r *Roster) find(q Query, now time.Time) (found []*Worker) {
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if !q.OnlyLost {
+		r.eachPresent(q, now, add)
+	}
+	if q.Lost {
+		r.eachLost(q.Namespace, add)
+	}
+	return found
+}
+
+// eachPresent goes over the workers that are there and may be asked for. It is called with mu held.
+func (r *Roster) eachPresent(q Query, now time.Time, fn func(*Worker)) {
 	if q.ID != "" {
 		if w := r.streams[key{q.Namespace, q.ID}]; w != nil {
-			add(w)
+			fn(w)
 		}
 	} else {
 		for _, w := range r.streams {
-			add(w)
+			fn(w)
 		}
 	}
 	for _, w := range r.claimers.of[q.Namespace] {
 		if w.present(now) {
-			add(w)
+			fn(w)
 		}
 	}
-	return found
 }
 
 // present says whether a claimer is still told of.
@@ -124,9 +136,11 @@ func (i *Info) size() int {
 }
 
 // Merge puts together what several nodes tell of the same workers, in the order of places: one that several nodes know of is told once,
-// as the node that saw it last does, with what it runs through all of them.
+// as the node that saw it last does, with what it runs through all of them. One that a node lost is there if another one has seen it since.
 func Merge(all []Info) (workers []Info) {
-	slices.SortStableFunc(all, func(a, b Info) int { return cmp.Or(a.Place().Compare(b.Place()), b.SeenAt.Compare(a.SeenAt)) })
+	slices.SortStableFunc(all, func(a, b Info) int {
+		return cmp.Or(a.Place().Compare(b.Place()), compareLost(a.Lost, b.Lost), b.SeenAt.Compare(a.SeenAt))
+	})
 	for _, i := range all {
 		n := len(workers) - 1
 		if n < 0 || workers[n].Place() != i.Place() {
@@ -134,6 +148,12 @@ func Merge(all []Info) (workers []Info) {
 			continue
 		}
 		w := &workers[n]
+		if i.Lost != nil && w.Lost == nil {
+			if !w.Stream && !w.SeenAt.After(i.Lost.At) {
+				*w = i
+			}
+			continue
+		}
 		w.Running = firstRuns(slices.Concat(w.Running, i.Running), oneRuns)
 		w.RunningNow += i.RunningNow
 		w.Hidden = w.Hidden || i.Hidden
@@ -150,4 +170,17 @@ func Merge(all []Info) (workers []Info) {
 		}
 	}
 	return workers
+}
+
+// compareLost orders workers that are there before those that are lost, and of these the last one first.
+func compareLost(a, b *Lost) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	return b.At.Compare(a.At)
 }

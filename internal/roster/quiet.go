@@ -1,6 +1,9 @@
 package roster
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Word is that a worker is to be quiet, or with nil that it may take tasks again.
 type Word struct {
@@ -41,14 +44,14 @@ func (r *Roster) sweep() {
 	tell()
 }
 
-// Run sweeps until done is closed. It sleeps while there is nobody to forget, and nothing that ends.
-func (r *Roster) Run(done <-chan struct{}) {
+// Run sweeps, and finds out who is lost, until ctx ends. It sleeps while there is nobody to forget, and nothing that ends.
+func (r *Roster) Run(ctx context.Context, to Links) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
 	for {
 		if !r.passes() {
 			select {
-			case <-done:
+			case <-ctx.Done():
 				return
 			case <-r.wake:
 			}
@@ -56,10 +59,11 @@ func (r *Roster) Run(done <-chan struct{}) {
 		}
 		timer.Reset(sweepEvery)
 		select {
-		case <-done:
+		case <-ctx.Done():
 			return
 		case <-timer.C:
 			r.sweep()
+			r.review(ctx, to)
 		}
 	}
 }
@@ -68,7 +72,10 @@ func (r *Roster) Run(done <-chan struct{}) {
 func (r *Roster) passes() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.claimers.many > 0 || len(r.quiet) > 0 {
+	r.lentMu.Lock()
+	unclear := len(r.doubts) + len(r.fresh) + len(r.dropped)
+	r.lentMu.Unlock()
+	if unclear > 0 || r.claimers.many > 0 || len(r.quiet) > 0 || len(r.lost.byKey) > 0 || len(r.left) > 0 {
 		return true
 	}
 	for _, w := range r.streams {
@@ -99,11 +106,10 @@ func (r *Roster) sweepLocked(now time.Time) {
 	for by, w := range r.claimers.all() {
 		w.mu.Lock()
 		w.overdue(now)
-		gone := w.calls == 0 && now.Sub(w.seen) > KeptFor
+		gone := w.calls == 0 && now.Sub(w.seen) > KeptFor && len(w.running) == 0
 		w.mu.Unlock()
 		if gone {
 			r.claimers.remove(by)
-			w.untold()
 		}
 	}
 	for k, q := range r.quiet {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,8 @@ type Roster struct {
 	mu       sync.RWMutex
 	streams  map[key]*Worker
 	claimers *crowd
+	lost     *lostWorkers
+	left     map[key]time.Time // streams that ended properly, lately
 	quiet    map[key]Quiet
 	version  uint64 // up to which what is quiet is known
 	swept    time.Time
@@ -36,6 +39,10 @@ type Roster struct {
 	lentMu sync.Mutex
 	lentTo map[task.ID]*Worker // what claimers hold: how a task ended is told by whoever knows its token
 	lentOf map[string]int      // how many of them are of a namespace
+	// Of claimers' claims whose leases have ended: those that are to be asked about, those that were, and those that were dropped.
+	fresh   []doubt
+	doubts  map[task.ID]doubt
+	dropped []doubt
 }
 
 // claimerKey tells one who claims by single calls from others: two with the same name on one host are one.
@@ -43,7 +50,8 @@ type claimerKey struct{ namespace, name, address string }
 
 // New makes a roster of nobody.
 func New() *Roster {
-	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), quiet: map[key]Quiet{}, remembers: time.Now(), lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}, wake: make(chan struct{}, 1)}
+	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), lost: newLostWorkers(), left: map[key]time.Time{}, quiet: map[key]Quiet{}, remembers: time.Now(),
+		lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}, doubts: map[task.ID]doubt{}, wake: make(chan struct{}, 1)}
 }
 
 // Join adds a worker with a stream. Id is what the worker calls itself over all its streams; "": it has no such name. Version is
@@ -53,9 +61,13 @@ func (r *Roster) Join(hello Hello, id string, version uint64, told func()) *Work
 		id = rand.Text()
 	}
 	now := time.Now()
-	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, told: told, hello: hello, since: now, seen: now}
+	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, told: told, hello: hello, since: now, seen: now, running: map[task.ID]Run{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if was := r.found(w.key, true); was != nil {
+		w.before = maps.Clone(was.running)
+		was.untold()
+	}
 	r.streams[w.key] = w
 	if q := r.wordTo(w.key, now); q != nil {
 		w.quiet = q
@@ -68,12 +80,13 @@ func (r *Roster) Join(hello Hello, id string, version uint64, told func()) *Work
 	return w
 }
 
-// Leave removes a worker whose stream has ended.
-func (w *Worker) Leave() {
+// Leave removes a worker whose stream has ended. Closed says that the worker closed it.
+func (w *Worker) Leave(closed bool) {
 	w.r.mu.Lock()
 	defer w.r.mu.Unlock()
 	if w.r.streams[w.key] == w { // it may have come back before the node saw that it had gone
 		delete(w.r.streams, w.key)
+		w.r.gone(w, closed, time.Now())
 	}
 }
 
@@ -104,7 +117,10 @@ func (r *Roster) claimer(hello *Hello, now time.Time) *Worker {
 	if w := r.claimers.get(by); w != nil {
 		return w
 	}
-	w = &Worker{r: r, key: key{hello.Namespace, by.id()}, hello: *hello, since: now}
+	k := key{hello.Namespace, by.id()}
+	if w = r.found(k, false); w == nil {
+		w = &Worker{r: r, key: k, hello: *hello, since: now, running: map[task.ID]Run{}}
+	}
 	w.quiet = r.wordTo(w.key, now)
 	if r.claimers.full() {
 		r.sweepLocked(now)

@@ -79,10 +79,10 @@ func TestStreams(t *testing.T) {
 			t.Errorf("it runs %+v", got.Running)
 		}
 		again := r.Join(helloOf("a", "mail"), "A", 0, nil) // before the node saw that it had gone
-		a.Leave()
+		a.Leave(true)
 		is(t, "one that came back", names(r.List(everybody())), "a 0/0, b 0/0 draining")
-		again.Leave()
-		b.Leave()
+		again.Leave(true)
+		b.Leave(true)
 		is(t, "when all have gone", names(r.List(everybody())), "")
 	})
 }
@@ -197,7 +197,7 @@ func TestQuiet(t *testing.T) {
 		r.Tell(6, false, []Word{word("A", 4)})
 		heard("the same again")
 		is(t, "one of two", names(r.List(everybody())), "a 0/0 quiet, b 0/0")
-		a.Leave()
+		a.Leave(true)
 		a = r.Join(helloOf("a", "mail"), "A", 4, hear("a"))
 		heard("one that comes back knowing")
 		q, changed := a.Quiet()

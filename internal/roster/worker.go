@@ -69,6 +69,13 @@ type Worker struct {
 	noPlace bool      // a claimer that nobody is told of
 	drains  bool      // it takes no more, by its own word
 	running map[task.ID]Run
+	before  map[task.ID]Run // what it held when an earlier stream of it broke, and has not said yet that it still holds
+	expired []Run           // of a stream, whose leases have ended since the worker was heard of
+	lost    *Lost           // nil: it is there
+	shown   bool            // as lost
+	proper  bool            // its stream ended by its own word
+	cut     int             // tasks that it held when it was lost, beyond those that are kept
+	weight  int             // about what it takes in memory as one that is lost; guarded by Roster.mu
 	quiet   *Quiet
 	// changed ends, by change, when quiet changes; nil: nobody waits.
 	changed context.Context
@@ -109,6 +116,7 @@ func (w *Worker) hush(q *Quiet) {
 func (w *Worker) Saw(now time.Time) {
 	w.mu.Lock()
 	w.seen = now
+	w.expired = nil
 	w.mu.Unlock()
 }
 
@@ -129,9 +137,6 @@ func (w *Worker) Drains() {
 // Took notes tasks that the worker was given.
 func (w *Worker) Took(runs []Run, now time.Time) {
 	w.mu.Lock()
-	if w.running == nil {
-		w.running = make(map[task.ID]Run, len(runs))
-	}
 	for _, run := range runs {
 		w.running[run.Task] = run
 	}
@@ -167,24 +172,44 @@ func (w *Worker) Ended(id task.ID, t task.Token) bool {
 // Extended notes that a lease of the worker ends later.
 func (w *Worker) Extended(id task.ID, t task.Token, until time.Time) {
 	w.mu.Lock()
-	if run, ok := w.running[id]; ok && run.Token == t {
+	defer w.mu.Unlock()
+	run, ok := w.running[id]
+	if !ok {
+		run, ok = w.before[id]
+		delete(w.before, id)
+	}
+	if ok && run.Token == t {
 		run.LeaseUntil = until
 		w.running[id] = run
 		w.seen = time.Now()
 	}
-	w.mu.Unlock()
+}
+
+// Taken notes that a claim of the worker was taken from it: expired says that its lease has ended. That is no sign of life.
+func (w *Worker) Taken(id task.ID, t task.Token, expired bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	run, ok := w.running[id]
+	if !ok || run.Token != t {
+		return
+	}
+	delete(w.running, id)
+	if expired && len(w.expired) < maxLostRuns {
+		w.expired = append(w.expired, run)
+	}
 }
 
 // overdue forgets tasks of a claimer whose leases are over: nobody tells this node what became of them if the word went through
 // another one.
 func (w *Worker) overdue(now time.Time) {
-	if w.stream {
+	if w.stream || w.lost != nil {
 		return
 	}
 	for id, run := range w.running {
 		if now.After(run.LeaseUntil.Add(leaseGrace)) {
 			delete(w.running, id)
 			w.r.back(w, id)
+			w.r.doubted(doubt{w, run, now})
 		}
 	}
 }
@@ -206,7 +231,8 @@ type Info struct {
 	Running     []Run // of them, those that began first
 	Draining    bool
 	Quiet       *Quiet
-	Hidden      bool // it takes tasks of queues outside the scope, too
+	Lost        *Lost // nil: it is there
+	Hidden      bool  // it takes tasks of queues outside the scope, too
 }
 
 // info tells of the worker, with up to most of the tasks that it runs, as far as they are in the scope.
@@ -217,6 +243,11 @@ func (w *Worker) info(most int, now time.Time, scope task.Scope) Info {
 	i := Info{Hello: w.hello, ID: w.key.id, Stream: w.stream, ConnectedAt: w.since, SeenAt: w.seen, ClaimedAt: w.claimed,
 		Draining: w.drains, Quiet: w.quiet}
 	i.RunningNow, i.Slots = w.load()
+	if w.lost != nil {
+		lost := *w.lost
+		i.Lost, i.Stream, i.Quiet = &lost, false, nil
+		i.RunningNow += w.cut
+	}
 	if w.calls > 0 {
 		i.SeenAt = now
 	}

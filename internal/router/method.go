@@ -92,7 +92,7 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
 	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
 	auditShard, auditSystem,
-	listWorkers, tallyWorkers, awayNodes, quietWorker, resumeWorker, shardEvents, systemEvents,
+	listWorkers, tallyWorkers, seenWorkers, awayNodes, quietWorker, resumeWorker, shardEvents, systemEvents,
 
 	takeNews,
 

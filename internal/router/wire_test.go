@@ -188,7 +188,7 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem),
 		bothTravel(startOperation), bothTravel(showOperation), bothTravel(listOperations), bothTravel(pauseOperation), bothTravel(resumeOperation),
 		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome),
-		bothTravel(listWorkers), bothTravel(tallyWorkers), bothTravel(awayNodes), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNews),
+		bothTravel(listWorkers), bothTravel(tallyWorkers), bothTravel(seenWorkers), bothTravel(awayNodes), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNews),
 
 		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(statsTrends), bothTravel(standings), bothTravel(queueCounts), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
 		seen[check(t)] = true

@@ -49,6 +49,34 @@ func (r *Router) Workers(ctx context.Context, q roster.Query, node string) (list
 	return list, ctx.Err()
 }
 
+type missedArgs struct{ Missed []roster.Absence }
+
+var seenWorkers = &method[missedArgs, []bool]{name: "seen-workers", again: true, run: func(_ context.Context, r *Router, a missedArgs) ([]bool, error) {
+	return r.cfg.Roster.Seen(a.Missed), nil
+}}
+
+// WatchWorkers has the roster of this node find out who is lost, until ctx ends.
+func (r *Router) WatchWorkers(ctx context.Context) {
+	over := r.WatchClaims(func(l broker.Lost) { r.cfg.Roster.LeaseOver(l.ID, l.Token, l.Reason) })
+	defer over.Close()
+	r.cfg.Roster.Run(ctx, roster.Links{Elsewhere: r.seenElsewhere, Watch: func(ns string, id task.ID, t task.Token) {
+		over.Add(broker.Hold{Namespace: ns, ID: id, Token: t})
+	}})
+}
+
+// seenElsewhere says which workers other nodes have seen since this one misses them. A node that gives no answer has seen none.
+func (r *Router) seenElsewhere(ctx context.Context, missed []roster.Absence) []bool {
+	others := slices.DeleteFunc(slices.Clone(r.cfg.Map.Nodes()), func(n Node) bool { return n.Number == r.cfg.Node })
+	answers, _ := onNodes(ctx, r, seenWorkers, others, missedArgs{missed})
+	seen := make([]bool, len(missed))
+	for _, a := range answers {
+		for i := range a[:min(len(a), len(seen))] {
+			seen[i] = seen[i] || a[i]
+		}
+	}
+	return seen
+}
+
 type tallyArgs struct{ Queues []broker.QueueName }
 
 var tallyWorkers = &method[tallyArgs, roster.Tally]{name: "tally-workers", again: true, run: func(_ context.Context, r *Router, a tallyArgs) (roster.Tally, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,6 +69,87 @@ func TestWorkersOfAllNodes(t *testing.T) {
 		expect("without two nodes", list(roster.Query{Limit: 9}, ""), "w0@n1 w3@n1 not n2 not n3")
 		if took := time.Since(began); took > rosterTime+time.Second {
 			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// watchWorkers has all nodes find out who is lost, until stop is called.
+func (f *fleet) watchWorkers() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	for _, m := range f.nodes {
+		runs.Go(func() { m.WatchWorkers(ctx) })
+	}
+	return func() { cancel(); runs.Wait() }
+}
+
+// A worker whose stream breaks is lost, unless another node has seen it since; one node that gives no answer holds that up for no one.
+func TestLostWorkersOfAllNodes(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		defer f.watchWorkers()()
+		join := func(node uint32, name string) *roster.Worker {
+			return f.nodes[node].cfg.Roster.Join(roster.Hello{Namespace: "default", Name: name}, name, 0, nil)
+		}
+		join(1, "dies").Leave(false)
+		join(1, "moves").Leave(false)
+		moved := join(2, "moves")
+		expect := func(what, want string) {
+			t.Helper()
+			list, err := f.nodes[3].Workers(context.Background(), roster.Query{Namespace: "default", Limit: 9, Lost: true}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := workersOf(list)
+			for _, w := range list.Workers {
+				if w.Lost != nil {
+					got += " (" + w.Name + " " + w.Lost.Reason + ")"
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		pass(time.Minute)
+		expect("one died, one moved", "dies@n1 moves@n2 (dies disconnected)")
+		moved.Leave(true)
+		pass(time.Minute)
+		expect("the other has ended", "dies@n1 (dies disconnected)")
+		f.with(func() {
+			f.network = func(_, to uint32, _ string) fate {
+				return map[uint32]fate{2: hangs}[to]
+			}
+		})
+		join(3, "later").Leave(false)
+		pass(time.Minute)
+		expect("without one node", "dies@n1 later@n3 not n2 (dies disconnected) (later disconnected)")
+	})
+}
+
+// Who claims by single calls and lets a lease end is lost, as the leader of the shard says; who acked through another node is not.
+func TestLostClaimersOfAllNodes(t *testing.T) {
+	inFleet(t, 2, func(f *fleet) {
+		defer f.watchWorkers()()
+		const node = 2 // which does not lead
+		f.mustPut(2)
+		got, _, err := f.nodes[node].Claim(context.Background(), 1, queueCall(2), 0)
+		if err != nil || len(got) != 2 {
+			t.Fatalf("claimed %v, %v", got, err)
+		}
+		for i, name := range []string{"acks", "vanishes"} {
+			w := f.nodes[node].cfg.Roster.Begin(roster.Hello{Namespace: ns, Name: name, Address: "a"})
+			w.Took([]roster.Run{{Task: got[i].ID, Token: got[i].Token, LeaseUntil: time.Now().Add(30 * time.Second)}}, time.Now())
+			w.Done()
+		}
+		pass(30 * time.Second)
+		f.with(func() {
+			acked, expired := f.shards[1].tasks[got[0].ID], f.shards[1].tasks[got[1].ID]
+			acked.state, acked.outcome = task.Succeeded, task.StaleCompleted
+			expired.state, expired.outcome = task.Ready, task.StaleExpired
+		})
+		pass(time.Minute)
+		list, err := f.nodes[1].Workers(context.Background(), roster.Query{Namespace: ns, Limit: 9, Lost: true}, "")
+		if err != nil || workersOf(list) != "acks@n2 vanishes@n2" || list.Workers[0].Lost != nil || list.Workers[1].Lost == nil {
+			t.Errorf("they are %+v, %v, want the one that vanished lost", list.Workers, err)
 		}
 	})
 }

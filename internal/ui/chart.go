@@ -23,6 +23,7 @@ type chart struct {
 // chartBar is what one step shows.
 type chartBar struct {
 	X       int
+	At      string // when it begins, by RFC 3339
 	Title   string
 	Pieces  []chartPiece
 	Running bool // it is not over, so it will be higher
@@ -65,8 +66,10 @@ func chartOf(label string, start time.Time, step time.Duration, stacked []series
 	scale := niceTop(top)
 	c.Top = stepWords(scale, step)
 	var points []string
+	now := time.Now()
 	for i := range steps {
-		b := chartBar{X: i * chartStep, Title: start.Add(time.Duration(i) * step).UTC().Format("15:04:05 MST"), Running: i == steps-1}
+		begins := start.Add(time.Duration(i) * step)
+		b := chartBar{X: i * chartStep, Title: clockText(begins, now), At: begins.UTC().Format(time.RFC3339), Running: i == steps-1}
 		if b.Running {
 			b.Title += ", so far"
 		}

@@ -97,10 +97,10 @@ func TestChartScales(t *testing.T) {
 	if c.Width != 30 || c.Top != "100/min" || c.Empty || c.Line != "5,0.0 15,95.0" {
 		t.Errorf("got %+v", c)
 	}
-	if b := c.Bars[0]; len(b.Pieces) != 2 || b.Pieces[0].Y != 70 || b.Pieces[1].Y != 60 || b.Title != "00:00:00 UTC\nsucceeded: 30\nfailed: 10\nenqueued: 100" {
+	if b := c.Bars[0]; len(b.Pieces) != 2 || b.Pieces[0].Y != 70 || b.Pieces[1].Y != 60 || b.Title != "1 Jan 00:00:00 UTC\nsucceeded: 30\nfailed: 10\nenqueued: 100" {
 		t.Errorf("the first bar is %+v", b)
 	}
-	if c.Bars[1].Running || !c.Bars[2].Running || c.Bars[2].Title != "00:02:00 UTC, so far\nsucceeded: 90\nfailed: 0\nenqueued: 0" {
+	if c.Bars[1].Running || !c.Bars[2].Running || c.Bars[2].Title != "1 Jan 00:02:00 UTC, so far\nsucceeded: 90\nfailed: 0\nenqueued: 0" {
 		t.Errorf("the step that runs is %+v", c.Bars[2])
 	}
 	if rises := chartOf("", start, time.Minute, nil, series{"line", "enqueued", []int64{5, 6}}); rises.Line != "5,50.0 15,40.0" {

@@ -99,11 +99,12 @@ func findAddress(base string, pairs []any) string {
 	return addressOf(base, []any{"tasks", "?q=" + url.QueryEscape(termsText(terms))})
 }
 
-// moment is a time as people read it: how far away it is, and exactly.
+// moment is a time as people read it. Pages are made in UTC; where there are scripts, app.js writes times of the browser's zone, with
+// UTC beside them.
 type moment struct {
 	Set       bool
 	Machine   string // RFC 3339, from which a script keeps Text right
-	Text      string // "3 min ago"
+	Text      string // "3 min ago"; a date where the day is not today: "20 Nov 13:04Z"
 	Long      string
 	Direction string // "past", "future"
 }
@@ -121,7 +122,23 @@ func momentOf(t, now time.Time) moment {
 	default:
 		m.Text = coarse(-away) + " ago"
 	}
+	if t.Sub(now).Abs() >= time.Hour && !sameDay(t, now) {
+		m.Text = dateText(t, now, "Z")
+	}
 	return m
+}
+
+// sameDay says whether two times are of one day of UTC.
+func sameDay(t, now time.Time) bool {
+	return t.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly)
+}
+
+// dateText is a time of another day: by day and clock within a year, with the zone as it is to be named, else by the day.
+func dateText(t, now time.Time, zone string) string {
+	if t = t.UTC(); t.Year() == now.UTC().Year() {
+		return t.Format("2 Jan 15:04") + zone
+	}
+	return t.Format("2 Jan 2006")
 }
 
 // coarse is a duration in its largest unit, to the nearest, as app.js writes it too: what ends in 90 days less a moment ends in 90 days.
@@ -185,18 +202,22 @@ func offsetText(d time.Duration) string {
 	return sign + spanText(d)
 }
 
-// dayText is a time to come: by the clock within a day, by the calendar beyond it.
+// dayText is a time by the clock, with its date where the day is not today.
 func dayText(t time.Time) string { return dayFrom(t, time.Now()) }
 
 func dayFrom(t, now time.Time) string {
-	t = t.UTC()
-	switch {
-	case t.Sub(now) < day && now.Sub(t) < day:
-		return t.Format("15:04 MST")
-	case t.Year() == now.UTC().Year():
-		return t.Format("2 Jan")
+	if sameDay(t, now) {
+		return t.UTC().Format("15:04 MST")
 	}
-	return t.Format("2 Jan 2006")
+	return dateText(t, now, " UTC")
+}
+
+// clockText is the beginning of a step of a chart.
+func clockText(t, now time.Time) string {
+	if sameDay(t, now) {
+		return t.UTC().Format("15:04:05 MST")
+	}
+	return t.UTC().Format("2 Jan 15:04:05 MST")
 }
 
 // fieldSpan is a duration as a form holds it, so that human.Span reads it back; "" for none.

@@ -66,15 +66,25 @@ func TestFieldsReadWhatTheyHold(t *testing.T) {
 
 func TestTimesToCome(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	for at, want := range map[time.Time]string{now.Add(14 * 24 * time.Hour): "6 Dec", now.Add(60 * 24 * time.Hour): "21 Jan 2027", now.Add(23 * time.Hour): "11:00 UTC"} {
+	for at, want := range map[time.Time]string{now.Add(14 * 24 * time.Hour): "6 Dec 12:00 UTC", now.Add(60 * 24 * time.Hour): "21 Jan 2027", now.Add(23 * time.Hour): "23 Nov 11:00 UTC", now.Add(11 * time.Hour): "23:00 UTC",
+		now.Add(-13 * time.Hour): "21 Nov 23:00 UTC", now.Add(-11 * time.Hour).In(time.FixedZone("", -7200)): "01:00 UTC"} {
 		if got := dayFrom(at, now); got != want {
 			t.Errorf("%v reads %q, want %q", at, got, want)
 		}
 	}
-	for away, want := range map[time.Duration]string{100 * time.Millisecond: "now", -time.Second: "1 s ago", 23*time.Hour + 59*time.Minute: "in 24 h"} {
+	for away, want := range map[time.Duration]string{100 * time.Millisecond: "now", -time.Second: "1 s ago", 11 * time.Hour: "in 11 h", 23*time.Hour + 59*time.Minute: "23 Nov 11:59Z", -13 * time.Hour: "21 Nov 23:00Z", -400 * 24 * time.Hour: "18 Oct 2025"} {
 		if got := momentOf(now.Add(away), now).Text; got != want {
 			t.Errorf("in %v reads %q, want %q", away, got, want)
 		}
+	}
+	midnight := time.Date(2026, 11, 22, 0, 10, 0, 0, time.UTC)
+	for away, want := range map[time.Duration]string{-59 * time.Minute: "59 min ago", -time.Hour: "21 Nov 23:10Z"} {
+		if got := momentOf(midnight.Add(away), midnight).Text; got != want {
+			t.Errorf("soon after midnight %v reads %q, want %q", away, got, want)
+		}
+	}
+	if today, other := clockText(now, now), clockText(now, now.Add(12*time.Hour)); today != "12:00:00 UTC" || other != "22 Nov 12:00:00 UTC" {
+		t.Errorf("a chart begins at %q today and %q another day", today, other)
 	}
 }
 

@@ -141,7 +141,7 @@ func showQueue(v *visit) (*screen, error) {
 	if err := v.queueStats(&view); err != nil {
 		return nil, err
 	}
-	workers, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: q.Name}, pawl.PageRequest{Limit: queueWorkers})
+	workers, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: q.Name, Lost: new(false)}, pawl.PageRequest{Limit: queueWorkers})
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,8 @@ type workersView struct {
 	Slots  int
 	Busy   int
 	Hello  string // the command, where there are none
+	Picks  []chip
+	Lost   string // "true": only those that are lost are asked for; "false": only those that are not
 	more
 }
 
@@ -50,6 +52,8 @@ func (r workerRow) NotShown() int            { return max(r.Running-len(r.Runs()
 func workerRowOf(w *pawl.WorkerInfo) workerRow {
 	row := workerRow{WorkerInfo: w, Takes: queuesText(w.Queues), Used: min(w.Running*100/max(w.Slots, 1), 100), State: "connected"}
 	switch {
+	case w.Lost():
+		row.State = "lost"
 	case w.Quiet != nil:
 		row.State = "quiet"
 	case w.Draining:
@@ -85,16 +89,34 @@ func queueNames(q pawl.Queues) []string {
 	return nil
 }
 
+// workerPicks lead to all workers, or to those that are there or lost.
+func (v *visit) workerPicks(lost string) (chips []chip) {
+	for _, p := range []struct{ lost, label string }{{"", "all"}, {"false", "present"}, {"true", "lost"}} {
+		chips = append(chips, chip{Label: p.label, URL: v.base + v.here("lost", p.lost, "cursor", ""), On: p.lost == lost})
+	}
+	return chips
+}
+
 func showWorkers(v *visit) (*screen, error) {
-	page, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: v.query("queue")}, pawl.PageRequest{Limit: workersLimit, Cursor: v.query("cursor")})
+	filter := pawl.WorkerFilter{Queue: v.query("queue")}
+	lost := v.query("lost")
+	switch lost {
+	case "true":
+		filter.Lost = new(true)
+	case "false":
+		filter.Lost = new(false)
+	}
+	page, err := v.admin().WorkersPage(v.ctx, filter, pawl.PageRequest{Limit: workersLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
-	view := workersView{Queue: v.query("queue"), more: v.moreOf(page.NextCursor)}
+	view := workersView{Queue: v.query("queue"), Lost: lost, Picks: v.workerPicks(lost), more: v.moreOf(page.NextCursor)}
 	for _, w := range page.Items {
 		view.Rows = append(view.Rows, workerRowOf(w))
-		view.Slots += w.Slots
-		view.Busy += w.Running
+		if !w.Lost() {
+			view.Slots += w.Slots
+			view.Busy += w.Running
+		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(page.Silent)) {
 		view.Silent = append(view.Silent, fact{node, page.Silent[node]})
@@ -105,11 +127,18 @@ func showWorkers(v *visit) (*screen, error) {
 	return &screen{Title: "Workers", Data: view}, nil
 }
 
+// lostWhy is why a worker counts as lost, by its reason.
+var lostWhy = map[string]string{
+	"disconnected": "Its connection broke, and it did not come back.",
+	"lease_lost":   "It let a lease end, and has made no call since.",
+}
+
 // maxTasksShown is how many tasks of a worker its page lists.
 const maxTasksShown = 100
 
 type workerView struct {
 	workerRow
+	Why   string // it counts as lost
 	Facts []linkedFact
 	Shown []pawl.RunningTask
 	Cut   int
@@ -122,6 +151,7 @@ func showWorker(v *visit) (*screen, error) {
 	}
 	view := workerView{workerRow: workerRowOf(w), Shown: w.Tasks[:min(len(w.Tasks), maxTasksShown)]}
 	view.Cut = w.Running - len(view.Shown)
+	view.Why = lostWhy[w.LostReason]
 	types := strings.Join(w.Types, ", ")
 	if types == "" {
 		types = "all"

@@ -3,13 +3,21 @@ package conformance
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
 	"net/url"
+	"slices"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/roster"
 )
 
 // workerInfo is a worker as it is told.
@@ -22,6 +30,8 @@ type workerInfo struct {
 	Slots    int           `json:"slots"`
 	Running  int           `json:"running"`
 	Draining bool          `json:"draining"`
+	LostAt   time.Time     `json:"lost_at"`
+	Lost     string        `json:"lost_reason"`
 	Tasks    []runningTask `json:"tasks"`
 	Quiet    *quietWord    `json:"quiet"`
 }
@@ -40,6 +50,8 @@ type quietWord struct {
 type rosters interface {
 	// Workers lists those that take tasks of a queue; "": all.
 	Workers(ctx context.Context, queue string) ([]workerInfo, error)
+	// LostWorkers lists those that are lost, or those that are not.
+	LostWorkers(ctx context.Context, lost bool) ([]workerInfo, error)
 	Worker(ctx context.Context, id string) (workerInfo, error)
 	Quiet(ctx context.Context, id, reason string) (workerInfo, error)
 	ResumeWorker(ctx context.Context, id string) (workerInfo, error)
@@ -62,12 +74,47 @@ func TestWorkers(t *testing.T) {
 			is(w, "of another queue", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "sms"))), 0)
 			w.ack(c[0])
 			is(w, "after an ack", ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID)).Running, 1)
+			w.ack(c[1])
 			for range 6 {
 				w.pass(minute)
 			}
 			is(w, "long after", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))), 0)
 			_, err := w.roster().Worker(w.ctx(), one.ID)
 			w.refused("one that is gone", err, refusal{Code: "not_found"})
+		}}),
+		ofTheGateway(story{name: "a worker that lets its leases end is lost, and told of for an hour", tell: func(w *world) {
+			w.fill(3, spec{Queue: "mail"})
+			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 3, Worker: "w1", Lease: minute})
+			w.ack(c[2])
+			ends := w.now().Add(minute.std())
+			w.pass(minute)
+			w.pass(minute)
+			one := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0]
+			is(w, "the worker", []any{one.Name, one.Stream, one.Running, one.Lost, one.LostAt.UTC()}, []any{"w1", false, 2, "lease_lost", ends})
+			is(w, "what it held", []any{len(one.Tasks), slices.Contains([]string{c[0].ID, c[1].ID}, one.Tasks[0].ID), one.Tasks[0].Queue}, []any{2, true, "mail"})
+			is(w, "one by its id", ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID)), one)
+			is(w, "those that are lost", ok[[]workerInfo](w)(w.roster().LostWorkers(w.ctx(), true)), []workerInfo{one})
+			is(w, "those that are not", len(ok[[]workerInfo](w)(w.roster().LostWorkers(w.ctx(), false))), 0)
+			is(w, "of another queue", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "sms"))), 0)
+			_, err := w.roster().Quiet(w.ctx(), one.ID, "deploy")
+			w.refused("to make it quiet", err, refusal{Code: "not_found"})
+			is(w, "workers of the queue, as explain counts them", w.house.roster.Tally([]roster.QueueName{{Namespace: namespace, Name: "mail"}}).Queues[0] == nil, true)
+			for range 57 {
+				w.pass(minute)
+			}
+			is(w, "most of an hour later", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))), 1)
+			for range 3 {
+				w.pass(minute)
+			}
+			is(w, "an hour later", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))), 0)
+
+			w.claims(claimCall{Queues: []string{"mail"}, Max: 1, Worker: "w1", Lease: minute})
+			w.pass(minute)
+			w.pass(minute)
+			is(w, "lost again", ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0].Lost, "lease_lost")
+			w.claims(claimCall{Queues: []string{"mail"}, Max: 1, Worker: "w1", Lease: minute})
+			back := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))
+			is(w, "one that comes back", []any{len(back), back[0].Lost, back[0].LostAt.IsZero(), back[0].Running}, []any{1, "", true, 1})
 		}}),
 		ofTheGateway(story{name: "a quiet worker gets nothing until it resumes", tell: func(w *world) {
 			w.fill(3, spec{})
@@ -139,6 +186,69 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 	}})})
 }
 
+// cable is what a client's connections go through, until it is cut.
+type cable struct {
+	house *house
+	mu    sync.Mutex
+	conns []net.Conn
+	gone  bool
+}
+
+func (c *cable) dial(ctx context.Context, _ string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return nil, errors.New("the cable is cut")
+	}
+	conn, err := c.house.pipe.DialContext(ctx)
+	c.conns = append(c.conns, conn)
+	return conn, err
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+// A worker of the SDK whose process dies is lost, with what it ran; one that drains is not.
+func TestSDKWorkerIsLost(t *testing.T) {
+	tellAll(t, []story{ofTheGateway(story{name: "a worker dies, and another one drains", tell: func(w *world) {
+		run := func(name string) (*cable, func()) {
+			line := &cable{house: w.house}
+			client, err := pawl.Dial("house", pawl.WithLogger(slog.New(slog.DiscardHandler)), pawl.WithDialer(line.dial))
+			must(w.T, err)
+			closeAtEnd(w.T, client)
+			mux := pawl.NewMux()
+			mux.HandleFunc("job", func(ctx context.Context, _ *pawl.Claim) error { <-ctx.Done(); return ctx.Err() })
+			worker := pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 1, Name: name, DrainTimeout: -1})
+			ctx, stop := context.WithCancel(w.ctx())
+			ended := make(chan error, 1)
+			go func() { ended <- worker.Run(ctx) }()
+			synctest.Wait()
+			return line, func() { stop(); <-ended }
+		}
+		id := w.id(spec{Type: "job"})
+		dies, stop := run("dies")
+		defer stop()
+		w.id(spec{Type: "job"})
+		_, drain := run("drains")
+		w.pass(second)
+		is(w, "who is there", len(ok[[]workerInfo](w)(w.roster().LostWorkers(w.ctx(), false))), 2)
+		at := w.now()
+		dies.cut() // as if its process had died
+		drain()
+		w.pass(minute)
+		all := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))
+		is(w, "how many are told of", len(all), 1)
+		one := all[0]
+		is(w, "the one that died", []any{one.Name, one.Stream, one.Lost, one.LostAt.UTC(), one.Running, one.Tasks[0].ID}, []any{"dies", false, "disconnected", at, 1, id})
+	}})})
+}
+
 // restWorker is a worker with all its fields: the suite looks at some.
 type restWorker struct{ workerInfo }
 
@@ -155,6 +265,18 @@ func (d *rest) Workers(ctx context.Context, queue string) (all []workerInfo, err
 		q.Set("queue", queue)
 	}
 	err = d.query(ctx, "GET", "/workers", q, &list)
+	for _, w := range list.Items {
+		all = append(all, w.workerInfo)
+	}
+	return all, err
+}
+
+func (d *rest) LostWorkers(ctx context.Context, lost bool) (all []workerInfo, err error) {
+	var list struct {
+		Items []restWorker `json:"items"`
+		Next  string       `json:"next_cursor"`
+	}
+	err = d.query(ctx, "GET", "/workers", url.Values{"lost": {strconv.FormatBool(lost)}}, &list)
 	for _, w := range list.Items {
 		all = append(all, w.workerInfo)
 	}
@@ -187,6 +309,14 @@ func (d *rpc) Workers(ctx context.Context, queue string) (all []workerInfo, err 
 	return all, err
 }
 
+func (d *rpc) LostWorkers(ctx context.Context, lost bool) (all []workerInfo, err error) {
+	a, err := ask(ctx, d.roster.ListWorkers, &pawlv1.ListWorkersRequest{Lost: &lost})
+	for _, w := range a.GetItems() {
+		all = append(all, workerProto(w))
+	}
+	return all, err
+}
+
 func (d *rpc) Worker(ctx context.Context, id string) (workerInfo, error) {
 	a, err := ask(ctx, d.roster.GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
 	return workerProto(a.GetWorker()), err
@@ -204,7 +334,10 @@ func (d *rpc) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
 
 func workerProto(p *pawlv1.Worker) (w workerInfo) {
 	w = workerInfo{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Stream: p.GetConnected(), PID: int(p.GetPid()), Slots: int(p.GetSlots()),
-		Running: int(p.GetRunning()), Draining: p.GetDraining()}
+		Running: int(p.GetRunning()), Draining: p.GetDraining(), Lost: p.GetLostReason()}
+	if at := p.GetLostAt(); at != nil {
+		w.LostAt = at.AsTime()
+	}
 	for _, t := range p.GetTasks() {
 		w.Tasks = append(w.Tasks, runningTask{t.GetTaskId(), t.GetQueue(), int(t.GetAttempt())})
 	}
@@ -216,6 +349,16 @@ func workerProto(p *pawlv1.Worker) (w workerInfo) {
 
 func (d *sdk) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
 	for w, err := range d.client.Admin().Workers(ctx, pawl.WorkerFilter{Queue: queue}) {
+		if err != nil {
+			return nil, refusedBySDK(err)
+		}
+		all = append(all, workerSDK(w))
+	}
+	return all, nil
+}
+
+func (d *sdk) LostWorkers(ctx context.Context, lost bool) (all []workerInfo, err error) {
+	for w, err := range d.client.Admin().Workers(ctx, pawl.WorkerFilter{Lost: &lost}) {
 		if err != nil {
 			return nil, refusedBySDK(err)
 		}
@@ -243,7 +386,8 @@ func workerSDK(i *pawl.WorkerInfo) (w workerInfo) {
 	if i == nil {
 		return w
 	}
-	w = workerInfo{ID: i.ID, Name: i.Name, Node: i.Node, Stream: i.Connected, PID: i.PID, Slots: i.Slots, Running: i.Running, Draining: i.Draining}
+	w = workerInfo{ID: i.ID, Name: i.Name, Node: i.Node, Stream: i.Connected, PID: i.PID, Slots: i.Slots, Running: i.Running, Draining: i.Draining,
+		LostAt: i.LostAt, Lost: i.LostReason}
 	for _, t := range i.Tasks {
 		w.Tasks = append(w.Tasks, runningTask{t.ID, t.Queue, t.Attempt})
 	}
@@ -255,6 +399,9 @@ func workerSDK(i *pawl.WorkerInfo) (w workerInfo) {
 
 func (d *turns) Workers(ctx context.Context, queue string) ([]workerInfo, error) {
 	return d.next().(rosters).Workers(ctx, queue)
+}
+func (d *turns) LostWorkers(ctx context.Context, lost bool) ([]workerInfo, error) {
+	return d.next().(rosters).LostWorkers(ctx, lost)
 }
 func (d *turns) Worker(ctx context.Context, id string) (workerInfo, error) {
 	return d.next().(rosters).Worker(ctx, id)

@@ -142,7 +142,7 @@ func (h *house) hear(t *testing.T) {
 			return h.control.Changes(ctx, after, cluster.Report{Node: 1}, wait)
 		}, func(time.Time) {})
 	})
-	following.Go(func() { h.roster.Run(ctx.Done()) })
+	following.Go(func() { h.router.WatchWorkers(ctx) })
 	t.Cleanup(func() { stop(); following.Wait() })
 }
 

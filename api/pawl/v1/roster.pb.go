@@ -25,11 +25,12 @@ const (
 
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`   // only those that take tasks of it
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`     // only those that take tasks of it
-	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`     // only those that are connected to it
-	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`  // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`      // only those that take tasks of it
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`        // only those that take tasks of it
+	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`        // only those that are connected to it
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`     // at most 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`    // next_cursor of the page before
+	Lost          *bool                  `protobuf:"varint,6,opt,name=lost,proto3,oneof" json:"lost,omitempty"` // true: only those that are lost; false: only those that are not; default: both
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,6 +98,13 @@ func (x *ListWorkersRequest) GetCursor() string {
 		return x.Cursor
 	}
 	return ""
+}
+
+func (x *ListWorkersRequest) GetLost() bool {
+	if x != nil && x.Lost != nil {
+		return *x.Lost
+	}
+	return false
 }
 
 type ListWorkersResponse struct {
@@ -500,13 +508,14 @@ func (x *ResumeWorkerResponse) GetWorker() *Worker {
 	return nil
 }
 
-// Worker is one that is connected, or that has claimed by single calls within the last 5 minutes.
+// Worker is one that is connected, that has claimed by single calls within the last 5 minutes, or that was lost within the last hour: it is
+// gone without having said so.
 type Worker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"` // its own for as long as it runs; of one who claims by single calls, of its name and address
 	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`                     // as it calls itself
 	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`                         // that it is connected to, or has claimed at last
-	Connected     bool                   `protobuf:"varint,4,opt,name=connected,proto3" json:"connected,omitempty"`              // by a Work stream; false: it claims by single calls
+	Connected     bool                   `protobuf:"varint,4,opt,name=connected,proto3" json:"connected,omitempty"`              // by a Work stream; false: it claims by single calls, or is lost
 	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`                         // as it says
 	Pid           int32                  `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
 	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                             // of its SDK
@@ -514,13 +523,15 @@ type Worker struct {
 	Queues        []*QueueShare          `protobuf:"bytes,9,rep,name=queues,proto3" json:"queues,omitempty"`                               // without weights: in their order
 	Types         []string               `protobuf:"bytes,10,rep,name=types,proto3" json:"types,omitempty"`                                // empty: all
 	Slots         int32                  `protobuf:"varint,11,opt,name=slots,proto3" json:"slots,omitempty"`                               // that it has; of one who claims by single calls, as many as it runs
-	Running       int32                  `protobuf:"varint,12,opt,name=running,proto3" json:"running,omitempty"`                           // tasks that it holds, as far as the nodes that were asked know
+	Running       int32                  `protobuf:"varint,12,opt,name=running,proto3" json:"running,omitempty"`                           // tasks that it holds, or held when it was lost, as far as the nodes that were asked know
 	Tasks         []*RunningTask         `protobuf:"bytes,13,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // some of them, those that began first: 10 in a list
 	ConnectedAt   *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"` // or first seen
 	SeenAt        *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=seen_at,json=seenAt,proto3" json:"seen_at,omitempty"`                // its last sign of life
 	ClaimedAt     *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`       // when it got tasks last
 	Draining      bool                   `protobuf:"varint,17,opt,name=draining,proto3" json:"draining,omitempty"`                         // it ends, and takes no new tasks
 	Quiet         *QuietWord             `protobuf:"bytes,18,opt,name=quiet,proto3" json:"quiet,omitempty"`                                // unset: it takes new tasks
+	LostAt        *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=lost_at,json=lostAt,proto3" json:"lost_at,omitempty"`                // when it was lost; unset: it is there
+	LostReason    string                 `protobuf:"bytes,20,opt,name=lost_reason,json=lostReason,proto3" json:"lost_reason,omitempty"`    // disconnected: its stream ended, and it did not come back; lease_lost: it claims by single calls, and let a lease end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -681,6 +692,20 @@ func (x *Worker) GetQuiet() *QuietWord {
 	return nil
 }
 
+func (x *Worker) GetLostAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LostAt
+	}
+	return nil
+}
+
+func (x *Worker) GetLostReason() string {
+	if x != nil {
+		return x.LostReason
+	}
+	return ""
+}
+
 // QuietWord is an operator's word that a worker is to take no new tasks.
 type QuietWord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -838,13 +863,15 @@ var File_pawl_v1_roster_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/roster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14pawl/v1/worker.proto\"\x80\x01\n" +
+	"\x14pawl/v1/roster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14pawl/v1/worker.proto\"\xa2\x01\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x05 \x01(\tR\x06cursor\"\x95\x01\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x17\n" +
+	"\x04lost\x18\x06 \x01(\bH\x00R\x04lost\x88\x01\x01B\a\n" +
+	"\x05_lost\"\x95\x01\n" +
 	"\x13ListWorkersResponse\x12%\n" +
 	"\x05items\x18\x01 \x03(\v2\x0f.pawl.v1.WorkerR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -868,7 +895,7 @@ const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"?\n" +
 	"\x14ResumeWorkerResponse\x12'\n" +
-	"\x06worker\x18\x01 \x01(\v2\x0f.pawl.v1.WorkerR\x06worker\"\xdd\x04\n" +
+	"\x06worker\x18\x01 \x01(\v2\x0f.pawl.v1.WorkerR\x06worker\"\xb3\x05\n" +
 	"\x06Worker\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x12\n" +
@@ -889,7 +916,10 @@ const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\n" +
 	"claimed_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tclaimedAt\x12\x1a\n" +
 	"\bdraining\x18\x11 \x01(\bR\bdraining\x12(\n" +
-	"\x05quiet\x18\x12 \x01(\v2\x12.pawl.v1.QuietWordR\x05quiet\"\x91\x01\n" +
+	"\x05quiet\x18\x12 \x01(\v2\x12.pawl.v1.QuietWordR\x05quiet\x123\n" +
+	"\alost_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x06lostAt\x12\x1f\n" +
+	"\vlost_reason\x18\x14 \x01(\tR\n" +
+	"lostReason\"\x91\x01\n" +
 	"\tQuietWord\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\x12*\n" +
@@ -951,23 +981,24 @@ var file_pawl_v1_roster_proto_depIdxs = []int32{
 	14, // 9: pawl.v1.Worker.seen_at:type_name -> google.protobuf.Timestamp
 	14, // 10: pawl.v1.Worker.claimed_at:type_name -> google.protobuf.Timestamp
 	10, // 11: pawl.v1.Worker.quiet:type_name -> pawl.v1.QuietWord
-	14, // 12: pawl.v1.QuietWord.at:type_name -> google.protobuf.Timestamp
-	14, // 13: pawl.v1.QuietWord.until:type_name -> google.protobuf.Timestamp
-	14, // 14: pawl.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
-	14, // 15: pawl.v1.RunningTask.lease_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 16: pawl.v1.RosterService.ListWorkers:input_type -> pawl.v1.ListWorkersRequest
-	3,  // 17: pawl.v1.RosterService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
-	5,  // 18: pawl.v1.RosterService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
-	7,  // 19: pawl.v1.RosterService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
-	1,  // 20: pawl.v1.RosterService.ListWorkers:output_type -> pawl.v1.ListWorkersResponse
-	4,  // 21: pawl.v1.RosterService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
-	6,  // 22: pawl.v1.RosterService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
-	8,  // 23: pawl.v1.RosterService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
-	20, // [20:24] is the sub-list for method output_type
-	16, // [16:20] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	14, // 12: pawl.v1.Worker.lost_at:type_name -> google.protobuf.Timestamp
+	14, // 13: pawl.v1.QuietWord.at:type_name -> google.protobuf.Timestamp
+	14, // 14: pawl.v1.QuietWord.until:type_name -> google.protobuf.Timestamp
+	14, // 15: pawl.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
+	14, // 16: pawl.v1.RunningTask.lease_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 17: pawl.v1.RosterService.ListWorkers:input_type -> pawl.v1.ListWorkersRequest
+	3,  // 18: pawl.v1.RosterService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
+	5,  // 19: pawl.v1.RosterService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
+	7,  // 20: pawl.v1.RosterService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
+	1,  // 21: pawl.v1.RosterService.ListWorkers:output_type -> pawl.v1.ListWorkersResponse
+	4,  // 22: pawl.v1.RosterService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
+	6,  // 23: pawl.v1.RosterService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
+	8,  // 24: pawl.v1.RosterService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
+	21, // [21:25] is the sub-list for method output_type
+	17, // [17:21] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_roster_proto_init() }
@@ -976,6 +1007,7 @@ func file_pawl_v1_roster_proto_init() {
 		return
 	}
 	file_pawl_v1_worker_proto_init()
+	file_pawl_v1_roster_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

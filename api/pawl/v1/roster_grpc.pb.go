@@ -31,7 +31,7 @@ const (
 //
 // RosterService tells which workers there are, and makes them quiet (docs/operations.md).
 type RosterServiceClient interface {
-	// ListWorkers reads a page of the workers of all nodes, in the order of their names.
+	// ListWorkers reads a page of the workers of all nodes, in the order of their names. Those that are lost are among them, for an hour.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
 	GetWorker(ctx context.Context, in *GetWorkerRequest, opts ...grpc.CallOption) (*GetWorkerResponse, error)
 	// QuietWorker has a worker take no new tasks, for a time from now. What it runs goes on, and it stays connected.
@@ -93,7 +93,7 @@ func (c *rosterServiceClient) ResumeWorker(ctx context.Context, in *ResumeWorker
 //
 // RosterService tells which workers there are, and makes them quiet (docs/operations.md).
 type RosterServiceServer interface {
-	// ListWorkers reads a page of the workers of all nodes, in the order of their names.
+	// ListWorkers reads a page of the workers of all nodes, in the order of their names. Those that are lost are among them, for an hour.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
 	GetWorker(context.Context, *GetWorkerRequest) (*GetWorkerResponse, error)
 	// QuietWorker has a worker take no new tasks, for a time from now. What it runs goes on, and it stays connected.

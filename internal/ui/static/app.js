@@ -97,7 +97,7 @@
     const status = e.detail.xhr?.status ?? 0;
     busy = false;
     answered = status > 0 && status < 500;
-    if (status === 200 || status === 304) $("stood").textContent = new Date(now()).toISOString().slice(0, 19).replace("T", " "); // on paper
+    if (status === 200 || status === 304) stood(); // on paper
     showLive();
     if (due) setTimeout(refresh, Math.max(0, asked + least - Date.now()));
   });
@@ -128,14 +128,52 @@
       if (n < below) return `${n} ${name}`;
     }
   }
+  // Pages come in UTC, and are shown in the zone of the browser, with UTC beside it. A date is shown where the day is not today.
+  const reads = (how) => {
+    const f = new Intl.DateTimeFormat("en-GB", { hourCycle: "h23", ...how });
+    return (ms) => f.format(ms).replaceAll(",", "");
+  };
+  const clock = { hour: "2-digit", minute: "2-digit" }, seconds = { ...clock, second: "2-digit" }, day = { day: "numeric", month: "short" };
+  const zone = { timeZoneName: "short" }, year = { year: "numeric" };
+  const clockOf = reads(clock), dayOf = reads(day), yearOf = reads({ ...day, ...year }), stepOf = reads({ ...seconds, ...zone });
+  const longOf = reads({ weekday: "short", ...day, ...year, ...seconds, fractionalSecondDigits: 3, ...zone }), fullOf = reads({ ...day, ...year, ...seconds, ...zone });
+  const inUTC = (ms) => new Date(ms).getTimezoneOffset() === 0;
+  const sameDay = (ms, at) => new Date(ms).toDateString() === new Date(at).toDateString();
+  function dateOf(ms, at) { // as dateText in format.go
+    return new Date(ms).getFullYear() === new Date(at).getFullYear() ? `${dayOf(ms)} ${clockOf(ms)}` : yearOf(ms);
+  }
+  function textOf(t, ms, at) { // as momentOf and dayFrom in format.go
+    if (t.hasAttribute("data-clock")) return sameDay(ms, at) ? clockOf(ms) : dateOf(ms, at);
+    const d = (at - ms) / 1000;
+    if (Math.abs(d) >= 3600 && !sameDay(ms, at)) return dateOf(ms, at);
+    return Math.abs(d) < 0.5 ? "now" : d > 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
+  }
+  function bothOf(ms) {
+    const utc = `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    return inUTC(ms) ? utc : `${fullOf(ms)} · ${utc}`;
+  }
+  const stood = () => { if ($("stood")) $("stood").textContent = bothOf(now()); };
+  const beside = " · "; // between local time and UTC; what has it was written here
   function tick() {
     const at = now();
     for (const t of document.querySelectorAll("time[datetime]")) {
-      const d = (at - Date.parse(t.dateTime)) / 1000;
-      const text = Math.abs(d) < 0.5 ? "now" : d > 0 ? `${coarse(d)} ago` : `in ${coarse(-d)}`;
+      const ms = Date.parse(t.dateTime), text = textOf(t, ms, at);
       if (t.textContent !== text) t.textContent = text;
+      if (t.title && !inUTC(ms) && !t.title.includes(beside)) t.title = longOf(ms) + beside + t.title;
+    }
+    for (const t of document.querySelectorAll("svg title[data-at]")) {
+      const ms = Date.parse(t.dataset.at);
+      if (inUTC(ms) || t.textContent.includes(beside)) continue;
+      t.textContent = (sameDay(ms, at) ? "" : `${dayOf(ms)} `) + stepOf(ms) + beside + t.textContent;
     }
   }
+  function localize() {
+    for (const t of document.querySelectorAll("[data-both]")) t.textContent = bothOf(Number(t.dataset.both));
+    tick();
+  }
+  stood();
+  localize();
+  document.addEventListener("htmx:afterSettle", localize);
   setInterval(tick, 1000);
 
   // ---- Forms over the page. Links with data-form show theirs in the dialog; without scripts they are pages of their own.

@@ -1,0 +1,563 @@
+package roster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// rosters are those of the nodes of a cluster, which ask each other.
+type rosters struct {
+	t     *testing.T
+	nodes []*Roster
+	// ends is how claims ended whose leases are over, by task; none is told of the others.
+	ends map[task.ID]string
+	cut  bool // no node reaches another
+}
+
+func linked(t *testing.T, n int) *rosters {
+	rs := &rosters{t: t, ends: map[task.ID]string{}}
+	ctx, stop := context.WithCancel(t.Context())
+	for range n {
+		r := New()
+		rs.nodes = append(rs.nodes, r)
+		go r.Run(ctx, Links{
+			Elsewhere: func(_ context.Context, missed []Absence) []bool { return rs.elsewhere(r, missed) },
+			Watch: func(_ string, id task.ID, t task.Token) {
+				if reason := rs.ends[id]; reason != "" {
+					r.LeaseOver(id, t, reason)
+				}
+			},
+		})
+	}
+	t.Cleanup(func() { stop(); synctest.Wait() })
+	return rs
+}
+
+// inside looks at what a roster keeps, while nobody changes it.
+func inside[T any](r *Roster, look func() T) T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lentMu.Lock()
+	defer r.lentMu.Unlock()
+	return look()
+}
+
+func (rs *rosters) elsewhere(of *Roster, missed []Absence) []bool {
+	seen := make([]bool, len(missed))
+	for _, r := range rs.nodes {
+		if r == of || rs.cut {
+			continue
+		}
+		for i, yes := range r.Seen(missed) {
+			seen[i] = seen[i] || yes
+		}
+	}
+	return seen
+}
+
+// list is everybody of all nodes, with who is lost and what they held.
+func (rs *rosters) list() string {
+	q := everybody()
+	q.Lost = true
+	var all []Info
+	for _, r := range rs.nodes {
+		all = append(all, r.List(q).Workers...)
+	}
+	var out []string
+	for _, w := range Merge(all) {
+		s := fmt.Sprintf("%s %d", w.Name, w.RunningNow)
+		if w.Lost != nil {
+			s += " lost " + w.Lost.Reason
+			for i, run := range w.Running {
+				if i < 5 {
+					s += fmt.Sprintf(" #%d", run.Token.Fence)
+				}
+			}
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+func (rs *rosters) expect(what, want string) {
+	rs.t.Helper()
+	synctest.Wait()
+	is(rs.t, what, rs.list(), want)
+}
+
+// A stream that ends without a word is a lost worker: not at once, as most come back, and for an hour.
+func TestLostStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		r := rs.nodes[0]
+		began := time.Now()
+		w := r.Join(helloOf("w", "mail"), "W", 0, nil)
+		w.Slots(1)
+		w.Took([]Run{run(1, time.Minute), run(2, time.Minute)}, time.Now())
+		time.Sleep(time.Second)
+		w.Leave(false)
+		rs.expect("at once", "")
+		time.Sleep(lostGrace - time.Second)
+		rs.expect("before the grace is over", "")
+		time.Sleep(sweepEvery + time.Second)
+		rs.expect("then", "w 2 lost disconnected #1 #2")
+		got := r.List(Query{Namespace: "default", ID: "W", Limit: 1, Lost: true}).Workers[0]
+		if !got.Lost.At.Equal(began.Add(time.Second)) || !got.SeenAt.Equal(began) || got.Stream {
+			t.Errorf("it was lost at %v, seen at %v, connected %v", got.Lost.At, got.SeenAt, got.Stream)
+		}
+		is(t, "for who does not ask for lost ones", names(r.List(everybody())), "")
+		is(t, "of another queue", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9, Lost: true})), "")
+		is(t, "of another namespace", names(r.List(Query{Namespace: "other", Limit: 9, Lost: true})), "")
+		if c := r.Census()["default"]; c != nil {
+			t.Errorf("the census counts it: %+v", c)
+		}
+		if sum := Sum([]Tally{r.Tally([]QueueName{{"default", "mail"}})}, 1)[0]; sum.Workers != 0 || len(sum.Groups) != 0 || sum.Held != 0 {
+			t.Errorf("it counts as a worker of its queue: %+v", sum)
+		}
+		time.Sleep(LostFor - 30*time.Second)
+		rs.expect("most of an hour later", "w 2 lost disconnected #1 #2")
+		there := r.Join(helloOf("there", "mail"), "", 0, nil)
+		is(t, "only those that are lost", names(r.List(Query{Namespace: "default", Limit: 9, Lost: true, OnlyLost: true})), "w 2/3")
+		there.Leave(true)
+		time.Sleep(30 * time.Second)
+		rs.expect("an hour later", "")
+		time.Sleep(2 * leftFor)
+		synctest.Wait()
+		if inside(r, func() int { return len(r.lost.byKey) + len(r.lost.of) + r.lost.size + len(r.lentTo) }) != 0 || r.passes() {
+			t.Error("something of it is kept")
+		}
+	})
+}
+
+// The grace is over when it is over, however often the roster is swept.
+func TestGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		rs.nodes[0].Begin(helloOf("c", "mail"))
+		w := rs.nodes[0].Join(helloOf("w", "mail"), "W", 0, nil)
+		time.Sleep(sweepEvery - time.Second)
+		w.Leave(false)
+		time.Sleep(lostGrace - time.Second)
+		rs.expect("after one sweep", "c 0")
+		time.Sleep(sweepEvery)
+		rs.expect("after the next", "c 0, w 0 lost disconnected")
+	})
+}
+
+// Who ends properly is not lost; who says so and still holds tasks is, until it tells how they ended.
+func TestProperEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		drains, closes, holds, tells bool
+		want                         string
+	}{
+		"closes":                               {closes: true},
+		"drains, and the connection breaks":    {drains: true},
+		"breaks":                               {want: "w 0 lost disconnected"},
+		"closes, and holds a task":             {closes: true, holds: true, want: "w 1 lost disconnected #1"},
+		"drains, and holds a task":             {drains: true, holds: true, want: "w 1 lost disconnected #1"},
+		"breaks, and tells how its task ended": {holds: true, tells: true, want: "w 0 lost disconnected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rs := linked(t, 1)
+				w := rs.nodes[0].Join(helloOf("w", "mail"), "W", 0, nil)
+				one := run(1, time.Minute)
+				if c.holds {
+					w.Took([]Run{one}, time.Now())
+				}
+				if c.drains {
+					w.Drains()
+				}
+				w.Leave(c.closes)
+				if c.tells {
+					rs.nodes[0].Ended(one.Task, one.Token)
+				}
+				time.Sleep(lostGrace + sweepEvery)
+				rs.expect("then", c.want)
+				for range maxLeft + 1 {
+					rs.nodes[0].Join(helloOf("other", "mail"), "", 0, nil).Leave(true)
+				}
+				r := rs.nodes[0]
+				left := func() int { return len(r.left) }
+				if n := inside(r, left); n != maxLeft {
+					t.Errorf("%d that ended are remembered, want at most %d", n, maxLeft)
+				}
+				time.Sleep(leftFor + 2*sweepEvery)
+				if n := inside(r, left); n != 0 {
+					t.Errorf("%d that ended are remembered", n)
+				}
+			})
+		})
+	}
+}
+
+// A worker that drains and has a call of its own tell how its last tasks ended has ended properly.
+func TestEndsToldByCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		w := rs.nodes[0].Join(helloOf("w", "mail"), "W", 0, nil)
+		one, two := run(1, time.Minute), run(2, time.Minute)
+		w.Took([]Run{one, two}, time.Now())
+		w.Drains()
+		w.Leave(true)
+		rs.nodes[0].Ended(one.Task, one.Token)
+		rs.nodes[0].Ended(two.Task, one.Token) // of another claim
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("with one task left", "w 1 lost disconnected #2")
+		rs.nodes[0].Ended(two.Task, two.Token)
+		time.Sleep(sweepEvery)
+		rs.expect("with none", "")
+	})
+}
+
+// A worker that comes back is not lost, wherever it does, and has what it says that it still holds.
+func TestLostWorkerComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 2)
+		here, there := rs.nodes[0], rs.nodes[1]
+		one, two := run(1, time.Hour), run(2, time.Hour)
+		breaks := func() *Worker {
+			w := here.Join(helloOf("w", "mail"), "W", 0, nil)
+			w.Took([]Run{one, two}, time.Now())
+			w.Leave(false)
+			return w
+		}
+
+		breaks()
+		time.Sleep(lostGrace / 2)
+		again := here.Join(helloOf("w", "mail"), "W", 0, nil)
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("at the same node", "w 0")
+		if n := inside(here, func() int { return len(here.lentTo) }); n != 0 {
+			t.Errorf("%d tasks are still those of the worker that was lost", n)
+		}
+		again.Extended(one.Task, one.Token, time.Now().Add(time.Hour))
+		again.Extended(two.Task, one.Token, time.Now().Add(time.Hour)) // of another claim
+		rs.expect("with what it still holds", "w 1")
+		again.Ended(one.Task, one.Token)
+		rs.expect("until that ends", "w 0")
+		again.Leave(true)
+
+		breaks()
+		time.Sleep(lostGrace / 2)
+		again = there.Join(helloOf("w", "mail"), "W", 0, nil)
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("at another node", "w 0")
+		kept := func(r *Roster) int { return inside(r, func() int { return len(r.lost.byKey) }) }
+		if kept(here) != 0 {
+			t.Error("the first node still misses it")
+		}
+		again.Leave(true)
+		time.Sleep(LostFor / 2)
+		rs.expect("when it has ended there", "")
+
+		// It may have come and gone before the first node asks.
+		breaks()
+		there.Join(helloOf("w", "mail"), "W", 0, nil).Leave(true)
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("when it ended soon there", "")
+
+		// Where it was lost last it is told of, once.
+		breaks()
+		time.Sleep(time.Second)
+		last := there.Join(helloOf("w", "mail"), "W", 0, nil)
+		last.Took([]Run{run(7, time.Hour)}, time.Now())
+		last.Leave(false)
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("lost there", "w 1 lost disconnected #7")
+		if kept(here) != 0 || kept(there) != 1 {
+			t.Errorf("it is kept %d and %d times, want only where it was lost last", kept(here), kept(there))
+		}
+
+		// Later, too, and also while the nodes don't reach each other: the list asks both.
+		rs.cut = true
+		here.Join(helloOf("w", "mail"), "W", 0, nil)
+		rs.expect("when it comes back late", "w 0")
+	})
+}
+
+// Leases that end while a worker says nothing are what it held; those that end while it lives are not.
+func TestLeasesEndBeforeTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		one, two, three, four := run(1, time.Second), run(2, time.Second), run(3, time.Second), run(4, time.Second)
+		w := rs.nodes[0].Join(helloOf("w", "mail"), "W", 0, nil)
+		w.Took([]Run{one, two, three, four}, time.Now())
+		seen := time.Now()
+		w.Taken(one.Task, one.Token, true)
+		w.Saw(time.Now())
+		time.Sleep(time.Second)
+		w.Taken(two.Task, one.Token, true) // of another claim
+		w.Taken(three.Task, three.Token, true)
+		w.Taken(four.Task, four.Token, false) // cancelled
+		if got := rs.nodes[0].List(everybody()).Workers[0]; !got.SeenAt.Equal(seen) || got.RunningNow != 1 {
+			t.Errorf("it was seen at %v and runs %d, want %v and 1", got.SeenAt, got.RunningNow, seen)
+		}
+		w.Leave(false)
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("then", "w 2 lost disconnected #2 #3")
+
+		v := rs.nodes[0].Join(helloOf("w", "mail"), "W", 0, nil)
+		for i := range uint64(maxLostRuns + 50) {
+			v.Took([]Run{run(i, time.Second)}, time.Now())
+			v.Taken(run(i, 0).Task, run(i, 0).Token, true)
+		}
+		if len(v.expired) != maxLostRuns {
+			t.Errorf("%d tasks are kept whose leases have ended, want at most %d", len(v.expired), maxLostRuns)
+		}
+		v.Leave(true)
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("it closes, and has told of none", "w 100 lost disconnected #0 #1 #2 #3 #4")
+	})
+}
+
+// Who claims by single calls is lost when a lease of it ends and it has made no call since.
+func TestLostClaimer(t *testing.T) {
+	type act func(rs *rosters, w *Worker, one, two Run)
+	sleep := func(d time.Duration) act { return func(*rosters, *Worker, Run, Run) { time.Sleep(d) } }
+	again := func(node int) act {
+		return func(rs *rosters, _ *Worker, _, _ Run) { rs.nodes[node].Begin(helloOf("w", "mail")).Done() }
+	}
+	for name, c := range map[string]struct {
+		acts []act
+		ends [2]string
+		want string
+	}{
+		"both leases end":      {ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 2 lost lease_lost #1 #2"},
+		"one lease ends":       {ends: [2]string{task.StaleExpired, ""}, want: "w 1 lost lease_lost #1"},
+		"both end elsewhere":   {ends: [2]string{task.StaleCompleted, ""}, want: "w 0"},
+		"one is cancelled":     {ends: [2]string{task.StaleCancelled, ""}, want: "w 0"},
+		"it calls in time":     {acts: []act{sleep(20 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, ""}, want: "w 1 lost lease_lost #1"},
+		"it calls afterwards":  {acts: []act{sleep(31 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
+		"it calls another one": {acts: []act{sleep(40 * time.Second), again(1)}, ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
+		"it calls late":        {acts: []act{sleep(80 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
+		"it waits elsewhere": {acts: []act{sleep(20 * time.Second), func(rs *rosters, _ *Worker, _, _ Run) { rs.nodes[1].Begin(helloOf("w", "mail")) }},
+			ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
+		"it tells in time": {acts: []act{func(rs *rosters, _ *Worker, one, two Run) {
+			rs.nodes[0].Ended(one.Task, one.Token)
+			rs.nodes[0].Ended(two.Task, two.Token)
+		}}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
+		"it waits in a call": {acts: []act{func(rs *rosters, _ *Worker, _, _ Run) { rs.nodes[0].Begin(helloOf("w", "mail")) }}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rs := linked(t, 2)
+				one, two := run(1, 30*time.Second), run(2, 30*time.Second)
+				for i, id := range []task.ID{one.Task, two.Task} {
+					rs.ends[id] = c.ends[i]
+				}
+				began := time.Now()
+				w := rs.nodes[0].Begin(helloOf("w", "mail"))
+				w.Took([]Run{one, two}, time.Now())
+				w.Done()
+				for _, act := range c.acts {
+					act(rs, w, one, two)
+				}
+				time.Sleep(100*time.Second - time.Since(began))
+				rs.expect("then", c.want)
+				r := rs.nodes[0]
+				if n := inside(r, func() int { return len(r.lost.byKey) }); n != strings.Count(c.want, "lost lease_lost") {
+					t.Errorf("%d lost workers are kept", n)
+				}
+				q := everybody()
+				q.Lost = true
+				for _, i := range rs.nodes[0].List(q).Workers {
+					if i.Lost != nil && !i.Lost.At.Equal(began.Add(30*time.Second)) {
+						t.Errorf("it was lost at %v, want the end of its lease", i.Lost.At.Sub(began))
+					}
+				}
+				if sum := Sum([]Tally{rs.nodes[0].Tally([]QueueName{{"default", "mail"}})}, 1)[0]; strings.Contains(c.want, "lost") && sum.Workers != 0 {
+					t.Errorf("it counts as a worker of its queue: %+v", sum)
+				}
+				time.Sleep(LostFor + KeptFor)
+				if strings.Contains(name, "waits") {
+					return
+				}
+				rs.expect("long after", "")
+				if n := inside(r, func() int { return len(r.doubts) + len(r.lentTo) + len(r.dropped) + len(r.fresh) + r.claimers.many }); n != 0 {
+					t.Errorf("%d doubts, tasks and claimers are kept", n)
+				}
+			})
+		})
+	}
+}
+
+// A task that takes longer than a claimer is told of is not forgotten.
+func TestLostClaimerOfALongTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		one := run(1, time.Hour)
+		rs.ends[one.Task] = task.StaleExpired
+		w := rs.nodes[0].Begin(helloOf("w", "mail"))
+		w.Took([]Run{one}, time.Now())
+		w.Done()
+		time.Sleep(KeptFor + time.Minute)
+		rs.expect("while the lease lasts", "")
+		time.Sleep(time.Hour)
+		rs.expect("then", "w 1 lost lease_lost #1")
+	})
+}
+
+// What is heard late of a claim is weighed against what is known by then.
+func TestVerdictsThatComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		r := rs.nodes[0]
+		short, long, other := run(1, 30*time.Second), run(2, 40*time.Second), run(3, time.Second)
+		w := r.Begin(helloOf("w", "mail"))
+		w.Took([]Run{short, long}, time.Now())
+		w.Done()
+		time.Sleep(time.Minute)
+		r.LeaseOver(long.Task, other.Token, task.StaleExpired)
+		time.Sleep(sweepEvery)
+		rs.expect("by the token of another claim", "w 0")
+		r.LeaseOver(long.Task, long.Token, task.StaleExpired)
+		time.Sleep(sweepEvery)
+		r.LeaseOver(short.Task, short.Token, task.StaleExpired)
+		time.Sleep(sweepEvery)
+		rs.expect("in any order", "w 2 lost lease_lost #1 #2")
+		if got := inside(r, func() time.Time { return r.lost.byKey[w.key].lost.At }); !got.Equal(long.LeaseUntil) {
+			t.Errorf("it was lost at %v, want the end of the last lease, %v", got, long.LeaseUntil)
+		}
+		r.Begin(helloOf("w", "mail")).Done()
+		if inside(r, func() bool { return w.shown || w.lost != nil }) {
+			t.Error("it is there again, and shown as lost")
+		}
+
+		// It was forgotten when its lease ended, and came back before that was heard of.
+		time.Sleep(LostFor)
+		hour := run(4, time.Hour)
+		old := r.Begin(helloOf("w", "mail"))
+		old.Took([]Run{hour}, time.Now())
+		old.Done()
+		time.Sleep(time.Hour + sweepEvery + leaseGrace)
+		if again := r.Begin(helloOf("w", "mail")); again == old {
+			t.Fatal("it was not forgotten")
+		} else {
+			again.Done()
+		}
+		r.LeaseOver(hour.Task, hour.Token, task.StaleExpired)
+		time.Sleep(2 * sweepEvery)
+		rs.expect("one that came back", "w 0")
+	})
+}
+
+// A worker with a stream may have chosen the id of one without, and is not taken for it.
+func TestIDsOfStreamsAndClaimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		r := rs.nodes[0]
+		id := claimerKey{"default", "c", "10.0.0.1"}.id()
+		r.Join(helloOf("w", "mail"), id, 0, nil).Leave(false)
+		r.Begin(helloOf("c", "mail")).Done()
+		time.Sleep(lostGrace + sweepEvery)
+		rs.expect("both", "c 0, w 0 lost disconnected")
+	})
+}
+
+// Workers that are lost again and again, with much to tell, don't fill the memory, and those of one namespace leave room for others'.
+func TestLostWorkersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := linked(t, 1)
+		r := rs.nodes[0]
+		lose := func(ns, name string, runs, types int) {
+			h := helloOf(name, "mail")
+			h.Namespace = ns
+			for i := range types {
+				h.Types = append(h.Types, fmt.Sprint(strings.Repeat("t", 200), i))
+			}
+			w := r.Join(h, name, 0, nil)
+			all := make([]Run, runs)
+			for i := range all {
+				all[i] = run(uint64(i), time.Minute)
+				all[i].Since = time.Now().Add(time.Duration(i))
+			}
+			w.Took(all, time.Now())
+			w.Leave(false)
+			time.Sleep(time.Millisecond)
+		}
+		lose("small", "s", 1, 0)
+		for i := range maxLost + 50 {
+			lose("default", fmt.Sprint(i), 0, 0)
+		}
+		kept := func(ns, name string) bool {
+			return inside(r, func() bool { return r.lost.byKey[key{ns, name}] != nil })
+		}
+		all := func() int { return len(r.lost.byKey) }
+		if n := inside(r, all); n != maxLost || !kept("small", "s") || kept("default", "50") || !kept("default", "51") {
+			t.Errorf("%d are kept; of the small namespace %v, 50 %v, 51 %v", n, kept("small", "s"), kept("default", "50"), kept("default", "51"))
+		}
+
+		lose("default", "much", 3*maxLostRuns, 3*maxLostTypes)
+		time.Sleep(lostGrace + sweepEvery)
+		got := r.List(Query{Namespace: "default", ID: "much", Limit: 1, Lost: true}).Workers[0]
+		if got.RunningNow != 3*maxLostRuns || len(got.Running) != maxLostRuns || got.Running[0].Token.Fence != 0 || len(got.Types) != maxLostTypes {
+			t.Errorf("it held %d, of which %d are told from %d on, and %d types", got.RunningNow, len(got.Running), got.Running[0].Token.Fence, len(got.Types))
+		}
+		for i := range 900 {
+			lose("default", fmt.Sprint("much", i), maxLostRuns, maxLostTypes)
+		}
+		size := inside(r, func() (size int) {
+			for _, w := range r.lost.byKey {
+				size += w.weight
+			}
+			return size
+		})
+		if counted := inside(r, func() int { return r.lost.size }); size != counted || size > maxLostBytes || size < maxLostBytes/2 || !kept("small", "s") {
+			t.Errorf("they take %d, by the count %d", size, counted)
+		}
+	})
+}
+
+// A lost worker is not lost for a list in which another node has seen it since.
+func TestMergeOfLostWorkers(t *testing.T) {
+	now := time.Now()
+	there := func(stream bool, seen time.Duration) Info {
+		return Info{Hello: Hello{Name: "w"}, ID: "w", Stream: stream, SeenAt: now.Add(seen), RunningNow: 1}
+	}
+	lost := func(at time.Duration, running int) Info {
+		return Info{Hello: Hello{Name: "w"}, ID: "w", SeenAt: now.Add(at), RunningNow: running, Lost: &Lost{At: now.Add(at)}}
+	}
+	for name, c := range map[string]struct {
+		infos []Info
+		lost  bool
+		runs  int
+	}{
+		"a stream elsewhere":       {[]Info{lost(0, 2), there(true, -time.Hour)}, false, 1},
+		"a call elsewhere, later":  {[]Info{lost(0, 2), there(false, 1)}, false, 1},
+		"a call elsewhere, before": {[]Info{there(false, -1), lost(0, 2)}, true, 2},
+		"two nodes lost it":        {[]Info{lost(0, 2), lost(time.Second, 3)}, true, 5},
+	} {
+		got := Merge(c.infos)
+		if len(got) != 1 || (got[0].Lost != nil) != c.lost || got[0].RunningNow != c.runs {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if c.runs == 5 && !got[0].Lost.At.Equal(now.Add(time.Second)) {
+			t.Errorf("%s: lost at %v, want the later time", name, got[0].Lost.At)
+		}
+	}
+}
+
+// While others are asked, a worker may come back and be lost again: what they say is of its absence before.
+func TestAnswersAboutAnEarlierAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		r.Join(helloOf("w", "mail"), "W", 0, nil).Leave(false)
+		before := r.missed(time.Now())[0]
+		time.Sleep(lostGrace)
+		w := r.Join(helloOf("w", "mail"), "W", 0, nil)
+		w.Leave(false)
+		for _, seen := range []bool{true, false} {
+			r.judge(&before, seen, time.Now())
+			if w.shown || r.lost.byKey[w.key] != w {
+				t.Errorf("seen %v: it is shown %v", seen, w.shown)
+			}
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package ui
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// rendered is a part of a page as text, without its tags.
+func rendered(t *testing.T, page string, data any) (text, source string) {
+	t.Helper()
+	u := New(Config{})
+	defer func() { _ = u.Close() }()
+	var b strings.Builder
+	if err := u.templates[page].ExecuteTemplate(&b, "live", data); err != nil {
+		t.Fatal(err)
+	}
+	text = regexp.MustCompile(`<[^>]*>`).ReplaceAllString(b.String(), " ")
+	return strings.Join(strings.Fields(text), " "), b.String()
+}
+
+// A lost worker says since when and what it held, and is neither counted nor steered.
+func TestLostWorkersOnPages(t *testing.T) {
+	at := time.Now().Add(-20 * time.Minute)
+	lost := &pawl.WorkerInfo{ID: "L", Name: "w1", Running: 3, Slots: 5, Queues: pawl.Strict{"mail"}, SeenAt: at, LostAt: at, LostReason: "disconnected",
+		Tasks: []pawl.RunningTask{{ID: "t1", Type: "mail.welcome", Queue: "mail", Since: at}}}
+	there := &pawl.WorkerInfo{ID: "T", Name: "w2", Running: 1, Slots: 2, Connected: true, Queues: pawl.Strict{"mail"}}
+	text, source := rendered(t, "workers", workersView{Rows: []workerRow{workerRowOf(lost), workerRowOf(there)}, Slots: 2, Busy: 1})
+	for _, want := range []string{"w1 lost 20 min ago – held 3 mail mail.welcome 20 min ago and 2 more", "w2 connected 1 / 2", "1 of 2 slots on this page are taken"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the list has no %q: %s", want, text)
+		}
+	}
+	if strings.Contains(source, "/workers/L/quiet") || !strings.Contains(source, "/workers/T/quiet") {
+		t.Error("the list would make a worker quiet that is lost, or not one that is there")
+	}
+	if text, _ := rendered(t, "workers", workersView{Lost: "true"}); text != "No worker was lost within the last hour." {
+		t.Errorf("without lost workers the list says %q", text)
+	}
+
+	text, source = rendered(t, "worker", workerView{workerRow: workerRowOf(lost), Why: lostWhy[lost.LostReason], Shown: lost.Tasks, Cut: 2})
+	for _, want := range []string{"lost 20 min ago . Its connection broke, and it did not come back.", "3 held", "What it held", "mail.welcome", "And 2 tasks more"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("its page has no %q: %s", want, text)
+		}
+	}
+	if strings.Contains(source, "/workers/L/quiet") || strings.Contains(text, "running") {
+		t.Errorf("its page would make it quiet, or has it run tasks: %s", text)
+	}
+}
