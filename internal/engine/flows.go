@@ -265,7 +265,8 @@ func (s *lanes) open(now store.Time) {
 // waits says whether a priority has a task that may run.
 func (s *lanes) waits(p int) bool { return s.order[p].Len() > 0 || s.cold.order[p].Len() > 0 }
 
-// start is what the first of the flows has used that wait for workers.
+// start is what the first of the flows has used that wait for workers, as it counts in their order: so flows that begin at the same
+// moment begin at the same place, whichever of them is first.
 func (s *lanes) start(now store.Time) float64 {
 	least := math.Inf(1)
 	for p := range s.order {
@@ -278,7 +279,7 @@ func (s *lanes) start(now store.Time) float64 {
 	if math.IsInf(least, 1) {
 		return 0
 	}
-	return least
+	return turn(least)
 }
 
 func (s *lanes) typeOrder(l *lane) *ranking[*lane] {

@@ -2,10 +2,10 @@ package store
 
 import "github.com/cockroachdb/pebble/v2"
 
-// NewScheduler makes what decides when one Pebble store may compact: as Pebble's own scheduler does, but for that one looks ten times a
+// newScheduler makes what decides when one Pebble store may compact: as Pebble's own scheduler does, but for that one looks ten times a
 // second, for as long as the store is open, whether more may run. This one looks when a flush or a compaction has ended, which are the moments
-// at which that changes, so an idle store sleeps.
-func NewScheduler() pebble.CompactionScheduler {
+// at which that changes, so an idle store sleeps. It serves one opening of a store: once Pebble has closed that, it grants nothing.
+func newScheduler() pebble.CompactionScheduler {
 	return scheduler{pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
 }
 

@@ -422,7 +422,7 @@ func (s *Store) options() *pebble.Options {
 	if s.cfg.Cache == nil {
 		o.CacheSize = 8 << 20
 	}
-	o.Experimental.CompactionScheduler = NewScheduler()
+	o.Experimental.CompactionScheduler = newScheduler()
 	o.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
 		if start[0] == 0xff {
 			return pebble.SpanPolicy{}, nil, nil

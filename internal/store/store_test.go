@@ -282,3 +282,23 @@ func FuzzDecodeRows(f *testing.F) {
 		}
 	})
 }
+
+// A store that was closed and opened again goes on to merge its tables: it would take no more writes at 20 layers of them.
+func TestTablesAreMerged(t *testing.T) {
+	fs := vfs.NewMem()
+	for range 2 {
+		s := open(t, fs, me)
+		for i := range 60 {
+			round(t, s, fmt.Sprintf("a=%d", i), "b=1")
+			if err := s.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := s.db.Metrics().Compact.Count; n == 0 {
+			t.Error("nothing is merged")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
