@@ -91,11 +91,14 @@ func (d *disk) ballast() string { return filepath.Join(d.path, "ballast") }
 // minFree is the free space, in MiB, below which a server takes no tasks by default.
 const minFree = 256
 
+// logRoom is what the segments of the Raft log may take, in MiB: they stay when tasks are gone.
+const logRoom = 160
+
 // TestDiskFull fills the disk by enqueues, and then by what others write. New tasks are refused while there is still
 // room; all else goes on, through kill -9 too; and new tasks are taken again once there is room, by the same process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	d := mountDisk(t, 2*minFree)
+	d := mountDisk(t, 2*minFree+logRoom)
 	s := newServerIn(t, filepath.Join(d.path, "data"))
 	s.start()
 	client := s.dial()
@@ -119,7 +122,7 @@ func TestDiskFull(t *testing.T) {
 		tasks[i] = w.enqueue(w.clients[0], history.Record{Queue: "a", Args: history.Args{DelayUS: time.Hour.Microseconds()}}, fmt.Sprintf(`"cancel %d"`, i))
 	}
 
-	err := fillByEnqueues(t, client, 2*minFree)
+	err := fillByEnqueues(t, client, 2*minFree+logRoom)
 	free := d.free()
 	t.Logf("refused with %d MiB free: %v", free, err)
 	if free < minFree/2 {

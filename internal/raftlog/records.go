@@ -33,8 +33,6 @@ const (
 	recordVoid
 )
 
-const recordHeadLen = 1 + 1 + 4
-
 // An entry is index, term, type 1, length of its data, data.
 
 func entrySize(e *pb.Entry) int {
