@@ -43,7 +43,15 @@ func (r *replica) carry(ctx context.Context) {
 
 // carryAll goes once through the outbox. Its error says why something stays there.
 func (r *replica) carryAll(ctx context.Context) (waits error) {
-	for _, ns := range r.b.cfg.Namespaces() {
+	if _, leads := r.shard.Now(); !leads {
+		return nil
+	}
+	// As the shard has them: a node that has just started may not have heard of any queue yet.
+	spaces, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return engine.OutboxNamespaces(from), nil })
+	if err != nil {
+		return err
+	}
+	for _, ns := range spaces {
 		for behind, more := (task.ID{}), true; more && ctx.Err() == nil; {
 			var why, err error
 			behind, more, why, err = r.carrySome(ctx, ns, behind)

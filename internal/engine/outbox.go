@@ -65,6 +65,21 @@ func readParcel(from store.Reader, ns string, request task.ID) (*Parcel, bool) {
 	return p, true
 }
 
+// OutboxNamespaces are those that have parcels.
+func OutboxNamespaces(from store.Reader) (names []string) {
+	lo, hi := []byte{tabOutbox}, []byte{tabOutbox + 1}
+	for more := true; more; {
+		more = false
+		from.Scan(lo, hi, func(k, _ []byte) bool {
+			name, _, _ := bytes.Cut(k[1:], []byte{0})
+			names, more = append(names, string(name)), true
+			lo = append(append([]byte{tabOutbox}, name...), 1) // behind the last row of the namespace
+			return false
+		})
+	}
+	return names
+}
+
 // Outbox reads up to limit parcels behind a request, or about 8 MiB of them.
 func Outbox(from store.Reader, ns string, behind task.ID, limit int) (parcels []*Parcel) {
 	lo, hi := tableBounds(ns, tabOutbox)

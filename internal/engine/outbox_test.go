@@ -1,0 +1,25 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Namespaces are found by what lies in the outbox, whose names may begin alike.
+func TestOutboxNamespaces(t *testing.T) {
+	w := newWorld(t)
+	w.round(func(r *Round) {
+		for _, ns := range []string{"a", "a-b", "default"} {
+			for i := range uint64(2) {
+				r.tx.Set(idKey(ns, tabOutbox, task.NewID(1, 1, i)), []byte{1})
+			}
+		}
+		r.tx.Set([]byte{tabOutbox - 1, 'z', 0}, []byte{1})
+		r.tx.Set([]byte{tabOutbox + 1, 'z', 0}, []byte{1})
+	})
+	if got := OutboxNamespaces(w.store); !slices.Equal(got, []string{"a", "a-b", "default"}) {
+		t.Errorf("got %q", got)
+	}
+}
