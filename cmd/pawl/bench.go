@@ -178,7 +178,7 @@ type rig struct {
 	client *pawl.Client
 	queue  string
 	group  string // that the tasks are members of; "": of none
-	task   pawl.RawTask
+	random []byte // for payloads
 }
 
 // options of every task of the case.
@@ -191,6 +191,16 @@ func (r *rig) options() []pawl.Option {
 }
 
 const benchType = "bench"
+
+// manyPayloads is how many payloads a case has. Each begins elsewhere in the same random bytes, so that neither a payload nor several
+// of them that lie together can be compressed.
+const manyPayloads = 4 << 20
+
+// task is the next task of the case.
+func (r *rig) task() pawl.RawTask {
+	at := rand.Int64N(manyPayloads)
+	return pawl.RawTask{Type: benchType, Payload: r.random[at : at+int64(r.payload)], ContentType: "application/octet-stream"}
+}
 
 // bench sets up a server, measures the bare machine and one case, and prints the line.
 func (a *app) bench(cmd *cobra.Command, c benchCase, f benchFlags) (err error) {
@@ -214,10 +224,8 @@ func (a *app) bench(cmd *cobra.Command, c benchCase, f benchFlags) (err error) {
 	}
 	defer client.Close()
 	r := &rig{benchFlags: f, app: a, own: line.Server != a.server, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
-	r.task = pawl.RawTask{Type: benchType, Payload: make([]byte, f.payload), ContentType: "application/octet-stream"}
-	for i := range r.task.Payload {
-		r.task.Payload[i] = byte(rand.Uint32()) // no help from compression
-	}
+	r.random = make([]byte, int64(f.payload)+manyPayloads)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(r.random) // it never fails
 	bare, err := measureBare(ctx, r, time.Second/2)
 	if err != nil {
 		return err

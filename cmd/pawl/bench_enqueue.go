@@ -14,14 +14,14 @@ import (
 
 func benchEnqueue(ctx context.Context, r *rig) (*benchLine, error) {
 	return r.produce(ctx, 1, 1, "one Enqueue call", func() error {
-		_, err := r.client.Enqueue(ctx, r.task, r.options()...)
+		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
 		return err
 	})
 }
 
 func benchEnqueueParallel(ctx context.Context, r *rig) (*benchLine, error) {
 	return r.produce(ctx, r.producers, 1, "one Enqueue call", func() error {
-		_, err := r.client.Enqueue(ctx, r.task, r.options()...)
+		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
 		return err
 	})
 }
@@ -64,7 +64,7 @@ func (r *rig) produce(ctx context.Context, producers, n int, of string, enqueue 
 func (r *rig) items(n int) []pawl.Item {
 	items := make([]pawl.Item, n)
 	for i := range items {
-		items[i] = pawl.Item{Args: r.task, Options: r.options()}
+		items[i] = pawl.Item{Args: r.task(), Options: r.options()}
 	}
 	return items
 }

@@ -89,7 +89,7 @@ func (r *rig) makeNoise(ctx context.Context) (*noisyLine, error) {
 	err := offer(ctx, r.quota*r.times, 1<<40, func() error {
 		offered.Add(1)
 		begun := time.Now()
-		_, err := r.client.Enqueue(context.WithoutCancel(ctx), r.task, r.options()...)
+		_, err := r.client.Enqueue(context.WithoutCancel(ctx), r.task(), r.options()...)
 		switch {
 		case err == nil:
 			accepted.Add(1)

@@ -81,7 +81,7 @@ func (r *rig) putSome(ctx context.Context, queue string, due time.Time, from, to
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(to) && errs[w] == nil; i = next.Add(1) - 1 {
 				_, errs[w] = r.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: scheduleName(queue, i), Cron: due.Format("5 4 15 2 1 *"),
-					Task: r.task, Options: []pawl.Option{pawl.Queue(queue), pawl.Retention(r.keep)}})
+					Task: r.task(), Options: []pawl.Option{pawl.Queue(queue), pawl.Retention(r.keep)}})
 			}
 		})
 	}

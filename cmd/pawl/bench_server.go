@@ -81,3 +81,19 @@ func residentMB(pid int) float64 {
 	}
 	return 0
 }
+
+// restTime is how long a server that has nothing to do is left alone until it has settled.
+const restTime = 6 * time.Second
+
+// residentAtRest is residentMB of a server that nobody has called for a while.
+func residentAtRest(ctx context.Context, pid int) (float64, error) {
+	if pid == 0 {
+		return 0, nil
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(restTime):
+		return residentMB(pid), nil
+	}
+}

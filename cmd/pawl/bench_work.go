@@ -109,8 +109,8 @@ func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, time.Du
 
 // warmUp makes connection, stream and queue, so that they are not measured.
 func (r *rig) warmUp(ctx context.Context) error {
-	task := r.task
-	task.Payload = make([]byte, len(r.task.Payload))
+	task := r.task()
+	task.Payload = make([]byte, len(task.Payload))
 	for range 100 {
 		ref, err := r.client.Enqueue(ctx, task, r.options()...)
 		if err != nil {
@@ -148,8 +148,8 @@ func offer(ctx context.Context, rate int, total int64, call func() error) error 
 
 // enqueueStamped enqueues a task that carries when it was done.
 func (r *rig) enqueueStamped(ctx context.Context, epoch time.Time) error {
-	task := r.task
-	task.Payload = slices.Clone(r.task.Payload)
+	task := r.task()
+	task.Payload = slices.Clone(task.Payload)
 	binary.LittleEndian.PutUint64(task.Payload, uint64(time.Since(epoch)))
 	_, err := r.client.Enqueue(ctx, task, r.options()...)
 	return err
@@ -160,6 +160,7 @@ type depthLine struct {
 	Tasks       int          `json:"tasks"`
 	FillRate    float64      `json:"fill_per_s"`
 	Filled      float64      `json:"resident_mb_filled"`
+	AtRest      float64      `json:"resident_mb_at_rest"`
 	ShallowRate float64      `json:"claims_per_s_at_1000"`
 	Shallow     *percentiles `json:"latency_ms_at_1000"`
 }
@@ -185,6 +186,9 @@ func benchDepth(ctx context.Context, r *rig) (*benchLine, error) {
 		return nil, err
 	}
 	line := &depthLine{Tasks: r.deep, FillRate: round3(float64(r.deep) / time.Since(start).Seconds()), Filled: residentMB(r.pid)}
+	if line.AtRest, err = residentAtRest(ctx, r.pid); err != nil {
+		return nil, err
+	}
 	high, took, err := deep.claims(ctx)
 	if err != nil {
 		return nil, err
