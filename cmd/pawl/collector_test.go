@@ -3,8 +3,10 @@ package main
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
+	"time"
 )
 
 func TestHeapPercent(t *testing.T) {
@@ -56,6 +58,49 @@ func until(t *testing.T, what string, is func(percent uint64) bool) {
 // growth is the growth at which memory is collected, in percent.
 func growth() uint64 {
 	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+func TestUnusedMemoryGoesBackAtRest(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // so that nothing else collects
+	tuner := &heapTuner{percent: 800, look: time.AfterFunc(time.Hour, func() {})}
+	tuner.look.Stop()
+	before := released()
+	tuner.allocated = readHeap().allocated
+	waste(64 << 20)
+
+	tuner.giveBack()
+	if got := released(); got > before+(32<<20) {
+		t.Errorf("the server was busy, and yet %d bytes went back", got-before)
+	}
+	if !tuner.look.Stop() {
+		t.Error("nobody looks again whether the server is at rest")
+	}
+	before = released()
+	tuner.giveBack()
+	if got := released(); got < before+(48<<20) {
+		t.Errorf("%d bytes went back at rest, and 64 MiB lay unused", int64(got-before)) // #nosec G115 -- far smaller
+	}
+	tuner.allocated = 0 // as if it were busy again
+	tuner.giveBack()
+	if tuner.look.Stop() {
+		t.Error("there is nothing to give back, and yet the server wakes up to look again")
+	}
+}
+
+// waste leaves n bytes of garbage.
+func waste(n int) {
+	b := make([]byte, n)
+	for i := 0; i < n; i += 4096 {
+		b[i] = 1
+	}
+	runtime.KeepAlive(b)
+}
+
+// released is how much memory went back to the system and was not taken again.
+func released() uint64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
