@@ -94,11 +94,15 @@ const minFree = 256
 // logRoom is what the segments of the Raft log may take, in MiB: they stay when tasks are gone.
 const logRoom = 160
 
+// others is what others have on the disk, in MiB, so that they can make room: the tasks that fill it stay.
+const others = 64
+
 // TestDiskFull fills the disk by enqueues, and then by what others write. New tasks are refused while there is still
 // room; all else goes on, through kill -9 too; and new tasks are taken again once there is room, by the same process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	d := mountDisk(t, 2*minFree+logRoom)
+	d := mountDisk(t, 2*minFree+logRoom+others)
+	d.fill(2*minFree + logRoom)
 	s := newServerIn(t, filepath.Join(d.path, "data"))
 	s.start()
 	client := s.dial()

@@ -48,7 +48,7 @@ type Config struct {
 	// MustExist: the state was there before, so that it is damaged if it is not there now.
 	MustExist bool
 
-	// MemTableSize is how many bytes of writes gather in memory before they are flushed, 16 MiB if 0; up to three such tables exist.
+	// MemTableSize is how many bytes of writes gather in memory before they are flushed, 8 MiB if 0. Up to four such tables exist.
 	MemTableSize int
 	// Cache is shared by the stores of a node; nil: a small one of its own.
 	Cache *pebble.Cache
@@ -99,7 +99,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.MemTableSize == 0 {
-		cfg.MemTableSize = 16 << 20
+		cfg.MemTableSize = 8 << 20
 	}
 	s := &Store{cfg: cfg}
 	err := s.finishSwitch()
@@ -410,10 +410,13 @@ func (s *Store) options() *pebble.Options {
 		DisableWAL:                  true,
 		Cache:                       s.cfg.Cache,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
-		MemTableStopWritesThreshold: 3,
-		L0StopWritesThreshold:       20,
-		LBaseMaxBytes:               64 << 20,
-		Logger:                      log,
+		MemTableStopWritesThreshold: 4,
+		// Most new rows lie behind all others of their table, and L0 can keep them as they are. So it is merged only after four flushes, not
+		// after two, and into a level of up to 256 MiB, not into one after the other. docs/decisions/0058 has the figures.
+		L0CompactionThreshold: 8,
+		L0StopWritesThreshold: 40,
+		LBaseMaxBytes:         256 << 20,
+		Logger:                log,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { s.fail(s.failure("background work", err)) },
 			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.fail(damagedFile(i)) },
@@ -431,7 +434,7 @@ func (s *Store) options() *pebble.Options {
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		o.Levels[i].BlockSize = 16 << 10
+		o.Levels[i].BlockSize = 32 << 10 // a claim of many tasks reads those that lie together
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
 	return o
