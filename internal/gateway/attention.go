@@ -73,7 +73,7 @@ var (
 	certificateEnds = matter{severity: critical, kind: "certificate"}
 	deadLetters     = matter{severity: critical, kind: "dead_letters"}
 	noWorker        = matter{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
-		return fmt.Sprintf("%s queues have %s, and no worker asks; most: %s", grouped(n), ready(int64(total)), most)
+		return fmt.Sprintf("%s queues have %s, and no worker takes them; most: %s", grouped(n), ready(int64(total)), most)
 	}}
 	noWorkerForType = matter{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s queues have %s of types that no worker takes; most: %s", grouped(n), ready(int64(total)), most)
@@ -299,7 +299,7 @@ func (s *situation) ofQueues(f findings) {
 		case q.Waits(task.WhyQueuePaused) > 0:
 			f.add(&queuePaused, q.Queue, float64(q.Ready), "queue %s is paused, and has %s", q.Queue, ready(q.Ready))
 		case q.Waits(task.WhyNoWorker) > 0:
-			f.add(&noWorker, q.Queue, float64(q.Ready), "queue %s has %s, and no worker asks", q.Queue, ready(q.Ready))
+			f.add(&noWorker, q.Queue, float64(q.Ready), "queue %s has %s, and no worker takes it", q.Queue, ready(q.Ready))
 		case q.Waits(task.WhyNoWorkerForType) > 0:
 			n := q.Waits(task.WhyNoWorkerForType)
 			f.add(&noWorkerForType, q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
@@ -312,7 +312,7 @@ func (s *situation) ofQueues(f findings) {
 		}
 	}
 	if idle := &s.standing.Idle; idle.Queues > 0 {
-		f.add(&noWorker, idle.Largest, float64(idle.Most), "queue %s has %s, and no worker asks", idle.Largest, ready(idle.Most))
+		f.add(&noWorker, idle.Largest, float64(idle.Most), "queue %s has %s, and no worker takes it", idle.Largest, ready(idle.Most))
 		of := f[&noWorker]
 		of.others, of.value = idle.Queues-1, float64(idle.Tasks-idle.Most)
 	}

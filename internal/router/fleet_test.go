@@ -29,6 +29,7 @@ type fleet struct {
 	shards  map[uint32]*fakeShard
 	queues  map[string]cluster.Queue // of the system shard
 	leader0 uint32                   // of the system shard
+	away    []string                 // nodes that the system shard has not heard of for a while
 	calls   map[string]int           // by method, over the network
 	// network decides what becomes of a message; nil: it arrives.
 	network func(from, to uint32, method string) fate

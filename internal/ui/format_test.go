@@ -44,7 +44,7 @@ func TestWhatWasNotMeasuredIsADash(t *testing.T) {
 	if got := failedText(&pawl.Stats{Totals: pawl.EventCounts{Succeeded: 2}}); got != "0 %" {
 		t.Errorf("of two good attempts failed %s", got)
 	}
-	for text, want := range map[string]string{"queue q1 has 100001 ready tasks, and no worker asks": "queue q1 has 100,001 ready tasks, and no worker asks",
+	for text, want := range map[string]string{"queue q1 has 100001 ready tasks, and no worker takes it": "queue q1 has 100,001 ready tasks, and no worker takes it",
 		"since 2026-01-02 10:00:00": "since 2026-01-02 10:00:00", "999 tasks": "999 tasks"} {
 		if got := groupDigits(text); got != want {
 			t.Errorf("%q reads %q, want %q", text, got, want)
