@@ -28,7 +28,7 @@ type serveFlags struct {
 	auth                                                authFlags
 	tls                                                 tlsFlags
 	peers                                               peerFlags
-	hookNetworks, hosts                                 []string
+	hookNetworks, hosts, logHeaders                     []string
 }
 
 func (s *serveFlags) add(flags *pflag.FlagSet) {
@@ -43,6 +43,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "headers of a task that the log line of its dead letter has, cut to 200 bytes each; '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	periodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
@@ -143,6 +144,10 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	if err != nil {
 		return usage("--allowed-hosts: %v", err)
 	}
+	headers, err := node.ParseLogHeaders(s.logHeaders)
+	if err != nil {
+		return usage("--log-headers: %v", err)
+	}
 	pair, err := s.tls.open(log)
 	if err != nil {
 		return err
@@ -158,7 +163,7 @@ func (a *app) serve(ctx context.Context, s *serveFlags, log *slog.Logger) error 
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version, Logger: log, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version, Logger: log, LogHeaders: headers, Tracers: a.tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

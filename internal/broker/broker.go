@@ -45,6 +45,8 @@ type Config struct {
 	// Stats is told what happened in the shards while this node leads them; nil: nobody counts.
 	Stats  *stats.Book
 	Logger *slog.Logger
+	// LogHeaders names the headers that the log line of a dead letter has, as ParseLogHeaders gives them.
+	LogHeaders []string
 }
 
 // Broker runs the shards of a node. Its methods may be called from any goroutine.

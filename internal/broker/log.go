@@ -12,7 +12,8 @@ import (
 )
 
 // Lines about a task name it by the same attributes wherever they are written; docs/tracing.md has the list. Of what producers
-// and handlers say only the error of a dead letter is ever logged: no payload, result, checkpoint, token, or value of a header.
+// and handlers say, only a dead letter's error and its headers in Config.LogHeaders are ever logged: no payload, result, checkpoint or
+// token, and no other header's value.
 
 // TaskAttrs are the attributes of a line about a task. Attempt is the one that the line is about, 0 if it is about none.
 func TaskAttrs(ns string, id task.ID, queue, typ string, attempt int, headers map[string]string) []any {
@@ -47,13 +48,13 @@ func traceAttrs(headers map[string]string) []any {
 	return []any{"trace_id", of.TraceID().String(), "span_id", of.SpanID().String()}
 }
 
-// logDead writes the one line that a dead letter leaves in the log.
-func logDead(log *slog.Logger, d *engine.DeadLetter) {
+// logDead writes the one line that a dead letter leaves in the log, with the named headers.
+func logDead(log *slog.Logger, d *engine.DeadLetter, headers []string) {
 	used := d.Exec.Failures + d.Exec.Crashes
 	attrs := append(TaskAttrs(d.Namespace, d.ID, d.Exec.Queue, d.Exec.Type, used, d.Headers), "reason", d.Exec.Reason,
 		"failures", d.Exec.Failures, "crashes", d.Exec.Crashes, "worker", d.Exec.Claim.Worker, "error", task.Cut(d.Failure.Message, 1024))
 	if d.Failure.Type != "" {
 		attrs = append(attrs, "error_type", d.Failure.Type)
 	}
-	log.Warn("task dead-lettered", attrs...)
+	log.Warn("task dead-lettered", append(attrs, headerAttrs(headers, d.Headers)...)...)
 }

@@ -131,7 +131,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
 	for i := range round.Dead {
-		logDead(r.log, &round.Dead[i])
+		logDead(r.log, &round.Dead[i], r.b.cfg.LogHeaders)
 	}
 	r.logBreakers(round.Breakers)
 	if round.ToArchive {

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/store"
@@ -93,8 +94,10 @@ type Config struct {
 
 	Version string
 	Logger  *slog.Logger
-	Tracers trace.TracerProvider // nil: no spans
-	Time    store.TimeSource
+	// LogHeaders names the headers that the log line of a dead letter has, see ParseLogHeaders; nil: DefaultLogHeaders, empty: none.
+	LogHeaders []string
+	Tracers    trace.TracerProvider // nil: no spans
+	Time       store.TimeSource
 	// Fatal is called, at most once, when the node can't go on. The process should end at once: it may hold in memory
 	// what its disk does not.
 	Fatal func(error)
@@ -128,6 +131,12 @@ func CheckToken(token string) error { return auth.CheckSecret(token) }
 
 // ParseNetworks reads networks such as 10.1.0.0/16.
 func ParseNetworks(texts []string) ([]netip.Prefix, error) { return webhook.ParseNetworks(texts) }
+
+// DefaultLogHeaders are the headers that the log line of a dead letter has by default.
+func DefaultLogHeaders() []string { return broker.DefaultLogHeaders() }
+
+// ParseLogHeaders reads names of headers for Config.LogHeaders.
+func ParseLogHeaders(texts []string) ([]string, error) { return broker.ParseLogHeaders(texts) }
 
 // Defaults of Config.
 const (
@@ -172,6 +181,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.ArchiveMaxAge == 0 {
 		c.ArchiveMaxAge = DefaultArchiveDays
+	}
+	if c.LogHeaders == nil {
+		c.LogHeaders = DefaultLogHeaders()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -299,7 +299,7 @@ func (n *Node) assemble(context.Context) error {
 	n.copy.OnAccess(n.door.Replace)
 	n.roster = roster.New()
 	n.copy.OnQuiet(router.TellRoster(n.roster))
-	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
+	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
 		}, Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {

@@ -1,0 +1,83 @@
+package broker
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Limits of the headers in the line of a dead letter: at most about 4 KiB in all.
+const (
+	maxLogHeaders    = 16
+	maxLogHeaderName = 64  // bytes
+	maxLoggedValue   = 200 // bytes
+)
+
+// DefaultLogHeaders names the headers that the line of a dead letter has unless the operator says otherwise: by them requests are found in
+// the logs of other services.
+func DefaultLogHeaders() []string {
+	return []string{"correlation-id", "x-request-id", task.HeaderTraceParent}
+}
+
+// headerName is what HTTP calls a token, but for characters that would have to be quoted in a line of the log.
+var headerName = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
+
+// credentials are headers that must not get into a log, whoever asks for them.
+var credentials = map[string]bool{"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true}
+
+// ParseLogHeaders reads the names of headers for Config.LogHeaders. The result is not nil, and has each name once, in lower case.
+func ParseLogHeaders(texts []string) ([]string, error) {
+	if len(texts) > maxLogHeaders {
+		return nil, fmt.Errorf("%d names, at most %d are allowed", len(texts), maxLogHeaders)
+	}
+	names := make([]string, 0, len(texts))
+	for _, text := range texts {
+		text = strings.TrimSpace(text)
+		name := strings.ToLower(text)
+		switch {
+		case len(text) > maxLogHeaderName:
+			return nil, fmt.Errorf("%q has %d bytes, at most %d are allowed", task.Cut(text, maxLogHeaderName), len(text), maxLogHeaderName)
+		case !headerName.MatchString(text):
+			return nil, fmt.Errorf("%q is not the name of a header: a name has letters, digits and . _ ~ -", text)
+		case credentials[name]:
+			return nil, fmt.Errorf("%q holds credentials, which are never logged", text)
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// headerAttrs are the named headers of a task, each cut to maxLoggedValue.
+func headerAttrs(names []string, headers map[string]string) []any {
+	var found []any
+	for _, name := range names {
+		if value, ok := headerOf(headers, name); ok {
+			found = append(found, slog.String(name, task.Cut(value, maxLoggedValue)))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return []any{slog.Group("headers", found...)}
+}
+
+// headerOf looks up a header by its name in lower case. Of headers whose names differ only in case it prefers the one in lower case, then
+// the one that sorts first.
+func headerOf(headers map[string]string, name string) (string, bool) {
+	if value, ok := headers[name]; ok {
+		return value, true
+	}
+	for _, other := range slices.Sorted(maps.Keys(headers)) {
+		if strings.EqualFold(other, name) {
+			return headers[other], true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,89 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/engine"
+)
+
+func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
+	long := strings.Repeat("a", maxLoggedValue-1) + "é" // the rune lies across the limit
+	headers := map[string]string{"correlation-id": "c-1", "X-Request-ID": "r-1", "x-long": long, "authorization": "secret", "x-lines": "a\nlevel=ERROR",
+		"x-twice": "lower", "X-Twice": "upper"}
+	for _, c := range []struct {
+		list, want string // want: JSON of the attribute; "": there is none
+	}{
+		{"correlation-id,x-request-id,traceparent", `{"correlation-id":"c-1","x-request-id":"r-1"}`},
+		{"x-long", `{"x-long":"` + strings.Repeat("a", maxLoggedValue-1) + `"}`},
+		{"x-lines", `{"x-lines":"a\nlevel=ERROR"}`},
+		{"x-twice", `{"x-twice":"lower"}`},
+		{"X-TWICE, Correlation-Id,correlation-id", `{"correlation-id":"c-1","x-twice":"lower"}`},
+		{"x-absent", ""},
+		{"", ""},
+	} {
+		var list []string
+		if c.list != "" {
+			list = strings.Split(c.list, ",")
+		}
+		names, err := ParseLogHeaders(list)
+		if err != nil {
+			t.Errorf("%q: %v", c.list, err)
+			continue
+		}
+		var line bytes.Buffer
+		logDead(slog.New(slog.NewJSONHandler(&line, nil)), &engine.DeadLetter{Headers: headers}, names)
+		var fields map[string]any
+		if err := json.Unmarshal(line.Bytes(), &fields); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if fields["headers"] != nil {
+			b, err := json.Marshal(fields["headers"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = string(b)
+		}
+		if got != c.want || strings.Contains(line.String(), "secret") || strings.Count(line.String(), "\n") != 1 {
+			t.Errorf("list %q: headers are %s, want %s; the line is %s", c.list, got, c.want, line.String())
+		}
+	}
+}
+
+func TestParseLogHeaders(t *testing.T) {
+	many := slices.Repeat([]string{"x"}, maxLogHeaders+1)
+	for _, c := range []struct {
+		names []string
+		want  string // of the error
+	}{
+		{[]string{strings.Repeat("n", maxLogHeaderName)}, ""},
+		{[]string{"x_a.b-c~1"}, ""},
+		{many[1:], ""},
+		{many, "17 names, at most 16 are allowed"},
+		{[]string{strings.Repeat("n", maxLogHeaderName+1)}, "has 65 bytes, at most 64 are allowed"},
+		{[]string{"a", ""}, `"" is not the name of a header`},
+		{[]string{"a b"}, `"a b" is not the name of a header`},
+		{[]string{"a=b"}, `"a=b" is not the name of a header`},
+		{[]string{"a\x00"}, `"a\x00" is not the name of a header`},
+		{[]string{"é"}, `"é" is not the name of a header`},
+		{[]string{"Authorization"}, `"Authorization" holds credentials`},
+		{[]string{"cookie"}, `"cookie" holds credentials`},
+	} {
+		_, err := ParseLogHeaders(c.names)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.names, err, c.want)
+		}
+	}
+	names, err := ParseLogHeaders(DefaultLogHeaders())
+	if err != nil || !slices.Equal(names, DefaultLogHeaders()) {
+		t.Errorf("the default reads as %q, %v", names, err)
+	}
+	if names, err := ParseLogHeaders(nil); err != nil || names == nil || len(names) != 0 {
+		t.Errorf("an empty list reads as %#v, %v, want one that is empty and not nil", names, err)
+	}
+}
