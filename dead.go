@@ -178,21 +178,22 @@ func (a Admin) ArchivePage(ctx context.Context, queue string, page PageRequest) 
 
 // RestoredTask is what became of one place of the archive.
 type RestoredTask struct {
-	Place  string
-	TaskID string // of the new task
-	Err    error
+	Place     string
+	TaskID    string // of the new task
+	Duplicate bool   // an earlier call restored it already, as this task
+	Err       error
 }
 
-// RestoreArchive enqueues archived dead letters again, as new tasks, at most 1,000 places at once. It isn't repeated by itself: a
-// repeat makes a second task.
+// RestoreArchive enqueues archived dead letters again, as new tasks, at most 1,000 places at once. A dead letter comes back once: a repeat
+// answers with the task that the first call made.
 func (a Admin) RestoreArchive(ctx context.Context, places ...string) ([]RestoredTask, error) {
-	resp, err := operate(ctx, a, false, a.client.operator.RestoreArchive, &pawlv1.RestoreArchiveRequest{Places: places})
+	resp, err := operate(ctx, a, true, a.client.operator.RestoreArchive, &pawlv1.RestoreArchiveRequest{Places: places})
 	if err != nil {
 		return nil, fmt.Errorf("restore archive: %w", err)
 	}
 	var out []RestoredTask
 	for _, p := range resp.GetResults() {
-		r := RestoredTask{Place: p.GetPlace(), TaskID: p.GetTaskId()}
+		r := RestoredTask{Place: p.GetPlace(), TaskID: p.GetTaskId(), Duplicate: p.GetDuplicate()}
 		if p.GetError() != nil {
 			r.Err = errorOf(p.GetError())
 		}

@@ -68,14 +68,15 @@ func writeArchive(w io.Writer, items []pawl.ArchivedTask) {
 func newArchiveRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore PLACE...", Short: "Enqueue archived dead letters again, as new tasks", Args: cobra.MinimumNArgs(1),
-		Long:    "Enqueue archived dead letters again, as new tasks. PLACE is the first column of \"pawl dlq archive ls\".",
-		Example: "  pawl dlq archive restore 'dead-000001.jsonl:1'",
+		Long:    "Enqueue archived dead letters again, as new tasks. PLACE is the first column of \"pawl dlq archive ls\".\nA dead letter comes back once: if it was restored before, the id of that task is printed.",
+		Example: "  pawl dlq archive restore 'dead-20260131T120000.000000000Z.jsonl:1'",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		type restored struct {
-			Place  string `json:"place"`
-			TaskID string `json:"task_id,omitempty"`
-			Error  string `json:"error,omitempty"`
+			Place     string `json:"place"`
+			TaskID    string `json:"task_id,omitempty"`
+			Duplicate bool   `json:"duplicate"`
+			Error     string `json:"error,omitempty"`
 		}
 		var views []restored
 		var refused error
@@ -85,7 +86,7 @@ func newArchiveRestore(a *app) *cobra.Command {
 				return err
 			}
 			for _, r := range results {
-				v := restored{Place: r.Place, TaskID: r.TaskID}
+				v := restored{Place: r.Place, TaskID: r.TaskID, Duplicate: r.Duplicate}
 				if r.Err != nil {
 					v.Error = oneLine(r.Err)
 					refused = errors.Join(refused, fmt.Errorf("%s: %w", r.Place, r.Err))
@@ -99,6 +100,9 @@ func newArchiveRestore(a *app) *cobra.Command {
 			for _, v := range views {
 				if v.Error == "" {
 					fmt.Fprintln(w, v.TaskID)
+				}
+				if v.Duplicate {
+					fmt.Fprintf(a.err, "%s was restored before, as task %s\n", v.Place, v.TaskID)
 				}
 			}
 		})

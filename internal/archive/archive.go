@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,9 @@ const (
 
 // ErrNoRecord: nothing lies at the place.
 var ErrNoRecord = errors.New("no such record in the archive")
+
+// ErrPlace: the text is not what Append, or List as its cursor, gives.
+var ErrPlace = errors.New("not a place in the archive")
 
 // Open opens the archive in cfg.Dir, creating the directory if need be.
 func Open(cfg Config) (*Archive, error) {
@@ -189,7 +193,7 @@ func (a *Archive) files() ([]string, error) {
 func (a *Archive) Read(place string) ([]byte, error) {
 	name, line, ok := parsePlace(place)
 	if !ok {
-		return nil, fmt.Errorf("%w: %q", ErrNoRecord, place)
+		return nil, fmt.Errorf("%w: %q", ErrPlace, place)
 	}
 	lines, err := a.lines(name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && line > len(lines) {
@@ -210,7 +214,7 @@ func (a *Archive) List(cursor string, fn func(place string, record []byte) bool)
 	}
 	last, below, ok := parsePlace(cursor)
 	if cursor != "" && !ok {
-		return "", fmt.Errorf("%w: %q", ErrNoRecord, cursor)
+		return "", fmt.Errorf("%w: %q", ErrPlace, cursor)
 	}
 	for _, name := range slices.Backward(names) {
 		if cursor != "" && name > last {
@@ -256,11 +260,14 @@ func (a *Archive) lines(name string) (lines [][]byte, err error) {
 	}
 }
 
+// placeForm is FILE:LINE, with a name such as begin gives to files.
+var placeForm = regexp.MustCompile(`^(dead-[0-9A-Za-z.~-]{1,64}\.jsonl):([1-9][0-9]{0,17})$`)
+
 func parsePlace(place string) (name string, line int, ok bool) {
-	name, number, found := strings.Cut(place, ":")
-	line, err := strconv.Atoi(number)
-	if !found || err != nil || line < 1 || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) || strings.ContainsAny(name, "/\\") {
+	parts := placeForm.FindStringSubmatch(place)
+	if parts == nil {
 		return "", 0, false
 	}
-	return name, line, true
+	line, err := strconv.Atoi(parts[2])
+	return parts[1], line, err == nil
 }

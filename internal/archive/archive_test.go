@@ -76,9 +76,21 @@ func TestRecordsAreFoundAgain(t *testing.T) {
 			t.Errorf("pages of %d: %q", n, got)
 		}
 	}
-	for _, place := range []string{"", "x", places[0] + "0", "../etc/passwd:1", "dead-../x.jsonl:1", "dead-9.jsonl:1"} {
+	for _, place := range []string{places[0] + "0", "dead-9.jsonl:1", "dead-9~000001.jsonl:1"} {
 		if _, err := a.Read(place); !errors.Is(err, ErrNoRecord) {
 			t.Errorf("Read(%q): %v", place, err)
+		}
+	}
+	for _, place := range []string{"", "x", "../etc/passwd:1", "dead-../x.jsonl:1", "dead-\x00.jsonl:1", places[0] + "\x00", places[0] + "\n", "\n" + places[0], "dead-.jsonl:1",
+		"dead-9.jsonl", "dead-9.jsonl:", "dead-9.jsonl:0", "dead-9.jsonl:+1", "dead-9.jsonl:01", "dead-9.jsonl:99999999999999999999", "dead-9xjsonl:1"} {
+		if _, err := a.Read(place); !errors.Is(err, ErrPlace) {
+			t.Errorf("Read(%q): %v", place, err)
+		}
+		if place == "" { // as a cursor it is the start
+			continue
+		}
+		if _, err := a.List(place, nil); !errors.Is(err, ErrPlace) {
+			t.Errorf("List(%q): %v", place, err)
 		}
 	}
 }

@@ -27,75 +27,6 @@ const (
 	causeDiscard   = "discard"
 )
 
-// ArchivedTask is a dead letter as it lies in the archive: one line of JSON.
-type ArchivedTask struct {
-	ArchivedAt time.Time         `json:"archived_at"`
-	Cause      string            `json:"cause"`
-	ID         string            `json:"task_id"`
-	Namespace  string            `json:"namespace"`
-	Queue      string            `json:"queue"`
-	Type       string            `json:"type"`
-	State      string            `json:"state"`
-	Reason     string            `json:"reason"`
-	Priority   string            `json:"priority"`
-	Key        string            `json:"key,omitempty"`
-	Tags       []string          `json:"tags,omitempty"`
-	Headers    map[string]string `json:"headers,omitempty"`
-	// Payload holds the bytes as they were, in base64.
-	Payload        []byte          `json:"payload,omitempty"`
-	ContentType    string          `json:"content_type,omitempty"`
-	IdempotencyKey string          `json:"idempotency_key,omitempty"`
-	CreatedAt      time.Time       `json:"created_at"`
-	Unique         *ArchivedUnique `json:"unique,omitempty"`
-	// Then is what would have followed it, as of task.EncodeSpec, in base64.
-	Then     [][]byte          `json:"then,omitempty"`
-	EndedAt  time.Time         `json:"ended_at"`
-	Attempts []ArchivedAttempt `json:"attempts"`
-}
-
-// ArchivedUnique is the unique key of an archived task.
-type ArchivedUnique struct {
-	Key        string   `json:"key"`
-	States     []string `json:"states"`
-	OnConflict string   `json:"on_conflict"`
-}
-
-// ArchivedAttempt is an attempt of an archived task.
-type ArchivedAttempt struct {
-	Attempt   int       `json:"attempt"`
-	Fence     uint64    `json:"fence"`
-	Worker    string    `json:"worker"`
-	StartedAt time.Time `json:"started_at"`
-	EndedAt   time.Time `json:"ended_at"`
-	Outcome   string    `json:"outcome"`
-	Message   string    `json:"message,omitempty"`
-	ErrorType string    `json:"error_type,omitempty"`
-	Stack     string    `json:"stack,omitempty"`
-}
-
-func archived(v *View, cause string, now time.Time) ArchivedTask {
-	x := v.Exec
-	t := ArchivedTask{ArchivedAt: now.UTC(), Cause: cause, ID: v.ID.String(), Namespace: v.Namespace, Queue: v.Queue, Type: v.Type,
-		State: x.State.String(), Reason: x.Reason, Priority: x.Priority.String(), Key: v.Key, Tags: v.Tags, Headers: v.Headers,
-		Payload: v.Payload, ContentType: v.ContentType, IdempotencyKey: v.IdempotencyKey,
-		CreatedAt: x.CreatedAt.Time(), EndedAt: x.EndedAt.Time()}
-	if u := x.Unique; u != nil {
-		t.Unique = &ArchivedUnique{Key: u.Key, OnConflict: u.OnConflict.String()}
-		for _, s := range u.States.List() {
-			t.Unique.States = append(t.Unique.States, s.String())
-		}
-	}
-	for _, f := range v.Then {
-		t.Then = append(t.Then, f.Spec)
-	}
-	for _, a := range v.Attempts {
-		t.Attempts = append(t.Attempts, ArchivedAttempt{Attempt: a.Number, Fence: a.Fence, Worker: a.Worker,
-			StartedAt: a.StartedAt.Time(), EndedAt: a.EndedAt.Time(), Outcome: a.Outcome.String(),
-			Message: a.Failure.Message, ErrorType: a.Failure.Type, Stack: a.Failure.Stack})
-	}
-	return t
-}
-
 // file writes dead letters to the archive and says in the log where they are. On return they are on stable storage.
 func (b *Broker) file(cause string, views []*View) error {
 	now := time.Now()
@@ -172,10 +103,18 @@ func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err er
 	return true, err
 }
 
+// BadPlace refuses a text that is no place in an archive.
+func BadPlace(place string) error {
+	return task.Invalid("places", "%q is not a place in the archive: it has the form FILE:LINE, in a cluster NODE:FILE:LINE, as the list of the archive gives it", place)
+}
+
 // ArchivedAt reads one archived task by its place.
 func (b *Broker) ArchivedAt(place string) (*ArchivedTask, error) {
 	line, err := b.cfg.Archive.Read(place)
-	if errors.Is(err, archive.ErrNoRecord) {
+	switch {
+	case errors.Is(err, archive.ErrPlace):
+		return nil, BadPlace(place)
+	case errors.Is(err, archive.ErrNoRecord):
 		return nil, task.NotFound("archived task", place)
 	}
 	if err != nil {
@@ -203,7 +142,7 @@ func (b *Broker) Archived(ns, queue, cursor string, limit int) (tasks []Archived
 		}
 		return len(tasks) < limit
 	})
-	if errors.Is(err, archive.ErrNoRecord) {
+	if errors.Is(err, archive.ErrPlace) {
 		err = task.Invalid("cursor", "is not one that this list gave")
 	}
 	if err == nil {

@@ -467,6 +467,22 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 	})
 }
 
+// The archive outlives releases: a record that has none of the later fields is read, and what it lacks is not said.
+func TestOldRecordsAreRead(t *testing.T) {
+	inWorld(t, func(w *world) {
+		places, err := w.dead.Append([][]byte{[]byte(`{"archived_at":"2026-01-01T12:00:00Z","cause":"retention","task_id":"01a2072a-8f2c-7001-9e08-31427594d73d","namespace":"default",` +
+			`"queue":"a","type":"job","state":"dead","reason":"attempts_exhausted","priority":"high","idempotency_key":"k","payload":"MQ==","created_at":"2025-12-01T12:00:00Z",` +
+			`"ended_at":"2025-12-01T12:00:01.000002Z","attempts":[{"attempt":1,"fence":1,"worker":"w","started_at":"2025-12-01T12:00:00Z","ended_at":"2025-12-01T12:00:01Z","outcome":"dead"}]}`)}, time.Now())
+		w.must(err)
+		got, err := w.ArchivedAt(places[0])
+		w.must(err)
+		if got.ID != "01a2072a-8f2c-7001-9e08-31427594d73d" || got.IdempotencyKey != "k" || string(got.Payload) != "1" || got.EndedAt.Nanosecond() != 2000 ||
+			got.IdempotencyTTL != 0 || got.MaxAttempts != 0 || got.Retry != nil || got.Timeout != 0 || got.ExpiresIn != 0 || got.Retention != nil || got.Cost != 0 || got.Parent != nil {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
 // A dead letter whose time is over stays until it lies in the archive.
 func TestDeadLettersWaitForTheArchive(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -103,9 +103,13 @@ func (q *queue) admit(n *NewTask, x *Exec, met *meeting) error {
 }
 
 func newEnvelope(n *NewTask, print uint64) *Envelope {
-	return &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
+	e := &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
 		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
 		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers, Parent: n.Parent}
+	if n.IdempotencyTTL != task.DefaultKeyTTL {
+		e.IdempotencyTTL = n.IdempotencyTTL
+	}
+	return e
 }
 
 // ErrUnknownQueue: the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no
@@ -180,6 +184,9 @@ func (r *Round) makeReady(x *Exec) {
 
 // earlier finds the task that an idempotency key or a request id stands for already.
 func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
+	if n.Archived != (task.ID{}) {
+		return r.restoredEarlier(n, print)
+	}
 	if n.IdempotencyKey != "" {
 		if a, err := r.byKey(idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), n, print, "idempotency_key", n.IdempotencyKey); a.Duplicate || err != nil {
 			a.Met = a.Duplicate && n.born() && !r.isRequest(n, a.ID)
@@ -187,7 +194,7 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 		}
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
-		return r.byKey(idKey(n.Namespace, tabRequest, n.RequestID), n, print, "request_id", n.RequestID.String())
+		return r.byRequest(n, print)
 	}
 	if n.Fresh || r.idsOf(n.Namespace).isNew(n.ID) {
 		return Accepted{}, nil
@@ -200,6 +207,25 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 		return Accepted{}, reused("request_id", n.RequestID.String(), n.ID)
 	}
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true}, nil
+}
+
+// restoredEarlier finds the task as which an archived one came back already. The idempotency key of the archived task goes over to the new
+// one; if it stands for another task, it is a conflict.
+func (r *Round) restoredEarlier(n *NewTask, print uint64) (Accepted, error) {
+	if a, err := r.byRequest(n, print); a.Duplicate || err != nil || n.IdempotencyKey == "" {
+		return a, err
+	}
+	k, ok := r.keyRow(idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey))
+	if ok && k.until > r.now && k.id != n.Archived {
+		return Accepted{}, &task.Error{Code: task.CodeConflict, Field: "idempotency_key",
+			Message: fmt.Sprintf("idempotency_key %q stands for task %s by now", n.IdempotencyKey, k.id)}
+	}
+	return Accepted{}, nil
+}
+
+// byRequest finds the task of a request id that is no UUIDv7.
+func (r *Round) byRequest(n *NewTask, print uint64) (Accepted, error) {
+	return r.byKey(idKey(n.Namespace, tabRequest, n.RequestID), n, print, "request_id", n.RequestID.String())
 }
 
 // born says whether the broker itself enqueues the task.

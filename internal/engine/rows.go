@@ -24,7 +24,8 @@ type Envelope struct {
 	Payload        []byte
 	ContentType    string
 	IdempotencyKey string
-	Fingerprint    uint64 // of type and payload as first enqueued
+	IdempotencyTTL time.Duration // 0: there is no key, or the default
+	Fingerprint    uint64        // of type and payload as first enqueued
 	Retry          *task.Retry
 	Timeout        time.Duration // 0: the queue's
 	Tags           []string
@@ -60,6 +61,7 @@ func (e *Envelope) appendTo(b []byte) []byte {
 		r.bytes(30, encodeParent(e.Parent))
 	}
 	r.id(12, e.MovedFrom)
+	r.num(13, uint64(e.IdempotencyTTL))
 	return r
 }
 
@@ -72,6 +74,8 @@ func decodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 			e.Fingerprint = v
 		case 9:
 			e.Timeout = time.Duration(v)
+		case 13:
+			e.IdempotencyTTL = time.Duration(v)
 		}
 	}, func(tag protowire.Number, b []byte) {
 		switch tag {

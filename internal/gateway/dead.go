@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -172,128 +171,6 @@ func (g *Gateway) logBulk(what string, s broker.Selection, matched, done int64) 
 	if !s.DryRun {
 		g.log.Info(what, "queue", s.Queue, "state", s.State.String(), "matched", matched, "done", done, "by", s.By)
 	}
-}
-
-// ListArchive reads a page of the dead-letter archive, newest first.
-func (g operators) ListArchive(ctx context.Context, r *pawlv1.ListArchiveRequest) (*pawlv1.ListArchiveResponse, error) {
-	n, err := limitOf(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	if r.GetQueue() != "" {
-		if err := task.CheckQueue("queue", r.GetQueue(), g.limits); err != nil {
-			return nil, err
-		}
-		if err := mayUse(ctx, r.GetQueue()); err != nil {
-			return nil, err
-		}
-	}
-	from, err := decodeCursor(archiveCursor, r.GetCursor())
-	if err != nil {
-		return nil, err
-	}
-	tasks, places, cursors, err := g.broker.Archived(ctx, namespaceOf(ctx), r.GetQueue(), string(from), n)
-	if err != nil {
-		return nil, err
-	}
-	out := &pawlv1.ListArchiveResponse{}
-	size, next, scope := 0, "", task.ScopeOf(ctx)
-	for i := range tasks {
-		if size += len(tasks[i].Payload); size > maxPageBytes && i > 0 {
-			break
-		}
-		if scope.Sees(tasks[i].Queue) {
-			out.Items = append(out.Items, archivedProto(&tasks[i], places[i]))
-		}
-		next = cursors[i]
-	}
-	if next != "" {
-		out.NextCursor = encodeCursor(archiveCursor, []byte(next))
-	}
-	return out, nil
-}
-
-func archivedProto(a *broker.ArchivedTask, place string) *pawlv1.ArchivedTask {
-	state, _ := task.ParseState(a.State)
-	priority, _ := task.ParsePriority(a.Priority)
-	t := &pawlv1.Task{TaskId: a.ID, Type: a.Type, Queue: a.Queue, Status: statusProto(state), State: stateProto(state), Reason: a.Reason,
-		Priority: priorityProto(priority), Payload: a.Payload, ContentType: a.ContentType, CreatedAt: wallProto(a.CreatedAt),
-		EndedAt: wallProto(a.EndedAt), IdempotencyKey: a.IdempotencyKey, Key: a.Key, Tags: a.Tags, Headers: a.Headers,
-		Unique: archivedUnique(a.Unique)}
-	for _, at := range a.Attempts {
-		p := &pawlv1.Attempt{Attempt: int32Of(at.Attempt), Fence: int64(at.Fence), Worker: at.Worker, StartedAt: wallProto(at.StartedAt),
-			EndedAt: wallProto(at.EndedAt), Outcome: outcomeNamed(at.Outcome)}
-		if at.Message != "" || at.ErrorType != "" || at.Stack != "" {
-			p.Error = &pawlv1.TaskError{Message: at.Message, Type: at.ErrorType, Stack: at.Stack}
-		}
-		t.AttemptLog = append(t.AttemptLog, p)
-		t.Attempts, t.Fence, t.Worker = p.Attempt, p.Fence, p.Worker
-	}
-	return &pawlv1.ArchivedTask{Task: t, ArchivedAt: wallProto(a.ArchivedAt), Cause: a.Cause, Place: place}
-}
-
-// outcomeNamed is the inverse of task.Outcome's String.
-func outcomeNamed(name string) pawlv1.Outcome {
-	for o := task.OutcomeSucceeded; o <= task.OutcomeLeaderless; o++ {
-		if o.String() == name {
-			return outcomeProto(o)
-		}
-	}
-	return pawlv1.Outcome_OUTCOME_UNSPECIFIED
-}
-
-// RestoreArchive enqueues archived dead letters as new tasks.
-func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveRequest) (*pawlv1.RestoreArchiveResponse, error) {
-	if n := len(r.GetPlaces()); n == 0 || n > contract.MaxSelected {
-		return nil, task.Invalid("places", "%d places, 1 to %d are allowed", n, contract.MaxSelected)
-	}
-	by, err := authorOf(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	out := &pawlv1.RestoreArchiveResponse{}
-	var specs []*pawlv1.TaskSpec
-	var restored []*pawlv1.RestoredTask // of each spec
-	for _, place := range r.GetPlaces() {
-		one := &pawlv1.RestoredTask{Place: place}
-		out.Results = append(out.Results, one)
-		spec, err := g.archivedSpec(ctx, place)
-		if err != nil {
-			one.Error = g.itemError(err)
-			continue
-		}
-		specs, restored = append(specs, spec), append(restored, one)
-	}
-	for i, result := range g.enqueue(ctx, specs, &by) {
-		restored[i].TaskId, restored[i].Error = result.GetTask().GetTaskId(), result.GetError()
-	}
-	return out, nil
-}
-
-// maxPlace bounds the name of a place in an archive: those of a node, a file and a line.
-const maxPlace = 256
-
-// archivedSpec makes of an archived task what a producer would say to enqueue it again. Its idempotency key may live on
-// with the old task's id, so the new task goes without. Its unique key it asks for anew. What was to
-// follow it follows the new one.
-func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskSpec, error) {
-	if len(place) > maxPlace {
-		return nil, task.Invalid("places", "%d bytes are not a place", len(place))
-	}
-	a, err := g.broker.ArchivedAt(ctx, place)
-	if err != nil {
-		return nil, err
-	}
-	if a.Namespace != namespaceOf(ctx) || !task.ScopeOf(ctx).Sees(a.Queue) {
-		return nil, task.NotFound("archived task", place)
-	}
-	priority, _ := task.ParsePriority(a.Priority)
-	then, err := restoredThen(a.Then)
-	if err != nil {
-		return nil, fmt.Errorf("archive %q: %w", place, err)
-	}
-	return &pawlv1.TaskSpec{Type: a.Type, Payload: a.Payload, ContentType: a.ContentType, Queue: a.Queue, Priority: priorityProto(priority),
-		Key: a.Key, Tags: a.Tags, Headers: a.Headers, Unique: restoredUnique(a.Unique), Then: then}, nil
 }
 
 func (g *Gateway) nodeName(node uint64) string {

@@ -62,22 +62,15 @@ type shardTasks struct {
 	index []int // of each in the batch
 }
 
-// enqueue asks the shards of a batch at the same time, and answers in the batch's order. If the tasks are from the archive, restored
-// is who brings them back.
-func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, restored *task.Author) []*pawlv1.EnqueueResult {
+// enqueue asks the shards of a batch at the same time, and answers in the batch's order. Back is of tasks that come from the archive; nil:
+// they are new.
+func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *restoring) []*pawlv1.EnqueueResult {
 	results := newResults(len(tasks))
-	if restored == nil { // they have been enqueued before
+	if back == nil { // else they have been enqueued before
 		spans := g.traceEnqueue(ctx, tasks...)
 		defer func() { spans.end(results, nil) }()
 	}
-	parts := g.placeTasks(ctx, tasks, results, restored != nil)
-	if restored != nil {
-		for _, p := range parts {
-			for i := range p.specs {
-				p.specs[i].Restored = restored
-			}
-		}
-	}
+	parts := g.placeTasks(ctx, tasks, results, back)
 	errs := each(len(parts), func(i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Enqueue(ctx, p.shard, namespaceOf(ctx), p.specs)
@@ -109,8 +102,9 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 	return results
 }
 
-// placeTasks reads the tasks and finds their shards. Refusals go into results. Those that are restored were let in once.
-func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, restored bool) (parts []*shardTasks) {
+// placeTasks reads the tasks and finds their shards. Refusals go into results. Those that come back from the
+// archive were let in once.
+func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
 	ns := namespaceOf(ctx)
 	var q cluster.Queue
 	var part *shardTasks // of the task before
@@ -119,7 +113,9 @@ func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, resu
 		if err == nil {
 			err = mayEnqueue(ctx, &spec)
 		}
-		if err == nil && !restored {
+		if back != nil {
+			back.complete(&spec, ns, i)
+		} else if err == nil {
 			err = g.takeBytes(ctx, min(i, 1), spec.Size())
 		}
 		if err == nil && (part == nil || spec.Queue != q.Name) {

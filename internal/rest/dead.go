@@ -295,6 +295,7 @@ func restoreArchive(x *exchange) error {
 			x.itemError(t.GetError())
 		} else {
 			x.str("task_id", t.GetTaskId())
+			x.boolean("duplicate", t.GetDuplicate())
 		}
 		x.close('}')
 	}

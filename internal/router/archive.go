@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -35,7 +36,7 @@ var archived = &method[archiveArgs, archiveAnswer]{name: "archived", again: true
 	out.Tasks, out.Places, out.Next, err = r.cfg.Broker.Archived(a.Namespace, a.Queue, a.Cursor, a.Limit)
 	size := 0
 	for i := range out.Tasks {
-		if size += len(out.Tasks[i].Payload); size > maxArchiveBytes && i > 0 {
+		if size += out.Tasks[i].Bytes(); size > maxArchiveBytes && i > 0 {
 			out.Tasks, out.Places, out.Next = out.Tasks[:i], out.Places[:i], out.Places[i-1]
 			break
 		}
@@ -188,6 +189,9 @@ func (r *Router) parts(cursor string) (parts []*part, err error) {
 func (r *Router) ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error) {
 	nodes, inner := r.cfg.Map.Nodes(), place
 	if name, rest, named := strings.Cut(place, ":"); named && strings.Contains(rest, ":") {
+		if cluster.CheckName(name) != nil {
+			return nil, broker.BadPlace(place)
+		}
 		inner = rest
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Name != name })
 	} else if len(nodes) == 0 {

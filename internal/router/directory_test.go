@@ -212,9 +212,14 @@ func TestArchivesAreMerged(t *testing.T) {
 		if one, err := f.nodes[2].ArchivedAt(ctx, "dead.jsonl:000"); err != nil || one.ID != "9" {
 			t.Errorf("a place without a node: %v, %v", one, err)
 		}
-		for _, place := range []string{"n9:dead.jsonl:000", "n2:dead.jsonl:000", "dead.jsonl:999", "", ":::"} {
+		for _, place := range []string{"n9:dead.jsonl:000", "n2:dead.jsonl:000", "dead.jsonl:999", ""} {
 			if _, err := f.nodes[2].ArchivedAt(ctx, place); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("at %q: %v", place, err)
+			}
+		}
+		for _, place := range []string{":::", "n\x00:dead.jsonl:000", "N 1:dead.jsonl:000"} {
+			if _, err := f.nodes[2].ArchivedAt(ctx, place); !errors.Is(err, task.ErrInvalidArgument) {
+				t.Errorf("at %q, which names no node: %v", place, err)
 			}
 		}
 		if _, _, _, err := f.nodes[2].Archived(ctx, ns, "", "nonsense", 1); !errors.Is(err, task.ErrInvalidArgument) {

@@ -43,6 +43,8 @@ type Spec struct {
 	RequestTTL time.Duration
 	// Restored is who brings the task back from the archive, nor is that the producer's; nil: it is new.
 	Restored *Author `json:",omitempty"`
+	// Archived is the task that comes back as this one, see Restore; zero: it is new.
+	Archived ID `json:",omitzero"`
 	// Moved is not the producer's either: the task that lives on as this one; nil: it is new.
 	Moved *Moved `json:",omitempty"`
 }

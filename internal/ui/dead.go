@@ -209,7 +209,7 @@ func restoreForm(v *visit) (*form, error) {
 	if v.r.PostForm != nil {
 		place = v.value("place")
 	}
-	return &form{Title: "Restore from the archive", Text: "It is enqueued again, as a new task. Doing so twice makes two.", Button: "Restore", Back: "/archive",
+	return &form{Title: "Restore from the archive", Text: "It is enqueued again, as a new task. Restoring it twice makes one task.", Button: "Restore", Back: "/archive",
 		Facts: []fact{{"Place", place}}, Fields: []field{{Name: "place", Kind: "hidden", Value: place}, reasonField()}}, nil
 }
 
@@ -224,5 +224,9 @@ func doRestore(v *visit) (done, error) {
 	if results[0].Err != nil {
 		return done{}, results[0].Err
 	}
-	return done{Said: "Restored.", Next: "/tasks/" + results[0].TaskID}, nil
+	said := "Restored."
+	if results[0].Duplicate {
+		said = "It was restored before, as this task."
+	}
+	return done{Said: said, Next: "/tasks/" + results[0].TaskID}, nil
 }

@@ -3027,6 +3027,7 @@ type RestoredTask struct {
 	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
 	TaskId        string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Error         *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Duplicate     bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an earlier call restored it already, as this task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3080,6 +3081,13 @@ func (x *RestoredTask) GetError() *Error {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *RestoredTask) GetDuplicate() bool {
+	if x != nil {
+		return x.Duplicate
+	}
+	return false
 }
 
 type RetryTaskRequest struct {
@@ -3768,11 +3776,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x15RestoreArchiveRequest\x12\x16\n" +
 	"\x06places\x18\x01 \x03(\tR\x06places\"I\n" +
 	"\x16RestoreArchiveResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.pawl.v1.RestoredTaskR\aresults\"c\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.pawl.v1.RestoredTaskR\aresults\"\x81\x01\n" +
 	"\fRestoredTask\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\tR\x05place\x12\x17\n" +
 	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12$\n" +
-	"\x05error\x18\x03 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\"+\n" +
+	"\x05error\x18\x03 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\x12\x1c\n" +
+	"\tduplicate\x18\x04 \x01(\bR\tduplicate\"+\n" +
 	"\x10RetryTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x11RetryTaskResponse\x12!\n" +

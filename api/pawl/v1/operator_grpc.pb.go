@@ -75,7 +75,8 @@ type OperatorServiceClient interface {
 	DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error)
 	// ListArchive reads the dead-letter archive, newest first.
 	ListArchive(ctx context.Context, in *ListArchiveRequest, opts ...grpc.CallOption) (*ListArchiveResponse, error)
-	// RestoreArchive enqueues archived dead letters again, as new tasks.
+	// RestoreArchive enqueues archived dead letters again, as new tasks. A dead letter comes back once: repeated calls answer with the same
+	// task.
 	RestoreArchive(ctx context.Context, in *RestoreArchiveRequest, opts ...grpc.CallOption) (*RestoreArchiveResponse, error)
 	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with fresh attempts if it had ended.
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
@@ -338,7 +339,8 @@ type OperatorServiceServer interface {
 	DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error)
 	// ListArchive reads the dead-letter archive, newest first.
 	ListArchive(context.Context, *ListArchiveRequest) (*ListArchiveResponse, error)
-	// RestoreArchive enqueues archived dead letters again, as new tasks.
+	// RestoreArchive enqueues archived dead letters again, as new tasks. A dead letter comes back once: repeated calls answer with the same
+	// task.
 	RestoreArchive(context.Context, *RestoreArchiveRequest) (*RestoreArchiveResponse, error)
 	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with fresh attempts if it had ended.
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)

@@ -1,0 +1,147 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// ArchivedTask is a dead letter as it lies in the archive: one line of JSON.
+type ArchivedTask struct {
+	ArchivedAt time.Time         `json:"archived_at"`
+	Cause      string            `json:"cause"`
+	ID         string            `json:"task_id"`
+	Namespace  string            `json:"namespace"`
+	Queue      string            `json:"queue"`
+	Type       string            `json:"type"`
+	State      string            `json:"state"`
+	Reason     string            `json:"reason"`
+	Priority   string            `json:"priority"`
+	Key        string            `json:"key,omitempty"`
+	Tags       []string          `json:"tags,omitempty"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	// Payload holds the bytes as they were, in base64.
+	Payload        []byte    `json:"payload,omitempty"`
+	ContentType    string    `json:"content_type,omitempty"`
+	IdempotencyKey string    `json:"idempotency_key,omitempty"`
+	CreatedAt      time.Time `json:"created_at"`
+	// What the task said itself, in place of the defaults of its queue and the server. Records of earlier releases have none of it.
+	IdempotencyTTL Period         `json:"idempotency_ttl,omitempty"`
+	MaxAttempts    int            `json:"max_attempts,omitempty"`
+	Retry          *ArchivedRetry `json:"retry,omitempty"`
+	Timeout        Period         `json:"timeout,omitempty"`
+	ExpiresIn      Period         `json:"expires_in,omitempty"` // from created_at
+	Retention      *Period        `json:"retention,omitempty"`
+	Cost           int            `json:"cost,omitempty"`
+
+	Unique *ArchivedUnique `json:"unique,omitempty"`
+	Parent *ArchivedParent `json:"parent,omitempty"`
+	// Then is what would have followed it, as of task.EncodeSpec, in base64.
+	Then     [][]byte          `json:"then,omitempty"`
+	EndedAt  time.Time         `json:"ended_at"`
+	Attempts []ArchivedAttempt `json:"attempts"`
+}
+
+// Bytes is about how much of a message the task takes.
+func (t *ArchivedTask) Bytes() int {
+	n := len(t.Payload)
+	if t.Parent != nil {
+		n += len(t.Parent.Result)
+	}
+	return n
+}
+
+// ArchivedUnique is the unique key of an archived task.
+type ArchivedUnique struct {
+	Key        string   `json:"key"`
+	States     []string `json:"states"`
+	OnConflict string   `json:"on_conflict"`
+}
+
+// ArchivedRetry is the retry policy of an archived task.
+type ArchivedRetry struct {
+	Initial Period  `json:"initial"`
+	Max     Period  `json:"max"`
+	Factor  float64 `json:"factor"`
+	Jitter  float64 `json:"jitter"`
+}
+
+// ArchivedParent is what an archived task followed, a task or a group, with its result, in base64.
+type ArchivedParent struct {
+	TaskID      string `json:"task_id,omitempty"`
+	GroupID     string `json:"group_id,omitempty"`
+	Result      []byte `json:"result,omitempty"`
+	ContentType string `json:"content_type,omitempty"`
+	Omitted     bool   `json:"result_omitted,omitempty"`
+}
+
+// Period is a duration, in JSON as a text such as "1m30s".
+type Period time.Duration
+
+// MarshalText is for package json.
+func (p Period) MarshalText() ([]byte, error) { return []byte(time.Duration(p).String()), nil }
+
+// UnmarshalText is for package json.
+func (p *Period) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	*p = Period(d)
+	return err
+}
+
+// ArchivedAttempt is an attempt of an archived task.
+type ArchivedAttempt struct {
+	Attempt   int       `json:"attempt"`
+	Fence     uint64    `json:"fence"`
+	Worker    string    `json:"worker"`
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+	Outcome   string    `json:"outcome"`
+	Message   string    `json:"message,omitempty"`
+	ErrorType string    `json:"error_type,omitempty"`
+	Stack     string    `json:"stack,omitempty"`
+}
+
+func archived(v *View, cause string, now time.Time) ArchivedTask {
+	x := v.Exec
+	t := ArchivedTask{ArchivedAt: now.UTC(), Cause: cause, ID: v.ID.String(), Namespace: v.Namespace, Queue: v.Queue, Type: v.Type,
+		State: x.State.String(), Reason: x.Reason, Priority: x.Priority.String(), Key: v.Key, Tags: v.Tags, Headers: v.Headers,
+		Payload: v.Payload, ContentType: v.ContentType, IdempotencyKey: v.IdempotencyKey,
+		CreatedAt: x.CreatedAt.Time(), EndedAt: x.EndedAt.Time(), IdempotencyTTL: Period(v.IdempotencyTTL), MaxAttempts: x.MaxAttempts,
+		Timeout: Period(v.Timeout), Retention: (*Period)(x.Retention), Cost: x.Cost}
+	if r := v.Retry; r != nil {
+		t.Retry = &ArchivedRetry{Initial: Period(r.Initial), Max: Period(r.Max), Factor: r.Factor, Jitter: r.Jitter}
+	}
+	if x.ExpiresAt != 0 {
+		t.ExpiresIn = Period(x.ExpiresAt.Sub(x.CreatedAt))
+	}
+	t.Parent = archivedParent(v.Parent)
+	if u := x.Unique; u != nil {
+		t.Unique = &ArchivedUnique{Key: u.Key, OnConflict: u.OnConflict.String()}
+		for _, s := range u.States.List() {
+			t.Unique.States = append(t.Unique.States, s.String())
+		}
+	}
+	for _, f := range v.Then {
+		t.Then = append(t.Then, f.Spec)
+	}
+	for _, a := range v.Attempts {
+		t.Attempts = append(t.Attempts, ArchivedAttempt{Attempt: a.Number, Fence: a.Fence, Worker: a.Worker,
+			StartedAt: a.StartedAt.Time(), EndedAt: a.EndedAt.Time(), Outcome: a.Outcome.String(),
+			Message: a.Failure.Message, ErrorType: a.Failure.Type, Stack: a.Failure.Stack})
+	}
+	return t
+}
+
+func archivedParent(p *task.Parent) *ArchivedParent {
+	if p == nil {
+		return nil
+	}
+	out := &ArchivedParent{Result: p.Result, ContentType: p.ContentType, Omitted: p.Omitted}
+	if p.ID != (task.ID{}) {
+		out.TaskID = p.ID.String()
+	}
+	if p.Group != (task.ID{}) {
+		out.GroupID = p.Group.String()
+	}
+	return out
+}
