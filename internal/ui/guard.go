@@ -20,9 +20,6 @@ func guard(next http.Handler) http.Handler {
 		// where they don't send Sec-Fetch-Site, over plain HTTP.
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		if r.TLS != nil {
-			h.Set("Strict-Transport-Security", "max-age=31536000")
-		}
 		if err := origin.Check(r); err != nil || unsigned(r) {
 			http.Error(w, "only pages of this server may change something here", http.StatusForbidden)
 			return
