@@ -13,8 +13,8 @@ import (
 const (
 	// maxFrames bounds the frames of a Produce stream that are under way. Beyond it the stream is not read, and the client's sends block.
 	maxFrames = 64
-	// spareReceivers is how many goroutines of a stream wait for their turn to receive when they have nothing else to do. One is enough for
-	// a client that sends one frame at a time: a goroutine that is kept has its stack, and a new one has to grow it.
+	// spareReceivers is how many goroutines of a stream stay to wait for their turn to receive: a goroutine that stays has its stack, and a
+	// new one has to grow it. A client that sends one frame at a time needs one of them.
 	spareReceivers = 2
 	// maxResultsTogether bounds the results of frames that are answered in one message, besides those of the first frame.
 	maxResultsTogether = 1000

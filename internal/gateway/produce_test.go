@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -108,7 +107,6 @@ func (p *producer) ends(what string, code codes.Code, words string) {
 
 // byQueue has the fake wait in each enqueue until its queue is let go.
 type byQueue struct {
-	mu    sync.Mutex
 	held  map[string]chan struct{}
 	began atomic.Int32
 	most  atomic.Int32 // at once
@@ -127,7 +125,7 @@ func holdQueues(f *fake, queues ...string) *byQueue {
 		}
 		defer h.now.Add(-1)
 		select {
-		case <-h.held[specs[0].Queue]: // nil, for ever, unless it is held
+		case <-h.held[specs[0].Queue]: // which blocks for ever if the queue is not held
 		case <-ctx.Done():
 		case <-h.free(specs[0].Queue):
 		}
