@@ -232,6 +232,22 @@ func TestATokenEndsUnderWay(t *testing.T) {
 	}
 }
 
+// A stream that ends before it has answered anything was refused: whoever sent a frame is told so, and it is not tried again.
+func TestAStreamThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		f.before = func(string) error { return errMute }
+		refused := enqueued(t.Context(), client, "")
+		f.endProducers(status.Error(codes.Unauthenticated, "no such token"))
+		synctest.Wait()
+		if len(refused) == 0 {
+			t.Fatal("there is no answer at once")
+		}
+		wantErr(t, "a stream that was refused", <-refused, pawl.ErrUnauthenticated)
+		f.wantStreams(t, "in the end", 1, 0)
+	})
+}
+
 // A node that shuts down gets no further frames, and answers those that it has.
 func TestAProducerLeavesANodeThatDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
