@@ -146,6 +146,13 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 		_, err := client.Enqueue(t.Context(), welcome{})
 		wantErr(t, "without repeats", err, pawl.ErrUnavailable)
 	})
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithRetryFor(0))
+		f.before = func(string) error { return errMute }
+		lost := enqueued(t.Context(), client, "")
+		f.endProducers(nil)
+		wantErr(t, "the server ends the stream without an answer", <-lost, pawl.ErrUnavailable)
+	})
 }
 
 // A stream that broke while nothing was under way costs its user nothing, repeats or not.
@@ -330,6 +337,12 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 				close(deaf)
 				return
 			}
+			f.mu.Lock()
+			for s := range f.producers {
+				s.say(&pawlv1.ProduceResponse{Draining: true}) // so that the stream is closed by what sends the rest
+			}
+			f.mu.Unlock()
+			synctest.Wait()
 			close(deaf)
 			for i, done := range append(batches, stays) {
 				if err := <-done; err != nil {
@@ -341,7 +354,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 					t.Error("what nobody waited for was sent")
 				}
 			}
-			f.wantStreams(t, "in the end", 1, 1)
+			f.wantStreams(t, "in the end", 1, 0)
 		})
 	}
 }
