@@ -63,6 +63,18 @@ func wordOf(trailer metadata.MD) (w word) {
 	return w
 }
 
+// wordOfStamps is the same of an answer over a stream.
+func wordOfStamps(stamps []*pawlv1.ShardStamp) (w word) {
+	if len(stamps) != 1 || stamps[0].GetShard() > maxShard {
+		return w
+	}
+	w.shard, w.stamped = stamps[0].GetShard(), true
+	if leader := stamps[0].GetLeader(); len(leader) <= maxName {
+		w.leader = leader
+	}
+	return w
+}
+
 // leads names who leads by an answer that came from a node; "": not known. From "" stands for here.
 func (c *chart) leads(from string, w word) string {
 	switch {

@@ -54,6 +54,21 @@ type connection interface {
 	Close() error
 }
 
+// indirect is a connection of a client that goes nowhere directly.
+type indirect struct {
+	*grpc.ClientConn
+	producing *producing
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *indirect) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	_, err := c.producing.invoke(ctx, method, req, resp, opts)
+	return err
+}
+
+// Close ends the connection.
+func (c *indirect) Close() error { return c.producing.close() }
+
 // Dial makes a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path". It does
 // not wait for a connection: that is made by the first call, and made anew whenever it breaks. Close it when done.
 //
@@ -93,10 +108,12 @@ func Dial(addr string, opts ...DialOption) (*Client, error) {
 
 // newClient is a client over a connection.
 func newClient(cfg *dialConfig, base *grpc.ClientConn, observe *telemetry) *Client {
-	var conn connection = base
+	var conn connection
 	var way *direct
-	if !cfg.indirect {
-		way = newDirect(base, cfg.connectTo, cfg.log)
+	if cfg.indirect {
+		conn = &indirect{base, &producing{conn: base, who: cfg.caller()}}
+	} else {
+		way = newDirect(base, cfg)
 		conn = way
 	}
 	if cfg.keys != nil {

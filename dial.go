@@ -87,7 +87,7 @@ func WithToken(token string) DialOption {
 	return WithTokenSource(func() (string, error) { return token, nil })
 }
 
-// WithTokenSource asks for the token before each call, so that a token that is replaced while the program runs is taken up: source
+// WithTokenSource asks for the token before each call and each enqueue, so that a token that is replaced while the program runs is taken up: source
 // must be fast, and may be called from any goroutine. A call for which it fails is not made.
 func WithTokenSource(source func() (string, error)) DialOption {
 	return func(c *dialConfig) { c.token = source }
@@ -113,7 +113,8 @@ func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) D
 // The default is 30 s; 0 means that nothing is repeated. Workers reconnect for ever, whatever is set here.
 func WithRetryFor(d time.Duration) DialOption { return func(c *dialConfig) { c.retryFor = d } }
 
-// WithGRPC passes options on to grpc.NewClient: interceptors, stats handlers.
+// WithGRPC passes options on to grpc.NewClient: interceptors, stats handlers. Enqueues are frames of a stream, ProducerService/Produce: unary
+// interceptors don't see them.
 func WithGRPC(opts ...grpc.DialOption) DialOption {
 	return func(c *dialConfig) { c.grpc = append(c.grpc, opts...) }
 }
@@ -141,7 +142,7 @@ func (c *dialConfig) grpcOptions() []grpc.DialOption {
 		grpc.WithDisableRetry(),
 	}
 	if c.token != nil || c.namespace != "" {
-		opts = append(opts, grpc.WithPerRPCCredentials(caller{c.token, c.namespace}))
+		opts = append(opts, grpc.WithPerRPCCredentials(c.caller()))
 	}
 	if c.dialer != nil {
 		opts = append(opts, grpc.WithContextDialer(c.dialer))
@@ -325,12 +326,26 @@ func (c caller) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	if c.token == nil {
 		return md, nil
 	}
-	token, err := c.token()
+	token, err := c.secret()
 	if err != nil {
-		return nil, status.Errorf(codes.Unauthenticated, "no token: %v", err)
+		return nil, err
 	}
 	md["authorization"] = "Bearer " + token
 	return md, nil
+}
+
+func (c *dialConfig) caller() caller { return caller{c.token, c.namespace} }
+
+// secret is the token at this moment; "": none.
+func (c caller) secret() (string, error) {
+	if c.token == nil {
+		return "", nil
+	}
+	token, err := c.token()
+	if err != nil {
+		return "", status.Errorf(codes.Unauthenticated, "no token: %v", err)
+	}
+	return token, nil
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials: Dial has decided already.

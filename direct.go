@@ -11,10 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -45,6 +42,7 @@ const (
 type direct struct {
 	any     *line // to an address of Dial
 	dial    func(addr string) (*grpc.ClientConn, error)
+	who     caller
 	log     *slog.Logger
 	several atomic.Bool // the server has shown that it has several nodes; before, nothing is learned
 	ctx     context.Context
@@ -74,17 +72,23 @@ type node struct {
 // line is one connection, to a node that has said who it is. One that breaks is not used again, since another server may
 // listen at the address by then: another cluster would accept a task as well.
 type line struct {
-	name    string // of the node; "": an address of Dial, whoever that is
-	conn    *grpc.ClientConn
-	calls   atomic.Int64 // that run on it
-	retired atomic.Bool  // closed with the last of its calls
-	unready atomic.Bool  // the node has no contact with its cluster: calls go to another one, if there is one
+	name      string // of the node; "": an address of Dial, whoever that is
+	conn      *grpc.ClientConn
+	producing *producing
+	calls     atomic.Int64 // that run on it
+	retired   atomic.Bool  // closed with the last of its calls
+	unready   atomic.Bool  // the node has no contact with its cluster: calls go to another one, if there is one
 }
 
-func newDirect(conn *grpc.ClientConn, dial func(string) (*grpc.ClientConn, error), log *slog.Logger) *direct {
-	d := &direct{any: &line{conn: conn}, dial: dial, log: log, chart: newChart(), nodes: map[string]*node{}, lines: map[*line]bool{}, unrest: 1}
+func newDirect(conn *grpc.ClientConn, cfg *dialConfig) *direct {
+	d := &direct{dial: cfg.connectTo, who: cfg.caller(), log: cfg.log, chart: newChart(), nodes: map[string]*node{}, lines: map[*line]bool{}, unrest: 1}
+	d.any = d.newLine("", conn)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
+}
+
+func (d *direct) newLine(name string, conn *grpc.ClientConn) *line {
+	return &line{name: name, conn: conn, producing: &producing{conn: conn, who: d.who}}
 }
 
 // Close ends all connections and what runs in the background.
@@ -93,10 +97,10 @@ func (d *direct) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	for l := range d.lines {
-		_ = l.conn.Close() // fails only if it is closed
+		_ = l.producing.close() // fails only if it is closed
 	}
 	d.mu.Unlock()
-	err := d.any.conn.Close()
+	err := d.any.producing.close()
 	d.work.Wait()
 	return err
 }
@@ -106,14 +110,10 @@ func (d *direct) Invoke(ctx context.Context, method string, req, resp any, opts 
 	a := aimOf(req)
 	to := d.toward(a)
 	defer d.release(to)
-	if a.nowhere() {
-		err := to.conn.Invoke(ctx, method, req, resp, opts...)
-		to.rest(err)
-		return err
+	w, err := to.producing.invoke(ctx, method, req, resp, opts)
+	if !a.nowhere() {
+		d.heard(a, to, w, err)
 	}
-	var trailer metadata.MD
-	err := to.conn.Invoke(ctx, method, req, resp, append(opts, grpc.Trailer(&trailer))...)
-	d.heard(a, to, wordOf(trailer), err)
 	to.rest(err)
 	return err
 }
@@ -204,7 +204,7 @@ func (d *direct) heard(a aim, from *line, w word, err error) {
 	}
 	if !w.stamped {
 		// It has not reached the shard. By another way it may.
-		if from != d.any && (err == nil || status.Code(err) == codes.Unavailable) {
+		if from != d.any && (err == nil || isUnavailable(err)) {
 			d.mu.Lock()
 			d.chart.forget(a, from.name)
 			d.mu.Unlock()
@@ -347,7 +347,7 @@ func (d *direct) lineTo(ctx context.Context, name, addr, cluster string) (*line,
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return &line{name: name, conn: conn}, nil
+	return d.newLine(name, conn), nil
 }
 
 // watch waits until a line breaks, or rests for so long that gRPC closes it, and takes it out of use.
@@ -376,7 +376,7 @@ func (d *direct) closeLine(l *line) {
 	d.mu.Lock()
 	delete(d.lines, l)
 	d.mu.Unlock()
-	_ = l.conn.Close() // fails only if it is closed
+	_ = l.producing.close() // fails only if it is closed
 }
 
 // knows says whether a stream was opened at the leader of where it belongs, as far as that is known.

@@ -188,10 +188,15 @@ func didNotRun(err error) bool {
 	return ok && e.Code == codeUnavailable && e.Reason == reasonNotReady
 }
 
-// notReady reports whether what gRPC returned came from a node that has no contact with its cluster.
+// notReady reports whether what a call returned came from a node that has no contact with its cluster.
 func notReady(err error) bool {
-	if status.Code(err) != codes.Unavailable {
-		return false
+	return isUnavailable(err) && didNotRun(callError(context.Background(), err))
+}
+
+// isUnavailable reports whether what a call returned says so, as gRPC or as a frame's answer.
+func isUnavailable(err error) bool {
+	if own, ok := errors.AsType[*Error](err); ok {
+		return own.Code == codeUnavailable
 	}
-	return didNotRun(callError(context.Background(), err))
+	return status.Code(err) == codes.Unavailable
 }

@@ -40,32 +40,36 @@ type fake struct {
 	server *grpc.Server
 	pipe   *bufconn.Listener
 
-	mu       sync.Mutex
-	tasks    map[string]*fakeTask
-	requests map[string]string // task by request id
-	ready    []*fakeTask
-	streams  map[*fakeStream]bool
-	conns    []net.Conn
-	enqueues [][]*pawlv1.TaskSpec // of each request
-	hellos   []*pawlv1.WorkHello
-	settles  []*pawlv1.SettleRequest // of the streams, and of calls
-	token    string                  // of the last call
-	changed  chan struct{}           // closed and made anew at each end of a task
+	mu        sync.Mutex
+	tasks     map[string]*fakeTask
+	requests  map[string]string // task by request id
+	ready     []*fakeTask
+	streams   map[*fakeStream]bool
+	producers map[*fakeProducer]bool
+	opened    int // producers' streams, so far
+	conns     []net.Conn
+	enqueues  [][]*pawlv1.TaskSpec // of each request
+	hellos    []*pawlv1.WorkHello
+	settles   []*pawlv1.SettleRequest // of the streams, and of calls
+	token     string                  // of the last call
+	changed   chan struct{}           // closed and made anew at each end of a task
 
 	// Levers.
-	before      func(method string) error            // before a call is looked at
-	after       func(method string) error            // in place of its answer
-	settleIt    func(token string) *pawlv1.Error     // refuses an ending, without a word to anyone
-	loseAnswers bool                                 // of settle frames
-	held        bool                                 // pushes nothing until a worker says that it is quiet, and then before it has heard
-	cancelling  bool                                 // extensions say so
-	mute        bool                                 // streams take what is sent, and say nothing
-	greet       func(*pawlv1.WorkHello) error        // refuses a stream
-	backup      func(backupServer) error             // nil: it does not know the call
-	refuse      func(*pawlv1.TaskSpec) *pawlv1.Error // refuses a task
-	operator    func(method string, req any) (resp any, taken bool)
-	lease       time.Duration
-	newID       func(*pawlv1.TaskSpec) string // of a task; nil: t1, t2, …
+	before        func(method string) error            // before a call is looked at
+	after         func(method string) error            // in place of its answer
+	settleIt      func(token string) *pawlv1.Error     // refuses an ending, without a word to anyone
+	loseAnswers   bool                                 // of settle frames
+	held          bool                                 // pushes nothing until a worker says that it is quiet, and then before it has heard
+	cancelling    bool                                 // extensions say so
+	mute          bool                                 // streams take what is sent, and say nothing
+	greet         func(*pawlv1.WorkHello) error        // refuses a stream
+	greetProducer error                                // refuses a producer's stream
+	deaf          chan struct{}                        // producers' streams are not read until it is closed
+	backup        func(backupServer) error             // nil: it does not know the call
+	refuse        func(*pawlv1.TaskSpec) *pawlv1.Error // refuses a task
+	operator      func(method string, req any) (resp any, taken bool)
+	lease         time.Duration
+	newID         func(*pawlv1.TaskSpec) string // of a task; nil: t1, t2, …
 
 	// For benchmarks.
 	lean         bool   // keep no records
@@ -108,7 +112,7 @@ func start(t testing.TB, opts ...pawl.DialOption) (*fake, *pawl.Client) {
 
 func newFake() *fake {
 	f := &fake{
-		pipe: bufconn.Listen(1 << 20), tasks: map[string]*fakeTask{}, requests: map[string]string{}, streams: map[*fakeStream]bool{},
+		pipe: bufconn.Listen(1 << 20), tasks: map[string]*fakeTask{}, requests: map[string]string{}, streams: map[*fakeStream]bool{}, producers: map[*fakeProducer]bool{},
 		changed: make(chan struct{}), lease: 30 * time.Second,
 	}
 	f.server = f.newServer(grpc.UnaryInterceptor(f.intercept))
@@ -226,6 +230,126 @@ func (f *fake) EnqueueBatch(_ context.Context, r *pawlv1.EnqueueBatchRequest) (*
 	}
 	f.pump()
 	return out, nil
+}
+
+// Produce answers each frame as the call that it stands for: Enqueue if it has one task, else EnqueueBatch.
+func (f *fake) Produce(stream pawlv1.ProducerService_ProduceServer) error {
+	return f.produce(stream, func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error) {
+		resp, err := f.intercept(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, f.run)
+		return resp, nil, err
+	})
+}
+
+// run is the handler of a call that a frame stands for.
+func (f *fake) run(ctx context.Context, req any) (any, error) {
+	if one, ok := req.(*pawlv1.EnqueueRequest); ok {
+		return f.Enqueue(ctx, one)
+	}
+	return f.EnqueueBatch(ctx, req.(*pawlv1.EnqueueBatchRequest))
+}
+
+// produce serves a stream, each frame by itself.
+func (f *fake) produce(stream pawlv1.ProducerService_ProduceServer, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) error {
+	s := &fakeProducer{stream: stream, cut: make(chan error, 1)}
+	f.mu.Lock()
+	f.producers[s] = true
+	f.opened++
+	refused := f.greetProducer
+	f.mu.Unlock()
+	defer f.set(func() { delete(f.producers, s) })
+	if refused != nil {
+		return refused
+	}
+	received := make(chan error, 1)
+	go func() { received <- s.receive(f, call) }()
+	defer s.frames.Wait()
+	select {
+	case err := <-s.cut:
+		return err
+	case err := <-received:
+		return err
+	}
+}
+
+// fakeProducer is a producer's stream.
+type fakeProducer struct {
+	stream  pawlv1.ProducerService_ProduceServer
+	frames  sync.WaitGroup
+	cut     chan error // ends it
+	sending sync.Mutex
+}
+
+func (s *fakeProducer) receive(f *fake, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) error {
+	for {
+		f.mu.Lock()
+		deaf := f.deaf
+		f.mu.Unlock()
+		if deaf != nil {
+			<-deaf
+		}
+		r, err := s.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.frames.Go(func() {
+			a, err := answerFrame(s.stream.Context(), r, call)
+			if err != nil {
+				select {
+				case s.cut <- err:
+				default:
+				}
+			} else if a != nil {
+				s.say(&pawlv1.ProduceResponse{Answers: []*pawlv1.ProduceAnswer{a}})
+			}
+		})
+	}
+}
+
+func (s *fakeProducer) say(r *pawlv1.ProduceResponse) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	_ = s.stream.Send(r) // fails only if it has ended
+}
+
+// answerFrame gives no answer to a frame for which the lever's error is errMute. A node that is not ready ends the stream.
+func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) (*pawlv1.ProduceAnswer, error) {
+	method, req := "/EnqueueBatch", any(&pawlv1.EnqueueBatchRequest{Tasks: r.Tasks})
+	if len(r.Tasks) == 1 {
+		method, req = "/Enqueue", &pawlv1.EnqueueRequest{Task: r.Tasks[0]}
+	}
+	resp, stamps, err := call(ctx, method, req)
+	a := &pawlv1.ProduceAnswer{Number: r.Number, Stamps: stamps}
+	switch {
+	case errors.Is(err, errMute):
+		return nil, nil
+	case err != nil && detailsOf(err).Reason == "node_not_ready":
+		return nil, err
+	case err != nil:
+		a.Error = detailsOf(err)
+	case len(r.Tasks) == 1:
+		a.Results = []*pawlv1.EnqueueResult{{Task: resp.(*pawlv1.EnqueueResponse).Task}}
+	default:
+		a.Results = resp.(*pawlv1.EnqueueBatchResponse).Results
+	}
+	return a, nil
+}
+
+// errMute is of a frame that gets no answer.
+var errMute = errors.New("no answer")
+
+// detailsOf is an error of gRPC as frames have it.
+func detailsOf(err error) *pawlv1.Error {
+	st := status.Convert(err)
+	for _, d := range st.Details() {
+		if e, ok := d.(*pawlv1.Error); ok {
+			return e
+		}
+	}
+	code := map[codes.Code]string{codes.Unavailable: "unavailable", codes.Unauthenticated: "unauthenticated", codes.PermissionDenied: "permission_denied"}[st.Code()]
+	return &pawlv1.Error{Code: cmp.Or(code, "internal"), Message: st.Message()}
 }
 
 func (f *fake) record(tasks []*pawlv1.TaskSpec) {

@@ -19,9 +19,9 @@ const (
 	maxBatchTasks = 1000
 	// maxBatchBytes keeps a batch well below maxMessage, and one round of the broker short.
 	maxBatchBytes = 4 << 20
-	// eagerRequests may be in flight with however few tasks each; further ones, up to maxRequests, only with fullBatch tasks. A request
-	// costs some 40 µs of two cores, so many small ones would eat up what gathering saves; too few in flight would wait for the
-	// broker's disk one after the other (BenchmarkEnqueueParallel).
+	// eagerRequests may be in flight with however few tasks each; further ones, up to maxRequests, only with fullBatch tasks. Each
+	// request is a message and a wake-up on both sides, so many small ones would eat up what gathering saves; too few in flight would wait for
+	// the broker's disk one after the other (BenchmarkEnqueueParallel).
 	eagerRequests = 2
 	fullBatch     = 16
 	maxRequests   = 8
@@ -31,7 +31,7 @@ const (
 // goes out at once, by its own goroutine; else it waits, and the next request takes all that wait. So a lone caller pays
 // nothing, no timer adds latency, and the batches grow with the load.
 //
-// The simple way, a request for each call, costs the 60 µs of a gRPC call for each task. A timer that collects for a
+// The simple way, a request for each call, costs a message each way and the wake-ups of both sides for each task. A timer that collects for a
 // millisecond costs every lone caller that millisecond.
 type gatherer struct {
 	client *Client
@@ -252,15 +252,6 @@ func (g *gatherer) wanted(calls []*enqueueCall) []*enqueueCall {
 // try sends calls once and finishes those that got an answer. It returns the others, which a repeat may help, and why.
 func (g *gatherer) try(ctx context.Context, calls []*enqueueCall) (again []*enqueueCall, err error) {
 	if len(calls) == 0 {
-		return nil, nil
-	}
-	if len(calls) == 1 {
-		resp, err := g.client.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: calls[0].spec})
-		if err != nil {
-			return g.refused(ctx, calls, err)
-		}
-		g.client.budget.succeeded()
-		calls[0].finish(g.client.refOf(resp.GetTask()), nil)
 		return nil, nil
 	}
 	req := &pawlv1.EnqueueBatchRequest{Tasks: make([]*pawlv1.TaskSpec, len(calls))}

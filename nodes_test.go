@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +74,10 @@ func (c *nodes) start(name string) {
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			return c.intercept(ctx, name, req, info, handle)
 		}),
-		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			if info.FullMethod == pawlv1.ProducerService_Produce_FullMethodName {
+				return c.produce(name, s)
+			}
 			if err := c.arrived(name, "Work"); err != nil {
 				return err
 			}
@@ -108,12 +112,47 @@ func (c *nodes) arrived(name, method string) error {
 	return before(name, method)
 }
 
+// produce serves a producer's stream, with stamps as a gateway does.
+func (c *nodes) produce(name string, s grpc.ServerStream) error {
+	stream := &grpc.GenericServerStream[pawlv1.ProduceRequest, pawlv1.ProduceResponse]{ServerStream: s}
+	return c.f.produce(stream, func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error) {
+		if err := c.arrived(name, method[1:]); err != nil {
+			return nil, nil, err
+		}
+		resp, err := c.f.run(ctx, req)
+		return resp, c.stamp(c.trailer(name, req)), err
+	})
+}
+
+// stamp is a trailer as frames have it. What can't be said twice is said of two shards.
+func (c *nodes) stamp(trailer metadata.MD) (stamps []*pawlv1.ShardStamp) {
+	leaders := trailer.Get("pawl-leader")
+	if len(leaders) == 0 {
+		leaders = []string{""}
+	}
+	for _, leader := range leaders {
+		for _, said := range trailer.Get("pawl-shard") {
+			if shard, err := strconv.Atoi(said); err == nil {
+				stamps = append(stamps, &pawlv1.ShardStamp{Shard: uint32(shard), Leader: leader})
+			}
+		}
+	}
+	return stamps
+}
+
 // intercept answers with trailers as a gateway does.
 func (c *nodes) intercept(ctx context.Context, name string, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	method := info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]
-	if err := c.arrived(name, method); err != nil {
+	if err := c.arrived(name, info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]); err != nil {
 		return nil, err
 	}
+	if trailer := c.trailer(name, req); trailer != nil {
+		_ = grpc.SetTrailer(ctx, trailer)
+	}
+	return handle(ctx, req)
+}
+
+// trailer is what the answer to a request says of its shard; nil: it has none.
+func (c *nodes) trailer(name string, req any) metadata.MD {
 	var shard uint32
 	switch r := req.(type) {
 	case *pawlv1.EnqueueRequest:
@@ -127,11 +166,11 @@ func (c *nodes) intercept(ctx context.Context, name string, req any, info *grpc.
 	case interface{ GetTaskId() string }:
 		id, err := task.ParseID(r.GetTaskId())
 		if err != nil {
-			return nil, err
+			return nil
 		}
 		shard = id.Shard()
 	default:
-		return handle(ctx, req)
+		return nil
 	}
 	trailer := metadata.Pairs("pawl-shard", fmt.Sprint(shard))
 	c.mu.Lock()
@@ -142,8 +181,7 @@ func (c *nodes) intercept(ctx context.Context, name string, req any, info *grpc.
 	if c.trailers != nil {
 		trailer = c.trailers(trailer)
 	}
-	_ = grpc.SetTrailer(ctx, trailer)
-	return handle(ctx, req)
+	return trailer
 }
 
 func (c *nodes) shardOf(queue string) uint32 {

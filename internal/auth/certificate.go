@@ -64,7 +64,7 @@ func (d *Door) AdmitCertificate(c *Certificate) (*Visitor, error) {
 	if v.expired(now) {
 		return nil, d.refuse(FailedExpired, "token %q, of the certificate %q: it expired at %s", v.Name, v.token.Certificate, v.expiresAt.UTC().Format(time.RFC3339))
 	}
-	v.use(now)
+	v.Use(now)
 	return v, nil
 }
 

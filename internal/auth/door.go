@@ -211,12 +211,12 @@ func (d *Door) Admit(secret string) (*Visitor, error) {
 	if v.expired(now) {
 		return nil, d.refuse(FailedExpired, "token %q: it expired at %s", v.Name, v.expiresAt.UTC().Format(time.RFC3339))
 	}
-	v.use(now)
+	v.Use(now)
 	return v, nil
 }
 
-// use notes that the visitor's token was used.
-func (v *Visitor) use(now time.Time) {
+// Use notes that the visitor's token was used. Admit does so; a call that lasts does it again whenever the caller asks for something.
+func (v *Visitor) Use(now time.Time) {
 	if minute := now.Unix() / 60; v.used.Load() != minute {
 		v.used.Store(minute)
 	}

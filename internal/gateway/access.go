@@ -96,6 +96,18 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 	return ctx, leave, nil
 }
 
+// admitFrame lets in a frame of a stream whose caller was admitted with the stream. Leave must be called at its end.
+func (g *Gateway) admitFrame(c *call) (leave func(), err error) {
+	if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
+		return nil, err
+	}
+	if ok, own := g.calls.Take(c.namespace); !ok {
+		return nil, tooManyCalls(g.calls, own)
+	}
+	c.visitor.Use(time.Now())
+	return func() { g.calls.Give(c.namespace) }, nil
+}
+
 // maxCalls bounds the calls that a node runs at once, workers' streams and long polls among them.
 const maxCalls = 100_000
 

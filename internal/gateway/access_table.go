@@ -63,6 +63,7 @@ const (
 var rpcNeeds = map[string]need{
 	"ProducerService/Enqueue":      {ofQueues, produce, false},
 	"ProducerService/EnqueueBatch": {ofQueues, produce, false},
+	"ProducerService/Produce":      {ofQueues, produce, true},
 	"ProducerService/GetTask":      {ofQueues, produce | consume | observe, true},
 	"ProducerService/CancelTask":   {ofQueues, operate, false},
 	"ProducerService/ListTasks":    {ofQueues, observe, false},

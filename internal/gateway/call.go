@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 )
@@ -22,6 +23,8 @@ type call struct {
 	// Of who serves the call: how it is counted.
 	face, method string
 	kind         callKind
+	frame        bool   // it is one of many on a stream, whose headers say nothing of it
+	inbox        *inbox // of a stream: where its messages come from
 
 	mu     sync.Mutex
 	stamps []broker.Stamp // one a shard, the latest
@@ -113,6 +116,20 @@ func (g *Gateway) trailer(c *call) metadata.MD {
 		md[trailerLeader] = []string{leader}
 	}
 	return md
+}
+
+// stampsOf gives what the trailers of a call say, for a frame of a stream.
+func (g *Gateway) stampsOf(c *call) []*pawlv1.ShardStamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.stamps) == 0 {
+		return nil
+	}
+	out := make([]*pawlv1.ShardStamp, len(c.stamps))
+	for i, s := range c.stamps {
+		out[i] = &pawlv1.ShardStamp{Shard: s.Shard, Index: s.Index, Time: timeProto(s.Time), Leader: g.nodeName(g.broker.LeaderElsewhere(s.Shard))}
+	}
+	return out
 }
 
 // leaderElsewhere names the other node that leads the one shard that a call asked; "": this node does, or it asked several.

@@ -47,9 +47,10 @@ type fake struct {
 	settles  [][]broker.Settle
 	released []task.ID
 	claims   []broker.ClaimCall
-	left     []broker.ClaimCall // given to Abandon
-	hold     chan struct{}      // if set, Settle waits until it can be read
-	busy     chan struct{}      // if set, Enqueue waits until it is closed
+	left     []broker.ClaimCall                           // given to Abandon
+	hold     chan struct{}                                // if set, Settle waits until it can be read
+	busy     chan struct{}                                // if set, Enqueue waits until it is closed
+	enqueues func(ctx context.Context, specs []task.Spec) // if set, it is called before Enqueue begins, and may wait
 	panics   bool
 	meter    Meter
 	fails    error // of every call
@@ -129,7 +130,10 @@ func (f *fake) begin(shard uint32) error {
 
 // The broker.
 
-func (f *fake) Enqueue(_ context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+func (f *fake) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if f.enqueues != nil {
+		f.enqueues(ctx, specs)
+	}
 	if f.busy != nil {
 		<-f.busy
 	}

@@ -165,6 +165,7 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 		return err
 	}
 	defer in.close()
+	c.inbox = in
 	return shownOut(ctx, handle(srv, &callStream{s, ctx, in, info.IsClientStream}))
 }
 

@@ -128,6 +128,23 @@ func (b *inbox) empty() {
 	b.giveRoom()
 }
 
+// heldRoom is the room of a message that is used when the next one comes. The zero heldRoom is none.
+type heldRoom struct{ held, extra *seats.Held }
+
+// keep leaves the room of the message at hand to the caller, who gives it back when the message is not used any more.
+func (b *inbox) keep() heldRoom {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kept := heldRoom{b.held, b.extra}
+	b.held, b.extra = nil, nil
+	return kept
+}
+
+func (r heldRoom) give() {
+	r.held.Give()
+	r.extra.Give()
+}
+
 func (b *inbox) giveRoom() {
 	b.held.Give()
 	b.extra.Give()

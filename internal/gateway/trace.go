@@ -74,6 +74,9 @@ func headersFor(s trace.SpanContext) map[string]string {
 
 // joinCall puts tasks that name no trace into that of the call which brought them, if it has one.
 func joinCall(ctx context.Context, tasks ...*pawlv1.TaskSpec) {
+	if callOf(ctx).frame { // the trace of a stream is none of its tasks'
+		return
+	}
 	of := headersFor(callTrace(ctx))
 	if of == nil {
 		return

@@ -81,7 +81,7 @@ var (
 	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "Calls of the API, by face (grpc, rest), method and code: ok, or as of the answer."}
 	requestSeconds = prometheus.HistogramOpts{Name: "pawl_request_duration_seconds", Help: "How long calls of the API took, in seconds. Those that were asked to wait for something are in pawl_poll_duration_seconds, streams in neither.", Buckets: callBuckets}
 	pollSeconds    = prometheus.HistogramOpts{Name: "pawl_poll_duration_seconds", Help: "How long calls took that were asked to wait for something, a task to claim or the end of one, their wait included, in seconds.", Buckets: callBuckets}
-	openStreams    = prometheus.GaugeOpts{Name: "pawl_streams", Help: "Streams that are open, by face (grpc, rest) and method: of workers, and of those who watch events."}
+	openStreams    = prometheus.GaugeOpts{Name: "pawl_streams", Help: "Streams that are open, by face (grpc, rest) and method: of workers, of producers, and of those who watch events."}
 	commitSeconds  = prometheus.HistogramOpts{Name: "pawl_raft_commit_seconds", Help: "From the start of a round of calls until it was logged by a majority and applied, in seconds, told by the leader.", Buckets: diskBuckets}
 	fsyncSeconds   = prometheus.HistogramOpts{Name: "pawl_raft_fsync_seconds", Help: "How long entries took to be written to the log and synced, in seconds.", Buckets: diskBuckets}
 	callBuckets    = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}

@@ -29,7 +29,7 @@ const (
 
 // actionOf says of every call of the API what the audit calls it.
 var actionOf = map[string]task.Action{
-	"ProducerService.Enqueue": work, "ProducerService.EnqueueBatch": work, "ProducerService.GetTask": read, "ProducerService.ListTasks": read,
+	"ProducerService.Enqueue": work, "ProducerService.EnqueueBatch": work, "ProducerService.Produce": work, "ProducerService.GetTask": read, "ProducerService.ListTasks": read,
 	"ProducerService.ExplainTask": read, "ProducerService.CancelTask": task.TaskCancelled, "ProducerService.UpdateTask": task.TaskEdited,
 
 	"OperatorService.ListQueues": read, "OperatorService.GetQueue": read, "OperatorService.ExplainQueue": read, "OperatorService.ListDead": read,

@@ -378,6 +378,251 @@ func (x *EnqueueResult) GetError() *Error {
 	return nil
 }
 
+// ProduceRequest is one frame.
+type ProduceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // chosen by the client, which counts its frames: the answer has it
+	Tasks         []*TaskSpec            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`    // at least 1, at most 1,000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProduceRequest) Reset() {
+	*x = ProduceRequest{}
+	mi := &file_pawl_v1_producer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProduceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProduceRequest) ProtoMessage() {}
+
+func (x *ProduceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_producer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProduceRequest.ProtoReflect.Descriptor instead.
+func (*ProduceRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ProduceRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ProduceRequest) GetTasks() []*TaskSpec {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+type ProduceResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Answers []*ProduceAnswer       `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"` // to frames that were ready at the same time
+	// The node shuts down. Send further frames over another stream, and half-close this one: the node still answers what it got. It cuts
+	// off streams that stay open when its drain timeout is over.
+	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProduceResponse) Reset() {
+	*x = ProduceResponse{}
+	mi := &file_pawl_v1_producer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProduceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProduceResponse) ProtoMessage() {}
+
+func (x *ProduceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_producer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProduceResponse.ProtoReflect.Descriptor instead.
+func (*ProduceResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ProduceResponse) GetAnswers() []*ProduceAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *ProduceResponse) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+// ProduceAnswer is the answer to one frame.
+type ProduceAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`  // of the frame
+	Results       []*EnqueueResult       `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"` // in the order of the frame's tasks
+	Error         *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`     // of the whole frame, which then has no results: invalid_argument, rate_limited, unavailable or internal
+	Stamps        []*ShardStamp          `protobuf:"bytes,4,rep,name=stamps,proto3" json:"stamps,omitempty"`   // one for each shard that was asked
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProduceAnswer) Reset() {
+	*x = ProduceAnswer{}
+	mi := &file_pawl_v1_producer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProduceAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProduceAnswer) ProtoMessage() {}
+
+func (x *ProduceAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_producer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProduceAnswer.ProtoReflect.Descriptor instead.
+func (*ProduceAnswer) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ProduceAnswer) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ProduceAnswer) GetResults() []*EnqueueResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *ProduceAnswer) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ProduceAnswer) GetStamps() []*ShardStamp {
+	if x != nil {
+		return x.Stamps
+	}
+	return nil
+}
+
+// ShardStamp says what an answer of a shard tells of. Calls have the same in their trailers.
+type ShardStamp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`  // of the shard's log
+	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`     // by the shard's clock
+	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"` // the other node that leads the shard; "": the node that answers, or it is not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardStamp) Reset() {
+	*x = ShardStamp{}
+	mi := &file_pawl_v1_producer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardStamp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardStamp) ProtoMessage() {}
+
+func (x *ShardStamp) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_producer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardStamp.ProtoReflect.Descriptor instead.
+func (*ShardStamp) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ShardStamp) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ShardStamp) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ShardStamp) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *ShardStamp) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
 type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -389,7 +634,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[6]
+	mi := &file_pawl_v1_producer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +646,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[6]
+	mi := &file_pawl_v1_producer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +659,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{6}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetTaskRequest) GetTaskId() string {
@@ -448,7 +693,7 @@ type GetTaskResponse struct {
 
 func (x *GetTaskResponse) Reset() {
 	*x = GetTaskResponse{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[7]
+	mi := &file_pawl_v1_producer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +705,7 @@ func (x *GetTaskResponse) String() string {
 func (*GetTaskResponse) ProtoMessage() {}
 
 func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[7]
+	mi := &file_pawl_v1_producer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +718,7 @@ func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskResponse.ProtoReflect.Descriptor instead.
 func (*GetTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{7}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetTaskResponse) GetTask() *Task {
@@ -500,7 +745,7 @@ type CancelTaskRequest struct {
 
 func (x *CancelTaskRequest) Reset() {
 	*x = CancelTaskRequest{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[8]
+	mi := &file_pawl_v1_producer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +757,7 @@ func (x *CancelTaskRequest) String() string {
 func (*CancelTaskRequest) ProtoMessage() {}
 
 func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[8]
+	mi := &file_pawl_v1_producer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +770,7 @@ func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskRequest.ProtoReflect.Descriptor instead.
 func (*CancelTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{8}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CancelTaskRequest) GetTaskId() string {
@@ -551,7 +796,7 @@ type CancelTaskResponse struct {
 
 func (x *CancelTaskResponse) Reset() {
 	*x = CancelTaskResponse{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[9]
+	mi := &file_pawl_v1_producer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +808,7 @@ func (x *CancelTaskResponse) String() string {
 func (*CancelTaskResponse) ProtoMessage() {}
 
 func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[9]
+	mi := &file_pawl_v1_producer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +821,7 @@ func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskResponse.ProtoReflect.Descriptor instead.
 func (*CancelTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CancelTaskResponse) GetTask() *Task {
@@ -598,7 +843,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[10]
+	mi := &file_pawl_v1_producer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +855,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[10]
+	mi := &file_pawl_v1_producer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +868,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{10}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListTasksRequest) GetFilter() *Filter {
@@ -665,7 +910,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[11]
+	mi := &file_pawl_v1_producer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +922,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[11]
+	mi := &file_pawl_v1_producer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +935,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{11}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListTasksResponse) GetItems() []*Task {
@@ -728,7 +973,7 @@ type UpdateTaskRequest struct {
 
 func (x *UpdateTaskRequest) Reset() {
 	*x = UpdateTaskRequest{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[12]
+	mi := &file_pawl_v1_producer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +985,7 @@ func (x *UpdateTaskRequest) String() string {
 func (*UpdateTaskRequest) ProtoMessage() {}
 
 func (x *UpdateTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[12]
+	mi := &file_pawl_v1_producer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +998,7 @@ func (x *UpdateTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{12}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateTaskRequest) GetTaskId() string {
@@ -807,7 +1052,7 @@ type UpdateTaskResponse struct {
 
 func (x *UpdateTaskResponse) Reset() {
 	*x = UpdateTaskResponse{}
-	mi := &file_pawl_v1_producer_proto_msgTypes[13]
+	mi := &file_pawl_v1_producer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +1064,7 @@ func (x *UpdateTaskResponse) String() string {
 func (*UpdateTaskResponse) ProtoMessage() {}
 
 func (x *UpdateTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_producer_proto_msgTypes[13]
+	mi := &file_pawl_v1_producer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +1077,7 @@ func (x *UpdateTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskResponse.ProtoReflect.Descriptor instead.
 func (*UpdateTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{13}
+	return file_pawl_v1_producer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateTaskResponse) GetTask() *Task {
@@ -864,7 +1109,24 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x16.pawl.v1.EnqueueResultR\aresults\"\\\n" +
 	"\rEnqueueResult\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.pawl.v1.EnqueuedR\x04task\x12$\n" +
-	"\x05error\x18\x02 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\"\x90\x01\n" +
+	"\x05error\x18\x02 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\"Q\n" +
+	"\x0eProduceRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12'\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x11.pawl.v1.TaskSpecR\x05tasks\"_\n" +
+	"\x0fProduceResponse\x120\n" +
+	"\aanswers\x18\x01 \x03(\v2\x16.pawl.v1.ProduceAnswerR\aanswers\x12\x1a\n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\"\xac\x01\n" +
+	"\rProduceAnswer\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x120\n" +
+	"\aresults\x18\x02 \x03(\v2\x16.pawl.v1.EnqueueResultR\aresults\x12$\n" +
+	"\x05error\x18\x03 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\x12+\n" +
+	"\x06stamps\x18\x04 \x03(\v2\x13.pawl.v1.ShardStampR\x06stamps\"\x80\x01\n" +
+	"\n" +
+	"ShardStamp\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\"\x90\x01\n" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12-\n" +
 	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x126\n" +
@@ -901,10 +1163,11 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n" +
-	"\x11CONSISTENCY_STALE\x10\x022\xf6\x03\n" +
+	"\x11CONSISTENCY_STALE\x10\x022\xb8\x04\n" +
 	"\x0fProducerService\x12<\n" +
 	"\aEnqueue\x12\x17.pawl.v1.EnqueueRequest\x1a\x18.pawl.v1.EnqueueResponse\x12K\n" +
-	"\fEnqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\x12<\n" +
+	"\fEnqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\x12@\n" +
+	"\aProduce\x12\x17.pawl.v1.ProduceRequest\x1a\x18.pawl.v1.ProduceResponse(\x010\x01\x12<\n" +
 	"\aGetTask\x12\x17.pawl.v1.GetTaskRequest\x1a\x18.pawl.v1.GetTaskResponse\x12E\n" +
 	"\n" +
 	"CancelTask\x12\x1a.pawl.v1.CancelTaskRequest\x1a\x1b.pawl.v1.CancelTaskResponse\x12B\n" +
@@ -926,7 +1189,7 @@ func file_pawl_v1_producer_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_producer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pawl_v1_producer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_pawl_v1_producer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_pawl_v1_producer_proto_goTypes = []any{
 	(Consistency)(0),              // 0: pawl.v1.Consistency
 	(*EnqueueRequest)(nil),        // 1: pawl.v1.EnqueueRequest
@@ -935,67 +1198,79 @@ var file_pawl_v1_producer_proto_goTypes = []any{
 	(*EnqueueBatchRequest)(nil),   // 4: pawl.v1.EnqueueBatchRequest
 	(*EnqueueBatchResponse)(nil),  // 5: pawl.v1.EnqueueBatchResponse
 	(*EnqueueResult)(nil),         // 6: pawl.v1.EnqueueResult
-	(*GetTaskRequest)(nil),        // 7: pawl.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),       // 8: pawl.v1.GetTaskResponse
-	(*CancelTaskRequest)(nil),     // 9: pawl.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),    // 10: pawl.v1.CancelTaskResponse
-	(*ListTasksRequest)(nil),      // 11: pawl.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),     // 12: pawl.v1.ListTasksResponse
-	(*UpdateTaskRequest)(nil),     // 13: pawl.v1.UpdateTaskRequest
-	(*UpdateTaskResponse)(nil),    // 14: pawl.v1.UpdateTaskResponse
-	(*TaskSpec)(nil),              // 15: pawl.v1.TaskSpec
-	(Status)(0),                   // 16: pawl.v1.Status
-	(State)(0),                    // 17: pawl.v1.State
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*Error)(nil),                 // 19: pawl.v1.Error
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*Task)(nil),                  // 21: pawl.v1.Task
-	(*Filter)(nil),                // 22: pawl.v1.Filter
-	(*Searched)(nil),              // 23: pawl.v1.Searched
-	(Priority)(0),                 // 24: pawl.v1.Priority
-	(*ExplainTaskRequest)(nil),    // 25: pawl.v1.ExplainTaskRequest
-	(*ExplainTaskResponse)(nil),   // 26: pawl.v1.ExplainTaskResponse
+	(*ProduceRequest)(nil),        // 7: pawl.v1.ProduceRequest
+	(*ProduceResponse)(nil),       // 8: pawl.v1.ProduceResponse
+	(*ProduceAnswer)(nil),         // 9: pawl.v1.ProduceAnswer
+	(*ShardStamp)(nil),            // 10: pawl.v1.ShardStamp
+	(*GetTaskRequest)(nil),        // 11: pawl.v1.GetTaskRequest
+	(*GetTaskResponse)(nil),       // 12: pawl.v1.GetTaskResponse
+	(*CancelTaskRequest)(nil),     // 13: pawl.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),    // 14: pawl.v1.CancelTaskResponse
+	(*ListTasksRequest)(nil),      // 15: pawl.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),     // 16: pawl.v1.ListTasksResponse
+	(*UpdateTaskRequest)(nil),     // 17: pawl.v1.UpdateTaskRequest
+	(*UpdateTaskResponse)(nil),    // 18: pawl.v1.UpdateTaskResponse
+	(*TaskSpec)(nil),              // 19: pawl.v1.TaskSpec
+	(Status)(0),                   // 20: pawl.v1.Status
+	(State)(0),                    // 21: pawl.v1.State
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*Error)(nil),                 // 23: pawl.v1.Error
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*Task)(nil),                  // 25: pawl.v1.Task
+	(*Filter)(nil),                // 26: pawl.v1.Filter
+	(*Searched)(nil),              // 27: pawl.v1.Searched
+	(Priority)(0),                 // 28: pawl.v1.Priority
+	(*ExplainTaskRequest)(nil),    // 29: pawl.v1.ExplainTaskRequest
+	(*ExplainTaskResponse)(nil),   // 30: pawl.v1.ExplainTaskResponse
 }
 var file_pawl_v1_producer_proto_depIdxs = []int32{
-	15, // 0: pawl.v1.EnqueueRequest.task:type_name -> pawl.v1.TaskSpec
+	19, // 0: pawl.v1.EnqueueRequest.task:type_name -> pawl.v1.TaskSpec
 	3,  // 1: pawl.v1.EnqueueResponse.task:type_name -> pawl.v1.Enqueued
-	16, // 2: pawl.v1.Enqueued.status:type_name -> pawl.v1.Status
-	17, // 3: pawl.v1.Enqueued.state:type_name -> pawl.v1.State
-	18, // 4: pawl.v1.Enqueued.created_at:type_name -> google.protobuf.Timestamp
-	15, // 5: pawl.v1.EnqueueBatchRequest.tasks:type_name -> pawl.v1.TaskSpec
+	20, // 2: pawl.v1.Enqueued.status:type_name -> pawl.v1.Status
+	21, // 3: pawl.v1.Enqueued.state:type_name -> pawl.v1.State
+	22, // 4: pawl.v1.Enqueued.created_at:type_name -> google.protobuf.Timestamp
+	19, // 5: pawl.v1.EnqueueBatchRequest.tasks:type_name -> pawl.v1.TaskSpec
 	6,  // 6: pawl.v1.EnqueueBatchResponse.results:type_name -> pawl.v1.EnqueueResult
 	3,  // 7: pawl.v1.EnqueueResult.task:type_name -> pawl.v1.Enqueued
-	19, // 8: pawl.v1.EnqueueResult.error:type_name -> pawl.v1.Error
-	20, // 9: pawl.v1.GetTaskRequest.wait:type_name -> google.protobuf.Duration
-	0,  // 10: pawl.v1.GetTaskRequest.consistency:type_name -> pawl.v1.Consistency
-	21, // 11: pawl.v1.GetTaskResponse.task:type_name -> pawl.v1.Task
-	20, // 12: pawl.v1.GetTaskResponse.age:type_name -> google.protobuf.Duration
-	21, // 13: pawl.v1.CancelTaskResponse.task:type_name -> pawl.v1.Task
-	22, // 14: pawl.v1.ListTasksRequest.filter:type_name -> pawl.v1.Filter
-	21, // 15: pawl.v1.ListTasksResponse.items:type_name -> pawl.v1.Task
-	23, // 16: pawl.v1.ListTasksResponse.searched:type_name -> pawl.v1.Searched
-	18, // 17: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
-	24, // 18: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
-	21, // 19: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
-	1,  // 20: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
-	4,  // 21: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
-	7,  // 22: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
-	9,  // 23: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
-	11, // 24: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
-	13, // 25: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
-	25, // 26: pawl.v1.ProducerService.ExplainTask:input_type -> pawl.v1.ExplainTaskRequest
-	2,  // 27: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
-	5,  // 28: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
-	8,  // 29: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
-	10, // 30: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
-	12, // 31: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
-	14, // 32: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
-	26, // 33: pawl.v1.ProducerService.ExplainTask:output_type -> pawl.v1.ExplainTaskResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	23, // 8: pawl.v1.EnqueueResult.error:type_name -> pawl.v1.Error
+	19, // 9: pawl.v1.ProduceRequest.tasks:type_name -> pawl.v1.TaskSpec
+	9,  // 10: pawl.v1.ProduceResponse.answers:type_name -> pawl.v1.ProduceAnswer
+	6,  // 11: pawl.v1.ProduceAnswer.results:type_name -> pawl.v1.EnqueueResult
+	23, // 12: pawl.v1.ProduceAnswer.error:type_name -> pawl.v1.Error
+	10, // 13: pawl.v1.ProduceAnswer.stamps:type_name -> pawl.v1.ShardStamp
+	22, // 14: pawl.v1.ShardStamp.time:type_name -> google.protobuf.Timestamp
+	24, // 15: pawl.v1.GetTaskRequest.wait:type_name -> google.protobuf.Duration
+	0,  // 16: pawl.v1.GetTaskRequest.consistency:type_name -> pawl.v1.Consistency
+	25, // 17: pawl.v1.GetTaskResponse.task:type_name -> pawl.v1.Task
+	24, // 18: pawl.v1.GetTaskResponse.age:type_name -> google.protobuf.Duration
+	25, // 19: pawl.v1.CancelTaskResponse.task:type_name -> pawl.v1.Task
+	26, // 20: pawl.v1.ListTasksRequest.filter:type_name -> pawl.v1.Filter
+	25, // 21: pawl.v1.ListTasksResponse.items:type_name -> pawl.v1.Task
+	27, // 22: pawl.v1.ListTasksResponse.searched:type_name -> pawl.v1.Searched
+	22, // 23: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
+	28, // 24: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
+	25, // 25: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
+	1,  // 26: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
+	4,  // 27: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
+	7,  // 28: pawl.v1.ProducerService.Produce:input_type -> pawl.v1.ProduceRequest
+	11, // 29: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
+	13, // 30: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
+	15, // 31: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
+	17, // 32: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
+	29, // 33: pawl.v1.ProducerService.ExplainTask:input_type -> pawl.v1.ExplainTaskRequest
+	2,  // 34: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
+	5,  // 35: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
+	8,  // 36: pawl.v1.ProducerService.Produce:output_type -> pawl.v1.ProduceResponse
+	12, // 37: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
+	14, // 38: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
+	16, // 39: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
+	18, // 40: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
+	30, // 41: pawl.v1.ProducerService.ExplainTask:output_type -> pawl.v1.ExplainTaskResponse
+	34, // [34:42] is the sub-list for method output_type
+	26, // [26:34] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_producer_proto_init() }
@@ -1005,14 +1280,14 @@ func file_pawl_v1_producer_proto_init() {
 	}
 	file_pawl_v1_explain_proto_init()
 	file_pawl_v1_task_proto_init()
-	file_pawl_v1_producer_proto_msgTypes[12].OneofWrappers = []any{}
+	file_pawl_v1_producer_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_producer_proto_rawDesc), len(file_pawl_v1_producer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

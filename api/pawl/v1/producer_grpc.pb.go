@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ProducerService_Enqueue_FullMethodName      = "/pawl.v1.ProducerService/Enqueue"
 	ProducerService_EnqueueBatch_FullMethodName = "/pawl.v1.ProducerService/EnqueueBatch"
+	ProducerService_Produce_FullMethodName      = "/pawl.v1.ProducerService/Produce"
 	ProducerService_GetTask_FullMethodName      = "/pawl.v1.ProducerService/GetTask"
 	ProducerService_CancelTask_FullMethodName   = "/pawl.v1.ProducerService/CancelTask"
 	ProducerService_ListTasks_FullMethodName    = "/pawl.v1.ProducerService/ListTasks"
@@ -38,6 +39,18 @@ type ProducerServiceClient interface {
 	Enqueue(ctx context.Context, in *EnqueueRequest, opts ...grpc.CallOption) (*EnqueueResponse, error)
 	// EnqueueBatch answers for each task by itself: one bad task doesn't sink the others.
 	EnqueueBatch(ctx context.Context, in *EnqueueBatchRequest, opts ...grpc.CallOption) (*EnqueueBatchResponse, error)
+	// Produce runs EnqueueBatch for each frame of a stream that stays open, at a fraction of what a call costs. The server knows the caller
+	// from the metadata with which the stream began; the stream ends with the caller's token.
+	//
+	// The server handles up to 64 frames of a stream at the same time and answers each when its tasks are on stable storage, in any order.
+	// While 64 are under way it doesn't read the stream, and the client's sends block. Each frame counts as a call: against
+	// the rates of its namespace and against the calls that a server runs at once.
+	//
+	// A frame that is refused is answered, and the stream goes on. The stream itself ends with unauthenticated or unavailable when
+	// its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded.
+	// The server answers what it has begun to handle before it ends a stream: a frame without an answer was not handled. When the connection breaks
+	// instead, the outcome of such a frame is unknown: repeat it with the same request ids.
+	Produce(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ProduceRequest, ProduceResponse], error)
 	// GetTask waits up to wait for an end state.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
 	// CancelTask ends a task that has not ended; the context of a running handler is cancelled. A cancelled task is answered
@@ -78,6 +91,19 @@ func (c *producerServiceClient) EnqueueBatch(ctx context.Context, in *EnqueueBat
 	}
 	return out, nil
 }
+
+func (c *producerServiceClient) Produce(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ProduceRequest, ProduceResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ProducerService_ServiceDesc.Streams[0], ProducerService_Produce_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ProduceRequest, ProduceResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProducerService_ProduceClient = grpc.BidiStreamingClient[ProduceRequest, ProduceResponse]
 
 func (c *producerServiceClient) GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -139,6 +165,18 @@ type ProducerServiceServer interface {
 	Enqueue(context.Context, *EnqueueRequest) (*EnqueueResponse, error)
 	// EnqueueBatch answers for each task by itself: one bad task doesn't sink the others.
 	EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error)
+	// Produce runs EnqueueBatch for each frame of a stream that stays open, at a fraction of what a call costs. The server knows the caller
+	// from the metadata with which the stream began; the stream ends with the caller's token.
+	//
+	// The server handles up to 64 frames of a stream at the same time and answers each when its tasks are on stable storage, in any order.
+	// While 64 are under way it doesn't read the stream, and the client's sends block. Each frame counts as a call: against
+	// the rates of its namespace and against the calls that a server runs at once.
+	//
+	// A frame that is refused is answered, and the stream goes on. The stream itself ends with unauthenticated or unavailable when
+	// its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded.
+	// The server answers what it has begun to handle before it ends a stream: a frame without an answer was not handled. When the connection breaks
+	// instead, the outcome of such a frame is unknown: repeat it with the same request ids.
+	Produce(grpc.BidiStreamingServer[ProduceRequest, ProduceResponse]) error
 	// GetTask waits up to wait for an end state.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
 	// CancelTask ends a task that has not ended; the context of a running handler is cancelled. A cancelled task is answered
@@ -165,6 +203,9 @@ func (UnimplementedProducerServiceServer) Enqueue(context.Context, *EnqueueReque
 }
 func (UnimplementedProducerServiceServer) EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EnqueueBatch not implemented")
+}
+func (UnimplementedProducerServiceServer) Produce(grpc.BidiStreamingServer[ProduceRequest, ProduceResponse]) error {
+	return status.Error(codes.Unimplemented, "method Produce not implemented")
 }
 func (UnimplementedProducerServiceServer) GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTask not implemented")
@@ -237,6 +278,13 @@ func _ProducerService_EnqueueBatch_Handler(srv interface{}, ctx context.Context,
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _ProducerService_Produce_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ProducerServiceServer).Produce(&grpc.GenericServerStream[ProduceRequest, ProduceResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProducerService_ProduceServer = grpc.BidiStreamingServer[ProduceRequest, ProduceResponse]
 
 func _ProducerService_GetTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetTaskRequest)
@@ -364,6 +412,13 @@ var ProducerService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ProducerService_ExplainTask_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Produce",
+			Handler:       _ProducerService_Produce_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "pawl/v1/producer.proto",
 }

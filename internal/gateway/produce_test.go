@@ -1,0 +1,549 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// producer is the client's end of a Produce stream.
+type producer struct {
+	t      *testing.T
+	stream pawlv1.ProducerService_ProduceClient
+	ready  []*pawlv1.ProduceAnswer
+}
+
+func startProducer(t *testing.T, ctx context.Context, conn *grpc.ClientConn) *producer {
+	t.Helper()
+	stream, err := pawlv1.NewProducerServiceClient(conn).Produce(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &producer{t: t, stream: stream}
+}
+
+// say sends a frame with a task for each queue.
+func (p *producer) say(number uint64, queues ...string) {
+	p.t.Helper()
+	m := &pawlv1.ProduceRequest{Number: number}
+	for _, q := range queues {
+		m.Tasks = append(m.Tasks, &pawlv1.TaskSpec{Type: "a", Queue: q, Payload: []byte("1")})
+	}
+	p.send(m)
+}
+
+func (p *producer) send(m *pawlv1.ProduceRequest) {
+	p.t.Helper()
+	if err := p.stream.Send(m); err != nil {
+		p.t.Fatalf("frame %d: %v", m.GetNumber(), err)
+	}
+}
+
+// hear is the next answer.
+func (p *producer) hear() *pawlv1.ProduceAnswer {
+	p.t.Helper()
+	for len(p.ready) == 0 {
+		m, err := p.stream.Recv()
+		if err != nil {
+			p.t.Fatalf("the stream ended: %v", err)
+		}
+		p.ready = m.GetAnswers()
+	}
+	a := p.ready[0]
+	p.ready = p.ready[1:]
+	return a
+}
+
+// wants hears an answer that names a frame, and what became of its tasks: "ok" or a code.
+func (p *producer) wants(what string, number uint64, want string) {
+	p.t.Helper()
+	if a := p.hear(); a.GetNumber() != number || became(a) != want {
+		p.t.Errorf("%s: answer %d: %s, want %d: %s", what, a.GetNumber(), became(a), number, want)
+	}
+}
+
+func became(a *pawlv1.ProduceAnswer) string {
+	if e := a.GetError(); e != nil {
+		return fmt.Sprintf("%s of %s", e.GetCode(), e.GetField())
+	}
+	var all []string
+	for _, r := range a.GetResults() {
+		if r.GetError() != nil {
+			all = append(all, r.GetError().GetCode())
+		} else {
+			all = append(all, "ok")
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// ends hears the end of the stream.
+func (p *producer) ends(what string, code codes.Code, words string) {
+	p.t.Helper()
+	m, err := p.stream.Recv()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if m != nil || status.Code(err) != code || err != nil && !strings.Contains(err.Error(), words) {
+		p.t.Errorf("%s: the stream ended with %v (%v), want %v: %q", what, err, m, code, words)
+	}
+}
+
+// byQueue has the fake wait in each enqueue until its queue is let go.
+type byQueue struct {
+	held  map[string]chan struct{}
+	began atomic.Int32
+	most  atomic.Int32 // at once
+	now   atomic.Int32
+}
+
+func holdQueues(f *fake, queues ...string) *byQueue {
+	h := &byQueue{held: map[string]chan struct{}{}}
+	for _, q := range queues {
+		h.held[q] = make(chan struct{})
+	}
+	f.enqueues = func(ctx context.Context, specs []task.Spec) {
+		h.began.Add(1)
+		if n := h.now.Add(1); n > h.most.Load() {
+			h.most.Store(n)
+		}
+		defer h.now.Add(-1)
+		select {
+		case <-h.held[specs[0].Queue]: // which blocks for ever if the queue is not held
+		case <-ctx.Done():
+		case <-h.free(specs[0].Queue):
+		}
+	}
+	return h
+}
+
+var free = make(chan struct{})
+
+func init() { close(free) }
+
+// free can be read if a queue is not held.
+func (h *byQueue) free(queue string) <-chan struct{} {
+	if h.held[queue] == nil {
+		return free
+	}
+	return nil
+}
+
+func (h *byQueue) letGo(queue string) { close(h.held[queue]) }
+
+// Frames are answered when they are done, in whatever order that is, and all that came before the client closed its side.
+func TestProduceAnswersInAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		h := holdQueues(f, "slow", "slower")
+		_, l := serve(t, f)
+		p := startProducer(t, t.Context(), dial(t, l))
+		p.say(7, "slower", "slower")
+		p.say(8, "slow")
+		synctest.Wait()
+		p.say(9, "a", "a", "a")
+		p.wants("while two wait", 9, "ok ok ok")
+		p.say(10, "a")
+		p.wants("while two wait", 10, "ok")
+		h.letGo("slow")
+		p.wants("the second", 8, "ok")
+		if err := p.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		h.letGo("slower")
+		p.wants("the first, after the client closed its side", 7, "ok ok")
+		p.ends("the client closed its side", codes.OK, "")
+		if len(f.tasks) != 7 {
+			t.Errorf("%d tasks were made, want 7", len(f.tasks))
+		}
+	})
+}
+
+// So many frames are under way, and no more are read. All are answered in the end.
+func TestProduceBoundsItsFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		h := holdQueues(f, "slow")
+		g, l := serve(t, f)
+		p := startProducer(t, t.Context(), dial(t, l))
+		for n := range uint64(300) {
+			p.say(n, "slow")
+		}
+		synctest.Wait()
+		if n := h.began.Load(); n != maxFrames {
+			t.Errorf("%d frames are under way, want %d", n, maxFrames)
+		}
+		h.letGo("slow")
+		seen := map[uint64]bool{}
+		for range 300 {
+			a := p.hear()
+			if seen[a.GetNumber()] || became(a) != "ok" {
+				t.Errorf("answer %d: %s, seen before: %v", a.GetNumber(), became(a), seen[a.GetNumber()])
+			}
+			seen[a.GetNumber()] = true
+		}
+		if n := h.most.Load(); n != maxFrames {
+			t.Errorf("%d frames were under way at once, want %d", n, maxFrames)
+		}
+		_ = p.stream.CloseSend()
+		p.ends("the client closed its side", codes.OK, "")
+		synctest.Wait()
+		if ok, _ := g.calls.Take("default"); !ok || len(f.tasks) != 300 {
+			t.Errorf("%d tasks, want 300; there is a place for a call: %v", len(f.tasks), ok)
+		}
+	})
+}
+
+// A frame that can't be taken is answered, and the stream goes on.
+func TestProduceOutlastsBadFrames(t *testing.T) {
+	document()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		token := k.cut("p", auth.Rights{Namespace: "team", Roles: auth.Produce, Queues: []string{"mine", "slow"}})
+		f := newFake(1)
+		f.door = k.door
+		g, l := serve(t, f)
+		p := startProducer(t, with(t.Context(), token, ""), dial(t, l))
+		check := func(what, want string) {
+			t.Helper()
+			p.wants(what, 1, want)
+			p.say(2, "mine")
+			p.wants("after "+what, 2, "ok")
+		}
+		p.say(1)
+		check("no task", "invalid_argument of tasks")
+		p.say(1, slices.Repeat([]string{"mine"}, 1001)...)
+		check("1,001 tasks", "invalid_argument of tasks")
+		p.say(1, "mine", "other", "mine")
+		check("a queue that the token is not good for", "ok permission_denied ok")
+		p.send(&pawlv1.ProduceRequest{Number: 1, Tasks: []*pawlv1.TaskSpec{{Payload: []byte("1")}}})
+		check("a bad task", "invalid_argument")
+
+		f.set(func() { f.down[1] = true })
+		p.say(1, "mine")
+		p.wants("a shard without a leader", 1, "unavailable")
+		f.set(func() { f.down[1], f.panics = false, true })
+		p.say(1, "mine")
+		p.wants("a panic", 1, "internal")
+		f.panics = false
+
+		for range g.calls.Each() - 1 { // the stream has one
+			g.calls.Take("team")
+		}
+		p.say(1, "mine")
+		p.wants("more calls than a namespace may have", 1, "unavailable of ")
+		g.calls.Give("team")
+		p.say(2, "mine")
+		p.wants("after that", 2, "ok")
+	})
+}
+
+// A frame takes of the rates of its namespace what a call would.
+func TestFramesCountAsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		token := k.cut("p", auth.Rights{Namespace: "team", Roles: auth.Produce})
+		f, meter := newFake(1), &tellTale{}
+		f.door, f.meter = k.door, meter
+		_, l := serve(t, f)
+		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 4}}})
+		p := startProducer(t, with(t.Context(), token, ""), dial(t, l)) // is one
+		p.say(1, "a", "a")
+		p.wants("the second and third", 1, "ok ok")
+		p.say(2, "a", "a")
+		p.wants("the fourth, and one more", 2, "ok rate_limited")
+		p.say(3, "a")
+		p.wants("one more", 3, "rate_limited of ")
+		time.Sleep(time.Minute)
+		uses, told := k.door.Uses()
+		told()
+		p.say(4, "a")
+		p.wants("after a minute", 4, "ok")
+		if again, _ := k.door.Uses(); len(uses) != 1 || len(again) != 1 || !again[0].At.Time().After(uses[0].At.Time()) {
+			t.Errorf("uses of the token: %v, and after another frame %v", uses, again)
+		}
+		_ = p.stream.CloseSend()
+		p.ends("the client closed its side", codes.OK, "")
+		synctest.Wait()
+		said, open := meter.heard()
+		const frame = "grpc ProducerService/Produce.frame "
+		want := "[" + frame + "ok 0s false " + frame + "ok 0s false " + frame + "rate_limited 0s false " + frame + "ok 0s false grpc ProducerService/Produce ok -1ns false]"
+		if said != want || open != "map[grpc ProducerService/Produce:0]" {
+			t.Errorf("told %s, streams %s, want %s", said, open, want)
+		}
+	})
+}
+
+// A message that is too long, or is none, ends the stream. What was under way is answered first.
+func TestMessagesThatEndProduce(t *testing.T) {
+	garbage := &pawlv1.ProduceRequest{}
+	garbage.ProtoReflect().SetUnknown([]byte{0x12, 0x02, 0xff, 0xff}) // tasks, as they can't be
+	long := &pawlv1.ProduceRequest{Tasks: []*pawlv1.TaskSpec{{Payload: make([]byte, 17<<20)}}}
+	for _, c := range []struct {
+		what  string
+		m     *pawlv1.ProduceRequest
+		code  codes.Code
+		words string
+	}{{"garbage", garbage, codes.InvalidArgument, "message"}, {"a long one", long, codes.ResourceExhausted, "more than 16777216 bytes"}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(1)
+			h := holdQueues(f, "slow")
+			_, l := serve(t, f)
+			p := startProducer(t, t.Context(), dial(t, l))
+			p.say(1, "slow")
+			_ = p.stream.Send(c.m) // fails if the stream has ended by then
+			synctest.Wait()
+			h.letGo("slow")
+			p.wants(c.what, 1, "ok")
+			p.ends(c.what, c.code, c.words)
+		})
+	}
+}
+
+// A stream ends with its token. What was under way is answered first, and nothing else is begun.
+func TestProduceEndsWithItsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		token := k.cut("p", auth.Rights{Namespace: "team", Roles: auth.Produce})
+		f := newFake(1)
+		f.door = k.door
+		h := holdQueues(f, "slow")
+		_, l := serve(t, f)
+		p := startProducer(t, with(t.Context(), token, ""), dial(t, l))
+		p.say(1, "slow")
+		synctest.Wait()
+		k.tokens = nil
+		k.tell()
+		synctest.Wait()
+		p.say(2, "a")
+		synctest.Wait()
+		h.letGo("slow")
+		p.wants("what was under way", 1, "ok")
+		p.ends("the token was revoked", codes.Unauthenticated, "was revoked")
+		if len(f.tasks) != 1 {
+			t.Errorf("%d tasks were made, want the one that was under way", len(f.tasks))
+		}
+	})
+}
+
+// A node that shuts down says so, and goes on with the streams that it has until their clients close them.
+func TestProduceWhileTheNodeDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		_, l := serve(t, f)
+		p := startProducer(t, t.Context(), dial(t, l))
+		p.say(1, "a")
+		p.wants("before", 1, "ok")
+		close(f.draining)
+		if m, err := p.stream.Recv(); err != nil || !m.GetDraining() {
+			t.Fatalf("a node that drains said %v, %v", m, err)
+		}
+		p.say(2, "a")
+		p.wants("while it drains", 2, "ok")
+		_ = p.stream.CloseSend()
+		p.ends("the client closed its side", codes.OK, "")
+	})
+}
+
+// A client that goes takes nothing along: what was under way ends, and its places are free.
+func TestProduceOfAClientThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, meter := newFake(1), &tellTale{}
+		f.meter = meter
+		holdQueues(f, "slow")
+		g, l := serve(t, f)
+		ctx, cancel := context.WithCancel(t.Context())
+		p := startProducer(t, ctx, dial(t, l))
+		p.say(1, "slow")
+		synctest.Wait()
+		for range g.calls.Each() - 2 {
+			g.calls.Take("default")
+		}
+		if ok, _ := g.calls.Take("default"); ok {
+			t.Error("a frame that is under way takes no place")
+		}
+		cancel()
+		synctest.Wait()
+		if _, open := meter.heard(); open != "map[grpc ProducerService/Produce:0]" {
+			t.Errorf("streams that are open: %s", open)
+		}
+		for range 2 {
+			if ok, _ := g.calls.Take("default"); !ok {
+				t.Error("the stream or its frame still has its place")
+			}
+		}
+	})
+}
+
+// The room of a large frame is its own until it is answered, whatever comes meanwhile.
+func TestRoomOfFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		h := holdQueues(f, "slow")
+		g, l := serve(t, f)
+		p := startProducer(t, t.Context(), dial(t, l))
+		large := func(number uint64, queue string) {
+			p.send(&pawlv1.ProduceRequest{Number: number, Tasks: []*pawlv1.TaskSpec{{Type: "a", Queue: queue, ContentType: "b", Payload: make([]byte, 500<<10)}}})
+			synctest.Wait()
+		}
+		large(1, "slow")
+		one, _ := g.large.Taken()
+		large(2, "slow")
+		two, _ := g.large.Taken()
+		if one < 500<<10 || two != 2*one {
+			t.Errorf("room taken by one frame of 500 KiB: %d bytes, by two: %d", one, two)
+		}
+		large(3, "a")
+		p.wants("a large one meanwhile", 3, "ok")
+		synctest.Wait()
+		if now, _ := g.large.Taken(); now != two {
+			t.Errorf("when a third is answered, %d bytes are taken, want %d", now, two)
+		}
+		h.letGo("slow")
+		p.hear()
+		p.hear()
+		synctest.Wait()
+		if now, _ := g.large.Taken(); now != 0 {
+			t.Errorf("%d bytes are taken in the end", now)
+		}
+	})
+}
+
+// An answer has a stamp of each shard, which names its leader if that is another node.
+func TestFramesAreStamped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		f.home["b"] = 2
+		_, l := serve(t, f)
+		p := startProducer(t, t.Context(), dial(t, l))
+		for _, c := range []struct {
+			leader uint64
+			queues []string
+			want   string
+		}{{1, []string{"a"}, "1@"}, {2, []string{"a"}, "1@n2"}, {2, []string{"b", "b"}, "2@n2"}, {2, []string{"a", "b"}, "1@n2 2@n2"}, {0, []string{"a"}, "1@"}, {2, nil, ""}} {
+			f.set(func() { f.leader = c.leader })
+			p.say(1, c.queues...)
+			var got []string
+			for _, s := range p.hear().GetStamps() {
+				got = append(got, fmt.Sprintf("%d@%s", s.GetShard(), s.GetLeader()))
+				if s.GetIndex() == 0 || !s.GetTime().AsTime().Equal(time.Now()) {
+					t.Errorf("stamp: %v, at %s", s, time.Now())
+				}
+			}
+			slices.Sort(got)
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("tasks in %v while node %d leads: stamps %v, want %s", c.queues, c.leader, got, c.want)
+			}
+		}
+	})
+}
+
+// The trace of the headers with which a stream began is not that of its tasks: it may last for days.
+func TestTasksDoNotJoinTheTraceOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		var headers map[string]string
+		f.enqueues = func(_ context.Context, specs []task.Spec) { headers = specs[0].Headers }
+		_, l := serve(t, f)
+		p := startProducer(t, metadata.AppendToOutgoingContext(t.Context(), "traceparent", someTrace), dial(t, l))
+		p.say(1, "a")
+		p.wants("with a trace", 1, "ok")
+		if len(headers) != 0 {
+			t.Errorf("the task has headers %v", headers)
+		}
+	})
+}
+
+// pipeProducer is a Produce stream whose sends block while nobody receives.
+type pipeProducer struct {
+	grpc.ServerStream
+	ctx context.Context
+	in  chan *pawlv1.ProduceRequest
+	out chan *pawlv1.ProduceResponse
+}
+
+func (s *pipeProducer) Context() context.Context { return s.ctx }
+
+func (s *pipeProducer) Recv() (*pawlv1.ProduceRequest, error) {
+	into := &pawlv1.ProduceRequest{}
+	return into, s.RecvMsg(into)
+}
+
+func (s *pipeProducer) RecvMsg(into any) error {
+	r, ok := <-s.in
+	if !ok {
+		return io.EOF
+	}
+	m := into.(*pawlv1.ProduceRequest)
+	m.Number, m.Tasks = r.Number, r.Tasks
+	return nil
+}
+
+func (s *pipeProducer) Send(m *pawlv1.ProduceResponse) error {
+	s.out <- m
+	return nil
+}
+
+// Answers that are ready while another is being sent go together, up to the results of a message. While the client takes none, the stream
+// is read no further than its frames under way.
+func TestAnswersGoTogether(t *testing.T) {
+	for _, c := range []struct {
+		tasks       int // of each frame
+		least, most int // answers in the second message
+	}{{1, maxFrames - 1, maxFrames}, {400, 3, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGateway(newFake(1))
+			s := &pipeProducer{in: make(chan *pawlv1.ProduceRequest), out: make(chan *pawlv1.ProduceResponse)}
+			ctx, call := begin(t.Context(), "grpc", "test")
+			s.ctx, call.inbox = ctx, &inbox{g: g, ctx: ctx}
+			ended := make(chan error)
+			go func() { ended <- producers{Gateway: g}.Produce(s) }()
+			taken := atomic.Int32{}
+			go func() {
+				for n := range uint64(100) {
+					m := &pawlv1.ProduceRequest{Number: n}
+					for range c.tasks {
+						m.Tasks = append(m.Tasks, &pawlv1.TaskSpec{Type: "a", Payload: []byte("1")})
+					}
+					s.in <- m
+					taken.Add(1)
+				}
+				close(s.in)
+			}()
+			synctest.Wait()
+			if n := taken.Load(); n != maxFrames {
+				t.Errorf("while no answer is taken, %d frames are read, want %d", n, maxFrames)
+			}
+			var sizes []int
+			for seen := 0; seen < 100; {
+				synctest.Wait()
+				m := <-s.out
+				seen += len(m.Answers)
+				sizes = append(sizes, len(m.Answers))
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if sizes[0] != 1 || sizes[1] < c.least || slices.Max(sizes) > c.most {
+				t.Errorf("frames of %d tasks: messages of %v answers, want 1, then %d at least, and never more than %d", c.tasks, sizes, c.least, c.most)
+			}
+		})
+	}
+}

@@ -1,0 +1,413 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// wantStreams checks how many producers' streams were opened so far, and how many are open.
+func (f *fake) wantStreams(t *testing.T, what string, opened, open int) {
+	t.Helper()
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.opened != opened || len(f.producers) != open {
+		t.Errorf("%s: %d streams were opened and %d are open, want %d and %d", what, f.opened, len(f.producers), opened, open)
+	}
+}
+
+// endProducers ends the producers' streams as a server does.
+func (f *fake) endProducers(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.producers {
+		s.cut <- err
+	}
+}
+
+// enqueued enqueues a task in the background.
+func enqueued(ctx context.Context, client *pawl.Client, queue string) chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.Enqueue(ctx, welcome{}, pawl.Queue(queue))
+		done <- err
+	}()
+	synctest.Wait()
+	return done
+}
+
+func mustEnqueue(t *testing.T, client *pawl.Client) {
+	t.Helper()
+	if err := <-enqueued(t.Context(), client, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// All enqueues go over one stream, which is closed when nothing was sent for a while, and opened again by the next.
+func TestEnqueuesShareAStream(t *testing.T) {
+	for _, opts := range [][]pawl.DialOption{nil, {pawl.WithoutDirect()}} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t, append(opts, pawl.WithRetryFor(0))...)
+			f.wantStreams(t, "before", 0, 0)
+			for range 10 {
+				mustEnqueue(t, client)
+				time.Sleep(20 * time.Second)
+			}
+			if _, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: welcome{}}, {Args: welcome{}}}); err != nil {
+				t.Error(err)
+			}
+			f.wantStreams(t, "while it is used", 1, 1)
+			time.Sleep(time.Minute)
+			f.wantStreams(t, "when it was idle", 1, 0)
+			mustEnqueue(t, client)
+			f.wantStreams(t, "when it is used again", 2, 1)
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+			f.wantStreams(t, "in the end", 2, 0)
+			if len(f.tasks) != 13 {
+				t.Errorf("%d tasks, want 13", len(f.tasks))
+			}
+		})
+	}
+}
+
+// A frame that takes long holds up no other, and keeps its stream open.
+func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		hold := make(chan struct{})
+		slow := true
+		f.before = func(string) error {
+			if slow {
+				slow = false
+				<-hold
+			}
+			return nil
+		}
+		first := enqueued(t.Context(), client, "")
+		mustEnqueue(t, client)
+		time.Sleep(time.Hour)
+		if len(first) > 0 {
+			t.Error("the first is answered")
+		}
+		close(hold)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		f.wantStreams(t, "in the end", 1, 1)
+	})
+}
+
+// The connection breaks between a frame and its answer: the frame is repeated with the same request ids, and its tasks are made once. Who wants
+// no repeats is told that it may or may not have happened.
+func TestCutBetweenFrameAndAnswer(t *testing.T) {
+	for _, n := range []int{1, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			items := make([]pawl.Item, n)
+			for i := range items {
+				items[i].Args = welcome{}
+			}
+			once := true
+			f.after = func(string) error {
+				if once {
+					once = false
+					f.cut()
+					return errMute
+				}
+				return nil
+			}
+			out, err := client.EnqueueBatch(t.Context(), items)
+			if err != nil || len(f.tasks) != n || len(f.enqueues) != 2 {
+				t.Errorf("%d tasks were made in %d requests (%v), want %d in 2", len(f.tasks), len(f.enqueues), err, n)
+			}
+			for i, e := range out {
+				if e.Err != nil || !e.Ref.Duplicate || f.enqueues[0][i].RequestId != f.enqueues[1][i].RequestId {
+					t.Errorf("item %d: %+v, with requests %v and %v", i, e, f.enqueues[0][i], f.enqueues[1][i])
+				}
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithRetryFor(0))
+		f.after = func(string) error { f.cut(); return errMute }
+		_, err := client.Enqueue(t.Context(), welcome{})
+		wantErr(t, "without repeats", err, pawl.ErrUnavailable)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithRetryFor(0))
+		f.before = func(string) error { return errMute }
+		lost := enqueued(t.Context(), client, "")
+		f.endProducers(nil)
+		wantErr(t, "the server ends the stream without an answer", <-lost, pawl.ErrUnavailable)
+	})
+}
+
+// A stream that broke while nothing was under way costs its user nothing, repeats or not.
+func TestAnIdleStreamBreaks(t *testing.T) {
+	for what, breaks := range map[string]func(*fake){
+		"the connection is cut":     (*fake).cut,
+		"the server ends it":        func(f *fake) { f.endProducers(nil) },
+		"the server gives it up":    func(f *fake) { f.endProducers(errUnavailable) },
+		"the token has ended":       func(f *fake) { f.endProducers(status.Error(codes.Unauthenticated, "revoked")) },
+		"a proxy ends it, in a way": func(f *fake) { f.endProducers(status.Error(codes.Internal, "RST_STREAM")) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t, pawl.WithRetryFor(0))
+			mustEnqueue(t, client)
+			breaks(f)
+			synctest.Wait()
+			if err := <-enqueued(t.Context(), client, ""); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			f.wantStreams(t, what, 2, 1)
+		})
+	}
+}
+
+// A stream begins with a token. Another one is taken up by the next enqueue, over another stream; what is under way is answered.
+func TestAnotherTokenOpensAnotherStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		token, fails := "one", error(nil)
+		f, client := start(t, pawl.WithRetryFor(0), pawl.WithTokenSource(func() (string, error) { return token, fails }))
+		hold := make(chan struct{})
+		f.before = func(string) error {
+			f.mu.Lock()
+			old := f.token == "Bearer one"
+			f.mu.Unlock()
+			if old {
+				<-hold
+			}
+			return nil
+		}
+		first := enqueued(t.Context(), client, "")
+		token = "two"
+		mustEnqueue(t, client)
+		mustEnqueue(t, client)
+		f.wantStreams(t, "the first is under way", 2, 2)
+		close(hold)
+		if err := <-first; err != nil || f.token != "Bearer two" {
+			t.Errorf("the first: %v; the last token is %q", err, f.token)
+		}
+		f.wantStreams(t, "the first is answered", 2, 1)
+		fails = errors.New("no such file")
+		err := <-enqueued(t.Context(), client, "")
+		wantErr(t, "without a token", err, pawl.ErrUnauthenticated)
+		if len(f.tasks) != 3 || !strings.Contains(fmt.Sprint(err), "no such file") {
+			t.Errorf("%d tasks, want 3; %v", len(f.tasks), err)
+		}
+	})
+}
+
+// A token ends while a frame is under way that the server has not begun: the frame goes over a stream with the token that is good by then. If
+// there is none the caller is told so at once.
+func TestATokenEndsUnderWay(t *testing.T) {
+	for _, good := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			mustEnqueue(t, client)
+			f.set(func() { f.before = func(string) error { return errMute } })
+			lost := enqueued(t.Context(), client, "")
+			f.set(func() {
+				f.before = nil
+				if !good {
+					f.greetProducer = status.Error(codes.Unauthenticated, "no such token")
+				}
+			})
+			f.endProducers(status.Error(codes.Unauthenticated, "revoked"))
+			synctest.Wait()
+			if len(lost) == 0 {
+				t.Fatal("there is no answer at once")
+			}
+			switch err := <-lost; {
+			case good && err != nil, !good && (!errors.Is(err, pawl.ErrUnauthenticated) || !strings.Contains(err.Error(), "no such token")):
+				t.Errorf("there is a good token: %v; got %v", good, err)
+			}
+		})
+	}
+}
+
+// A stream that ends before it has answered anything was refused: whoever sent a frame is told so, and it is not tried again.
+func TestAStreamThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		f.before = func(string) error { return errMute }
+		refused := enqueued(t.Context(), client, "")
+		f.endProducers(status.Error(codes.Unauthenticated, "no such token"))
+		synctest.Wait()
+		if len(refused) == 0 {
+			t.Fatal("there is no answer at once")
+		}
+		wantErr(t, "a stream that was refused", <-refused, pawl.ErrUnauthenticated)
+		f.wantStreams(t, "in the end", 1, 0)
+	})
+}
+
+// A node that shuts down gets no further frames, and answers those that it has.
+func TestAProducerLeavesANodeThatDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithRetryFor(0))
+		mustEnqueue(t, client)
+		hold := make(chan struct{})
+		f.set(func() { f.before = func(string) error { <-hold; return nil } })
+		first := enqueued(t.Context(), client, "")
+		f.mu.Lock()
+		f.before = nil
+		for s := range f.producers {
+			s.say(&pawlv1.ProduceResponse{Draining: true})
+		}
+		f.mu.Unlock()
+		synctest.Wait()
+		mustEnqueue(t, client)
+		f.wantStreams(t, "while a frame is under way at the node that drains", 2, 2)
+		close(hold)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		f.wantStreams(t, "when it is answered", 2, 1)
+	})
+}
+
+// A caller whose context ends leaves, and the others don't notice.
+func TestACallerLeavesItsFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithRetryFor(0))
+		hold := make(chan struct{})
+		f.before = func(string) error { <-hold; return nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := enqueued(ctx, client, ""), enqueued(t.Context(), client, "")
+		cancel()
+		wantErr(t, "who left", <-first, context.Canceled)
+		close(hold)
+		if err := <-second; err != nil {
+			t.Errorf("who stayed: %v", err)
+		}
+		f.wantStreams(t, "in the end", 1, 1)
+	})
+}
+
+// A server that does not read holds up nobody who would leave, nor Close. When it reads again, all that is waited for is sent, and
+// nothing else that was not on its way.
+func TestAServerThatDoesNotRead(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			mustEnqueue(t, client)
+			deaf := make(chan struct{})
+			f.set(func() { f.deaf = deaf })
+			mustEnqueue(t, client) // its reader looks then
+			large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 3<<20)}
+			var batches []chan error
+			for range 3 {
+				done := make(chan error, 1)
+				go func() {
+					_, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: large}})
+					done <- err
+				}()
+				synctest.Wait()
+				batches = append(batches, done)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			leaves := enqueued(ctx, client, "leaves")
+			stays := enqueued(t.Context(), client, "stays")
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if len(leaves) == 0 {
+				t.Fatal("a caller can't leave")
+			}
+			wantErr(t, "who leaves", <-leaves, context.DeadlineExceeded)
+			if closes {
+				client.Close()
+				for _, done := range append(batches, stays) {
+					wantErr(t, "after Close", <-done, pawl.ErrClosed)
+				}
+				close(deaf)
+				return
+			}
+			f.mu.Lock()
+			for s := range f.producers {
+				s.say(&pawlv1.ProduceResponse{Draining: true}) // so that the stream is closed by what sends the rest
+			}
+			f.mu.Unlock()
+			synctest.Wait()
+			close(deaf)
+			for i, done := range append(batches, stays) {
+				if err := <-done; err != nil {
+					t.Errorf("call %d: %v", i, err)
+				}
+			}
+			for _, task := range f.tasks {
+				if task.spec.Queue == "leaves" {
+					t.Error("what nobody waited for was sent")
+				}
+			}
+			f.wantStreams(t, "in the end", 1, 0)
+		})
+	}
+}
+
+// Close ends what is under way.
+func TestCloseEndsFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		f.before = func(string) error { return errMute }
+		under := enqueued(t.Context(), client, "")
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, "under way", <-under, pawl.ErrClosed)
+		wantErr(t, "afterwards", <-enqueued(t.Context(), client, ""), pawl.ErrClosed)
+	})
+}
+
+// A batch that is longer than a message is refused, and the stream goes on for others.
+func TestABatchBeyondAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		hold := make(chan struct{})
+		f.before = func(string) error { <-hold; return nil }
+		other := enqueued(t.Context(), client, "")
+		large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 9<<20)}
+		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: large, Options: []pawl.Option{pawl.Then(large)}}})
+		if err != nil || !errors.Is(out[0].Err, pawl.ErrPayloadTooLarge) {
+			t.Errorf("a task of 18 MiB: %+v, %v", out, err)
+		}
+		close(hold)
+		if err := <-other; err != nil {
+			t.Errorf("another frame of the stream: %v", err)
+		}
+		f.wantStreams(t, "in the end", 1, 1)
+	})
+}
+
+// A server that does not know Produce gets calls, and is asked again in a while.
+func TestAServerWithoutProduce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.WithRetryFor(0))
+		f.greetProducer = status.Error(codes.Unimplemented, "unknown method Produce")
+		for range 3 {
+			mustEnqueue(t, client)
+		}
+		f.wantStreams(t, "calls", 1, 0)
+		f.set(func() { f.greetProducer = nil })
+		time.Sleep(2 * time.Minute)
+		mustEnqueue(t, client)
+		f.wantStreams(t, "after the server was upgraded", 2, 1)
+		if len(f.tasks) != 4 {
+			t.Errorf("%d tasks, want 4", len(f.tasks))
+		}
+	})
+}
