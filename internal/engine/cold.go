@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -17,8 +18,11 @@ import (
 // maxWarm is how many flows of a queue stay in memory as they are, even if they only wait. Tests change it.
 var maxWarm = 1000
 
-// maxHeads is how many flows a queue may have for one to stay warm whose next tasks were read ahead: to forget them costs a read.
-var maxHeads = 10_000
+// Bounds of the tasks behind the first that are remembered of cold lanes: to forget them costs a read for each key.
+var (
+	maxHead  = 16      // of a lane, with its first
+	maxHeads = 200_000 // of all lanes of a queue: 7 MB. Tests change it.
+)
 
 // coldLane is the only lane of a key that runs nothing, has a full bucket and is not held.
 type coldLane struct {
@@ -72,11 +76,13 @@ type coldType struct {
 type coldLanes struct {
 	byKey  map[string]*coldLane
 	byType [3]map[string]*coldType
-	order  [3]ranking[*coldType] // of those that may run, by their first lanes
+	order  [3]ranking[*coldType]     // of those that may run, by their first lanes
+	heads  map[*coldLane][]readyTask // the first tasks of lanes of which more than one is in memory
+	ahead  int                       // how many tasks those are
 }
 
 func newColdLanes() coldLanes {
-	c := coldLanes{byKey: map[string]*coldLane{}}
+	c := coldLanes{byKey: map[string]*coldLane{}, heads: map[*coldLane][]readyTask{}}
 	for i := range c.order {
 		c.byType[i] = map[string]*coldType{}
 		c.order[i] = ranking[*coldType]{
@@ -142,10 +148,27 @@ func (s *lanes) dropCold(c *coldLane) {
 	}
 }
 
+// keepHead remembers the first tasks of a lane that is cold from now on, if there is room.
+func (c *coldLanes) keepHead(of *coldLane, head []readyTask) {
+	if n := min(len(head), maxHead); n > 1 && c.ahead+n <= maxHeads {
+		c.heads[of] = slices.Clone(head[:n])
+		c.ahead += n
+	}
+}
+
+// takeHead gives a lane that is no longer cold the tasks that were remembered.
+func (c *coldLanes) takeHead(of *coldLane, l *lane) {
+	if head := c.heads[of]; head != nil {
+		l.head, l.scan = head, head[len(head)-1].seq+1
+		delete(c.heads, of)
+		c.ahead -= len(head)
+	}
+}
+
 // cool makes a flow that only waits a cold lane, if there are many.
 func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 	switch {
-	case len(s.flows) <= maxWarm || len(l.head) > 1 && len(s.flows) <= maxHeads:
+	case len(s.flows) <= maxWarm:
 		return
 	case s.flows[f.key] != f || s.byName[l.laneName] != l:
 		return
@@ -166,12 +189,14 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 	delete(s.byName, l.laneName)
 	delete(s.flows, f.key)
 	s.addCold(c, l.laneName)
+	s.cold.keepHead(c, l.head)
 }
 
 // thaw makes a cold lane a flow and a lane again, where it is in the order.
 func (q *queue) thaw(c *coldLane, now store.Time) *flow {
 	s, l := &q.lanes, c.lane()
 	used := s.coldPrice(c)
+	s.cold.takeHead(c, l)
 	s.dropCold(c)
 	f := q.flowOf(c.key, now)
 	held := f.held // by a rule that has just changed

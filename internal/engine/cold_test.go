@@ -15,9 +15,11 @@ import (
 
 // keepWarm sets how many flows stay warm, and how many lanes are read at once, for a test.
 func keepWarm(t testing.TB, warm, lanes int) {
-	was := []int{maxWarm, maxHeads, firstLanes, tickLanes, claimLanes}
-	t.Cleanup(func() { maxWarm, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4] })
-	maxWarm, maxHeads = warm, 2*warm
+	was := []int{maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes}
+	t.Cleanup(func() {
+		maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4], was[5]
+	})
+	maxWarm, maxHead, maxHeads = warm, 3, 10
 	if lanes > 0 {
 		firstLanes, tickLanes, claimLanes = lanes, lanes, 2*lanes
 	}

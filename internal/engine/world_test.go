@@ -30,6 +30,9 @@ type world struct {
 
 	written int // bytes of the last round
 	read    int // lanes that it read
+
+	inPlace bool   // rounds are applied as a leader applies them, not as a follower
+	sealed  []byte // space for the entry, as a leader keeps it
 }
 
 type broken struct {
@@ -69,7 +72,15 @@ func (w *world) round(calls ...func(r *Round)) {
 	}
 	r.Seal()
 	w.written, w.read = tx.Size(), r.lanesRead
-	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: w.now}, tx.Seal(nil)); err != nil {
+	pos := store.Position{Index: w.index, Term: 1, Time: w.now}
+	err := error(nil)
+	if w.inPlace {
+		w.sealed = tx.Seal(w.sealed[:0])
+		err = w.store.ApplyTx(pos, tx)
+	} else {
+		err = w.store.Apply(pos, tx.Seal(nil))
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.last = r.Effects
@@ -252,7 +263,11 @@ func (r *Round) readAll(q *queue) {
 func (q *queue) allLanes() map[laneName]*lane {
 	all := maps.Clone(q.lanes.byName)
 	for _, c := range q.lanes.cold.byKey {
-		all[c.name()] = c.lane()
+		l := c.lane()
+		if head := q.lanes.cold.heads[c]; head != nil {
+			l.head, l.scan = head, head[len(head)-1].seq+1
+		}
+		all[l.laneName] = l
 	}
 	return all
 }
@@ -295,6 +310,15 @@ func sameCold(s *lanes) error {
 				return fmt.Errorf("cold type %+v is not as its %d lanes of %d tasks are; held: %t", t, t.lanes.Len(), tasks, s.held[typ])
 			}
 		}
+	}
+	ahead := 0
+	for c, head := range s.cold.heads {
+		if ahead += len(head); s.cold.byKey[c.key] != c || len(head) < 2 || len(head) > maxHead || head[0] != c.first {
+			return fmt.Errorf("tasks %v are remembered of a lane %+v", head, c)
+		}
+	}
+	if ahead != s.cold.ahead || ahead > maxHeads {
+		return fmt.Errorf("%d tasks of cold lanes are remembered, %d by count, at most %d", ahead, s.cold.ahead, maxHeads)
 	}
 	if n != len(s.cold.byKey) {
 		return fmt.Errorf("%d cold lanes lie among their types, %d are known", n, len(s.cold.byKey))
