@@ -24,7 +24,7 @@ var (
 	maxHeads = 200_000 // of all lanes of a queue: 7 MB. Tests change it.
 )
 
-// coldLane is the only lane of a key that runs nothing, has a full bucket and is not held.
+// coldLane is the only lane of a key that runs nothing and is not held.
 type coldLane struct {
 	key     string
 	of      *coldType
@@ -172,7 +172,7 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 		return
 	case s.flows[f.key] != f || s.byName[l.laneName] != l:
 		return
-	case f.key == "" || f.lanes != 1 || f.running > 0 || f.use.claims() > 0 || f.use.bucket != nil || f.held != 0 || s.trials[l.typ] == l:
+	case f.key == "" || f.lanes != 1 || f.running > 0 || f.use.claims() > 0 || f.held != 0 || s.trials[l.typ] == l:
 		return
 	}
 	c, ok := l.chill()

@@ -130,11 +130,54 @@ func TestManyWaitingKeys(t *testing.T) {
 		if w.claim(claim); w.read > 0 {
 			t.Errorf("limited %t: when all lanes are in memory, a claim read %d", limited, w.read)
 		}
-		bounded("after claims", 300)
+		bounded("after claims", 200)
 		if err := w.check(); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// A key that has spent tokens takes no more memory than others while it waits, and does not get them back by that.
+func TestWaitingKeysThatSpentTokens(t *testing.T) {
+	keepWarm(t, 10, 0)
+	const keys = 100
+	w := newWorld(t)
+	s := task.DefaultSettings()
+	s.PerKey.Rate = task.Rate{Limit: 2, Period: time.Hour}
+	w.putQueue("default", s, false)
+	for range 4 {
+		w.enqueueKeys(keys, oneJob())
+	}
+	run := func(want int) {
+		t.Helper()
+		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3 * keys, Lease: time.Hour})
+		if len(got) != want {
+			t.Fatalf("%d claimed, not %d", len(got), want)
+		}
+		w.round(func(r *Round) {
+			for _, c := range got {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, Result{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		if err := w.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(2 * keys)
+	if flows := w.leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) < keys {
+		t.Errorf("%d flows are in memory of keys that wait for tokens", len(flows))
+	}
+	run(0)
+	w.pass(30 * time.Minute)
+	run(keys)
+	w.pass(time.Hour - time.Minute) // each key has a token left then
+	if flows := w.leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) > 11 {
+		t.Errorf("%d flows are in memory of keys that have a token", len(flows))
+	}
+	w.takeOffice()
+	run(keys)
 }
 
 // A claim that takes only what lies behind many lanes reads a bounded number, finds nothing, and is woken when more is read. It is not

@@ -80,11 +80,7 @@ func (q *queue) mayRun(now store.Time) bool {
 	if q.config.Paused || q.full() || q.space.full() {
 		return false
 	}
-	if rate := q.config.Settings.Rate; rate.IsSet() && q.bucket != nil {
-		q.bucket.fill(rate, now)
-		return q.bucket.level >= enough
-	}
-	return true
+	return q.hasToken("", now)
 }
 
 // whyHeld is why no task of a flow may run.
@@ -92,17 +88,14 @@ func (q *queue) whyHeld(f *flow, now store.Time) hold {
 	if f.key == "" {
 		return 0
 	}
-	rules := q.config.Settings.RulesOf(f.key)
 	if _, held := q.config.HeldKey(f.key); held {
 		return heldByPause
 	}
-	if rules.MaxRunning > 0 && f.use.claims() >= rules.MaxRunning {
+	if most := q.config.Settings.RulesOf(f.key).MaxRunning; most > 0 && f.use.claims() >= most {
 		return heldByRunning
 	}
-	if rules.Rate.IsSet() && f.use.bucket != nil {
-		if f.use.bucket.fill(rules.Rate, now); f.use.bucket.level < enough {
-			return heldByRate
-		}
+	if !q.hasToken(f.key, now) {
+		return heldByRate
 	}
 	return 0
 }

@@ -57,17 +57,17 @@ type queue struct {
 	space    *space
 	counts   counts
 	lanes    lanes
-	bucket   *bucket   // nil: it is full, or there is no rate
-	breakers *breakers // nil: there is no rule
-	stale    [][]byte  // rows of claimed tasks that are not
-	credit   [3]int    // smooth weighted round robin over the priorities
+	buckets  map[string]*bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
+	breakers *breakers          // nil: there is no rule
+	stale    [][]byte           // rows of claimed tasks that are not
+	credit   [3]int             // smooth weighted round robin over the priorities
 	dirty    bool
 	blocked  bool // among those of its space
 	starved  bool // a claim found nothing while lanes were unread
 }
 
 func newQueue(name queueName, s *space) *queue {
-	q := &queue{queueName: name, space: s, lanes: newLanes()}
+	q := &queue{queueName: name, space: s, lanes: newLanes(), buckets: map[string]*bucket{}}
 	q.lanes.of = q
 	return q
 }

@@ -131,7 +131,7 @@ func (q *queue) addAsCold(l *lane, now store.Time) bool {
 	s := &q.lanes
 	_, tried := s.trials[l.typ]
 	_, paused := q.config.HeldKey(l.key)
-	if l.key == "" || len(s.flows) < maxWarm || s.flows[l.key] != nil || tried || paused {
+	if l.key == "" || len(s.flows) < maxWarm || s.flows[l.key] != nil || tried || paused || !q.hasToken(l.key, now) {
 		return false
 	}
 	c, ok := l.chill()

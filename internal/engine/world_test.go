@@ -204,6 +204,9 @@ func (w *world) check() error {
 		if err := sameLanes(tx, q, again); err != nil {
 			return err
 		}
+		if !maps.EqualFunc(q.buckets, again.buckets, func(a, b *bucket) bool { return a.due == b.due }) {
+			return fmt.Errorf("queue %q: memory has the buckets %v, rows %v", name.name, q.buckets, again.buckets)
+		}
 		if err := sameFlows(q, &again.lanes); err != nil {
 			return err
 		}
