@@ -169,8 +169,8 @@ func (q *queue) runnable(now store.Time, types []string) bool {
 		switch {
 		case q.lanes.has(p, types):
 			return true
-		case q.lanes.unread[i] != nil && !q.config.Settings.Weighted():
-			return false // before a lower priority, this one is read
+		case q.lanes.mayFind(i, types) && !q.config.Settings.Weighted():
+			return false // before a lower priority, this one is read on
 		}
 	}
 	return false

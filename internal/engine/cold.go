@@ -69,16 +69,21 @@ type coldType struct {
 	lanes    ranking[*coldLane]
 	tasks    int64
 	held     bool
-	place    int32 // in the order of its priority; -1: it is held
+	place    int32   // in the order of its priority; -1: it is held, or released
+	start    float64 // released: what its lanes have used at least
 }
 
 // coldLanes are those of a queue.
 type coldLanes struct {
 	byKey  map[string]*coldLane
 	byType [3]map[string]*coldType
-	order  [3]ranking[*coldType]     // of those that may run, by their first lanes
-	heads  map[*coldLane][]readyTask // the first tasks of lanes of which more than one is in memory
-	ahead  int                       // how many tasks those are
+	order  [3]ranking[*coldType] // of those that may run, by their first lanes
+	// released are types that are no longer held, with the lanes that are still to be put in order. To do that at once would take a
+	// second with a million.
+	released [3][]*coldType
+
+	heads map[*coldLane][]readyTask // the first tasks of lanes of which more than one is in memory
+	ahead int                       // how many tasks those are
 }
 
 func newColdLanes() coldLanes {
@@ -96,9 +101,9 @@ func newColdLanes() coldLanes {
 // coldPrice is what the key of a cold lane has used in this account. It runs nothing, so time adds nothing.
 func (s *lanes) coldPrice(c *coldLane) float64 {
 	if int(c.account) != s.account {
-		return 0
+		return c.of.start
 	}
-	return c.used
+	return max(c.used, c.of.start)
 }
 
 // addCold puts a lane of a type among the cold ones.
@@ -142,7 +147,11 @@ func (s *lanes) dropCold(c *coldLane) {
 		if t.place >= 0 {
 			s.cold.order[p].drop(t)
 		}
-		delete(s.cold.byType[p], t.typ)
+		if s.cold.byType[p][t.typ] == t {
+			delete(s.cold.byType[p], t.typ)
+		} else {
+			s.cold.released[p] = slices.DeleteFunc(s.cold.released[p], func(o *coldType) bool { return o == t })
+		}
 	case t.place >= 0:
 		s.cold.order[p].moved(t)
 	}
@@ -226,16 +235,32 @@ func (s *lanes) holdCold(typ string, held bool, now store.Time) {
 			t.held = true
 			s.cold.order[p].drop(t)
 		default:
-			t.held = false
 			s.open(now)
-			start := s.start(now)
-			for i := range t.lanes.items {
-				c := t.lanes.items[i].of
-				c.used, c.account = max(s.coldPrice(c), start), int32(s.account) // #nosec G115 -- as in cool
-			}
-			t.lanes.rebuild()
-			s.cold.put(t)
+			t.start = s.start(now)
+			delete(s.cold.byType[p], typ)
+			s.cold.released[p] = append(s.cold.released[p], t)
 		}
+	}
+}
+
+// takeReleased puts up to n lanes of released types of a priority in order. Those that come first go first.
+func (r *Round) takeReleased(q *queue, p, n int) {
+	s := &q.lanes
+	for ; n > 0 && len(s.cold.released[p]) > 0; n-- {
+		r.lanesRead++
+		t := s.cold.released[p][0]
+		c := t.lanes.top()
+		if shown, tried := s.trials[t.typ]; tried && (shown == nil || t.before(shown)) {
+			r.thaw(q, c) // and offers it
+			continue
+		}
+		c.used, c.account = s.coldPrice(c), int32(s.account) // #nosec G115 -- as in cool
+		t.lanes.drop(c)
+		t.tasks -= int64(c.count)
+		if t.lanes.Len() == 0 {
+			s.cold.released[p] = s.cold.released[p][1:]
+		}
+		s.addCold(c, c.name())
 	}
 }
 
@@ -291,12 +316,18 @@ func (c *coldLane) rank() order { return c.of.lanes.items[c.place].order }
 // oldestCold is the cold lane of a priority whose first task has waited longest; nil: there is none.
 func (s *lanes) oldestCold(p int) (oldest *coldLane) {
 	first := uint64(math.MaxUint64)
-	for _, t := range s.cold.byType[p] {
+	look := func(t *coldType) {
 		for i := range t.lanes.items {
 			if it := &t.lanes.items[i]; it.first < first {
 				oldest, first = it.of, it.first
 			}
 		}
+	}
+	for _, t := range s.cold.byType[p] {
+		look(t)
+	}
+	for _, t := range s.cold.released[p] {
+		look(t)
 	}
 	return oldest
 }

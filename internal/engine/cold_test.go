@@ -219,6 +219,78 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	t.Error("the task was not found")
 }
 
+// When a type is no longer held, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a lower
+// priority, a type that is held again stays so, and in the end all tasks are claimed.
+func TestReleaseOfManyKeys(t *testing.T) {
+	keepWarm(t, 10, 50)
+	const keys = 1000
+	w := newWorld(t)
+	s := task.DefaultSettings()
+	hold := func(holds ...task.Hold) { w.configure("default", task.QueueConfig{Settings: s, Holds: holds}) }
+	hold()
+	spec := oneJob()
+	w.enqueueKeys(keys, spec)
+	spec.Type = "other"
+	spec.Key, spec.Priority = "low", task.Low
+	if _, err := w.enqueue(spec); err != nil {
+		t.Fatal(err)
+	}
+	bounded := func(what string, most int) {
+		t.Helper()
+		if w.read > most {
+			t.Fatalf("%s: %d lanes were put in order", what, w.read)
+		}
+		if err := w.check(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	held := func() int64 {
+		i, err := run(w, func(r *Round) (QueueInfo, error) { return Queue(r, "default", "default") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Held
+	}
+	job := task.Hold{Type: "job"}
+	hold(job)
+	hold()
+	bounded("released", tickLanes)
+	left := w.leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0].lanes.Len()
+	if left != keys-10-tickLanes {
+		t.Errorf("%d lanes are left", left)
+	}
+	w.round(Tick)
+	bounded("a tick", tickLanes)
+	hold(job)
+	bounded("held again", tickLanes)
+	if n := held(); n != keys {
+		t.Errorf("%d tasks are held, not %d", n, keys)
+	}
+	if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"job"}, Max: 10}); len(got) > 0 {
+		t.Errorf("%d of a type that is held were claimed", len(got))
+	}
+	hold()
+	got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})
+	bounded("a claim", 2*claimLanes)
+	if n := held(); n != 0 {
+		t.Errorf("%d tasks are held, though nothing is", n)
+	}
+	for range 100 {
+		w.round(Tick)
+		bounded("a tick", tickLanes)
+		got = append(got, w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})...)
+		bounded("a claim", 2*claimLanes)
+	}
+	for i, g := range got {
+		if (g.Type == "other") != (i == keys) {
+			t.Errorf("claim %d of %d got a %q", i, len(got), g.Type)
+		}
+	}
+	if len(got) != keys+1 {
+		t.Errorf("%d of %d were claimed", len(got), keys+1)
+	}
+}
+
 // Keys take turns in the same order, cold or not: two leaders that get the same calls give the same tasks, in the same order.
 func TestColdOrder(t *testing.T) {
 	for seed := range uint64(20) {

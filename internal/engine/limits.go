@@ -104,14 +104,14 @@ func (q *queue) whyHeld(f *flow, now store.Time) hold {
 func (q *queue) hold(f *flow, now store.Time) { q.lanes.setHeld(f, q.whyHeld(f, now), now) }
 
 // holdAll does that for all flows and types, after the rules changed.
-func (q *queue) holdAll(now store.Time) {
+func (r *Round) holdAll(q *queue) {
 	for _, f := range q.lanes.flows {
 		q.rule(f)
-		q.hold(f, now)
+		q.hold(f, r.now)
 	}
 	for _, h := range q.config.Holds {
 		if c := q.lanes.cold.byKey[h.Key]; c != nil {
-			q.thaw(c, now)
+			q.thaw(c, r.now)
 		}
 	}
 	types := slices.Collect(maps.Keys(q.lanes.held))
@@ -121,24 +121,28 @@ func (q *queue) holdAll(now store.Time) {
 		}
 	}
 	for _, typ := range types {
-		q.holdType(typ, now)
+		r.holdType(q, typ)
 	}
 }
 
 // holdType holds a type back, lets it run, or puts it on trial, as a pause of it and its breaker say.
-func (q *queue) holdType(typ string, now store.Time) {
+func (r *Round) holdType(q *queue, typ string) {
 	_, paused := q.config.HeldType(typ)
 	open, try := false, false
 	if b := q.breakers.of(typ); b != nil {
 		open, try = b.state != BreakerClosed, b.tries() && !paused
 	}
 	if !try {
-		q.lanes.tryType(typ, false, now)
+		q.lanes.tryType(typ, false, r.now)
 	}
-	q.lanes.holdType(typ, paused || open, now)
+	q.lanes.holdType(typ, paused || open, r.now)
 	if try {
-		q.lanes.tryType(typ, true, now)
+		q.lanes.tryType(typ, true, r.now)
 	}
+	for p := range q.lanes.cold.released {
+		r.takeReleased(q, p, tickLanes-r.lanesRead)
+	}
+	r.readLater(q)
 }
 
 // heldTasks counts the ready tasks that may not run now.
@@ -158,6 +162,11 @@ func (q *queue) heldTasks(now store.Time) (n int64) {
 	for p := range q.lanes.cold.byType {
 		for _, t := range q.lanes.cold.byType[p] {
 			if t.held {
+				n += t.tasks
+			}
+		}
+		for _, t := range q.lanes.cold.released[p] {
+			if q.lanes.held[t.typ] { // again
 				n += t.tasks
 			}
 		}

@@ -83,7 +83,7 @@ type Round struct {
 	queues     []*queue
 	lanes      []*dirtyLane
 	flows      []waitingFlow
-	lanesRead  int
+	lanesRead  int // or put in order
 	breakers   []dirtyBreaker
 	tallies    []*newsTally             // that have changed
 	deaths     int                      // of tasks that became dead letters or poisoned
@@ -224,7 +224,7 @@ func (r *Round) queue(ns, name string) *queue {
 	r.readFlows(q)
 	r.readBreakers(q)
 	r.readLanes(q)
-	q.holdAll(r.now)
+	r.holdAll(q)
 	r.l.queues[qn] = q
 	return q
 }

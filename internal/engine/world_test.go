@@ -210,7 +210,7 @@ func (w *world) check() error {
 		if err := sameFlows(q, &again.lanes); err != nil {
 			return err
 		}
-		if err := sameCold(&q.lanes); err != nil {
+		if err := sameCold(w.leader, &q.lanes); err != nil {
 			return err
 		}
 		if q.lanes.partial() {
@@ -292,7 +292,7 @@ func sameLanes(tx *store.Tx, q, again *queue) error {
 }
 
 // sameCold proves that cold lanes are where they belong, and of keys that only wait.
-func sameCold(s *lanes) error {
+func sameCold(l *Leader, s *lanes) error {
 	n := 0
 	for p := range s.cold.byType {
 		if !heapOK(&s.cold.order[p]) {
@@ -309,8 +309,22 @@ func sameCold(s *lanes) error {
 				}
 				tasks += int64(it.of.count)
 			}
-			if tasks != t.tasks || t.held != s.held[typ] || t.held != (t.place < 0) || t.lanes.Len() == 0 || !heapOK(&t.lanes) {
+			if tasks != t.tasks || t.held != s.held[typ] || t.held != (t.place < 0) || t.start != 0 || t.lanes.Len() == 0 || !heapOK(&t.lanes) {
 				return fmt.Errorf("cold type %+v is not as its %d lanes of %d tasks are; held: %t", t, t.lanes.Len(), tasks, s.held[typ])
+			}
+		}
+	}
+	for p := range s.cold.released {
+		for _, t := range s.cold.released[p] {
+			tasks := int64(0)
+			for _, it := range t.lanes.items {
+				if n++; s.cold.byKey[it.of.key] != it.of || it.of.of != t || s.flows[it.of.key] != nil {
+					return fmt.Errorf("released lane %+v is not alone", it.of)
+				}
+				tasks += int64(it.of.count)
+			}
+			if tasks != t.tasks || t.lanes.Len() == 0 || t.place >= 0 || !heapOK(&t.lanes) || !slices.Contains(l.reading, s.of) {
+				return fmt.Errorf("released type %+v is not as its %d lanes of %d tasks are", t, t.lanes.Len(), tasks)
 			}
 		}
 	}
