@@ -38,7 +38,7 @@ type Leader struct {
 	traceTick func(schedule string, n *NewTask) map[string]string
 
 	transitions []Transition // of the last round: its space is used again
-	row         []byte       // space for an envelope, which is copied when it is set
+	row         []byte       // space for an envelope or a state, which is copied when it is set
 	news        news
 }
 
@@ -329,7 +329,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 		to.Operation = r.operated.by
 	}
 	r.noteInZone(ns, id, from, to)
-	r.tx.Set(idKey(ns, tabExec, id), to.encode())
+	r.setExec(ns, id, to)
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
 	if dies(from, to) {
@@ -338,6 +338,11 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	if heir != (task.ID{}) {
 		r.inherit(ns, heir, q)
 	}
+}
+
+func (r *Round) setExec(ns string, id task.ID, x *Exec) {
+	r.l.row = x.appendTo(r.l.row[:0])
+	r.tx.Set(idKey(ns, tabExec, id), r.l.row)
 }
 
 func (r *Round) leave(ns string, id task.ID, q *queue, x *Exec) {
