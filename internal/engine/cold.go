@@ -179,9 +179,9 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 	switch {
 	case len(s.flows) <= maxWarm:
 		return
-	case s.flows[f.key] != f || s.byName[l.laneName] != l:
+	case s.byName[l.laneName] != l:
 		return
-	case f.key == "" || f.lanes != 1 || f.running > 0 || f.use.claims() > 0 || f.held != 0 || s.trials[l.typ] == l:
+	case f.key == "" || f.lanes != 1 || f.running > 0 || f.held != 0 || s.trials[l.typ] == l:
 		return
 	}
 	c, ok := l.chill()

@@ -294,9 +294,9 @@ func TestReleaseOfManyKeys(t *testing.T) {
 // Keys take turns in the same order, cold or not: two leaders that get the same calls give the same tasks, in the same order.
 func TestColdOrder(t *testing.T) {
 	for seed := range uint64(20) {
-		want := claimsOf(t, seed, 1000)
+		want := claimsOf(t, seed, 1000, 0)
 		for _, warm := range []int{0, 3} {
-			if got := claimsOf(t, seed, warm); !slices.Equal(got, want) {
+			if got := claimsOf(t, seed, warm, 0); !slices.Equal(got, want) {
 				at := 0
 				for at < min(len(got), len(want)) && got[at] == want[at] {
 					at++
@@ -307,15 +307,31 @@ func TestColdOrder(t *testing.T) {
 	}
 }
 
-// claimsOf is the tasks that a random course of calls claims, by their keys.
-func claimsOf(t *testing.T, seed uint64, warm int) (got []string) {
-	keepWarm(t, warm, 0)
+// What memory has of cold lanes is what the rows say after every step, also while lanes are read and put in order one by one.
+func TestColdSteps(t *testing.T) {
+	for seed := range uint64(10) {
+		claimsOf(t, seed, 0, 1)
+	}
+}
+
+// claimsOf is the tasks that a random course of calls claims, by their keys. lanes: how many are read or put in order at once, and all is
+// checked after every step; 0: as many as there are.
+func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
+	keepWarm(t, warm, lanes)
 	w, rng := newWorld(t), rand.New(rand.NewPCG(seed, 1))
 	s := task.DefaultSettings()
 	s.Keys = map[string]task.KeyRules{"k1": {Weight: 3}, "k2": {Weight: 10, Rules: task.Rules{MaxRunning: 1}}}
 	w.configure("default", task.QueueConfig{Settings: s})
 	var running []Claimed
-	for range 600 {
+	for step := range 600 {
+		if lanes > 0 {
+			if err := w.check(); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+			if rng.IntN(3) == 0 {
+				w.round(Tick)
+			}
+		}
 		if len(running) == 0 { // else keys that run are put in order again only when they come first
 			w.now += store.Time(rng.IntN(3_000_000))
 		}
@@ -337,8 +353,10 @@ func claimsOf(t *testing.T, seed uint64, warm int) (got []string) {
 			}
 		case 5:
 			var holds []task.Hold
-			if rng.IntN(2) == 0 {
-				holds = append(holds, task.Hold{Type: "t1"})
+			for typ := range 3 {
+				if rng.IntN(2) == 0 {
+					holds = append(holds, task.Hold{Type: fmt.Sprint("t", typ)})
+				}
 			}
 			w.configure("default", task.QueueConfig{Settings: s, Holds: holds})
 		default:
