@@ -19,7 +19,7 @@ func keepWarm(t testing.TB, warm, lanes int) {
 	t.Cleanup(func() {
 		maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4], was[5]
 	})
-	maxWarm, maxHead, maxHeads = warm, 3, 10
+	maxWarm, maxHead, maxHeads = warm, 3, 4
 	if lanes > 0 {
 		firstLanes, tickLanes, claimLanes = lanes, lanes, 2*lanes
 	}
