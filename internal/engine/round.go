@@ -373,7 +373,9 @@ func (r *Round) enter(ns string, id task.ID, q *queue, x *Exec) {
 		r.tx.Set(waitKey(ns, q.name, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
 		r.enterLane(q, id, x)
-		r.Woken = append(r.Woken, Woken{ns, q.name})
+		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{ns, q.name}) { // many come at once, and who waits looks for all
+			r.wake(q)
+		}
 	case x.State == task.Dead || x.State == task.Poisoned:
 		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), x.encodeDead())
 	}
