@@ -275,7 +275,7 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	if n := held(); n != 0 {
 		t.Errorf("%d tasks are held, though nothing is", n)
 	}
-	for range 100 {
+	for w.leader.NextDeadline() <= w.now {
 		w.round(Tick)
 		bounded("a tick", tickLanes)
 		got = append(got, w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})...)
