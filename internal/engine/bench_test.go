@@ -33,7 +33,7 @@ func benchWorld(b *testing.B) *world {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	w := &world{t: b, store: s, now: dawn}
+	w := &world{t: b, store: s, now: dawn, inPlace: true}
 	w.takeOffice()
 	w.putQueue("default", task.DefaultSettings(), false)
 	return w

@@ -131,7 +131,7 @@ func (r *Round) openFor(q *queue, b *breaker, rule task.Breaker) {
 	b.state, b.passed = BreakerOpen, 0
 	b.opened++
 	r.setUntil(q, b, r.now.Add(rule.HoldAfter(b.opened)))
-	q.holdType(b.typ, r.now)
+	r.holdType(q, b.typ)
 	r.Breakers = append(r.Breakers, BreakerChange{Namespace: q.ns, Queue: q.name, BreakerInfo: b.info(rule)})
 }
 
@@ -162,7 +162,7 @@ func (r *Round) holdEnds(d deadline) {
 func (r *Round) nextProbe(q *queue, b *breaker) {
 	b.probe = task.ID{}
 	r.setUntil(q, b, r.now.Add(probeWait))
-	q.holdType(b.typ, r.now)
+	r.holdType(q, b.typ)
 	r.wake(q)
 }
 
@@ -171,7 +171,7 @@ func (r *Round) letThrough(q *queue, id task.ID, typ string) {
 	if b := q.breakers.open[typ]; b != nil && b.tries() {
 		b.probe = id
 		r.setUntil(q, b, 0)
-		q.holdType(typ, r.now)
+		r.holdType(q, typ)
 	}
 }
 
@@ -197,7 +197,7 @@ func (r *Round) closeBreaker(q *queue, b *breaker, by ClosedBy) {
 	rule := q.config.Settings.BreakerOf(b.typ)
 	r.Breakers = append(r.Breakers, BreakerChange{Namespace: q.ns, Queue: q.name, Closed: by, BreakerInfo: b.info(rule)})
 	r.forgetBreaker(q, b)
-	q.holdType(b.typ, r.now)
+	r.holdType(q, b.typ)
 	r.wake(q)
 }
 
@@ -264,7 +264,7 @@ func (r *Round) readBreakers(q *queue) {
 		q.breakers.byType[b.typ] = b
 		if b.state != BreakerClosed {
 			q.breakers.open[b.typ] = b
-			q.holdType(b.typ, r.now)
+			r.holdType(q, b.typ)
 		}
 		return true
 	})

@@ -40,11 +40,18 @@ func (q *queue) rateOf(key string) task.Rate {
 	return q.config.Settings.RulesOf(key).Rate
 }
 
-func (q *queue) bucketOf(key string) **bucket {
-	if key == "" {
-		return &q.bucket
+// hasToken says whether a task of the key may start, or any of the queue for "", as far as its rate goes.
+func (q *queue) hasToken(key string, now store.Time) bool {
+	b := q.buckets[key]
+	if b == nil {
+		return true
 	}
-	return &q.lanes.flows[key].use.bucket
+	rate := q.rateOf(key)
+	if !rate.IsSet() {
+		return true
+	}
+	b.fill(rate, now)
+	return b.level >= enough
 }
 
 // takeTokens takes what a task costs from the bucket of its key, or of the queue for "". If there is one, it is to be stored.
@@ -53,11 +60,11 @@ func (r *Round) takeTokens(q *queue, key string, x *Exec) bool {
 	if !rate.IsSet() {
 		return false
 	}
-	at := q.bucketOf(key)
-	if *at == nil {
-		*at = &bucket{level: float64(rate.Capacity()), at: r.now}
+	b := q.buckets[key]
+	if b == nil {
+		b = &bucket{level: float64(rate.Capacity()), at: r.now}
+		q.buckets[key] = b
 	}
-	b := *at
 	b.fill(rate, r.now)
 	b.level -= float64(x.cost())
 	r.watchBucket(q, key, b, rate)
@@ -74,31 +81,19 @@ func (r *Round) watchBucket(q *queue, key string, b *bucket, rate task.Rate) {
 	r.sweepAt(q, r.now.Add(sweepRest))
 }
 
-// eachBucket calls fn for the buckets of a queue and its keys that are not full.
-func (q *queue) eachBucket(fn func(key string, at **bucket)) {
-	if q.bucket != nil {
-		fn("", &q.bucket)
-	}
-	for key, f := range q.lanes.flows {
-		if f.use.bucket != nil {
-			fn(key, &f.use.bucket)
-		}
-	}
-}
-
 // settleBuckets brings the buckets up to now, before their rates change. Those that are full will be by the new rates, too.
 func (r *Round) settleBuckets(q *queue) {
-	q.eachBucket(func(key string, at **bucket) {
-		if (*at).full(q.rateOf(key), r.now) {
-			r.dropBucket(q, key, at)
+	for key, b := range q.buckets {
+		if b.full(q.rateOf(key), r.now) {
+			r.dropBucket(q, key)
 		}
-	})
+	}
 }
 
 // rewatch lets the buckets follow rates that have changed.
 func (r *Round) rewatch(q *queue) {
-	q.eachBucket(func(key string, at **bucket) {
-		b, rate := *at, q.rateOf(key)
+	for key, b := range q.buckets {
+		rate := q.rateOf(key)
 		if b.due != 0 {
 			r.tx.Delete(deadlineKey(b.due, onTokens, q.ns, bucketRest(q.name, key)))
 			b.due = 0
@@ -108,19 +103,14 @@ func (r *Round) rewatch(q *queue) {
 			r.watchBucket(q, key, b, rate)
 			r.writeUse(q, key)
 		} else {
-			r.dropBucket(q, key, at)
+			r.dropBucket(q, key)
 		}
-	})
+	}
 }
 
-func (r *Round) dropBucket(q *queue, key string, at **bucket) {
-	*at = nil
+func (r *Round) dropBucket(q *queue, key string) {
+	delete(q.buckets, key)
 	r.writeUse(q, key)
-	if key != "" {
-		f := q.lanes.flows[key]
-		q.lanes.forget(f)
-		r.settleFlow(q, f, nil)
-	}
 }
 
 // tokensCame lets tasks run that waited for a token.
@@ -133,11 +123,7 @@ func (r *Round) tokensCame(d deadline) {
 	if q == nil {
 		return
 	}
-	f := q.lanes.flows[string(key)]
-	if f == nil && len(key) > 0 {
-		return
-	}
-	b := *q.bucketOf(string(key))
+	b := q.buckets[string(key)]
 	if b == nil || b.due != d.at {
 		return
 	}
@@ -146,8 +132,9 @@ func (r *Round) tokensCame(d deadline) {
 	b.fill(rate, r.now)
 	r.watchBucket(q, string(key), b, rate)
 	r.writeUse(q, string(key))
-	if len(key) > 0 {
+	if f := q.lanes.flows[string(key)]; f != nil {
 		q.hold(f, r.now)
+		r.settleFlow(q, f, nil)
 	}
 	r.wake(q)
 }
@@ -177,14 +164,17 @@ func (r *Round) sweep(d deadline) {
 	q.counts.sweep = 0
 	r.touch(q)
 	dropped, left := 0, false
-	q.eachBucket(func(key string, at **bucket) {
-		if dropped == sweepLimit || !(*at).full(q.rateOf(key), r.now) {
-			left = true
-			return
+	for key, b := range q.buckets {
+		if dropped == sweepLimit {
+			break
 		}
-		r.dropBucket(q, key, at)
+		if !b.full(q.rateOf(key), r.now) {
+			left = true
+			continue
+		}
+		r.dropBucket(q, key)
 		dropped++
-	})
+	}
 	if q.breakers != nil {
 		for typ, b := range q.breakers.byType {
 			switch {

@@ -251,7 +251,7 @@ func (c *checker) compareTables() {
 // or for a bucket that is not full.
 func (c *checker) checkUses() {
 	c.scan(tabClaimed, func(k, _ []byte) {
-		at := string(table(c.ns, tabUse, 0)) + string(k[len(c.ns)+2:len(k)-17])
+		at := string(table(c.ns, tabUse)) + string(k[len(c.ns)+2:len(k)-17])
 		if !c.counted[at][idAt(k)] {
 			c.find("row %q stands for nothing", k)
 		}

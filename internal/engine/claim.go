@@ -80,13 +80,13 @@ func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 		if q == nil {
 			break
 		}
-		t := r.claimFrom(q, c, c.MaxBytes-size, len(got) > 0)
-		if t == nil {
+		t, ok := r.claimFrom(q, c, c.MaxBytes-size, len(got) > 0)
+		if !ok {
 			p.undo()
 			break
 		}
 		size += t.Weight()
-		got = append(got, *t)
+		got = append(got, t)
 	}
 	if c.ClaimKey != "" && len(got) > 0 {
 		r.rememberClaims(c, got)
@@ -169,8 +169,8 @@ func (q *queue) runnable(now store.Time, types []string) bool {
 		switch {
 		case q.lanes.has(p, types):
 			return true
-		case q.lanes.unread[i] != nil && !q.config.Settings.Weighted():
-			return false // before a lower priority, this one is read
+		case q.lanes.mayFind(i, types) && !q.config.Settings.Weighted():
+			return false // before a lower priority, this one is read on
 		}
 	}
 	return false
@@ -224,7 +224,7 @@ func smooth(credit []int, weight func(i int) int) int {
 }
 
 // claimFrom takes the next task of a queue, or none if it would not fit into room bytes and others were taken already.
-func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) *Claimed {
+func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) (t Claimed, ok bool) {
 	credit := q.credit
 	p := q.nextPriority(c.Types)
 	l := q.lanes.next(r, q, p, c.Types)
@@ -238,9 +238,9 @@ func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) *Cl
 	checkpoint := r.checkpoint(q.ns, id, from)
 	if bounded && e.weight()+len(checkpoint) > room {
 		q.credit = credit
-		return nil
+		return t, false
 	}
-	return r.claimed(q, e, r.claim(q, c, e, from), checkpoint)
+	return r.claimed(q, e, r.claim(q, c, e, from), checkpoint), true
 }
 
 func (r *Round) checkpoint(ns string, id task.ID, x *Exec) (b []byte) {
@@ -289,8 +289,8 @@ func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Exec 
 	return &to
 }
 
-func (r *Round) claimed(q *queue, e *Envelope, x *Exec, checkpoint []byte) *Claimed {
-	return &Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
+func (r *Round) claimed(q *queue, e *Envelope, x *Exec, checkpoint []byte) Claimed {
+	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
 }
 
 func (l *Leader) token(x *Exec) task.Token {
@@ -334,7 +334,7 @@ func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
 			r.move(c.Namespace, ref.id, q, x, &to)
 			x = &to
 		}
-		again = append(again, *r.claimed(q, e, x, r.checkpoint(c.Namespace, ref.id, x)))
+		again = append(again, r.claimed(q, e, x, r.checkpoint(c.Namespace, ref.id, x)))
 	}
 	return again, len(again) > 0
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -17,10 +18,13 @@ import (
 // maxWarm is how many flows of a queue stay in memory as they are, even if they only wait. Tests change it.
 var maxWarm = 1000
 
-// maxHeads is how many flows a queue may have for one to stay warm whose next tasks were read ahead: to forget them costs a read.
-var maxHeads = 10_000
+// Bounds of the tasks behind the first that are remembered of cold lanes: to forget them costs a read for each key.
+var (
+	maxHead  = 16      // of a lane, with its first
+	maxHeads = 200_000 // of all lanes of a queue: 7 MB. Tests change it.
+)
 
-// coldLane is the only lane of a key that runs nothing, has a full bucket and is not held.
+// coldLane is the only lane of a key that runs nothing and is not held.
 type coldLane struct {
 	key     string
 	of      *coldType
@@ -65,7 +69,8 @@ type coldType struct {
 	lanes    ranking[*coldLane]
 	tasks    int64
 	held     bool
-	place    int32 // in the order of its priority; -1: it is held
+	place    int32   // in the order of its priority; -1: it is held, or released
+	start    float64 // released: what its lanes have used at least
 }
 
 // coldLanes are those of a queue.
@@ -73,10 +78,16 @@ type coldLanes struct {
 	byKey  map[string]*coldLane
 	byType [3]map[string]*coldType
 	order  [3]ranking[*coldType] // of those that may run, by their first lanes
+	// released are types that are no longer held, with the lanes that are still to be put in order. To do that at once would take a
+	// second with a million.
+	released [3][]*coldType
+
+	heads map[*coldLane][]readyTask // the first tasks of lanes of which more than one is in memory
+	ahead int                       // how many tasks those are
 }
 
 func newColdLanes() coldLanes {
-	c := coldLanes{byKey: map[string]*coldLane{}}
+	c := coldLanes{byKey: map[string]*coldLane{}, heads: map[*coldLane][]readyTask{}}
 	for i := range c.order {
 		c.byType[i] = map[string]*coldType{}
 		c.order[i] = ranking[*coldType]{
@@ -90,9 +101,9 @@ func newColdLanes() coldLanes {
 // coldPrice is what the key of a cold lane has used in this account. It runs nothing, so time adds nothing.
 func (s *lanes) coldPrice(c *coldLane) float64 {
 	if int(c.account) != s.account {
-		return 0
+		return c.of.start
 	}
-	return c.used
+	return max(c.used, c.of.start)
 }
 
 // addCold puts a lane of a type among the cold ones.
@@ -136,20 +147,41 @@ func (s *lanes) dropCold(c *coldLane) {
 		if t.place >= 0 {
 			s.cold.order[p].drop(t)
 		}
-		delete(s.cold.byType[p], t.typ)
+		if s.cold.byType[p][t.typ] == t {
+			delete(s.cold.byType[p], t.typ)
+		} else {
+			s.cold.released[p] = slices.DeleteFunc(s.cold.released[p], func(o *coldType) bool { return o == t })
+		}
 	case t.place >= 0:
 		s.cold.order[p].moved(t)
+	}
+}
+
+// keepHead remembers the first tasks of a lane that is cold from now on, if there is room.
+func (c *coldLanes) keepHead(of *coldLane, head []readyTask) {
+	if n := min(len(head), maxHead); n > 1 && c.ahead+n <= maxHeads {
+		c.heads[of] = slices.Clone(head[:n])
+		c.ahead += n
+	}
+}
+
+// takeHead gives a lane that is no longer cold the tasks that were remembered.
+func (c *coldLanes) takeHead(of *coldLane, l *lane) {
+	if head := c.heads[of]; head != nil {
+		l.head, l.scan = head, head[len(head)-1].seq+1
+		delete(c.heads, of)
+		c.ahead -= len(head)
 	}
 }
 
 // cool makes a flow that only waits a cold lane, if there are many.
 func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 	switch {
-	case len(s.flows) <= maxWarm || len(l.head) > 1 && len(s.flows) <= maxHeads:
+	case len(s.flows) <= maxWarm:
 		return
-	case s.flows[f.key] != f || s.byName[l.laneName] != l:
+	case s.byName[l.laneName] != l:
 		return
-	case f.key == "" || f.lanes != 1 || f.running > 0 || f.use.claims() > 0 || f.use.bucket != nil || f.held != 0 || s.trials[l.typ] == l:
+	case f.key == "" || f.lanes != 1 || f.running > 0 || f.held != 0 || s.trials[l.typ] == l:
 		return
 	}
 	c, ok := l.chill()
@@ -166,12 +198,14 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 	delete(s.byName, l.laneName)
 	delete(s.flows, f.key)
 	s.addCold(c, l.laneName)
+	s.cold.keepHead(c, l.head)
 }
 
 // thaw makes a cold lane a flow and a lane again, where it is in the order.
 func (q *queue) thaw(c *coldLane, now store.Time) *flow {
 	s, l := &q.lanes, c.lane()
 	used := s.coldPrice(c)
+	s.cold.takeHead(c, l)
 	s.dropCold(c)
 	f := q.flowOf(c.key, now)
 	held := f.held // by a rule that has just changed
@@ -201,16 +235,32 @@ func (s *lanes) holdCold(typ string, held bool, now store.Time) {
 			t.held = true
 			s.cold.order[p].drop(t)
 		default:
-			t.held = false
 			s.open(now)
-			start := s.start(now)
-			for i := range t.lanes.items {
-				c := t.lanes.items[i].of
-				c.used, c.account = max(s.coldPrice(c), start), int32(s.account) // #nosec G115 -- as in cool
-			}
-			t.lanes.rebuild()
-			s.cold.put(t)
+			t.start = s.start(now)
+			delete(s.cold.byType[p], typ)
+			s.cold.released[p] = append(s.cold.released[p], t)
 		}
+	}
+}
+
+// takeReleased puts up to n lanes of released types of a priority in order. Those that come first go first.
+func (r *Round) takeReleased(q *queue, p, n int) {
+	s := &q.lanes
+	for ; n > 0 && len(s.cold.released[p]) > 0; n-- {
+		r.lanesRead++
+		t := s.cold.released[p][0]
+		c := t.lanes.top()
+		if shown, tried := s.trials[t.typ]; tried && (shown == nil || t.before(shown)) {
+			r.thaw(q, c) // and offers it
+			continue
+		}
+		c.used, c.account = s.coldPrice(c), int32(s.account) // #nosec G115 -- as in cool
+		t.lanes.drop(c)
+		t.tasks -= int64(c.count)
+		if t.lanes.Len() == 0 {
+			s.cold.released[p] = s.cold.released[p][1:]
+		}
+		s.addCold(c, c.name())
 	}
 }
 
@@ -266,12 +316,18 @@ func (c *coldLane) rank() order { return c.of.lanes.items[c.place].order }
 // oldestCold is the cold lane of a priority whose first task has waited longest; nil: there is none.
 func (s *lanes) oldestCold(p int) (oldest *coldLane) {
 	first := uint64(math.MaxUint64)
-	for _, t := range s.cold.byType[p] {
+	look := func(t *coldType) {
 		for i := range t.lanes.items {
 			if it := &t.lanes.items[i]; it.first < first {
 				oldest, first = it.of, it.first
 			}
 		}
+	}
+	for _, t := range s.cold.byType[p] {
+		look(t)
+	}
+	for _, t := range s.cold.released[p] {
+		look(t)
 	}
 	return oldest
 }

@@ -15,9 +15,11 @@ import (
 
 // keepWarm sets how many flows stay warm, and how many lanes are read at once, for a test.
 func keepWarm(t testing.TB, warm, lanes int) {
-	was := []int{maxWarm, maxHeads, firstLanes, tickLanes, claimLanes}
-	t.Cleanup(func() { maxWarm, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4] })
-	maxWarm, maxHeads = warm, 2*warm
+	was := []int{maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes}
+	t.Cleanup(func() {
+		maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4], was[5]
+	})
+	maxWarm, maxHead, maxHeads = warm, 3, 4
 	if lanes > 0 {
 		firstLanes, tickLanes, claimLanes = lanes, lanes, 2*lanes
 	}
@@ -128,11 +130,54 @@ func TestManyWaitingKeys(t *testing.T) {
 		if w.claim(claim); w.read > 0 {
 			t.Errorf("limited %t: when all lanes are in memory, a claim read %d", limited, w.read)
 		}
-		bounded("after claims", 300)
+		bounded("after claims", 200)
 		if err := w.check(); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// A key that has spent tokens takes no more memory than others while it waits, and does not get them back by that.
+func TestWaitingKeysThatSpentTokens(t *testing.T) {
+	keepWarm(t, 10, 0)
+	const keys = 100
+	w := newWorld(t)
+	s := task.DefaultSettings()
+	s.PerKey.Rate = task.Rate{Limit: 2, Period: time.Hour}
+	w.putQueue("default", s, false)
+	for range 4 {
+		w.enqueueKeys(keys, oneJob())
+	}
+	run := func(want int) {
+		t.Helper()
+		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3 * keys, Lease: time.Hour})
+		if len(got) != want {
+			t.Fatalf("%d claimed, not %d", len(got), want)
+		}
+		w.round(func(r *Round) {
+			for _, c := range got {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, Result{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		if err := w.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(2 * keys)
+	if flows := w.leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) < keys {
+		t.Errorf("%d flows are in memory of keys that wait for tokens", len(flows))
+	}
+	run(0)
+	w.pass(30 * time.Minute)
+	run(keys)
+	w.pass(time.Hour - time.Minute) // each key has a token left then
+	if flows := w.leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) > 11 {
+		t.Errorf("%d flows are in memory of keys that have a token", len(flows))
+	}
+	w.takeOffice()
+	run(keys)
 }
 
 // A claim that takes only what lies behind many lanes reads a bounded number, finds nothing, and is woken when more is read. It is not
@@ -174,12 +219,84 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	t.Error("the task was not found")
 }
 
+// When a type is no longer held, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a lower
+// priority, a type that is held again stays so, and in the end all tasks are claimed.
+func TestReleaseOfManyKeys(t *testing.T) {
+	keepWarm(t, 10, 50)
+	const keys = 1000
+	w := newWorld(t)
+	s := task.DefaultSettings()
+	hold := func(holds ...task.Hold) { w.configure("default", task.QueueConfig{Settings: s, Holds: holds}) }
+	hold()
+	spec := oneJob()
+	w.enqueueKeys(keys, spec)
+	spec.Type = "other"
+	spec.Key, spec.Priority = "low", task.Low
+	if _, err := w.enqueue(spec); err != nil {
+		t.Fatal(err)
+	}
+	bounded := func(what string, most int) {
+		t.Helper()
+		if w.read > most {
+			t.Fatalf("%s: %d lanes were put in order", what, w.read)
+		}
+		if err := w.check(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	held := func() int64 {
+		i, err := run(w, func(r *Round) (QueueInfo, error) { return Queue(r, "default", "default") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Held
+	}
+	job := task.Hold{Type: "job"}
+	hold(job)
+	hold()
+	bounded("released", tickLanes)
+	left := w.leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0].lanes.Len()
+	if left != keys-10-tickLanes {
+		t.Errorf("%d lanes are left", left)
+	}
+	w.round(Tick)
+	bounded("a tick", tickLanes)
+	hold(job)
+	bounded("held again", tickLanes)
+	if n := held(); n != keys {
+		t.Errorf("%d tasks are held, not %d", n, keys)
+	}
+	if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"job"}, Max: 10}); len(got) > 0 {
+		t.Errorf("%d of a type that is held were claimed", len(got))
+	}
+	hold()
+	got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})
+	bounded("a claim", 2*claimLanes)
+	if n := held(); n != 0 {
+		t.Errorf("%d tasks are held, though nothing is", n)
+	}
+	for w.leader.NextDeadline() <= w.now {
+		w.round(Tick)
+		bounded("a tick", tickLanes)
+		got = append(got, w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})...)
+		bounded("a claim", 2*claimLanes)
+	}
+	for i, g := range got {
+		if (g.Type == "other") != (i == keys) {
+			t.Errorf("claim %d of %d got a %q", i, len(got), g.Type)
+		}
+	}
+	if len(got) != keys+1 {
+		t.Errorf("%d of %d were claimed", len(got), keys+1)
+	}
+}
+
 // Keys take turns in the same order, cold or not: two leaders that get the same calls give the same tasks, in the same order.
 func TestColdOrder(t *testing.T) {
 	for seed := range uint64(20) {
-		want := claimsOf(t, seed, 1000)
+		want := claimsOf(t, seed, 1000, 0)
 		for _, warm := range []int{0, 3} {
-			if got := claimsOf(t, seed, warm); !slices.Equal(got, want) {
+			if got := claimsOf(t, seed, warm, 0); !slices.Equal(got, want) {
 				at := 0
 				for at < min(len(got), len(want)) && got[at] == want[at] {
 					at++
@@ -190,15 +307,31 @@ func TestColdOrder(t *testing.T) {
 	}
 }
 
-// claimsOf is the tasks that a random course of calls claims, by their keys.
-func claimsOf(t *testing.T, seed uint64, warm int) (got []string) {
-	keepWarm(t, warm, 0)
+// What memory has of cold lanes is what the rows say after every step, also while lanes are read and put in order one by one.
+func TestColdSteps(t *testing.T) {
+	for seed := range uint64(10) {
+		claimsOf(t, seed, 0, 1)
+	}
+}
+
+// claimsOf is the tasks that a random course of calls claims, by their keys. lanes: how many are read or put in order at once, and all is
+// checked after every step; 0: as many as there are.
+func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
+	keepWarm(t, warm, lanes)
 	w, rng := newWorld(t), rand.New(rand.NewPCG(seed, 1))
 	s := task.DefaultSettings()
 	s.Keys = map[string]task.KeyRules{"k1": {Weight: 3}, "k2": {Weight: 10, Rules: task.Rules{MaxRunning: 1}}}
 	w.configure("default", task.QueueConfig{Settings: s})
 	var running []Claimed
-	for range 600 {
+	for step := range 600 {
+		if lanes > 0 {
+			if err := w.check(); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+			if rng.IntN(3) == 0 {
+				w.round(Tick)
+			}
+		}
 		if len(running) == 0 { // else keys that run are put in order again only when they come first
 			w.now += store.Time(rng.IntN(3_000_000))
 		}
@@ -220,8 +353,10 @@ func claimsOf(t *testing.T, seed uint64, warm int) (got []string) {
 			}
 		case 5:
 			var holds []task.Hold
-			if rng.IntN(2) == 0 {
-				holds = append(holds, task.Hold{Type: "t1"})
+			for typ := range 3 {
+				if rng.IntN(2) == 0 {
+					holds = append(holds, task.Hold{Type: fmt.Sprint("t", typ)})
+				}
 			}
 			w.configure("default", task.QueueConfig{Settings: s, Holds: holds})
 		default:

@@ -213,7 +213,7 @@ func (e *explainer) namespaceFull() {
 
 func (e *explainer) queueRate() {
 	if rate := e.q.config.Settings.Rate; e.ready() {
-		if until, empty := e.q.bucket.emptyUntil(rate, e.r.now); empty {
+		if until, empty := e.q.buckets[""].emptyUntil(rate, e.r.now); empty {
 			e.add(whyQueueRate(e.q.name, &e.q.config, until, e.r.now))
 		}
 	}
@@ -227,8 +227,8 @@ func (e *explainer) keyFull() {
 }
 
 func (e *explainer) keyRate() {
-	if rate := e.q.config.Settings.RulesOf(e.x.Key).Rate; e.ready() && e.flow != nil {
-		if until, empty := e.flow.use.bucket.emptyUntil(rate, e.r.now); empty {
+	if rate := e.q.config.Settings.RulesOf(e.x.Key).Rate; e.ready() && e.x.Key != "" {
+		if until, empty := e.q.buckets[e.x.Key].emptyUntil(rate, e.r.now); empty {
 			e.add(whyKeyRate(e.q.name, e.x.Key, rate, until, e.r.now))
 		}
 	}

@@ -24,7 +24,7 @@ type flow struct {
 	ready   [3]ranking[*lane] // those of types that may run, the longest waiting task first
 	place   [3]int32          // in the order of each priority; -1: nothing of it may run
 	held    hold              // why none of its tasks may run
-	use     keyUse
+	use     keyClaims
 	running int // claimed tasks, also of tasks without a key
 
 	used    float64    // workers' time in microseconds by weight, up to at
@@ -57,7 +57,7 @@ func (s *lanes) reckon(f *flow, now store.Time) {
 // shared says whether there is anybody to share with. Else nothing is reckoned: who comes begins where the only one is.
 func (s *lanes) shared() bool { return len(s.flows)+len(s.cold.byKey) > 1 || s.partial() }
 
-func (f *flow) idle() bool { return f.lanes == 0 && f.running == 0 && f.use.bucket == nil }
+func (f *flow) idle() bool { return f.lanes == 0 && f.running == 0 }
 
 // first is a lower bound of the first sequence number in a priority.
 func (f *flow) first(p int) uint64 { return f.ready[p].top().first() }

@@ -164,7 +164,7 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.tx.Set(claimedKey("default", "default", "b", ended.ID), nil)
-		left := keyUse{named: []task.ID{ended.ID}}
+		left := keyUse{keyClaims: keyClaims{named: []task.ID{ended.ID}}}
 		r.tx.Set(useKey("default", "default", "b"), left.encode())
 	})
 	w.takeOffice()

@@ -51,16 +51,6 @@ func (h *ranking[T]) movedAt(at int) {
 	h.settle(at)
 }
 
-// rebuild restores the order after all elements changed.
-func (h *ranking[T]) rebuild() {
-	for i := range h.items {
-		h.items[i].order = h.order(h.items[i].of)
-	}
-	for i := len(h.items)/2 - 1; i >= 0; i-- {
-		h.down(i)
-	}
-}
-
 // settle brings an element to its place.
 func (h *ranking[T]) settle(at int) {
 	if !h.down(at) {

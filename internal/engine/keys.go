@@ -17,9 +17,14 @@ import (
 // ends, the row is left as it is while the key has spent tokens or other claims: whether a task that it names is still claimed
 // the task itself says. So a keyed task costs one row more than one without a key, and a key with a rate, none but that.
 type keyUse struct {
-	bucket *bucket   // nil: it is full
-	named  []task.ID // claimed tasks that the row names, up to maxNamed
-	// others are claimed tasks that have rows of their own: the row must not grow with what a key runs.
+	bucket *bucket // nil: it is full
+	keyClaims
+}
+
+// keyClaims are the claimed tasks of a key.
+type keyClaims struct {
+	named []task.ID // those that the key's row names, up to maxNamed
+	// others have rows of their own: the key's row must not grow with what a key runs.
 	others map[task.ID]struct{}
 }
 
@@ -27,9 +32,9 @@ type keyUse struct {
 const maxNamed = 4
 
 // claims is how many tasks of the key are claimed.
-func (u *keyUse) claims() int { return len(u.named) + len(u.others) }
+func (u *keyClaims) claims() int { return len(u.named) + len(u.others) }
 
-func (u *keyUse) addOther(id task.ID) {
+func (u *keyClaims) addOther(id task.ID) {
 	if u.others == nil {
 		u.others = map[task.ID]struct{}{}
 	}
@@ -37,7 +42,7 @@ func (u *keyUse) addOther(id task.ID) {
 }
 
 // each calls fn for the tasks of the key that are claimed, until it returns false.
-func (u *keyUse) each(fn func(task.ID) bool) {
+func (u *keyClaims) each(fn func(task.ID) bool) {
 	for _, id := range u.named {
 		if !fn(id) {
 			return
@@ -94,11 +99,12 @@ func decodeUse(row []byte) (u keyUse, err error) {
 }
 
 // useOf is what a key uses, or the queue as a whole for "".
-func (q *queue) useOf(key string) *keyUse {
-	if key == "" {
-		return &keyUse{bucket: q.bucket}
+func (q *queue) useOf(key string) keyUse {
+	u := keyUse{bucket: q.buckets[key]}
+	if f := q.lanes.flows[key]; f != nil && key != "" {
+		u.keyClaims = f.use
 	}
-	return &q.lanes.flows[key].use
+	return u
 }
 
 // writeUse stores what a key uses, or the queue for "".
@@ -131,7 +137,7 @@ func (r *Round) leaveKey(q *queue, f *flow, id task.ID) bool {
 	u := &f.use
 	if at := slices.Index(u.named, id); at >= 0 {
 		u.named = slices.Delete(u.named, at, at+1)
-		if u.bucket == nil && len(u.named) == 0 {
+		if q.buckets[f.key] == nil && len(u.named) == 0 {
 			r.writeUse(q, f.key)
 		}
 		return true
@@ -184,14 +190,15 @@ func (r *Round) readFlows(q *queue) {
 			x := claimed[id]
 			return x == nil || x.Key != key
 		})
-		switch {
-		case u.bucket == nil && len(named) == 0:
+		if u.bucket == nil && len(named) == 0 {
 			q.stale = append(q.stale, row)
-		case key == "":
-			q.bucket = u.bucket
-		default:
+		}
+		if u.bucket != nil {
+			q.buckets[key] = u.bucket
+		}
+		if len(named) > 0 {
 			f := q.flowOf(key, r.now)
-			f.use.bucket, f.use.named = u.bucket, named
+			f.use.named = named
 			f.running += len(named)
 			keyed += int64(len(named))
 		}

@@ -80,11 +80,7 @@ func (q *queue) mayRun(now store.Time) bool {
 	if q.config.Paused || q.full() || q.space.full() {
 		return false
 	}
-	if rate := q.config.Settings.Rate; rate.IsSet() && q.bucket != nil {
-		q.bucket.fill(rate, now)
-		return q.bucket.level >= enough
-	}
-	return true
+	return q.hasToken("", now)
 }
 
 // whyHeld is why no task of a flow may run.
@@ -92,17 +88,14 @@ func (q *queue) whyHeld(f *flow, now store.Time) hold {
 	if f.key == "" {
 		return 0
 	}
-	rules := q.config.Settings.RulesOf(f.key)
 	if _, held := q.config.HeldKey(f.key); held {
 		return heldByPause
 	}
-	if rules.MaxRunning > 0 && f.use.claims() >= rules.MaxRunning {
+	if most := q.config.Settings.RulesOf(f.key).MaxRunning; most > 0 && f.use.claims() >= most {
 		return heldByRunning
 	}
-	if rules.Rate.IsSet() && f.use.bucket != nil {
-		if f.use.bucket.fill(rules.Rate, now); f.use.bucket.level < enough {
-			return heldByRate
-		}
+	if !q.hasToken(f.key, now) {
+		return heldByRate
 	}
 	return 0
 }
@@ -111,14 +104,14 @@ func (q *queue) whyHeld(f *flow, now store.Time) hold {
 func (q *queue) hold(f *flow, now store.Time) { q.lanes.setHeld(f, q.whyHeld(f, now), now) }
 
 // holdAll does that for all flows and types, after the rules changed.
-func (q *queue) holdAll(now store.Time) {
+func (r *Round) holdAll(q *queue) {
 	for _, f := range q.lanes.flows {
 		q.rule(f)
-		q.hold(f, now)
+		q.hold(f, r.now)
 	}
 	for _, h := range q.config.Holds {
 		if c := q.lanes.cold.byKey[h.Key]; c != nil {
-			q.thaw(c, now)
+			q.thaw(c, r.now)
 		}
 	}
 	types := slices.Collect(maps.Keys(q.lanes.held))
@@ -128,24 +121,28 @@ func (q *queue) holdAll(now store.Time) {
 		}
 	}
 	for _, typ := range types {
-		q.holdType(typ, now)
+		r.holdType(q, typ)
 	}
 }
 
 // holdType holds a type back, lets it run, or puts it on trial, as a pause of it and its breaker say.
-func (q *queue) holdType(typ string, now store.Time) {
+func (r *Round) holdType(q *queue, typ string) {
 	_, paused := q.config.HeldType(typ)
 	open, try := false, false
 	if b := q.breakers.of(typ); b != nil {
 		open, try = b.state != BreakerClosed, b.tries() && !paused
 	}
 	if !try {
-		q.lanes.tryType(typ, false, now)
+		q.lanes.tryType(typ, false, r.now)
 	}
-	q.lanes.holdType(typ, paused || open, now)
+	q.lanes.holdType(typ, paused || open, r.now)
 	if try {
-		q.lanes.tryType(typ, true, now)
+		q.lanes.tryType(typ, true, r.now)
 	}
+	for p := range q.lanes.cold.released {
+		r.takeReleased(q, p, tickLanes-r.lanesRead)
+	}
+	r.readLater(q)
 }
 
 // heldTasks counts the ready tasks that may not run now.
@@ -165,6 +162,11 @@ func (q *queue) heldTasks(now store.Time) (n int64) {
 	for p := range q.lanes.cold.byType {
 		for _, t := range q.lanes.cold.byType[p] {
 			if t.held {
+				n += t.tasks
+			}
+		}
+		for _, t := range q.lanes.cold.released[p] {
+			if q.lanes.held[t.typ] { // again
 				n += t.tasks
 			}
 		}

@@ -71,7 +71,7 @@ func (r *Round) livesOn(ns string, id, as task.ID) {
 	}
 	to := *x
 	to.MovedTo = as
-	r.tx.Set(idKey(ns, tabExec, id), to.encode())
+	r.setExec(ns, id, &to)
 	r.l.hot.drop(id)
 }
 
@@ -89,7 +89,7 @@ func (r *Round) comeBack(ns string, id task.ID) {
 	to := *x
 	if _, taken := r.keyTaken(ns, x); taken {
 		to.Reason = task.ReasonReplaced
-		r.tx.Set(idKey(ns, tabExec, id), to.encode())
+		r.setExec(ns, id, &to)
 		r.l.hot.drop(id)
 		return
 	}

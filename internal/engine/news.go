@@ -36,7 +36,7 @@ type newsName struct {
 }
 
 func (n newsName) rest() []byte { return append(append([]byte(n.kind), 0), n.queue...) }
-func (n newsName) key() []byte  { return append(append(table(n.ns, tabNews, 32), n.rest()...), 0) }
+func (n newsName) key() []byte  { return append(append(table(n.ns, tabNews), n.rest()...), 0) }
 
 // newsTally is what was gathered; with a count of 0 it rests.
 type newsTally struct {
@@ -132,7 +132,7 @@ func (w *watch) wants(n newsName) bool {
 	return is
 }
 
-func watchKey(ns string) []byte { return table(ns, tabWatch, 0) }
+func watchKey(ns string) []byte { return table(ns, tabWatch) }
 
 func (r *Round) watch(ns string) *watch {
 	if w := r.l.news.watches[ns]; w != nil {

@@ -300,7 +300,7 @@ func (k *onceKey) takenOver() error {
 // onceEnds forgets a row whose time is over. A hold whose claim still holds its task is kept on: the shard had no leader when
 // the run was to end, and the claim got a last stretch.
 func (r *Round) onceEnds(d deadline) {
-	key := append(table(d.ns, tabOnce, len(d.rest)), d.rest...)
+	key := append(table(d.ns, tabOnce), d.rest...)
 	value, ok := r.tx.Get(key)
 	if !ok {
 		return

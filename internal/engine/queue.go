@@ -29,7 +29,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	q.config = config
 	r.rewatch(q)
 	r.followBreakers(q, &was)
-	q.holdAll(r.now)
+	r.holdAll(q)
 	r.tx.Set(queueKey(ns, tabQueue, name), config.Encode())
 	if !config.Paused {
 		r.wake(q)

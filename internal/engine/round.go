@@ -38,7 +38,7 @@ type Leader struct {
 	traceTick func(schedule string, n *NewTask) map[string]string
 
 	transitions []Transition // of the last round: its space is used again
-	row         []byte       // space for an envelope, which is copied when it is set
+	row         []byte       // space for an envelope or a state, which is copied when it is set
 	news        news
 }
 
@@ -57,17 +57,17 @@ type queue struct {
 	space    *space
 	counts   counts
 	lanes    lanes
-	bucket   *bucket   // nil: it is full, or there is no rate
-	breakers *breakers // nil: there is no rule
-	stale    [][]byte  // rows of claimed tasks that are not
-	credit   [3]int    // smooth weighted round robin over the priorities
+	buckets  map[string]*bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
+	breakers *breakers          // nil: there is no rule
+	stale    [][]byte           // rows of claimed tasks that are not
+	credit   [3]int             // smooth weighted round robin over the priorities
 	dirty    bool
 	blocked  bool // among those of its space
 	starved  bool // a claim found nothing while lanes were unread
 }
 
 func newQueue(name queueName, s *space) *queue {
-	q := &queue{queueName: name, space: s, lanes: newLanes()}
+	q := &queue{queueName: name, space: s, lanes: newLanes(), buckets: map[string]*bucket{}}
 	q.lanes.of = q
 	return q
 }
@@ -83,7 +83,7 @@ type Round struct {
 	queues     []*queue
 	lanes      []*dirtyLane
 	flows      []waitingFlow
-	lanesRead  int
+	lanesRead  int // or put in order
 	breakers   []dirtyBreaker
 	tallies    []*newsTally             // that have changed
 	deaths     int                      // of tasks that became dead letters or poisoned
@@ -224,7 +224,7 @@ func (r *Round) queue(ns, name string) *queue {
 	r.readFlows(q)
 	r.readBreakers(q)
 	r.readLanes(q)
-	q.holdAll(r.now)
+	r.holdAll(q)
 	r.l.queues[qn] = q
 	return q
 }
@@ -329,7 +329,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 		to.Operation = r.operated.by
 	}
 	r.noteInZone(ns, id, from, to)
-	r.tx.Set(idKey(ns, tabExec, id), to.encode())
+	r.setExec(ns, id, to)
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
 	if dies(from, to) {
@@ -338,6 +338,11 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	if heir != (task.ID{}) {
 		r.inherit(ns, heir, q)
 	}
+}
+
+func (r *Round) setExec(ns string, id task.ID, x *Exec) {
+	r.l.row = x.appendTo(r.l.row[:0])
+	r.tx.Set(idKey(ns, tabExec, id), r.l.row)
 }
 
 func (r *Round) leave(ns string, id task.ID, q *queue, x *Exec) {
@@ -368,7 +373,9 @@ func (r *Round) enter(ns string, id task.ID, q *queue, x *Exec) {
 		r.tx.Set(waitKey(ns, q.name, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
 		r.enterLane(q, id, x)
-		r.Woken = append(r.Woken, Woken{ns, q.name})
+		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{ns, q.name}) { // many come at once, and who waits looks for all
+			r.wake(q)
+		}
 	case x.State == task.Dead || x.State == task.Poisoned:
 		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), x.encodeDead())
 	}

@@ -215,8 +215,11 @@ func (x *Exec) used() int { return x.Failures + x.Crashes - x.Exhausted }
 
 func (x *Exec) lane() laneName { return laneName{x.Priority, x.Key, x.Type} }
 
-func (x *Exec) encode() []byte {
-	r := newRow(128 + len(x.Queue) + len(x.Type) + len(x.Key))
+func (x *Exec) encode() []byte { return x.appendTo(nil) }
+
+// appendTo appends the row to b.
+func (x *Exec) appendTo(b []byte) []byte {
+	r := append(encoder(b), rowVersion)
 	r.num(1, uint64(x.State))
 	r.num(2, uint64(x.Priority))
 	r.text(3, x.Queue)

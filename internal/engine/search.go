@@ -291,7 +291,7 @@ func (s *search) readQueue() (done bool) {
 func (s *search) readAttempts() {
 	var before task.ID
 	id := func(k []byte) []byte { return k[len(k)-8-len(before) : len(k)-8] }
-	s.readIndex(table(s.ns, tabAttempt, 0), math.MaxInt, id, func(k, _ []byte) bool {
+	s.readIndex(table(s.ns, tabAttempt), math.MaxInt, id, func(k, _ []byte) bool {
 		same := task.ID(id(k)) == before
 		before = task.ID(id(k))
 		return !same
@@ -307,7 +307,7 @@ func (s *search) readZones() {
 		s.readStates(lo, upper)
 		return
 	}
-	zones := table(s.ns, tabZone, 0)
+	zones := table(s.ns, tabZone)
 	on := true
 	s.from.ScanBack(zones, s.below(zones), func(k, v []byte) bool {
 		if on = !s.stop(); !on {

@@ -63,7 +63,7 @@ func scanCounts(from store.Reader, ns string, fn func(*counts)) {
 }
 
 func readShare(from store.Reader, ns string) task.Share {
-	row, ok := from.Get(table(ns, tabShare, 0))
+	row, ok := from.Get(table(ns, tabShare))
 	if !ok {
 		return task.Share{Amounts: task.Unlimited}
 	}
@@ -169,7 +169,7 @@ func PutShare(r *Round, ns string, to task.Share) task.Space {
 	s := r.spaceOf(ns)
 	if s.share.Version < to.Version {
 		s.share = to
-		r.tx.Set(table(ns, tabShare, 0), encodeShare(to))
+		r.tx.Set(table(ns, tabShare), encodeShare(to))
 		r.roomIn(s)
 	}
 	return s.info()
@@ -185,7 +185,7 @@ func (s *space) info() task.Space {
 // checkShare: the row can be read, and no other is there.
 func (c *checker) checkShare() {
 	c.scan(tabShare, func(k, v []byte) {
-		if _, err := decodeShare(v); err != nil || !bytes.Equal(k, table(c.ns, tabShare, 0)) {
+		if _, err := decodeShare(v); err != nil || !bytes.Equal(k, table(c.ns, tabShare)) {
 			c.find("share %q: %v", k, err)
 		}
 	})

@@ -138,40 +138,42 @@ const (
 	onNews                              // what webhooks are to be told of is sent, or has rested
 )
 
+// keyRoom is what most keys take, in bytes. It is a constant so that a key that is only written or deleted is made on the stack.
+const keyRoom = 96
+
 // table begins a key.
-func table(ns string, tab byte, room int) []byte {
-	k := make([]byte, 0, len(ns)+2+room)
-	k = append(append(k, tab), ns...)
-	return append(k, 0)
+func table(ns string, tab byte) []byte {
+	k := append(make([]byte, 0, keyRoom), tab)
+	return append(append(k, ns...), 0)
 }
 
 // tableBounds are the limits of a namespace's part of a table.
 func tableBounds(ns string, tab byte) (lo, hi []byte) {
-	lo = table(ns, tab, 0)
+	lo = table(ns, tab)
 	return lo, after(lo)
 }
 
 func idKey(ns string, tab byte, id task.ID) []byte {
-	return append(table(ns, tab, 16), id[:]...)
+	return append(table(ns, tab), id[:]...)
 }
 
 func attemptKey(ns string, id task.ID, fence uint64) []byte {
-	k := append(table(ns, tabAttempt, 24), id[:]...)
+	k := append(table(ns, tabAttempt), id[:]...)
 	return binary.BigEndian.AppendUint64(k, fence)
 }
 
 func memberKey(ns string, group, ref task.ID) []byte {
-	k := append(table(ns, tabMember, 32), group[:]...)
+	k := append(table(ns, tabMember), group[:]...)
 	return append(k, ref[:]...)
 }
 
 func queueKey(ns string, tab byte, queue string) []byte {
-	return append(append(table(ns, tab, len(queue)+1), queue...), 0)
+	return append(append(table(ns, tab), queue...), 0)
 }
 
 // laneKey is the row of a lane, or with tabReady the prefix of its tasks.
 func laneKey(ns string, tab byte, queue string, l laneName) []byte {
-	k := table(ns, tab, len(queue)+len(l.key)+len(l.typ)+12)
+	k := table(ns, tab)
 	k = append(append(k, queue...), 0)
 	k = append(k, byte(l.priority))
 	k = append(append(k, l.key...), 0)
@@ -183,7 +185,7 @@ func readyKey(ns, queue string, l laneName, seq uint64) []byte {
 }
 
 func listedKey(ns, queue string, id task.ID) []byte {
-	k := append(append(table(ns, tabListed, len(queue)+17), queue...), 0)
+	k := append(append(table(ns, tabListed), queue...), 0)
 	return append(k, id[:]...)
 }
 
@@ -199,11 +201,11 @@ func deadKey(ns, queue string, s task.State, ended store.Time, id task.ID) []byt
 const deadTail = 24
 
 func archiveKey(ns string, ended store.Time, id task.ID) []byte {
-	return timedKey(table(ns, tabArchive, 24), ended, id)
+	return timedKey(table(ns, tabArchive), ended, id)
 }
 
 func statePrefix(ns string, tab byte, queue string, s task.State) []byte {
-	k := table(ns, tab, len(queue)+2+24)
+	k := table(ns, tab)
 	return append(append(k, queue...), 0, byte(s))
 }
 
@@ -212,7 +214,7 @@ func timedKey(prefix []byte, at store.Time, id task.ID) []byte {
 }
 
 func claimedKey(ns, queue, key string, id task.ID) []byte {
-	k := table(ns, tabClaimed, len(queue)+len(key)+18)
+	k := table(ns, tabClaimed)
 	k = append(append(k, queue...), 0)
 	k = append(append(k, key...), 0)
 	return append(k, id[:]...)
@@ -238,17 +240,17 @@ func typeRest(queue, typ string) []byte { return bucketRest(queue, typ) }
 func nameKey(ns string, tab byte, name string) []byte { return queueKey(ns, tab, name) }
 
 func tickKey(ns, name string, seq uint64) []byte {
-	k := table(ns, tabTick, len(name)+9)
+	k := table(ns, tabTick)
 	return binary.BigEndian.AppendUint64(append(append(k, name...), 0), seq)
 }
 
 func idempotencyKey(ns, queue, key string) []byte {
-	k := table(ns, tabKey, len(queue)+1+len(key))
+	k := table(ns, tabKey)
 	return append(append(append(k, queue...), 0), key...)
 }
 
 func uniqueKey(ns, queue, key string) []byte {
-	k := table(ns, tabUnique, len(queue)+1+len(key))
+	k := table(ns, tabUnique)
 	return append(append(append(k, queue...), 0), key...)
 }
 
@@ -257,13 +259,12 @@ func onceRowKey(ns, queue, key string) []byte {
 }
 
 func claimKeyKey(ns, key string) []byte {
-	return append(table(ns, tabClaimKey, len(key)), key...)
+	return append(table(ns, tabClaimKey), key...)
 }
 
 // deadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table.
 func deadlineKey(at store.Time, kind deadlineKind, ns string, rest []byte) []byte {
-	k := make([]byte, 0, 1+8+1+len(ns)+1+len(rest))
-	k = append(k, timelines[timelineOf(kind)])
+	k := append(make([]byte, 0, keyRoom), timelines[timelineOf(kind)])
 	k = binary.BigEndian.AppendUint64(k, uint64(max(at, 0)))
 	k = append(k, byte(kind))
 	k = append(append(k, ns...), 0)

@@ -279,7 +279,7 @@ func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *Exec) {
 func (r *Round) keepUntil(ns string, id task.ID, x *Exec, until store.Time) {
 	to := *x
 	to.KeptUntil = until
-	r.tx.Set(idKey(ns, tabExec, id), to.encode())
+	r.setExec(ns, id, &to)
 	r.l.hot.drop(id)
 	r.remind(until, onForget, ns, id[:])
 }
@@ -345,7 +345,7 @@ func (r *Round) noteEnd(ns string, id task.ID, x *Exec) {
 // endKey removes a key row whose time is over. One that was set anew has a later deadline of its own.
 func (r *Round) endKey(d deadline) {
 	tab := map[deadlineKind]byte{onKey: tabKey, onRequest: tabRequest, onClaimKey: tabClaimKey}[d.kind]
-	key := append(table(d.ns, tab, len(d.rest)), d.rest...)
+	key := append(table(d.ns, tab), d.rest...)
 	row, ok := r.tx.Get(key)
 	if !ok {
 		return

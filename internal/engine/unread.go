@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -19,7 +20,7 @@ import (
 // Tests change them.
 var (
 	firstLanes = 500  // of each priority when a queue is first used
-	tickLanes  = 2000 // in a Tick
+	tickLanes  = 2000 // in a Tick, and when a type is no longer held
 	claimLanes = 2000 // by the claims of a round that found nothing, first lanes included
 )
 
@@ -29,7 +30,12 @@ func (r *Round) readLanes(q *queue) {
 		q.lanes.unread[i] = q.lanesOf(p)
 		r.readMore(q, i, firstLanes)
 	}
-	if q.lanes.partial() {
+	r.readLater(q)
+}
+
+// readLater has Tick read the lanes of a queue that are left.
+func (r *Round) readLater(q *queue) {
+	if q.lanes.partial() && !slices.Contains(r.l.reading, q) {
 		r.l.reading = append(r.l.reading, q)
 	}
 }
@@ -44,8 +50,18 @@ func (q *queue) lanesOfKey(p task.Priority, key string) []byte {
 	return append(append(q.lanesOf(p), key...), 0)
 }
 
-// partial says whether some lanes are not read yet.
-func (s *lanes) partial() bool { return s.unread[0] != nil || s.unread[1] != nil || s.unread[2] != nil }
+// partial says whether some lanes are still to be read, or put in order.
+func (s *lanes) partial() bool { return s.left(0) || s.left(1) || s.left(2) }
+
+// left says whether some lanes of a priority are.
+func (s *lanes) left(p int) bool { return s.unread[p] != nil || len(s.cold.released[p]) > 0 }
+
+// mayFind says whether a claim of the types may find a task in the lanes of a priority that are left.
+func (s *lanes) mayFind(p int, types []string) bool {
+	return s.unread[p] != nil || slices.ContainsFunc(s.cold.released[p], func(t *coldType) bool {
+		return !s.held[t.typ] && (len(types) == 0 || slices.Contains(types, t.typ))
+	})
+}
 
 // isUnread says whether the lanes of a key are not read yet, unless something needed them.
 func (q *queue) isUnread(p task.Priority, key string) bool {
@@ -131,7 +147,7 @@ func (q *queue) addAsCold(l *lane, now store.Time) bool {
 	s := &q.lanes
 	_, tried := s.trials[l.typ]
 	_, paused := q.config.HeldKey(l.key)
-	if l.key == "" || len(s.flows) < maxWarm || s.flows[l.key] != nil || tried || paused {
+	if l.key == "" || len(s.flows) < maxWarm || s.flows[l.key] != nil || tried || paused || !q.hasToken(l.key, now) {
 		return false
 	}
 	c, ok := l.chill()
@@ -220,13 +236,18 @@ func (r *Round) readOn() {
 	r.l.reading = r.l.reading[1:]
 }
 
-// readFirst reads about n lanes of the highest priority that has some unread.
+// readFirst reads about n lanes of the highest priority of which some are left, or puts them in order.
 func (r *Round) readFirst(q *queue, n int) {
 	for p := range q.lanes.unread {
-		if q.lanes.unread[p] != nil {
+		switch {
+		case len(q.lanes.cold.released[p]) > 0:
+			r.takeReleased(q, p, n)
+		case q.lanes.unread[p] != nil:
 			r.readMore(q, p, n)
-			return
+		default:
+			continue
 		}
+		return
 	}
 }
 

@@ -30,6 +30,9 @@ type world struct {
 
 	written int // bytes of the last round
 	read    int // lanes that it read
+
+	inPlace bool   // rounds are applied as a leader applies them, not as a follower
+	sealed  []byte // space for the entry, as a leader keeps it
 }
 
 type broken struct {
@@ -69,7 +72,15 @@ func (w *world) round(calls ...func(r *Round)) {
 	}
 	r.Seal()
 	w.written, w.read = tx.Size(), r.lanesRead
-	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: w.now}, tx.Seal(nil)); err != nil {
+	pos := store.Position{Index: w.index, Term: 1, Time: w.now}
+	err := error(nil)
+	if w.inPlace {
+		w.sealed = tx.Seal(w.sealed[:0])
+		err = w.store.ApplyTx(pos, tx)
+	} else {
+		err = w.store.Apply(pos, tx.Seal(nil))
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.last = r.Effects
@@ -193,10 +204,13 @@ func (w *world) check() error {
 		if err := sameLanes(tx, q, again); err != nil {
 			return err
 		}
+		if !maps.EqualFunc(q.buckets, again.buckets, func(a, b *bucket) bool { return a.due == b.due }) {
+			return fmt.Errorf("queue %q: memory has the buckets %v, rows %v", name.name, q.buckets, again.buckets)
+		}
 		if err := sameFlows(q, &again.lanes); err != nil {
 			return err
 		}
-		if err := sameCold(&q.lanes); err != nil {
+		if err := sameCold(w.leader, &q.lanes); err != nil {
 			return err
 		}
 		if q.lanes.partial() {
@@ -252,7 +266,11 @@ func (r *Round) readAll(q *queue) {
 func (q *queue) allLanes() map[laneName]*lane {
 	all := maps.Clone(q.lanes.byName)
 	for _, c := range q.lanes.cold.byKey {
-		all[c.name()] = c.lane()
+		l := c.lane()
+		if head := q.lanes.cold.heads[c]; head != nil {
+			l.head, l.scan = head, head[len(head)-1].seq+1
+		}
+		all[l.laneName] = l
 	}
 	return all
 }
@@ -274,7 +292,7 @@ func sameLanes(tx *store.Tx, q, again *queue) error {
 }
 
 // sameCold proves that cold lanes are where they belong, and of keys that only wait.
-func sameCold(s *lanes) error {
+func sameCold(l *Leader, s *lanes) error {
 	n := 0
 	for p := range s.cold.byType {
 		if !heapOK(&s.cold.order[p]) {
@@ -291,10 +309,33 @@ func sameCold(s *lanes) error {
 				}
 				tasks += int64(it.of.count)
 			}
-			if tasks != t.tasks || t.held != s.held[typ] || t.held != (t.place < 0) || t.lanes.Len() == 0 || !heapOK(&t.lanes) {
+			if tasks != t.tasks || t.held != s.held[typ] || t.held != (t.place < 0) || t.start != 0 || t.lanes.Len() == 0 || !heapOK(&t.lanes) {
 				return fmt.Errorf("cold type %+v is not as its %d lanes of %d tasks are; held: %t", t, t.lanes.Len(), tasks, s.held[typ])
 			}
 		}
+	}
+	for p := range s.cold.released {
+		for _, t := range s.cold.released[p] {
+			tasks := int64(0)
+			for _, it := range t.lanes.items {
+				if n++; s.cold.byKey[it.of.key] != it.of || it.of.of != t || s.flows[it.of.key] != nil {
+					return fmt.Errorf("released lane %+v is not alone", it.of)
+				}
+				tasks += int64(it.of.count)
+			}
+			if tasks != t.tasks || t.lanes.Len() == 0 || t.place >= 0 || !heapOK(&t.lanes) || !slices.Contains(l.reading, s.of) {
+				return fmt.Errorf("released type %+v is not as its %d lanes of %d tasks are", t, t.lanes.Len(), tasks)
+			}
+		}
+	}
+	ahead := 0
+	for c, head := range s.cold.heads {
+		if ahead += len(head); s.cold.byKey[c.key] != c || len(head) < 2 || len(head) > maxHead || head[0] != c.first {
+			return fmt.Errorf("tasks %v are remembered of a lane %+v", head, c)
+		}
+	}
+	if ahead != s.cold.ahead || ahead > maxHeads {
+		return fmt.Errorf("%d tasks of cold lanes are remembered, %d by count, at most %d", ahead, s.cold.ahead, maxHeads)
 	}
 	if n != len(s.cold.byKey) {
 		return fmt.Errorf("%d cold lanes lie among their types, %d are known", n, len(s.cold.byKey))
