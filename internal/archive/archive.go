@@ -66,7 +66,7 @@ func openOn(d disk, cfg Config) *Archive {
 		cfg.MaxAge = DefaultMaxAge
 	}
 	if cfg.FileSize == 0 {
-		cfg.FileSize = max(cfg.MaxBytes/16, 1)
+		cfg.FileSize = cfg.MaxBytes / 16
 	}
 	return &Archive{cfg: cfg, disk: d}
 }
@@ -180,7 +180,7 @@ func (a *Archive) files() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) || !strings.HasSuffix(n, suffix) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !isOurs(n) })
 	slices.Sort(names)
 	return names, nil
 }
@@ -257,10 +257,12 @@ func (a *Archive) lines(name string) (lines [][]byte, err error) {
 }
 
 func parsePlace(place string) (name string, line int, ok bool) {
-	name, number, found := strings.Cut(place, ":")
-	line, err := strconv.Atoi(number)
-	if !found || err != nil || line < 1 || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) || strings.ContainsAny(name, "/\\") {
-		return "", 0, false
-	}
-	return name, line, true
+	name, number, _ := strings.Cut(place, ":")
+	line, _ = strconv.Atoi(number) // 0 if it is none
+	return name, line, line >= 1 && isOurs(name) && !strings.ContainsAny(name, "/\\")
+}
+
+// isOurs says whether a file of this name is one of the archive's.
+func isOurs(name string) bool {
+	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
 }
