@@ -163,6 +163,7 @@ func TestCertificateExpiresWhileACallLasts(t *testing.T) {
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Certificate: "dns:a", Hash: HashOfCertificate("dns:a")}}})
 		d.Heard(time.Now())
 		go d.Watch(t.Context())
+		synctest.Wait() // it has found no call to look at, and sleeps
 		v, err := d.AdmitCertificate(c)
 		if err != nil {
 			t.Fatal(err)
