@@ -71,7 +71,7 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 			if v, err := d.Admit(before); err != nil || !v.ExpiresAt().Equal(time.Now().Add(1)) {
 				t.Errorf("%+v, just before the end: %v", c, err)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if _, err := d.Admit(before); !errors.Is(err, errUnauthenticated) {
 				t.Errorf("%+v, at the end: %v", c, err)
 			}
@@ -115,6 +115,9 @@ func TestChangedToken(t *testing.T) {
 			t.Errorf("%s changes: a call ends: %v", what, got)
 		}
 		leave()
+		if len(d.guests) > 0 {
+			t.Errorf("%s changes: a call that has ended is still looked at", what)
+		}
 		if v, err = d.Admit(secret); err != nil || v.Name != now.Name || !slices.Equal(v.Queues, now.Queues) || v.Roles != now.Roles {
 			t.Errorf("%s changes: %+v, %v", what, v, err)
 		}
@@ -147,6 +150,40 @@ func TestTokensAreWantedAgain(t *testing.T) {
 			t.Errorf("a call whose token has expired: %v", err)
 		}
 	})
+}
+
+// What changes does not end the calls that it has nothing to do with: those by the node's own token, and, where no tokens are wanted, any.
+func TestCallsThatGoOn(t *testing.T) {
+	secret, admin := NewSecret(), NewSecret()
+	d := NewDoor(Config{Admin: func() (Hash, bool) { return HashOf(admin), true }})
+	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
+	d.Heard(time.Now())
+	if d.hasGuests() {
+		t.Error("it looks at calls, and there are none")
+	}
+	var calls []context.Context
+	for _, with := range []string{secret, admin} {
+		v, err := d.Admit(with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := d.Stay(t.Context(), v, nil)
+		defer leave()
+		calls = append(calls, ctx)
+	}
+	if !d.hasGuests() {
+		t.Error("it looks at no calls, and there are two")
+	}
+	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
+	d.Replace(Access{})
+	if d.hasGuests() {
+		t.Error("it looks at calls though no tokens are wanted")
+	}
+	for i, ctx := range calls {
+		if ctx.Err() != nil {
+			t.Errorf("call %d ended: %v", i, context.Cause(ctx))
+		}
+	}
 }
 
 // A call that came in by a certificate ends when that is not good any more.
@@ -236,17 +273,24 @@ func TestNamesOfNamespaces(t *testing.T) {
 	}
 }
 
+func TestLongNamespaceIsCut(t *testing.T) {
+	if err := CheckNamespace("namespace", strings.Repeat("a", 99)); err == nil || !strings.Contains(err.Error(), `"`+strings.Repeat("a", 64)+`"`) {
+		t.Error(err)
+	}
+}
+
 func TestRightsAreChecked(t *testing.T) {
 	for what, c := range map[string]struct {
 		r     Rights
 		field string
 	}{
-		"good":           {Rights{"team", Consume | Admin, []string{"mail*"}}, ""},
-		"all namespaces": {Everything, ""},
-		"no roles":       {Rights{"team", 0, nil}, "roles"},
-		"another role":   {Rights{"team", AllRoles + 1, nil}, "roles"},
-		"bad pattern":    {Rights{AllNamespaces, Consume, []string{"a b"}}, "queues"},
-		"bad namespace":  {Rights{"Team", Consume, nil}, "namespace"},
+		"good":                       {Rights{"team", Consume | Admin, []string{"mail*"}}, ""},
+		"all namespaces":             {Everything, ""},
+		"no roles":                   {Rights{"team", 0, nil}, "roles"},
+		"another role":               {Rights{"team", AllRoles + 1, nil}, "roles"},
+		"bad pattern":                {Rights{AllNamespaces, Consume, []string{"a b"}}, "queues"},
+		"bad pattern in a namespace": {Rights{"team", Consume, []string{"a b"}}, "queues"},
+		"bad namespace":              {Rights{"Team", Consume, nil}, "namespace"},
 	} {
 		err := c.r.Check(task.DefaultLimits())
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
