@@ -112,6 +112,21 @@ func TestBoundsOfSpec(t *testing.T) {
 	refuses(t, "further away", CheckRunAt("run_at", now.Add(MaxDelay+1), now), "run_at")
 }
 
+// Limits that callers rely on do not change unnoticed.
+func TestLimitsStay(t *testing.T) {
+	for name, c := range map[string]struct{ is, was int }{
+		"tasks in a claim": {MaxClaim, 1000}, "queues in a claim": {MaxClaimQueues, 100}, "types in a claim": {MaxClaimTypes, 1000},
+		"a checkpoint": {MaxCheckpoint, 64 << 10}, "a message or a stack": {MaxErrorText, 8 << 10}, "a progress text": {MaxProgressText, 1 << 10},
+		"a once result": {MaxOnceResult, 64 << 10}, "patterns": {MaxPatterns, 32}, "stars": {MaxStars, 8}, "slots": {SlotCount, 64}, "shards": {MaxShard, 4095},
+		"members of a group": {MaxGroupMembers, 100_000}, "a member's result": {MaxMemberResult, 16 << 10}, "a group's results": {MaxGroupResults, 64 << 20},
+		"an actor": {MaxActor, 256}, "a reason": {MaxReason, 1 << 10}, "holds": {MaxHolds, 1000}, "samples of news": {NewsSamples, 5},
+	} {
+		if c.is != c.was {
+			t.Errorf("the limit of %s is %d, it was %d", name, c.is, c.was)
+		}
+	}
+}
+
 // What was not said gets its default, and what was said stays.
 func TestFill(t *testing.T) {
 	s := Spec{Type: "t", IdempotencyKey: "k", Unique: &Unique{}, Then: []Spec{{Type: "u"}}}
@@ -227,6 +242,9 @@ func TestBreakersOfTypes(t *testing.T) {
 	s.Breakers = map[string]Breaker{"own": DefaultBreaker, "none": {}}
 	if !s.Breaks() || !s.BreakerOf("own").IsSet() || s.BreakerOf("t").IsSet() {
 		t.Error("that of one type is not known, or is that of another")
+	}
+	if delete(s.Breakers, "own"); s.Breaks() {
+		t.Error("a type that is excepted counts as a breaker")
 	}
 	s.Breaker = Breaker{FailureRate: 1}
 	if s.BreakerOf("none").IsSet() || s.BreakerOf("t") != s.Breaker || !s.Breaks() {
@@ -490,8 +508,13 @@ func TestRulesAreShared(t *testing.T) {
 	if got := (Rules{MaxRunning: 64}).Share(1); got != (Rules{MaxRunning: 1}) || got.Whole(1) != (Rules{MaxRunning: 64}) {
 		t.Errorf("without a rate: %+v", got)
 	}
-	if got := (Rate{Limit: 3, Burst: 5}).Capacity(); got != 5 {
-		t.Errorf("a bucket of 5 holds %d", got)
+	if got := (Rules{MaxRunning: 1}).Share(1); got.MaxRunning != 1 {
+		t.Errorf("a 64th of one task is %d", got.MaxRunning)
+	}
+	for _, burst := range []int{1, 5} {
+		if got := (Rate{Limit: 3, Burst: burst}).Capacity(); got != burst {
+			t.Errorf("a bucket of %d holds %d", burst, got)
+		}
 	}
 }
 
@@ -565,6 +588,10 @@ func TestPauses(t *testing.T) {
 		if byType || byKey {
 			t.Errorf("%q is held: as a type %v, as a key %v", name, byType, byKey)
 		}
+	}
+	keys := QueueConfig{Paused: true, Holds: []Hold{{Key: "x"}, {Key: "y"}}}
+	if _ = keys.Resume(Hold{Key: "x"}); !keys.Paused || len(keys.Holds) != 1 || keys.Holds[0].Key != "y" {
+		t.Errorf("resumed one key: %+v", keys)
 	}
 	_ = c.Resume(Hold{Type: "x"})
 	if !c.Paused || len(c.Holds) != 1 || c.Holds[0].Key != "x" || !c.Limited() {

@@ -261,3 +261,23 @@ func TestTokenIsRead(t *testing.T) {
 		}
 	}
 }
+
+// A refusal is another one if its code is, and its reason, where the other has one.
+func TestErrorsAreCompared(t *testing.T) {
+	err := &Error{Code: CodeUnavailable, Reason: ReasonNotReady, Message: "m"}
+	for what, c := range map[string]struct {
+		other error
+		is    bool
+	}{
+		"the code":         {ErrUnavailable, true},
+		"code and reason":  {&Error{Code: CodeUnavailable, Reason: ReasonNotReady}, true},
+		"another reason":   {&Error{Code: CodeUnavailable, Reason: "other"}, false},
+		"another code":     {ErrNotFound, false},
+		"no refusal":       {errors.New("m"), false},
+		"reason, not code": {&Error{Code: CodeNotFound, Reason: ReasonNotReady}, false},
+	} {
+		if errors.Is(err, c.other) != c.is {
+			t.Errorf("%s: it is: %v", what, !c.is)
+		}
+	}
+}
