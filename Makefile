@@ -80,6 +80,11 @@ soak: soak-simulator ## all at length: those, and the real binary against kills,
 	PAWL_KILLS=$${PAWL_KILLS:-300} PAWL_SHARD_KILLS=$${PAWL_SHARD_KILLS:-150} PAWL_SYNC_STEP=1 PAWL_TASKS=$${PAWL_TASKS:-1000000} \
 	PAWL_IDLE_SECONDS=10 PAWL_PAYMENTS=50000 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
 
+.PHONY: mutants
+mutants: ## faults planted in a package one at a time: do its own tests notice? (PKG=./internal/task; SAMPLE=200: only so many; ARGS=-again: those that survived)
+	@test -n "$(PKG)" || { echo "which package? make mutants PKG=./internal/task"; exit 1; }
+	$(GO) run ./test/mutants $(if $(SAMPLE),-sample $(SAMPLE)) $(ARGS) $(PKG)
+
 # promtool is taken out of Debian's package, which is not installed: no service starts.
 PROMTOOL := .cache/prometheus/usr/bin/promtool
 

@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"test":               {"", "api/pawl/v1", "internal/node", "pawltest"},
 	"test/conformance":   {},
 	"test/history":       {},
+	"test/mutants":       {},
 	"internal/transport": {"internal/certs"},
 	"internal/ui":        {"", "internal/human", "internal/seats"},
 	"internal/wal":       {"internal/ondisk"},

@@ -70,7 +70,7 @@ func openOn(d disk, cfg Config) *Archive {
 		cfg.MaxAge = DefaultMaxAge
 	}
 	if cfg.FileSize == 0 {
-		cfg.FileSize = max(cfg.MaxBytes/16, 1)
+		cfg.FileSize = cfg.MaxBytes / 16
 	}
 	return &Archive{cfg: cfg, disk: d}
 }
@@ -184,7 +184,7 @@ func (a *Archive) files() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) || !strings.HasSuffix(n, suffix) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !isOurs(n) })
 	slices.Sort(names)
 	return names, nil
 }
@@ -270,4 +270,9 @@ func parsePlace(place string) (name string, line int, ok bool) {
 	}
 	line, err := strconv.Atoi(parts[2])
 	return parts[1], line, err == nil
+}
+
+// isOurs says whether a file of this name is one of the archive's.
+func isOurs(name string) bool {
+	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
 }

@@ -30,11 +30,7 @@ type file interface {
 type osDisk struct{ *os.Root }
 
 func openDisk(dir string) (disk, error) {
-	_, err := os.Stat(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		err = makeDir(dir)
-	}
-	if err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
@@ -44,16 +40,25 @@ func openDisk(dir string) (disk, error) {
 	return osDisk{root}, nil
 }
 
-// makeDir makes a directory whose name survives a power loss.
+// makeDir makes a directory, unless it is there, whose name survives a power loss.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	parent, err := os.Open(filepath.Dir(dir))
+	return syncDir(os.Open(filepath.Dir(dir)))
+}
+
+type syncer interface {
+	Sync() error
+	Close() error
+}
+
+// syncDir syncs a directory that was opened, and closes it.
+func syncDir[F syncer](d F, err error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(parent.Sync(), parent.Close())
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func (d osDisk) Create(name string) (file, error) {
@@ -79,10 +84,4 @@ func (d osDisk) List() ([]string, error) {
 	return names, errors.Join(err, dir.Close())
 }
 
-func (d osDisk) Sync() error {
-	dir, err := d.Root.Open(".")
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
+func (d osDisk) Sync() error { return syncDir(d.Root.Open(".")) }

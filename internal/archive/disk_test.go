@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -140,17 +141,20 @@ func (f *memFile) Close() error {
 }
 
 func TestPowerLossLeavesWhatWasAnswered(t *testing.T) {
-	d := newMemDisk()
-	a := openOn(d, Config{MaxBytes: 1000, FileSize: 4})
-	want := ""
-	for _, record := range []string{"1", "2", "3", "4", "5"} { // in three files
-		write(t, a, noon, record)
-		if want = record + " " + want; all(t, openOn(d.losePower(), Config{}), 10)+" " != want {
-			t.Errorf("after record %s a power loss leaves %q, want %q", record, all(t, openOn(d.losePower(), Config{}), 10), want)
+	for fileSize, files := range map[int64]int{1: 5, 2: 5, 3: 3, 4: 3, 5: 2} { // of five records of two bytes
+		d := newMemDisk()
+		a := openOn(d, Config{MaxBytes: 1000, FileSize: fileSize})
+		want := ""
+		for _, record := range []string{"1", "2", "3", "4", "5"} {
+			write(t, a, noon, record)
+			want = record + " " + want
+			if got := all(t, openOn(d.losePower(), Config{}), 10) + " "; got != want {
+				t.Errorf("after record %s a power loss leaves %q, want %q", record, got, want)
+			}
 		}
-	}
-	if len(d.files) != 3 {
-		t.Errorf("they lie in %d files, want 3", len(d.files))
+		if len(d.files) != files {
+			t.Errorf("with files of %d bytes they lie in %d, want %d", fileSize, len(d.files), files)
+		}
 	}
 }
 
@@ -169,6 +173,11 @@ func TestFailedAppend(t *testing.T) {
 			t.Errorf("%s fails: %v, %v", op, places, err)
 		}
 		d.fails = ""
+		for name, f := range d.files {
+			if !f.closed {
+				t.Errorf("after %s failed, %s is open", op, name)
+			}
+		}
 		for _, record := range []string{"5", "6"} {
 			place := write(t, a, noon, record)[0]
 			if got, err := a.Read(place); string(got) != record || err != nil {
@@ -215,8 +224,10 @@ func TestFailedClose(t *testing.T) {
 
 func TestRecordWithNewlineIsRefused(t *testing.T) {
 	a := openOn(newMemDisk(), Config{})
-	if places, err := a.Append([][]byte{[]byte("1"), []byte("2\n3")}, noon); err == nil {
-		t.Errorf("it went to %v", places)
+	for _, bad := range []string{"2\n3", "\n", "4\n"} {
+		if places, err := a.Append([][]byte{[]byte("1"), []byte(bad)}, noon); err == nil {
+			t.Errorf("%q went to %v", bad, places)
+		}
 	}
 	if place := write(t, a, noon, "4")[0]; all(t, a, 10) != "4" || !strings.HasSuffix(place, ":1") {
 		t.Errorf("after it there is %q, the last at %s", all(t, a, 10), place)
@@ -235,9 +246,156 @@ func TestClockGoesBack(t *testing.T) {
 	if got := all(t, openOn(d, Config{}), 1000) + " "; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for name := range d.files {
-		if len(name) > 50 {
-			t.Errorf("a name of %d characters: %s", len(name), name)
+	for i := range 300 {
+		name := "dead-20260101T120000.000000000Z.jsonl"
+		if i > 0 {
+			name = fmt.Sprintf("dead-20260101T120000.000000000Z~%06d.jsonl", i)
+		}
+		if d.files[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+// What is kept: as many bytes as fit with one more file, and no file whose last record is too old.
+func TestTrimBoundaries(t *testing.T) {
+	for _, c := range []struct {
+		maxBytes int64
+		age      time.Duration
+		want     string
+	}{
+		{9 + 1, time.Hour, "new c b a"}, // three files of 3 bytes, and a new one of 1
+		{9, time.Hour, "new c b"},
+		{6 + 1, time.Hour, "new c b"},
+		{100, time.Hour + 1, "new"},
+	} {
+		d := newMemDisk()
+		a := openOn(d, Config{MaxBytes: c.maxBytes, MaxAge: time.Hour, FileSize: 1})
+		for _, record := range []string{"a", "b", "c"} {
+			write(t, openOn(d, Config{}), noon, record)
+		}
+		for _, f := range d.files {
+			f.data = append(f.data, '#') // torn
+		}
+		write(t, a, noon.Add(c.age), "new")
+		if got := all(t, a, 10); got != c.want {
+			t.Errorf("of %d bytes, after %v: %q, want %q", c.maxBytes, c.age, got, c.want)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for _, c := range []struct{ cfg, want Config }{
+		{Config{}, Config{MaxBytes: 1 << 30, MaxAge: 90 * 24 * time.Hour, FileSize: 64 << 20}},
+		{Config{MaxBytes: 160}, Config{MaxBytes: 160, MaxAge: 90 * 24 * time.Hour, FileSize: 10}},
+		{Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}, Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}},
+	} {
+		if got := openOn(newMemDisk(), c.cfg).cfg; got != c.want {
+			t.Errorf("%+v becomes %+v, want %+v", c.cfg, got, c.want)
+		}
+	}
+}
+
+// A file that is trimmed while a list goes on is passed over, and so is what is not the archive's.
+func TestFilesThatAreNotThere(t *testing.T) {
+	d := newMemDisk()
+	for i, record := range []string{"1", "2", "3"} {
+		write(t, openOn(d, Config{}), noon.Add(time.Duration(i)*time.Second), record)
+	}
+	for _, name := range []string{"notes.jsonl", "dead-letters"} {
+		d.files[name] = &memFile{disk: d, data: []byte("x\n"), written: noon.Add(-1000 * time.Hour)}
+	}
+	a := openOn(d, Config{MaxAge: time.Hour, FileSize: 1})
+	got := ""
+	if _, err := a.List("", func(place string, record []byte) bool {
+		delete(d.files, "dead-20260101T120001.000000000Z.jsonl")
+		got += string(record)
+		return true
+	}); err != nil || got != "31" {
+		t.Errorf("listed %q, %v; want 3 and 1", got, err)
+	}
+	write(t, a, noon.Add(time.Minute), "4")
+	if d.files["notes.jsonl"] == nil || d.files["dead-letters"] == nil {
+		t.Error("it removed what is not its own")
+	}
+	if next, err := a.List("nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrNoRecord) || next != "" {
+		t.Errorf("a list from nowhere: %q, %v", next, err)
+	}
+}
+
+func TestClosedUnused(t *testing.T) {
+	if err := openOn(newMemDisk(), Config{}).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the operating system says is passed on.
+func TestOSDisk(t *testing.T) {
+	dir := t.TempDir()
+	d, err := openDisk(filepath.Join(dir, "new", "archive"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size, _, err := d.Stat("none"); !errors.Is(err, os.ErrNotExist) || size != 0 {
+		t.Errorf("Stat of what is not there: %d, %v", size, err)
+	}
+	if err := d.Sync(); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.List(); err == nil {
+		t.Error("a closed directory was listed")
+	}
+	if err := d.Sync(); err == nil {
+		t.Error("a closed directory was synced")
+	}
+	taken := filepath.Join(dir, "taken")
+	if err := os.WriteFile(taken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: taken}); err == nil || !strings.Contains(err.Error(), "mkdir") {
+		t.Errorf("Open on a file: %v", err)
+	}
+}
+
+// tallied counts what is done with a directory.
+type tallied struct{ syncs, closes int }
+
+func (d *tallied) Sync() error  { d.syncs++; return errDisk }
+func (d *tallied) Close() error { d.closes++; return os.ErrClosed }
+
+func TestSyncDir(t *testing.T) {
+	d := &tallied{}
+	if err := syncDir(d, nil); !errors.Is(err, errDisk) || !errors.Is(err, os.ErrClosed) || *d != (tallied{1, 1}) {
+		t.Errorf("a directory was synced and closed %+v times: %v", *d, err)
+	}
+	if err := syncDir(d, errDisk); !errors.Is(err, errDisk) || *d != (tallied{1, 1}) {
+		t.Errorf("one that could not be opened: %+v, %v", *d, err)
+	}
+}
+
+// A place names a file of the archive and no other, wherever that lies.
+func TestPlacesOfOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, Config{Dir: dir})
+	if err := os.Mkdir(filepath.Join(dir, "dead-"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x.jsonl", "dead-x", "dead-/x.jsonl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := a.Read(name + ":1"); !errors.Is(err, ErrNoRecord) {
+			t.Errorf("Read of %s: %q, %v", name, got, err)
+		}
+	}
+	place := write(t, a, noon, "1")[0]
+	name, _, _ := strings.Cut(place, ":")
+	for _, number := range []string{"", ":", ":0", ":-1", ":x", ":99999999999999999999"} {
+		if got, err := a.Read(name + number); !errors.Is(err, ErrNoRecord) {
+			t.Errorf("Read of %s: %q, %v", name+number, got, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"runtime"
@@ -43,6 +44,18 @@ func TestSecret(t *testing.T) {
 	}
 }
 
+// A secret that was given out stays good, whatever becomes of the code: it is "pawl_", 43 letters and digits, and 6 of their checksum.
+func TestFormOfSecretStays(t *testing.T) {
+	given := "pawl_skTOpymqTmcAw0XZZtfMq0jnv9I3qmxrPZyJg4wcH5x21S59m"
+	if err := CheckSecret(given); err != nil || len(NewSecret()) != len(given) {
+		t.Errorf("%v; new ones have %d bytes, want %d", err, len(NewSecret()), len(given))
+	}
+	other := "pawn_" + given[len(Prefix):secretLen-sumLen]
+	if CheckSecret(other+checksum(other)) == nil {
+		t.Error("a secret of something else is taken for one of Pawl")
+	}
+}
+
 func TestHashHasAForm(t *testing.T) {
 	h := HashOf("x")
 	b, err := json.Marshal(h)
@@ -53,6 +66,10 @@ func TestHashHasAForm(t *testing.T) {
 	if json.Unmarshal([]byte(`"abcd"`), &back) == nil {
 		t.Error("a short hash was read")
 	}
+	var noHex hex.InvalidByteError
+	if err := back.UnmarshalText([]byte("zz")); !errors.As(err, &noHex) {
+		t.Errorf("what is no hex: %v", err)
+	}
 }
 
 func TestRoles(t *testing.T) {
@@ -61,7 +78,7 @@ func TestRoles(t *testing.T) {
 		any     bool
 		covers  bool
 	}{
-		{"produce", "produce", true, true}, {"produce", "consume", false, false}, {"operate", "observe", true, true},
+		{"produce", "produce", true, true}, {"produce", "consume", false, false}, {"produce", "observe", false, false}, {"operate", "observe", true, true},
 		{"observe", "operate", false, false}, {"admin", "produce,consume,observe,operate", true, true}, {"operate", "produce,observe", true, false},
 		{"produce,consume,observe,operate", "admin", false, false}, {"observe,produce", "produce", true, true},
 	} {
@@ -185,6 +202,7 @@ func TestDoor(t *testing.T) {
 		}
 		inFile.Store("")
 		enters("without a token of its own", admin, task.CodeUnauthenticated)
+		enters("no token, without one of its own", "", task.CodeUnauthenticated)
 	})
 }
 

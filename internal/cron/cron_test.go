@@ -49,6 +49,8 @@ func TestNext(t *testing.T) {
 		// 2026-10-25: 03:00 becomes 02:00.
 		{"shown twice: the first time", "30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z",
 			[]string{"2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"}},
+		{"shown twice: the first time, in the west", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00Z",
+			[]string{"2026-11-01T01:30:00-04:00", "2026-11-02T01:30:00-05:00"}},
 		{"shown twice: from between", "30 2 * * *", "Europe/Berlin", "2026-10-25T00:45:00Z", []string{"2026-10-26T02:30:00+01:00"}},
 		{"shown twice: all hours run in both", "30 * * * *", "Europe/Berlin", "2026-10-25T00:00:00Z",
 			[]string{"2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-10-25T03:30:00+01:00"}},
@@ -58,6 +60,8 @@ func TestNext(t *testing.T) {
 		// A clock that jumps by half an hour, and one whose midnight is missing.
 		{"half an hour skipped", "15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z",
 			[]string{"2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"}},
+		{"half an hour skipped: all hours", "30 * * * *", "Australia/Lord_Howe", "2026-10-03T15:00:00Z",
+			[]string{"2026-10-04T02:30:00+11:00", "2026-10-04T03:30:00+11:00"}},
 		{"half an hour twice", "45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z",
 			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
 		{"no midnight", "0 0 * * *", "America/Santiago", "2026-09-05T12:00:00Z",
@@ -134,7 +138,11 @@ func TestParseRefuses(t *testing.T) {
 		{"@every 1ms", "", "whole seconds"},
 		{"@every 1500ms", "", "whole seconds"},
 		{"@every 9000h", "", "8784h"},
+		{"@every 0s", "", "whole seconds"},
+		{"@every -5s", "", "whole seconds"},
 		{"@reboot", "", "reboot"},
+		{"0 0 * * TZ", "", `parse int from "TZ"`},
+		{"0 0 * * x=1", "", `parse int from "x=1"`},
 		{"0 0 * * *", "Berlin", "IANA"},
 		{"0 0 * * *", "Local", "IANA"},
 		{"0 0 * * *", "../etc/passwd", "IANA"},
@@ -143,6 +151,57 @@ func TestParseRefuses(t *testing.T) {
 		if _, err := Parse(c.rule, c.zone); err == nil || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%q in %q: %v, expected a word of %q", c.rule, c.zone, err, c.words)
 		}
+	}
+}
+
+func TestLongestExpression(t *testing.T) {
+	rule := "0 0 * * *" + strings.Repeat(" ", MaxExpression-9)
+	if _, err := Parse(rule, ""); err != nil {
+		t.Errorf("%d bytes: %v", len(rule), err)
+	}
+	if _, err := Parse(rule+" ", ""); err == nil {
+		t.Errorf("%d bytes are accepted", len(rule)+1)
+	}
+}
+
+func TestIntervals(t *testing.T) {
+	began := at(t, "2026-01-01T00:00:00Z")
+	for _, d := range []time.Duration{MinEvery, time.Hour, MaxEvery} {
+		w, err := Every(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for after, want := range map[time.Duration]time.Duration{-3 * d: d, -1: d, 0: d, d - 1: d, d: 2 * d, 5*d + 1: 6 * d} {
+			if got := w.Next(began.Add(time.Millisecond), began.Add(after)); !got.Equal(began.Add(want)) || got.Location() != time.UTC {
+				t.Errorf("every %v, %v after the beginning: %v, want %v", d, after, got, began.Add(want))
+			}
+		}
+	}
+	for _, d := range []time.Duration{0, -time.Hour, MinEvery - 1, 1500 * time.Millisecond, MaxEvery + time.Second} {
+		if _, err := Every(d); err == nil {
+			t.Errorf("an interval of %v is accepted", d)
+		}
+	}
+}
+
+// Neither a century that was missed nor a rule that is never due takes long.
+func TestNewestOfACentury(t *testing.T) {
+	w, err := Parse("* * * * * *", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := at(t, "1926-01-01T00:00:00Z")
+	upto := began.AddDate(100, 0, 0)
+	for _, n := range []int{1, 60, 61} {
+		if got := w.Newest(began, began, upto, n); len(got) != n || !got[n-1].Equal(upto) || !got[0].Equal(upto.Add(time.Second*time.Duration(1-n))) {
+			t.Errorf("the newest %d are %d", n, len(got))
+		}
+	}
+	if got := w.Last(began, upto.Add(-5*time.Second), upto); !got.Equal(upto) {
+		t.Errorf("the last is %v", got)
+	}
+	if got := (When{}).Newest(began, began, upto, 1); len(got) != 0 {
+		t.Errorf("no rule was due at %v", got)
 	}
 }
 
@@ -237,7 +296,10 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%q: %v, want a refusal of %s %s", c.rule, err, c.field, c.part)
 		}
 	}
-	for _, rule := range []string{"* * * * *", "1,2,4 5-5 1-31/3 jan-dec sat-sun", "0 0 L-3 * 5-7", "*/20 * * * * 1-fri", "@daily", "@every 90s", ""} {
+	for _, rule := range []string{"* * * * *", "1,2,4 5-5 1-31/3 jan-dec sat-sun", "0 0 L-3 * 5-7", "*/20 * * * * 1-fri", "@daily", "@every 90s", "",
+		"* * * * 7-sun", "* * * * sun-mon", "* * * 1-feb *", "* * * 2-feb *", "* * * feb-2 *",
+		"* * * * * * *", "@daily,", "5-x * * * *", "99999999999999999999-3 * * * *", // Parse refuses these
+	} {
 		if err := Check(rule); err != nil {
 			t.Errorf("%q: %v", rule, err)
 		}

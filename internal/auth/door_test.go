@@ -1,0 +1,303 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// How old the copy of the tokens may be, and who may say that it is still good.
+func TestStale(t *testing.T) {
+	yes, no := func() bool { return true }, func() bool { return false }
+	for what, c := range map[string]struct {
+		current func() bool
+		heard   bool
+		age     time.Duration
+		stale   bool
+	}{
+		"never heard":                     {nil, false, 0, true},
+		"never heard, said to be current": {yes, false, 0, true},
+		"as old as may be":                {nil, true, staleAfter, false},
+		"older":                           {nil, true, staleAfter + 1, true},
+		"older, said to be current":       {yes, true, time.Hour, false},
+		"older, not said to be current":   {no, true, time.Hour, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := NewDoor(Config{Mode: Always, Current: c.current})
+			if c.heard {
+				d.Heard(time.Now())
+			}
+			time.Sleep(c.age)
+			if _, err := d.Admit(NewSecret()); (err == errStale) != c.stale {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+}
+
+func TestNamespacesHaveAnOrder(t *testing.T) {
+	d := NewDoor(Config{})
+	for _, given := range [][]string{{"team", "alpha"}, {"team", DefaultNamespace, "alpha"}} {
+		d.Replace(Access{Namespaces: given, Quotas: map[string]task.Quotas{"team": {}}})
+		if got := d.Namespaces(); !slices.Equal(got, []string{"alpha", DefaultNamespace, "team"}) {
+			t.Errorf("of %v there are %v", given, got)
+		}
+	}
+}
+
+// The old secret of a token never outlives the token.
+func TestOldSecretEndsWithItsToken(t *testing.T) {
+	for _, c := range []struct{ expires, overlap, want time.Duration }{
+		{time.Hour, 2 * time.Hour, time.Hour}, {2 * time.Hour, time.Hour, time.Hour}, {0, time.Hour, time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			before := NewSecret()
+			now := store.TimeOf(time.Now())
+			rotated := Token{Name: "a", Rights: Everything, Hash: HashOf(NewSecret()), OldHash: HashOf(before), OldUntil: now.Add(c.overlap)}
+			if c.expires > 0 {
+				rotated.ExpiresAt = now.Add(c.expires)
+			}
+			d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
+			d.Replace(Access{Tokens: []Token{rotated}})
+			d.Heard(time.Now())
+			time.Sleep(c.want - 1)
+			if v, err := d.Admit(before); err != nil || !v.ExpiresAt().Equal(time.Now().Add(1)) {
+				t.Errorf("%+v, just before the end: %v", c, err)
+			}
+			time.Sleep(time.Nanosecond)
+			if _, err := d.Admit(before); !errors.Is(err, errUnauthenticated) {
+				t.Errorf("%+v, at the end: %v", c, err)
+			}
+		})
+	}
+}
+
+// Whatever changes of a token, calls that last with it end, and those that come have what it says now.
+func TestChangedToken(t *testing.T) {
+	secret := NewSecret()
+	was := func() Token {
+		return Token{Name: "a", Rights: Rights{"team", Consume, []string{"mail"}}, Hash: HashOf(secret), OldHash: HashOf("b"), OldUntil: 5e18, ExpiresAt: 6e18, CreatedAt: 1}
+	}
+	for what, c := range map[string]struct {
+		change func(*Token)
+		ends   bool
+	}{
+		"nothing":    {func(*Token) {}, false},
+		"name":       {func(t *Token) { t.Name = "b" }, true},
+		"namespace":  {func(t *Token) { t.Namespace = "other" }, true},
+		"roles":      {func(t *Token) { t.Roles = Produce }, true},
+		"queues":     {func(t *Token) { t.Queues = []string{"sms"} }, true},
+		"hash":       {func(t *Token) { t.OldHash, t.Hash = t.Hash, HashOf("c") }, true},
+		"old hash":   {func(t *Token) { t.OldHash = HashOf("c") }, true},
+		"overlap":    {func(t *Token) { t.OldUntil++ }, true},
+		"expiry":     {func(t *Token) { t.ExpiresAt++ }, true},
+		"made again": {func(t *Token) { t.CreatedAt++ }, true},
+	} {
+		d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
+		d.Replace(Access{Tokens: []Token{was()}})
+		d.Heard(time.Now())
+		v, err := d.Admit(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := d.Stay(t.Context(), v, nil)
+		now := was()
+		c.change(&now)
+		d.Replace(Access{Tokens: []Token{now}})
+		if got := context.Cause(ctx) == ErrRevoked; got != c.ends {
+			t.Errorf("%s changes: a call ends: %v", what, got)
+		}
+		leave()
+		if len(d.guests) > 0 {
+			t.Errorf("%s changes: a call that has ended is still looked at", what)
+		}
+		if v, err = d.Admit(secret); err != nil || v.Name != now.Name || !slices.Equal(v.Queues, now.Queues) || v.Roles != now.Roles {
+			t.Errorf("%s changes: %+v, %v", what, v, err)
+		}
+	}
+}
+
+// A door whose cluster wants no tokens for a while, and then again, goes on looking at the calls that last.
+func TestTokensAreWantedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secret := NewSecret()
+		d := NewDoor(Config{Current: func() bool { return true }})
+		access := Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), ExpiresAt: store.TimeOf(time.Now()).Add(time.Hour)}}}
+		d.Replace(access)
+		d.Heard(time.Now())
+		go d.Watch(t.Context())
+		v, err := d.Admit(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := d.Stay(t.Context(), v, nil)
+		defer leave()
+		access.Required = false
+		d.Replace(access)
+		time.Sleep(time.Minute)
+		access.Required = true
+		d.Replace(access)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if err := context.Cause(ctx); err != ErrRevoked {
+			t.Errorf("a call whose token has expired: %v", err)
+		}
+	})
+}
+
+// What changes does not end the calls that it has nothing to do with: those by the node's own token, and, where no tokens are wanted, any.
+func TestCallsThatGoOn(t *testing.T) {
+	secret, admin := NewSecret(), NewSecret()
+	d := NewDoor(Config{Admin: func() (Hash, bool) { return HashOf(admin), true }})
+	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
+	d.Heard(time.Now())
+	if d.hasGuests() {
+		t.Error("it looks at calls, and there are none")
+	}
+	var calls []context.Context
+	for _, with := range []string{secret, admin} {
+		v, err := d.Admit(with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := d.Stay(t.Context(), v, nil)
+		defer leave()
+		calls = append(calls, ctx)
+	}
+	if !d.hasGuests() {
+		t.Error("it looks at no calls, and there are two")
+	}
+	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
+	d.Replace(Access{})
+	if d.hasGuests() {
+		t.Error("it looks at calls though no tokens are wanted")
+	}
+	for i, ctx := range calls {
+		if ctx.Err() != nil {
+			t.Errorf("call %d ended: %v", i, context.Cause(ctx))
+		}
+	}
+}
+
+// A call that came in by a certificate ends when that is not good any more.
+func TestCertificateExpiresWhileACallLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := time.Now().Add(time.Minute)
+		c := &Certificate{Names: []string{"dns:a"}, Good: func(now time.Time) error {
+			if now.Before(until) {
+				return nil
+			}
+			return errors.New("expired")
+		}}
+		d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
+		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Certificate: "dns:a", Hash: HashOfCertificate("dns:a")}}})
+		d.Heard(time.Now())
+		go d.Watch(t.Context())
+		synctest.Wait() // it has found no call to look at, and sleeps
+		v, err := d.AdmitCertificate(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := d.Stay(t.Context(), v, c)
+		defer leave()
+		if time.Sleep(time.Minute - time.Second); context.Cause(ctx) != nil {
+			t.Errorf("before: %v", context.Cause(ctx))
+		}
+		if time.Sleep(2 * time.Second); context.Cause(ctx) != ErrRevoked {
+			t.Errorf("after: %v", context.Cause(ctx))
+		}
+	})
+}
+
+// A door that wants tokens in any case says that it knows none yet, and not that it does not know whether it wants some.
+func TestAlwaysBeforeItHasHeard(t *testing.T) {
+	if _, err := NewDoor(Config{Mode: Always}).Admit(NewSecret()); err != errStale {
+		t.Error(err)
+	}
+}
+
+func TestRefusalsAreCounted(t *testing.T) {
+	d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
+	d.Heard(time.Now())
+	for range 2 {
+		_, _ = d.Admit("")
+	}
+	_, _ = d.Admit("x")
+	d.Denied()
+	if counts, source := d.Refused(); counts != [failures]uint64{2, 1, 0, 0, 1} || source != "" || d.Failed(FailedNone) != 2 {
+		t.Errorf("refused %v from %q", counts, source)
+	}
+	d.From("::1")
+	if _, source := d.Refused(); source != "::1" {
+		t.Errorf("the last came from %q", source)
+	}
+}
+
+// The record calls a token of all namespaces by a name that no token of one of them can have.
+func TestActor(t *testing.T) {
+	for want, v := range map[string]*Visitor{
+		"": Anybody, AdminName: {Name: AdminName, Rights: Everything}, "a": {Name: "a", Rights: Rights{Namespace: "team"}}, "*/a": {Name: "a", Rights: Everything},
+	} {
+		if got := v.Actor(); got != want {
+			t.Errorf("%+v is called %q, want %q", v, got, want)
+		}
+	}
+	if Anybody.Certificate() != "" || !Anybody.ExpiresAt().IsZero() {
+		t.Error("anybody has a certificate or expires")
+	}
+}
+
+func TestNamesOfTokens(t *testing.T) {
+	for name, good := range map[string]bool{"a": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "": false, "a b": false, AdminName: false} {
+		if err := CheckName(name); (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestNamesOfNamespaces(t *testing.T) {
+	for name, good := range map[string]bool{
+		"a": true, "z": true, "0": true, "9": true, "team-9": true, "a--b": true, strings.Repeat("a", 63): true,
+		"": false, strings.Repeat("a", 64): false, "-": false, "-a": false, "a-": false, "A": false, "a_b": false, "`": false, "{": false, "/": false, ":": false, "*": false,
+	} {
+		if err := CheckNamespace("namespace", name); (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestLongNamespaceIsCut(t *testing.T) {
+	if err := CheckNamespace("namespace", strings.Repeat("a", 99)); err == nil || !strings.Contains(err.Error(), `"`+strings.Repeat("a", 64)+`"`) {
+		t.Error(err)
+	}
+}
+
+func TestRightsAreChecked(t *testing.T) {
+	for what, c := range map[string]struct {
+		r     Rights
+		field string
+	}{
+		"good":                       {Rights{"team", Consume | Admin, []string{"mail*"}}, ""},
+		"all namespaces":             {Everything, ""},
+		"no roles":                   {Rights{"team", 0, nil}, "roles"},
+		"another role":               {Rights{"team", AllRoles + 1, nil}, "roles"},
+		"bad pattern":                {Rights{AllNamespaces, Consume, []string{"a b"}}, "queues"},
+		"bad pattern in a namespace": {Rights{"team", Consume, []string{"a b"}}, "queues"},
+		"bad namespace":              {Rights{"Team", Consume, nil}, "namespace"},
+	} {
+		err := c.r.Check(task.DefaultLimits())
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := (Operate | Produce).String(); got != "produce, operate" {
+		t.Errorf("roles are written %q", got)
+	}
+}

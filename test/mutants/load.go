@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// pkg is a package whose tests are tested, parsed and typed.
+type pkg struct {
+	Name  string // its directory below the module's root
+	Root  string // of the module
+	Dir   string
+	fset  *token.FileSet
+	files []*source
+	info  *types.Info
+	types *types.Package
+}
+
+// source is a file of a package, but for tests and what is generated.
+type source struct {
+	path   string
+	text   []byte
+	syntax *ast.File
+	wraps  []wrap
+}
+
+// listed is what `go list` says of a package.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+	Module                  struct{ Dir, Path string }
+	DepOnly                 bool
+}
+
+func load(ctx context.Context, pattern string) (*pkg, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module,DepOnly", pattern)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", pattern, err)
+	}
+	exports := map[string]string{}
+	var us *listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var l listed
+		if err := d.Decode(&l); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if exports[l.ImportPath] = l.Export; l.DepOnly {
+			continue
+		}
+		if us != nil {
+			return nil, fmt.Errorf("%s: more than one package", pattern)
+		}
+		us = &l
+	}
+	if us == nil {
+		return nil, fmt.Errorf("%s: no package", pattern)
+	}
+	p := &pkg{Root: us.Module.Dir, Dir: us.Dir, Name: ".", fset: token.NewFileSet()}
+	if us.ImportPath != us.Module.Path {
+		p.Name = strings.TrimPrefix(us.ImportPath, us.Module.Path+"/")
+	}
+	for _, name := range us.GoFiles {
+		if err := p.parse(filepath.Join(us.Dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.check(us.ImportPath, exports)
+}
+
+func (p *pkg) parse(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	syntax, err := parser.ParseFile(p.fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	p.files = append(p.files, &source{path: path, text: text, syntax: syntax})
+	return nil
+}
+
+// check finds the types, of what is imported from the compiler's export data.
+func (p *pkg) check(path string, exports map[string]string) error {
+	p.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, fmt.Errorf("no export data of %s", path)
+		}
+		return os.Open(exports[path])
+	})}
+	var files []*ast.File
+	for _, f := range p.files {
+		files = append(files, f.syntax)
+	}
+	var err error
+	p.types, err = conf.Check(path, p.fset, files, p.info)
+	return err
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// weakly is what became of each mutant of testdata/weak.
+const weakly = `
+weak.go -: most = 3: 3 plus 1: survived
+weak.go Both: a && b: never: killed
+weak.go Both: a && b: always: killed
+weak.go Both: a: && without: killed
+weak.go Both: b: && without: survived
+weak.go Both: return 1: 1 plus 1: killed
+weak.go Both: return 1: 1 minus 1: killed
+weak.go Both: return 2: 2 plus 1: killed
+weak.go Both: return 2: 2 minus 1: killed
+weak.go Fits: n < most: < becomes <=: survived
+weak.go Fits: n < most: < becomes !=: killed
+weak.go Least: min(a, b): min and max swapped: killed
+weak.go Kind: "a": case forgotten: killed
+weak.go Kind: "b": case forgotten: survived
+weak.go Kind: return true: true negated: killed
+weak.go Kind: return false: false negated: killed
+weak.go Disk.Sync: d.Fails: never: killed
+weak.go Disk.Sync: d.Fails: always: killed
+weak.go Disk.Sync: d.Synced++: becomes --: survived
+weak.go Save: err != nil: never: killed
+weak.go Save: err != nil: always: survived
+weak.go Save: d.Sync(): not called: killed
+weak.go Range: a, b := 1, 2: 1 plus 1: killed
+weak.go Range: a, b := 1, 2: 1 minus 1: killed
+weak.go Range: a, b := 1, 2: 2 plus 1: killed
+weak.go Range: a, b := 1, 2: 2 minus 1: killed
+weak.go Range: return a, b: results swapped: survived
+weak.go Alone: delete(m, "a"): not called: not covered
+`
+
+func TestFates(t *testing.T) {
+	p, err := load(t.Context(), "./testdata/weak")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutants, err := find(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), p, mutants, 2); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(strings.TrimSpace(weakly), "\n")
+	var got []string
+	for _, m := range mutants {
+		got = append(got, m.name+": "+string(m.fate))
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("got %q", line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("no %q", line)
+		}
+	}
+	last := filepath.Join(t.TempDir(), "last", "weak.survivors")
+	if passed, err := report(p, mutants, last, true); err != nil || passed {
+		t.Errorf("weak tests pass: %t, %v", passed, err)
+	}
+	if again, err := readSurvivors(last); err != nil || len(again) != 8 || !again["weak.go Both: b: && without"] {
+		t.Errorf("survivors of the last run: %v, %v", again, err)
+	}
+}
+
+func TestEquivalents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "list")
+	read := func(text string) (judged, error) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return readEquivalents(path, "internal/a")
+	}
+	j, err := read("# Comment\n\ninternal/b\nx.go F: a: never\n\treason\ninternal/a\nx.go G: b: never\nx.go G: b: always\n\tneither can be seen\n")
+	if err != nil || len(j) != 2 || j["x.go G: b: always"] != "neither can be seen" {
+		t.Errorf("got %v, %v", j, err)
+	}
+	mutants := []*mutant{{name: "x.go G: b: never"}, {name: "x.go G: c: never"}}
+	if err := j.mark(mutants); err == nil || !strings.Contains(err.Error(), `"x.go G: b: always"`) || !mutants[0].equivalent || mutants[1].equivalent {
+		t.Errorf("marked %t and %t, %v", mutants[0].equivalent, mutants[1].equivalent, err)
+	}
+	for _, bad := range []string{"internal/a\nx.go G: b: never\n", "internal/a\n\treason\n"} {
+		if j, err := read(bad); err == nil {
+			t.Errorf("%q was read: %v", bad, j)
+		}
+	}
+}
+
+func TestHangIsTimedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		r      runner
+	}{
+		"a loop":  {"while :; do :; done", runner{limit: time.Millisecond, wait: time.Minute}},
+		"a sleep": {"sleep 60", runner{wait: time.Millisecond}},
+	} {
+		program := filepath.Join(t.TempDir(), "tests")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if end, err := c.r.tests(t.Context(), program, 1); end.passed || !end.timedOut || c.r.limit > 0 && end.used < time.Second/2 || err != nil {
+			t.Errorf("%s: passed %t, timed out %t after %v of processor time, %v", name, end.passed, end.timedOut, end.used, err)
+		}
+	}
+}
+
+func TestSample(t *testing.T) {
+	chosen := func(sample int, seed uint64) string {
+		all := []*mutant{{name: "a"}, {name: "b", equivalent: true}, {name: "c", skip: true}, {name: "d"}, {name: "e"}, {name: "f"}, {name: "g"}}
+		choose(all, sample, seed)
+		names := ""
+		for _, m := range all {
+			if !m.skip {
+				names += m.name
+			}
+		}
+		return names
+	}
+	if got := chosen(9, 1); got != "adefg" {
+		t.Errorf("9 of 5 that are wanted and not equivalent are %q", got)
+	}
+	different := map[string]bool{}
+	for seed := range uint64(50) {
+		got := chosen(2, seed)
+		if len(got) != 2 || got != chosen(2, seed) {
+			t.Errorf("2 with seed %d are %q, and then %q", seed, got, chosen(2, seed))
+		}
+		different[got] = true
+	}
+	if len(different) != 10 {
+		t.Errorf("50 seeds chose %d of the 10 pairs", len(different))
+	}
+}
