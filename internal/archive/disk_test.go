@@ -318,7 +318,7 @@ func TestFilesThatAreNotThere(t *testing.T) {
 	if d.files["notes.jsonl"] == nil || d.files["dead-letters"] == nil {
 		t.Error("it removed what is not its own")
 	}
-	if next, err := a.List("nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrNoRecord) || next != "" {
+	if next, err := a.List("nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrPlace) || next != "" {
 		t.Errorf("a list from nowhere: %q, %v", next, err)
 	}
 }
@@ -387,14 +387,14 @@ func TestPlacesOfOtherFiles(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("secret\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := a.Read(name + ":1"); !errors.Is(err, ErrNoRecord) {
+		if got, err := a.Read(name + ":1"); !errors.Is(err, ErrPlace) {
 			t.Errorf("Read of %s: %q, %v", name, got, err)
 		}
 	}
 	place := write(t, a, noon, "1")[0]
 	name, _, _ := strings.Cut(place, ":")
 	for _, number := range []string{"", ":", ":0", ":-1", ":x", ":99999999999999999999"} {
-		if got, err := a.Read(name + number); !errors.Is(err, ErrNoRecord) {
+		if got, err := a.Read(name + number); !errors.Is(err, ErrPlace) {
 			t.Errorf("Read of %s: %q, %v", name+number, got, err)
 		}
 	}
