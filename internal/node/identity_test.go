@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -78,11 +79,13 @@ func TestBadIdentityIsRefused(t *testing.T) {
 		put(t, path+".copy", c.content)
 		t.Run(name, func(t *testing.T) { refused(t, Config{Dir: dir}, dir, c.want) })
 	}
-	for _, file := range []string{path, path + ".copy"} {
-		if err := os.Remove(file); err != nil {
+	for _, file := range []string{path, path + ".copy", filepath.Join(dir, mapFile)} {
+		if err := os.Remove(file); err != nil && !(filepath.Base(file) == mapFile && errors.Is(err, fs.ErrNotExist)) { // it may have ended before that was written
 			t.Fatal(err)
 		}
 	}
+	refused(t, Config{Dir: dir}, dir, `node.json" is damaged: it is missing, and "raft" is there`)
+	put(t, filepath.Join(dir, mapFile), "{}")
 	refused(t, Config{Dir: dir}, dir, `node.json" is damaged: it is missing, and "cluster.map" is there`)
 	put(t, path, string(good))
 	if s := start(t, Config{Dir: dir}); s.ClusterID() != cluster {
