@@ -290,9 +290,6 @@ func (l *Log) Segments() (first, last uint32) {
 	return first, l.last.number
 }
 
-// Lost is what AcceptLoss has accepted, nil if nothing is damaged.
-func (l *Log) Lost() *ondisk.DamageError { return l.lost }
-
 // Close writes what is not written yet and closes the files.
 func (l *Log) Close() error {
 	l.mu.Lock()

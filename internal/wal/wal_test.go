@@ -478,7 +478,7 @@ func (w *world) acceptLoss() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if log.Lost() == nil {
+	if log.lost == nil {
 		w.t.Error("the loss was accepted, and is not told of")
 	}
 	w.log, w.synced = log, 0
