@@ -84,6 +84,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
 	}
 	s.add(cmd.Flags())
 	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+		relaxTimers()
 		if err := settle(cmd.LocalNonPersistentFlags(), "config"); err != nil {
 			return err
 		}
