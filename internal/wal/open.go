@@ -45,6 +45,9 @@ func Open(cfg Config, replay Replay) (*Log, error) {
 }
 
 func (l *Log) open(replay Replay) error {
+	if l.cfg.SegmentSize%blockSize != 0 {
+		return fmt.Errorf("segments of %d bytes: their size must be a multiple of %d", l.cfg.SegmentSize, blockSize)
+	}
 	if len(l.cfg.Owner) > maxOwner {
 		return fmt.Errorf("owner of %d bytes: at most %d", len(l.cfg.Owner), maxOwner)
 	}
@@ -293,7 +296,7 @@ func (l *Log) removeDoomed() error {
 	l.doomed = nil
 	l.mu.Unlock()
 	for _, s := range doomed {
-		if err := errors.Join(s.file.Close(), l.cfg.FS.Remove(l.pathOf(s.number))); err != nil {
+		if err := errors.Join(s.close(), l.cfg.FS.Remove(l.pathOf(s.number))); err != nil {
 			return err
 		}
 	}
@@ -318,7 +321,12 @@ func (l *Log) start() (err error) {
 // ended before it had synced, and it must not be lost once it was seen.
 func (l *Log) resume(first uint32, end LSN) error {
 	l.last = l.segments[end.Segment()]
-	l.outAt, l.synced = end.Offset(), end
+	l.outAt, l.synced = blockStart(end.Offset()), end
+	l.old = end.Offset() - l.outAt
+	l.out = newBlocks(blockSize)[:l.old]
+	if _, err := l.last.file.ReadAt(l.out, int64(l.outAt)); err != nil {
+		return err
+	}
 	for _, s := range []*segment{l.last, l.next} {
 		if s == nil {
 			continue

@@ -31,8 +31,9 @@ const (
 type segment struct {
 	number  uint32
 	file    vfs.File
-	size    int // of the file
-	readers int // guarded by Log.mu
+	direct  vfs.File // the same file, for writes that go past the page cache; nil: there are none
+	size    int      // of the file
+	readers int      // guarded by Log.mu
 }
 
 func (l *Log) path(name string) string { return l.cfg.FS.PathJoin(l.cfg.Dir, name) }
@@ -83,7 +84,7 @@ func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
 	if err := errors.Join(old.file.SyncData(), ondisk.SyncDir(l.cfg.FS, l.cfg.Dir)); err != nil {
 		return nil, err
 	}
-	return &segment{number: number, file: old.file, size: old.size}, nil
+	return &segment{number: number, file: old.file, direct: old.direct, size: old.size}, nil
 }
 
 func (l *Log) openSegment(number uint32) (*segment, error) {
@@ -95,7 +96,30 @@ func (l *Log) openSegment(number uint32) (*segment, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &segment{number: number, file: f, size: int(info.Size())}, nil
+	s := &segment{number: number, file: f, size: int(info.Size())}
+	if s.direct, err = l.openDirect(s); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return s, nil
+}
+
+// write puts blocks at an offset and syncs them.
+func (s *segment) write(blocks []byte, at int) error {
+	f := s.direct
+	if f == nil {
+		f = s.file
+	}
+	if _, err := f.WriteAt(blocks, int64(at)); err != nil {
+		return err
+	}
+	return f.SyncData()
+}
+
+func (s *segment) close() error {
+	if s.direct == nil {
+		return s.file.Close()
+	}
+	return errors.Join(s.direct.Close(), s.file.Close())
 }
 
 func encodeHead(number uint32, owner []byte) []byte {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -19,7 +18,7 @@ type Config struct {
 	FS    vfs.FS // nil: the operating system's
 	Owner []byte // whose log it is, at most 256 bytes: Open refuses the log of another
 
-	// SegmentSize is how many bytes a file has, a multiple of 8; 0: 16 MiB. A record that is too large for it makes its file
+	// SegmentSize is how many bytes a file has, a multiple of 4 KiB; 0: 16 MiB. A record that is too large for it makes its file
 	// longer.
 	SegmentSize int
 
@@ -79,8 +78,9 @@ type Log struct {
 	free     []*segment          // to be used again
 	doomed   []*segment          // to be removed
 
-	out     []byte // records that are not written yet
-	outAt   int    // where in last they begin
+	out     []byte // what comes next into last, from the beginning of a block
+	outAt   int    // where in last that is
+	old     int    // how many bytes at the beginning of out were written before
 	spare   []byte // another buffer for out
 	syncing bool   // a caller writes and syncs
 	synced  LSN    // the end of what is on disk
@@ -127,7 +127,7 @@ func (l *Log) makeRoom(size int) error {
 			return nil
 		case l.syncing:
 			l.changed.Wait()
-		case len(l.out) > 0:
+		case len(l.out) > l.old:
 			l.flush()
 		case l.next == nil:
 			l.changed.Wait()
@@ -142,7 +142,7 @@ func (l *Log) makeRoom(size int) error {
 func (l *Log) put(n int, fill func(at LSN, b []byte)) (end LSN) {
 	begin, size := len(l.out), recordSize(n)
 	at := lsnOf(l.last.number, l.outAt+begin)
-	l.out = slices.Grow(l.out, size)[:begin+size]
+	l.out = growBlocks(l.out, size)[:begin+size]
 	rec := l.out[begin:]
 	setLength(rec, n)
 	fill(at, rec[recordHead:recordHead+n:recordHead+n])
@@ -151,21 +151,22 @@ func (l *Log) put(n int, fill func(at LSN, b []byte)) (end LSN) {
 
 // flush writes the buffer and syncs it. It gives up the lock meanwhile.
 func (l *Log) flush() {
-	out, at, to := l.out, l.outAt, l.last
-	l.out, l.spare = l.spare[:0], nil
-	l.outAt += len(out)
+	out, at, old, to := l.out, l.outAt, l.old, l.last
+	tail := len(out) - blockStart(len(out)) // the next write repeats it
+	l.out, l.spare = growBlocks(l.spare[:0], tail)[:tail], nil
+	l.outAt, l.old = at+len(out)-tail, tail
 	l.syncing = true
 	synced := l.synced
 	l.mu.Unlock()
 
-	sealAll(out, lsnOf(to.number, at), synced)
-	_, err := to.file.WriteAt(out, int64(at))
-	if err == nil {
-		err = to.file.SyncData()
-	}
+	sealAll(out[old:], lsnOf(to.number, at+old), synced)
+	end, blocks := len(out), out[:blockEnd(len(out))]
+	clear(blocks[end:])
+	err := to.write(blocks, at)
 
 	l.mu.Lock()
 	l.syncing = false
+	copy(l.out, out[end-tail:])
 	if cap(out) <= maxBuffer {
 		l.spare = out
 	}
@@ -173,18 +174,18 @@ func (l *Log) flush() {
 		l.fail(fmt.Errorf("%s: %w", l.pathOf(to.number), err))
 		return
 	}
-	to.size = max(to.size, at+len(out))
-	l.synced = lsnOf(to.number, at+len(out))
+	to.size = max(to.size, at+len(blocks))
+	l.synced = lsnOf(to.number, at+end)
 	l.dropOld()
 	l.changed.Broadcast()
 }
 
 // rotate begins the next segment.
 func (l *Log) rotate() {
-	end := lsnOf(l.last.number, l.outAt)
+	end := lsnOf(l.last.number, l.outAt+len(l.out))
 	l.last, l.next = l.next, nil
 	l.segments[l.last.number] = l.last
-	l.outAt = segmentHead
+	l.out, l.outAt, l.old = l.out[:0], segmentHead, 0
 	l.checkpoint(end)
 	l.wake()
 }
@@ -293,7 +294,7 @@ func (l *Log) Segments() (first, last uint32) {
 // Close writes what is not written yet and closes the files.
 func (l *Log) Close() error {
 	l.mu.Lock()
-	for l.err == nil && (l.syncing || len(l.out) > 0) {
+	for l.err == nil && (l.syncing || len(l.out) > l.old) {
 		if l.syncing {
 			l.changed.Wait()
 		} else {
@@ -313,11 +314,11 @@ func (l *Log) Close() error {
 
 func (l *Log) closeFiles() (err error) {
 	for _, s := range l.segments {
-		err = errors.Join(err, s.file.Close())
+		err = errors.Join(err, s.close())
 	}
 	for _, s := range append(append(l.free, l.doomed...), l.next) {
 		if s != nil {
-			err = errors.Join(err, s.file.Close())
+			err = errors.Join(err, s.close())
 		}
 	}
 	return err

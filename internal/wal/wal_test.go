@@ -27,6 +27,7 @@ type world struct {
 	t    testing.TB
 	mem  *vfs.MemFS
 	fs   vfs.FS // what the log uses; nil: mem
+	dir  string
 	log  *Log
 	keep int // how many of the newest records are needed
 
@@ -43,7 +44,7 @@ type placed struct {
 }
 
 func newWorld(t testing.TB, keep int) *world {
-	w := &world{t: t, mem: vfs.NewCrashableMem(), keep: keep}
+	w := &world{t: t, mem: vfs.NewCrashableMem(), dir: "/wal", keep: keep}
 	if err := w.mem.MkdirAll("/wal", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func (w *world) config() Config {
 	if fs == nil {
 		fs = w.mem
 	}
-	return Config{Dir: "/wal", FS: fs, Owner: []byte("us"), SegmentSize: testSegment, Checkpoint: w.checkpoint,
+	return Config{Dir: w.dir, FS: fs, Owner: []byte("us"), SegmentSize: testSegment, Checkpoint: w.checkpoint,
 		Failed: func(err error) { w.failed = err }}
 }
 

@@ -1,0 +1,35 @@
+package wal
+
+import (
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// openDirect opens the file of a segment for writes that go past the page cache. A sync has then only the disk's cache to flush, and no pages to look for
+// and write. It returns nil if the file lies in memory, or if its file system can't.
+func (l *Log) openDirect(s *segment) (vfs.File, error) {
+	if s.file.Fd() == vfs.InvalidFd {
+		return nil, nil
+	}
+	f, err := l.cfg.FS.OpenReadWrite(l.pathOf(s.number), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	if !setDirect(f) {
+		return nil, f.Close()
+	}
+	return f, nil
+}
+
+// setDirect switches a file to direct access, and says whether it can be read in blocks then.
+func setDirect(f vfs.File) bool {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return false
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFL, flags|unix.O_DIRECT); err != nil {
+		return false
+	}
+	_, err = f.ReadAt(newBlocks(blockSize)[:blockSize], 0)
+	return err == nil
+}
