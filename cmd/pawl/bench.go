@@ -34,6 +34,7 @@ type benchLine struct {
 	Seconds  float64      `json:"seconds"`
 	Latency  *percentiles `json:"latency_ms,omitempty"`
 	Of       string       `json:"latency_of,omitempty"`
+	CPU      *cpuLine     `json:"cpu_us_per_task,omitempty"`
 	Payload  int64        `json:"payload_bytes"`
 	Setting  string       `json:"setting,omitempty"`
 	Calm     *percentiles `json:"latency_ms_before,omitempty"`
@@ -92,14 +93,14 @@ var benchCases = []benchCase{
 	{"depth", "Memory of the server, and the speed of claims, with a million tasks in a queue", 0, func(cmd *cobra.Command, f *benchFlags) {
 		cmd.Flags().IntVar(&f.deep, "tasks", 1_000_000, "tasks in the queue")
 		cmd.Flags().IntVar(&f.claimBatch, "claim", 100, "tasks in a claim")
-		cmd.Flags().IntVar(&f.pid, "server-pid", 0, "process id of the server, to read its memory, if it runs on this machine")
 	}, benchDepth},
 }
 
 func newBench(a *app) *cobra.Command {
 	cmd := group("bench", "Measure a server",
-		`Measure a server. Each case prints one line of JSON with rate and latency percentiles, beside what
-the bare machine gives: an empty gRPC call, and one synced write of 1.4 KiB.
+		`Measure a server. Each case prints one line of JSON with its rate, latency percentiles, and the CPU
+time that a task costs the server and this process, in microseconds, beside what the bare machine
+gives: an empty gRPC call, and one synced write of 1.4 KiB.
 
 Without --server (or PAWL_SERVER) a case starts a server of its own: this binary, in a process of
 its own, on a temporary directory below --dir and a free port of this machine. Every number is with
@@ -120,6 +121,7 @@ func newBenchCase(a *app, use, short string, own func(*cobra.Command, *benchFlag
 	f.payload = 1 << 10
 	cmd.Flags().Var(&f.payload, "payload", "bytes of a payload")
 	cmd.Flags().StringVar(&f.dir, "dir", os.TempDir(), "where the server of its own has its directory: on the disk to be measured")
+	cmd.Flags().IntVar(&f.pid, "server-pid", 0, "process id of the server of --server, to read its memory and CPU time, if it runs on this machine")
 	periodVar(cmd.Flags(), &f.keep, "retention", time.Hour, "how long the tasks are kept after their end")
 	switch {
 	case len(cases) > 1:
@@ -253,8 +255,9 @@ func (r *rig) tidy(ctx context.Context) {
 }
 
 // finish fills in a line.
-func finish(unit, latencyOf, setting string, n int64, took time.Duration, h *histogram) *benchLine {
-	line := &benchLine{Unit: unit, Of: latencyOf, Setting: setting, Count: n, Seconds: round3(took.Seconds()), Rate: round3(float64(n) / took.Seconds())}
+func finish(unit, latencyOf, setting string, n int64, s spent, h *histogram) *benchLine {
+	line := &benchLine{Unit: unit, Of: latencyOf, Setting: setting, Count: n, Seconds: round3(s.took.Seconds()), Rate: round3(float64(n) / s.took.Seconds()),
+		CPU: s.perTask(n)}
 	if h != nil {
 		line.Latency = h.percentiles()
 	}

@@ -35,10 +35,10 @@ func benchEnqueueBatch(ctx context.Context, r *rig) (*benchLine, error) {
 func (r *rig) produce(ctx context.Context, producers, n int, of string, enqueue func() error) (*benchLine, error) {
 	var all sync.WaitGroup
 	hists, errs := make([]histogram, producers), make([]error, producers)
-	start := time.Now()
+	meter := r.startMeter()
 	for i := range producers {
 		all.Go(func() {
-			for now := start; now.Sub(start) < r.duration; {
+			for now := meter.began; now.Sub(meter.began) < r.duration; {
 				if errs[i] = errors.Join(ctx.Err(), enqueue()); errs[i] != nil {
 					return
 				}
@@ -49,7 +49,7 @@ func (r *rig) produce(ctx context.Context, producers, n int, of string, enqueue 
 		})
 	}
 	all.Wait()
-	took := time.Since(start)
+	s := meter.stop()
 	var h histogram
 	for i := range hists {
 		h.add(&hists[i])
@@ -58,7 +58,7 @@ func (r *rig) produce(ctx context.Context, producers, n int, of string, enqueue 
 	if producers > 1 {
 		setting = fmt.Sprintf("%d producers over one connection", producers)
 	}
-	return finish("tasks/s", of, setting, h.n*int64(n), took, &h), errors.Join(errs...)
+	return finish("tasks/s", of, setting, h.n*int64(n), s, &h), errors.Join(errs...)
 }
 
 func (r *rig) items(n int) []pawl.Item {

@@ -42,13 +42,13 @@ func benchNoisy(ctx context.Context, r *rig) (line *benchLine, err error) {
 		noise, err = noisy.makeNoise(loud)
 		ended <- err
 	}()
-	busy, took, err := r.latency(ctx, r.duration)
+	busy, s, err := r.latency(ctx, r.duration)
 	hush()
 	if err = errors.Join(err, <-ended); err != nil {
 		return nil, err
 	}
 	line = finish("tasks/s", "beside the noise, from the begin of Enqueue to the start of the handler",
-		fmt.Sprintf("%d/s offered, while another namespace offers %d times its quota of %d/s", r.rate, r.times, r.quota), busy.n, took, busy)
+		fmt.Sprintf("%d/s offered, while another namespace offers %d times its quota of %d/s", r.rate, r.times, r.quota), busy.n, s, busy)
 	line.Calm, line.Noise = calm.percentiles(), noise
 	return line, nil
 }

@@ -54,7 +54,7 @@ func benchSchedules(ctx context.Context, r *rig) (line *benchLine, err error) {
 	}
 	took := <-fired
 	line = finish("ticks/s", "meanwhile, from the begin of Enqueue to the start of the handler",
-		fmt.Sprintf("%d schedules due in one second, %d/s tasks beside them", r.tasks, r.rate), int64(r.tasks), took, busy)
+		fmt.Sprintf("%d schedules due in one second, %d/s tasks beside them", r.tasks, r.rate), int64(r.tasks), spent{took: took}, busy)
 	line.Calm = calm.percentiles()
 	return line, <-failed
 }

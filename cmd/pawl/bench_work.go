@@ -49,30 +49,30 @@ func (r *rig) workOff(ctx context.Context, setting string) (*benchLine, error) {
 		return nil
 	})
 	worker := pawl.NewWorker(r.client, mux, pawl.WorkerConfig{Queues: pawl.Strict{r.queue}, Concurrency: r.slots})
-	start := time.Now()
+	meter := r.startMeter()
 	err := worker.Run(ctx)
-	took := time.Since(start)
+	s := meter.stop()
 	bar.done()
 	if n := left.Load(); err == nil && n > 0 {
 		err = fmt.Errorf("%d tasks did not run", n)
 	}
-	return finish("tasks/s", "", setting, int64(r.tasks), took, nil), err
+	return finish("tasks/s", "", setting, int64(r.tasks), s, nil), err
 }
 
 // benchLatency offers tasks at a steady rate, whatever becomes of those before, and takes the time until their handlers start. The
 // payload carries when the call began: producer and worker share a process, so they share a clock.
 func benchLatency(ctx context.Context, r *rig) (*benchLine, error) {
-	h, took, err := r.latency(ctx, r.duration)
+	h, s, err := r.latency(ctx, r.duration)
 	if err != nil {
 		return nil, err
 	}
-	return finish("tasks/s", "from the begin of Enqueue to the start of the handler", fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, took, h), nil
+	return finish("tasks/s", "from the begin of Enqueue to the start of the handler", fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, s, h), nil
 }
 
 // latency offers tasks for a time, and waits until the last has been started.
-func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, time.Duration, error) {
+func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, spent, error) {
 	if r.rate == 0 {
-		return nil, 0, usage("--rate is 0")
+		return nil, spent{}, usage("--rate is 0")
 	}
 	total := int64(d.Seconds() * float64(r.rate))
 	epoch := time.Now()
@@ -96,15 +96,15 @@ func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, time.Du
 	go func() { ran <- worker.Run(work) }()
 	if err := r.warmUp(ctx); err != nil {
 		stop()
-		return nil, 0, errors.Join(err, <-ran)
+		return nil, spent{}, errors.Join(err, <-ran)
 	}
-	start := time.Now()
+	meter := r.startMeter()
 	err := offer(ctx, r.rate, total, func() error { return r.enqueueStamped(ctx, epoch) })
 	if err != nil {
 		stop()
 	}
 	err = errors.Join(err, <-ran)
-	return h, time.Since(start), err
+	return h, meter.stop(), err
 }
 
 // warmUp makes connection, stream and queue, so that they are not measured.
@@ -194,7 +194,7 @@ func benchDepth(ctx context.Context, r *rig) (*benchLine, error) {
 		return nil, err
 	}
 	line.Shallow, line.ShallowRate = low.percentiles(), round3(float64(low.n*int64(r.claimBatch))/lowTook.Seconds())
-	out := finish("claimed tasks/s", fmt.Sprintf("one claim of %d", r.claimBatch), "", high.n*int64(r.claimBatch), took, high)
+	out := finish("claimed tasks/s", fmt.Sprintf("one claim of %d", r.claimBatch), "", high.n*int64(r.claimBatch), spent{took: took}, high)
 	out.Depth, out.MemoryMB = line, residentMB(r.pid)
 	return out, nil
 }
