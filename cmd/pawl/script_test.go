@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 //	fetch PATH FILE [HOST]  gets a path from the server, with the token of PAWL_TOKEN_FILE, into a file, by a name for the server if one is given;
 //	                    with ! before it, a refusal
 //	keep NAME           puts the last standard output into the environment
+//	[roomy] CMD...      runs CMD if the machine's disk has so much room that no server calls it a problem
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -39,6 +41,14 @@ func TestScripts(t *testing.T) {
 			env.Values[serverKey{}] = new(serverProcess)
 			env.Values[collectorKey{}] = new(collector)
 			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "roomy" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			var disk syscall.Statfs_t
+			err := syscall.Statfs(os.TempDir(), &disk)
+			return disk.Bavail > disk.Blocks/8, err // a server wants a tenth
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"serve":  func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).start(ts, args) },

@@ -3,6 +3,7 @@ package wal
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -13,8 +14,8 @@ import (
 type blockFS struct {
 	vfs.FS
 	t      *testing.T
-	writes int
-	opened bool // until then, segments are mended and not appended to
+	writes atomic.Int32
+	opened atomic.Bool // until then, segments are mended and not appended to
 }
 
 func (fs *blockFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -28,8 +29,8 @@ type blockFile struct {
 }
 
 func (f blockFile) WriteAt(b []byte, at int64) (int, error) {
-	if f.fs.opened && at >= segmentHead {
-		f.fs.writes++
+	if f.fs.opened.Load() && at >= segmentHead {
+		f.fs.writes.Add(1)
 		if address := uintptr(unsafe.Pointer(&b[0])); at%blockSize != 0 || len(b)%blockSize != 0 || address%blockSize != 0 {
 			f.fs.t.Errorf("%d bytes at %x are written at %d", len(b), address, at)
 		}
@@ -43,9 +44,9 @@ func TestWritesAreBlocks(t *testing.T) {
 	fs := &blockFS{FS: w.mem, t: t}
 	w.fs = fs
 	for range 10 {
-		fs.opened = false
+		fs.opened.Store(false)
 		w.check(w.mustOpen())
-		fs.opened = true
+		fs.opened.Store(true)
 		for range 50 {
 			w.mustAdd(content(rng, rng.IntN(3*blockSize)), rng.IntN(3) > 0)
 		}
@@ -53,8 +54,8 @@ func TestWritesAreBlocks(t *testing.T) {
 		w.close()
 		w.synced = len(w.records)
 	}
-	if fs.writes < 100 {
-		t.Errorf("only %d writes were looked at", fs.writes)
+	if fs.writes.Load() < 100 {
+		t.Errorf("only %d writes were looked at", fs.writes.Load())
 	}
 }
 

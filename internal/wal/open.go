@@ -92,9 +92,11 @@ func (l *Log) openSegments() error {
 			}
 		}
 		if number, ok := numberOf(name); ok {
-			if l.segments[number], err = l.openSegment(number); err != nil {
+			s, err := l.openSegment(number)
+			if err != nil {
 				return err
 			}
+			l.segments[number] = s
 		}
 	}
 	return nil
@@ -324,8 +326,10 @@ func (l *Log) resume(first uint32, end LSN) error {
 	l.outAt, l.synced = blockStart(end.Offset()), end
 	l.old = end.Offset() - l.outAt
 	l.out = newBlocks(blockSize)[:l.old]
-	if _, err := l.last.file.ReadAt(l.out, int64(l.outAt)); err != nil {
-		return err
+	if l.old > 0 { // else the file may end here
+		if _, err := l.last.file.ReadAt(l.out, int64(l.outAt)); err != nil {
+			return err
+		}
 	}
 	for _, s := range []*segment{l.last, l.next} {
 		if s == nil {

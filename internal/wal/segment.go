@@ -75,14 +75,15 @@ func (l *Log) create(number uint32) (*segment, error) {
 
 // reuse makes a new segment of an old one's file. What that held is no record of the new one: its LSNs have the old number.
 func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
-	if err := l.cfg.FS.Rename(l.pathOf(old.number), l.pathOf(number)); err != nil {
-		return nil, err
+	err := l.cfg.FS.Rename(l.pathOf(old.number), l.pathOf(number))
+	if err == nil {
+		_, err = old.file.WriteAt(encodeHead(number, l.cfg.Owner), 0)
 	}
-	if _, err := old.file.WriteAt(encodeHead(number, l.cfg.Owner), 0); err != nil {
-		return nil, err
+	if err == nil {
+		err = errors.Join(old.file.SyncData(), ondisk.SyncDir(l.cfg.FS, l.cfg.Dir))
 	}
-	if err := errors.Join(old.file.SyncData(), ondisk.SyncDir(l.cfg.FS, l.cfg.Dir)); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, old.close())
 	}
 	return &segment{number: number, file: old.file, direct: old.direct, size: old.size}, nil
 }

@@ -305,7 +305,6 @@ func (l *Log) Close() error {
 	if err == nil {
 		l.err = ErrClosed
 	}
-	l.changed.Broadcast()
 	close(l.work)
 	l.mu.Unlock()
 	<-l.done

@@ -1,0 +1,391 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+var errBroken = errors.New("disk is broken")
+
+// countedFS counts what is done to files, and those that are open. It fails one of its operations.
+type countedFS struct {
+	vfs.FS
+	mu   sync.Mutex
+	done int
+	fail int // the operation that fails, from 1; 0: none
+	open int
+}
+
+func (fs *countedFS) next() error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.done++; fs.done == fs.fail {
+		return errBroken
+	}
+	return nil
+}
+
+func (fs *countedFS) file(open func() (vfs.File, error)) (vfs.File, error) {
+	if err := fs.next(); err != nil {
+		return nil, err
+	}
+	f, err := open()
+	if err != nil {
+		return nil, err
+	}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.open++
+	return &countedFile{File: f, fs: fs}, nil
+}
+
+func (fs *countedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return fs.file(func() (vfs.File, error) { return fs.FS.Create(name, category) })
+}
+
+func (fs *countedFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return fs.file(func() (vfs.File, error) { return fs.FS.OpenReadWrite(name, category, opts...) })
+}
+
+func (fs *countedFS) OpenDir(name string) (vfs.File, error) {
+	return fs.file(func() (vfs.File, error) { return fs.FS.OpenDir(name) })
+}
+
+func (fs *countedFS) List(dir string) ([]string, error) {
+	if err := fs.next(); err != nil {
+		return nil, err
+	}
+	return fs.FS.List(dir)
+}
+
+func (fs *countedFS) Remove(name string) error {
+	if err := fs.next(); err != nil {
+		return err
+	}
+	return fs.FS.Remove(name)
+}
+
+func (fs *countedFS) Rename(from, to string) error {
+	if err := fs.next(); err != nil {
+		return err
+	}
+	return fs.FS.Rename(from, to)
+}
+
+type countedFile struct {
+	vfs.File
+	fs     *countedFS
+	closed bool
+}
+
+// Close closes the file, also when it fails.
+func (f *countedFile) Close() error {
+	f.fs.mu.Lock()
+	if !f.closed {
+		f.fs.open--
+	}
+	f.closed = true
+	f.fs.mu.Unlock()
+	return errors.Join(f.fs.next(), f.File.Close())
+}
+
+func (f *countedFile) ReadAt(b []byte, at int64) (int, error) {
+	if err := f.fs.next(); err != nil {
+		return 0, err
+	}
+	return f.File.ReadAt(b, at)
+}
+
+func (f *countedFile) Write(b []byte) (int, error) {
+	if err := f.fs.next(); err != nil {
+		return 0, err
+	}
+	return f.File.Write(b)
+}
+
+func (f *countedFile) WriteAt(b []byte, at int64) (int, error) {
+	if err := f.fs.next(); err != nil {
+		return 0, err
+	}
+	return f.File.WriteAt(b, at)
+}
+
+func (f *countedFile) Stat() (vfs.FileInfo, error) {
+	if err := f.fs.next(); err != nil {
+		return nil, err
+	}
+	return f.File.Stat()
+}
+
+func (f *countedFile) Sync() error {
+	if err := f.fs.next(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f *countedFile) SyncData() error {
+	if err := f.fs.next(); err != nil {
+		return err
+	}
+	return f.File.SyncData()
+}
+
+// crashed is a log as a power loss has left it, with a file that was never finished and segments that may be of no use.
+func crashed(t *testing.T, seed uint64) *world {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	w := newWorld(t, 20)
+	for range 3 {
+		w.check(w.mustOpen())
+		for range rng.IntN(80) {
+			w.mustAdd(content(rng, rng.IntN(900)), rng.IntN(3) > 0)
+		}
+		synctest.Wait()
+		w.losePower(rng.IntN(101), rng)
+	}
+	w.make(fileName(98) + ".new")
+	return w
+}
+
+// make makes a small file.
+func (w *world) make(name string) {
+	w.t.Helper()
+	f, err := w.mem.Create(w.dir+"/"+name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := f.Write([]byte("something")); err != nil {
+		w.t.Fatal(err)
+	}
+	dir, err := w.mem.OpenDir(w.dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := errors.Join(f.Sync(), f.Close(), dir.Sync(), dir.Close()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// use opens the log, appends to it, reads from it and closes it. It returns all errors that the log has told of.
+func (w *world) use(rng *rand.Rand) error {
+	got, err := w.open()
+	if err != nil {
+		return err
+	}
+	w.check(got)
+	for range 40 {
+		err = errors.Join(err, w.add(content(rng, rng.IntN(900)), rng.IntN(3) > 0))
+		synctest.Wait() // until the next segment is ready
+	}
+	err = errors.Join(err, w.add(nil, true))
+	if at := w.live[len(w.live)-1]; err == nil {
+		_, err = w.log.Read(at, 0)
+	}
+	err = errors.Join(err, w.log.Close(), w.failed)
+	if w.failed == nil && err == nil {
+		w.synced = len(w.records)
+	}
+	return err
+}
+
+// TestErrorAtAnyOperation: whatever the disk refuses once, while a log is opened after a crash or later, is told of, no file stays open, and nothing is lost.
+func TestErrorAtAnyOperation(t *testing.T) {
+	for seed := range uint64(12) {
+		synctest.Test(t, func(t *testing.T) {
+			before := crashed(t, seed)
+			for fail := 0; ; fail++ {
+				w := before.clone()
+				fs := &countedFS{FS: w.mem, fail: fail}
+				w.fs = fs
+				err := w.use(rand.New(rand.NewPCG(seed, 8)))
+				failed := fail > 0 && fs.done >= fail
+				if failed != errors.Is(err, errBroken) || !failed && err != nil {
+					t.Errorf("seed %d, operation %d fails (%v): the log said %v", seed, fail, failed, err)
+				}
+				if fs.open != 0 {
+					t.Errorf("seed %d, operation %d fails: %d files stay open", seed, fail, fs.open)
+				}
+				w.fs, w.failed = nil, nil
+				w.check(w.mustOpen())
+				if fail%2 == 0 {
+					w.mustAdd([]byte("more"), true)
+				}
+				w.losePower(0, nil) // what was read once is there for good, though it may not have been synced then
+				w.check(w.mustOpen())
+				w.close()
+				if fail > 0 && !failed {
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestDirectory looks at the files of a log while it is used: which are there, and how large they are.
+func TestDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(4, 2))
+		w := newWorld(t, 30)
+		fs := &countedFS{FS: w.mem}
+		w.fs = fs
+		strangers := []string{"1.log", "0000000001.log.old", "00000000001.log", "4294967296.log", "notes"}
+		for _, name := range strangers {
+			w.make(name)
+		}
+		for round := range 5 {
+			w.make(fileName(97) + ".new")
+			w.check(w.mustOpen())
+			for range 150 {
+				size := rng.IntN(900)
+				if rng.IntN(60) == 0 {
+					size = 2 * testSegment
+				}
+				w.mustAdd(content(rng, size), true)
+				synctest.Wait()
+				w.checkDirectory(strangers)
+			}
+			if round == 2 {
+				w.keep = 3 // most of what was needed is not any more
+			}
+			w.close()
+			w.synced = len(w.records)
+			if fs.open != 0 {
+				t.Errorf("%d files stay open", fs.open)
+			}
+		}
+	})
+}
+
+// TestReadKeepsItsFile: the file that somebody reads is not used again meanwhile, and is given up afterwards.
+func TestReadKeepsItsFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileReadAt {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}))
+		w.mustOpen()
+		w.mustAdd([]byte("first"), true)
+		first := w.records[0]
+		read := make(chan string, 1)
+		go func() {
+			b, err := w.log.Read(first.at, len(first.content))
+			read <- fmt.Sprint(string(b), err)
+		}()
+		synctest.Wait()
+		for range 100 {
+			w.mustAdd(make([]byte, 1000), true)
+			synctest.Wait()
+		}
+		if oldest, _ := w.log.Segments(); oldest != 1 {
+			t.Errorf("while segment 1 is read, the oldest is %d", oldest)
+		}
+		if got := <-read; got != "first<nil>" {
+			t.Errorf("read %q", got)
+		}
+		if oldest, newest := w.log.Segments(); newest-oldest > 1 {
+			t.Errorf("after the read there are segments %d to %d", oldest, newest)
+		}
+		w.close()
+	})
+}
+
+// TestCheckpointComesFirst: files are not given up before the checkpoint that allows it is on disk.
+func TestCheckpointComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(6, 6))
+		w := newWorld(t, 1)
+		for range 200 {
+			w.check(w.mustOpen())
+			for range 1 + rng.IntN(16) {
+				w.mustAdd(make([]byte, 1000), true)
+			}
+			at := w.live[len(w.live)-1]
+			w.mustAdd(make([]byte, 1000), false) // may begin a segment
+			if _, err := w.log.Read(at, 1000); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			w.losePower(0, rng)
+		}
+	})
+}
+
+// TestCloseWakesAppenders: who waits for a new segment when the log is closed is told so.
+func TestCloseWakesAppenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpRename {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}))
+		w.mustOpen()
+		told := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				err = w.add(make([]byte, 1000), true)
+			}
+			told <- err
+		}()
+		synctest.Wait()
+		w.close()
+		if err := <-told; !errors.Is(err, ErrClosed) {
+			t.Errorf("an append ended with %v, want %v", err, ErrClosed)
+		}
+	})
+}
+
+func (w *world) checkDirectory(strangers []string) {
+	w.t.Helper()
+	names, err := w.mem.List(w.dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var bytes uint64
+	var numbers []uint32
+	for _, name := range names {
+		if slices.Contains(strangers, name) {
+			continue
+		}
+		var n uint32
+		if _, err := fmt.Sscanf(name, "%d.log", &n); err != nil || name != fmt.Sprintf("%010d.log", n) {
+			w.t.Fatalf("a file is named %q", name)
+		}
+		info, err := w.mem.Stat(w.dir + "/" + name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if first, last := w.log.Segments(); (n < first || n > last) && info.Size() != testSegment {
+			w.t.Errorf("segments %d to %d are needed, and file %d, which is to be used, has %d bytes", first, last, n, info.Size())
+		}
+		bytes += uint64(info.Size())
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	if got := w.log.DiskBytes(); got != bytes {
+		w.t.Errorf("the files have %d bytes, and the log says %d", bytes, got)
+	}
+	first, last := w.log.Segments()
+	for n := first; n <= last+1; n++ { // the needed ones, and the next, which is ready
+		if !slices.Contains(numbers, n) {
+			w.t.Errorf("segments %d to %d are needed, and there are the files %d", first, last, numbers)
+		}
+	}
+	if free := len(numbers) - int(last-first) - 2; free > maxFree {
+		w.t.Errorf("%d files wait to be used again: segments %d to %d of %d", free, first, last, numbers)
+	}
+}
